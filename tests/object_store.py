@@ -123,6 +123,8 @@ class Proxy:
     url: str = ""
     body: bytes = b""
     gathers: int = 0
+    most_at_once: int = 0
+    _at_once: int = 0
     _commits_at_once: int = 0
     _are_gathered: threading.Event = field(default_factory=threading.Event)
     _fault: Fault | None = None
@@ -163,6 +165,17 @@ class Proxy:
     def saw(self, request: Request) -> None:
         with self._lock:
             self.requests.append(request)
+
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        with self._lock:
+            self._at_once += 1
+            self.most_at_once = max(self.most_at_once, self._at_once)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._at_once -= 1
 
     def gather(self) -> None:
         """A read of a commit waits for the others; `are_gathered` says whether they came."""
@@ -217,10 +230,11 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def _answer(self) -> None:
-        try:
-            self._respond()
-        except ConnectionError:  # the client waited no longer
-            self.close_connection = True
+        with self.proxy.answering():
+            try:
+                self._respond()
+            except ConnectionError:  # the client waited no longer
+                self.close_connection = True
 
     def _respond(self) -> None:
         if self.proxy.delay_s:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)  # pluggy keeps plugins in sets
 class SecondTry:
     """A pytest plugin: tells what passed this time, just above pytest's closing line."""
 

@@ -13,10 +13,9 @@ from enum import StrEnum
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, Protocol
 
-from backend.errors import QueryError
 from backend.lake.files.stats import ColumnTotals, StatKind, column_totals, columns_with_stats
 from backend.lake.model import Snapshot, TableRef
-from backend.sql.expression import read_expression
+from backend.sql.expression import sql_name
 from backend.sql.numbers import Numbers, Reading, ScannedLake, spread
 from backend.sql.quoting import quoted_name
 
@@ -287,12 +286,3 @@ def _literal(number: float, kind: StatKind) -> str:
 def _plain(number: float) -> str:
     """As SQL writes it, without an exponent."""
     return f"{Decimal(repr(number)).normalize():f}" if abs(number) < 1e15 else repr(number)
-
-
-def sql_name(name: str) -> str:
-    """A column as a condition names it, in quotes only where it must be."""
-    try:
-        is_plain = read_expression(f"{name} IS NULL", [name]).columns == (name,)
-    except QueryError:
-        is_plain = False
-    return name if is_plain else quoted_name(name)

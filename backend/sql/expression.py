@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from backend.errors import QueryError
+from backend.sql.quoting import quoted_name
 from backend.sql.session import parse_tree
 
 MOST_CHARACTERS = 10_000  # a pasted list of keys is long
@@ -22,6 +23,7 @@ _ONE = "no SELECT, FROM or ;  of an aggregate a condition goes into FILTER (WHER
 _BEFORE, _AFTER = "SELECT (\n", "\n) AS value FROM rows"
 _QUOTED = r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*"""  # where a word is not one of SQL's
 _IS_NAN = re.compile(rf"{_QUOTED}|\bIS\s+(?P<negated>NOT\s+)?NAN\b", re.IGNORECASE)
+_PLAIN = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _WORD = re.compile(rf"{_QUOTED}|(?P<word>\b[A-Za-z_]\w*\b)")
 _CLASSES = frozenset(
     ("FUNCTION", "COLUMN_REF", "CONSTANT", "CAST", "CASE", "COMPARISON", "CONJUNCTION", "OPERATOR", "BETWEEN", "TYPE")
@@ -129,6 +131,11 @@ def is_name(text: str) -> bool:
         return list(_one_select(text).get("column_names", ())) == [text]
     except QueryError:
         return False
+
+
+def sql_name(column: str) -> str:
+    """A column as a condition names it, in quotes only where it must be."""
+    return column if _PLAIN.fullmatch(column) and is_name(column) else quoted_name(column)
 
 
 def _parsed(text: str, columns: Sequence[str]) -> tuple[str, dict[str, Any]]:

@@ -33,7 +33,7 @@ from backend.lake.rows.filters import (
     typed,
 )
 from backend.sql.condition import check_row_condition, satisfied
-from backend.sql.expression import Expression, is_name, position_of, require_truth
+from backend.sql.expression import Expression, position_of, require_truth, sql_name
 from backend.sql.quoting import quoted_name, quoted_text
 from backend.sql.session import can_cast, type_of
 
@@ -253,7 +253,6 @@ def _moment_text(tree: Mapping[str, Any], kind: str, text: str, column: FilterCo
 
 # what a click on a value, or a typed box, adds to a filter ---------------------------------------------------------
 
-_PLAIN = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _ORDERED = ("bigint", "int", "smallint", "tinyint", "double", "float", "decimal", "date", "timestamp", "string")
 _COMMENT = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*")|--[^\n]*""")
 _NULLS = ("IS NULL", "IS NOT NULL")
@@ -271,7 +270,7 @@ def operators(kind: str) -> tuple[str, ...]:
 
 def condition_text(column: str, operator: str, value: Any = None) -> str:
     """One test on a column; raises `QueryError` for a value that no filter can name."""
-    name = column if _PLAIN.fullmatch(column) and is_name(column) else quoted_name(column)
+    name = sql_name(column)
     if operator in _NULLS:
         return f"{name} {operator}"
     if value is None:

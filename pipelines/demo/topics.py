@@ -6,6 +6,7 @@ has one partition: its order is that of the files.
 
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,10 @@ from backend.settings import load_settings
 from pipelines.stop_signals import stop_signals
 
 TOPICS = ("events", "orders")
-_LOOK_S = 0.5
+_LOOK_S, _LEADER_S = 0.5, 60
+_NO_LEADER_YET = (
+    KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART,
+)  # fmt: skip
 _PLACE = "line"  # header: number of the file and of the line in it
 
 
@@ -68,7 +72,7 @@ def _end_of(servers: str, topic: str) -> tuple[int, int]:
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "weir-demo", "enable.auto.commit": False})
     try:
         place = TopicPartition(topic, 0)
-        _, end = consumer.get_watermark_offsets(place, timeout=60)
+        end = _end_offset(consumer, place)
         if not end:
             return 1, 0
         place.offset = end - 1
@@ -80,6 +84,18 @@ def _end_of(servers: str, topic: str) -> tuple[int, int]:
         return int(file), int(line)
     finally:
         consumer.close()
+
+
+def _end_offset(consumer: Consumer, place: TopicPartition) -> int:
+    """Waits for the leader of a topic that was just made."""
+    deadline = time.monotonic() + _LEADER_S
+    while True:
+        try:
+            return int(consumer.get_watermark_offsets(place, timeout=_LEADER_S)[1])
+        except KafkaException as exc:
+            if exc.args[0].code() not in _NO_LEADER_YET or time.monotonic() > deadline:
+                raise
+        time.sleep(_LOOK_S)
 
 
 def main() -> int:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from backend.lake.files.stats import ColumnTotals, StatKind
-from backend.search.suggest import Held, Measure, sql_name, suggest
+from backend.search.suggest import Held, Measure, suggest
+from backend.sql.expression import sql_name
 
 
 def held(name: str, kind: StatKind, bounds: Sequence[tuple[Any, Any]], nulls: Sequence[int] = ()) -> list[Held]:

@@ -55,9 +55,12 @@ TESTS = {
 
 
 def second_try(folder: Path, *names: str, workers: int = 0) -> tuple[int, list[str], str]:
-    """The exit code, the tests under FLAKY, and the last line of a run over these tests."""
+    """The exit code, the tests under FLAKY, and the last line of a run over these tests, in folders of their own as in
+    the suite: pytest then tells plugins apart for each."""
     for name in names:
-        (folder / f"test_{name}.py").write_text(TESTS[name])
+        (folder / name).mkdir()
+        (folder / name / "conftest.py").touch()
+        (folder / name / f"test_{name}.py").write_text(TESTS[name])
     argv = [sys.executable, "-m", "tests.second_try", str(folder), "-q", "-ra", "-p", "xdist", "-n", str(workers), "-x"]
     env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # they take longer than the tests
     run = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
