@@ -6,6 +6,7 @@ Precedence: environment (`WEIR_SECTION__KEY`) > `weir.toml` > default.
 import os
 import re
 import tomllib
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ from pydantic_settings.exceptions import SettingsError as SourceError
 from backend.errors import SettingsError
 
 _HINT = "docs/settings.md lists every key"
+_HOST = r"(?i:\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(:\d{1,5})?"
 
 
 class Section(BaseModel):
@@ -169,6 +171,30 @@ class JobSettings(Section):
 
 class UiSettings(Section):
     address: Annotated[str, Field(description="Address the UI listens on.")] = "127.0.0.1"
+    allowed_hosts: Annotated[
+        list[str],
+        Field(
+            description="Names by which browsers reach Weir besides the address it listens on: `name` or `name:port`."
+        ),
+    ] = []
+    trusted_proxies: Annotated[
+        list[str],
+        Field(
+            description="Addresses or networks of reverse proxies. Only their `X-Forwarded-*` and `ui.user_header` "
+            "count."
+        ),
+    ] = []
+    user_header: Annotated[
+        str,
+        Field(
+            pattern=r"^[A-Za-z0-9-]*$",
+            description="Header in which a trusted proxy names who is logged in, such as `X-Forwarded-Email`.",
+        ),
+    ] = ""
+    frame_ancestors: Annotated[
+        list[str],
+        Field(description="Origins whose pages may show Weir in a frame, such as `https://portal.example.com`."),
+    ] = []
     allow_remote_writes: Annotated[
         bool, Field(description="Let every viewer act, also where the UI listens on another address than loopback.")
     ] = False
@@ -183,6 +209,21 @@ class UiSettings(Section):
         int,
         Field(ge=0, le=100_000, description="Most tables, the largest first, with series of their own in `/metrics`."),
     ] = 500
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _proxies_are_networks(cls, proxies: list[str]) -> list[str]:
+        return [str(ip_network(proxy)) for proxy in proxies]
+
+    @model_validator(mode="after")
+    def _hosts_are_no_urls(self) -> "UiSettings":
+        if not all(re.fullmatch(_HOST, host) for host in self.allowed_hosts):
+            raise ValueError(
+                "allowed_hosts holds `name`, `name:port`, `[IPv6]` or `[IPv6]:port`, no scheme and no path"
+            )
+        if not all(re.fullmatch(rf"https?://{_HOST}", origin) for origin in self.frame_ancestors):
+            raise ValueError("frame_ancestors holds origins: `https://name` or `https://name:port`, no path")
+        return self
 
 
 class HealthSettings(Section):

@@ -122,3 +122,24 @@ def test_a_tag_of_a_host_is_one_word() -> None:
     assert load_settings(host={"tags": ["eu", "gpu-2"]}).host.tags == ["eu", "gpu-2"]
     with pytest.raises(SettingsError, match="one word"):
         load_settings(host={"tags": ["eu gpu"]})
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "named"),
+    [
+        ("WEIR_UI__ALLOWED_HOSTS", '["https://weir.example.com"]', "allowed_hosts holds"),
+        ("WEIR_UI__ALLOWED_HOSTS", '["weir.example.com/path"]', "allowed_hosts holds"),
+        ("WEIR_UI__ALLOWED_HOSTS", '["*"]', "allowed_hosts holds"),
+        ("WEIR_UI__FRAME_ANCESTORS", '["portal.example.com"]', "frame_ancestors holds"),
+        ("WEIR_UI__FRAME_ANCESTORS", '["https://a.example; script-src *"]', "frame_ancestors holds"),
+        ("WEIR_UI__TRUSTED_PROXIES", '["proxy.example.com"]', "ui.trusted_proxies"),
+        ("WEIR_UI__TRUSTED_PROXIES", '["10.0.0.1/8"]', "ui.trusted_proxies"),
+        ("WEIR_UI__USER_HEADER", "X-User: me", "ui.user_header"),
+    ],
+)
+def test_who_may_reach_the_page_is_said_in_names_and_addresses(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, named: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(SettingsError, match=named):
+        load_settings()
