@@ -13,6 +13,7 @@ from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from backend.access import Actor
 from backend.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -81,12 +82,12 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def actor() -> str:
+def actor() -> Actor:
     """The person who runs this process, as the operating system knows them."""
     try:
-        return getpass.getuser()
+        return Actor(getpass.getuser())
     except (KeyError, OSError):  # a container may run as a user without a name
-        return f"uid {os.getuid()}"
+        return Actor(f"uid {os.getuid()}")
 
 
 @atexit.register

@@ -9,6 +9,7 @@ from typing import Literal
 import streamlit as st
 
 from app import services
+from backend.access import Actor
 
 
 def mode() -> Literal["light", "dark"]:
@@ -21,12 +22,10 @@ def timezone() -> str | None:
     return st.context.timezone
 
 
-def actor() -> str:
-    """Who acts: the login, else the address, else the user of this machine."""
-    user = st.user.to_dict()
-    if user.get("is_logged_in") and user.get("email"):
-        return str(user["email"])
-    return f"{st.context.ip_address or services.actor()} (browser)"
+def actor() -> Actor:
+    """Who acts: the address, else the user of this machine."""
+    name = st.context.ip_address or services.actor().name
+    return Actor(f"{name} (browser)", read_only_reason() or "")
 
 
 def read_only_reason() -> str | None:

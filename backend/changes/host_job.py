@@ -14,6 +14,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from backend.access import Actor
 from backend.changes.answer import Answered, answer_of, commits_by_feed, explained_rows, outline
 from backend.changes.changed_rows import APART, ORDER, RowBucket, bucket_sizes, count_apart, count_net
 from backend.changes.commits import Gross, net_without_key
@@ -138,7 +139,7 @@ def host_methods(prepared: PreparedDiff) -> tuple[DiffMethod, ...]:
     return methods
 
 
-def job_request(prepared: PreparedDiff, *, actor: str, reason: str, time_limit_s: float) -> JobRequest:
+def job_request(prepared: PreparedDiff, *, actor: Actor, reason: str, time_limit_s: float) -> JobRequest:
     """The job that would answer; raises `DiffError` for what a host cannot do."""
     host_methods(prepared)
     question = prepared.question
@@ -302,7 +303,7 @@ class DiffJobs:
         self._prepared: Lru[Question, PreparedDiff] = Lru(MOST_CACHED)
         self._answers: Lru[tuple[Question, str], VersionDiff] = Lru(MOST_CACHED)
 
-    def request(self, question: Question, *, actor: str, reason: str = "") -> JobRequest:
+    def request(self, question: Question, *, actor: Actor, reason: str = "") -> JobRequest:
         """The job that would answer; raises as `job_request` does."""
         prepared, limit_s = self._prepare(question), self._settings.jobs.time_limit_s
         return job_request(prepared, actor=actor, reason=reason, time_limit_s=limit_s)

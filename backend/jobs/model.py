@@ -3,9 +3,12 @@
 Rule: a job's state is what its host last wrote; whether that host still is there is asked of its heartbeat.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+
+from backend.access import Actor
 
 
 class JobKind(StrEnum):
@@ -35,15 +38,16 @@ class JobState(StrEnum):
 @dataclass(frozen=True, slots=True)
 class JobRequest:
     """What somebody asks for. `request` is a JSON document that the kind understands; two requests with the same
-    `fingerprint` have the same answer, so one job serves both."""
+    `fingerprint` have the same answer, so one job serves both. `parameters`: of the request, for the audit trail."""
 
     kind: JobKind
     subject: str  # the table, for people
     fingerprint: str
     request: str
-    actor: str
+    actor: Actor
     reason: str
     time_limit_s: float
+    parameters: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

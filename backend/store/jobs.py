@@ -5,18 +5,18 @@ under the current token of its lease; one question has one living job, however m
 """
 
 import uuid
-from dataclasses import asdict, replace
 from datetime import datetime
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from backend.access import Access, Actor
 from backend.errors import JobNotFoundError, StreamRefusedError
 from backend.jobs.model import Job, JobEnd, JobKind, JobProgress, JobRequest, JobState
-from backend.store import leases, rows
+from backend.store import audit, leases, rows
 from backend.store.engine import Database
 from backend.store.leases import job_resource
-from backend.store.schema import audit, job, lease
+from backend.store.schema import job, lease
 from backend.stream_model.stream import AuditEntry, Lease
 
 ANSWERS = (JobState.QUEUED, JobState.RUNNING, JobState.DONE)  # states in which a job serves who asks the same
@@ -35,8 +35,6 @@ class Jobs:
     def submit(self, wanted: JobRequest, *, now: datetime, instead_of: str | None = None) -> Job:
         """The job that answers the request: one that is there already, queued, running or done, or a new one.
         `instead_of` is one whose result is gone."""
-        if not wanted.reason.strip():
-            raise StreamRefusedError(f"{wanted.kind} of {wanted.subject}: a reason is required", hint="say why")
         with self._database.writing() as connection:
             leases.lock(connection, _ASKING)
             before = _newest(connection, wanted.fingerprint)
@@ -44,17 +42,20 @@ class Jobs:
                 return before
             _require_alone(connection, wanted)
             made = _new(wanted, now)
-            _audit(connection, made, AuditEntry(now, wanted.actor, f"{wanted.kind} job", wanted.subject, made.reason))
+            access = Access(wanted.actor, wanted.subject, f"{wanted.kind} job", wanted.reason, wanted.parameters)
+            audit.admit(connection, access, now=now, outcome=f"job {made.job_id}")
             connection.execute(sa.insert(job).values(**rows.job_row(made)))
             return made
 
-    def cancel(self, job_id: str, *, actor: str, reason: str, now: datetime) -> Job:
-        """Ends a queued job, asks the host to end a running one; one that is over stays as it is."""
+    def cancel(self, job_id: str, *, actor: Actor, reason: str, now: datetime) -> Job:
+        """Ends a queued job, asks the host to end a running one; one that is over stays as it is. Whoever may act may
+        cancel what others asked for: an operator ends what is too much, and the audit trail says whose it was."""
         with self._database.writing() as connection:
             asked = _locked(connection, job_id)
             if asked.state.is_over or asked.cancel_requested:
                 return asked
-            _audit(connection, asked, AuditEntry(now, actor, f"cancel {asked.kind} job", asked.subject, reason))
+            access = Access(actor, asked.subject, f"cancel {asked.kind} job", reason, {"asked for by": asked.actor})
+            audit.admit(connection, access, now=now, outcome=f"job {job_id}")
             changes: dict[str, object] = {"cancel_requested": True}
             if asked.state is JobState.QUEUED:
                 changes |= {"state": str(JobState.CANCELLED), "ended_at": now}
@@ -113,10 +114,8 @@ class Jobs:
         with self._database.writing() as connection:
             before = _owned(connection, held, job_id)
             if detail := end.detail or (end.error if before.kind.is_act else ""):
-                entry = AuditEntry(
-                    now, before.actor, f"{before.kind} {end.state.lower()}", before.subject, before.reason
-                )
-                _audit(connection, before, entry, detail)
+                outcome, text = f"{before.kind} {end.state.lower()}", f"job {job_id}: {detail}"
+                audit.note(connection, AuditEntry(now, before.actor, outcome, before.subject, before.reason, text))
             changes = {
                 "state": str(end.state), "ended_at": now, "host_id": held.owner, "result_uri": end.result_uri,
                 "error": end.error, "hint": end.hint,
@@ -140,7 +139,7 @@ def _answers(asked: Job) -> bool:
 
 def _new(wanted: JobRequest, now: datetime) -> Job:
     return Job(
-        uuid.uuid4().hex[:12], wanted.kind, wanted.subject, wanted.fingerprint, wanted.request, wanted.actor,
+        uuid.uuid4().hex[:12], wanted.kind, wanted.subject, wanted.fingerprint, wanted.request, wanted.actor.name,
         wanted.reason.strip(), wanted.time_limit_s, JobState.QUEUED, now,
     )  # fmt: skip
 
@@ -187,8 +186,3 @@ def unfinished_act(connection: Connection, stream: str) -> Job | None:
     query = sa.select(job).where(job.c.kind.in_(acts), job.c.subject == stream, job.c.state.not_in(map(str, _OVER)))
     row = connection.execute(query).mappings().first()
     return rows.job_of(row) if row else None
-
-
-def _audit(connection: Connection, about: Job, entry: AuditEntry, said: str = "") -> None:
-    detail = ": ".join(filter(None, (f"job {about.job_id}", said)))
-    connection.execute(sa.insert(audit).values(asdict(replace(entry, detail=detail))))

@@ -14,17 +14,18 @@ from typing import Self
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from backend.access import Access, Actor
 from backend.errors import StreamNotFoundError, StreamRefusedError
 from backend.expectations.model import Judgement
 from backend.jobs.model import JobKind
 from backend.settings import Settings
-from backend.store import inbox, leases, progress, rollups, rows, schema
+from backend.store import audit, inbox, leases, progress, rollups, rows, schema
 from backend.store.clock import moment
 from backend.store.engine import Database, insert, upsert
 from backend.store.jobs import Jobs, unfinished_act
 from backend.store.leases import stream_resource
 from backend.store.migrate import migrate
-from backend.stream_model.overrides import changes_text, check_overrides, compare
+from backend.stream_model.overrides import check_overrides, compare, shown
 from backend.stream_model.rollup import Rollup
 from backend.stream_model.stream import (
     Action,
@@ -75,7 +76,7 @@ class ControlStore:
 
     # desired ---------------------------------------------------------------------------------------------------
 
-    def request(self, name: str, action: Action, *, reason: str, actor: str, now: datetime) -> Desired:
+    def request(self, name: str, action: Action, *, reason: str, actor: Actor, now: datetime) -> Desired:
         """Writes who wants what and why, then the desired state.
 
         Every request grows the generation, which also clears a FAILED or BACKOFF state; only starting what is wanted
@@ -89,7 +90,7 @@ class ControlStore:
         action: Action,
         *,
         reason: str,
-        actor: str,
+        actor: Actor,
         now: datetime,
         overrides: Mapping[str, Mapping[str, str]] = NO_OVERRIDES,
     ) -> list[Desired]:
@@ -98,15 +99,16 @@ class ControlStore:
         `overrides`: by stream, the settings to run with from now on in place of declared ones. Those of other streams
         stay as they are. Raises `OverrideError`.
         """
-        if not reason.strip():
-            raise StreamRefusedError(
-                f"{action} {', '.join(names)}: a reason is required", hint="say why, for those who come after you"
-            )
         with self._database.writing() as connection:
             before = {name: _desired(connection, name) for name in sorted(names)}  # one order of locks for everyone
-            asked = Desired("", _STATE_OF[action], 0, reason.strip(), actor, now)
             return [
-                _request(connection, before[name], replace(asked, name=name), action, overrides.get(name))
+                _request(
+                    connection,
+                    before[name],
+                    Access(actor, name, action, reason),
+                    now=now,
+                    overrides=overrides.get(name),
+                )
                 for name in names
             ]
 
@@ -320,17 +322,10 @@ class ControlStore:
         with self._database.reading() as connection:
             return leases.held(connection)
 
-    def audit(self, entry: AuditEntry) -> None:
-        with self._database.writing() as connection:
-            connection.execute(sa.insert(schema.audit).values(rows.row_of(entry)))
-
     def audit_entries(self, *, limit: int = 100, subject: str | None = None) -> list[AuditEntry]:
         """Newest first."""
-        query = sa.select(schema.audit).order_by(schema.audit.c.at.desc(), schema.audit.c.id.desc()).limit(limit)
-        if subject is not None:
-            query = query.where(schema.audit.c.subject == subject)
         with self._database.reading() as connection:
-            return [rows.value_of(AuditEntry, row) for row in connection.execute(query).mappings()]
+            return audit.entries(connection, limit=limit, subject=subject)
 
 
 _STATE_OF = {
@@ -345,34 +340,32 @@ _BUSY = {JobKind.RESET: "it is being reset", JobKind.REQUEUE: "rows of its quara
 def _request(
     connection: Connection,
     before: Desired | None,
-    asked: Desired,
-    action: Action,
+    access: Access,
+    *,
+    now: datetime,
     overrides: Mapping[str, str] | None,
 ) -> Desired:
-    name = asked.name
+    name, action = access.resource, access.operation
     overridden = before.overrides if before else {}
     if before is None:
         _check_declared(connection, name, action)
     if action not in ("stop", "drain") and (act := unfinished_act(connection, name)):
         raise StreamRefusedError(f"{action} {name}: {_BUSY[act.kind]}", hint="`weir jobs` says how far that is")
-    changes = ""
     if overrides is not None:
         declared = _declared(connection, name)
         check_overrides(declared, overrides)
-        changes = changes_text(compare(declared, overridden, overrides))
-    after = _wanted(
-        connection, before, replace(asked, overrides=overridden if overrides is None else overrides), action
-    )
-    detail = f"{before.state if before else 'new'} → {after.state}, generation {after.generation}"
-    if changes:
-        detail += f"; {changes}"
-    entry = AuditEntry(asked.requested_at, asked.actor, action, name, asked.reason, detail)
-    connection.execute(sa.insert(schema.audit).values(rows.row_of(entry)))
+        changed = [setting for setting in compare(declared, overridden, overrides) if setting.changes]
+        changes = {setting.key: f"{shown(setting.now)} → {shown(setting.after)}" for setting in changed}
+        access, overridden = replace(access, parameters=changes), overrides
+    asked = Desired(name, _STATE_OF[action], 0, access.reason.strip(), access.actor.name, now, overridden)
+    after = _wanted(connection, before, asked, action)
+    outcome = f"{before.state if before else 'new'} → {after.state}, generation {after.generation}"
+    audit.admit(connection, access, now=now, outcome=outcome)
     upsert(connection, schema.desired, rows.row_of(after))
     return after
 
 
-def _wanted(connection: Connection, before: Desired | None, asked: Desired, action: Action) -> Desired:
+def _wanted(connection: Connection, before: Desired | None, asked: Desired, action: str) -> Desired:
     generation = before.generation if before else 0
     is_same = before is not None and (before.state, before.overrides) == (asked.state, asked.overrides)
     if action == "start" and before and is_same and _flows(connection, before):
@@ -400,7 +393,7 @@ def _desired(connection: Connection, name: str) -> Desired | None:
     return rows.desired_of(row) if row else None
 
 
-def _check_declared(connection: Connection, name: str, action: Action) -> None:
+def _check_declared(connection: Connection, name: str, action: str) -> None:
     """Raises where nobody may ask anything of it."""
     declared = _declared(connection, name)
     if declared.is_attached:

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
+from backend.access import Actor
 from backend.errors import QueryError, StreamError, StreamRefusedError
 from backend.format import things
 from backend.jobs.model import Job, JobKind, JobRequest
@@ -155,12 +156,12 @@ def checked(request: RequeueRequest, columns: Sequence[str]) -> RequeueRequest:
     return RequeueRequest(request.stream, request.version, request.where, repairs)
 
 
-def requeue_job(request: RequeueRequest, *, actor: str, reason: str) -> JobRequest:
+def requeue_job(request: RequeueRequest, *, actor: Actor, reason: str) -> JobRequest:
     """What a host is asked; each is a job of its own, whoever asked the same before."""
     return _job(JobKind.REQUEUE, request, actor, reason)
 
 
-def preview_job(request: RequeueRequest, *, actor: str) -> JobRequest:
+def preview_job(request: RequeueRequest, *, actor: Actor) -> JobRequest:
     """The same, of which nothing is written."""
     return _job(JobKind.REQUEUE_PREVIEW, request, actor, "to see what requeueing rows would do")
 
@@ -184,6 +185,8 @@ def load_answer(settings: Settings, job: Job) -> RequeueAnswer:
     return RequeueAnswer.parse(str(result["detail"][0].as_py()))
 
 
-def _job(kind: JobKind, request: RequeueRequest, actor: str, reason: str) -> JobRequest:
+def _job(kind: JobKind, request: RequeueRequest, actor: Actor, reason: str) -> JobRequest:
     fingerprint = f"{kind} {uuid.uuid4().hex}"
-    return JobRequest(kind, request.stream, fingerprint, request.text(), actor, reason, TIME_LIMIT_S)
+    given = {"version": str(request.version), **({"where": request.where} if request.where else {})}
+    given |= {f"set {column}": value for column, value in request.repairs.items()}
+    return JobRequest(kind, request.stream, fingerprint, request.text(), actor, reason, TIME_LIMIT_S, given)

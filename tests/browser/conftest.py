@@ -23,6 +23,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
+from backend.access import Actor
 from backend.settings import load_settings
 from backend.store.store import ControlStore
 from backend.stream_model.stream import StreamState
@@ -111,7 +112,9 @@ class Weir:
         with self.store() as store:
             for name, now in states(store).items():
                 if now is not state:
-                    store.request(name, action, reason="for the next tests", actor="tests", now=datetime.now(UTC))
+                    store.request(
+                        name, action, reason="for the next tests", actor=Actor("tests"), now=datetime.now(UTC)
+                    )
             wanted = dict.fromkeys(STREAMS, state)
             wait_until(lambda: states(store) == wanted, f"all streams are {state}", limit_s=120, pause_s=0.5)
 

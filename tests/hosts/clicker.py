@@ -6,6 +6,7 @@ import time
 import uuid
 from datetime import UTC, datetime
 
+from backend.access import Actor
 from backend.settings import load_settings
 from backend.store.store import ControlStore
 from tests.hosts.engine import STREAMS
@@ -18,7 +19,7 @@ def main() -> None:
     while True:
         act, name = random.choice(["stop", "restart"]), random.choice(STREAMS)
         reason = f"{act} {name} {uuid.uuid4().hex}"
-        store.request(name, act, reason=reason, actor="ann", now=datetime.now(UTC))  # type: ignore[arg-type]
+        store.request(name, act, reason=reason, actor=Actor("ann"), now=datetime.now(UTC))  # type: ignore[arg-type]
         sys.stdout.write(f"{reason}\n")
         sys.stdout.flush()
         time.sleep(PAUSE_S)

@@ -19,6 +19,7 @@ from itertools import count, cycle
 from pathlib import Path
 from typing import NamedTuple
 
+from backend.access import Actor
 from backend.errors import LakehouseError
 from backend.store.clock import elapsed
 from backend.store.store import ControlStore
@@ -189,7 +190,7 @@ class World:
         return True
 
     def request(self, name: str, action: str) -> None:
-        self.store.request(name, action, reason="test", actor="ann", now=self.store.now())  # type: ignore[arg-type]
+        self.store.request(name, action, reason="test", actor=Actor("ann"), now=self.store.now())  # type: ignore[arg-type]
 
     def mend_everything(self) -> None:
         while self._undo:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from backend.access import Actor
 from backend.lake.lake import Lake
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
@@ -49,7 +50,7 @@ def drained(store: ControlStore, settings: Settings, *inputs: StreamInput) -> De
     place = str(settings.home / "checkpoints" / "silver")
     declared = StreamDeclaration("silver", "", "", "/l/s", "silver/x", (), "silver", 5_000, place, inputs=inputs)
     store.declare([declared], now=now())
-    return store.request("silver", "drain", reason="a move", actor="ann", now=now())
+    return store.request("silver", "drain", reason="a move", actor=Actor("ann"), now=now())
 
 
 def reached(settings: Settings, *offsets: str | None) -> None:
@@ -135,5 +136,5 @@ def test_rows_that_are_made_up_do_not_wait(store: ControlStore, settings: Settin
 
 def test_a_stream_that_nobody_drains_is_not_looked_at(store: ControlStore, settings: Settings, bronze: Path) -> None:
     drained(store, settings, StreamInput("rate", "rate", ""))
-    store.request("silver", "start", reason="go on", actor="ann", now=now())
+    store.request("silver", "start", reason="go on", actor=Actor("ann"), now=now())
     assert read_until(store, settings) is None

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
+from backend.access import Actor
 from backend.changes.host_job import job_request, read_answer
 from backend.changes.model import VersionDiff
 from backend.jobs.model import Job, JobState
@@ -97,7 +98,7 @@ class World:
 
     def ask(self, name: str, first: int, second: int, options: Asked, *, limit_s: float = 240) -> Job:
         prepared = prepare(self.lake, self.lake.find(name), first, second, **(options | {"on_host": True}))
-        wanted = job_request(prepared, actor="ann", reason="test", time_limit_s=limit_s)
+        wanted = job_request(prepared, actor=Actor("ann"), reason="test", time_limit_s=limit_s)
         return self.store.jobs.submit(wanted, now=datetime.now(UTC))
 
     def ended(self, job: Job, *, within_s: float = 240) -> Job:

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 import pytest
 
+from backend.access import Actor
 from backend.jobs.model import JobState
 from backend.lake.lake import Lake
 from backend.lake.storage.storage import declared_folder
@@ -91,7 +92,7 @@ def test_pages_find_checkpoints_and_sinks_there(world: World) -> None:
 
 def test_a_reset_moves_a_checkpoint_there_and_undo_brings_it_back(world: World) -> None:
     name, place = "silver_events", f"s3://{BUCKET}/checkpoints/silver_events"
-    world.store.request(name, "stop", reason="test", actor="ann", now=now())
+    world.store.request(name, "stop", reason="test", actor=Actor("ann"), now=now())
     world.until_state(StreamState.STOPPED, name)
     before = _files(f"checkpoints/{name}/")
     starts = {f"s3://{BUCKET}/lake/bronze/bronze_events": {"startingVersion": "2"}}
@@ -104,7 +105,7 @@ def test_a_reset_moves_a_checkpoint_there_and_undo_brings_it_back(world: World) 
     _reset(world, ResetRequest(name, ResetLevel.UNDO))
     assert _files(f"checkpoints/{name}/") == before
     assert moved not in set_aside(world.settings, name)
-    world.store.request(name, "start", reason="test", actor="ann", now=now())
+    world.store.request(name, "start", reason="test", actor=Actor("ann"), now=now())
     world.until_state(StreamState.RUNNING, name)
     world.until_drained(now() + timedelta(seconds=1))
     check_lake(world)
@@ -112,7 +113,7 @@ def test_a_reset_moves_a_checkpoint_there_and_undo_brings_it_back(world: World) 
 
 def _reset(world: World, request: ResetRequest) -> str:
     """The job's id, once the host has done it."""
-    job_id = world.store.jobs.submit(reset_job(request, actor="ann", reason="test"), now=now()).job_id
+    job_id = world.store.jobs.submit(reset_job(request, actor=Actor("ann"), reason="test"), now=now()).job_id
     world.until(lambda: world.store.jobs.get(job_id).state in (JobState.DONE, JobState.FAILED), "the reset")
     job = world.store.jobs.get(job_id)
     assert job is not None

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from backend.access import Actor
 from backend.changes.host_job import job_request
 from backend.errors import QueryError
 from backend.jobs.model import Job, JobState
@@ -118,7 +119,7 @@ def test_executors_that_lack_what_it_takes_end_the_job_and_say_so(
 
 def test_a_condition_that_may_not_run_is_refused_by_the_host_whoever_asked(world: World) -> None:
     prepared = prepare(world.lake, world.lake.find("plain"), 0, 4, on_host=True, where="id > 1")
-    wanted = job_request(prepared, actor="ann", reason="test", time_limit_s=60)
+    wanted = job_request(prepared, actor=Actor("ann"), reason="test", time_limit_s=60)
     body = json.loads(wanted.request) | {"where": "read_text('/etc/passwd') <> '' OR id > 0"}
     hostile = replace(wanted, request=json.dumps(body), fingerprint="hostile condition")
     job = world.ended(world.store.jobs.submit(hostile, now=datetime.now(UTC)))

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from backend.access import Actor
 from backend.changes.host_job import job_request, read_answer
 from backend.changes.model import DiffMethod
 from backend.jobs.model import JobState
@@ -55,7 +56,7 @@ def test_what_was_compared_when_a_job_was_ended_is_told_as_that(
         job = world.ask("mid", 0, 1, options, limit_s=60)
         assert is_halted.wait(90)
         if is_cancelled:
-            world.store.jobs.cancel(job.job_id, actor="bob", reason="enough", now=datetime.now(UTC))
+            world.store.jobs.cancel(job.job_id, actor=Actor("bob"), reason="enough", now=datetime.now(UTC))
         else:
             world.host._running[job.job_id].ends_at = 0.0
         ended = world.ended(job, within_s=2)
@@ -86,7 +87,7 @@ def test_a_terminal_prints_what_a_job_had_found_when_it_was_ended(world: World, 
         if is_by_ctrl_c:
             command.send_signal(signal.SIGINT)
         else:
-            world.store.jobs.cancel(job.job_id, actor="bob", reason="enough", now=datetime.now(UTC))
+            world.store.jobs.cancel(job.job_id, actor=Actor("bob"), reason="enough", now=datetime.now(UTC))
         out, err = command.communicate(timeout=60)
     assert command.returncode == 10, err
     assert (f"job {job.job_id} is cancelled" in err) is is_by_ctrl_c
@@ -105,7 +106,7 @@ def test_cancelling_ends_the_tasks_within_a_second(world: World, spark: SparkSes
     tracker = spark.sparkContext.statusTracker()
     group = f"weir-job-{job.job_id}-1"
     assert set(tracker.getJobIdsForGroup(group)) & set(tracker.getActiveJobsIds())
-    world.store.jobs.cancel(job.job_id, actor="bob", reason="typo", now=datetime.now(UTC))
+    world.store.jobs.cancel(job.job_id, actor=Actor("bob"), reason="typo", now=datetime.now(UTC))
     world.until(job, lambda found: found.state is JobState.CANCELLED, within_s=1)
     deadline = time.monotonic() + 1
     while set(tracker.getJobIdsForGroup(group)) & set(tracker.getActiveJobsIds()):
@@ -121,7 +122,7 @@ def test_a_job_that_takes_too_long_fails_and_says_so(world: World) -> None:
 
 def test_a_question_that_breaks_fails_with_words_and_stops_nothing_else(world: World) -> None:
     prepared = prepare(world.lake, world.lake.find("tracked"), 0, 4, method=ROWS, on_host=True)
-    wanted = job_request(prepared, actor="ann", reason="test", time_limit_s=60)
+    wanted = job_request(prepared, actor=Actor("ann"), reason="test", time_limit_s=60)
     body = json.loads(wanted.request)
     poisoned = json.dumps(body | {"columns": ["id", "no such column"]})
     hostile = json.dumps(body | {"ref": body["ref"] | {"uri": "/etc"}})

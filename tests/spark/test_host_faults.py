@@ -18,6 +18,7 @@ import pytest
 from deltalake import DeltaTable
 from prometheus_client.parser import text_string_to_metric_families
 
+from backend.access import Actor
 from backend.stream_model.stream import StreamState
 from tests.processes import free_port, kill_hard, let_pass
 from tests.spark.demo_lake import check_events, check_lake, drain
@@ -46,7 +47,7 @@ def host_of(world: World) -> "subprocess.Popen[bytes]":
 
 
 def ask(world: World, name: str, action: str) -> None:
-    world.store.request(name, action, reason="test", actor="ann", now=now())  # type: ignore[arg-type]
+    world.store.request(name, action, reason="test", actor=Actor("ann"), now=now())  # type: ignore[arg-type]
 
 
 def test_poisoned_streams_end_failed_and_the_others_never_pause(world: World) -> None:

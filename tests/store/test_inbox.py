@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import sqlalchemy as sa
 
+from backend.access import Actor
 from backend.errors import StreamRefusedError
 from backend.store import schema
 from backend.store.rows import observed_row
@@ -83,7 +84,7 @@ def test_nobody_asks_anything_of_it(store: ControlStore, inbox: sa.Engine) -> No
 
     for action in ("start", "stop", "restart"):
         with pytest.raises(StreamRefusedError, match="another Spark application runs it"):
-            store.request("etl.orders", action, reason="why", actor="ann", now=NOW)
+            store.request("etl.orders", action, reason="why", actor=Actor("ann"), now=NOW)
     assert store.desired() == {}
     assert store.audit_entries() == []
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from backend.access import Actor
 from backend.errors import JobNotFoundError, StreamRefusedError
 from backend.jobs.model import JobEnd, JobKind, JobProgress, JobRequest, JobState
 from backend.store.leases import job_resource
@@ -13,7 +14,7 @@ from backend.store.store import ControlStore
 from backend.stream_model.stream import Lease
 from tests.store.values import NOW
 
-WANTED = JobRequest(JobKind.DIFF, "silver/orders", "f1", '{"from_version": 1}', "ann", "incident 7", 600.0)
+WANTED = JobRequest(JobKind.DIFF, "silver/orders", "f1", '{"from_version": 1}', Actor("ann"), "incident 7", 600.0)
 DONE = JobEnd(JobState.DONE, "/results/x")
 
 
@@ -83,12 +84,12 @@ def test_a_job_that_did_not_answer_may_be_asked_again(store: ControlStore, state
 
 def test_cancelling_ends_a_queued_job_and_asks_the_host_of_a_running_one(store: ControlStore) -> None:
     queued = store.jobs.submit(WANTED, now=NOW)
-    assert store.jobs.cancel(queued.job_id, actor="bob", reason="typo", now=NOW).state is JobState.CANCELLED
+    assert store.jobs.cancel(queued.job_id, actor=Actor("bob"), reason="typo", now=NOW).state is JobState.CANCELLED
     running = store.jobs.submit(WANTED, now=NOW + timedelta(seconds=1))
     store.jobs.begin(leased(store, running.job_id), running.job_id, now=NOW)
-    asked = store.jobs.cancel(running.job_id, actor="bob", reason="typo", now=NOW)
+    asked = store.jobs.cancel(running.job_id, actor=Actor("bob"), reason="typo", now=NOW)
     assert (asked.state, asked.cancel_requested) == (JobState.RUNNING, True)
-    assert store.jobs.cancel(running.job_id, actor="eve", reason="again", now=NOW) == asked
+    assert store.jobs.cancel(running.job_id, actor=Actor("eve"), reason="again", now=NOW) == asked
     assert [entry.actor for entry in store.audit_entries() if entry.action == "cancel diff job"] == ["bob", "bob"]
     assert store.jobs.submit(WANTED, now=NOW + timedelta(seconds=2)).job_id != running.job_id
 
@@ -126,7 +127,7 @@ def test_old_jobs_are_forgotten_with_their_leases_and_no_younger_or_living_one(s
     assert store.jobs.get(young.job_id) and store.jobs.get(living.job_id)
     assert job_resource(old.job_id) not in store.leases()
     with pytest.raises(JobNotFoundError):
-        store.jobs.cancel(old.job_id, actor="ann", reason="late", now=NOW)
+        store.jobs.cancel(old.job_id, actor=Actor("ann"), reason="late", now=NOW)
 
 
 def test_the_newest_jobs_come_first_whatever_became_of_them(store: ControlStore) -> None:

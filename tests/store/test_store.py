@@ -5,10 +5,11 @@ from datetime import timedelta
 
 import pytest
 
+from backend.access import Actor
 from backend.errors import OverrideError, SettingsError, StoreError, StreamNotFoundError, StreamRefusedError
 from backend.settings import load_settings
 from backend.store.store import ControlStore
-from backend.stream_model.stream import AuditEntry, DesiredState, HostHeartbeat, StreamState
+from backend.stream_model.stream import DesiredState, HostHeartbeat, StreamState
 from tests.store.values import DECLARATION, NOW, held, observed, progress
 
 
@@ -19,7 +20,7 @@ def declared(store: ControlStore) -> ControlStore:
 
 
 def ask(store: ControlStore, action: str, *, reason: str = "because") -> int:
-    return store.request("silver_orders", action, reason=reason, actor="ann", now=NOW).generation  # type: ignore[arg-type]
+    return store.request("silver_orders", action, reason=reason, actor=Actor("ann"), now=NOW).generation  # type: ignore[arg-type]
 
 
 def test_an_empty_store_answers_every_read_with_nothing(store: ControlStore) -> None:
@@ -68,17 +69,17 @@ def test_a_request_without_a_reason_changes_nothing(declared: ControlStore) -> N
 
 def test_an_unknown_stream_is_refused_and_the_nearest_named(declared: ControlStore) -> None:
     with pytest.raises(StreamNotFoundError) as refused:
-        declared.request("silver_order", "stop", reason="x", actor="ann", now=NOW)
+        declared.request("silver_order", "stop", reason="x", actor=Actor("ann"), now=NOW)
     assert "silver_orders" in refused.value.hint
     assert declared.audit_entries() == []
 
 
 def test_of_several_streams_all_are_asked_or_none(declared: ControlStore) -> None:
     with pytest.raises(StreamNotFoundError):
-        declared.request_all(("silver_orders", "nobody"), "stop", reason="x", actor="ann", now=NOW)
+        declared.request_all(("silver_orders", "nobody"), "stop", reason="x", actor=Actor("ann"), now=NOW)
     assert (declared.desired(), declared.audit_entries()) == ({}, [])
     declared.declare([replace(DECLARATION, name="gold_orders")], now=NOW)
-    asked = declared.request_all(("silver_orders", "gold_orders"), "stop", reason="x", actor="ann", now=NOW)
+    asked = declared.request_all(("silver_orders", "gold_orders"), "stop", reason="x", actor=Actor("ann"), now=NOW)
     assert [each.name for each in asked] == ["silver_orders", "gold_orders"]
     assert sorted(entry.subject for entry in declared.audit_entries()) == ["gold_orders", "silver_orders"]
 
@@ -151,12 +152,13 @@ def test_heartbeats_are_one_row_a_host_newest_first(store: ControlStore) -> None
     assert [found.host_id for found in store.hosts()] == ["a"]
 
 
-def test_the_audit_trail_is_newest_first_and_limited(store: ControlStore) -> None:
-    entries = [AuditEntry(NOW + timedelta(seconds=n), "ann", "stop", f"s{n}", "why") for n in range(3)]
-    for entry in entries:
-        store.audit(entry)
-    assert store.audit_entries(limit=2) == [entries[2], entries[1]]
-    assert store.audit_entries(subject="s0") == [entries[0]]
+def test_the_audit_trail_is_newest_first_and_limited(declared: ControlStore) -> None:
+    names = ["silver_orders", "other"]
+    declared.declare([replace(DECLARATION, name="other")], now=NOW)
+    for n, name in enumerate((*names, *names)):
+        declared.request(name, "stop", reason=f"why {n}", actor=Actor("ann"), now=NOW + timedelta(seconds=n))
+    assert [entry.reason for entry in declared.audit_entries(limit=2)] == ["why 3", "why 2"]
+    assert [entry.reason for entry in declared.audit_entries(subject="other")] == ["why 3", "why 1"]
 
 
 def test_naive_times_are_refused(store: ControlStore) -> None:
@@ -187,7 +189,7 @@ def test_overrides_stay_until_others_are_asked_for(declared: ControlStore) -> No
     def asked(action: str, overrides: dict[str, str] | None = None) -> dict[str, str]:
         given = {} if overrides is None else {"silver_orders": overrides}
         names = ("silver_orders",)
-        declared.request_all(names, action, reason="slow", actor="ann", now=NOW, overrides=given)  # type: ignore[arg-type]
+        declared.request_all(names, action, reason="slow", actor=Actor("ann"), now=NOW, overrides=given)  # type: ignore[arg-type]
         return dict(declared.desired()["silver_orders"].overrides)
 
     slower = {"trigger": "30 seconds"}
@@ -205,12 +207,14 @@ def test_starting_what_flows_with_other_settings_restarts_it(declared: ControlSt
     generation = ask(declared, "start")
     declared.observe(observed(generation=generation), token=held(declared).token)
     other = {"silver_orders": {"trigger": "1 minute"}}
-    (wanted,) = declared.request_all(("silver_orders",), "start", reason="r", actor="a", now=NOW, overrides=other)
+    (wanted,) = declared.request_all(
+        ("silver_orders",), "start", reason="r", actor=Actor("a"), now=NOW, overrides=other
+    )
     assert wanted.generation == generation + 1
 
 
 def test_an_override_that_cannot_be_changes_nothing(declared: ControlStore) -> None:
     wrong = {"silver_orders": {"trigger": "now and then"}}
     with pytest.raises(OverrideError, match="not understood"):
-        declared.request_all(("silver_orders",), "start", reason="r", actor="a", now=NOW, overrides=wrong)
+        declared.request_all(("silver_orders",), "start", reason="r", actor=Actor("a"), now=NOW, overrides=wrong)
     assert declared.desired() == {} and declared.audit_entries() == []

@@ -9,6 +9,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from streamlit.testing.v1 import AppTest
 
+from backend.access import Actor
 from backend.changes.changed_rows import RowBucket
 from backend.changes.host_job import SUMMARY, DiffSummary, SoFar, question_of, to_json
 from backend.changes.model import DiffMethod
@@ -192,7 +193,7 @@ def test_a_job_that_a_second_viewer_joined_is_not_begun_anew_when_it_is_cancelle
     app = open_page("changes", **LINK)
     app.button(key="to_host").click()
     app = again(app)
-    world.store.jobs.cancel(job.job_id, actor="ann", reason="enough", now=datetime.now(UTC))
+    world.store.jobs.cancel(job.job_id, actor=Actor("ann"), reason="enough", now=datetime.now(UTC))
     world.run(job, JobEnd(JobState.CANCELLED))
     app = again(app)
     assert "Cancelled: no row was compared." in words(app) and world.store.jobs.unfinished() == []

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from backend.access import Actor
 from backend.jobs.model import Job, JobEnd, JobKind, JobState
 from backend.settings import load_settings
 from backend.store.leases import job_resource
@@ -42,7 +43,7 @@ def store(home: Path):
 
 def stopped(store) -> None:
     now = datetime.now(UTC)
-    store.request(NAME, "stop", reason="a bad price list", actor="ana", now=now)
+    store.request(NAME, "stop", reason="a bad price list", actor=Actor("ana"), now=now)
     stream_store.observe(store, NAME, StreamState.STOPPED, now)
 
 

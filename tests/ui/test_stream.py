@@ -13,6 +13,7 @@ from deltalake import CommitProperties, write_deltalake
 from streamlit.testing.v1 import AppTest
 
 from app import services
+from backend.access import Actor
 from backend.format import utc_text
 from backend.stream_model.stream import DesiredState, InputKind, StreamFailure, StreamInput, StreamState
 from backend.streams import faults
@@ -286,8 +287,8 @@ def test_restart_of_a_failed_stream_grows_the_generation(store, now: datetime) -
 
 def test_the_operation_log_shows_who_why_and_when(store, now: datetime) -> None:
     stream_store.flowing(store, NAME, now)
-    store.request(NAME, "stop", reason="first", actor="ann", now=now - timedelta(minutes=3))
-    store.request(NAME, "start", reason="second", actor="bob", now=now)
+    store.request(NAME, "stop", reason="first", actor=Actor("ann"), now=now - timedelta(minutes=3))
+    store.request(NAME, "start", reason="second", actor=Actor("bob"), now=now)
 
     log = _list(open_page("stream", stream=NAME, view="Operation log"))
 
@@ -324,7 +325,7 @@ def test_a_stream_is_stopped_once_it_has_caught_up(store, now: datetime, monkeyp
 
 def test_a_stopped_stream_is_started_over_once_its_name_is_typed(store, now: datetime) -> None:
     stream_store.flowing(store, NAME, now)
-    store.request(NAME, "stop", reason="a bad batch", actor="ana", now=now)
+    store.request(NAME, "stop", reason="a bad batch", actor=Actor("ana"), now=now)
     stream_store.observe(store, NAME, StreamState.STOPPED, now)
     app = open_page("stream", stream=NAME)
 
@@ -352,7 +353,7 @@ def test_a_stream_is_begun_again_at_a_version(store, home: Path, now: datetime) 
     checkpoint = str(home / "checkpoints" / NAME)
     declared = replace(store.declarations()[NAME], inputs=(read,), checkpoint_location=checkpoint)
     store.declare([declared], now=now)
-    store.request(NAME, "stop", reason="a bad batch", actor="ana", now=now)
+    store.request(NAME, "stop", reason="a bad batch", actor=Actor("ana"), now=now)
     stream_store.observe(store, NAME, StreamState.STOPPED, now)
     app = open_page("stream", stream=NAME)
     press(app, "one_reset")
@@ -377,7 +378,7 @@ def test_a_stream_is_begun_again_at_a_version(store, home: Path, now: datetime) 
 def test_a_starved_stream_offers_the_start_of_its_cause(store, now: datetime) -> None:
     stream_store.flowing(store, "bronze_events", now)
     stream_store.flowing(store, NAME, now, source_tables=("bronze/bronze_events",))
-    store.request("bronze_events", "stop", reason="repair", actor="ana", now=now)
+    store.request("bronze_events", "stop", reason="repair", actor=Actor("ana"), now=now)
     stream_store.observe(store, "bronze_events", StreamState.STOPPED, now)
     stream_store.idle(store, NAME, now)
     app = open_page("stream", stream=NAME)

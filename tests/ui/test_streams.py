@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import streamlit as st
 
+from backend.access import Actor
 from backend.format import utc_text
 from backend.stream_model.stream import ATTACHED, DesiredState
 from tests.ui import stream_store
@@ -136,7 +137,7 @@ def test_a_whole_layer_or_everything_is_acted_on_without_a_tick(home: Path, now:
     stream_store.flowing(store, "silver_events", now, source_tables=("bronze/bronze_events",))
     stream_store.flowing(store, "bronze_events", now)
     stream_store.failed(store, "gold_events_hourly", now)
-    store.request("gold_events_hourly", "stop", reason="since monday", actor="ann", now=now)
+    store.request("gold_events_hourly", "stop", reason="since monday", actor=Actor("ann"), now=now)
     theirs = replace(store.declarations()["silver_events"], name="theirs", kind=ATTACHED, pipeline="nightly")
     store.declare([theirs], now=now)
     app = open_page("streams")

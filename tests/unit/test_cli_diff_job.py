@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from backend.access import Actor
 from backend.changes.host_job import job_request, question_of
 from backend.errors import DiffError, JobError
 from backend.jobs.model import JobKind, JobRequest
@@ -92,7 +93,7 @@ def test_a_condition_goes_with_the_question_and_another_one_is_another_job(home:
 
     def asked(where: str | None) -> JobRequest:
         prepared = prepare(lake, lake.find("orders"), 0, 1, on_host=True, where=where)
-        return job_request(prepared, actor="ann", reason="", time_limit_s=60.0)
+        return job_request(prepared, actor=Actor("ann"), reason="", time_limit_s=60.0)
 
     assert question_of(asked("id > 1").request, str).where == "id > 1"
     assert asked("id > 1").fingerprint == asked("id > 1").fingerprint
@@ -102,7 +103,7 @@ def test_a_condition_goes_with_the_question_and_another_one_is_another_job(home:
 def test_a_question_of_another_format_is_not_misread(home: Path) -> None:
     lake = Lake(load_settings())
     wanted = prepare(lake, lake.find("orders"), 0, 1, on_host=True)
-    text = job_request(wanted, actor="ann", reason="", time_limit_s=60.0).request
+    text = job_request(wanted, actor=Actor("ann"), reason="", time_limit_s=60.0).request
     with pytest.raises(DiffError, match="by another version of Weir"):
         question_of(text.replace('"format":4', '"format":3'), str)
 
@@ -110,7 +111,7 @@ def test_a_question_of_another_format_is_not_misread(home: Path) -> None:
 def test_jobs_are_listed_and_one_is_cancelled_with_a_reason(weir: Weir, store: ControlStore) -> None:
     assert "No jobs" in weir("jobs").out
     at = datetime.now(UTC) - timedelta(minutes=3)
-    wanted = JobRequest(JobKind.DIFF, "orders", "f1", "{}", "ann", "incident 7", 60.0)
+    wanted = JobRequest(JobKind.DIFF, "orders", "f1", "{}", Actor("ann"), "incident 7", 60.0)
     waiting = store.jobs.submit(wanted, now=at)
     store.jobs.submit(replace(wanted, fingerprint="f2", reason="a look"), now=at + timedelta(minutes=1))
 

@@ -13,6 +13,7 @@ import pytest
 
 from app.cli.output import encoded
 from app.cli.streams.listing import SHAPES
+from backend.access import Actor
 from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
 from backend.jobs.model import JobKind, JobRequest
 from backend.store.leases import stream_resource
@@ -66,7 +67,7 @@ def world(home: Path, lake: Path, store: ControlStore) -> None:
     )
     store.declare([reads], now=NOW)
     slower = {"flows": {"trigger": "1 minute"}}
-    store.request_all(["flows"], "restart", reason="slower", actor="ana", now=NOW, overrides=slower)
+    store.request_all(["flows"], "restart", reason="slower", actor=Actor("ana"), now=NOW, overrides=slower)
     counts = (ExpectationCount("priced", 9, 1),)
     store.add_progress([Progress("flows", "q-1", "r-1", 4, datetime.now(UTC), 10, 2.5, None, 100, expectations=counts)])
     seen = store.observed()["fails"]
@@ -76,7 +77,7 @@ def world(home: Path, lake: Path, store: ControlStore) -> None:
     store.observe(replace(seen, failures=(explained,)), token=lease.token)
     unique = TableExpectation(str(orders), "orders", ExpectationKind.UNIQUE, "shop", columns=("id",))
     store.note_judgement(Judgement(unique, Finding(State.BROKEN, version=4), "host-1", NOW, NOW))
-    store.jobs.submit(JobRequest(JobKind.DIFF, "orders", "orders 0 4", "{}", "ana", "a look", 60.0), now=NOW)
+    store.jobs.submit(JobRequest(JobKind.DIFF, "orders", "orders 0 4", "{}", Actor("ana"), "a look", 60.0), now=NOW)
 
 
 def typed_table(path: Path) -> None:

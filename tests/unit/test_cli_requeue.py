@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from backend.access import Actor
 from backend.jobs.model import Job, JobEnd, JobKind, JobState
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
@@ -48,7 +49,7 @@ def store(home: Path) -> Iterator[ControlStore]:
     now = datetime.now(UTC)
     stream_store.beat(opened, now)
     stream_store.declare(opened, NAME, now, expectations=("priced",))
-    opened.request(NAME, "stop", reason="a bad price list", actor="ana", now=now)
+    opened.request(NAME, "stop", reason="a bad price list", actor=Actor("ana"), now=now)
     stream_store.observe(opened, NAME, StreamState.STOPPED, now)
     yield opened
     opened.close()

@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 from structlog.testing import capture_logs
 
+from backend.access import Actor
 from backend.errors import StoreError, StreamError
 from backend.settings import load_settings
 from backend.store.clock import StoreClock, elapsed
@@ -167,7 +168,7 @@ def all_running(store: ControlStore) -> Callable[[], bool]:
 
 
 def ask(store: ControlStore, name: str, action: str) -> None:
-    store.request(name, action, reason="test", actor="ann", now=datetime.now(UTC))  # type: ignore[arg-type]
+    store.request(name, action, reason="test", actor=Actor("ann"), now=datetime.now(UTC))  # type: ignore[arg-type]
 
 
 def test_starts_and_failures_are_counted_once_each(store: ControlStore) -> None:
@@ -367,7 +368,7 @@ def test_a_stream_starts_with_what_a_person_set_also_after_a_failure_and_on_anot
     host, runner = running_host(store)
     assert list(runner.overrides.values()) == [{}, {}, {}]
     now, given = datetime.now(UTC), {"gold": slower}
-    store.request_all(("gold",), "restart", reason="test", actor="ann", now=now, overrides=given)
+    store.request_all(("gold",), "restart", reason="test", actor=Actor("ann"), now=now, overrides=given)
     tick_until(host, lambda: runner.overrides["gold"] == slower and all_running(store)())
     runner.overrides.clear()
     runner.fail("gold")

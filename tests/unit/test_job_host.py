@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from backend.access import Actor
 from backend.errors import JobError
 from backend.jobs.model import Job, JobEnd, JobKind, JobProgress, JobRequest, JobState
 from backend.settings import load_settings
@@ -21,7 +22,7 @@ from tests.processes import wait_until
 from tests.stopwatch import Stopwatch
 
 LEASE_TTL_S = 60.0  # no test takes so long: a lease runs out where a test has it run out
-WANTED = JobRequest(JobKind.DIFF, "orders", "f1", "{}", "ann", "incident", 3_600.0)
+WANTED = JobRequest(JobKind.DIFF, "orders", "f1", "{}", Actor("ann"), "incident", 3_600.0)
 
 
 def is_set() -> threading.Event:
@@ -132,7 +133,7 @@ class World:
         return self.until(job, JobState.RUNNING)
 
     def cancel(self, job: Job) -> None:
-        self.store.jobs.cancel(job.job_id, actor="bob", reason="typo", now=datetime.now(UTC))
+        self.store.jobs.cancel(job.job_id, actor=Actor("bob"), reason="typo", now=datetime.now(UTC))
 
     def job(self, job: Job) -> Job:
         current = self.store.jobs.get(job.job_id)

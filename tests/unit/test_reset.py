@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from backend.access import Actor
 from backend.errors import StreamError, StreamRefusedError
 from backend.jobs.model import JobKind, JobRequest
 from backend.store.store import ControlStore
@@ -141,9 +142,9 @@ def store(tmp_path: Path) -> Iterator[ControlStore]:
     [(JobKind.RESET, "it is being reset"), (JobKind.REQUEUE, "rows of its quarantine are being requeued")],
 )
 def test_nobody_starts_a_stream_whose_tables_are_being_changed(store: ControlStore, kind: JobKind, why: str) -> None:
-    job = store.jobs.submit(JobRequest(kind, "silver", "f1", json.dumps({}), "ana", "a bad batch", 60), now=NOW)
+    job = store.jobs.submit(JobRequest(kind, "silver", "f1", json.dumps({}), Actor("ana"), "a bad batch", 60), now=NOW)
     with pytest.raises(StreamRefusedError, match=why):
-        store.request("silver", "start", reason="go on", actor="ben", now=NOW)
-    assert store.request("silver", "stop", reason="rest", actor="ben", now=NOW).state is DesiredState.STOPPED
-    store.jobs.cancel(job.job_id, actor="ana", reason="no", now=NOW)
-    assert store.request("silver", "start", reason="go on", actor="ben", now=NOW).state is DesiredState.RUNNING
+        store.request("silver", "start", reason="go on", actor=Actor("ben"), now=NOW)
+    assert store.request("silver", "stop", reason="rest", actor=Actor("ben"), now=NOW).state is DesiredState.STOPPED
+    store.jobs.cancel(job.job_id, actor=Actor("ana"), reason="no", now=NOW)
+    assert store.request("silver", "start", reason="go on", actor=Actor("ben"), now=NOW).state is DesiredState.RUNNING

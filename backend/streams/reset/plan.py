@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
+from backend.access import Actor
 from backend.errors import StreamError
 from backend.format import bytes_text, things
 from backend.jobs.model import JobKind, JobRequest
@@ -122,10 +123,11 @@ def why_not_stopped(status: StreamStatus) -> str:
     return f"it is {status.state.value.lower()}: stop it first"
 
 
-def reset_job(request: ResetRequest, *, actor: str, reason: str) -> JobRequest:
+def reset_job(request: ResetRequest, *, actor: Actor, reason: str) -> JobRequest:
     """What a host is asked; each is a job of its own, whoever asked the same before."""
     fingerprint = f"reset {uuid.uuid4().hex}"
-    return JobRequest(JobKind.RESET, request.stream, fingerprint, request.text(), actor, reason, TIME_LIMIT_S)
+    given = {"level": str(request.level), **({"from": json.dumps(request.starts)} if request.starts else {})}
+    return JobRequest(JobKind.RESET, request.stream, fingerprint, request.text(), actor, reason, TIME_LIMIT_S, given)
 
 
 def reads_again(again: Backlog | None) -> str:
