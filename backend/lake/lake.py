@@ -267,8 +267,9 @@ class Lake:
         self, ref: TableRef, from_version: int, to_version: int, *, columns: Sequence[str] | None = None
     ) -> pa.RecordBatchReader:
         """Changed rows of commits `from_version + 1 … to_version`, with `_change_type`, `_commit_version` and
-        `_commit_timestamp`; raises `DiffError` where the feed does not cover them."""
-        from backend.lake.history.change_feed import change_files, require_files
+        `_commit_timestamp`; raises `DiffError` where the feed does not cover them, `UnsupportedFeatureError` where its
+        reader would misread a time."""
+        from backend.lake.history.change_feed import change_files, require_files, require_plain_times
         from backend.lake.rows.scan import read_changes
 
         support = self.cdf_support(ref, from_version, to_version)
@@ -276,7 +277,9 @@ class Lake:
             raise DiffError(support.reason, hint=support.hint)
         snapshot = self.snapshot(ref, to_version)
         commits = self._log(ref).commits(range(from_version + 1, to_version + 1))
-        require_files(self._storage, snapshot, change_files(commits))
+        paths = change_files(commits)
+        require_files(self._storage, snapshot, paths)
+        require_plain_times(self._storage, snapshot, paths)
         return read_changes(
             ref.uri, from_version + 1, to_version, columns=columns, options=self._storage.options(ref.uri)
         )

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from backend.changes.commits import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from backend.changes.model import RowChange, RowKind
 from backend.changes.plan import FeedSupport
-from backend.errors import DiffError
+from backend.errors import DiffError, UnsupportedFeatureError
 from backend.lake.model import CommitReader, Snapshot, TableRef
 from backend.lake.rows.filters import RowFilter
 from backend.lake.rows.rows import RowPage, RowQuery
@@ -84,7 +84,7 @@ def key_history(lake: KeyLake, ref: TableRef, versions: tuple[int, int], key: Ke
     low, high = sorted(versions)
     where = key_filter(lake.snapshot(ref, high), key)
     if low < high and lake.cdf_support(ref, low, high).covered:
-        return _by_feed(lake, ref, (low, high), key)
+        return _by_feed(lake, ref, (low, high), (key, where))
     return _by_states(lake, ref, (low, high), (key, where))
 
 
@@ -129,15 +129,21 @@ def _literal(value: str | int | float | bool, kind: str) -> str:
 # the change feed -------------------------------------------------------------------------------------------------
 
 
-def _by_feed(lake: KeyLake, ref: TableRef, versions: tuple[int, int], key: Key) -> Iterator[KeyProgress]:
-    token = CancelToken()
+def _by_feed(
+    lake: KeyLake, ref: TableRef, versions: tuple[int, int], wanted: tuple[Key, RowFilter]
+) -> Iterator[KeyProgress]:
+    token, key = CancelToken(), wanted[0]
     work = Work(lambda: _feed_rows(lake.changes(ref, *versions), key, token), token.stop)
     try:
         while not work.ended(_POLL_S):
             yield KeyProgress(token.rows_read, 0, 0)
     finally:
         work.stop()
-    steps = tuple(_feed_steps(work.result(), key))
+    try:
+        steps = tuple(_feed_steps(work.result(), key))
+    except UnsupportedFeatureError:  # times that the feed's reader would misread
+        yield from _by_states(lake, ref, versions, wanted)
+        return
     note = f"from the change feed of v{versions[0] + 1} to v{versions[1]}"
     yield KeyProgress(token.rows_read, 0, 0, KeyHistory(key, steps, True, (note,)))
 

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from backend.errors import DiffError, LakehouseError, TableCorruptError
+from backend.errors import DiffError, LakehouseError, TableCorruptError, UnsupportedFeatureError
+from backend.lake.files.file_times import opened, why_misread
 from backend.lake.files.footer import parquet_errors
 from backend.lake.log.actions import FileAction
 from backend.lake.log.commits import CommitSlice
@@ -32,6 +33,7 @@ MAPPING = "delta.columnMapping.mode"
 CHANGE_TYPE = "_change_type"
 AT_ONCE = 2  # change files read side by side
 _BATCH_ROWS = 1 << 20
+_OTHER_WAY = "compare by key or whole rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,19 @@ def require_files(storage: Storage, snapshot: Snapshot, paths: Iterable[str]) ->
         file = files.locate(path)
         if not is_remote(file.uri) and file.folder.stat(file.path) is None:
             raise files.gone(path)
+
+
+def require_plain_times(storage: Storage, snapshot: Snapshot, paths: Iterable[str]) -> None:
+    """Raise `UnsupportedFeatureError` for a file whose times the feed's reader (deltalake 1.6.6, which lets no feed be
+    read with INT96 as microseconds) would give as others."""
+    if '"date"' not in snapshot.metadata.schema_json and '"timestamp"' not in snapshot.metadata.schema_json:
+        return
+    files = TableFiles(storage, snapshot.ref.uri)
+    for path in paths:
+        with files.open(path) as source, parquet_errors(path, snapshot.ref.uri):
+            why = why_misread(opened(source))
+        if why is not None:
+            raise UnsupportedFeatureError(f"{path} holds {why}, which the feed's reader misreads", hint=_OTHER_WAY)
 
 
 def _enabled_from(log: TableLog, from_version: int, to_version: int) -> int | None:

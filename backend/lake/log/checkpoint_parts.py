@@ -47,8 +47,9 @@ class ParquetPart:
         with corrupt_as(self.path), self.folder.open(self.path) as source:
             remote = is_remote(self.folder.uri)
             file = pq.ParquetFile(
-                source, metadata=self._footer, pre_buffer=remote, buffer_size=0 if remote else BUFFER_BYTES
-            )
+                source, metadata=self._footer, pre_buffer=remote, buffer_size=0 if remote else BUFFER_BYTES,
+                coerce_int96_timestamp_unit="us",  # of bounds; nanoseconds do not reach year 9999
+            )  # fmt: skip
             self._footer = file.metadata
             yield file
 

@@ -225,9 +225,12 @@ def predicate_sql(node: Node) -> str:
     return f"{name} {node.operator} {value}"
 
 
+def name_sql(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
 def _column_sql(column: FilterColumn) -> str:
-    head = '"' + column.path[0].replace('"', '""') + '"'
-    return head + "".join(f"[{_text_sql(operand)}]" for operand in column.path[1:])
+    return name_sql(column.path[0]) + "".join(f"[{_text_sql(operand)}]" for operand in column.path[1:])
 
 
 def value_sql(value: Literal, kind: str) -> str:

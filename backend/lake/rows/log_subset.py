@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from backend.errors import ObjectMissingError, TableCorruptError, UnsupportedFeatureError
+from backend.lake.files.file_times import holds_old_times, may_be_old, opened, write_rebased
 from backend.lake.files.footer import parquet_errors
 from backend.lake.log.actions import read_vector_id
 from backend.lake.model import Metadata, Protocol, Snapshot
@@ -59,9 +60,10 @@ def log_subset(
 
 
 def local_paths(storage: Storage, snapshot: Snapshot, files: pa.Table) -> list[str]:
-    """Where files (column `path`) of a table on this machine lie; raises `DataFileMissingError`, `PathRefusedError`."""
-    on_disk = _OnDisk(storage, snapshot.ref.uri, Path())
-    return [on_disk.path_of(path) for path in files["path"].to_pylist()]
+    """Where files (column `path`) of a table on this machine lie; raises `DataFileMissingError`, `PathRefusedError`,
+    and `UnsupportedFeatureError` for one whose days are counted in the old calendar."""
+    on_disk = _OnDisk(storage, snapshot.ref.uri, None)
+    return [on_disk.rows_of(path, snapshot.metadata) for path in files["path"].to_pylist()]
 
 
 def _adds(on_disk: "_OnDisk", snapshot: Snapshot, files: pa.Table) -> list[dict[str, Any]]:
@@ -73,10 +75,11 @@ def _adds(on_disk: "_OnDisk", snapshot: Snapshot, files: pa.Table) -> list[dict[
         if by_id:
             on_disk.check_names(row["path"], names)
         values = partition_values(row["partition"], snapshot.metadata)
+        path = on_disk.rows_of(row["path"], snapshot.metadata)
         add: dict[str, Any] = {
-            "path": _file_url(on_disk.path_of(row["path"])),
+            "path": _file_url(path),
             "partitionValues": {physical.get(name, name): value for name, value in values.items()},
-            "size": row["size_bytes"],
+            "size": Path(path).stat().st_size,
             "modificationTime": 0,
             "dataChange": False,
         }
@@ -91,7 +94,8 @@ def _adds(on_disk: "_OnDisk", snapshot: Snapshot, files: pa.Table) -> list[dict[
 class _OnDisk:
     """The files of one table on this machine, each seen to be there or fetched before a reader gets it."""
 
-    def __init__(self, storage: Storage, table: str, fetched: Path) -> None:
+    def __init__(self, storage: Storage, table: str, fetched: Path | None) -> None:
+        """`fetched` is a folder for copies; None where there is no use for one."""
         self._files, self._table, self._fetched = TableFiles(storage, table), table, fetched
         self._copies: dict[str, str] = {}
 
@@ -104,8 +108,26 @@ class _OnDisk:
             raise self._files.gone(path)
         return file.uri
 
+    def rows_of(self, path: str, metadata: Metadata) -> str:
+        """The same for a file of rows; where it counts days in the old calendar, of a copy that does not."""
+        local = self.path_of(path)
+        if local in self._copies:
+            return self._copies[local]
+        if '"date"' not in metadata.schema_json and '"timestamp"' not in metadata.schema_json:
+            return local
+        with pa.OSFile(local) as source, parquet_errors(path, self._table):
+            if not may_be_old(source) or not holds_old_times(file := opened(source)):
+                return local
+            if self._fetched is None:
+                raise UnsupportedFeatureError(f"{path} of {self._table} counts days in the calendar before 1582")
+            copy = self._fetched / f"{len(self._copies)}.rebased.parquet"
+            write_rebased(file, copy, f"{path} of {self._table}")
+        self._copies[local] = str(copy)
+        return str(copy)
+
     def _copy(self, path: str, file: TableFile) -> str:
         if file.uri not in self._copies:
+            assert self._fetched is not None
             copy = self._fetched / f"{len(self._copies)}{Path(file.path).suffix}"
             try:
                 copy.write_bytes(file.folder.read(file.path))

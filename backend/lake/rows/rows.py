@@ -7,27 +7,36 @@ searched is said, and a total is exact or unknown.
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from functools import partial
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from backend.lake.files.file_times import holds_old_times, may_be_old, opened
+from backend.lake.files.footer import parquet_errors
+from backend.lake.log.listing import LOG
 from backend.lake.model import FILE_COLUMNS, FileNumbers, Snapshot
 from backend.lake.rows import scan
-from backend.lake.rows.filters import RowFilter
+from backend.lake.rows.filters import AnyOf, FilterColumn, RowFilter, Test
 from backend.lake.rows.log_subset import log_subset
 from backend.lake.rows.pruning import FEW_FILES, may_match
 from backend.lake.storage.paths import is_remote
-from backend.lake.storage.storage import Storage
+from backend.lake.storage.storage import Storage, TableFiles
+from backend.lake.table.schema import columns as schema_columns
 from backend.lake.table.schema import fields
 
 # A search opens few files first, for most find enough in them, then ever more at once: each opening has its price.
 FIRST_FILES, MOST_AT_ONCE, GROWTH = 8, 512, 4
 SEARCH_FILES, SEARCH_S = 2_000, 10.0
+LOOKS_AT_ONCE = 8  # into footers on an object store
+_NEW_SINCE = {"date": date(1582, 10, 15), "timestamp": datetime(1900, 1, 1, tzinfo=UTC)}
 GROUP_BYTES = 256 * 10**6  # of files that are read whole: whoever ends the reading waits for one group at most
 
 
@@ -91,7 +100,7 @@ def read_files(
     predicate = None if where is None else where.predicate
     if files is not None:
         reader = _read_some(storage, snapshot, files, (reads, predicate), as_of=as_of, numbered=numbered)
-    elif is_remote(snapshot.ref.uri):
+    elif is_remote(snapshot.ref.uri) and not _has_old_files(storage, snapshot):
         options = storage.options(snapshot.ref.uri)
         reader = scan.scan_version(
             snapshot.ref.uri, snapshot.version, columns=reads, options=options, predicate=predicate
@@ -124,9 +133,29 @@ def _read_some(
         subset = log_subset(storage, snapshot, files.select(FILE_COLUMNS), as_of=as_of, numbered=numbered)
         folder = stack.enter_context(subset)
         reader = scan.scan(folder, snapshot.ref.uri, columns=columns, predicate=predicate)
-        if not is_remote(snapshot.ref.uri):
+        if all(path.name == LOG for path in Path(folder).iterdir()):  # no file was copied
             return reader
         return pa.RecordBatchReader.from_batches(reader.schema, _closing(reader, stack.pop_all()))
+
+
+def _has_old_files(storage: Storage, snapshot: Snapshot) -> bool:
+    """Whether a file counts days in the old calendar: a look into those of which statistics do not say that all their
+    days are later."""
+    times = [column for column in schema_columns(snapshot.metadata) if column.kind in _NEW_SINCE]
+    old = AnyOf(tuple(Test(FilterColumn(tuple(c.path.split(".")), c.kind), "<", _NEW_SINCE[c.kind]) for c in times))
+    if any(column.in_collection for column in times):
+        numbers = np.arange(snapshot.num_files)
+    else:
+        numbers = may_match(old, snapshot, few_files=0) if times else np.arange(0)
+    files, table = TableFiles(storage, snapshot.ref.uri), snapshot.ref.uri
+
+    def is_old(path: str) -> bool:
+        with files.open(path) as source, parquet_errors(path, table):
+            return may_be_old(source) and holds_old_times(opened(source))
+
+    paths = _files_at(snapshot, numbers)["path"].to_pylist()
+    with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
+        return any(pool.map(is_old, paths))
 
 
 def _closing(reader: pa.RecordBatchReader, stack: ExitStack) -> Iterator[pa.RecordBatch]:

@@ -1,7 +1,7 @@
 """Rows of a table, read by deltalake: exact about deletion vectors and column mapping.
 
-Rule: the only module that imports deltalake; rows come from `DeltaTable.scan` and `load_cdf` alone, every path is
-checked before, and its bare errors are mapped here.
+Rule: the only module that imports deltalake; rows come from one SELECT of quoted names and typed values, and from
+`load_cdf`, every path is checked before, and its bare errors are mapped here.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,13 +11,17 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from backend.errors import DataFileMissingError, LakehouseError, StorageError, TableError, UnsupportedFeatureError
 from backend.errors import TableNotFoundError as NoTableError
+from backend.lake.rows.filters import name_sql
 from backend.lake.storage.object_store import without_credentials
 from backend.lake.storage.storage import MISSING_STEP
+
+# Spark writes timestamps as INT96, which reach further than 64 bits of nanoseconds, as what they would be read.
+_MICROSECONDS = {"datafusion.execution.parquet.coerce_int96": "us"}
 
 
 def scan(folder: str, uri: str, *, columns: Sequence[str] | None, predicate: str | None = None) -> pa.RecordBatchReader:
@@ -82,8 +86,11 @@ def delta_errors(uri: str) -> Iterator[None]:
 
 
 def _rows_of(table: DeltaTable, columns: Sequence[str] | None, predicate: str | None, uri: str) -> pa.RecordBatchReader:
-    wanted = None if columns is None else list(columns)
-    return _plain(pa.RecordBatchReader.from_stream(table.scan(columns=wanted, predicate=predicate)), uri)
+    """As `DeltaTable.scan` reads them, which has no setting for INT96."""
+    names = "*" if columns is None else ", ".join(map(name_sql, columns))
+    where = "" if predicate is None else f" WHERE {predicate}"
+    query = QueryBuilder(_MICROSECONDS).register("rows", table)
+    return _plain(pa.RecordBatchReader.from_stream(query.execute(f"SELECT {names} FROM rows{where}")), uri)
 
 
 def _plain(reader: pa.RecordBatchReader, uri: str) -> pa.RecordBatchReader:
