@@ -4,7 +4,7 @@ Rule: overrides hold for every later start, on whichever host, until somebody as
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from backend.errors import OverrideError
@@ -22,7 +22,23 @@ _LIMITS: Mapping[str, tuple[str, ...]] = {
     InputKind.KAFKA: ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions"),
 }
 LIMITS = frozenset(key for keys in _LIMITS.values() for key in keys)
-_SPARK = re.compile(r"spark\.(sql|databricks\.delta)\.[\w.]+")
+# What Spark does sooner, later or in larger pieces. Whatever decides what is read, written or loaded is for those who
+# deploy: another checkpoint, files passed over and a class by its name are all settings too.
+SPARK = (
+    *("spark.sql.shuffle.partitions", "spark.sql.autoBroadcastJoinThreshold", "spark.sql.broadcastTimeout"),
+    *("spark.sql.files.maxPartitionBytes", "spark.sql.files.minPartitionNum", "spark.sql.files.maxPartitionNum"),
+    *("spark.sql.files.openCostInBytes", "spark.sql.files.maxRecordsPerFile"),
+    *("spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode", "spark.sql.adaptive.enabled"),
+    *("spark.sql.adaptive.advisoryPartitionSizeInBytes", "spark.sql.adaptive.coalescePartitions.enabled"),
+    *("spark.sql.adaptive.skewJoin.enabled", "spark.sql.execution.arrow.maxRecordsPerBatch"),
+    *("spark.sql.streaming.stateStore.maintenanceInterval", "spark.sql.streaming.stateStore.minDeltasForSnapshot"),
+    *("spark.sql.streaming.noDataMicroBatches.enabled", "spark.sql.streaming.pollingDelay"),
+    *("spark.databricks.delta.snapshotPartitions", "spark.databricks.delta.autoCompact.enabled"),
+    *("spark.databricks.delta.autoCompact.minNumFiles", "spark.databricks.delta.autoCompact.maxFileSize"),
+    *("spark.databricks.delta.optimizeWrite.enabled", "spark.databricks.delta.optimizeWrite.binSize"),
+    *("spark.databricks.delta.optimize.maxFileSize", "spark.databricks.delta.optimize.minFileSize"),
+    *("spark.databricks.delta.merge.repartitionBeforeWrite.enabled",),
+)
 _GUARDED = (  # what exactly once and the checkpoint stand on
     *("spark.sql.streaming.stopActiveRunOnRestart", "spark.sql.streaming.checkpoint", "spark.sql.extensions"),
     *("spark.sql.catalog", "spark.sql.warehouse", "spark.databricks.delta.write", "spark.databricks.delta.commitInfo"),
@@ -68,15 +84,31 @@ def check_overrides(declared: StreamDeclaration, overrides: Mapping[str, str]) -
     allowed = known_keys(declared)
     if any(source.kind == InputKind.FILES for source in declared.inputs) and overrides.keys() >= set(_TABLE_LIMITS):
         raise OverrideError(f"{' and '.join(_TABLE_LIMITS)}: files take one of them", hint="leave one out")
+    require_settable(declared.name, overrides, allowed)
     for key, value in overrides.items():
-        if any(key == guarded or key.startswith(f"{guarded}.") for guarded in _GUARDED):
-            raise OverrideError(f"{key} is Weir's own: writing exactly once stands on it", hint="leave it out")
-        if not (key in allowed or _SPARK.fullmatch(key)):
-            hint = f"of {declared.name} one can set {', '.join(allowed)}, and settings that begin with spark.sql."
-            raise OverrideError(f"{key} cannot be set on {declared.name}", hint=hint)
         is_right, example = _VALUES.get(key, (_is_text, "a text"))
         if not is_right(value):
             raise OverrideError(f"{key}={value!r} is not understood", hint=f"write {example}")
+
+
+def require_settable(name: str, keys: Iterable[str], allowed: Collection[str] = (TRIGGER, *LIMITS)) -> None:
+    """Raises `OverrideError` for a key that is neither `allowed` nor one of Spark's that may be set on any stream."""
+    for key in keys:
+        if any(key == guarded or key.startswith(f"{guarded}.") for guarded in _GUARDED):
+            raise OverrideError(f"{key} is Weir's own: writing exactly once stands on it", hint="leave it out")
+        if key not in allowed and key not in SPARK:
+            raise OverrideError(f"{key} cannot be set on {name}", hint=_instead(key, allowed))
+
+
+def _instead(key: str, allowed: Iterable[str]) -> str:
+    """Where such a setting is made, or what else can be set here."""
+    if key.startswith(("spark.sql.", "spark.databricks.delta.")):
+        return (
+            "declare it with the stream: spark_conf={…}, and deploy; here one sets pace and sizes (docs/operations.md)"
+        )
+    if key.startswith("spark."):
+        return "it is of the whole Spark: the host is started with it in WEIR_SPARK__CONF"
+    return f"one can set {', '.join(allowed)}, and Spark's pace and sizes, such as {SPARK[0]}"
 
 
 def limits_of(kind: str, overrides: Mapping[str, str]) -> dict[str, str]:
@@ -85,7 +117,7 @@ def limits_of(kind: str, overrides: Mapping[str, str]) -> dict[str, str]:
 
 
 def spark_conf_of(overrides: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in overrides.items() if _SPARK.fullmatch(key)}
+    return {key: value for key, value in overrides.items() if key in SPARK}
 
 
 def with_overrides(declared: StreamDeclaration, overrides: Mapping[str, str]) -> StreamDeclaration:

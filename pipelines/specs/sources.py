@@ -94,7 +94,11 @@ def option_texts(options: Mapping[str, object]) -> dict[str, str]:
     return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in options.items()}
 
 
+_empty: list["tempfile.TemporaryDirectory[str]"] = []
+
+
 def _empty_folder() -> str:
-    folder = Path(tempfile.gettempdir()) / "weir-no-rows"
-    folder.mkdir(exist_ok=True)
-    return str(folder)
+    """A folder of this process alone: who else could write there would choose what is planned with."""
+    if not _empty or not Path(_empty[-1].name).is_dir():  # a long run's may be swept away
+        _empty.append(tempfile.TemporaryDirectory(prefix="weir-no-rows-"))
+    return _empty[-1].name

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from backend.format import interval_s
 from backend.settings import Settings
-from backend.stream_model.overrides import TRIGGER, spark_conf_of
+from backend.stream_model.overrides import TRIGGER, require_settable, spark_conf_of
 from pipelines.specs.expectations import Expectation, OnViolation, judge, names
 from pipelines.specs.sinks import Destination, ExportSink, Sink, Target
 from pipelines.specs.sources import Inputs, StreamSource
@@ -129,7 +129,11 @@ class StreamSpec:
         return Target(self.name, self.table, {table.name: table.spark_uri(settings) for table in self.writes})
 
     def with_overrides(self, overrides: Mapping[str, str]) -> "StreamSpec":
-        """As it runs when a person gave it another trigger or other Spark settings."""
+        """As it runs when a person gave it another trigger or other Spark settings.
+
+        Raises `OverrideError`: what the store holds was not checked by this host, or by an older one.
+        """
+        require_settable(self.name, overrides)
         trigger_s = interval_s(overrides[TRIGGER]) if TRIGGER in overrides else self.trigger_interval_s
         return replace(self, trigger_interval_s=trigger_s, spark_conf={**self.spark_conf, **spark_conf_of(overrides)})
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from backend.errors import OverrideError
 from backend.settings import load_settings
 from backend.streams.checkpoint import pinned_by
 from pipelines import Pipeline, files, table
@@ -80,6 +81,13 @@ def test_settings_of_spark_come_and_go_and_a_checkpoint_keeps_its_own(lake: Demo
     assert own.get("spark.sql.shuffle.partitions") == "3"
     assert own.get("spark.sql.files.maxRecordsPerFile") == "0", "as the host has it"
     assert pinned_by(lake.settings, silver)["spark.sql.shuffle.partitions"] == "5", "as the preview says"
+
+
+def test_a_host_does_not_start_a_stream_with_what_the_store_should_not_hold(lake: DemoLake) -> None:
+    elsewhere = lake.settings.home / "elsewhere"
+    with pytest.raises(OverrideError, match=r"spark\.sql\.streaming\.checkpointLocation cannot be set"):
+        lake.runtime.start("silver_orders", {"spark.sql.streaming.checkpointLocation": str(elsewhere)})
+    assert not elsewhere.exists() and not lake.runtime.poll("silver_orders").active
 
 
 def test_a_trigger_paces_the_batches(lake: DemoLake) -> None:

@@ -9,12 +9,14 @@ import pytest
 from backend.errors import OverrideError
 from backend.settings import load_settings
 from backend.stream_model.overrides import (
+    SPARK,
     changes_text,
     check_overrides,
     compare,
     limits_of,
     overridden_text,
     parse_overrides,
+    require_settable,
     trigger_text,
     with_overrides,
 )
@@ -25,6 +27,31 @@ FILES = StreamInput(InputKind.FILES, "files in landing", "/l", {"maxFilesPerTrig
 TABLE = StreamInput(InputKind.TABLE, "bronze/orders", "/b")
 TOPIC = StreamInput(InputKind.KAFKA, "orders at broker:9092")
 NOTHING: dict[str, str] = {}
+
+
+FOREIGN = (  # each would read, write or load something else
+    "spark.sql.streaming.checkpointLocation",
+    "spark.sql.streaming.checkpointFileManagerClass",
+    "spark.sql.streaming.stateStore.providerClass",
+    "spark.sql.streaming.commitProtocolClass",
+    "spark.sql.streaming.streamingQueryListeners",
+    "spark.sql.streaming.unsupportedOperationCheck",
+    "spark.sql.files.ignoreMissingFiles",
+    "spark.sql.files.ignoreCorruptFiles",
+    "spark.sql.session.timeZone",
+    "spark.sql.ansi.enabled",
+    "spark.sql.optimizer.excludedRules",
+    "spark.databricks.delta.properties.defaults.appendOnly",
+    "spark.databricks.delta.stalenessLimit",
+    "spark.driver.extraJavaOptions",
+    "spark.plugins",
+    "spark.extraListeners",
+    "spark.jars",
+    "spark.hadoop.hadoop.security.credential.provider.path",
+    "spark.hadoop.fs.s3a.aws.credentials.provider",
+    "SPARK.SQL.SHUFFLE.PARTITIONS",
+    "spark.sql.shuffle.partitions ",
+)
 
 
 def declared(*inputs: StreamInput, **more: object) -> StreamDeclaration:
@@ -67,6 +94,7 @@ def test_what_may_be_set(overrides: dict[str, str]) -> None:
         ("maxOffsetsPerTrigger", "5", "cannot be set on orders"),
         ("startingVersion", "0", "cannot be set on orders"),
         ("spark.executor.memory", "1g", "cannot be set on orders"),
+        *((key, "x", "cannot be set on orders") for key in FOREIGN),
         ("spark.sql.shuffle.partitions", "", "is not understood"),
         ("spark.sql.shuffle.partitions", "8\n9", "is not understood"),
         ("spark.sql.streaming.stopActiveRunOnRestart", "true", "Weir's own"),
@@ -94,11 +122,13 @@ def test_a_view_has_no_limits() -> None:
 
 
 def test_the_stream_is_judged_by_what_it_runs_with() -> None:
-    about = declared(FILES, TABLE, TOPIC, spark_conf={"spark.sql.a": "1", "spark.sql.b": "2"})
-    runs = with_overrides(about, {"trigger": "1 minute", "maxFilesPerTrigger": "7", "spark.sql.b": "3"})
+    about = declared(FILES, TABLE, TOPIC, spark_conf={"spark.sql.a": "1", "spark.sql.shuffle.partitions": "2"})
+    runs = with_overrides(
+        about, {"trigger": "1 minute", "maxFilesPerTrigger": "7", "spark.sql.shuffle.partitions": "3"}
+    )
     assert runs.trigger_interval_ms == 60_000
     assert [each.options.get("maxFilesPerTrigger") for each in runs.inputs] == ["7", "7", None]
-    assert runs.spark_conf == {"spark.sql.a": "1", "spark.sql.b": "3"}
+    assert runs.spark_conf == {"spark.sql.a": "1", SPARK[0]: "3"}
     assert with_overrides(about, {"trigger": "available now"}).trigger_interval_ms == 0
     assert with_overrides(about, NOTHING) is about
 
@@ -146,3 +176,27 @@ def test_limits_go_to_the_sources_that_have_them() -> None:
     assert limits_of(InputKind.TABLE, overrides) == {"maxFilesPerTrigger": "1"}
     assert limits_of(InputKind.KAFKA, overrides) == {"maxOffsetsPerTrigger": "2"}
     assert limits_of(InputKind.PRESENT_ROWS, overrides) == limits_of(InputKind.RATE, overrides) == {}
+
+
+def test_a_refusal_says_where_such_a_setting_is_made() -> None:
+    for key, where in (
+        ("spark.sql.streaming.checkpointLocation", "spark_conf"),
+        ("spark.driver.extraJavaOptions", "WEIR_SPARK__CONF"),
+        ("startingVersion", SPARK[0]),
+    ):
+        with pytest.raises(OverrideError) as refused:
+            check_overrides(declared(TABLE), {key: "x"})
+        assert key in refused.value.message and where in refused.value.hint
+
+
+def test_what_stands_in_the_store_unchecked_is_refused_too() -> None:
+    require_settable("orders", {"trigger": "1 minute", "maxOffsetsPerTrigger": "5", SPARK[0]: "8"})
+    for key in FOREIGN:
+        with pytest.raises(OverrideError, match="cannot be set on orders"):
+            require_settable("orders", [key])
+
+
+def test_what_may_be_set_is_documented() -> None:
+    text = (Path(__file__).parents[2] / "docs/operations.md").read_text()
+    section = text.partition("## Other settings than declared")[2].partition("\n## ")[0]
+    assert [key for key in SPARK if key.rpartition(".")[2] not in section] == []
