@@ -31,7 +31,7 @@ def actor() -> Actor:
 def read_only_reason() -> str | None:
     """Why viewers may not act, None when they may: beyond loopback nobody acts without a login."""
     ui = services.settings().ui
-    if ui.allow_remote_writes or _is_loopback(ui.address):
+    if ui.allow_remote_writes or is_loopback(ui.address):
         return None
     return (
         f"Weir is read-only: it listens on {ui.address} and no login is configured. "
@@ -39,7 +39,8 @@ def read_only_reason() -> str | None:
     )
 
 
-def _is_loopback(address: str) -> bool:
+def is_loopback(address: str) -> bool:
+    """Whether only this machine reaches this address."""
     if address == "localhost":
         return True
     try:

@@ -17,7 +17,7 @@ from pydantic_settings.exceptions import SettingsError as SourceError
 from backend.errors import SettingsError
 
 _HINT = "docs/settings.md lists every key"
-_HOST = r"(?i:\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(:\d{1,5})?"
+HOST = r"(?P<name>(?i:\[[0-9a-f:.]+\]|[a-z0-9_.-]+))(:(?P<port>[0-9]{1,5}))?"
 
 
 class Section(BaseModel):
@@ -217,11 +217,11 @@ class UiSettings(Section):
 
     @model_validator(mode="after")
     def _hosts_are_no_urls(self) -> "UiSettings":
-        if not all(re.fullmatch(_HOST, host) for host in self.allowed_hosts):
+        if not all(re.fullmatch(HOST, host) for host in self.allowed_hosts):
             raise ValueError(
                 "allowed_hosts holds `name`, `name:port`, `[IPv6]` or `[IPv6]:port`, no scheme and no path"
             )
-        if not all(re.fullmatch(rf"https?://{_HOST}", origin) for origin in self.frame_ancestors):
+        if not all(re.fullmatch(rf"https?://{HOST}", origin) for origin in self.frame_ancestors):
             raise ValueError("frame_ancestors holds origins: `https://name` or `https://name:port`, no path")
         return self
 

@@ -46,7 +46,8 @@ class Viewer:
 async def viewers_of(url: str, count: int, *, page: str, query: str) -> AsyncIterator[list[Viewer]]:
     """So many, each with a session of its own."""
     address = f"{url.replace('http', 'ws', 1)}/_stcore/stream"
-    sockets = [await connect(address, subprotocols=["streamlit"], max_size=None) for _ in range(count)]  # type: ignore[list-item]
+    own = {"origin": url, "subprotocols": ["streamlit"], "max_size": None}
+    sockets = [await connect(address, **own) for _ in range(count)]  # type: ignore[arg-type]
     try:
         yield [Viewer(socket, page, query) for socket in sockets]
     finally:

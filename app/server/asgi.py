@@ -18,6 +18,7 @@ from streamlit.logger import set_log_level
 from streamlit.starlette import App
 
 from app import errors, services, viewer
+from app.server.door import Door
 from app.ui.scripts import Script
 from backend import logs
 from backend.errors import LakehouseError
@@ -82,9 +83,10 @@ def main() -> int:
     reason = viewer.read_only_reason()
     _log.info("serving", address=settings.ui.address, port=settings.port, read_only=reason)
     uvicorn.run(
-        counting_viewers(build_app()),
+        Door(counting_viewers(build_app()), settings),
         host=settings.ui.address,
         port=settings.port,
+        proxy_headers=False,  # the door knows whom to believe
         ws="websockets-sansio",
         log_config=None,
         access_log=False,

@@ -23,7 +23,6 @@ from backend.work import Stopped
 STALLED_S = 120.0  # a browser that takes no byte for so long is gone
 _HEADERS = {
     "Cache-Control": "no-store",
-    "X-Content-Type-Options": "nosniff",
     "Content-Encoding": "identity",  # it is made piece by piece: nothing on the way may gather or compress it
 }
 

@@ -79,12 +79,12 @@ def zoom(page: Page) -> None:
 def test_charts_stay_where_they_are_while_batches_arrive(page: Page, served: Served) -> None:
     page.goto(f"{served.url}/stream?stream={NAME}")
     page.locator(".weir-figure .trace path").nth(6).wait_for(state="attached", timeout=40_000)
-    page.wait_for_function("document.querySelectorAll('.weir-figure .gtitle').length === 5")
+    page.wait_for_function("() => document.querySelectorAll('.weir-figure .gtitle').length === 5")
     whole = charts(page)[0]["range"]
     here = datetime.now(ZoneInfo("Europe/Amsterdam")).replace(tzinfo=None)  # where the browser is
     assert abs(datetime.fromisoformat(whole[1]) - here) < timedelta(minutes=15)
     zoom(page)
-    page.wait_for_function(f"document.querySelector('.weir-figure').layout.xaxis.range[0] !== '{whole[0]}'")
+    page.wait_for_function(f"() => document.querySelector('.weir-figure').layout.xaxis.range[0] !== '{whole[0]}'")
     before, watched = charts(page), page.evaluate(WATCH)
     assert watched == 5
 
@@ -93,7 +93,7 @@ def test_charts_stay_where_they_are_while_batches_arrive(page: Page, served: Ser
         refresh += 1
         served.batch(35 + refresh)
         expected = [chart["points"] + refresh for chart in before]
-        page.wait_for_function(f"{expected}.every((points, place) => ({CHARTS})()[place].points === points)")
+        page.wait_for_function(f"() => {expected}.every((points, place) => ({CHARTS})()[place].points === points)")
 
     after, seen = charts(page), page.evaluate("window.watched")
     assert [chart["mark"] for chart in after] == [0, 1, 2, 3, 4]

@@ -74,7 +74,7 @@ def test_the_graph_changes_in_place_and_leads_to_streams(page: Page, served: Ser
     failed = graph.get_by_role("link", name="bronze_events, streaming table, failed")
     expect(failed.locator("text").nth(2)).to_have_text("✕ Failed")
     expect(graph.locator(".edge text").first).to_have_text("0 rows/min")
-    page.wait_for_function("window.watched.looks > 40")
+    page.wait_for_function("() => window.watched.looks > 40")
     assert page.evaluate("window.watched.blank") == 0
 
     failed.click()
