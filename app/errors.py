@@ -13,7 +13,7 @@ import structlog
 
 from app.ui.view.words import markdown_safe, sentence
 from backend import errors
-from backend.logs import redact_text
+from backend.redaction import without_secrets
 
 _log = structlog.get_logger(__name__)
 
@@ -62,9 +62,7 @@ def show(exc: errors.LakehouseError) -> None:
         st.error(text, icon=":material/error:")
     if exc.__cause__ is not None:
         with st.expander("Details"):
-            st.code(
-                f"{type(exc).__name__}: {redact_text(exc.message)}\ncaused by {_cause(exc.__cause__)}", language=None
-            )
+            st.code(f"{type(exc).__name__}: {exc.message}\ncaused by {_cause(exc.__cause__)}", language=None)
 
 
 def report_bug(exc: Exception) -> bool:
@@ -82,4 +80,4 @@ def report_bug(exc: Exception) -> bool:
 
 def _cause(exc: BaseException) -> str:
     first_line = (str(exc).splitlines() or [""])[0]
-    return f"{type(exc).__name__}: {redact_text(first_line[:500])}"
+    return f"{type(exc).__name__}: {without_secrets(first_line)[:500]}"

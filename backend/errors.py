@@ -1,7 +1,10 @@
 """Every error that Weir raises on purpose, with the hint that helps and the exit code of the CLI.
 
 Rule: a foreign exception is mapped to one of these where its library enters Weir (`raise … from exc`), never later.
+Whatever it quotes of the library's words, no secret comes along: errors go to pages, terminals, logs and the store.
 """
+
+from backend.redaction import without_secrets
 
 
 class LakehouseError(Exception):
@@ -10,9 +13,8 @@ class LakehouseError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message, self.hint = without_secrets(message), without_secrets(hint)
+        super().__init__(self.message)
 
 
 class SettingsError(LakehouseError):

@@ -6,7 +6,6 @@ bounded.
 
 import logging
 import os
-import re
 import sys
 from collections.abc import Mapping, MutableMapping, Sequence
 from logging.handlers import RotatingFileHandler
@@ -16,21 +15,11 @@ from typing import Any
 import structlog
 from structlog.typing import Processor
 
+from backend.redaction import MASK, is_secret, without_secrets
 from backend.settings import Settings
 
 MAX_BYTES = 20_000_000
 OLD_FILES = 3
-MASK = "***"
-
-_SECRET_KEY = re.compile(
-    r"passw|passphrase|pwd|secret|token|credential|authorization|cookie|(^|[^a-z])(sas|sig|key)s?$|apikey", re.I
-)
-_URL_PASSWORD = re.compile(r"(?P<head>[a-z][a-z0-9+.-]*://[^\s/@:]*:)[^\s\"']*@", re.I)
-_ASSIGNED = re.compile(
-    r"(?P<head>(?:password|passwd|pwd|secret|token|sig|[a-z_.-]*(?:access|account|api|secret)[_.-]?key)[\"']?\s*[=:]\s*[\"']?)"
-    r"[^\s&;,\"'}]+",
-    re.I,
-)
 
 
 def configure(service: str, settings: Settings) -> None:
@@ -48,25 +37,20 @@ def configure(service: str, settings: Settings) -> None:
 
 
 def redact(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """A structlog processor: masks values of secret-looking keys, passwords in URLs and `password=…` in texts."""
+    """A structlog processor: masks the values of secret-looking keys, and secrets in texts."""
     return {key: _redacted(key, value) for key, value in event.items()}
 
 
-def redact_text(text: str) -> str:
-    """The text without passwords of URLs and values assigned to secret-looking names."""
-    return _ASSIGNED.sub(rf"\g<head>{MASK}", _URL_PASSWORD.sub(rf"\g<head>{MASK}@", text))
-
-
 def _redacted(key: str, value: Any) -> Any:
-    if value is not None and _SECRET_KEY.search(key):
+    if value is not None and is_secret(key):
         return MASK
     if isinstance(value, str):
-        return redact_text(value)
+        return without_secrets(value)
     if isinstance(value, Mapping):
         return {str(inner): _redacted(str(inner), item) for inner, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, bytes):
         return [_redacted("", item) for item in value]
-    return value if isinstance(value, int | float | bool | None) else redact_text(str(value))
+    return value if isinstance(value, int | float | bool | None) else without_secrets(str(value))
 
 
 class _LogFile(RotatingFileHandler):

@@ -15,6 +15,7 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 from pydantic_settings.exceptions import SettingsError as SourceError
 
 from backend.errors import SettingsError
+from backend.redaction import remember_options
 
 _HINT = "docs/settings.md lists every key"
 HOST = r"(?P<name>(?i:\[[0-9a-f:.]+\]|[a-z0-9_.-]+))(:(?P<port>[0-9]{1,5}))?"
@@ -272,8 +273,9 @@ class Settings(BaseSettings):
     """All settings. Build with `load_settings`; frozen afterwards."""
 
     model_config = SettingsConfigDict(
-        env_prefix="WEIR_", env_nested_delimiter="__", extra="forbid", frozen=True, env_ignore_empty=True
-    )
+        env_prefix="WEIR_", env_nested_delimiter="__", extra="forbid", frozen=True, env_ignore_empty=True,
+        hide_input_in_errors=True,
+    )  # fmt: skip
 
     home: Annotated[Path, Field(description="Folder of lake, checkpoints, store and logs.")] = Path(".weir")
     port: Annotated[int, Field(ge=1, le=65_535, description="Port of the UI.")] = 8501
@@ -332,15 +334,23 @@ class Settings(BaseSettings):
 
 
 def load_settings(**given: object) -> Settings:
-    """Settings as given, from environment, `weir.toml` and defaults; raises `SettingsError` naming each wrong key."""
+    """Settings as given, from environment, `weir.toml` and defaults; raises `SettingsError` naming each wrong key.
+
+    From then on no text of this process shows a secret that is among them or in the environment.
+    """
     _refuse_unknown_variables()
     try:
-        return Settings(**given)  # type: ignore[arg-type]
+        settings = Settings(**given)  # type: ignore[arg-type]
     except ValidationError as exc:
         wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in exc.errors(include_input=False))
         raise SettingsError(f"settings are wrong: {wrong}", hint=_HINT) from exc
     except SourceError as exc:
         raise SettingsError(f"{exc}: lists and maps are written as JSON", hint=_HINT) from exc
+    for options in (os.environ, settings.spark.conf):
+        remember_options(options)
+    for secrets in settings.lake.storage_options.values():
+        remember_options({name: value.get_secret_value() for name, value in secrets.items()})
+    return settings
 
 
 def _from_file() -> dict[str, Any]:

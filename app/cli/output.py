@@ -21,6 +21,7 @@ from unicodedata import combining, east_asian_width
 
 import typer
 
+from backend.redaction import without_secrets
 from backend.sql.values import json_value
 
 WIDEST = 60  # characters of a value in a table
@@ -182,9 +183,9 @@ def status_line() -> Iterator[Callable[[str], None] | None]:
 
 def fail(message: str, hint: str = "", code: int = 1) -> int:
     """Say on stderr what is wrong and what to do; return the exit code."""
-    sys.stderr.write(f"error: {one_line(message)}\n")
+    sys.stderr.write(f"error: {one_line(without_secrets(message))}\n")
     if hint:
-        sys.stderr.write(f"hint: {one_line(hint)}\n")
+        sys.stderr.write(f"hint: {one_line(without_secrets(hint))}\n")
     return code
 
 

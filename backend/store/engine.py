@@ -4,6 +4,7 @@ Rule: a write begins with the write lock (SQLite: BEGIN IMMEDIATE), so it never 
 database error leaves here as `StoreError` without the URL's password.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from backend.errors import SettingsError, StoreError
+from backend.redaction import remember, remember_options, without_secrets
 
 BUSY_TIMEOUT_S = 10
 # A host that is frozen amid a transaction keeps no lock for longer, and a cut line is noticed: 10 s without an answer.
@@ -27,6 +29,7 @@ _POSTGRES_LINE = {
     "keepalives_count": 3,
 }
 SUPPORTED = ("sqlite", "postgresql")
+_AFTER_USER = re.compile(r"^[^:]*://[^:/]*")
 
 
 class Database:
@@ -34,7 +37,7 @@ class Database:
 
     def __init__(self, url: str) -> None:
         self.url = _parse(url)
-        self.shown_url = self.url.render_as_string(hide_password=True)
+        self.shown_url = without_secrets(self.url.render_as_string(hide_password=True))
         self._engine = _engine(self.url)
         self._reader = self._engine.execution_options(weir_reads=True)
         if not self.is_sqlite:  # which has no other: what is read together belongs together
@@ -78,12 +81,17 @@ class Database:
 def _parse(url: str) -> URL:
     try:
         parsed = make_url(url)
-    except (ArgumentError, ValueError) as exc:
-        raise SettingsError("store.url is not a SQLAlchemy URL", hint="e.g. sqlite:////var/lib/weir/weir.db") from exc
+    except (ArgumentError, ValueError):  # which quote a part of it
+        raise SettingsError("store.url is not a SQLAlchemy URL", hint="e.g. sqlite:////var/lib/weir/weir.db") from None
+    remember_options({name: value for name, values in parsed.normalized_query.items() for value in values})
+    remember([str(parsed.password or "")])
     if parsed.drivername in ("postgresql", "postgres"):
         parsed = parsed.set(drivername="postgresql+psycopg")
     if parsed.get_backend_name() not in SUPPORTED:
         raise SettingsError(f"store.url: {parsed.get_backend_name()} is not supported", hint="SQLite or PostgreSQL")
+    if parsed.get_backend_name() != "sqlite" and _AFTER_USER.sub("", url).count("@") > 1:
+        # The driver would take the password's end for the host, and name it in its errors.
+        raise SettingsError("store.url: more than one @ after the user", hint="write %40 for an @ in the password")
     return parsed
 
 

@@ -54,7 +54,7 @@ def main() -> int:
         return run(settings)
     except LakehouseError as exc:
         log.error("host_failed", error=exc.message, hint=exc.hint)
-        sys.stderr.write(f"error: {logs.redact_text(exc.message)}\nhint: {exc.hint}\n")
+        sys.stderr.write(f"error: {exc.message}\nhint: {exc.hint}\n")
         return exc.exit_code
 
 

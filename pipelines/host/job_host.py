@@ -19,6 +19,7 @@ import structlog
 
 from backend.errors import LakehouseError, StoreError, StreamRefusedError
 from backend.jobs.model import Job, JobEnd, JobProgress, JobState
+from backend.redaction import without_secrets
 from backend.settings import Settings
 from backend.store.clock import elapsed
 from backend.store.leases import job_resource
@@ -280,7 +281,7 @@ class JobHost:
             end = JobEnd(JobState.FAILED, None, exc.message, exc.hint)
         except Exception as exc:  # job boundary
             log.exception("job_broke", job=running.job.job_id)
-            end = JobEnd(JobState.FAILED, None, f"{type(exc).__name__}: {exc}", "see logs/host.log")
+            end = JobEnd(JobState.FAILED, None, without_secrets(f"{type(exc).__name__}: {exc}"), "see logs/host.log")
         running.outcome.append(end)
 
     def _quietly(self, act: Callable[[], None]) -> None:

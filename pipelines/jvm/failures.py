@@ -10,6 +10,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
 from backend.errors import LakehouseError, StreamError
+from backend.redaction import without_secrets
 
 _WRAPPERS = (  # conditions that only say that something inside failed
     "STREAM_FAILED",
@@ -88,9 +89,9 @@ def describe_traceback(text: str) -> tuple[str, str] | None:
         return None
     for condition, message in _CONDITION.findall(rest):
         if condition not in _WRAPPERS:
-            return condition, message[:_LONGEST_MESSAGE]
+            return condition, _shown(message)
     name, message = raised[-1]
-    return name.rpartition(".")[2], message[:_LONGEST_MESSAGE]
+    return name.rpartition(".")[2], _shown(message)
 
 
 def _condition(throwable: Any) -> str | None:
@@ -101,9 +102,13 @@ def _condition(throwable: Any) -> str | None:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())[:_LONGEST_MESSAGE]
+    return _shown(" ".join(text.split()))
 
 
 def _first_line(text: str | None) -> str:
     lines = [line.strip() for line in (text or "").splitlines() if line.strip()]
-    return lines[0][:_LONGEST_MESSAGE] if lines else "no message"
+    return _shown(lines[0]) if lines else "no message"
+
+
+def _shown(message: str) -> str:
+    return without_secrets(message)[:_LONGEST_MESSAGE]

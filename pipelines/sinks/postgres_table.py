@@ -24,6 +24,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from backend.redaction import is_secret, without_secrets
 from pipelines.jvm.failures import DeliveryError
 from pipelines.sinks.feed import DELETED, VERSION, by_version, check_feed, own_columns
 from pipelines.sinks.postgres_columns import (
@@ -79,13 +80,14 @@ class PostgresTableSink:
 
     @property
     def outside(self) -> str:
-        url = urlsplit(self.url)
+        url = urlsplit(without_secrets(self.url))
         host = url.netloc.rpartition("@")[2]
         return f"{'.'.join(self.path)} at {host}{url.path}"
 
     def problems(self) -> Iterator[tuple[str, str]]:
         url = urlsplit(self.url)
-        if url.password or "password" in parse_qs(url.query) or isinstance(self.password, str):
+        options = any(is_secret(name) for name in parse_qs(url.query) if name != "sslkey")  # which names a file
+        if url.password or "@" in url.path + url.query or options or isinstance(self.password, str):
             hint = 'write password=secret("env:NAME") or secret("file:PATH")'
             yield "postgres_table: a password stands in plain text", hint
         elif self.password is not None and not self.password.has_place:

@@ -55,10 +55,10 @@ class Avro:
         """What cannot work, and what to do."""
         if bool(self.file) == bool(self.registry):
             yield "kafka: avro needs either a registry or a schema file", "say registry=URL or avro_schema=PATH"
-        if self.registry and not self.registry.startswith(("http://", "https://")):
-            yield f"kafka: registry {self.registry!r} is no address", "write http://… or https://…"
         if self.registry and "@" in self.registry:
             yield "kafka: the address of the registry holds a login", 'write registry_login=secret("env:NAME")'
+        elif self.registry and not self.registry.startswith(("http://", "https://")):
+            yield f"kafka: registry {self.registry!r} is no address", "write http://… or https://…"
         if self.login is not None:
             yield from secret_problems("kafka", "the registry's password", self.login)
         if self.file:

@@ -4,14 +4,12 @@ Rule: only `reveal` and `revealed` give values, and only to what is handed to a 
 """
 
 import os
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from backend.errors import SettingsError
-
-_NAMES_ONE = re.compile(r"password|secret|keystore\.key$", re.IGNORECASE)
+from backend.redaction import holds_secret, is_secret, remember
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -38,6 +36,7 @@ class Secret:
             raise SettingsError(
                 f"there is no secret at {place}", hint=where.get(kind, "name it as env:NAME or file:PATH")
             )
+        remember([value])
         if '"{}"' in self.within:
             value = value.replace("\\", "\\\\").replace('"', '\\"')
         return self.within.replace("{}", value)
@@ -61,7 +60,7 @@ def secret_problems(sink_or_source: str, name: str, value: str | Secret) -> Iter
     if isinstance(value, Secret):
         if not value.has_place:
             yield f"{sink_or_source}: the secret of {name} has no place", "name it as env:NAME or file:PATH"
-    elif _NAMES_ONE.search(name) or (name.endswith("jaas.config") and _NAMES_ONE.search(value)):
+    elif holds_secret(value) or (is_secret(name) and not name.endswith("jaas.config")):
         hint = 'write secret("env:NAME") or secret("file:PATH")'
         yield f"{sink_or_source}: {name} holds a secret in plain text", hint
 

@@ -144,6 +144,7 @@ def test_the_answer_of_a_server_is_not_repeated(bucket, server):
 def test_what_the_reader_of_rows_says_holds_no_credential(monkeypatch):
     """deltalake repeats the address that it asked for, and what the server answered."""
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "from-the-environment")
+    load_settings()
     said = f"Error performing GET http://user:{SECRET}@host:1/x?sig=abc from-the-environment: error sending request"
     with pytest.raises(StorageError) as caught, delta_errors("s3://faults/t"):
         raise OSError(said)

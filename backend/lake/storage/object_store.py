@@ -4,7 +4,6 @@ Rule: every wait is bounded. obstore's texts hold addresses, answers and setting
 what kind of failure it was goes on, and what has no kind is cleaned first.
 """
 
-import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from obstore.exceptions import BaseError, PermissionDeniedError, PreconditionErr
 from obstore.store import from_url
 
 from backend.errors import ObjectMissingError, SettingsError, StorageError
+from backend.redaction import remember_options, without_secrets
 
 PARALLEL_READS = 32
 MAX_RETRIES = 4
@@ -29,7 +29,6 @@ _SWITCHES = frozenset({"allow_http", "allow_invalid_certificates"})
 _CLIENT_TEXTS = frozenset({"proxy_url", "proxy_excludes", "root_certificate"})
 # Options that people carry over from a writer; a reader has no use for them.
 _WRITER_OPTIONS = frozenset({"s3_allow_unsafe_rename", "s3_locking_provider", "delta_dynamo_table_name"})
-_CREDENTIAL = re.compile(r"key|secret|token|password|sas|credential|signature", re.IGNORECASE)
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|sec|seconds|m|min|minutes|)\s*")
 _SETTINGS = "WEIR_LAKE__STORAGE_OPTIONS"
 
@@ -54,6 +53,7 @@ def connect(root: str, options: Options) -> Server:
     client: dict[str, Any] = dict(_TIME_OUTS)
     retries: dict[str, Any] = {"max_retries": MAX_RETRIES, "retry_timeout": RETRY_TIME_OUT}
     config: dict[str, str] = {}
+    remember_options(dict(options))
     for key, value in options:
         short = key.lower().removeprefix("aws_").removeprefix("azure_").removeprefix("google_")
         if short in _SWITCHES:
@@ -71,7 +71,7 @@ def connect(root: str, options: Options) -> Server:
     try:
         store = from_url(root, config=config, client_options=client, retry_config=retries)  # type: ignore[call-overload]
     except (BaseError, ValueError) as exc:
-        reason = without_credentials(str(exc), options)
+        reason = without_credentials(str(exc))
         raise SettingsError(f"the root {root} cannot be opened: {reason}", hint=f"check {_SETTINGS}") from None
     return Server(store, ThreadPoolExecutor(PARALLEL_READS, thread_name_prefix="weir-store"))
 
@@ -136,21 +136,12 @@ def _found(pattern: str, text: str) -> str:
     return match.group(1) if match else ""
 
 
-def without_credentials(text: str, options: Options = ()) -> str:
-    """The first line of a foreign error, without credentials, a server's answer and queries."""
+def without_credentials(text: str) -> str:
+    """The first line of a foreign error, without logins, a server's answer and queries."""
     line = (text.strip().splitlines() or ["unknown"])[0]
     line = re.sub(r"(status code: \d{3}[^:]*).*", r"\1", line)
-    for secret in _secrets(options):
-        line = line.replace(secret, "***")
     line = re.sub(r"://[^/\s\"]*@", "://", line)
-    return re.sub(r"(https?://[^\s?\"]+)\?\S*", r"\1", line)[:300]
-
-
-def _secrets(options: Options) -> list[str]:
-    """Values that no text may hold: those of options and of the environment that are credentials or carry them."""
-    pairs = [*options, *(pair for pair in os.environ.items() if pair[0].startswith(("AWS_", "AZURE_", "GOOGLE_")))]
-    secrets = [value for key, value in pairs if len(value) > 3 and (_CREDENTIAL.search(key) or "@" in value)]
-    return sorted(secrets, key=len, reverse=True)
+    return without_secrets(re.sub(r"(https?://[^\s?\"]+)\?\S*", r"\1", line))[:300]
 
 
 def _duration(key: str, value: str) -> timedelta:
