@@ -6,6 +6,7 @@ stream host, the answer is made of them in one place (`answer_of`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -248,8 +249,9 @@ def _by_duckdb_or_deltalake(
     )
     if len(columns) <= prepared.limits.many_columns and why_not_by_duckdb(given, columns) is None:
         try:
-            if (files := _local_files(prepared)) is not None:
-                return compare(_reading(prepared, files))
+            with _local_files(prepared) as files:
+                if files is not None:
+                    return compare(_reading(prepared, files))
         except (DiffError, UnsupportedFeatureError):
             token.check()
             token.rows_read, token.rows_total = 0, given.num_rows
@@ -257,21 +259,27 @@ def _by_duckdb_or_deltalake(
 
 
 def _by_row_ids(prepared: PreparedDiff, token: CancelToken, take: Take | None) -> Compared:
-    files = with_row_ids(prepared.input, _local_files(prepared))
-
     def take_named(changed: ChangedBatches) -> None:
         if take is not None:
             take(_batches_named_by(prepared.plan.key, changed))
 
-    read, pairing = _reading(prepared, files, with_ids=True), Pairing((*prepared.columns, ROW_ID), (ROW_ID,))
-    return net_changes(
-        read, pairing, prepared.question, token, take=take_named if take else None, limits=prepared.limits
-    )
+    pairing = Pairing((*prepared.columns, ROW_ID), (ROW_ID,))
+    with _local_files(prepared) as files:
+        read = _reading(prepared, with_row_ids(prepared.input, files), with_ids=True)
+        return net_changes(
+            read, pairing, prepared.question, token, take=take_named if take else None, limits=prepared.limits
+        )
 
 
-def _local_files(prepared: PreparedDiff) -> tuple[LocalFiles, LocalFiles] | None:
-    first, second = (prepared.lake.local_files(snapshot, files) for snapshot, files in prepared.input.states())
-    return None if first is None or second is None else (first, second)
+@contextmanager
+def _local_files(prepared: PreparedDiff) -> Iterator[tuple[LocalFiles, LocalFiles] | None]:
+    """Both sides' files, open meanwhile."""
+    (first, only_first), (second, only_second) = prepared.input.states()
+    with (
+        prepared.lake.local_files(first, only_first) as before,
+        prepared.lake.local_files(second, only_second) as after,
+    ):
+        yield None if before is None or after is None else (before, after)
 
 
 def _reading(prepared: PreparedDiff, files: tuple[LocalFiles, LocalFiles], *, with_ids: bool = False) -> Read:
@@ -303,7 +311,9 @@ def _explained(
     if not files.num_rows or not (is_whole or reads_apart):
         return alone
     try:
-        num_rows, masks = hold_against(findings, _reading_one_side(prepared, files, findings.columns), token)
+        with ExitStack() as held:
+            rows = _reading_one_side(prepared, files, findings.columns, held)
+            num_rows, masks = hold_against(findings, rows, token)
     except (LakehouseError, Stopped):
         return alone
     return explain(findings, Population(first.version, num_rows, is_whole), masks)
@@ -319,8 +329,10 @@ def _others(prepared: PreparedDiff, columns: int) -> tuple[Snapshot, pa.Table, b
     return first, apart, False
 
 
-def _reading_one_side(prepared: PreparedDiff, files: pa.Table, columns: Sequence[str]) -> Callable[[Connection], str]:
-    """The rows of files of the first state, by DuckDB where it can."""
+def _reading_one_side(
+    prepared: PreparedDiff, files: pa.Table, columns: Sequence[str], held: ExitStack
+) -> Callable[[Connection], str]:
+    """The rows of files of the first state, by DuckDB where it can; `held` keeps its files open."""
     lake, given, first = prepared.lake, prepared.input, prepared.input.first
 
     def by_deltalake(connection: Connection) -> str:
@@ -331,7 +343,7 @@ def _reading_one_side(prepared: PreparedDiff, files: pa.Table, columns: Sequence
         if why_not_by_duckdb(given, columns) is not None:
             return by_deltalake(connection)
         try:
-            if (local := lake.local_files(first, files)) is None:
+            if (local := held.enter_context(lake.local_files(first, files))) is None:
                 return by_deltalake(connection)
             return file_rows(connection, (local, local.only([])), given.newer.metadata, columns).whole.before
         except UnsupportedFeatureError:

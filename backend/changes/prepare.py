@@ -4,6 +4,7 @@ Rule: no row is read here; the plan says how rows will be compared, and why not 
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -47,7 +48,7 @@ class DiffLake(CommitReader, FileReader, CountingLake, Protocol):
 
     def file_difference(self, ref: TableRef, first: int, second: int) -> FileDifference: ...
 
-    def local_files(self, snapshot: Snapshot, files: pa.Table) -> LocalFiles | None: ...
+    def local_files(self, snapshot: Snapshot, files: pa.Table) -> AbstractContextManager[LocalFiles | None]: ...
 
     def require_files(self, snapshot: Snapshot, files: pa.Table) -> None: ...
 

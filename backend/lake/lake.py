@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -190,9 +191,9 @@ class Lake:
 
         return read_files(self._storage, snapshot, files, columns=columns, where=where, as_of=as_of, numbered=numbered)
 
-    def local_files(self, snapshot: Snapshot, files: pa.Table) -> LocalFiles | None:
-        """Files (`DIFFERENCE_COLUMNS`) for a reader of parquet, with what the log says of them; None where any lies on
-        an object store. Raises `DataFileMissingError` and `PathRefusedError`."""
+    def local_files(self, snapshot: Snapshot, files: pa.Table) -> AbstractContextManager[LocalFiles | None]:
+        """Files (`DIFFERENCE_COLUMNS`) for a reader of parquet, held open, with what the log says of them; None where
+        any lies on an object store. Raises `DataFileMissingError` and `PathRefusedError`."""
         from backend.lake.rows.local_files import local_files
 
         return local_files(self._storage, snapshot, files)

@@ -17,8 +17,9 @@ class ByDeltalake:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._lake, name)
 
-    def local_files(self, *_: Any) -> None:
-        return None
+    @contextmanager
+    def local_files(self, *_: Any) -> Iterator[None]:
+        yield None
 
 
 class Told:

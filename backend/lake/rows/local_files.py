@@ -6,7 +6,8 @@ Rule: a row's position in its file counts the deleted ones too. So files are rea
 deletion vectors, whose positions come beside them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,8 +19,8 @@ from backend.errors import UnsupportedFeatureError
 from backend.lake.files.footer import parquet_errors
 from backend.lake.model import Snapshot
 from backend.lake.rows import scan
-from backend.lake.rows.log_subset import local_paths, log_subset
-from backend.lake.storage.paths import is_remote, resolve_log_path
+from backend.lake.rows.log_subset import FilesOnDisk, files_on_disk, written
+from backend.lake.storage.paths import is_remote
 from backend.lake.storage.storage import Storage
 from backend.lake.table.partitions import partition_values
 
@@ -45,23 +46,27 @@ class LocalFiles:
         return LocalFiles(self.files.take(old), deleted.filter(pc.is_valid(new)))
 
 
-def local_files(storage: Storage, snapshot: Snapshot, files: pa.Table) -> LocalFiles | None:
-    """Files (`DIFFERENCE_COLUMNS`) of a snapshot; None where any lies on an object store. Raises what `log_subset`
-    raises, and `UnsupportedFeatureError` where deletion vectors cannot be read."""
+@contextmanager
+def local_files(storage: Storage, snapshot: Snapshot, files: pa.Table) -> Iterator[LocalFiles | None]:
+    """Files (`DIFFERENCE_COLUMNS`) of a snapshot, open meanwhile; None where any lies on an object store. Raises what
+    `log_subset` raises, and `UnsupportedFeatureError` where deletion vectors cannot be read, or where they are more
+    than may be open at once."""
     uri = snapshot.ref.uri
-    if is_remote(uri) or any(is_remote(resolve_log_path(p, uri, storage.roots)) for p in files["path"].to_pylist()):
-        return None
-    paths = local_paths(storage, snapshot, files)
-    values = [partition_values(shown, snapshot.metadata) for shown in files["partition"].to_pylist()]
-    columns = {
-        f"partition {name}": pa.array([value[name] for value in values], pa.string())
-        for name in snapshot.metadata.partition_columns
-    }
-    table = pa.table({"path": pa.array(paths, pa.string()), "base_row_id": files["base_row_id"]} | columns)
-    return LocalFiles(table, _deleted(storage, snapshot, files, paths))
+    if is_remote(uri) or any(is_remote(path) for path in files["path"].to_pylist()):
+        yield None
+        return
+    with files_on_disk(storage, uri, is_for_many=True) as on_disk:
+        paths = [on_disk.rows_of(path, snapshot.metadata) for path in files["path"].to_pylist()]
+        values = [partition_values(shown, snapshot.metadata) for shown in files["partition"].to_pylist()]
+        columns = {
+            f"partition {name}": pa.array([value[name] for value in values], pa.string())
+            for name in snapshot.metadata.partition_columns
+        }
+        table = pa.table({"path": pa.array(paths, pa.string()), "base_row_id": files["base_row_id"]} | columns)
+        yield LocalFiles(table, _deleted(on_disk, snapshot, files, paths))
 
 
-def _deleted(storage: Storage, snapshot: Snapshot, files: pa.Table, paths: Sequence[str]) -> pa.Table:
+def _deleted(on_disk: FilesOnDisk, snapshot: Snapshot, files: pa.Table, paths: Sequence[str]) -> pa.Table:
     """The positions that deletion vectors mark."""
     marked = pc.indices_nonzero(pc.is_valid(files["dv_id"])).to_pylist()
     at_once = [marked] if len({paths[number] for number in marked}) == len(marked) else [[number] for number in marked]
@@ -69,8 +74,7 @@ def _deleted(storage: Storage, snapshot: Snapshot, files: pa.Table, paths: Seque
     for numbers in at_once if marked else ():  # two vectors of one file go by the same name
         counts = [_num_rows(paths[number], snapshot) for number in numbers]
         some = files.take(pa.array(numbers)).drop_columns(["num_records"]).append_column("num_records", [counts])
-        with log_subset(storage, snapshot, some) as folder:
-            deleted = scan.deleted_positions(folder, snapshot.ref.uri)
+        deleted = scan.deleted_positions(written(on_disk, snapshot, some), snapshot.ref.uri)
         for number in numbers:
             if (gone := deleted.get(paths[number])) is None:
                 raise UnsupportedFeatureError(

@@ -1,13 +1,16 @@
 """A Delta log of a few files of a version, for a reader of rows that shall open no others.
 
 Rule: nothing is invented: protocol, schema, column mapping and partition values are the table's own. A file and its
-deletion vector are named by absolute path, and only after they were found where the table may read.
+deletion vector are opened first, where the table may read, and go by names that lead to what was opened.
 """
 
 import os
+import re
+import resource
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,16 +19,18 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from backend.errors import ObjectMissingError, TableCorruptError, UnsupportedFeatureError
+from backend.errors import LakehouseError, ObjectMissingError, TableCorruptError, UnsupportedFeatureError
 from backend.lake.files.file_times import holds_old_times, may_be_old, opened, write_rebased
 from backend.lake.files.footer import parquet_errors
 from backend.lake.log.actions import read_vector_id
 from backend.lake.model import Metadata, Protocol, Snapshot
-from backend.lake.storage.paths import is_remote
+from backend.lake.storage.local_folder import LocalFolder, real
 from backend.lake.storage.storage import Storage, TableFile, TableFiles
 from backend.lake.table.partitions import partition_values, physical_names
 
 _VECTOR_HEAD = 4  # bytes of the big-endian length before a vector
+_OPEN_FILES = Path("/proc/self/fd")  # where Linux names what this process has open
+_MOST_OPEN = 1 << 16  # each keeps about a kilobyte of the kernel's memory
 
 
 @contextmanager
@@ -35,38 +40,46 @@ def log_subset(
     files: pa.Table,
     *,
     as_of: Snapshot | None = None,
-    numbered: str | None = None,
+    numbered: tuple[str, int] | None = None,
 ) -> Iterator[str]:
     """A folder that reads as a table of these files (`model.FILE_COLUMNS`; `num_records` where a reader wants it) of a
     snapshot; those on an object store are fetched into it.
 
     `as_of` is the version whose schema they are read with, as Delta reads old files today. `numbered` is a column that
-    the table does not have: it gives each row its file's number among these.
+    the table does not have, and a number: it gives each row its file's number among these, counted from there.
 
     Raises `DataFileMissingError`, `PathRefusedError` or a `StorageError`.
     """
+    with files_on_disk(storage, snapshot.ref.uri) as on_disk:
+        yield written(on_disk, snapshot, files, as_of=as_of, numbered=numbered)
+
+
+def written(
+    on_disk: "FilesOnDisk",
+    snapshot: Snapshot,
+    files: pa.Table,
+    *,
+    as_of: Snapshot | None = None,
+    numbered: tuple[str, int] | None = None,
+) -> str:
+    """The folder of `log_subset`, among the files that are held already."""
     schema = as_of or snapshot
-    metadata = _metadata(schema.metadata) if numbered is None else _numbered(_metadata(schema.metadata), numbered)
+    metadata = _metadata(schema.metadata)
+    adds = _adds(on_disk, snapshot, files)
+    if numbered is not None:
+        column, start = numbered
+        metadata = _numbered(metadata, column)
+        for number, add in enumerate(adds, start):
+            add["add"]["partitionValues"][column] = str(number)
     actions: list[Any] = [{"protocol": _protocol(schema.protocol)}, {"metaData": metadata}]
-    with tempfile.TemporaryDirectory(prefix="weir-rows-") as folder:
-        adds = _adds(_OnDisk(storage, snapshot.ref.uri, Path(folder)), snapshot, files)
-        for number, add in enumerate(adds if numbered else ()):
-            add["add"]["partitionValues"][numbered] = str(number)
-        log = Path(folder) / "_delta_log"
-        log.mkdir()
-        lines = b"\n".join(orjson.dumps(action) for action in [*actions, *adds])
-        (log / f"{0:020d}.json").write_bytes(lines + b"\n")
-        yield folder
+    folder = Path(tempfile.mkdtemp(dir=on_disk.folder))
+    (folder / "_delta_log").mkdir()
+    lines = b"\n".join(orjson.dumps(action) for action in [*actions, *adds])
+    (folder / "_delta_log" / f"{0:020d}.json").write_bytes(lines + b"\n")
+    return str(folder)
 
 
-def local_paths(storage: Storage, snapshot: Snapshot, files: pa.Table) -> list[str]:
-    """Where files (column `path`) of a table on this machine lie; raises `DataFileMissingError`, `PathRefusedError`,
-    and `UnsupportedFeatureError` for one whose days are counted in the old calendar."""
-    on_disk = _OnDisk(storage, snapshot.ref.uri, None)
-    return [on_disk.rows_of(path, snapshot.metadata) for path in files["path"].to_pylist()]
-
-
-def _adds(on_disk: "_OnDisk", snapshot: Snapshot, files: pa.Table) -> list[dict[str, Any]]:
+def _adds(on_disk: "FilesOnDisk", snapshot: Snapshot, files: pa.Table) -> list[dict[str, Any]]:
     physical = physical_names(snapshot.metadata)
     by_id = snapshot.metadata.configuration.get("delta.columnMapping.mode", "").lower() == "id"
     names = set(physical.values())
@@ -91,54 +104,80 @@ def _adds(on_disk: "_OnDisk", snapshot: Snapshot, files: pa.Table) -> list[dict[
     return adds
 
 
-class _OnDisk:
-    """The files of one table on this machine, each seen to be there or fetched before a reader gets it."""
+class FilesOnDisk:
+    """The files of one table on this machine for readers that take names: each is opened below its root, or fetched.
 
-    def __init__(self, storage: Storage, table: str, fetched: Path | None) -> None:
-        """`fetched` is a folder for copies; None where there is no use for one."""
-        self._files, self._table, self._fetched = TableFiles(storage, table), table, fetched
-        self._copies: dict[str, str] = {}
+    What was checked is what is read: a name from here leads to the open file, whatever the file's own name means by
+    then. Where the system has no names for open files (no `/proc`) it is the name that was checked a moment before.
+    """
+
+    def __init__(self, storage: Storage, table: str, folder: Path, *, is_for_many: bool) -> None:
+        self._most_open = _most_open() if is_for_many else None
+        self._files, self._table, self.folder = TableFiles(storage, table), table, folder
+        self._names: dict[str, str] = {}  # by address: a file has one name here, however often it is asked for
+        self._rebased: dict[str, str] = {}
+        self._paths: dict[int, str] = {}  # what the log calls an open file
+        self._link = folder / "fd"  # a folder's name is new each time: no cache takes one open file for another
+        self._by_descriptor = _OPEN_FILES.is_dir()
+        if self._by_descriptor:
+            self._link.symlink_to(_OPEN_FILES)
 
     def path_of(self, path: str) -> str:
-        """The absolute path on this machine of a file that is there and may be read."""
+        """The absolute path on this machine of a regular file that is there and may be read."""
         file = self._files.locate(path)
-        if is_remote(file.uri):
-            return self._copy(path, file)
-        if file.folder.stat(file.path) is None:
-            raise self._files.gone(path)
-        return file.uri
+        if file.uri not in self._names:
+            self._names[file.uri] = self._opened(path, file) or self._copy(path, file)
+        return self._names[file.uri]
+
+    def _opened(self, path: str, file: TableFile) -> str | None:
+        """None for a file on an object store."""
+        if not isinstance(file.folder, LocalFolder):
+            return None
+        try:
+            descriptor = file.folder.descriptor(file.path)
+        except ObjectMissingError as exc:
+            raise self._files.gone(path) from exc
+        if not self._by_descriptor:
+            os.close(descriptor)
+            return real(file.uri)
+        if self._most_open is not None and descriptor >= self._most_open:  # numbers are given from the lowest up
+            os.close(descriptor)
+            raise UnsupportedFeatureError(
+                f"{self._table} has more files to compare than may be open at once ({self._most_open:,})",
+                hint="raise the limit of open files (ulimit -n), or compare a shorter range",
+            )
+        self._paths[descriptor] = path
+        return f"{self._link}/{descriptor}"
 
     def rows_of(self, path: str, metadata: Metadata) -> str:
-        """The same for a file of rows; where it counts days in the old calendar, of a copy that does not."""
+        """The same for a file of rows; where it counts days in the old calendar, of a copy that does not. Raises
+        `UnsupportedFeatureError` among many, for they may be more than fit beside the table."""
         local = self.path_of(path)
-        if local in self._copies:
-            return self._copies[local]
+        if local in self._rebased:
+            return self._rebased[local]
         if '"date"' not in metadata.schema_json and '"timestamp"' not in metadata.schema_json:
             return local
         with pa.OSFile(local) as source, parquet_errors(path, self._table):
             if not may_be_old(source) or not holds_old_times(file := opened(source)):
                 return local
-            if self._fetched is None:
+            if self._most_open is not None:
                 raise UnsupportedFeatureError(f"{path} of {self._table} counts days in the calendar before 1582")
-            copy = self._fetched / f"{len(self._copies)}.rebased.parquet"
+            copy = self.folder / f"{len(self._names)}.rebased.parquet"
             write_rebased(file, copy, f"{path} of {self._table}")
-        self._copies[local] = str(copy)
+        self._rebased[local] = str(copy)
         return str(copy)
 
     def _copy(self, path: str, file: TableFile) -> str:
-        if file.uri not in self._copies:
-            assert self._fetched is not None
-            copy = self._fetched / f"{len(self._copies)}{Path(file.path).suffix}"
-            try:
-                copy.write_bytes(file.folder.read(file.path))
-            except ObjectMissingError as exc:
-                raise self._files.gone(path) from exc
-            self._copies[file.uri] = str(copy)
-        return self._copies[file.uri]
+        copy = self.folder / f"{len(self._names)}{Path(file.path).suffix}"
+        try:
+            copy.write_bytes(file.folder.read(file.path))
+        except ObjectMissingError as exc:
+            raise self._files.gone(path) from exc
+        return str(copy)
 
     def vector_bytes(self, path: str, offset: int) -> int:
         """The length that a deletion vector's file states at an offset."""
-        with self._files.open(path) as file:
+        with Path(self.path_of(path)).open("rb") as file:
             file.seek(offset)
             head = file.read(_VECTOR_HEAD)
         if len(head) < _VECTOR_HEAD:
@@ -148,11 +187,8 @@ class _OnDisk:
     def check_names(self, path: str, names: set[str]) -> None:
         """Raise `UnsupportedFeatureError` for a file whose columns go by their id alone: deltalake (1.6.6, tried) gives
         nulls for them and no error."""
-        located = self._files.locate(path)
-        if located.folder.stat(located.path) is None:
-            return
-        with located.folder.open(located.path) as file, parquet_errors(path, self._table):
-            schema = pq.read_schema(file)
+        with parquet_errors(path, self._table):
+            schema = pq.read_schema(self.path_of(path))
         strange = [
             field.name for field in schema if field.name not in names and b"PARQUET:field_id" in (field.metadata or {})
         ]
@@ -162,8 +198,45 @@ class _OnDisk:
                 hint="the log's numbers still hold; Spark can read these rows",
             )
 
+    def named(self, message: str) -> str:
+        """A reader's message with the files' own names."""
+        link = re.escape(str(self._link).lstrip("/"))
+        return re.sub(rf"/?{link}/(\d+)", lambda match: self._paths.get(int(match[1]), match[0]), message)
 
-def _vector(on_disk: _OnDisk, dv_id: str, deleted_rows: int) -> dict[str, Any]:
+    def close(self) -> None:
+        self._link.unlink(missing_ok=True)  # first: a number that is free again may soon mean another file
+        for descriptor in self._paths:
+            os.close(descriptor)
+        self._paths.clear()
+
+
+@cache
+def _most_open() -> int:
+    """How many files a reader of many may have open: a quarter of what the system allows is left to all others. Most
+    systems let a process ask for far more than the 1,024 that it begins with."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard and _OPEN_FILES.is_dir():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return min(_MOST_OPEN, hard // 4 * 3)
+
+
+@contextmanager
+def files_on_disk(storage: Storage, table: str, *, is_for_many: bool = False) -> Iterator[FilesOnDisk]:
+    """Held as long as they are read, in a folder that nobody else may enter; errors name the files as the log does.
+    `is_for_many` keeps some for others, and then raises `UnsupportedFeatureError`."""
+    with tempfile.TemporaryDirectory(prefix="weir-rows-") as folder:
+        on_disk = FilesOnDisk(storage, table, Path(folder), is_for_many=is_for_many)
+        try:
+            yield on_disk
+        except LakehouseError as exc:
+            exc.message = on_disk.named(exc.message)
+            exc.args = (exc.message,)
+            raise
+        finally:
+            on_disk.close()
+
+
+def _vector(on_disk: FilesOnDisk, dv_id: str, deleted_rows: int) -> dict[str, Any]:
     """A deletion vector as an action names it, with the absolute path of its file."""
     vector = read_vector_id(dv_id)
     if vector.kind == "i":

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import partial
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +20,6 @@ import pyarrow.compute as pc
 
 from backend.lake.files.file_times import holds_old_times, may_be_old, opened
 from backend.lake.files.footer import parquet_errors
-from backend.lake.log.listing import LOG
 from backend.lake.model import FILE_COLUMNS, FileNumbers, Snapshot
 from backend.lake.rows import scan
 from backend.lake.rows.filters import AnyOf, FilterColumn, RowFilter, Test
@@ -99,7 +97,12 @@ def read_files(
         reads = list(dict.fromkeys((*columns, *needed)))
     predicate = None if where is None else where.predicate
     if files is not None:
-        reader = _read_some(storage, snapshot, files, (reads, predicate), as_of=as_of, numbered=numbered)
+        starts = range(0, max(1, len(files)), MOST_AT_ONCE)
+        read = partial(_read_some, storage, snapshot, what=(reads, predicate), as_of=as_of)
+        reader = _chained(
+            read(files.slice(start, MOST_AT_ONCE), numbered=None if numbered is None else (numbered, start))
+            for start in starts
+        )
     elif is_remote(snapshot.ref.uri) and not _has_old_files(storage, snapshot):
         options = storage.options(snapshot.ref.uri)
         reader = scan.scan_version(
@@ -107,15 +110,18 @@ def read_files(
         )
     else:
         groups = [_files_at(snapshot, group) for group in _groups(snapshot, candidates(snapshot, where))]
-        read = partial(_read_some, storage, snapshot, what=(reads, predicate))
-        first = read(groups[0])  # whatever keeps rows from being read is known here
-        rest = chain.from_iterable(read(group) for group in groups[1:])
-        reader = pa.RecordBatchReader.from_batches(first.schema, chain(first, rest))
+        reader = _chained(_read_some(storage, snapshot, group, (reads, predicate)) for group in groups)
     if where is None or where.check is None:
         return reader
     shown = reader.schema.names if columns is None else list(columns)
     batches = (batch.select(shown) for batch in where.check.passing(reader))
     return pa.RecordBatchReader.from_batches(pa.schema([reader.schema.field(name) for name in shown]), batches)
+
+
+def _chained(readers: Iterator[pa.RecordBatchReader]) -> pa.RecordBatchReader:
+    """One behind the other; whatever keeps the first from being read is known here."""
+    first = next(readers)
+    return pa.RecordBatchReader.from_batches(first.schema, chain(first, chain.from_iterable(readers)))
 
 
 def _read_some(
@@ -125,7 +131,7 @@ def _read_some(
     what: tuple[Sequence[str] | None, str | None],
     *,
     as_of: Snapshot | None = None,
-    numbered: str | None = None,
+    numbered: tuple[str, int] | None = None,
 ) -> pa.RecordBatchReader:
     """`what`: columns, and the predicate of the reader."""
     columns, predicate = what
@@ -133,8 +139,6 @@ def _read_some(
         subset = log_subset(storage, snapshot, files.select(FILE_COLUMNS), as_of=as_of, numbered=numbered)
         folder = stack.enter_context(subset)
         reader = scan.scan(folder, snapshot.ref.uri, columns=columns, predicate=predicate)
-        if all(path.name == LOG for path in Path(folder).iterdir()):  # no file was copied
-            return reader
         return pa.RecordBatchReader.from_batches(reader.schema, _closing(reader, stack.pop_all()))
 
 
@@ -159,7 +163,7 @@ def _has_old_files(storage: Storage, snapshot: Snapshot) -> bool:
 
 
 def _closing(reader: pa.RecordBatchReader, stack: ExitStack) -> Iterator[pa.RecordBatch]:
-    """The fetched files go when the last row was read."""
+    """The files are let go when the last row was read."""
     with stack:
         yield from reader
 

@@ -26,7 +26,9 @@ _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 # Without O_NONBLOCK, opening a pipe that lies in a table's folder would wait for its writer for ever.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _READ_AT_ONCE = 1 << 30
+_FOLDERS_AT_ONCE = 64  # a table may have more partitions than a process may have open files
 _DOTS = frozenset({".", ".."})
+_KINDS = {stat.S_IFIFO: "pipe", stat.S_IFDIR: "folder"}
 
 
 class LocalFolder:
@@ -82,13 +84,23 @@ class LocalFolder:
     def open(self, path: str, *, size_bytes: int | None = None) -> pa.NativeFile:  # noqa: ARG002 - a disk tells it for free
         import pyarrow as pa
 
+        file = self.descriptor(path)
+        try:
+            with _os_errors(self.uri, path):
+                return pa.OSFile(f"/dev/fd/{file}")  # the file that was checked; its name may mean another one by now
+        finally:
+            os.close(file)
+
+    def descriptor(self, path: str) -> int:
+        """A regular file, opened; the caller closes it."""
         with _os_errors(self.uri, path), _Opened() as opened:
             file = self._open_file(path, opened)
             try:
                 _require_file(os.fstat(file))
-                return pa.OSFile(f"/dev/fd/{file}")  # the file that was checked; its name may mean another one by now
-            finally:
+            except OSError:
                 os.close(file)
+                raise
+            return file
 
     def _attempt(self, path: str, opened: _Opened) -> bytes | StorageError:
         try:
@@ -136,14 +148,12 @@ class LocalFolder:
         head, _, name = path.rpartition("/")
         if name in _DOTS:
             return self._reach_target(path, opened)
-        if head not in opened.folders:
-            opened.folders[head] = opened.keep(self._open_folder(head))
-        return opened.folders[head], name or "."
+        return opened.folder(head, self._open_folder), name or "."
 
     def _reach_target(self, path: str, opened: _Opened) -> tuple[int, str]:
         """The same for where a path leads once every link is followed."""
         head, name = os.path.split(self._check(self._full(path)))
-        return opened.keep(self._walk(head)), name
+        return opened.folder(head, self._walk), name
 
     def _open_folder(self, path: str) -> int:
         full = self._full(path)
@@ -186,23 +196,31 @@ class LocalFolder:
 
 
 class _Opened:
-    """The descriptors of one call, closed at its end; each folder is opened once."""
+    """The descriptors of one call, closed at its end; a folder is opened once, as long as few others come between."""
 
-    __slots__ = ("_descriptors", "folders")
+    __slots__ = ("_descriptors", "_folders")
 
     def __init__(self) -> None:
-        self.folders: dict[str, int] = {}
+        self._folders: dict[str, int] = {}  # those below the reader's folder by relative paths, others by absolute ones
         self._descriptors: list[int] = []
 
     def keep(self, descriptor: int) -> int:
         self._descriptors.append(descriptor)
         return descriptor
 
+    def folder(self, path: str, open_one: Callable[[str], int]) -> int:
+        if path not in self._folders:
+            descriptor = open_one(path)
+            if len(self._folders) == _FOLDERS_AT_ONCE:
+                os.close(self._folders.pop(next(iter(self._folders))))
+            self._folders[path] = descriptor
+        return self._folders[path]
+
     def __enter__(self) -> _Opened:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for descriptor in self._descriptors:
+        for descriptor in (*self._descriptors, *self._folders.values()):
             os.close(descriptor)
 
 
@@ -232,7 +250,12 @@ def _content(file: int) -> bytes:
 
 def _require_file(status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "it is no file")
+        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "device")
+        raise _NotRegularError(errno.EINVAL, f"it is a {kind}, not a regular file")
+
+
+class _NotRegularError(OSError):
+    """Reading it may wait without end."""
 
 
 def _is_dir(entry: os.DirEntry[str]) -> bool:
@@ -256,5 +279,12 @@ def _storage_error(exc: OSError | ValueError, folder: str, path: str) -> Storage
         return ObjectMissingError(f"{full} does not exist", hint="it was deleted or never written")
     if isinstance(exc, PermissionError):
         return StorageError(f"no permission to read {full}", hint="let the user that runs Weir read it")
-    reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
-    return StorageError(f"{full} cannot be read: {reason}", hint="look at the disk or mount")
+    reason, number = (exc.strerror or str(exc), exc.errno) if isinstance(exc, OSError) else (str(exc), None)
+    hint = "look at the disk or mount"
+    if number == errno.ENXIO:
+        reason = "it is a socket or a device, not a regular file"  # which opening it says, before anyone can look at it
+    if number == errno.ENXIO or isinstance(exc, _NotRegularError):
+        hint = "put the table's own file back in its place, or remove it"
+    if number in (errno.EMFILE, errno.ENFILE):
+        hint = "raise the limit of open files (ulimit -n), or read fewer files at once"
+    return StorageError(f"{full} cannot be read: {reason}", hint=hint)
