@@ -18,6 +18,7 @@ from streamlit.logger import set_log_level
 from streamlit.starlette import App
 
 from app import errors, services, viewer
+from app.server import connections
 from app.server.door import Door
 from app.ui.scripts import Script
 from backend import logs
@@ -82,12 +83,15 @@ def main() -> int:
         return exc.exit_code
     reason = viewer.read_only_reason()
     _log.info("serving", address=settings.ui.address, port=settings.port, read_only=reason)
+    connections.allow_files()
     uvicorn.run(
         Door(counting_viewers(build_app()), settings),
         host=settings.ui.address,
         port=settings.port,
         proxy_headers=False,  # the door knows whom to believe
+        http=connections.Connection,
         ws="websockets-sansio",
+        ws_max_size=connections.MESSAGE_BYTES,
         log_config=None,
         access_log=False,
         server_header=False,

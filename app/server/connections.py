@@ -1,0 +1,78 @@
+"""Connections to the server: how long one may keep its request or an answer back, and how many there may be.
+
+Rule: who opens connections and says nothing, or asks and does not read, costs viewers nothing: such connections end by
+themselves, and where there are too many, the one that has waited longest makes room.
+"""
+
+import asyncio
+import resource
+import socket
+from typing import Any
+
+import h11
+import structlog
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+REQUEST_S = 10.0  # from the connection, or the first byte of a further request, until all of it has come
+UNREAD_S = 30.0  # that the other side may leave unread what was sent
+MOST = 1_000  # of requests and websockets together
+MESSAGE_BYTES = 1_000_000  # of a browser's message, unpacked: it says what was clicked and typed
+
+_log = structlog.get_logger(__name__)
+
+
+class Connection(H11Protocol):
+    """One connection of a browser, until it becomes a websocket."""
+
+    _waiting: asyncio.TimerHandle | None = None  # while a request has not come whole
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        _end_unread(transport.get_extra_info("socket"))
+        self._wait()
+        if len(self.connections) > MOST:
+            waiting = {c: c._waiting.when() for c in self.connections if isinstance(c, Connection) and c._waiting}
+            longest = min(waiting, key=waiting.__getitem__)  # this very one, where all others are at work
+            _log.warning("too many connections", most=MOST, ended=longest.client and longest.client[0])
+            longest._end()
+
+    def data_received(self, data: bytes) -> None:
+        if self._waiting is None:
+            self._wait()
+        super().data_received(data)
+        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+            self._wait_no_more()
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        self._wait_no_more()
+        super().handle_websocket_upgrade(event)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._wait_no_more()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        self._waiting = self.loop.call_later(REQUEST_S, self._end)
+
+    def _wait_no_more(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
+    def _end(self) -> None:
+        self._wait_no_more()
+        self.transport.abort()
+
+
+def allow_files() -> None:
+    """Lets this process hold `MOST` connections beside the files that it reads."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 4 * MOST if hard == resource.RLIM_INFINITY else min(4 * MOST, hard)
+    if resource.RLIM_INFINITY != soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _end_unread(connection: Any) -> None:
+    """The kernel ends it, also while it closes or is a websocket. Where it knows no such limit, there is none."""
+    if option := getattr(socket, "TCP_USER_TIMEOUT", None):
+        connection.setsockopt(socket.IPPROTO_TCP, option, int(UNREAD_S * 1_000))
