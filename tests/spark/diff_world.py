@@ -4,7 +4,6 @@ Rule: a real store, a real job host and real tables; only the streams are left o
 """
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -34,6 +33,7 @@ from pipelines.host.job_host import JobHost
 from pipelines.jobs.diff import SparkLimits
 from pipelines.jobs.runner import SparkJobs
 from tests.diffs import Asked, diff, prepare
+from tests.processes import wait_until
 from tests.spark.delta_tables import AT_ONCE, make_table
 
 OLD = datetime(1400, 2, 28, 23, 59, 59, 999_999)
@@ -101,18 +101,20 @@ class World:
         wanted = job_request(prepared, actor=Actor("ann"), reason="test", time_limit_s=limit_s)
         return self.store.jobs.submit(wanted, now=datetime.now(UTC))
 
-    def ended(self, job: Job, *, within_s: float = 240) -> Job:
-        return self.until(job, lambda found: found.state.is_over, within_s=within_s)
+    def ended(self, job: Job) -> Job:
+        return self.until(job, lambda found: found.state.is_over, limit_s=240)
 
-    def until(self, job: Job, condition: Callable[[Job], bool], *, within_s: float = 60) -> Job:
-        deadline = time.monotonic() + within_s
-        while True:
-            found = self.store.jobs.get(job.job_id)
-            assert found is not None
-            if condition(found):
-                return found
-            assert time.monotonic() < deadline, found
-            time.sleep(0.05)
+    def until(self, job: Job, condition: Callable[[Job], bool], *, limit_s: float = 60) -> Job:
+        observed: list[Job] = []
+
+        def holds() -> bool:
+            now = self.store.jobs.get(job.job_id)
+            assert now is not None
+            observed[:] = [now]
+            return condition(now)
+
+        wait_until(holds, lambda: f"{observed}", limit_s=limit_s, pause_s=0.05)
+        return observed[0]
 
     @contextmanager
     def limited(self, limits: SparkLimits) -> Iterator[list[str]]:
