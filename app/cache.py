@@ -88,6 +88,7 @@ class StreamsReading:
     read_at: datetime
     problem: str | None = None
     judgements: tuple[Judgement, ...] = ()
+    rows_left_out: int = 0  # of the store, since they cannot be read
 
 
 def lake_reading() -> LakeReading:
@@ -175,7 +176,8 @@ def _streams_reading() -> StreamsReading:
     streams = statuses(
         store, _backlogs(), now=store.now(), heartbeat_stale_s=services.settings().host.heartbeat_stale_s
     )
-    return StreamsReading(tuple(streams), tuple(store.hosts(now=now)), now, judgements=tuple(store.judgements()))
+    hosts, judgements = tuple(store.hosts(now=now)), tuple(store.judgements())
+    return StreamsReading(tuple(streams), hosts, now, judgements=judgements, rows_left_out=len(store.unreadable()))
 
 
 @once

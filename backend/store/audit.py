@@ -5,6 +5,7 @@ written down does not happen.
 """
 
 from datetime import datetime
+from functools import partial
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -40,4 +41,4 @@ def entries(connection: Connection, *, limit: int, subject: str | None) -> list[
     query = sa.select(audit).order_by(audit.c.at.desc(), audit.c.id.desc()).limit(limit)
     if subject is not None:
         query = query.where(audit.c.subject == subject)
-    return [rows.value_of(AuditEntry, row) for row in connection.execute(query).mappings()]
+    return rows.readable(partial(rows.value_of, AuditEntry), "audit", connection.execute(query).mappings())

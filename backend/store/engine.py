@@ -4,6 +4,7 @@ Rule: a write begins with the write lock (SQLite: BEGIN IMMEDIATE), so it never 
 database error leaves here as `StoreError` without the URL's password.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -70,6 +71,11 @@ class Database:
     def _mapped(self) -> Iterator[None]:
         try:
             yield
+        except ValueError as exc:
+            raise StoreError(
+                f"the control store at {self.shown_url} holds what cannot be read: {_first_line(exc)}",
+                hint="another version of Weir wrote it, or something else did",
+            ) from exc
         except SQLAlchemyError as exc:
             cause = getattr(exc, "orig", None) or exc
             raise StoreError(
@@ -115,10 +121,19 @@ def _sqlite_engine(url: URL) -> Engine:
         Path(url.database).parent.mkdir(parents=True, exist_ok=True)
     except OSError as exc:
         raise StoreError(f"the folder of the control store cannot be made: {exc}") from exc
-    engine = sa.create_engine(url, hide_parameters=True, connect_args={"timeout": BUSY_TIMEOUT_S})
+    connect_args = {"timeout": BUSY_TIMEOUT_S}
+    engine = sa.create_engine(url, hide_parameters=True, connect_args=connect_args, json_deserializer=_json)
     sa.event.listen(engine, "connect", _on_sqlite_connect)
     sa.event.listen(engine, "begin", _on_sqlite_begin)
     return engine
+
+
+def _json(text: str) -> object:
+    """SQLite takes any text for JSON. What is none stays a text: its row cannot be read, and the others can."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def _on_postgres_connect(connection: Any, _record: object) -> None:

@@ -3,18 +3,19 @@
 Rule: events are taken in one transaction with what follows from them, so each counts once, in order.
 """
 
+import logging
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 
 import sqlalchemy as sa
-import structlog
 from sqlalchemy.engine import Connection
 
 from backend.store import progress, rows
 from backend.store.engine import upsert
 from backend.store.schema import attached_app, attached_event, declaration, observed
 from backend.stream_model.attached import Attached, AttachedEvent, at_of
-from backend.stream_model.stream import AttachedApp, Observed, StreamDeclaration
+from backend.stream_model.stream import AttachedApp, Observed
 
 MOST = 2_000  # events of one transaction
 FORGOTTEN_AFTER = timedelta(days=7)
@@ -22,7 +23,7 @@ FORGOTTEN_AFTER = timedelta(days=7)
 # What a value is refused with that no column takes: an application may write anything.
 _REFUSED = (sa.exc.DataError, sa.exc.IntegrityError, ValueError, OverflowError)
 
-log = structlog.get_logger()
+_log = logging.getLogger(__name__)  # a command's own output is no place for it
 
 
 def is_empty(connection: Connection) -> bool:
@@ -37,7 +38,7 @@ def take(connection: Connection, roots: Sequence[str]) -> None:
     except _REFUSED:
         unreadable = sum(_taken_alone(connection, roots, event) for event in events)
     if unreadable:
-        log.warning("attached_events_unreadable", events=unreadable)
+        _log.warning("%d events of attached applications cannot be read", unreadable)
 
 
 def _taken(connection: Connection, roots: Sequence[str], events: Sequence[AttachedEvent]) -> int:
@@ -61,7 +62,7 @@ def _taken_alone(connection: Connection, roots: Sequence[str], event: AttachedEv
 def apps(connection: Connection) -> dict[str, AttachedApp]:
     """By id."""
     registered = connection.execute(sa.select(attached_app)).mappings()
-    return {row["host_id"]: _app_of(dict(row)) for row in registered}
+    return {app.host.host_id: app for app in rows.readable(_app_of, "attached_app", registered)}
 
 
 def _pop(connection: Connection) -> list[AttachedEvent]:
@@ -73,10 +74,11 @@ def _pop(connection: Connection) -> list[AttachedEvent]:
 
 def _known(connection: Connection, roots: Sequence[str]) -> Attached:
     described = connection.execute(sa.select(declaration.c.name, declaration.c.body)).mappings()
-    every = {row["name"]: rows.value_of(StreamDeclaration, row["body"]) for row in described}
+    every = {stream.name: stream for stream in rows.readable(rows.declaration_of, "declaration", described)}
     declared = {name: stream for name, stream in every.items() if stream.is_attached}
     seen = connection.execute(sa.select(observed).where(observed.c.name.in_(declared))).mappings()
-    observations = {row["name"]: rows.value_of(Observed, row) for row in seen}
+    observed_rows = rows.readable(partial(rows.value_of, Observed), "observed", seen)
+    observations = {seen.name: seen for seen in observed_rows}
     return Attached(roots, apps(connection), declared, observations, every.keys() - declared.keys())
 
 
@@ -105,6 +107,5 @@ def _forget(connection: Connection, streams: Attached, *, before: datetime) -> N
         connection.execute(sa.delete(declaration).where(declaration.c.name == name))
 
 
-def _app_of(row: dict[str, object]) -> AttachedApp:
-    name = str(row.pop("name"))
-    return AttachedApp(name, rows.host_of(row))
+def _app_of(row: rows.Row) -> AttachedApp:
+    return AttachedApp(row["name"], rows.host_of(row))

@@ -6,6 +6,7 @@ under the current token of its lease; one question has one living job, however m
 
 import uuid
 from datetime import datetime
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -21,6 +22,7 @@ from backend.stream_model.stream import AuditEntry, Lease
 
 ANSWERS = (JobState.QUEUED, JobState.RUNNING, JobState.DONE)  # states in which a job serves who asks the same
 _OVER = tuple(state for state in JobState if state.is_over)
+_LOOKED_AT = 10  # the newest job that can be read is among so many
 _ASKING = "job-questions"  # a lease row that is only locked: PostgreSQL lets two transactions look at once
 
 
@@ -75,13 +77,13 @@ class Jobs:
         """The newest request first, whatever became of it."""
         query = sa.select(job).order_by(job.c.requested_at.desc(), job.c.job_id).limit(limit)
         with self._database.reading() as connection:
-            return [rows.job_of(row) for row in connection.execute(query).mappings()]
+            return rows.readable(rows.job_of, "job", connection.execute(query).mappings())
 
     def unfinished(self) -> list[Job]:
         """Queued and running, the oldest request first."""
         query = sa.select(job).where(job.c.state.not_in(list(map(str, _OVER)))).order_by(job.c.requested_at)
         with self._database.reading() as connection:
-            return [rows.job_of(row) for row in connection.execute(query).mappings()]
+            return rows.readable(rows.job_of, "job", connection.execute(query).mappings())
 
     # the host that holds the lease -----------------------------------------------------------------------------
 
@@ -126,7 +128,7 @@ class Jobs:
         """Forgets jobs that ended before; whoever calls it deletes their results."""
         old = sa.select(job).where(job.c.state.in_(list(map(str, _OVER))), job.c.ended_at < before)
         with self._database.writing() as connection:
-            pruned = [rows.job_of(row) for row in connection.execute(old.with_for_update()).mappings()]
+            pruned = rows.readable(rows.job_of, "job", connection.execute(old.with_for_update()).mappings())
             names = [ended.job_id for ended in pruned]
             connection.execute(sa.delete(job).where(job.c.job_id.in_(names)))
             connection.execute(sa.delete(lease).where(lease.c.resource.in_([job_resource(name) for name in names])))
@@ -145,9 +147,13 @@ def _new(wanted: JobRequest, now: datetime) -> Job:
 
 
 def _newest(connection: Connection, fingerprint: str) -> Job | None:
-    query = sa.select(job).where(job.c.fingerprint == fingerprint).order_by(job.c.requested_at.desc()).limit(1)
-    row = connection.execute(query).mappings().first()
-    return rows.job_of(row) if row else None
+    query = sa.select(job).where(job.c.fingerprint == fingerprint).order_by(job.c.requested_at.desc())
+    return _first(connection, query)
+
+
+def _first(connection: Connection, query: sa.Select[Any]) -> Job | None:
+    looked_at = connection.execute(query.limit(_LOOKED_AT)).mappings()
+    return next(iter(rows.readable(rows.job_of, "job", looked_at)), None)
 
 
 def _locked(connection: Connection, job_id: str) -> Job:
@@ -184,5 +190,4 @@ def unfinished_act(connection: Connection, stream: str) -> Job | None:
     """The job that changes what this stream wrote, or will."""
     acts = [str(kind) for kind in JobKind if kind.is_act]
     query = sa.select(job).where(job.c.kind.in_(acts), job.c.subject == stream, job.c.state.not_in(map(str, _OVER)))
-    row = connection.execute(query).mappings().first()
-    return rows.job_of(row) if row else None
+    return _first(connection, query)

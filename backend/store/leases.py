@@ -5,6 +5,8 @@ Rule: the token grows with every grant and never falls, so a write that carries 
 lease ends, in the statement that grants it.
 """
 
+from functools import partial
+
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
@@ -55,7 +57,7 @@ def held(connection: Connection) -> dict[str, Lease]:
     """By resource, those that have not expired."""
     now = moment(connection)
     current = connection.execute(sa.select(lease).where(lease.c.owner != NOBODY, lease.c.expires_at > now)).mappings()
-    return {row["resource"]: rows.value_of(Lease, row) for row in current}
+    return {lease.resource: lease for lease in rows.readable(partial(rows.value_of, Lease), "lease", current)}
 
 
 def is_current(connection: Connection, resource: str, token: int) -> bool:

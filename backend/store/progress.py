@@ -40,7 +40,8 @@ def of_stream(
         query = query.where(progress.c.progressed_at >= since)
     if every > 1:
         query = query.where(progress.c.batch_id % every == 0)
-    return [rows.progress_of(row) for row in reversed(connection.execute(query).mappings().all())]
+    newest_first = connection.execute(query).mappings().all()
+    return rows.readable(rows.progress_of, "progress", reversed(newest_first))
 
 
 def of_batch(connection: Connection, stream: str, batch_id: int) -> Progress | None:

@@ -33,14 +33,14 @@ _COLUMNS = [column for column in progress.c if column.name != "raw"]
 def waiting(connection: Connection, *, most: int) -> dict[int, Progress]:
     """Batches that are not added up yet, by the id of their row, with Spark's JSON."""
     batches = connection.execute(_waiting(progress.c, most)).mappings()
-    return {row["id"]: rows.progress_of(row) for row in batches}
+    return dict(rows.readable(lambda row: (row["id"], rows.progress_of(row)), "progress", batches))
 
 
 def roll_up(connection: Connection, *, ids: Collection[int], lags: Lags) -> int:
     """Adds these up, but for those that are already; how many. Two hosts at once wait for one another."""
     query = _waiting(_COLUMNS, len(ids)).where(progress.c.id.in_(ids)).with_for_update()
     taken = connection.execute(query).mappings().all()
-    batches = [batch for batch in map(rows.progress_of, taken) if is_batch(batch)]
+    batches = [batch for batch in rows.readable(rows.progress_of, "progress", taken) if is_batch(batch)]
     for grain_s in GRAINS_S:
         _add(connection, _parts(batches, grain_s, lags))
     mark = sa.update(progress).where(progress.c.id == sa.bindparam("marked")).values(counted=True)
@@ -52,7 +52,7 @@ def roll_up(connection: Connection, *, ids: Collection[int], lags: Lags) -> int:
 def of_stream(connection: Connection, stream: str, *, grain_s: int, since: datetime) -> list[Rollup]:
     r = progress_rollup.c
     query = sa.select(progress_rollup).where(r.stream == stream, r.grain_s == grain_s, r.at >= since)
-    sums = [rows.rollup_of(row) for row in connection.execute(query).mappings()]
+    sums = rows.readable(rows.rollup_of, "progress_rollup", connection.execute(query).mappings())
     return sums + [part for key, part in _parts(_not_yet(connection, stream), grain_s) if key["at"] >= since]
 
 
@@ -88,7 +88,8 @@ def _waiting(columns: Iterable[sa.Column[Any]], most: int) -> sa.Select[Any]:
 
 def _not_yet(connection: Connection, stream: str) -> list[Progress]:
     query = sa.select(*_COLUMNS).where(progress.c.stream == stream, NOT_YET)
-    return [batch for batch in map(rows.progress_of, connection.execute(query).mappings()) if is_batch(batch)]
+    batches = rows.readable(rows.progress_of, "progress", connection.execute(query).mappings())
+    return [batch for batch in batches if is_batch(batch)]
 
 
 def _run(part: Rollup) -> Run:

@@ -1,14 +1,18 @@
 """Values that the store keeps, to rows of its tables and back.
 
 Rule: a round trip gives an equal value; nothing here touches a database. A field is a column of the same name: times as
-the database has them, what is nested as JSON. Only where a table differs from that is it said below.
+the database has them, what is nested as JSON. Only where a table differs from that is it said below. A row that cannot
+be read is a `ValueError`, which leaves the store as a `StoreError`.
 """
 
-from collections.abc import Mapping
+import logging
+import re
+import zlib
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, TypeVar
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ArgsKwargs
 
 from backend.expectations.model import Judgement
@@ -16,10 +20,15 @@ from backend.jobs.model import Job, JobProgress
 from backend.store.packed import pack, unpack
 from backend.store.schema import ROLLUP_SUMS
 from backend.stream_model.rollup import Rollup, Sum
-from backend.stream_model.stream import Desired, HostHeartbeat, Observed, Progress, TopicEnds
+from backend.stream_model.stream import Desired, HostHeartbeat, Observed, Progress, StreamDeclaration, TopicEnds
 
 Row = Mapping[Any, Any]  # keys are column names; SQLAlchemy types them more widely
 Value = TypeVar("Value")
+
+_JOB_ID = re.compile(r"[0-9a-f]{12}")  # it names folders, which hosts delete
+_MOST_NAMED = 1_000
+UNREADABLE: dict[str, None] = {}  # what was passed over, by table and key
+_log = logging.getLogger(__name__)
 
 
 _ADAPTERS: dict[object, TypeAdapter[Any]] = {}  # each takes a millisecond to make
@@ -33,8 +42,27 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 def value_of(kind: type[Value], row: Row) -> Value:
     """A value from a row or from JSON; columns that are no field of it are passed over."""
-    value: Value = _adapter(kind).validate_python(row if isinstance(row, dict) else dict(row))
+    try:
+        value: Value = _adapter(kind).validate_python(row if isinstance(row, dict) else dict(row))
+    except ValidationError as exc:
+        error = exc.errors(include_url=False)[0]
+        raise ValueError(f"{'.'.join(map(str, error['loc']))}: {error['msg']}") from exc
     return value
+
+
+def readable(read: Callable[[Row], Value], table: str, rows: Iterable[Row]) -> list[Value]:
+    """Those that can be read. One that another version of Weir wrote, or a stranger, keeps nobody from the others: it
+    is passed over, and the log names it once."""
+    values = []
+    for row in rows:
+        try:
+            values.append(read(row))
+        except (ValueError, TypeError, KeyError, zlib.error) as exc:
+            name = f"{table} {next(iter(row.values()))!r:.80}"
+            if name not in UNREADABLE and len(UNREADABLE) < _MOST_NAMED:
+                UNREADABLE[name] = None
+                _log.warning("a row of the control store cannot be read: %s: %.200s", name, exc)
+    return values
 
 
 def json_of(value: object) -> dict[str, Any]:
@@ -51,6 +79,10 @@ def row_of(value: object) -> dict[str, Any]:
 
 def desired_of(row: Row) -> Desired:
     return value_of(Desired, {**row, "overrides": row["overrides"] or {}})
+
+
+def declaration_of(row: Row) -> StreamDeclaration:
+    return value_of(StreamDeclaration, {**row["body"], "name": row["name"]})
 
 
 def topic_ends_row(value: TopicEnds) -> dict[str, Any]:
@@ -115,5 +147,7 @@ def job_progress_row(value: JobProgress) -> dict[str, Any]:
 
 
 def job_of(row: Row) -> Job:
+    if not _JOB_ID.fullmatch(row["job_id"]):
+        raise ValueError("job_id: it is no name of a job")
     progress = {"phase": row["phase"], "done": row["done_units"], "total": row["total_units"]}
     return value_of(Job, {**row, "progress": progress})

@@ -8,6 +8,7 @@ import difflib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from types import MappingProxyType
 from typing import Self
 
@@ -66,7 +67,12 @@ class ControlStore:
         """The URL without its password, for people."""
         return self._database.shown_url
 
+    def unreadable(self) -> tuple[str, ...]:
+        """The rows that this process passed over, by table and key: nobody can read them."""
+        return tuple(rows.UNREADABLE)
+
     def close(self) -> None:
+        rows.UNREADABLE.clear()
         self._database.dispose()
 
     def now(self) -> datetime:
@@ -121,7 +127,7 @@ class ControlStore:
     def desired(self) -> dict[str, Desired]:
         with self._database.reading() as connection:
             every = connection.execute(sa.select(schema.desired).order_by(schema.desired.c.name)).mappings()
-            return {row["name"]: rows.desired_of(row) for row in every}
+            return {desired.name: desired for desired in rows.readable(rows.desired_of, "desired", every)}
 
     # declared and observed -------------------------------------------------------------------------------------
 
@@ -134,7 +140,7 @@ class ControlStore:
     def declarations(self) -> dict[str, StreamDeclaration]:
         with self._database.reading() as connection:
             every = connection.execute(sa.select(schema.declaration).order_by(schema.declaration.c.name)).mappings()
-            return {row["name"]: rows.value_of(StreamDeclaration, row["body"]) for row in every}
+            return {stream.name: stream for stream in rows.readable(rows.declaration_of, "declaration", every)}
 
     def observe(self, observed: Observed, *, token: int) -> None:
         """Writes what the owning host saw; `StreamRefusedError` when the lease has gone to another host."""
@@ -149,7 +155,7 @@ class ControlStore:
     def observed(self) -> dict[str, Observed]:
         with self._database.reading() as connection:
             every = connection.execute(sa.select(schema.observed).order_by(schema.observed.c.name)).mappings()
-            return {row["name"]: rows.value_of(Observed, row) for row in every}
+            return {seen.name: seen for seen in rows.readable(partial(rows.value_of, Observed), "observed", every)}
 
     # progress --------------------------------------------------------------------------------------------------
 
@@ -222,7 +228,8 @@ class ControlStore:
     def topic_ends(self) -> dict[str, list[TopicEnds]]:
         """What brokers last answered, by stream."""
         with self._database.reading() as connection:
-            every = [rows.topic_ends_of(row) for row in connection.execute(sa.select(schema.topic_ends)).mappings()]
+            ends_rows = connection.execute(sa.select(schema.topic_ends)).mappings()
+            every = rows.readable(rows.topic_ends_of, "topic_ends", ends_rows)
         by_stream: dict[str, list[TopicEnds]] = {}
         for ends in every:
             by_stream.setdefault(ends.stream, []).append(ends)
@@ -252,7 +259,7 @@ class ControlStore:
         table = schema.table_expectation
         with self._database.reading() as connection:
             every = connection.execute(sa.select(table).order_by(table.c.uri, table.c.name)).mappings()
-            return [rows.value_of(Judgement, row) for row in every]
+            return rows.readable(partial(rows.value_of, Judgement), "table_expectation", every)
 
     def prune_judgements(self, *, before: datetime) -> int:
         """Forgets what no host has judged since."""
@@ -289,7 +296,7 @@ class ControlStore:
             ahead = timedelta()
         with self._database.reading() as connection:
             newest = connection.execute(sa.select(schema.host).order_by(schema.host.c.beat_at.desc())).mappings()
-            hosts = [rows.host_of(row) for row in newest]
+            hosts = rows.readable(rows.host_of, "host", newest)
         return [replace(host, started_at=host.started_at + ahead, beat_at=host.beat_at + ahead) for host in hosts]
 
     def live_hosts(self, *, within_s: float) -> list[HostHeartbeat]:
@@ -297,7 +304,7 @@ class ControlStore:
         with self._database.reading() as connection:
             is_fresh = schema.host.c.beat_at > moment(connection, -within_s)
             fresh = connection.execute(sa.select(schema.host).where(is_fresh).order_by(schema.host.c.host_id))
-            return [rows.host_of(row) for row in fresh.mappings()]
+            return rows.readable(rows.host_of, "host", fresh.mappings())
 
     def prune_hosts(self, *, before: datetime) -> int:
         with self._database.writing() as connection:
@@ -374,10 +381,11 @@ def _wanted(connection: Connection, before: Desired | None, asked: Desired, acti
 
 
 def _declared(connection: Connection, name: str) -> StreamDeclaration:
-    body = connection.execute(sa.select(schema.declaration.c.body).where(schema.declaration.c.name == name)).scalar()
-    if body is None:
+    query = sa.select(schema.declaration).where(schema.declaration.c.name == name)
+    row = connection.execute(query).mappings().first()
+    if row is None:
         raise _unknown(connection, name)
-    return rows.value_of(StreamDeclaration, body)
+    return rows.declaration_of(row)
 
 
 def _flows(connection: Connection, wanted: Desired) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from backend.access import Actor
-from backend.errors import QueryError, StreamError, StreamRefusedError
+from backend.errors import JobError, QueryError, StreamError, StreamRefusedError
 from backend.format import things
 from backend.jobs.model import Job, JobKind, JobRequest
 from backend.jobs.results import read_result, results_lake
@@ -93,9 +93,13 @@ class RequeueAnswer:
 
     @classmethod
     def parse(cls, text: str) -> "RequeueAnswer":
-        body = json.loads(text)
-        samples = (Sample(**{**sample, "broken": tuple(sample["broken"])}) for sample in body["samples"])
-        return cls(**{**body, "samples": tuple(samples)})
+        """Raises `JobError` for what is no answer."""
+        try:
+            body = json.loads(text)
+            samples = (Sample(**{**sample, "broken": tuple(sample["broken"])}) for sample in body["samples"])
+            return cls(**{**body, "samples": tuple(samples)})
+        except (ValueError, KeyError, TypeError) as exc:
+            raise JobError(f"the answer of the job cannot be read: {exc}", hint="preview it again") from exc
 
 
 def breaking(broken: Mapping[str, int]) -> str:

@@ -121,7 +121,7 @@ class JobHost:
         """Deletes what is older than settings say, one result after the other. Raises `StoreError`."""
         oldest = self._clock() - timedelta(days=self._settings.jobs.retention_days)
         for job in self._store.jobs.prune(before=oldest):
-            for attempt in range(1, job.attempts + 1):  # a killed host may have left half a result
+            for attempt in range(1, min(job.attempts, MOST_ATTEMPTS) + 1):  # a killed host may have left half a result
                 self._runner.forget(self._runner.result_uri(replace(job, attempts=attempt)))
 
     @property

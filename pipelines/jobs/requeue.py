@@ -72,7 +72,7 @@ class Requeues:
         """Raises `StreamRefusedError` where it may not be done, `QueryError` for SQL that the rows do not go with."""
         make_active(session)
         request = RequeueRequest.parse(job.request)
-        work = self._work(request, session)
+        work = self._work(job.subject, request, session)
         try:
             if job.kind is JobKind.REQUEUE_PREVIEW:
                 listener.tell("trying the repair")
@@ -84,8 +84,8 @@ class Requeues:
                 raise failure from exc
             raise
 
-    def _work(self, request: RequeueRequest, session: SparkSession) -> "_Work":
-        spec = self._registry.get(request.stream)
+    def _work(self, stream: str, request: RequeueRequest, session: SparkSession) -> "_Work":
+        spec = self._registry.get(stream)  # which is locked, whatever the request says
         never = why_never(declaration(self._registry, spec, self._settings))
         if never or spec.quarantine is None:
             raise StreamRefusedError(f"no row of {spec.name} can be requeued: {never}")

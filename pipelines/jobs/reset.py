@@ -35,7 +35,7 @@ class Resets:
     def run(self, job: Job, session: SparkSession) -> None:
         """Raises `StreamRefusedError` where the stream is not stopped, or may not be reset."""
         request = ResetRequest.parse(job.request)
-        spec = self._registry.get(request.stream)
+        spec = self._registry.get(job.subject)  # which is locked, whatever the request says
         self._require_stopped(spec, request.level)
         if request.level is ResetLevel.FULL:
             self._require_rows_may_go(spec, session)

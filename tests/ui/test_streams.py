@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 import streamlit as st
 
 from backend.access import Actor
@@ -43,6 +44,22 @@ def test_flowing_and_failed_streams_are_listed_most_urgent_first(home: Path, now
     assert flowing["Verdict"] == "✓ OK"
     assert flowing["Rows in"] == pytest.approx((100 + 7 * (35 % 5)) / 5)
     assert len(flowing["Last 5 min"]) == 36
+
+
+def test_rows_that_nobody_can_read_are_left_out_and_counted(home: Path, now: datetime) -> None:
+    store = stream_store.open_store(home)
+    stream_store.beat(store, now)
+    stream_store.flowing(store, "bronze_events", now)
+    engine = sa.create_engine(store.shown_url)
+    with engine.begin() as connection:
+        forged = "SELECT 'gold\n<script>', '{\"half\": ', declared_at FROM declaration"
+        connection.execute(sa.text(f"INSERT INTO declaration (name, body, declared_at) {forged}"))
+    engine.dispose()
+
+    listed = _stream_list(app := open_page("streams"))
+
+    assert list(listed.index) == ["bronze_events"]
+    assert "row of the control store that cannot be read" in words(app)
 
 
 def test_without_any_host_ever_the_page_says_how_to_start_one(home: Path) -> None:

@@ -3,6 +3,8 @@ them."""
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -10,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from app.cli.output import encoded
 from app.cli.streams.listing import SHAPES
@@ -117,3 +120,19 @@ def test_every_command_that_prints_json_is_pinned(weir: Weir) -> None:
     without = {"up", "ui", "host", "demo"}  # they run
     same = {"start", "stop", "cancel", "requeue"}  # as restart and drain; as jobs; a host has to answer, see its tests
     assert commands - without - same == named
+
+
+def test_what_cannot_be_read_of_the_store_is_named_beside_the_document(
+    home: Path, world: None, store: ControlStore
+) -> None:
+    forged = JobRequest(JobKind.DIFF, "orders", "another", "{}", Actor("ana"), "a look", 60.0)
+    store.jobs.submit(forged, now=NOW)
+    with sa.create_engine(store.shown_url).begin() as connection:
+        connection.execute(sa.text("UPDATE job SET kind = 'restore' WHERE fingerprint = 'another'"))
+        connection.execute(sa.text("INSERT INTO attached_event (app_id, body, at) VALUES ('app', 'no JSON', 0)"))
+    for command, named in (("jobs", "job '"), ("streams", "1 events of attached applications")):
+        ended = subprocess.run(
+            [sys.executable, "-m", "app.cli", command, "--json"], capture_output=True, text=True, check=True
+        )
+        assert forged.fingerprint not in ended.stdout and json.loads(ended.stdout)
+        assert "cannot be read" in ended.stderr and named in ended.stderr

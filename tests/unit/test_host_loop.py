@@ -378,6 +378,22 @@ def test_a_stream_starts_with_what_a_person_set_also_after_a_failure_and_on_anot
     assert (other.overrides["gold"], other.overrides["silver"]) == (slower, {})
 
 
+def test_a_forged_row_keeps_no_other_stream_from_its_wish(store: ControlStore) -> None:
+    engine = sa.create_engine(store.shown_url)
+    with engine.begin() as connection:
+        connection.execute(sa.text("UPDATE desired SET state = 'PAUSED' WHERE name = 'silver'"))
+        connection.execute(sa.text("UPDATE desired SET overrides = '{\"half\": ' WHERE name = 'gold'"))
+        connection.execute(sa.text("UPDATE declaration SET body = '7' WHERE name = 'silver'"))
+    host = host_on(store, runner := Runner())
+    tick_until(host, lambda: states(store) == {"bronze": "RUNNING"})
+    with engine.begin() as connection:
+        connection.execute(sa.text("UPDATE desired SET overrides = '{}' WHERE name = 'gold'"))
+        connection.execute(sa.text("UPDATE desired SET state = 'RUNNING' WHERE name = 'silver'"))
+    engine.dispose()
+    tick_until(host, all_running(store))
+    assert sorted(runner.started) == sorted(NAMES)
+
+
 @pytest.mark.long
 def test_a_host_that_joins_gets_its_share_and_what_it_leaves_is_taken_over(store: ControlStore) -> None:
     (first, _), second = running_host(store, watch := Stopwatch()), host_on(store, Runner(), watch)

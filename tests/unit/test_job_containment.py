@@ -1,5 +1,6 @@
 """A job opens nothing outside the roots, whatever the store or a log says: refused before Spark is asked."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -8,35 +9,39 @@ from pyspark.sql import SparkSession
 
 from backend.changes.host_job import to_json
 from backend.changes.model import Question
-from backend.errors import PathRefusedError
+from backend.errors import JobResultMissingError, LakehouseError, PathRefusedError, StreamRefusedError
 from backend.jobs.model import Job, JobKind, JobState
+from backend.jobs.results import read_result, results_lake
 from backend.lake.model import TableRef
-from backend.settings import load_settings
+from backend.settings import Settings, load_settings
+from backend.store.store import ControlStore
+from backend.stream_model.stream import DesiredState
+from backend.streams.requeue import RequeueAnswer, RequeueRequest
+from backend.streams.reset.plan import ResetLevel, ResetRequest
+from pipelines.jobs.reset import Resets
 from pipelines.jobs.runner import SparkJobs
+from pipelines.sources.delta import table
+from pipelines.specs.registry import Registry
 from tests.builders import HandLog, add, remove
+from tests.spark.declared import pipeline_of
 
 
 def no_spark() -> SparkSession:
     raise AssertionError("Spark was asked")
 
 
+def job_of(kind: JobKind, request: str, subject: str = "t") -> Job:
+    at = datetime.now(UTC)
+    return Job("0123456789ab", kind, subject, "f", request, "ann", "why", 60.0, JobState.RUNNING, at, attempts=1)
+
+
+def lake_of(home: Path) -> Settings:
+    return load_settings(home=home, lake={"roots": [str(home / "lake")]})
+
+
 def refused(home: Path, question: Question) -> str:
-    settings = load_settings(home=home, lake={"roots": [str(home / "lake")]})
-    job = Job(
-        "j1",
-        JobKind.DIFF,
-        "t",
-        "f",
-        to_json(question),
-        "ann",
-        "why",
-        60.0,
-        JobState.RUNNING,
-        datetime.now(UTC),
-        attempts=1,
-    )
     with pytest.raises(PathRefusedError) as caught:
-        SparkJobs(settings, no_spark, "host-a").run(job)
+        SparkJobs(lake_of(home), no_spark, "host-a").run(job_of(JobKind.DIFF, to_json(question)))
     return caught.value.message
 
 
@@ -57,3 +62,34 @@ def test_a_file_outside_is_refused_also_when_only_a_commit_in_between_names_it(t
         assert refused(tmp_path, asked(tmp_path / "lake" / "t", first, second))
     HandLog(tmp_path / "lake" / "u").start()
     assert refused(tmp_path, asked(tmp_path / "lake" / "t", 2, 0, against=tmp_path / "lake" / "u"))
+
+
+@pytest.mark.parametrize(
+    "garbage", ["", "{", "[]", "7", "null", '{"format": 1}', '{"ref": {"uri": "/etc"}}', "\0", "é"]
+)
+def test_a_question_that_is_garbage_is_refused_with_a_message(tmp_path: Path, garbage: str) -> None:
+    for parse in (ResetRequest.parse, RequeueRequest.parse, RequeueAnswer.parse):
+        with pytest.raises(LakehouseError, match="cannot be read"):
+            parse(garbage)
+    with pytest.raises(LakehouseError) as caught:
+        SparkJobs(lake_of(tmp_path), no_spark, "host-a").run(job_of(JobKind.DIFF, garbage))
+    assert caught.value.message and "Spark was asked" not in caught.value.message
+
+
+@pytest.mark.parametrize("uri", ["/etc", "file:///etc", "{results}/../lake/t", "s3://others/x", "{home}"])
+def test_a_result_is_read_where_hosts_write_results_and_nowhere_else(tmp_path: Path, uri: str) -> None:
+    settings = lake_of(tmp_path)
+    HandLog(tmp_path / "lake" / "t").start()
+    forged = uri.format(results=settings.results_uri, home=tmp_path)
+    job = replace(job_of(JobKind.DIFF, "{}"), state=JobState.DONE, result_uri=forged)
+    with pytest.raises(JobResultMissingError, match="outside every allowed root"):
+        read_result(results_lake(settings), settings, job, ["detail"], again="compare again")
+
+
+def test_an_act_is_on_the_stream_that_its_row_locks(tmp_path: Path) -> None:
+    settings, store = lake_of(tmp_path), ControlStore(f"sqlite:///{tmp_path}/weir.db")
+    streams = [pipeline_of(table("silver"), name=name).streams[0] for name in ("runs", "stopped")]
+    store.ensure_desired("runs", DesiredState.RUNNING, now=datetime.now(UTC))
+    request = ResetRequest("stopped", ResetLevel.REPROCESS).text()
+    with pytest.raises(StreamRefusedError, match="runs is not stopped"):
+        Resets(settings, store, Registry(streams)).run(job_of(JobKind.RESET, request, "runs"), None)  # type: ignore[arg-type]

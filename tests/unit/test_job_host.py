@@ -185,6 +185,32 @@ def world(tmp_path: Path) -> Iterator[World]:
     opened.store.close()
 
 
+def test_a_forged_row_holds_up_no_job_and_deletes_no_folder(world: World) -> None:
+    with sa.create_engine(world.store.shown_url).begin() as connection:
+        for number, (column, value) in enumerate({"kind": "restore", "job_id": "../../home", "state": "?"}.items()):
+            row = dict.fromkeys(("subject", "fingerprint", "request", "actor", "reason", "phase", "error", "hint"), "x")
+            row |= {"job_id": f"{number:012x}", "kind": "diff", "state": "QUEUED", "attempts": 1, "done_units": 0}
+            row |= {"time_limit_s": 60.0, "cancel_requested": False, "requested_at": "2026-01-01 00:00:00"}
+            named = {**row, column: value}
+            connection.execute(sa.text(f"INSERT INTO job ({', '.join(named)}) VALUES (:{', :'.join(named)})"), named)
+        connection.execute(sa.text("UPDATE job SET state = 'DONE', ended_at = '2026-01-01' WHERE job_id LIKE '%/%'"))
+    world.start(runner := Runner(release=is_set()))
+    job = world.ask()
+    assert world.until(job, JobState.DONE)
+    world.hosts[0].prune()
+    assert runner.started == [job.job_id]
+    assert runner.forgotten == []
+
+
+def test_results_are_deleted_of_as_many_attempts_as_there_can_be(world: World) -> None:
+    job = world.ask()
+    world.done_long_ago(job)
+    with sa.create_engine(world.store.shown_url).begin() as connection:
+        connection.execute(sa.text("UPDATE job SET attempts = 1000000000000"))
+    world.host(runner := Runner()).prune()
+    assert runner.forgotten == [f"/results/{job.job_id}-1", f"/results/{job.job_id}-2"]
+
+
 def test_a_job_is_run_once_its_progress_reported_and_its_result_stays(world: World) -> None:
     first, second = Runner(), Runner()
     world.start(first, "host-a"), world.start(second, "host-b")

@@ -112,6 +112,7 @@ class HostFreshness:
     stale_after_s: float
     problem: str | None = None
     num_attached: int = 0
+    rows_left_out: int = 0  # of the store: nobody can read them
 
     @property
     def needs_one(self) -> bool:
@@ -146,7 +147,9 @@ def state_line(
     if live_pause_s is not None:
         parts.append(f"{viewers} viewers: live pages every {live_pause_s:g} s")
     lake_reason = f"The lake cannot be read: {lake.problem}" if lake.problem else None
-    return StateLine(" · ".join(parts), tuple(reason for reason in (host_reason, lake_reason) if reason))
+    rows = f"Left out: {things(host.rows_left_out, 'row')} of the control store that cannot be read; the log has more."
+    reasons = host_reason, lake_reason, rows if host.rows_left_out else None
+    return StateLine(" · ".join(parts), tuple(reason for reason in reasons if reason))
 
 
 def _host_words(host: HostFreshness, now: datetime) -> tuple[str, str | None]:
