@@ -4,6 +4,9 @@ Rule: a foreign exception is mapped to one of these where its library enters Wei
 Whatever it quotes of the library's words, no secret comes along: errors go to pages, terminals, logs and the store.
 """
 
+import traceback
+from pathlib import PurePath
+
 from backend.redaction import without_secrets
 
 
@@ -15,6 +18,14 @@ class LakehouseError(Exception):
     def __init__(self, message: str, *, hint: str = "") -> None:
         self.message, self.hint = without_secrets(message), without_secrets(hint)
         super().__init__(self.message)
+
+
+def fault(exc: Exception, *, on: str = "") -> LakehouseError:
+    """A fault of Weir's own as an error: on what it failed, and where the fault lies."""
+    frame = traceback.extract_tb(exc.__traceback__)[-1]
+    where = f"{PurePath(frame.filename).name}:{frame.lineno} in {frame.name}"
+    what = f"Weir failed{f' on {on}' if on else ''}: {type(exc).__name__}"
+    return LakehouseError(what, hint=f"a fault of Weir, please report it: {where}")
 
 
 class SettingsError(LakehouseError):

@@ -1,15 +1,20 @@
 """Work in a thread of its own, for somebody who may stop waiting.
 
-Rule: what the work raises is raised where its result is asked for; `stop` tells the work to end and never waits for it.
+Rule: what the work raises is raised where its result is asked for, a fault of Weir's own as an error like any other;
+`stop` tells the work to end and never waits for it.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
+from backend.errors import LakehouseError, fault
+
 Result = TypeVar("Result")
+_log = logging.getLogger(__name__)  # structlog would cost each command 0.2 s
 
 
 class Stopped(Exception):
@@ -47,6 +52,8 @@ class Work(Generic[Result]):
 
     def result(self) -> Result:
         """Of work that ended."""
+        if isinstance(self._failure, Exception) and not isinstance(self._failure, LakehouseError | Stopped):
+            raise fault(self._failure) from self._failure
         if self._failure is not None:
             raise self._failure
         return self._results[0]
@@ -56,6 +63,8 @@ class Work(Generic[Result]):
             self._results.append(self._do())
         except BaseException as exc:  # noqa: BLE001 - a thread: whatever it is, the one who waits gets it
             self._failure = exc
+            if not isinstance(exc, LakehouseError | Stopped):
+                _log.error("a computation failed", exc_info=exc)
         finally:
             self._over.set()
 

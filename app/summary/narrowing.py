@@ -96,7 +96,8 @@ def _offered(kind: str, value: Any) -> tuple[str, ...]:
 def narrow(column: str, operator: str, value: Any, schema: Sequence[SchemaField]) -> None:
     """For a button's `on_click`: joins a condition to the filter."""
     try:
-        more = condition_text(column, operator, value)
+        kind = next((field.type for field in schema if field.path == column), "")
+        more = condition_text(column, operator, value, kind=kind)
         st.session_state[state.WHERE] = narrowed(st.session_state.get(state.WHERE) or "", more, schema)
     except LakehouseError as exc:
         st.toast(markdown_safe(f"{exc.message}; {exc.hint}"), icon=":material/error:")

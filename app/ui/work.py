@@ -13,7 +13,6 @@ import streamlit as st
 from app import services, viewer
 from app.ui.live import live
 from app.ui.view.words import job_share, job_words, markdown_safe
-from backend.errors import LakehouseError
 from backend.jobs.host_liveness import is_orphan, why_no_host
 from backend.jobs.model import Job
 
@@ -55,7 +54,7 @@ def run(begin: Callable[[], Iterator[Step]], *, key: str, tell: Callable[[Step],
                 share, words = tell(step)
                 bar.progress(min(1.0, max(0.0, share)), words)
                 last = step
-    except LakehouseError:
+    except Exception:  # whatever it is, no bar stands still above it
         cancel()
         slot.empty()
         raise

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from backend.cells import cells
 from backend.changes.export import ChangedBatches, change_schema
 from backend.changes.model import (
     ApartCounts,
@@ -224,7 +225,7 @@ def _arrow(connection: Connection, query: str) -> pa.Table:
 
 
 def _tuples(table: pa.Table) -> Iterator[tuple[Any, ...]]:
-    return zip(*(column.to_pylist() for column in table.columns), strict=True)
+    return zip(*(cells(column) for column in table.columns), strict=True)
 
 
 # all rows -------------------------------------------------------------------------------------------------------------

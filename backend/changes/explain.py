@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from backend.cells import cells
 from backend.changes.changed_rows import Changes, RowBucket
 from backend.changes.model import (
     ROW_ID,
@@ -185,7 +186,7 @@ def _value_sets(changes: Changes, query: str, number: int, kind: str) -> Iterato
         f"SELECT {name}, CAST({name} AS VARCHAR) AS text, k, CAST(sum(k) OVER () AS BIGINT) AS total FROM ({each}) "
         f"ORDER BY k DESC, text LIMIT {_MOST_VALUES}",
     )
-    values, texts, counts, totals = (column.to_pylist() for column in found.columns)
+    values, texts, counts, totals = (cells(column) for column in found.columns)
     for most, rows in enumerate(accumulate(counts), 1):
         if rows >= _LEAST_SHARE * totals[0]:
             yield Condition(number, changes.columns[number], kind, tuple(values[:most]), tuple(texts[:most]))
@@ -196,10 +197,10 @@ def _ranges(changes: Changes, query: str, kinds: Mapping[int, str]) -> Iterator[
         return
     ends = ", ".join(f"min(c{i}), max(c{i}), CAST(min(c{i}) AS VARCHAR), CAST(max(c{i}) AS VARCHAR)" for i in kinds)
     table = _arrow(changes.connection, f"SELECT {ends} FROM ({query})")
-    found = [column[0].as_py() for column in table.columns]
+    found = [cells(column)[0] for column in table.columns]
     for place, (number, kind) in enumerate(kinds.items()):
         low, high, *texts = found[4 * place : 4 * place + 4]
-        if low is not None and low < high and not (isinstance(high, float) and not math.isfinite(high)):
+        if low is not None and low != high and not (isinstance(high, float) and not math.isfinite(high)):
             yield Condition(number, changes.columns[number], kind, (low, high), tuple(texts), is_range=True)
 
 
@@ -334,7 +335,7 @@ def _tried(connection: Connection, number: int, kind: str, differs: str) -> Iter
         f"SELECT {after}, CAST({after} AS VARCHAR) {mine} AND {after} IS NOT NULL GROUP BY ALL "
         f"ORDER BY count(*) DESC, 2 LIMIT 1",
     )
-    for value, text in zip(*(column.to_pylist() for column in commonest.columns), strict=True):
+    for value, text in zip(*(cells(column) for column in commonest.columns), strict=True):
         yield _Tried(Effect.SET, f"{after} = CAST({quoted_text(text)} AS {kind})", {"after": value})
     yield _Tried(Effect.FILLED, f"{before} IS NULL")
     if _NUMBER.fullmatch(kind):

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.access import Actor
+from backend.cells import row_cells
 from backend.changes.answer import Answered, answer_of, commits_by_feed, explained_rows, outline
 from backend.changes.changed_rows import APART, ORDER, RowBucket, bucket_sizes, count_apart, count_net
 from backend.changes.commits import Gross, net_without_key
@@ -241,7 +242,7 @@ def _detail(rows: pa.Table) -> str:
 def _changes(
     prepared: PreparedDiff, summary: DiffSummary, gross: Gross | None, rows: pa.Table, partial: Partial | None
 ) -> RowChanges:
-    found = [row for row in rows.to_pylist() if row["what"] != SUMMARY]
+    found = [row for row in row_cells(rows) if row["what"] != SUMMARY]
     order = {bucket: number for number, bucket in enumerate(ORDER)}
     changed = sorted((row for row in found if row["what"] in order), key=lambda r: (order[r["what"]], r["number"]))
     common = sorted((row for row in found if row["what"] == COMMON), key=lambda row: row["number"])

@@ -139,8 +139,12 @@ def _bounds(footer: pq.FileMetaData, column: str) -> tuple[Any, Any] | None:
         said = footer.row_group(group).column(number).statistics
         if said is None or not said.has_min_max:
             return None
-        lows.append(said.min)
-        highs.append(said.max)
+        try:
+            ends = said.min, said.max
+        except (ValueError, OverflowError):  # beyond Python's calendar
+            return None
+        lows.append(ends[0])
+        highs.append(ends[1])
     if any(type(value) not in _ORDERED for value in (*lows, *highs)):
         return None
     return min(lows), max(highs)

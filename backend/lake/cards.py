@@ -11,18 +11,17 @@ import logging
 import os
 import threading
 import time
-import traceback
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, Protocol
 
 import orjson
 
-from backend.errors import LakehouseError, StorageError, TableNotFoundError, UnsupportedFeatureError
+from backend.errors import LakehouseError, StorageError, TableNotFoundError, UnsupportedFeatureError, fault
 from backend.lake.log.commits import commit_name
 from backend.lake.log.listing import LOG
 from backend.lake.log.replay import READER_FEATURES
@@ -217,7 +216,8 @@ class Cards:
         except LakehouseError as exc:
             return self._reason(ref, exc)
         except Exception as exc:  # noqa: BLE001 - one table's boundary: whatever a log holds hides no other table
-            return UnreadableTable(ref, *_unexpected(exc))
+            error = fault(exc, on="its log")
+            return UnreadableTable(ref, error.message, error.hint)
 
     def forget(self, uris: Collection[str]) -> None:
         """Drops what is kept of all other tables."""
@@ -268,12 +268,6 @@ class Cards:
         if root is None:  # one for all: to look where a folder's links lead takes longer than the look at its log
             root = self._roots[ref.root] = self._storage.folder(ref.root)
         return newest_tag(root, f"{below}/{LOG}", version)
-
-
-def _unexpected(exc: Exception) -> tuple[str, str]:
-    frame = traceback.extract_tb(exc.__traceback__)[-1]
-    what = f"Weir failed on its log: {type(exc).__name__}"
-    return what, f"a fault of Weir, please report it: {PurePath(frame.filename).name}:{frame.lineno} in {frame.name}"
 
 
 def newest_tag(folder: Folder, log: str, version: int) -> str | None:

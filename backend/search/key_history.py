@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from backend.cells import row_cells
 from backend.changes.commits import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from backend.changes.model import RowChange, RowKind
 from backend.changes.plan import FeedSupport
@@ -156,7 +157,7 @@ def _feed_rows(feed: pa.RecordBatchReader, key: Key, token: CancelToken) -> list
         token.rows_read += batch.num_rows
         for name, value in wanted.items():
             batch = batch.filter(pc.equal(batch.column(name), value))
-        rows += batch.to_pylist()
+        rows += row_cells(batch)
         if len(rows) > MOST_ROWS:
             raise DiffError(f"more than {MOST_ROWS:,} rows have this key", hint="look for a narrower key or range")
     return rows
@@ -189,7 +190,7 @@ def _plain(row: Row) -> Row:
 
 
 def _row_at(lake: KeyLake, snapshot: Snapshot, where: RowFilter) -> Row | None:
-    rows = lake.find_rows(snapshot, RowQuery(None, where, 2, search_files=None)).rows.to_pylist()
+    rows = row_cells(lake.find_rows(snapshot, RowQuery(None, where, 2, search_files=None)).rows)
     if len(rows) > 1:
         raise DiffError("more than one row has this key")
     return rows[0] if rows else None

@@ -7,12 +7,13 @@ times) is no finding: a condition is suggested where one step is far larger than
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import StrEnum
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, Protocol
 
+from backend.cells import day_text, moment_text
 from backend.lake.files.stats import ColumnTotals, StatKind, column_totals, columns_with_stats
 from backend.lake.model import Snapshot, TableRef
 from backend.sql.expression import sql_name
@@ -275,11 +276,11 @@ def _rounded(number: float, kind: StatKind) -> float:
 
 def _literal(number: float, kind: StatKind) -> str:
     if kind is StatKind.DATE:
-        return f"DATE '{_EPOCH.date() + timedelta(days=round(number))}'"
+        return f"DATE '{day_text(round(number)).removeprefix('+')}'"
     if kind in _TIMES:
-        moment = _EPOCH + timedelta(seconds=number)
+        moment = moment_text(round(number * 10**6), zoned=False).replace("T", " ").removeprefix("+")
         ntz = kind is StatKind.TIMESTAMP_NTZ
-        return f"{'TIMESTAMP' if ntz else 'TIMESTAMPTZ'} '{moment.replace(tzinfo=None)}{'' if ntz else '+00'}'"
+        return f"{'TIMESTAMP' if ntz else 'TIMESTAMPTZ'} '{moment}{'' if ntz else '+00'}'"
     return _plain(number)
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from backend.cells import cell, row_cells
 from backend.errors import TableError
 from backend.sql.values import json_value
 
@@ -24,6 +25,7 @@ _FORMULA = f"^[{''.join(_FORMULA_STARTS).replace('-', chr(92) + '-')}]"
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)$"
 PIECE_ROWS, PIECE_BYTES = 65_536, 16 << 20
 _JSON_ROWS = 1_000  # as Python values they take many times their size
+_TEXT_DAYS = 11_000_000  # since 1970, some 30,000 years
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # a spreadsheet takes the file for UTF-8
 
 
@@ -69,11 +71,7 @@ class _Json:
 
     def write_table(self, table: pa.Table) -> None:
         for batch in table.to_batches(max_chunksize=_JSON_ROWS):
-            try:
-                rows = batch.to_pylist()
-            except (ValueError, OverflowError) as exc:
-                raise _beyond_calendar() from exc
-            for row in rows:
+            for row in row_cells(batch):
                 self._sink.write(self._before_row + orjson.dumps(json_value(row)))
                 self._before_row = b",\n"
 
@@ -169,7 +167,17 @@ def _csv_type(kind: pa.DataType) -> pa.DataType:
 def _csv_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pt.is_nested(column.type) or _is_binary(column.type):
         return pa.chunked_array([pa.array(map(_json, column), pa.string())])
+    if pt.is_date(column.type) or pt.is_timestamp(column.type):
+        return _within_text(column)
     return _safe_texts(column) if pt.is_string(column.type) or pt.is_large_string(column.type) else column
+
+
+def _within_text(times: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The same; raises `TableError` for what Arrow writes as another day, or as none."""
+    days = pc.min_max(times.cast(pa.date32(), safe=False).cast(pa.int32())).as_py()
+    if days["min"] is not None and not -_TEXT_DAYS < days["min"] <= days["max"] < _TEXT_DAYS:
+        raise TableError("a time beyond year 32,000 cannot be written as CSV", hint="take Parquet, Arrow or JSON")
+    return times
 
 
 def _safe_texts(texts: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -184,16 +192,8 @@ def _is_binary(kind: pa.DataType) -> bool:
     return bool(pt.is_binary(kind) or pt.is_large_binary(kind))
 
 
-def _json(cell: pa.Scalar) -> str | None:
-    try:
-        value = json_value(cell.as_py())
-    except (ValueError, OverflowError) as exc:
-        raise _beyond_calendar() from exc
+def _json(scalar: pa.Scalar) -> str | None:
+    value = json_value(cell(scalar))
     if value is None or isinstance(value, str):
         return value
     return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode()
-
-
-def _beyond_calendar() -> TableError:
-    """Python's ends there."""
-    return TableError("a time before year 1 or after 9999 cannot be written", hint="take Parquet")

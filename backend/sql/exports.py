@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backend.errors import ExportError, LakehouseError
+from backend.errors import ExportError, LakehouseError, fault
 from backend.lake.model import FILE_COLUMNS, Snapshot
 from backend.lake.rows.filters import RowFilter
 from backend.lake.rows.rows import candidates
@@ -92,9 +92,13 @@ class Export:
                 self.num_rows, self.size_bytes = self.num_rows + num_rows, self.size_bytes + len(piece)
                 yield piece
             self.state = ExportState.DONE
-        except LakehouseError as exc:
-            self.state, self.problem = ExportState.FAILED, exc
+        except (LakehouseError, Stopped) as exc:
+            if isinstance(exc, LakehouseError):
+                self.state, self.problem = ExportState.FAILED, exc
             raise
+        except Exception as exc:
+            self.state, self.problem = ExportState.FAILED, fault(exc)
+            raise self.problem from exc
         finally:
             if self.state is ExportState.RUNNING:
                 self.state = ExportState.CANCELLED

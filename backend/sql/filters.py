@@ -268,8 +268,8 @@ def operators(kind: str) -> tuple[str, ...]:
     return ("=", "<>", *COMPARISONS[1:], *likes, *_NULLS)
 
 
-def condition_text(column: str, operator: str, value: Any = None) -> str:
-    """One test on a column; raises `QueryError` for a value that no filter can name."""
+def condition_text(column: str, operator: str, value: Any = None, *, kind: str = "") -> str:
+    """One test on a column, of Spark's type `kind`; raises `QueryError` for a value that no filter can name."""
     name = sql_name(column)
     if operator in _NULLS:
         return f"{name} {operator}"
@@ -277,6 +277,8 @@ def condition_text(column: str, operator: str, value: Any = None) -> str:
         return f"{name} {_NULLS[0] if operator == '=' else _NULLS[1]}"
     if isinstance(value, float) and math.isnan(value):
         return f"{name} IS {'' if operator == '=' else 'NOT '}NAN"
+    if kind in _TIMES and isinstance(value, str):  # beyond Python's calendar, with a sign that DuckDB takes for none
+        value = value.removeprefix("+")
     return f"{name} {operator} {_value_text(value)}"
 
 

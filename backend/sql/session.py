@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import orjson
 import pyarrow as pa
 
+from backend.cells import from_duckdb
 from backend.errors import DiffError, LakehouseError, QueryError
 from backend.sql.quoting import quoted_name, quoted_text
 from backend.work import Interruptible, Stopped
@@ -277,12 +278,13 @@ class Computation(CancelToken):
             try:
                 connection.register("rows", _handed(rows.schema, self._counted(rows)))
                 found = connection.execute(sql).fetchall()
+                kind = connection.description[0][1]
             finally:
                 self.take(None)
             connection.unregister("rows")  # and with it whatever the stream holds
         if len(found) != 1:
             raise QueryError("the expression gives a value for each row", hint="use an aggregate such as sum(…)")
-        return found[0][0]
+        return from_duckdb(found[0][0], kind)
 
     def _error(self, exc: Exception) -> LakehouseError:
         import duckdb

@@ -7,18 +7,32 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from backend.changes.model import DiffMethod, NetCounts
 from backend.errors import UnsupportedFeatureError
+from backend.lake.files.stats import column_totals
 from backend.lake.lake import Lake
 from backend.lake.table.schema import fields
 from backend.search.key_history import key_history
 from backend.settings import load_settings
-from backend.sql.filters import parse_filter
-from tests.builders import CHANGE_FEED, HandLog, add, commit_info, metadata, protocol, remove
+from backend.sql.export import FORMATS, encoded
+from backend.sql.filters import condition_text, parse_filter
+from backend.sql.numbers import Reading
+from backend.sql.profile import profiles, readable
+from tests.builders import (
+    CHANGE_FEED,
+    HandLog,
+    add,
+    commit_info,
+    metadata,
+    protocol,
+    remove,
+    write_checkpoint_file,
+)
 from tests.diffs import diff
 from tests.object_store import client, make_bucket, server_url, storage_options
 
@@ -129,3 +143,110 @@ def test_int96_on_an_object_store(tmp_path: Path) -> None:
     rows = lake.read_files(lake.snapshot(ref, 1)).read_all().sort_by("id")
     assert rows.select(["id", "at", "n"]).to_pylist() == spans(END, FIRST, OURS).to_pylist()
     assert diff(lake, ref, 1, 2, key=("id",)).changes.net == NetCounts(0, 1, 0)
+
+
+# days beyond Python's calendar ----------------------------------------------------------------------------------------
+
+FAR, FARTHER, BEFORE = "+10000-01-01", "+10000-01-02", "-0044-03-15"
+FAR_DAYS = {day: int(np.datetime64(day.lstrip("+")).astype(int)) for day in (FAR, FARTHER, BEFORE, "2024-01-01")}
+NOON_US = 43_200 * 10**6
+FAR_COLUMNS = {"id": "long", "day": "date", "at": "timestamp", "p": "date"}
+
+
+def far_rows(*days: str) -> pa.Table:
+    numbers = pa.array([FAR_DAYS[day] for day in days], pa.int32())
+    at = pa.array([FAR_DAYS[day] * 86_400 * 10**6 + NOON_US for day in days]).cast(MOMENT)
+    return pa.table({"id": pa.array(range(len(days)), pa.int64()), "day": numbers.cast(pa.date32()), "at": at})
+
+
+def far_table(table: Path) -> None:
+    """v1 and v2: the second of three rows moves on by a day."""
+    log = HandLog(table).commit(protocol(), metadata(FAR_COLUMNS, partition_by=["p"]), commit_info())
+    for number, days in enumerate(((BEFORE, FAR, "2024-01-01"), (BEFORE, FARTHER, "2024-01-01"))):
+        low, high, _ = ({"day": day, "at": f"{day}T12:00:00.000Z"} for day in days)
+        stats = {"numRecords": 3, "minValues": low, "maxValues": high, "nullCount": {"day": 0, "at": 0}}
+        values = {"partitionValues": {"p": FAR}}
+        fresh = put(table, f"{number}.parquet", far_rows(*days), stats=json.dumps(stats), **values)
+        gone = [remove(f"{number - 1}.parquet", **values)] if number else []
+        log.commit(*gone, fresh, commit_info("UPDATE"))
+
+
+def test_far_days_are_compared_and_shown_as_text(open_lake: OpenLake, root: Path) -> None:
+    far_table(root / "t")
+    lake = open_lake(root)
+    for method in (DiffMethod.KEY_JOIN, DiffMethod.MULTISET):
+        answer = diff(lake, lake.find("t"), 1, 2, key=("id",), method=method)
+        assert (answer.changes.net.inserted or 0) + (answer.changes.net.updated or 0) == 1
+        afters = [row.after for row in answer.changes.rows if row.after]
+        assert [(row["day"], row["at"], row["p"]) for row in afters] == [(FARTHER, f"{FARTHER}T12:00:00Z", FAR)]
+
+
+def test_far_days_are_bounds_by_the_log_and_by_the_rows(open_lake: OpenLake, root: Path) -> None:
+    far_table(root / "t")
+    lake = open_lake(root)
+    snapshot = lake.snapshot(lake.find("t"))
+    moments = (f"{BEFORE}T12:00:00Z", f"{FARTHER}T12:00:00Z")
+    for column, ends in {"day": (BEFORE, FARTHER), "at": moments, "p": (FAR, FAR)}.items():
+        (totals,) = column_totals(snapshot, [column])
+        assert (totals.lowest, totals.highest) == ends
+        held = Reading(lake).run(f'SELECT min("{column}") FROM rows', lake.read_files(snapshot, columns=[column]))
+        assert held == ends[0]
+    *_, last = profiles().over(lake, snapshot.ref, "", [2])
+    (profile,) = readable(last.values).values()
+    assert {c.column: (c.lowest, c.highest) for c in profile.columns}["day"] == (BEFORE, FARTHER)
+
+
+@pytest.mark.parametrize(
+    ("column", "operator", "value", "ids"),
+    [("day", ">", FAR, [1]), ("day", "=", BEFORE, [0]), ("at", "<", f"{BEFORE}T12:00:00.5Z", [0]),
+     ("at", "=", f"{FARTHER}T12:00:00Z", [1]), ("p", "=", FAR, [0, 1, 2]), ("p", "<", FAR, [])],
+)  # fmt: skip
+def test_a_click_on_a_far_value_filters_by_it(
+    open_lake: OpenLake, root: Path, column: str, operator: str, value: str, ids: list[int]
+) -> None:
+    far_table(root / "t")
+    lake = open_lake(root)
+    snapshot = lake.snapshot(lake.find("t"))
+    schema = fields(snapshot.metadata)
+    kind = next(field.type for field in schema if field.path == column)
+    where = parse_filter(condition_text(column, operator, value, kind=kind), schema)
+    found = lake.read_files(snapshot, columns=["id"], where=where).read_all()
+    assert sorted(found["id"].to_pylist()) == ids
+
+
+def test_far_days_leave_in_every_format(open_lake: OpenLake, root: Path) -> None:
+    far_table(root / "t")
+    lake = open_lake(root)
+    snapshot = lake.snapshot(lake.find("t"))
+
+    def exported(form: str) -> bytes:
+        rows = lake.read_files(snapshot, columns=["day", "at"])
+        return b"".join(piece for _, piece in encoded(rows, FORMATS[form]))
+
+    days = far_rows(BEFORE, FARTHER, "2024-01-01").select(["day", "at"])
+    assert pq.read_table(pa.BufferReader(exported("parquet"))).equals(days)
+    assert pa.ipc.open_file(exported("arrow")).read_all().equals(days)
+    assert [row["day"] for row in json.loads(exported("json"))] == [BEFORE, FARTHER, "2024-01-01"]
+    assert [row["at"] for row in json.loads(exported("json"))][1] == f"{FARTHER}T12:00:00Z"
+    assert f"{BEFORE},{BEFORE} 12:00:00.000000Z" in exported("csv").decode()
+
+
+def test_parsed_statistics_of_a_checkpoint_hold_such_bounds(open_lake: OpenLake, root: Path) -> None:
+    """As Spark writes them without the text: moments as INT96."""
+    log = HandLog(root / "t").commit(protocol(), metadata(FAR_COLUMNS), commit_info())
+    log.commit(add("a.parquet"), commit_info())
+    bounds = far_rows(FAR)
+    low = pa.StructArray.from_arrays([bounds["day"].combine_chunks(), bounds["at"].combine_chunks()], ["day", "at"])
+    stats = pa.StructArray.from_arrays([pa.array([1], pa.int64()), low, low], ["numRecords", "minValues", "maxValues"])
+    action = add("a.parquet", rows=None)["add"]
+    names = ["path", "size", "modificationTime", "dataChange"]
+    added = pa.StructArray.from_arrays([*(pa.array([action[name]]) for name in names), stats], [*names, "stats_parsed"])
+    write_checkpoint_file(root / "head.parquet", [protocol(), metadata(FAR_COLUMNS)])
+    head = pq.read_table(root / "head.parquet").select(["protocol", "metaData"])
+    table = pa.concat_tables([head, pa.table({"add": added})], promote_options="default")
+    path = root / "t" / "_delta_log" / f"{1:020d}.checkpoint.parquet"
+    pq.write_table(table, path, use_deprecated_int96_timestamps=True, store_schema=False)
+    (root / "t" / "_delta_log" / f"{0:020d}.json").unlink()
+    snapshot = open_lake(root).snapshot(open_lake(root).find("t"))
+    found = {totals.column: totals.highest for totals in column_totals(snapshot, ["day", "at"])}
+    assert found == {"day": FAR, "at": f"{FAR}T12:00:00Z"}

@@ -338,13 +338,22 @@ def test_a_file_that_goes_during_the_run_leaves_what_the_log_tells(home: Path, a
     assert "is gone" in text
 
 
-def test_a_failed_comparison_is_said_and_offered_again(orders: Path) -> None:
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (StorageError("the storage did not answer", hint="try again"), "The storage did not answer"),
+        (OverflowError("date value out of range"), "Weir failed: OverflowError"),  # a fault of its own
+        (ZeroDivisionError(), "A fault of Weir, please report it: test_changes.py"),
+    ],
+)
+def test_a_failed_comparison_is_said_and_offered_again(orders: Path, error: Exception, said: str) -> None:
     def fails(*_: object) -> VersionDiff:
-        raise StorageError("the storage did not answer", hint="try again")
+        raise error
 
     cache.differences().compute = fails
     app = open_page("changes", table=TABLE, from_=1, to=4)
-    assert "The storage did not answer" in words(app)
+    assert said in words(app)
+    assert "Starting …" not in words(app)
     assert "rows not compared yet" in words(app)
     cache.differences().compute = diff
 

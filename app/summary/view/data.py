@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from backend.cells import cell, cells
 from backend.format import count_text, datetime_text, things
 from backend.lake.model import SchemaField
 from backend.lake.rows.rows import RowPage
@@ -27,7 +28,6 @@ NULL = "NULL"
 CELL_LIMITS = (2_000, 500, 120, 30)  # characters of one cell: the first with which the page stays small
 MOST_BYTES = 400_000  # of all cells; the frame around them is small
 MOST_COLUMNS = 50
-NOT_HELD = "(a time before year 1 or after 9999 inside)"  # of a nested value: Python's calendar ends there
 
 _NESTED = ("struct", "array", "map", "variant")
 
@@ -171,11 +171,8 @@ def place_of(shown: ShownRows, cell: tuple[int, str]) -> tuple[int, int] | None:
 
 
 def value_at(rows: pa.Table, row: int, column: int) -> Any:
-    """The value itself; None for null, and for one that Python cannot hold."""
-    try:
-        return rows.column(column)[row].as_py()
-    except (ValueError, OverflowError):
-        return None
+    """The value itself; None for null."""
+    return cell(rows.column(column)[row])
 
 
 # cells -----------------------------------------------------------------------------------------------------------
@@ -192,24 +189,7 @@ def _cells(column: pa.ChunkedArray) -> Cells:
         return _floats(column)
     if pt.is_boolean(kind):
         return list(column.to_pylist())
-    if pt.is_date(kind) or pt.is_time(kind) or (pt.is_timestamp(kind) and kind.tz is None):
-        return [_short(text) for text in column.cast(pa.string()).to_pylist()]
-    if pt.is_timestamp(kind):
-        local = column.cast(pa.timestamp(kind.unit, "UTC")).cast(pa.timestamp(kind.unit))
-        return [None if text is None else f"{_short(text)} UTC" for text in local.cast(pa.string()).to_pylist()]
-    return [_item_text(item) for chunk in column.chunks for item in chunk]
-
-
-def _item_text(item: Any) -> str | None:
-    try:
-        return cell_text(item.as_py())
-    except (ValueError, OverflowError):
-        return NOT_HELD
-
-
-def _short(text: str | None) -> str | None:
-    """Without a fraction of nothing: 10:00:00.000000 is 10:00:00."""
-    return text.rstrip("0").rstrip(".") if text and "." in text else text
+    return [cell_text(value) for value in cells(column)]
 
 
 def _integers(column: pa.ChunkedArray) -> Cells:

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from backend.cells import cell, far_number
 from backend.errors import ColumnNotFoundError
 from backend.lake.files.stats_text import FileStats, bound_value, read_stats, stat_kind, value_type
 from backend.lake.files.stats_text import StatKind as StatKind
@@ -219,8 +220,8 @@ def _totals(stats: ColumnStats) -> ColumnTotals:
         stats.kind,
         stats.is_partition,
         files=len(stats.min),
-        lowest=_plain(lowest),
-        highest=_plain(highest),
+        lowest=cell(lowest),
+        highest=cell(highest),
         lowest_is_exact=is_tight and _is_value(lowest, stats),
         highest_is_exact=is_tight and _is_value(highest, stats),
         files_with_bounds=_count(bounded) if stats.kind is not StatKind.OTHER else 0,
@@ -251,14 +252,6 @@ def _is_value(bound: pa.Scalar, stats: ColumnStats) -> bool:
     return True
 
 
-def _plain(scalar: pa.Scalar) -> Any:
-    """A Python value; text for a time that Python's calendar does not reach."""
-    try:
-        return scalar.as_py()
-    except (ValueError, OverflowError):
-        return scalar.cast(pa.string()).as_py()
-
-
 def _outer(a: ColumnTotals, b: ColumnTotals, name: str) -> tuple[Any, bool]:
     """The lower `lowest` or the higher `highest` of two, and whether it is exact."""
     first, second = getattr(a, name), getattr(b, name)
@@ -272,11 +265,11 @@ def _outer(a: ColumnTotals, b: ColumnTotals, name: str) -> tuple[Any, bool]:
 
 
 def _order(value: Any, kind: StatKind) -> tuple[int, Any]:
-    """For comparing: NaN is the highest number, a time beyond Python's calendar lies outside of all others."""
+    """For comparing: NaN is the highest number, a day or moment counts from 1970."""
     if kind is StatKind.FLOAT and value != value:
         return (1, 0.0)
-    if isinstance(value, str) and kind is not StatKind.STRING:
-        return (-1 if value.startswith(("-", "0000")) else 1, value)
+    if kind in (StatKind.DATE, StatKind.TIMESTAMP, StatKind.TIMESTAMP_NTZ):
+        return (0, far_number(str(value) if isinstance(value, str) else value.isoformat()))
     return (0, value)
 
 

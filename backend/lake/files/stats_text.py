@@ -6,9 +6,10 @@ Source: Delta protocol, "Per-file Statistics".
 """
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from typing import Any
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
+from backend.cells import far_number
 from backend.lake.table.schema import Column
 
 _ODD_NUMBERS = r'"\s*[-+]?(NaN|Infinity)\s*"'
@@ -235,7 +237,7 @@ def bound_value(value: Any, column: Column) -> Any:
             case StatKind.DECIMAL:
                 return _decimal(value, value_type(column))
             case StatKind.DATE:
-                return date.fromisoformat(value[:10]) if isinstance(value, str) else None
+                return _within(far_number(re.split("[T ]", value)[0]), 31) if isinstance(value, str) else None
             case StatKind.TIMESTAMP | StatKind.TIMESTAMP_NTZ:
                 return _moment(value, zoned=kind is StatKind.TIMESTAMP)
             case StatKind.STRING:
@@ -262,10 +264,19 @@ def _decimal(value: Any, kind: pa.DataType) -> Decimal | None:
     return number if number.is_finite() and len(number.as_tuple().digits) <= kind.precision else None
 
 
-def _moment(value: Any, *, zoned: bool) -> datetime | None:
+def _within(number: int | None, bits: int) -> int | None:
+    """None also for an end of what the type holds, beside which no file could be ruled out."""
+    return None if number is None or abs(number) > 2**bits - 10**6 else number
+
+
+def _moment(value: Any, *, zoned: bool) -> datetime | int | None:
+    """By its number of microseconds where Python's calendar ends."""
     if not isinstance(value, str):
         return None
-    moment = datetime.fromisoformat(value)
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        return _within(far_number(value), 63) if ":" in value else None
     if zoned:
         return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     return moment.replace(tzinfo=None)

@@ -12,6 +12,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from backend.cells import cells
 from backend.lake.log.actions import NUM_RECORDS, UUID_CHARS, stats_rows
 from backend.lake.storage.paths import holds
 from backend.lake.table.partition_columns import encode_partitions
@@ -204,7 +205,7 @@ def _vector_ids(add: pa.Array, leaves: tuple[str, ...]) -> pa.Array:
 
 
 def _as_json(parsed: pa.Array) -> pa.Array:
-    texts = [None if value is None else orjson.dumps(value, default=str).decode() for value in parsed.to_pylist()]
+    texts = [None if value is None else orjson.dumps(value, default=str).decode() for value in cells(parsed)]
     return pa.array(texts, pa.string())
 
 

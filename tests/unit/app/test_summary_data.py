@@ -36,9 +36,9 @@ def test_times_with_and_without_a_zone_differ_and_any_year_is_shown() -> None:
     assert cells(pa.array([moment], pa.timestamp("us", "UTC"))) == ["1850-01-01 10:00:00.0015 UTC"]
     assert cells(pa.array([moment.replace(microsecond=0)], pa.timestamp("us", "UTC"))) == ["1850-01-01 10:00:00 UTC"]
     far = pa.array([3_000_000, None], pa.int32()).cast(pa.date32())
-    assert cells(far) == ["10183-09-21", None]
-    assert cells(pa.array([3 * 10**17]).cast(pa.timestamp("us", "UTC"))) == ["11476-08-15 05:20:00 UTC"]
-    assert cells(pa.StructArray.from_arrays([far], ["d"])) == [data.NOT_HELD, '{"d": null}']
+    assert cells(far) == ["+10183-09-21", None]
+    assert cells(pa.array([3 * 10**17]).cast(pa.timestamp("us", "UTC"))) == ["+11476-08-15T05:20:00Z"]
+    assert cells(pa.StructArray.from_arrays([far], ["d"])) == ['{"d": "+10183-09-21"}', '{"d": null}']
     shown = data.shown_rows(pa.table({"a": pa.array([moment], pa.timestamp("us"))}))
     assert shown.types == {"a": "timestamp, without zone"}
 
