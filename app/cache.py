@@ -41,8 +41,9 @@ from backend.search.search import Bisects
 from backend.search.suggest import Held, held_numbers
 from backend.sql import numbers, profile
 from backend.sql.exports import Exports, SizeEstimate, estimated
-from backend.sql.filters import parse_filter
+from backend.sql.filters import FILTER_HINT, ended_by, parse_filter
 from backend.sql.numbers import Numbers
+from backend.sql.session import CancelToken
 from backend.stream_model.backlog import Lag
 from backend.stream_model.batches import versions_of
 from backend.stream_model.rollup import MINUTE_S
@@ -59,6 +60,7 @@ from backend.streams.reset.preview import load_preview
 from backend.streams.reset.starts import Starts
 from backend.streams.status import RecentBatches, query_names, statuses
 from backend.streams.verdict import StreamStatus
+from backend.work import Work, still_runs
 
 HEALTH_TTL_S = 30.0  # its sentences hold ages
 STREAMS_TTL_S = 1.0  # hosts write about once a second
@@ -390,8 +392,12 @@ def export_size(snapshot: Snapshot, columns: tuple[str, ...], text: str, *, seen
 
 @st.cache_data(show_spinner="Estimating …", max_entries=FIXED_ENTRIES)
 def _export_size(key: str, columns: tuple[str, ...], text: str, _snapshot: Snapshot, _seen: pa.Table) -> SizeEstimate:  # noqa: ARG001
-    where = parse_filter(text, fields(_snapshot.metadata))
-    return estimated(services.lake(), _snapshot, columns, where, seen=_seen)
+    token, limit_s = CancelToken(), services.settings().lake.filter_time_limit_s
+    where = ended_by(token, parse_filter(text, fields(_snapshot.metadata)))
+    with Work(lambda: estimated(services.lake(), _snapshot, columns, where, seen=_seen), token.stop) as sampling:
+        while still_runs(sampling, "the filter", hint=FILTER_HINT, limit_s=limit_s):
+            pass
+    return sampling.result()
 
 
 def health(ref: TableRef, version: int) -> TableHealth:
@@ -428,7 +434,7 @@ def profiles() -> Numbers[profile.Profile]:
 @once
 def exports() -> Exports:
     """Files of rows that are offered, or on their way to a browser."""
-    return Exports()
+    return Exports(per_viewer=services.settings().ui.exports_per_viewer)
 
 
 @once

@@ -49,6 +49,9 @@ class LakeSettings(Section):
     diff_time_limit_s: Annotated[float, Field(gt=0, description="How long a diff may compare rows, in seconds.")] = (
         600.0
     )
+    filter_time_limit_s: Annotated[
+        float, Field(gt=0, description="How long a filter on rows may compute on a page, in seconds.")
+    ] = 30.0
     refresh_s: Annotated[
         float, Field(gt=0, description="How old a listing of the lake may be before it is read again, in seconds.")
     ] = 5.0
@@ -178,6 +181,16 @@ class UiSettings(Section):
             description="Names by which browsers reach Weir besides the address it listens on: `name` or `name:port`."
         ),
     ] = []
+    export_time_limit_s: Annotated[
+        float, Field(gt=0, description="How long one export to a browser may take, in seconds.")
+    ] = 3_600.0
+    export_min_bytes_per_s: Annotated[
+        int,
+        Field(ge=1, description="Least rate at which a browser has to take each megabyte of an export."),
+    ] = 10_000
+    exports_per_viewer: Annotated[
+        int, Field(ge=1, le=4, description="Exports that one viewer runs at the same time, of four in all.")
+    ] = 2
     trusted_proxies: Annotated[
         list[str],
         Field(

@@ -9,9 +9,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from backend.errors import LakehouseError, fault
+from backend.errors import LakehouseError, QueryError, fault
+
+TIME_LIMIT_S = 120.0  # what a person typed, over one version
+_POLL_S = 0.1
+_LESS = "ask for less: fewer columns, or fewer versions"
 
 Result = TypeVar("Result")
 _log = logging.getLogger(__name__)  # structlog would cost each command 0.2 s
@@ -67,6 +71,15 @@ class Work(Generic[Result]):
                 _log.error("a computation failed", exc_info=exc)
         finally:
             self._over.set()
+
+
+def still_runs(work: Work[Any], what: str, *, hint: str = _LESS, limit_s: float = TIME_LIMIT_S) -> bool:
+    """Wait a moment for the work; raises `QueryError` about `what` once it took longer than the limit."""
+    if work.ended(_POLL_S):
+        return False
+    if work.elapsed_s > limit_s:
+        raise QueryError(f"{what} took longer than {limit_s:.0f} s and was stopped", hint=hint)
+    return True
 
 
 class Connection(Protocol):

@@ -1,7 +1,8 @@
 """`/export/TICKET`: the file that a page offered, sent as it is made.
 
-Rule: memory is that of a piece, and a slow browser slows the reading. One that leaves, or stands still, ends the
-export. A file that is not whole never looks whole: the connection is cut.
+Rule: memory is that of a piece, and a slow browser slows the reading. One that leaves, or is slower than the least
+rate, ends the export, and so does the total time: its place is another's then. A file that is not whole never looks
+whole: the connection is cut.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from backend.errors import ExportError, LakehouseError
 from backend.sql.exports import Export
 from backend.work import Stopped
 
-STALLED_S = 120.0  # a browser that takes no byte for so long is gone
+CHUNK_BYTES = 1 << 20  # the least rate is looked at with each
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Encoding": "identity",  # it is made piece by piece: nothing on the way may gather or compress it
@@ -48,18 +49,29 @@ class _Download(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         pieces = self._export.pieces(services.lake())
         leaving = asyncio.create_task(self._watch(receive))
+        loop, limit_s = asyncio.get_running_loop(), services.settings().ui.export_time_limit_s
+        self._deadline = loop.time() + limit_s
+        late = loop.call_at(self._deadline, self._export.stop, f"it took longer than {limit_s:g} s")
         try:
             await self._send(pieces, scope, receive, send)
         except Stopped:
             pass
+        except OSError:
+            self._export.stop("the browser left")
         except LakehouseError as exc:
             _log.warning("export failed", error=type(exc).__name__, message=exc.message)
-        except (OSError, TimeoutError):
-            self._export.stop()
         finally:
+            late.cancel()
             leaving.cancel()
             await asyncio.shield(run_in_threadpool(pieces.close))  # type: ignore[attr-defined]
-            _log.info("export ended", state=self._export.state.value, rows=self._export.num_rows)
+            self._log_end()
+
+    def _log_end(self) -> None:
+        ended = self._export
+        _log.info(
+            "export ended", state=ended.state.value, rows=ended.num_rows, size_bytes=ended.size_bytes,
+            table=ended.rows.snapshot.ref.name, viewer=ended.viewer, reason=ended.end_reason or None,
+        )  # fmt: skip
 
     async def _send(self, pieces: Iterator[bytes], scope: Scope, receive: Receive, send: Send) -> None:
         has_begun = False
@@ -68,20 +80,31 @@ class _Download(Response):
                 if not has_begun:
                     await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
                     has_begun = True
-                async with asyncio.timeout(STALLED_S):
-                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                for start in range(0, len(piece), CHUNK_BYTES):
+                    await self._send_chunk(piece[start : start + CHUNK_BYTES], send)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         except (LakehouseError, Stopped) as exc:
             if not has_begun:
                 await _refusal(exc if isinstance(exc, LakehouseError) else None, 409)(scope, receive, send)
             raise
 
+    async def _send_chunk(self, chunk: bytes, send: Send) -> None:
+        """Raises `Stopped` where the browser does not take it in time."""
+        least = services.settings().ui.export_min_bytes_per_s
+        until = asyncio.get_running_loop().time() + CHUNK_BYTES / least
+        try:
+            async with asyncio.timeout_at(min(until, self._deadline)):
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        except TimeoutError as exc:
+            self._export.stop(f"the browser took less than {least:,} bytes a second")
+            raise Stopped from exc
+
     async def _watch(self, receive: Receive) -> None:
         """Ends the reading as soon as the browser is gone, also while no row is found."""
         with suppress(OSError):
             while (await receive())["type"] != "http.disconnect":
                 pass
-        self._export.stop()
+        self._export.stop("the browser left")
 
 
 def _refusal(exc: LakehouseError | None, status: int) -> Response:

@@ -4,6 +4,7 @@ Rule: the URL holds what was asked. Where the filter is wrong the answer says wh
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import streamlit as st
@@ -20,9 +21,11 @@ from app.ui.view.conditions import example_condition
 from app.ui.view.words import markdown_safe
 from backend.format import things
 from backend.lake.model import SchemaField
-from backend.lake.rows.rows import SEARCH_FILES, RowQuery
+from backend.lake.rows.rows import SEARCH_FILES, RowPage, RowQuery
 from backend.lake.table.schema import fields
-from backend.sql.filters import parse_filter
+from backend.sql.filters import FILTER_HINT, ended_by, parse_filter
+from backend.sql.session import CancelToken
+from backend.work import Work, still_runs
 
 _HELP = (
     "SQL over one row, as everywhere in Weir: = <> < <= > >=, IN (…), BETWEEN … AND …, LIKE, IS NULL, IS NAN, joined "
@@ -44,7 +47,7 @@ def rows(opened: OpenTable, *, limit: int) -> None:
     chosen = tuple(shown or columns[: view.MOST_COLUMNS])
     query = RowQuery(chosen, where, limit, search_files=max(SEARCH_FILES, state.whole(state.SEARCH_FILES) or 0))
     with st.spinner(f"Reading rows of {markdown_safe(opened.ref.name)} v{snapshot.version} …", show_time=True):
-        page = services.lake().find_rows(snapshot, query)
+        page = _found(opened, query)
     with st.container(horizontal=True, vertical_alignment="center", key="found"):
         sentence = view.rows_sentence(page, snapshot.version, filtered=where is not None)
         st.caption(markdown_safe(f"{sentence} {view.order_sentence(page, order)}".strip()), width="content")
@@ -58,6 +61,18 @@ def rows(opened: OpenTable, *, limit: int) -> None:
         st.button("Search further", key="search_further", icon=":material/search:", on_click=state.put, args=(further,))
     if page.rows.num_rows:
         _list(opened, view.in_order(page.rows, order), schema, clicked)
+
+
+def _found(opened: OpenTable, query: RowQuery) -> RowPage:
+    """The rows, looked for until this viewer leaves or asks for something else; raises `QueryError` at the limit."""
+    token, further = CancelToken(), (query.search_files or SEARCH_FILES) / SEARCH_FILES
+    limit_s = services.settings().lake.filter_time_limit_s * further
+    stoppable = replace(query, where=ended_by(token, query.where), check=token.check)
+    slot = st.empty()
+    with Work(lambda: services.lake().find_rows(opened.snapshot, stoppable), token.stop) as searching:
+        while still_runs(searching, "the filter", hint=FILTER_HINT, limit_s=limit_s):
+            slot.empty()  # here Streamlit ends a run that nobody waits for
+    return searching.result()
 
 
 def _filter(opened: OpenTable, schema: Sequence[SchemaField]) -> str:

@@ -4,11 +4,12 @@ Rule: the size is said before; the file is sent by our own server while it is re
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 import streamlit as st
 
-from app import cache, errors
+from app import cache, errors, viewer
 from app.summary import export_link
 from app.summary.view import export as view
 from app.ui.view.words import markdown_safe
@@ -102,10 +103,11 @@ def _of_viewer(rows: ExportedRows, text: str) -> tuple[Export | None, Export]:
     kept: dict[object, tuple[Export | None, Export]] = st.session_state.setdefault(_EXPORTS, {})
     exports, snapshot = cache.exports(), rows.snapshot
     key = snapshot.ref.uri, snapshot.metadata.id, snapshot.version, rows.columns, text, rows.form.suffix
-    last, export = kept.get(key) or (None, exports.offer(rows))
+    offer = partial(exports.offer, rows, viewer.actor().name)
+    last, export = kept.get(key) or (None, offer())
     if export.state is ExportState.OFFERED and not exports.is_valid(export):
-        export = exports.offer(rows)
+        export = offer()
     elif export.state not in (ExportState.OFFERED, ExportState.RUNNING):
-        last, export = export, exports.offer(rows)
+        last, export = export, offer()
     kept[key] = last, export
     return last, export

@@ -13,8 +13,8 @@ from backend.lake.model import TableRef
 from backend.lake.retention.runs import FilesSeen
 from backend.search.condition import check_condition, verdict_text
 from backend.search.model import OLDEST, BisectProgress, BisectRequest, Probe, ProbeOutcome
-from backend.sql.numbers import ScannedLake, still_runs
-from backend.work import Work
+from backend.sql.numbers import ScannedLake
+from backend.work import Work, still_runs
 
 Result = TypeVar("Result")
 
@@ -81,7 +81,7 @@ def _aside(doing: BisectProgress, ask: Callable[[], Result]) -> Generator[Bisect
     """What `ask` gives or raises, asked in a thread that whoever waits can leave."""
     with Work(ask, lambda: None) as work:  # the log is read in one go, with nobody waiting any more
         yield doing
-        while still_runs(work, doing.version or 0):
+        while still_runs(work, f"version {doing.version or 0}"):
             yield doing
     return work.result()
 

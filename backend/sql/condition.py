@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from backend.errors import QueryError
 from backend.sql.expression import Expression, nodes, read_expression, require_truth
 from backend.sql.quoting import quoted_name
-from backend.sql.session import CancelToken, Connection, close_doors, row_errors, session
+from backend.sql.session import PIECE_BYTES, CancelToken, Connection, close_doors, row_errors, session
 
 
 def check_row_condition(text: str, columns: Sequence[str]) -> Expression:
@@ -73,19 +73,33 @@ def require_fit(condition: Expression, schema: pa.Schema) -> None:
         pass
 
 
-def satisfied(condition: Expression, batches: Iterable[pa.StructArray]) -> Iterator[pa.BooleanArray]:
+def satisfied(
+    condition: Expression, batches: Iterable[pa.StructArray], token: CancelToken | None = None
+) -> Iterator[pa.BooleanArray]:
     """Whether each row of each batch satisfies the condition; fields are the columns that it names, in its order."""
-    columns = {name: f"c{i}" for i, name in enumerate(condition.columns)}
-    with session(CancelToken()) as connection:
+    columns, token = {name: f"c{i}" for i, name in enumerate(condition.columns)}, token or CancelToken()
+    with session(token, what="the condition's rows") as connection:
         query = ""
         for rows in batches:
             if not query:
                 connection.register("batch", _numbered(rows[:0]))
                 query = matching(connection, condition, columns, "batch")
-            connection.register("batch", _numbered(rows))
-            with row_errors():
-                found = connection.sql(query).to_arrow_table()["row_id"]
-            yield pc.is_in(_numbers(rows), value_set=found)
+            yield pa.concat_arrays([_passing(connection, query, piece, token) for piece in _pieces(rows)])
+
+
+def _passing(connection: Connection, query: str, rows: pa.StructArray, token: CancelToken) -> pa.BooleanArray:
+    token.check()
+    connection.register("batch", _numbered(rows))
+    with row_errors():
+        found = connection.sql(query).to_arrow_table()["row_id"]
+    return pc.is_in(_numbers(rows), value_set=found)
+
+
+def _pieces(rows: pa.StructArray) -> Iterator[pa.StructArray]:
+    """DuckDB looks up between pieces alone whether it is to end, and one pattern may take a second over a megabyte."""
+    step = max(1, PIECE_BYTES * len(rows) // max(1, rows.nbytes))
+    for start in range(0, max(1, len(rows)), step):
+        yield rows[start : start + step]
 
 
 def fields_of(value: Expression, target: str) -> tuple[str, ...]:

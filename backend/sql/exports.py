@@ -24,6 +24,8 @@ from backend.lake.rows.rows import candidates
 from backend.lake.storage.paths import is_remote
 from backend.lru import Lru
 from backend.sql.export import FORMATS, Format, encoded
+from backend.sql.filters import ended_by
+from backend.sql.session import CancelToken
 from backend.work import Stopped
 
 MOST_OFFERED = 256
@@ -73,22 +75,24 @@ class Export:
     """One file on its way. One thread reads `pieces`; others look, and `stop` it."""
 
     rows: ExportedRows
+    viewer: str = ""
     ticket: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     state: ExportState = ExportState.OFFERED
     num_rows: int = 0
     size_bytes: int = 0
     problem: LakehouseError | None = None
+    end_reason: str = ""
     offered_at: float = field(default_factory=time.monotonic)
-    _stopped: threading.Event = field(default_factory=threading.Event)
+    _token: CancelToken = field(default_factory=CancelToken)
 
     def pieces(self, lake: RowsReader) -> Iterator[bytes]:
         """The file in pieces; raises `Stopped`, or what the rows fail with. Left early, it is cancelled."""
-        wanted = self.rows
+        wanted, where = self.rows, ended_by(self._token, self.rows.where)
         try:
-            rows = lake.read_files(wanted.snapshot, columns=wanted.columns, where=wanted.where)
+            rows = lake.read_files(wanted.snapshot, columns=wanted.columns, where=where)
             checked = pa.RecordBatchReader.from_batches(rows.schema, self._checked(rows))
             for num_rows, piece in encoded(checked, wanted.form):
-                self._check()
+                self._token.check()
                 self.num_rows, self.size_bytes = self.num_rows + num_rows, self.size_bytes + len(piece)
                 yield piece
             self.state = ExportState.DONE
@@ -103,34 +107,33 @@ class Export:
             if self.state is ExportState.RUNNING:
                 self.state = ExportState.CANCELLED
 
-    def stop(self) -> None:
+    def stop(self, reason: str = "cancelled") -> None:
         """End it; the file that a browser has so far is no whole one, and the browser is told so."""
-        self._stopped.set()
+        self.end_reason = self.end_reason or reason
+        self._token.stop()
         if self.state in (ExportState.OFFERED, ExportState.RUNNING):
             self.state = ExportState.CANCELLED
 
     def _checked(self, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         for batch in rows:
-            self._check()
+            self._token.check()
             yield batch
-
-    def _check(self) -> None:
-        if self._stopped.is_set():
-            raise Stopped("cancelled")
 
 
 class Exports:
     """The exports of this process. Thread-safe."""
 
-    def __init__(self, *, at_once: int = AT_ONCE, clock: Callable[[], float] = time.monotonic) -> None:
-        self._at_once, self._clock = at_once, clock
+    def __init__(
+        self, *, at_once: int = AT_ONCE, per_viewer: int = AT_ONCE, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._at_once, self._per_viewer, self._clock = at_once, per_viewer, clock
         self._lock = threading.Lock()
         self._offered: Lru[str, Export] = Lru(MOST_OFFERED)
         self._taken: list[Export] = []
 
-    def offer(self, rows: ExportedRows) -> Export:
+    def offer(self, rows: ExportedRows, viewer: str = "") -> Export:
         """A new export, whose ticket can be taken once within `VALID_S`."""
-        export = Export(rows, offered_at=self._clock())
+        export = Export(rows, viewer, offered_at=self._clock())
         self._offered.put(export.ticket, export)
         return export
 
@@ -147,6 +150,8 @@ class Exports:
             self._taken = [taken for taken in self._taken if taken.state is ExportState.RUNNING]
             if len(self._taken) >= self._at_once:
                 raise ExportError(f"{self._at_once} exports run already", hint="wait for one to end, or cancel it")
+            if sum(taken.viewer == export.viewer for taken in self._taken) >= self._per_viewer:
+                raise ExportError(f"{self._per_viewer} exports of yours run already", hint="wait, or cancel one")
             self._offered.drop(ticket)
             self._taken.append(export)
             export.state = ExportState.RUNNING

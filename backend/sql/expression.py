@@ -18,8 +18,11 @@ from backend.sql.session import parse_tree
 
 MOST_CHARACTERS = 10_000  # a pasted list of keys is long
 MOST_JOINED = 8  # texts put together: their length multiplies the memory of a row
+MOST_PATTERN = 1_000  # characters: a LIKE takes its length times that of the text, and cannot be interrupted
 _HINT = "such as amount >= 0 AND status = 'open' for one row, sum(amount) or count(DISTINCT customer_id) for all"
 _ONE = "no SELECT, FROM or ;  of an aggregate a condition goes into FILTER (WHERE …)"
+_TOO_DEEP, _FLATTER = "the expression is nested too deeply", "say it with fewer parentheses"
+_SHORTER = "say it shorter, or look for a part of it by contains(…)"
 _BEFORE, _AFTER = "SELECT (\n", "\n) AS value FROM rows"
 _QUOTED = r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--[^\n]*"""  # where a word is not one of SQL's
 _IS_NAN = re.compile(rf"{_QUOTED}|\bIS\s+(?P<negated>NOT\s+)?NAN\b", re.IGNORECASE)
@@ -64,6 +67,9 @@ SCALARS = frozenset(
         *("to_years", "to_months", "to_weeks", "to_days", "to_hours", "to_minutes", "to_seconds", "to_milliseconds"),
     )
 )
+
+
+_LIKES = frozenset(("~~", "!~~", "~~*", "!~~*"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +172,11 @@ def _one_select(text: str) -> dict[str, Any]:
     try:
         tree = json.loads(parse_tree(f"{_BEFORE}{text}{_AFTER}"))
     except RecursionError as exc:
-        raise QueryError("the expression is nested too deeply", hint="say it with fewer parentheses") from exc
+        raise QueryError(_TOO_DEEP, hint=_FLATTER) from exc
     if tree.get("error") and tree.get("error_type") != "parser":
         raise _not_one()
+    if "max_expression_depth" in str(tree.get("error_message")):
+        raise QueryError(_TOO_DEEP, hint=_FLATTER)
     if tree.get("error"):
         position = tree.get("position")
         at = _position(text, int(position)) if position is not None else None
@@ -225,6 +233,12 @@ def _check_function(node: dict[str, Any], text: str) -> bool:
         near = difflib.get_close_matches(name, AGGREGATES | SCALARS, n=1, cutoff=0.75)
         hint = f"did you mean {near[0]}?" if near else _HINT
         raise QueryError(f"the function {name!r} is not allowed here{_at(at)}", hint=hint, position=at)
+    if (
+        name in _LIKES
+        and len(str((node["arguments"][1]["expression"].get("literal") or {}).get("text"))) > MOST_PATTERN
+    ):
+        at = position_of(node, text)
+        raise QueryError(f"the pattern has more than {MOST_PATTERN:,} characters{_at(at)}", hint=_SHORTER, position=at)
     return name in AGGREGATES
 
 

@@ -9,7 +9,7 @@ import math
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -35,8 +35,9 @@ from backend.lake.rows.filters import (
 from backend.sql.condition import check_row_condition, satisfied
 from backend.sql.expression import Expression, position_of, require_truth, sql_name
 from backend.sql.quoting import quoted_name, quoted_text
-from backend.sql.session import can_cast, type_of
+from backend.sql.session import CancelToken, can_cast, type_of
 
+FILTER_HINT = "compare in a simpler way, or raise WEIR_LAKE__FILTER_TIME_LIMIT_S"
 _SIGNS = {
     "COMPARE_EQUAL": "=",
     "COMPARE_LESSTHAN": "<",
@@ -95,6 +96,7 @@ class _Computed:
     """A filter, or the part of it that no term says, computed by DuckDB."""
 
     condition: Expression
+    token: CancelToken | None = None
 
     @property
     def text(self) -> str:
@@ -112,8 +114,15 @@ class _Computed:
                 asked.append(batch)
                 yield pa.StructArray.from_arrays([batch[name] for name in self.columns], names=list(self.columns))
 
-        for is_satisfied in satisfied(self.condition, rows()):
+        for is_satisfied in satisfied(self.condition, rows(), self.token):
             yield asked.popleft().filter(is_satisfied)
+
+
+def ended_by(token: CancelToken, where: RowFilter | None) -> RowFilter | None:
+    """The same filter, whose computing another thread ends by the token."""
+    if where is None or not isinstance(where.check, _Computed):
+        return where
+    return replace(where, check=replace(where.check, token=token))
 
 
 class _Terms:

@@ -21,12 +21,10 @@ from backend.lake.table.schema import fields
 from backend.lru import Lru
 from backend.sql.expression import Expression, check_expression
 from backend.sql.session import Computation
-from backend.work import Stopped, Work
+from backend.work import Stopped, Work, still_runs
 
-TIME_LIMIT_S = 120.0  # a version
 MOST_VALUES = 20_000
 FILES_AT_ONCE = 512
-_POLL_S = 0.1
 
 Key = tuple[str, str, int, str]
 Value = TypeVar("Value")
@@ -153,7 +151,7 @@ class Numbers(Generic[Value]):
             yield NumbersProgress(values, len(versions), version)
             reading = Reading(lake)
             with Work(partial(self._value, reading, ref, version, asked), reading.stop) as work:
-                while still_runs(work, version):
+                while still_runs(work, f"version {version}"):
                     yield NumbersProgress(values, len(versions), version, reading.rows_read)
             values = (*values, work.result())
         yield NumbersProgress(values, len(versions))
@@ -184,18 +182,6 @@ def _without_frames(exc: LakehouseError) -> LakehouseError:
     if isinstance(exc, QueryError):
         return QueryError(exc.message, hint=exc.hint, position=exc.position)
     return LakehouseError(exc.message, hint=exc.hint)
-
-
-def still_runs(work: Work[Any], version: int) -> bool:
-    """Wait a moment for the work on a version; raises `QueryError` once it took longer than `TIME_LIMIT_S`."""
-    if work.ended(_POLL_S):
-        return False
-    if work.elapsed_s > TIME_LIMIT_S:
-        raise QueryError(
-            f"version {version} took longer than {TIME_LIMIT_S:.0f} s and was stopped",
-            hint="ask for less: fewer columns, or fewer versions",
-        )
-    return True
 
 
 # the numbers that a page shows: an SQL aggregate over the rows, a column's statistics --------------------------------

@@ -52,7 +52,8 @@ _DIFF_SET_UP = (
 )
 _LATE_S = 0.01  # a timer may be early, and the time must be over when it rings
 PIECE_ROWS, PIECE_BYTES = 16_384, 1 << 20
-SLICE_BYTES = 16 << 20  # DuckDB does not count a vector's own texts: what is handed in at once bounds them
+# DuckDB looks up between two slices whether it is to end, and does not count a vector's own texts: these bound them.
+SLICE_BYTES = 4 << 20
 IDLE = 2  # locked connections kept
 _CARET = re.compile(r"^LINE \d+: (?P<shown>.*)\n(?P<blank> *)\^", re.MULTILINE)
 

@@ -261,3 +261,11 @@ def test_the_whole_table_is_offered_as_a_file(orders: Path) -> None:
         "weir export silver/orders --version 1 --columns order_id --where 'amount > 15' -o orders_v1_filtered.csv"
         in said
     )
+
+
+def test_a_filter_that_takes_too_long_is_stopped_in_a_sentence(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEIR_LAKE__FILTER_TIME_LIMIT_S", "0.1")
+    builders.write(home / "lake" / "long", pa.table({"text": ["a" * 1_000_000] * 5}))
+    app = open_page("table", table="long", view="Data", where=f"lower(text) LIKE '%{'_' * 300}b%'")
+    assert app.error and "the filter took longer than" in words(app).lower()
+    assert "WEIR_LAKE__FILTER_TIME_LIMIT_S" in words(app)

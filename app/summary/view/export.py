@@ -44,7 +44,8 @@ def ended_sentence(export: Export) -> str:
     sent = f"{things(export.num_rows, 'row')}, {bytes_text(export.size_bytes)}"
     if export.state is ExportState.DONE:
         return f"Sent whole: {sent}."
-    return f"Cancelled after {sent}. What the browser saved is no whole file."
+    why = "" if export.end_reason in ("", "cancelled") else f" because {export.end_reason}"
+    return f"Cancelled{why} after {sent}. What the browser saved is no whole file."
 
 
 def command(name: str, version: int, *, columns: tuple[str, ...] | None, where: str, file_name: str) -> str:

@@ -6,7 +6,7 @@ searched is said, and a total is exact or unknown.
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -41,13 +41,14 @@ GROUP_BYTES = 256 * 10**6  # of files that are read whole: whoever ends the read
 @dataclass(frozen=True, slots=True)
 class RowQuery:
     """`search_files` bounds how many files one search opens (None: no bound by files or by time). Up to `few_files` are
-    opened without a look at their statistics."""
+    opened without a look at their statistics. `check` is called with each batch, and raises to end the search."""
 
     columns: tuple[str, ...] | None = None
     where: RowFilter | None = None
     limit: int = 100
     search_files: int | None = SEARCH_FILES
     few_files: int = FEW_FILES
+    check: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +183,7 @@ def find_rows(storage: Storage, snapshot: Snapshot, query: RowQuery) -> RowPage:
     num_rows, num_read, started = 0, 0, time.monotonic()
     schema = read(_files_at(snapshot, candidates[:0])).schema
     for numbers in _batches(snapshot, candidates, query):
-        num_rows += _take(read(_files_at(snapshot, numbers)), batches, query.limit - num_rows)
+        num_rows += _take(read(_files_at(snapshot, numbers)), batches, query, query.limit - num_rows)
         num_read += len(numbers)
         if num_rows > query.limit or time.monotonic() - started > _patience_s(query):
             break
@@ -191,10 +192,12 @@ def find_rows(storage: Storage, snapshot: Snapshot, query: RowQuery) -> RowPage:
     return _page(snapshot, query, rows, truncated=truncated, files_read=(len(candidates), num_read))
 
 
-def _take(reader: Iterable[pa.RecordBatch], batches: list[pa.RecordBatch], enough: int) -> int:
+def _take(reader: Iterable[pa.RecordBatch], batches: list[pa.RecordBatch], query: RowQuery, enough: int) -> int:
     """Batches until there are more rows than `enough`; how many rows they have."""
     num_rows = 0
+    query.check()
     for batch in reader:
+        query.check()
         batches.append(batch)
         num_rows += batch.num_rows
         if num_rows > enough:
@@ -249,7 +252,7 @@ def _whole_table(storage: Storage, snapshot: Snapshot, query: RowQuery) -> RowPa
     """The plain way, for object stores: deltalake opens the table itself."""
     reader = read_files(storage, snapshot, columns=query.columns, where=query.where)
     batches: list[pa.RecordBatch] = []
-    num_rows = _take(reader, batches, query.limit)
+    num_rows = _take(reader, batches, query, query.limit)
     rows = pa.Table.from_batches(batches, schema=reader.schema).slice(0, query.limit)
     return _page(snapshot, query, rows, truncated=num_rows > query.limit)
 

@@ -29,13 +29,15 @@ def test_what_is_known_is_no_estimate_and_what_is_unknown_is_said() -> None:
 
 
 def test_progress_and_end_in_words() -> None:
-    export: Any = SimpleNamespace(num_rows=50_000, size_bytes=15_000_000, state=ExportState.RUNNING)
+    export: Any = SimpleNamespace(num_rows=50_000, size_bytes=15_000_000, state=ExportState.RUNNING, end_reason="")
     assert view.progress(export, 200_000) == (0.25, "50,000 of 200 k rows sent, 15 MB")
     assert view.progress(export, None) == (0.0, "50,000 rows sent, 15 MB")
     export.state = ExportState.DONE
     assert view.ended_sentence(export) == "Sent whole: 50,000 rows, 15 MB."
     export.state = ExportState.CANCELLED
     assert view.ended_sentence(export).startswith("Cancelled after 50,000 rows, 15 MB. What the browser saved")
+    export.end_reason = "it took longer than 3600 s"
+    assert view.ended_sentence(export).startswith("Cancelled because it took longer than 3600 s after 50,000 rows")
 
 
 def test_the_command_is_safe_to_paste() -> None:
