@@ -135,9 +135,14 @@ def partition_of(add: Action, state: State) -> str:
     assert state.metadata is not None
     columns = json.loads(state.metadata["schemaString"])["fields"]
     names = {c["name"]: c["metadata"].get("delta.columnMapping.physicalName", c["name"]) for c in columns}
+    types = {c["name"]: c["type"] for c in columns}
     values = dict(add["partitionValues"])
     shown = []
     for column in state.metadata["partitionColumns"]:
-        value = values.get(names[column]) or NULL
-        shown.append(f"{column}={value.replace('%', '%25').replace('/', '%2F')}")
+        value = values.get(names[column])
+        if value is None or (value == "" and types[column] != "string"):
+            shown.append(f"{column}={NULL}")
+        else:  # the word itself is no null
+            text = value.replace("%", "%25").replace("/", "%2F")
+            shown.append(f"{column}={'%5F' + text[1:] if text == NULL else text}")
     return "/".join(shown)

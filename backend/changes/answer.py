@@ -51,7 +51,6 @@ from backend.lake.model import Snapshot
 from backend.lake.rows.local_files import LocalFiles
 from backend.lake.storage.paths import is_remote
 from backend.lake.table.metadata_diff import column_names
-from backend.sql.quoting import quoted_name
 from backend.sql.session import CancelToken, Connection
 from backend.work import Stopped
 
@@ -337,7 +336,7 @@ def _reading_one_side(
 
     def by_deltalake(connection: Connection) -> str:
         connection.register("beside", lake.read_files(first, files, columns=columns, as_of=given.as_of))
-        return f"SELECT {', '.join(f'{quoted_name(name)} AS c{i}' for i, name in enumerate(columns))} FROM beside"
+        return f"SELECT * FROM beside AS r({', '.join(f'c{i}' for i in range(len(columns)))})"  # names may be alike
 
     def rows(connection: Connection) -> str:
         if why_not_by_duckdb(given, columns) is not None:

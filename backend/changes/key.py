@@ -18,6 +18,8 @@ import orjson
 from backend.changes.model import KeyChoice, KeySource, VersionDiff
 from backend.errors import DiffColumnError
 from backend.lake.model import Commit, Metadata, TableRef
+from backend.lake.table.metadata_diff import column_names
+from backend.lake.table.schema import spelled
 
 _log = logging.getLogger(__name__)  # structlog would cost each command 0.2 s
 
@@ -44,21 +46,21 @@ def choose_key(
 ) -> KeyFound:
     """The strongest key: given > table property > MERGE predicates > the last one that was given. Raises
     `DiffColumnError` for a wrong given one."""
-    columns = _columns(metadata)
+    columns = column_names(metadata)
     if given:
         return KeyFound(KeyChoice(_given(given, columns), KeySource.GIVEN), (f"key {_list(given)}: as given",))
     reasons: list[str] = []
     if declared := metadata.configuration.get(PROPERTY):
         names = parse_names(declared)
-        missing = [name for name in names if name.lower() not in columns]
+        missing = [name for name in names if spelled(name, columns) is None]
         if names and not missing:
-            key = KeyChoice(tuple(columns[name.lower()] for name in names), KeySource.PROPERTY)
+            key = KeyChoice(_given(names, columns), KeySource.PROPERTY)
             return KeyFound(key, (f"key {_list(key.columns)}: declared by the table property {PROPERTY}",))
         reasons.append(f"the table property {PROPERTY} names {_list(missing)}, which the table does not have: ignored")
     inferred, why = _from_merges(commits, columns)
     if inferred:
         return KeyFound(KeyChoice(inferred, KeySource.MERGE), (*reasons, why))
-    if remembered and all(name.lower() in columns for name in remembered):
+    if remembered and all(spelled(name, columns) for name in remembered):
         key = KeyChoice(_given(remembered, columns), KeySource.REMEMBERED)
         return KeyFound(key, (*reasons, f"key {_list(key.columns)}: given when the table was last compared"))
     return KeyFound(None, (*reasons, why))
@@ -113,7 +115,7 @@ def _unwrapped(predicate: str) -> str:
     return predicate
 
 
-def _from_merges(commits: Iterable[Commit], columns: dict[str, str]) -> tuple[tuple[str, ...] | None, str]:
+def _from_merges(commits: Iterable[Commit], columns: Sequence[str]) -> tuple[tuple[str, ...] | None, str]:
     """One key on which every MERGE of the history agrees."""
     found: dict[tuple[str, ...], int] = {}
     for commit in commits:
@@ -129,22 +131,17 @@ def _from_merges(commits: Iterable[Commit], columns: dict[str, str]) -> tuple[tu
     if len(found) > 1:
         return None, f"no key: MERGEs of the history use different ones ({'; '.join(_list(k) for k in found)})"
     names, version = next(iter(found.items()))
-    if missing := [name for name in names if name not in columns]:
+    if missing := [name for name in names if spelled(name, columns) is None]:
         return None, f"no key: the MERGE of v{version} uses {_list(missing)}, which the table does not have"
-    key = tuple(column for lower, column in columns.items() if lower in names)
+    key = tuple(column for column in columns if column.lower() in names)
     return key, f"key {_list(key)}: inferred from how MERGE (v{version}) finds its rows"
 
 
-def _given(given: Sequence[str], columns: dict[str, str]) -> tuple[str, ...]:
-    if missing := [name for name in given if name.lower() not in columns]:
-        raise DiffColumnError(f"no column {_list(missing)} to use as a key", hint=f"columns: {_list(columns.values())}")
-    return tuple(dict.fromkeys(columns[name.lower()] for name in given))
-
-
-def _columns(metadata: Metadata) -> dict[str, str]:
-    """Column names by their lower case: Delta's names differ by more than case."""
-    fields = orjson.loads(metadata.schema_json).get("fields", ()) if metadata.schema_json else ()
-    return {str(field["name"]).lower(): str(field["name"]) for field in fields}
+def _given(given: Sequence[str], columns: Sequence[str]) -> tuple[str, ...]:
+    names = {name: spelled(name, columns) for name in given}
+    if missing := [name for name, own in names.items() if own is None]:
+        raise DiffColumnError(f"no column {_list(missing)} to use as a key", hint=f"columns: {_list(columns)}")
+    return tuple(dict.fromkeys(own for own in names.values() if own is not None))
 
 
 def _list(names: Iterable[str]) -> str:

@@ -29,6 +29,7 @@ from backend.lake.files.file_difference import FileDifference
 from backend.lake.model import CommitReader, FileReader, Snapshot, TableRef
 from backend.lake.rows.local_files import LocalFiles
 from backend.lake.table.metadata_diff import diff_properties, diff_schemas
+from backend.lake.table.schema import spelled
 from backend.sql.condition import check_row_condition
 from backend.sql.session import open_ahead
 
@@ -123,11 +124,11 @@ def _compared(columns: Sequence[str] | None, given: DiffInput, plan: DiffPlan) -
     """The columns to compare, in the table's order: those asked for and the key, or all that can be."""
     if not columns:
         return given.columns
-    wanted = {name.lower() for name in (*columns, *(plan.key.columns if plan.key else ()))}
-    if missing := sorted(wanted - {name.lower() for name in given.columns}):
+    wanted = {name: spelled(name, given.columns) for name in (*columns, *(plan.key.columns if plan.key else ()))}
+    if missing := sorted(name for name, own in wanted.items() if own is None):
         hint = f"columns: {', '.join(given.columns[:50])}"
         raise DiffColumnError(f"no column {', '.join(missing)} to compare", hint=hint)
-    return tuple(name for name in given.columns if name.lower() in wanted)
+    return tuple(name for name in given.columns if name in wanted.values())
 
 
 def _log_changes(given: DiffInput, plan: DiffPlan) -> LogChanges:

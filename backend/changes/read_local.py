@@ -66,6 +66,9 @@ def why_not_by_duckdb(given: DiffInput, columns: Sequence[str]) -> str | None:
         return "the schema changed in between"
     if given.newer.metadata.configuration.get("delta.columnMapping.mode", "").lower() == "id":
         return "columns go by ids, which names in a file may contradict"
+    stored = [name.lower() for name in physical_names(given.newer.metadata).values()]
+    if alike := [name for name in stored if stored.count(name) > 1]:
+        return f"columns called {alike[0]} differ in case alone"
     types, partitions = column_types(given.newer.metadata), given.newer.metadata.partition_columns
     odd = [name for name in columns if flat_type(types[name]) is None]
     odd += [name for name in partitions if name in columns and types[name] not in _PARTITION_TYPES]
@@ -131,9 +134,12 @@ def _sharing(files: Iterable[KeyedFile]) -> Iterator[list[KeyedFile]]:
 def _bounds(footer: pq.FileMetaData, column: str) -> tuple[Any, Any] | None:
     """None where they are not said, or of a type without a plain order. Nulls are not among them: rows with such a key
     are set apart."""
-    number = next((i for i in range(footer.num_columns) if footer.schema.column(i).path == column), None)
-    if number is None:
+    leaves = [footer.schema.column(number) for number in range(footer.num_columns)]
+    # the name of a field inside of a struct is only the end of its path, in which a dot may be part of a name
+    numbers = [i for i, leaf in enumerate(leaves) if leaf.name == leaf.path and leaf.name.lower() == column.lower()]
+    if len(numbers) != 1:
         return None
+    (number,) = numbers
     lows, highs = [], []
     for group in range(footer.num_row_groups):
         said = footer.row_group(group).column(number).statistics
@@ -224,10 +230,10 @@ class _Reader:
         if not len(indexes):
             return self._no_rows()
         files = self.files[side].only(indexes)
-        source, kinds = parquet_source(self.connection, files.paths)
-        values = [self._value(name, kinds, may_lack=may_lack) for name in self.columns]
+        source, stored = self._source(files.paths)
+        values = [self._value(name, stored, may_lack=may_lack) for name in self.columns]
         if self.with_ids:
-            values.append(self._row_id(kinds))
+            values.append(self._row_id(stored))
         named = ", ".join(f"{value} AS {column_name(i)}" for i, value in enumerate(values))
         query = f"SELECT {named}, CAST({(-1, 1)[side]} AS TINYINT) AS n FROM {source} r"
         if self.with_ids or self.metadata.partition_columns:
@@ -251,29 +257,43 @@ class _Reader:
     def _flat(self, name: str) -> tuple[str, tuple[str, ...]]:
         return flat_type(self._types[name]) or ("", ())
 
-    def _value(self, name: str, kinds: Mapping[str, str], *, may_lack: bool) -> str:
+    def _source(self, paths: Sequence[str]) -> "tuple[str, dict[str, _Stored]]":
+        """Files as a table of a query, and their columns by name in lower case, as Delta matches names. There they go
+        by numbers: a name of theirs would hide DuckDB's own `file_index` or `file_row_number`."""
+        files = f"read_parquet([{', '.join(map(quoted_text, paths))}], hive_partitioning = false"
+        described = self.connection.execute(f"DESCRIBE SELECT * FROM {files}, union_by_name = true)").fetchall()
+        stored = {name.lower(): _Stored(f"r.p{i}", kind) for i, (name, kind, *_) in enumerate(described)}
+        fields = ", ".join(
+            f"{quoted_text(name)}: {{name: 'p{i}', type: {quoted_text(kind)}, default_value: NULL}}"
+            for i, (name, kind, *_) in enumerate(described)
+        )
+        return f"{files}, schema = MAP {{{fields}}})", stored
+
+    def _value(self, name: str, columns: "Mapping[str, _Stored]", *, may_lack: bool) -> str:
         """A column in SQL."""
         to, fit = self._flat(name)
         if name in self.metadata.partition_columns:
-            return f"CAST(nullif(f.{quoted_name(f'partition {name}')}, '') AS {to})"
-        stored = self._stored.get(name, name)
-        if kinds.get(stored) in fit:
-            return f"CAST(r.{quoted_name(stored)} AS {to})"
-        if may_lack and stored not in kinds:
+            return f"CAST(f.{quoted_name(f'partition {name}')} AS {to})"
+        stored = columns.get(self._stored.get(name, name).lower())
+        if stored and stored.kind in fit:
+            return f"CAST({stored.name} AS {to})"
+        if may_lack and stored is None:
             return f"CAST(NULL AS {to})"
-        what = kinds.get(stored, "no column")
+        what = stored.kind if stored else "no column"
         raise UnsupportedFeatureError(f"files hold {what} for {name}, which is {self._types[name]}", hint=_BY_KEY)
 
-    def _row_id(self, kinds: Mapping[str, str]) -> str:
+    def _row_id(self, columns: "Mapping[str, _Stored]") -> str:
         fresh = "f.base_row_id + r.file_row_number"
-        moved = self.metadata.configuration.get(ROW_ID_COLUMN, "")
-        return f"coalesce(r.{quoted_name(moved)}, {fresh})" if moved in kinds else fresh
+        moved = columns.get(self.metadata.configuration.get(ROW_ID_COLUMN, "").lower())
+        return f"coalesce({moved.name}, {fresh})" if moved else fresh
 
 
-def parquet_source(connection: Connection, paths: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """Files as a table of a query, and the types of its columns."""
-    source = f"read_parquet([{', '.join(map(quoted_text, paths))}], hive_partitioning = false, union_by_name = true)"
-    return source, {row[0]: row[1] for row in connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()}
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A column of files in SQL, and its type."""
+
+    name: str
+    kind: str
 
 
 def holds_pattern(path: str) -> bool:

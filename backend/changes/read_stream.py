@@ -99,7 +99,7 @@ def two_versions(first: Snapshot, second: Snapshot, apart: FileDifference) -> Di
     names = column_names(newer.metadata)
     if _partitioning(older) == _partitioning(newer) and all(_is_wider(c.before, c.after) for c in types):
         return DiffInput(first, second, apart, newer, names, (), changes)
-    odd = {change.path.split(".")[0] for change in types} | {field.path.split(".")[0] for field in changes.added}
+    odd = {change.names[0] for change in types} | {field.names[0] for field in changes.added}
     fit = tuple(name for name in names if name not in odd)
     return DiffInput(first, second, apart, None, fit, tuple(name for name in names if name in odd), changes)
 
@@ -126,7 +126,7 @@ def why_no_row_ids(given: DiffInput) -> str | None:
         return f"row tracking is off at {' and '.join(off)}"
     if len({each.metadata.configuration.get(ROW_ID_COLUMN) for each in (given.first, given.second)}) > 1:
         return "row tracking was set up anew in between: rows got other ids"
-    if ROW_ID in given.columns:
+    if ROW_ID in map(str.lower, given.columns):
         return f"the table has a column {ROW_ID} of its own"
     return None
 

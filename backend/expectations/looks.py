@@ -20,7 +20,7 @@ from backend.lake.history.arrivals import Arrival
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
 from backend.lake.table.metadata_diff import column_names
-from backend.sql.quoting import quoted_name
+from backend.lake.table.schema import spelled
 from backend.sql.session import CancelToken, Connection, session
 from backend.work import Stopped
 
@@ -118,11 +118,11 @@ class Looks:
         if not expected.other:
             if not tables[0].num_files:
                 return BrokenKeys(0, 0, ())
-            return repeated(self.lake.read_files(tables[0], columns=columns), columns, token)
+            return repeated(self.lake.read_files(tables[0], columns=columns), token)
         other = _column(tables[1], expected.other_column)
         rows = self.lake.read_files(tables[0], columns=columns)
         others = self.lake.read_files(tables[1], columns=[other])
-        return missing(rows, columns[0], others, other, token)
+        return missing(rows, others, token)
 
 
 def _ref(uri: str, name: str) -> TableRef:
@@ -131,10 +131,9 @@ def _ref(uri: str, name: str) -> TableRef:
 
 def _column(snapshot: Snapshot, name: str) -> str:
     """The column as the table spells it."""
-    names = {column.lower(): column for column in column_names(snapshot.metadata)}
-    if name.lower() not in names:
+    if (column := spelled(name, column_names(snapshot.metadata))) is None:
         raise ColumnNotFoundError(f"{snapshot.ref.name} has no column {name}")
-    return names[name.lower()]
+    return column
 
 
 def _known_days(before: Finding | None, table_id: str) -> dict[date, int | None]:
@@ -146,29 +145,25 @@ def _known_days(before: Finding | None, table_id: str) -> dict[date, int | None]
     return {date.fromisoformat(day): rows for day, rows in days.items()}
 
 
-def repeated(rows: pa.RecordBatchReader, columns: Sequence[str], token: CancelToken) -> BrokenKeys:
-    """Keys that are in several rows; raises `DiffError`, `Stopped`, and what reading the rows raises."""
-    keys = [f"k{number}" for number in range(len(columns))]
-    named = ", ".join(f"{quoted_name(column)} AS {key}" for column, key in zip(columns, keys, strict=True))
+def repeated(rows: pa.RecordBatchReader, token: CancelToken) -> BrokenKeys:
+    """Keys (all columns) that are in several rows; raises `DiffError`, `Stopped`, and what reading the rows raises."""
+    keys = [f"k{number}" for number in range(len(rows.schema))]
     no_null = " AND ".join(f"{key} IS NOT NULL" for key in keys)
     with session(token, memory_bytes=MEMORY_BYTES, what="the keys") as connection:
         connection.register("given", token.counted(rows))
-        query = f"SELECT {', '.join(keys)}, count(*) AS n FROM (SELECT {named} FROM given) WHERE {no_null}"
+        query = f"SELECT {', '.join(keys)}, count(*) AS n FROM given AS g({', '.join(keys)}) WHERE {no_null}"
         connection.execute(f"CREATE TEMP TABLE broken AS {query} GROUP BY {', '.join(keys)} HAVING count(*) > 1")
         return _broken(connection, keys)
 
 
-def missing(
-    rows: pa.RecordBatchReader, column: str, others: pa.RecordBatchReader, other_column: str, token: CancelToken
-) -> BrokenKeys:
+def missing(rows: pa.RecordBatchReader, others: pa.RecordBatchReader, token: CancelToken) -> BrokenKeys:
     """Keys that the other table does not hold; raises as `repeated` does."""
-    key, other = quoted_name(column), quoted_name(other_column)
     with session(token, memory_bytes=MEMORY_BYTES, what="the keys") as connection:
         connection.register("given", token.counted(rows))
         connection.register("others", token.counted(others))
-        connection.execute(f"CREATE TEMP TABLE present AS SELECT DISTINCT {other} AS k0 FROM others")
+        connection.execute("CREATE TEMP TABLE present AS SELECT DISTINCT k0 FROM others AS o(k0)")
         connection.execute(
-            f"CREATE TEMP TABLE broken AS SELECT k0, count(*) AS n FROM (SELECT {key} AS k0 FROM given) "
+            "CREATE TEMP TABLE broken AS SELECT k0, count(*) AS n FROM given AS g(k0) "
             "ANTI JOIN present USING (k0) WHERE k0 IS NOT NULL GROUP BY k0"
         )
         return _broken(connection, ["k0"])

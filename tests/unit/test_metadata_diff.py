@@ -32,9 +32,9 @@ def test_schemas_differ_by_field() -> None:
     assert [f.path for f in found.added] == ["s.y", "d"]
     assert [f.path for f in found.dropped] == ["s.x"]
     assert found.changed == (
-        FieldChange("a", "comment", None, "the a"),
-        FieldChange("b", "type", "integer", "long"),
-        FieldChange("c", "nullability", "not null", "nullable"),
+        FieldChange(("a",), "comment", None, "the a"),
+        FieldChange(("b",), "type", "integer", "long"),
+        FieldChange(("c",), "nullability", "not null", "nullable"),
     )
     assert diff_schemas(before, before).is_empty
 
@@ -64,7 +64,7 @@ def test_arrays_and_maps_are_looked_into() -> None:
         )
 
     assert diff_schemas(nested("integer"), nested("long")).changed == (
-        FieldChange("m.value.element.x", "type", "integer", "long"),
+        FieldChange(("m", "value", "element", "x"), "type", "integer", "long"),
     )
 
 

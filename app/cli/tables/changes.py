@@ -30,7 +30,7 @@ from backend.changes.model import CommitChanges, Question, RowChange, RowKind, T
 from backend.changes.versions import resolve_version
 from backend.format import bytes_text, count_text, things, utc_text
 from backend.lake.model import TableRef
-from backend.lake.table.metadata_diff import FieldState, SchemaDiff
+from backend.lake.table.metadata_diff import FieldChange, FieldState, SchemaDiff
 from backend.sql.export import FORMATS
 
 CHANGED = 10  # the exit code when anything differs
@@ -160,6 +160,7 @@ SHAPES: Shapes = {
     Trait: _trait_document,
     SchemaDiff: _schema_document,
     FieldState: only("path", "type", "nullable", "comment"),
+    FieldChange: only("path", "what", "before", "after"),
 }
 
 

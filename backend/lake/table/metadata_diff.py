@@ -21,23 +21,33 @@ Names = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class FieldState:
-    """A column or nested field as one version has it; `path` is dotted, `type` Spark's simple string."""
+    """A column or nested field as one version has it; `names` lead to it from the top, `type` is Spark's simple
+    string."""
 
-    path: str
+    names: Names
     type: str
     nullable: bool
     comment: str | None = None
     field_id: int | None = None
+
+    @property
+    def path(self) -> str:
+        """For people: a dot may stand between two names, or in one."""
+        return ".".join(self.names)
 
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
     """One trait of a field that differs. `what` is "type", "nullability" or "comment"."""
 
-    path: str
+    names: Names
     what: str
     before: str | None
     after: str | None
+
+    @property
+    def path(self) -> str:
+        return ".".join(self.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +78,12 @@ def diff_schemas(before: Metadata, after: Metadata) -> SchemaDiff:
     """What changed from one version's columns to another's; nested fields by dotted path."""
     old, new = _fields(before), _fields(after)
     pairs = _paired(old, new)
-    kept_old, kept_new = {a.path for a, _ in pairs}, {b.path for _, b in pairs}
+    kept_old, kept_new = {a.names for a, _ in pairs}, {b.names for _, b in pairs}
     partitioning = (before.partition_columns, after.partition_columns)
     return SchemaDiff(
-        added=tuple(field for field in new if field.path not in kept_new),
-        dropped=tuple(field for field in old if field.path not in kept_old),
-        renamed=tuple((a.path, b.path) for a, b in pairs if _own_name(a) != _own_name(b)),
+        added=tuple(field for field in new if field.names not in kept_new),
+        dropped=tuple(field for field in old if field.names not in kept_old),
+        renamed=tuple((a.path, b.path) for a, b in pairs if a.names[-1] != b.names[-1]),  # not what is in it
         changed=tuple(change for a, b in pairs for change in _changes(a, b)),
         partitioning=partitioning if before.partition_columns != after.partition_columns else None,
     )
@@ -94,12 +104,12 @@ def diff_properties(
 
 def column_names(metadata: Metadata) -> tuple[str, ...]:
     """The top-level columns in the table's order."""
-    return tuple(field.path for field in _struct_fields(_struct(metadata), "", nested=False))
+    return tuple(field.names[0] for field in _struct_fields(_struct(metadata), (), nested=False))
 
 
 def column_types(metadata: Metadata) -> dict[str, str]:
     """The top-level columns with their types as the schema writes them."""
-    return {field.path: field.type for field in _struct_fields(_struct(metadata), "", nested=False)}
+    return {field.names[0]: field.type for field in _struct_fields(_struct(metadata), (), nested=False)}
 
 
 def _properties(metadata: Metadata, protocol: Protocol, clustered: Names) -> dict[str, str]:
@@ -116,11 +126,14 @@ def _properties(metadata: Metadata, protocol: Protocol, clustered: Names) -> dic
 def _paired(old: tuple[FieldState, ...], new: tuple[FieldState, ...]) -> list[tuple[FieldState, FieldState]]:
     """The fields both versions have: by id where both carry one, else by path without regard to case."""
     by_id = {field.field_id: field for field in old if field.field_id is not None}
-    by_path = {field.path.lower(): field for field in old}
+    by_path = {_without_case(field.names): field for field in old} | {field.names: field for field in old}
+    exact = {field.names for field in new}
     pairs = []
     for field in new:
         match = by_id.get(field.field_id) if field.field_id is not None else None
-        candidate = by_path.get(field.path.lower())
+        candidate = by_path.get(field.names) or by_path.get(_without_case(field.names))
+        if candidate and candidate.names != field.names and candidate.names in exact:
+            candidate = None  # it is another field, whose name differs in case alone
         if match is None and candidate and (candidate.field_id is None or field.field_id is None):
             match = candidate
         if match is not None:
@@ -130,25 +143,24 @@ def _paired(old: tuple[FieldState, ...], new: tuple[FieldState, ...]) -> list[tu
 
 def _changes(a: FieldState, b: FieldState) -> Iterator[FieldChange]:
     if a.type != b.type:
-        yield FieldChange(b.path, "type", a.type, b.type)
+        yield FieldChange(b.names, "type", a.type, b.type)
     if a.nullable != b.nullable:
-        yield FieldChange(b.path, "nullability", _null_word(a), _null_word(b))
+        yield FieldChange(b.names, "nullability", _null_word(a), _null_word(b))
     if a.comment != b.comment:
-        yield FieldChange(b.path, "comment", a.comment, b.comment)
+        yield FieldChange(b.names, "comment", a.comment, b.comment)
 
 
 def _null_word(field: FieldState) -> str:
     return "nullable" if field.nullable else "not null"
 
 
-def _own_name(field: FieldState) -> str:
-    """The last part of the path: a renamed struct does not rename its children."""
-    return field.path.rsplit(".", 1)[-1]
+def _without_case(names: Names) -> Names:
+    return tuple(name.lower() for name in names)
 
 
 def _fields(metadata: Metadata) -> tuple[FieldState, ...]:
     try:
-        return tuple(_struct_fields(_struct(metadata), ""))
+        return tuple(_struct_fields(_struct(metadata), ()))
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError, RecursionError) as exc:
         raise TableCorruptError("the table's schema cannot be read", hint="its metaData action is damaged") from exc
 
@@ -158,29 +170,29 @@ def _struct(metadata: Metadata) -> Mapping[str, Any]:
     return struct if isinstance(struct, dict) else {}
 
 
-def _struct_fields(struct: Mapping[str, Any], prefix: str, *, nested: bool = True) -> Iterator[FieldState]:
+def _struct_fields(struct: Mapping[str, Any], parent: Names, *, nested: bool = True) -> Iterator[FieldState]:
     for field in struct.get("fields", ()):
-        path, traits = prefix + str(field["name"]), field.get("metadata") or {}
+        names, traits = (*parent, str(field["name"])), field.get("metadata") or {}
         nullable = bool(field.get("nullable", True))
-        yield FieldState(path, _type_word(field["type"]), nullable, traits.get("comment"), traits.get(_ID))
+        yield FieldState(names, _type_word(field["type"]), nullable, traits.get("comment"), traits.get(_ID))
         if nested:
-            yield from _nested_fields(field["type"], path)
+            yield from _nested_fields(field["type"], names)
 
 
-def _nested_fields(kind: Any, path: str) -> Iterator[FieldState]:
+def _nested_fields(kind: Any, names: Names) -> Iterator[FieldState]:
     """Fields inside a struct, array or map; elements are called `element`, `key` and `value` as Parquet does."""
     if not isinstance(kind, dict):
         return
     if kind.get("type") == "struct":
-        yield from _struct_fields(kind, f"{path}.")
+        yield from _struct_fields(kind, names)
     elif kind.get("type") == "array":
-        yield FieldState(f"{path}.element", _type_word(kind["elementType"]), bool(kind.get("containsNull", True)))
-        yield from _nested_fields(kind["elementType"], f"{path}.element")
+        yield FieldState((*names, "element"), _type_word(kind["elementType"]), bool(kind.get("containsNull", True)))
+        yield from _nested_fields(kind["elementType"], (*names, "element"))
     elif kind.get("type") == "map":
-        yield FieldState(f"{path}.key", _type_word(kind["keyType"]), nullable=False)
-        yield from _nested_fields(kind["keyType"], f"{path}.key")
-        yield FieldState(f"{path}.value", _type_word(kind["valueType"]), bool(kind.get("valueContainsNull", True)))
-        yield from _nested_fields(kind["valueType"], f"{path}.value")
+        yield FieldState((*names, "key"), _type_word(kind["keyType"]), nullable=False)
+        yield from _nested_fields(kind["keyType"], (*names, "key"))
+        yield FieldState((*names, "value"), _type_word(kind["valueType"]), bool(kind.get("valueContainsNull", True)))
+        yield from _nested_fields(kind["valueType"], (*names, "value"))
 
 
 def _type_word(kind: Any) -> str:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.lake.model import Metadata
-from backend.lake.table.partitions import encode_value, physical_names, show_partition
+from backend.lake.table.partitions import encode_value, physical_names, show_partition, text_columns
 
 _MOST_COUNTED = 1 << 20  # combinations of values that are counted; more of them are sorted
 
@@ -25,7 +25,7 @@ def encode_partitions(maps: pa.Array, names: Sequence[str]) -> pa.DictionaryArra
         names = ()
     for name in sorted(names):
         values = _values(maps, name).dictionary_encode()
-        parts = [encode_value(name, value) if value else "" for value in (*values.dictionary.to_pylist(), None)]
+        parts = ["" if value is None else encode_value(name, value) for value in (*values.dictionary.to_pylist(), None)]
         own = pc.fill_null(values.indices, len(parts) - 1).to_numpy(zero_copy_only=False)
         used, codes = _used(codes * len(parts) + own, len(texts) * len(parts))
         texts = ["/".join(t for t in (texts[at // len(parts)], parts[at % len(parts)]) if t) for at in used.tolist()]
@@ -46,8 +46,8 @@ def show_partitions(encoded: pa.Array, metadata: Metadata) -> pa.DictionaryArray
     if not metadata.partition_columns:
         return pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(encoded), np.int32)), pa.array([""], pa.string()))
     codes = encoded if pa.types.is_dictionary(encoded.type) else encoded.dictionary_encode()
-    physical = physical_names(metadata)
-    shown = pa.array([show_partition(text, metadata, physical) for text in codes.dictionary.to_pylist()], pa.string())
+    own = physical_names(metadata), text_columns(metadata)
+    shown = pa.array([show_partition(text, metadata, *own) for text in codes.dictionary.to_pylist()], pa.string())
     unique = shown.dictionary_encode()
     return pa.DictionaryArray.from_arrays(unique.indices.take(codes.indices), unique.dictionary)
 

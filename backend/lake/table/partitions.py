@@ -1,28 +1,36 @@
 """Partition values as one text per file, for grouping and for people.
 
-Rule: inside, `physical=escaped value` joined by "/" in the order of names. Nulls are left out, for a log writes them as
-null, as an empty text or not at all. Shown are the table's own column names in its order, with Hive's word for null.
+Rule: inside, `physical=escaped value` joined by "/" in the order of names; nulls are left out. Shown are the table's
+own column names in its order, with Hive's word for null, and that word escaped where it is a value. An empty text is
+a value of a column of texts, and null in any other.
+Source: what Spark 4.2 with Delta 4.4, and deltalake 1.6.6, read; of an empty text PROTOCOL.md says that it is null.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import orjson
 
 from backend.lake.model import Metadata
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+_THE_WORD = NULL_PARTITION.replace("_", "%5F", 1)
 
 
 def encode_partition(values: Mapping[str, str | None]) -> str:
-    return "/".join(encode_value(name, value) for name, value in sorted(values.items()) if value)
+    return "/".join(encode_value(name, value) for name, value in sorted(values.items()) if value is not None)
 
 
-def show_partition(encoded: str, metadata: Metadata, physical: Mapping[str, str]) -> str:
+def show_partition(encoded: str, metadata: Metadata, physical: Mapping[str, str], texts: Collection[str]) -> str:
+    """`texts` are the columns of type text."""
     values = dict(_pair(text) for text in encoded.split("/") if text)
-    return "/".join(
-        f"{column}={values.get(_escape(physical.get(column, column)), NULL_PARTITION)}"
-        for column in metadata.partition_columns
-    )
+
+    def shown(column: str) -> str:
+        value = values.get(_escape(physical.get(column, column)))
+        if value is None or (not value and column not in texts):
+            return NULL_PARTITION
+        return _THE_WORD if value == NULL_PARTITION else value
+
+    return "/".join(f"{column}={shown(column)}" for column in metadata.partition_columns)
 
 
 def partition_values(shown: str, metadata: Metadata) -> dict[str, str | None]:
@@ -30,8 +38,12 @@ def partition_values(shown: str, metadata: Metadata) -> dict[str, str | None]:
     values: dict[str, str | None] = {}
     for column in metadata.partition_columns:
         head = f"{column}="
-        value, _, shown = shown.removeprefix(head).partition("/") if shown.startswith(head) else ("", "", shown)
-        values[column] = value.replace("%2F", "/").replace("%25", "%") if value not in ("", NULL_PARTITION) else None
+        if not shown.startswith(head):
+            values[column] = None
+            continue
+        value, _, shown = shown.removeprefix(head).partition("/")
+        text = NULL_PARTITION if value == _THE_WORD else value.replace("%2F", "/").replace("%25", "%")
+        values[column] = None if value == NULL_PARTITION else text
     return values
 
 
@@ -45,6 +57,15 @@ def physical_names(metadata: Metadata) -> dict[str, str]:
         }
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
         return {}
+
+
+def text_columns(metadata: Metadata) -> frozenset[str]:
+    """The top-level columns that hold texts."""
+    try:
+        fields = orjson.loads(metadata.schema_json)["fields"]
+        return frozenset(str(f["name"]) for f in fields if f["type"] in ("string", "binary"))
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return frozenset()
 
 
 def encode_value(name: str, value: str) -> str:

@@ -5,7 +5,7 @@ column hides only itself.
 Source: Delta protocol, "Schema Serialization Format", "Column Mapping", "Identity Columns", "Type Widening".
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -92,6 +92,12 @@ def fields(metadata: Metadata) -> tuple[SchemaField, ...]:
         SchemaField(c.path, c.type, c.nullable, c.comment, is_partition=c.is_partition, depth=c.depth)
         for c in columns(metadata)
     )
+
+
+def spelled(name: str, names: Iterable[str]) -> str | None:
+    """A name among a table's as the table writes it: the same, else the one that differs in case alone."""
+    names = tuple(names)
+    return name if name in names else next((own for own in names if own.lower() == name.lower()), None)
 
 
 def constraints(metadata: Metadata) -> tuple[Constraint, ...]:

@@ -96,7 +96,7 @@ def test_the_sentence_on_top_names_range_commits_time_and_net() -> None:
 def test_the_sentence_names_share_metadata_and_what_was_only_rewritten() -> None:
     compaction = replace(commit(2), commit=replace(commit(2).commit, operation="OPTIMIZE"))
     changed = (PropertyChange("a", None, "1"), PropertyChange("b", "1", None), PropertyChange("feature: x", None, "s"))
-    schema = SchemaDiff(added=(FieldState("country", "string", True),), renamed=(("a", "b"),))
+    schema = SchemaDiff(added=(FieldState(("country",), "string", True),), renamed=(("a", "b"),))
 
     said = headline(
         but(
@@ -190,7 +190,7 @@ HOSTILE = "a|b\n# x](http://evil) <!channel> @all `c` *d* ~e~ &lt; $1 www.evil.c
 def test_the_summary_for_a_channel_shows_what_a_stranger_wrote_literally() -> None:
     made = commit(1, (1, None, 3))
     wrote = replace(made.commit, operation=HOSTILE, user=HOSTILE, parameters={"predicate": HOSTILE + "\n| x |"})
-    schema = SchemaDiff(added=(FieldState(HOSTILE, HOSTILE, True),), partitioning=((HOSTILE,), ()))
+    schema = SchemaDiff(added=(FieldState((HOSTILE,), HOSTILE, True),), partitioning=((HOSTILE,), ()))
     text = to_markdown(
         but(
             diff(commits=(replace(made, commit=wrote),)),
@@ -354,10 +354,10 @@ def test_without_counts_there_is_no_chart_but_a_list() -> None:
 
 def test_each_schema_change_is_one_line() -> None:
     schema = SchemaDiff(
-        added=(FieldState("country", "string", True),),
-        dropped=(FieldState("old", "int", True),),
+        added=(FieldState(("country",), "string", True),),
+        dropped=(FieldState(("old",), "int", True),),
         renamed=(("a", "b"),),
-        changed=(FieldChange("amount", "type", "int", "long"),),
+        changed=(FieldChange(("amount",), "type", "int", "long"),),
         partitioning=((), ("day",)),
     )
 

@@ -1,0 +1,124 @@
+"""Names and words that a reader could take for its own: columns called as an engine calls what it adds, names that
+differ in case or hold a dot, and Hive's word for null as a value.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from backend.changes.model import DiffMethod, NetCounts, VersionDiff
+from backend.lake.lake import Lake
+from backend.settings import load_settings
+from backend.sql.numbers import aggregates
+from tests.builders import HandLog, add, commit_info, metadata, protocol, remove
+from tests.diffs import diff
+from tests.lake.diff_lakes import ByDeltalake
+from tests.vectors import write_vector
+
+MOVED = "_row-id-col-0"
+TRACKED = {"delta.enableRowTracking": "true", "delta.rowTracking.materializedRowIdColumnName": MOVED}
+OF_ENGINES = ("file_row_number", "FILE_INDEX", "filename", "rowid", "row_id", "c0", "n", "__index_level_0__", "sign")
+
+
+def lake_at(root: Path) -> Lake:
+    return Lake(load_settings(home=root / "home", lake={"roots": [str(root)], "refresh_s": 0.001}))
+
+
+def compare(root: Path, first: int, second: int, lake: Any = None, **options: Any) -> VersionDiff:
+    lake = lake or lake_at(root)
+    return diff(lake, lake.find("t"), first, second, **options)
+
+
+def rows_at(root: Path, version: int | None = None) -> list[dict[str, Any]]:
+    lake = lake_at(root)
+    rows: list[dict[str, Any]] = lake.read_files(lake.snapshot(lake.find("t"), version)).read_all().to_pylist()
+    return rows
+
+
+def data_file(root: Path, name: str, **columns: Any) -> None:
+    (root / "t").mkdir(exist_ok=True)
+    pq.write_table(pa.table(columns), root / "t" / name)
+
+
+def placed(root: Path, name: str, **more: Any) -> dict[str, Any]:
+    return add(name, size=(root / "t" / name).stat().st_size, **more)
+
+
+@pytest.mark.parametrize("name", OF_ENGINES)
+def test_a_column_called_as_an_engine_calls_its_own_changes_no_answer(tmp_path: Path, name: str) -> None:
+    """Rows marked as deleted are those at their position, and rows go by the ids that follow from it."""
+    log = HandLog(tmp_path / "t")
+    columns = {"id": "long", name: "long", "v": "long"}
+    log.commit(protocol(3, 7, ["deletionVectors"]), metadata(columns, configuration=TRACKED), commit_info())
+    numbers = list(range(6))
+    data_file(tmp_path, "a", **{"id": numbers, name: [10 - n for n in numbers], "v": numbers})
+    vector = write_vector(tmp_path / "t", [2])
+    log.commit(placed(tmp_path, "a", rows=6, dv=vector, baseRowId=0), commit_info())
+    left = [n for n in numbers if n != 2]
+    data_file(tmp_path, "b", **{"id": left, name: [10 - n for n in left], "v": [0, 1, 3, 4, 50], MOVED: left})
+    log.commit(remove("a", dv=vector), placed(tmp_path, "b", rows=5, baseRowId=6), commit_info("UPDATE"))
+    for options in ({}, {"key": ("id",)}, {"key": ("id",), "where": f'"{name}" = 5'}):
+        changes = compare(tmp_path, 1, 2, **options).changes
+        assert changes.net == NetCounts(0, 1, 0), options
+        assert [(row.before["id"], row.after["v"]) for row in changes.rows if row.before and row.after] == [(5, 50)]
+    assert compare(tmp_path, 1, 2).method is DiffMethod.ROW_ID
+    lake = lake_at(tmp_path)
+    [*_, last] = aggregates().over(lake, lake.find("t"), f'sum("{name}")', [1])
+    assert last.values[0].value == sum(10 - n for n in left)
+
+
+def test_columns_that_differ_in_case_are_never_taken_for_one_another(tmp_path: Path) -> None:
+    log = HandLog(tmp_path / "t")
+    data_file(tmp_path, "a", a=[1], A=[10])
+    data_file(tmp_path, "b", a=[1], A=[11])
+    log.commit(protocol(), metadata({"a": "long", "A": "long"}), placed(tmp_path, "a", rows=1), commit_info())
+    log.commit(remove("a"), placed(tmp_path, "b", rows=1), commit_info())
+    changed = compare(tmp_path, 0, 1, key=("A",))
+    assert changed.log.schema.is_empty and "key `A`: as given" in changed.reasons
+    assert changed.method is DiffMethod.LOG_ONLY  # as Spark, no reader takes such a table's rows
+    assert any("Duplicate field name" in reason for reason in changed.reasons)
+
+
+def test_a_rename_is_told_by_the_whole_name(tmp_path: Path) -> None:
+    def column(name: str, number: int, kind: Any = "long") -> dict[str, Any]:
+        mapping = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": f"c{number}"}
+        return {"name": name, "type": kind, "nullable": True, "metadata": mapping}
+
+    def renamed(total: str, inner: str) -> dict[str, Any]:
+        struct = {"type": "struct", "fields": [column(inner, 4)]}
+        table = metadata(configuration={"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "4"})
+        fields = [column("id", 1), column(total, 2), column("order", 3, struct)]
+        table["metaData"]["schemaString"] = json.dumps({"type": "struct", "fields": fields})
+        return table
+
+    log = HandLog(tmp_path / "t")
+    data_file(tmp_path, "a", c1=[1], c2=[10], c3=[{"c4": 20}])
+    log.commit(protocol(2, 5), renamed("order.total", "total"), placed(tmp_path, "a", rows=1), commit_info())
+    log.commit(renamed("order.sum", "total"), commit_info("RENAME COLUMN"))
+    log.commit(renamed("sale.sum", "sum"), commit_info("RENAME COLUMN"))
+    assert compare(tmp_path, 0, 1).log.schema.renamed == (("order.total", "order.sum"),)
+    assert compare(tmp_path, 1, 2).log.schema.renamed == (("order.sum", "sale.sum"), ("order.total", "order.sum"))
+    assert rows_at(tmp_path, 0) == [{"id": 1, "order.total": 10, "order": {"total": 20}}]
+
+
+def test_the_word_for_null_is_a_text_and_an_empty_text_is_none(tmp_path: Path) -> None:
+    """As Spark 4.2 with Delta 4.4 reads them, tried."""
+    log = HandLog(tmp_path / "t")
+    values = ["__HIVE_DEFAULT_PARTITION__", None, "", "x/%5F"]
+    files = []
+    for number, value in enumerate(values):
+        data_file(tmp_path, str(number), id=[number])
+        values_of = {"p": value, "day": value and "2026-01-01"}
+        files.append(placed(tmp_path, str(number), rows=1, partitionValues=values_of))
+    log.commit(protocol(), metadata({"id": "long", "p": "string", "day": "date"}, partition_by=["p", "day"]), *files)
+    first = {row["id"]: row["p"] for row in rows_at(tmp_path)}
+    assert first == dict(enumerate(values))
+    assert [row["id"] for row in rows_at(tmp_path) if row["day"] is None] == [1, 2]
+    log.commit(remove("1", partitionValues={"p": None}), remove("0", partitionValues={"p": values[0]}), commit_info())
+    for lake in (lake_at(tmp_path), ByDeltalake(lake_at(tmp_path))):
+        gone = compare(tmp_path, 0, 1, lake, key=("id",)).changes.rows
+        assert {row.before["id"]: row.before["p"] for row in gone if row.before} == {0: values[0], 1: None}
