@@ -7,9 +7,14 @@ import ipaddress
 from typing import Literal
 
 import streamlit as st
+from streamlit import config
 
 from app import services
 from backend.access import Actor
+from backend.settings import UiSettings
+
+_NAMED = "named_by_proxy"  # of Streamlit's user
+_LONGEST_NAME = 200
 
 
 def mode() -> Literal["light", "dark"]:
@@ -22,21 +27,48 @@ def timezone() -> str | None:
     return st.context.timezone
 
 
+def believe_header(ui: UiSettings) -> None:
+    """For a server behind its door, which lets only a trusted proxy send this header: what it holds at a session's
+    handshake is the session's own, and nobody of another name goes on with that session."""
+    if ui.user_header:
+        config.set_option("server.trustedUserHeaders", {ui.user_header: _NAMED})
+
+
 def actor() -> Actor:
-    """Who acts: the address, else the user of this machine."""
-    name = st.context.ip_address or services.actor().name
-    return Actor(f"{name} (browser)", read_only_reason() or "")
+    """Who acts: whom a trusted proxy names; where only this machine gets in and no proxy, its user; else nobody whom
+    Weir knows, who may look."""
+    ui = services.settings().ui
+    if name := clean_name(st.user.to_dict().get(_NAMED)):
+        return Actor(name)
+    if is_loopback(ui.address) and not ui.trusted_proxies:
+        return services.actor()
+    address = clean_name(st.context.ip_address)
+    return Actor(f"unknown viewer at {address}" if address else "unknown viewer", _why_unknown(ui))
 
 
 def read_only_reason() -> str | None:
-    """Why viewers may not act, None when they may: beyond loopback nobody acts without a login."""
-    ui = services.settings().ui
-    if ui.allow_remote_writes or is_loopback(ui.address):
-        return None
-    return (
-        f"Weir is read-only: it listens on {ui.address} and no login is configured. "
-        "`WEIR_UI__ALLOW_REMOTE_WRITES=true` lets every viewer act."
-    )
+    """Why this viewer may not act, None when they may."""
+    return actor().refused or None
+
+
+def clean_name(header: object) -> str:
+    """The name in a header, empty for what is none: too long, no text, or with what a screen does not show."""
+    try:
+        name = str(header or "").encode("latin-1").decode().strip()
+    except UnicodeError:
+        return ""
+    return name if name.isprintable() and len(name) <= _LONGEST_NAME else ""
+
+
+def _why_unknown(ui: UiSettings) -> str:
+    if ui.allow_remote_writes:
+        return ""
+    reason = f"it listens on {ui.address} and no login is configured"
+    if ui.user_header:
+        reason = f"no trusted proxy names you in `{ui.user_header}`"
+    elif is_loopback(ui.address):
+        reason = "it stands behind a proxy, and `ui.user_header` is not set"
+    return f"Weir is read-only: {reason}. `WEIR_UI__ALLOW_REMOTE_WRITES=true` lets every viewer act."
 
 
 def is_loopback(address: str) -> bool:

@@ -84,6 +84,7 @@ def main() -> int:
     reason = viewer.read_only_reason()
     _log.info("serving", address=settings.ui.address, port=settings.port, read_only=reason)
     connections.allow_files()
+    viewer.believe_header(settings.ui)
     uvicorn.run(
         Door(counting_viewers(build_app()), settings),
         host=settings.ui.address,

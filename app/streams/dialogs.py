@@ -9,7 +9,7 @@ from typing import Literal, NoReturn, TypeVar
 
 import streamlit as st
 
-from app import cache, viewer
+from app import cache
 from app.ui.view.words import markdown_safe
 
 Subject = TypeVar("Subject")
@@ -58,12 +58,9 @@ def reason(
         st.rerun()
     if not sent:
         return None
-    if refused := viewer.read_only_reason():
-        st.error(markdown_safe(refused), icon=":material/lock:")
-    elif why and why.strip() and (name or "").strip() == typed:
+    if why and why.strip() and (name or "").strip() == typed:
         return why.strip()
-    else:
-        st.error(_MISSING[bool(typed)], icon=":material/edit:")
+    st.error(_MISSING[bool(typed)], icon=":material/edit:")
     return None
 
 

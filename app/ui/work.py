@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar, cast
 
 import streamlit as st
 
-from app import services, viewer
+from app import errors, services, viewer
 from app.ui.live import live
 from app.ui.view.words import job_share, job_words, markdown_safe
 from backend.jobs.host_liveness import is_orphan, why_no_host
@@ -92,4 +92,5 @@ def _job_line(job: Job) -> str:
 
 def _cancel_job(job_id: str, page: str) -> None:
     reason = f"cancelled on {page}"
-    services.store().jobs.cancel(job_id, actor=viewer.actor(), reason=reason, now=services.now())
+    with errors.boundary():
+        services.store().jobs.cancel(job_id, actor=viewer.actor(), reason=reason, now=services.now())

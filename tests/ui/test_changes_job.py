@@ -9,6 +9,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from streamlit.testing.v1 import AppTest
 
+from app import services
 from backend.access import Actor
 from backend.changes.changed_rows import RowBucket
 from backend.changes.host_job import SUMMARY, DiffSummary, SoFar, question_of, to_json
@@ -123,6 +124,27 @@ def test_a_click_asks_for_a_job_on_the_record_and_follows_it(world: World) -> No
     other.button(key="cancel_job").click()
     again(other)
     assert world.job().cancel_requested
+
+
+def test_whoever_may_act_cancels_what_others_asked_for_and_nobody_else_does(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = asked(world)
+    job = world.job()
+    monkeypatch.setenv("WEIR_UI__ADDRESS", "0.0.0.0")  # after the button was drawn: it is not what refuses
+    services.settings.clear()
+    app.button(key="cancel_job").click()
+    assert "cancel diff job orders: weir is read-only" in words(again(app)).lower()
+    assert world.job() == job
+
+    monkeypatch.setenv("WEIR_UI__TRUSTED_PROXIES", '["127.0.0.1"]')
+    services.settings.clear()
+    app.user = {"named_by_proxy": "ben"}
+    press(again(app), "cancel_job")
+    entry = world.store.audit_entries()[0]
+    assert (entry.actor, entry.action, entry.reason) == ("ben", "cancel diff job", "cancelled on the Changes page")
+    assert entry.detail == f"job {job.job_id}; asked for by: {job.actor}"
+    assert world.store.jobs.unfinished() == []
 
 
 def test_a_finished_job_is_shown_as_any_comparison_and_says_who_did_it(world: World) -> None:

@@ -225,7 +225,7 @@ def test_stop_asks_for_a_reason_then_writes_desired_and_audit(store, now: dateti
     wanted, entry = store.desired()[NAME], store.audit_entries()[0]
     assert (wanted.state, wanted.reason) == (DesiredState.STOPPED, "checking a duplicate")
     assert (entry.action, entry.subject, entry.reason) == ("stop", NAME, "checking a duplicate")
-    assert "(browser)" in entry.actor
+    assert entry.actor == services.actor().name
     assert f"Stop asked for {NAME}" in words(app)
     assert not [each for each in app.text_area if each.key == "act_reason"]
 
