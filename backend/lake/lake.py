@@ -271,7 +271,7 @@ class Lake:
         `_commit_timestamp`; raises `DiffError` where the feed does not cover them, `UnsupportedFeatureError` where its
         reader would misread a time."""
         from backend.lake.history.change_feed import change_files, require_files, require_plain_times
-        from backend.lake.rows.scan import read_changes
+        from backend.lake.rows.rows import read_changes
 
         support = self.cdf_support(ref, from_version, to_version)
         if not support.covered:
@@ -281,9 +281,7 @@ class Lake:
         paths = change_files(commits)
         require_files(self._storage, snapshot, paths)
         require_plain_times(self._storage, snapshot, paths)
-        return read_changes(
-            ref.uri, from_version + 1, to_version, columns=columns, options=self._storage.options(ref.uri)
-        )
+        return read_changes(self._storage, snapshot, commits, columns=columns)
 
     def change_counts(self, ref: TableRef, version: int) -> Mapping[str, int]:
         """Rows per change type of one commit, no row read; raises as `changes` does, and `DiffError` where only reading

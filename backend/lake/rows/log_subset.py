@@ -8,7 +8,7 @@ import os
 import re
 import resource
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -22,10 +22,15 @@ import pyarrow.parquet as pq
 from backend.errors import LakehouseError, ObjectMissingError, TableCorruptError, UnsupportedFeatureError
 from backend.lake.files.file_times import holds_old_times, may_be_old, opened, write_rebased
 from backend.lake.files.footer import parquet_errors
-from backend.lake.log.actions import read_vector_id
-from backend.lake.model import Metadata, Protocol, Snapshot
+from backend.lake.history.change_feed import FEED, feed_files
+from backend.lake.log.actions import FileAction, read_vector_id
+from backend.lake.log.commits import CommitSlice, commit_name
+from backend.lake.log.file_set import plain_values
+from backend.lake.log.listing import LOG
+from backend.lake.model import FILE_COLUMNS, Metadata, Protocol, Snapshot
 from backend.lake.storage.local_folder import LocalFolder, real
 from backend.lake.storage.storage import Storage, TableFile, TableFiles
+from backend.lake.table.partition_columns import show_partitions
 from backend.lake.table.partitions import partition_values, physical_names
 
 _VECTOR_HEAD = 4  # bytes of the big-endian length before a vector
@@ -62,7 +67,7 @@ def written(
     as_of: Snapshot | None = None,
     numbered: tuple[str, int] | None = None,
 ) -> str:
-    """The folder of `log_subset`, among the files that are held already."""
+    """The folder of `log_subset`: that of the files, which are held already."""
     schema = as_of or snapshot
     metadata = _metadata(schema.metadata)
     adds = _adds(on_disk, snapshot, files)
@@ -71,12 +76,25 @@ def written(
         metadata = _numbered(metadata, column)
         for number, add in enumerate(adds, start):
             add["add"]["partitionValues"][column] = str(number)
-    actions: list[Any] = [{"protocol": _protocol(schema.protocol)}, {"metaData": metadata}]
-    folder = Path(tempfile.mkdtemp(dir=on_disk.folder))
-    (folder / "_delta_log").mkdir()
-    lines = b"\n".join(orjson.dumps(action) for action in [*actions, *adds])
-    (folder / "_delta_log" / f"{0:020d}.json").write_bytes(lines + b"\n")
-    return str(folder)
+    on_disk.write_commit(0, [{"protocol": _protocol(schema.protocol)}, {"metaData": metadata}, *adds])
+    return str(on_disk.folder)
+
+
+def written_feed(on_disk: "FilesOnDisk", snapshot: Snapshot, commits: Sequence[CommitSlice]) -> str:
+    """The same for a reader of the change feed: version 1 is the first of the commits, and each names just the files
+    that its feed is read from."""
+    metadata = {**_metadata(snapshot.metadata), "configuration": {FEED: "true"}}
+    on_disk.write_commit(0, [{"protocol": _protocol(snapshot.protocol)}, {"metaData": metadata}])
+    for version, commit in enumerate(commits, 1):
+        files = feed_files(commit.actions)
+        shown = show_partitions(files["encoded_partition"].combine_chunks(), snapshot.metadata)
+        adds = _adds(on_disk, snapshot, files.append_column("partition", plain_values(shown)).select(FILE_COLUMNS))
+        actions = [
+            {FileAction(kind).name.lower(): action["add"] | {"dataChange": True}}
+            for kind, action in zip(files["kind"].to_pylist(), adds, strict=True)
+        ]
+        on_disk.write_commit(version, [{"commitInfo": commit.record.commit_info or {}}, *actions])
+    return str(on_disk.folder)
 
 
 def _adds(on_disk: "FilesOnDisk", snapshot: Snapshot, files: pa.Table) -> list[dict[str, Any]]:
@@ -90,7 +108,7 @@ def _adds(on_disk: "FilesOnDisk", snapshot: Snapshot, files: pa.Table) -> list[d
         values = partition_values(row["partition"], snapshot.metadata)
         path = on_disk.rows_of(row["path"], snapshot.metadata)
         add: dict[str, Any] = {
-            "path": _file_url(path),
+            "path": quote(path.removeprefix(f"{on_disk.folder}/")),
             "partitionValues": {physical.get(name, name): value for name, value in values.items()},
             "size": Path(path).stat().st_size,
             "modificationTime": 0,
@@ -112,7 +130,8 @@ class FilesOnDisk:
     """
 
     def __init__(self, storage: Storage, table: str, folder: Path, *, is_for_many: bool) -> None:
-        self._most_open = _most_open() if is_for_many else None
+        most_open = _most_open()  # for everybody: the limit is raised here
+        self._most_open = most_open if is_for_many else None
         self._files, self._table, self.folder = TableFiles(storage, table), table, folder
         self._names: dict[str, str] = {}  # by address: a file has one name here, however often it is asked for
         self._rebased: dict[str, str] = {}
@@ -121,6 +140,8 @@ class FilesOnDisk:
         self._by_descriptor = _OPEN_FILES.is_dir()
         if self._by_descriptor:
             self._link.symlink_to(_OPEN_FILES)
+        else:
+            self._link.mkdir()
 
     def path_of(self, path: str) -> str:
         """The absolute path on this machine of a regular file that is there and may be read."""
@@ -139,8 +160,9 @@ class FilesOnDisk:
             raise self._files.gone(path) from exc
         if not self._by_descriptor:
             os.close(descriptor)
-            return real(file.uri)
-        if self._most_open is not None and descriptor >= self._most_open:  # numbers are given from the lowest up
+            descriptor = len(self._paths)
+            (self._link / str(descriptor)).symlink_to(real(file.uri))
+        elif self._most_open is not None and descriptor >= self._most_open:  # numbers are given from the lowest up
             os.close(descriptor)
             raise UnsupportedFeatureError(
                 f"{self._table} has more files to compare than may be open at once ({self._most_open:,})",
@@ -203,11 +225,17 @@ class FilesOnDisk:
         link = re.escape(str(self._link).lstrip("/"))
         return re.sub(rf"/?{link}/(\d+)", lambda match: self._paths.get(int(match[1]), match[0]), message)
 
+    def write_commit(self, version: int, actions: Sequence[Any]) -> None:
+        """Into a log beside the files."""
+        log = self.folder / LOG
+        log.mkdir(exist_ok=True)
+        (log / commit_name(version)).write_bytes(b"".join(orjson.dumps(action) + b"\n" for action in actions))
+
     def close(self) -> None:
-        self._link.unlink(missing_ok=True)  # first: a number that is free again may soon mean another file
-        for descriptor in self._paths:
-            os.close(descriptor)
-        self._paths.clear()
+        if self._by_descriptor:
+            self._link.unlink()  # first: a number that is free again may soon mean another file
+            for descriptor in self._paths:
+                os.close(descriptor)
 
 
 @cache

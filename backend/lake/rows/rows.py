@@ -20,10 +20,12 @@ import pyarrow.compute as pc
 
 from backend.lake.files.file_times import holds_old_times, may_be_old, opened
 from backend.lake.files.footer import parquet_errors
+from backend.lake.history.change_feed import feed_files
+from backend.lake.log.commits import CommitSlice
 from backend.lake.model import FILE_COLUMNS, FileNumbers, Snapshot
 from backend.lake.rows import scan
 from backend.lake.rows.filters import AnyOf, FilterColumn, RowFilter, Test
-from backend.lake.rows.log_subset import log_subset
+from backend.lake.rows.log_subset import files_on_disk, log_subset, written_feed
 from backend.lake.rows.pruning import FEW_FILES, may_match
 from backend.lake.storage.paths import is_remote
 from backend.lake.storage.storage import Storage, TableFiles
@@ -169,6 +171,35 @@ def _closing(reader: pa.RecordBatchReader, stack: ExitStack) -> Iterator[pa.Reco
         yield from reader
 
 
+def read_changes(
+    storage: Storage, snapshot: Snapshot, commits: Sequence[CommitSlice], *, columns: Sequence[str] | None = None
+) -> pa.RecordBatchReader:
+    """The change feed of consecutive commits, the last of which is the snapshot's, as `scan.scan_changes` gives it."""
+    uri, first = snapshot.ref.uri, snapshot.version - len(commits) + 1
+    if is_remote(uri):
+        versions = first, snapshot.version
+        return scan.scan_changes(uri, uri, versions, columns=columns, options=storage.options(uri))
+
+    def read(start: int, end: int) -> pa.RecordBatchReader:
+        with ExitStack() as stack:
+            on_disk = stack.enter_context(files_on_disk(storage, uri, is_for_many=True))
+            folder = written_feed(on_disk, snapshot, commits[start:end])
+            reader = scan.scan_changes(folder, uri, (1, end - start), columns=columns)
+            batches = _renumbered(_closing(reader, stack.pop_all()), first + start - 1)
+            return pa.RecordBatchReader.from_batches(reader.schema, batches)
+
+    counts = np.cumsum([feed_files(commit.actions).num_rows for commit in commits])
+    return _chained(read(start, end) for start, end in _runs(counts, MOST_AT_ONCE))
+
+
+def _renumbered(batches: Iterator[pa.RecordBatch], by: int) -> Iterator[pa.RecordBatch]:
+    """Their commits' versions."""
+    for batch in batches:
+        at = batch.schema.get_field_index("_commit_version")
+        field = batch.schema.field(at)
+        yield batch.set_column(at, field, pc.add(batch.column(at), pa.scalar(by, field.type)))
+
+
 def find_rows(storage: Storage, snapshot: Snapshot, query: RowQuery) -> RowPage:
     """At most `query.limit` rows of a version; raises `DataFileMissingError` when a data file is gone."""
     if not snapshot.num_files and not fields(snapshot.metadata):  # deltalake opens no table without a schema
@@ -215,15 +246,22 @@ def candidates(snapshot: Snapshot, where: RowFilter | None) -> FileNumbers:
 def _groups(snapshot: Snapshot, numbers: FileNumbers) -> Iterator[FileNumbers]:
     """At least one group: without a file there is still a schema."""
     sizes = np.cumsum(snapshot.columns(["size_bytes"])["size_bytes"].to_numpy()[numbers])
-    start = 0
-    while start < len(numbers):
-        before = sizes[start - 1] if start else 0
-        end = max(start + 1, int(np.searchsorted(sizes, before + GROUP_BYTES, side="right")))
-        end = min(end, start + MOST_AT_ONCE)
+    for start, end in _runs(sizes, GROUP_BYTES):
         yield numbers[start:end]
-        start = end
     if not len(numbers):
         yield numbers
+
+
+def _runs(sums: FileNumbers, most: int) -> Iterator[tuple[int, int]]:
+    """Where runs begin and end that add up to at most so much, by the sums so far: at least one and at most
+    `MOST_AT_ONCE` in each."""
+    start = 0
+    while start < len(sums):
+        before = sums[start - 1] if start else 0
+        end = max(start + 1, int(np.searchsorted(sums, before + most, side="right")))
+        end = min(end, start + MOST_AT_ONCE)
+        yield start, end
+        start = end
 
 
 def _files_at(snapshot: Snapshot, numbers: FileNumbers) -> pa.Table:

@@ -55,12 +55,14 @@ def scan_version(
         return _rows_of(table, columns, predicate, uri)
 
 
-def read_changes(
-    uri: str, first: int, last: int, *, columns: Sequence[str] | None, options: Mapping[str, str]
+def scan_changes(
+    folder: str, uri: str, versions: tuple[int, int], *, columns: Sequence[str] | None, options: Mapping[str, str] = {}
 ) -> pa.RecordBatchReader:
-    """The change feed of commits `first … last` with `_change_type`, `_commit_version`, `_commit_timestamp`."""
+    """The change feed of commits (first and last) of the table in a folder, with `_change_type`, `_commit_version` and
+    `_commit_timestamp`; errors speak of `uri`."""
+    first, last = versions
     with delta_errors(uri):
-        table = DeltaTable(uri, version=last, storage_options=dict(options) or None)
+        table = DeltaTable(folder, version=last, storage_options=dict(options) or None)
         wanted = None if columns is None else [*columns, "_change_type", "_commit_version", "_commit_timestamp"]
         reader = pa.RecordBatchReader.from_stream(
             table.load_cdf(starting_version=first, ending_version=last, columns=wanted)
