@@ -1,15 +1,23 @@
 """Who acts on a page, by where the server listens and whom a proxy names; whoever may not is refused by the act, not by
 the button alone."""
 
+import socket
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.proto.ClientState_pb2 import ClientState
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.testing.v1 import AppTest
+from websockets.sync.client import connect
 
 from app import services, viewer
 from backend.store.store import ControlStore
 from backend.stream_model.stream import DesiredState
+from tests.serving import served
 from tests.ui import stream_store
 from tests.ui.opened import again, home, open_page, press, send, words
 
@@ -106,3 +114,85 @@ def test_a_dialog_that_is_sent_once_its_viewer_may_not_act_any_more_is_refused(
 def test_a_name_is_what_a_screen_shows() -> None:
     assert viewer.clean_name(None) == viewer.clean_name(7 * " ") == ""
     assert viewer.clean_name("ann" * 66) and not viewer.clean_name("ann" * 67)
+
+
+# at the socket of a real server ---------------------------------------------------------------------------------------
+
+TRUSTED = "127.0.0.2"  # on Linux all of 127.0.0.0/8 is this machine
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    served_home, now = tmp_path_factory.mktemp("who"), datetime.now(UTC)
+    store = stream_store.open_store(served_home)
+    stream_store.flowing(store, NAME, now)
+    store.close()
+    with served(served_home, WEIR_UI__TRUSTED_PROXIES=f'["{TRUSTED}"]', **HEADER) as running:
+        yield running.url
+
+
+class Session(NamedTuple):
+    """What a page's first run came to: the session's id, and all its words."""
+
+    name: str
+    text: str
+
+
+def session(url: str, headers: dict[str, str], *, by: str = "127.0.0.1", resumed: str = "") -> Session:
+    """Opens the stream's page with this handshake; `resumed`: the session that it says it goes on with."""
+    with connect(
+        f"{url.replace('http', 'ws', 1)}/_stcore/stream",
+        sock=socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), source_address=(by, 0)),
+        origin=url,  # type: ignore[arg-type]
+        subprotocols=["streamlit", *(["none", resumed] if resumed else [])],  # type: ignore[list-item]
+        additional_headers=headers,
+        max_size=None,
+    ) as page:
+        asked = ClientState(page_name="stream", query_string=f"stream={NAME}")
+        page.send(BackMsg(rerun_script=asked).SerializeToString())
+        name, text = "", ""
+        while True:
+            message = ForwardMsg.FromString(page.recv(timeout=120))  # type: ignore[arg-type]
+            if message.WhichOneof("type") == "new_session":
+                name = message.new_session.initialize.session_id
+            if message.WhichOneof("type") == "script_finished":
+                return Session(name, text)
+            text += str(message.delta)
+
+
+def may_act(opened: Session) -> bool:
+    assert NAME in opened.text
+    return "Weir is read-only" not in opened.text
+
+
+def test_a_name_is_believed_from_the_proxy_alone(server: str) -> None:
+    assert may_act(session(server, {"X-User": "ann"}, by=TRUSTED))
+    for headers, by in (
+        ({"X-User": "ann"}, "127.0.0.1"),
+        ({"x-user": "ann", "X-Forwarded-For": TRUSTED, "Forwarded": f"for={TRUSTED}"}, "127.0.0.1"),
+        ({"named_by_proxy": "ann", "X-Forwarded-User": "ann"}, TRUSTED),
+        ({"X-User": "a" * 5_000}, TRUSTED),
+        ({}, TRUSTED),
+        ({}, "127.0.0.1"),
+    ):
+        refused = session(server, headers, by=by)
+        assert not may_act(refused) and "no trusted proxy names you in `X-User`" in refused.text
+
+
+def test_two_names_in_one_handshake_are_none(server: str) -> None:
+    port = int(server.rpartition(":")[2])
+    lines = [
+        *("GET /_stcore/stream HTTP/1.1", f"Host: 127.0.0.1:{port}", f"Origin: {server}", "Connection: Upgrade"),
+        *("Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="),
+        *("X-User: ann", "X-User: ben", "", ""),
+    ]
+    with socket.create_connection(("127.0.0.1", port), timeout=60, source_address=(TRUSTED, 0)) as connection:
+        connection.sendall("\r\n".join(lines).encode())
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 403")
+
+
+def test_nobody_of_another_name_goes_on_with_a_session(server: str) -> None:
+    ann = session(server, {"X-User": "ann"}, by=TRUSTED)
+    assert session(server, {"X-User": "ann"}, by=TRUSTED, resumed=ann.name).name == ann.name, "her own goes on"
+    assert session(server, {"X-User": "ben"}, by=TRUSTED, resumed=ann.name).name != ann.name
+    assert session(server, {"X-User": "ann"}, resumed=ann.name).name != ann.name
