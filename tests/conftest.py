@@ -28,6 +28,7 @@ ALONE = (
     "tests/spark/test_export_kill.py",
     "tests/spark/test_sample_project.py",
     "tests/browser/test_behind_proxy.py",
+    "tests/browser/test_door.py",
     "tests/browser/test_export.py",
     "tests/browser/test_find.py",
     "tests/browser/test_first_bad_version.py",
