@@ -1,4 +1,5 @@
-"""`make bench-ui`: viewers of one live page by Streamlit's protocol, beside plain `streamlit run`; a month of a stream.
+"""`make bench-ui`: viewers of one live page by Streamlit's protocol, beside plain `streamlit run`; a month of a stream;
+what it costs to check a request.
 
 Rule: each viewer opens the page whole and then asks for each live region as its timer says, as a browser does; the
 server has a core of its own. A month of a stream is opened in a real browser.
@@ -19,7 +20,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from playwright.sync_api import Page
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.server.door import Door
 from backend.settings import load_settings
 from backend.store.store import ControlStore
 from backend.stream_model.rollup import HOUR_S, MINUTE_S
@@ -35,6 +38,7 @@ SECONDS, SETTLE_S = 20.0, 8.0
 OPENINGS = 10
 LIMIT_S = 0.05
 MONTH_LIMIT_S = 0.5
+CHECKS, CHECK_LIMIT_S = 5_000, 0.001
 WINDOWS = {"15 min": (0, 1), "7 d": (5, 9), "30 d": (25, 35)}  # about how many days a chart spans
 # Whether every chart is drawn over so many.
 DRAWN = """([least, most]) => {
@@ -92,6 +96,39 @@ def months(bench: Bench) -> Iterator[Line]:
                 took = [_opened_s(tab.page, window) for _ in range(OPENINGS * bench.repeats)]
                 line = within(f"{window}, from the click", statistics.median(took), MONTH_LIMIT_S)
                 yield replace(line, ours=f"{line.ours}, at most {duration(max(took))}")
+
+
+def the_door(bench: Bench) -> Iterator[Line]:
+    """A browser's request behind a trusted proxy, at the door"""
+    ui = {"allowed_hosts": ["weir.example.com"], "trusted_proxies": ["10.0.0.0/8"], "user_header": "X-User"}
+    asked = {"host": "weir.example.com", "origin": "https://weir.example.com", "x-user": "ann", "user-agent": "x" * 120}
+    forwarded = {"x-forwarded-for": "198.51.100.7", "x-forwarded-proto": "https", "cookie": "y" * 1_000}
+    headers = [(name.encode(), value.encode()) for name, value in {**asked, **forwarded}.items()]
+    scope = {"type": "http", "method": "POST", "scheme": "http", "path": "/", "client": ("10.1.2.3", 4711)}
+
+    async def application(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def took_s(door: ASGIApp) -> float:
+        began = time.perf_counter()
+        await door({**scope, "headers": headers}, _nothing, _taken)
+        return time.perf_counter() - began
+
+    async def all_s(door: ASGIApp) -> list[float]:
+        return [await took_s(door) for _ in range(CHECKS * bench.repeats)]
+
+    took = asyncio.run(all_s(Door(application, load_settings(ui=ui))))
+    line = within("a check, 99 % under", statistics.quantiles(took, n=100)[-1], CHECK_LIMIT_S)
+    yield replace(line, ours=f"{line.ours}, median {statistics.median(took) * 1e6:.0f} µs")
+
+
+async def _nothing() -> Message:
+    return {"type": "http.disconnect"}
+
+
+async def _taken(message: Message) -> None:
+    if message["status"] != 200:
+        raise BenchError("the door refused what it should let in")
 
 
 def _opened_s(page: Page, window: str) -> float:
@@ -186,7 +223,7 @@ SUITE = Suite(
     "bench-ui",
     __doc__,
     "ui.md",
-    {"live": one_live_page, "months": months},
+    {"live": one_live_page, "months": months, "door": the_door},
     packages=("streamlit",),
     repeats=1,
 )
