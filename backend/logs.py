@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 from structlog.typing import Processor
 
+from backend.private_files import open_private, private_folder
 from backend.redaction import MASK, is_secret, without_secrets
 from backend.settings import Settings
 
@@ -27,8 +28,7 @@ def configure(service: str, settings: Settings) -> None:
 
     A standard error that is the very file (a supervisor's redirection) is not written twice and follows its rotation.
     """
-    folder = settings.home / "logs"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = private_folder(settings.home / "logs")
     file = _LogFile(folder / f"{service}.log")
     handlers: list[logging.Handler] = [file]
     if not file.takes_over_stderr:
@@ -57,6 +57,9 @@ class _LogFile(RotatingFileHandler):
     def __init__(self, path: Path) -> None:
         super().__init__(path, maxBytes=MAX_BYTES, backupCount=OLD_FILES, encoding="utf-8")
         self.takes_over_stderr = _is_file(2, path)
+
+    def _open(self) -> Any:
+        return open_private(Path(self.baseFilename), self.mode)
 
     def doRollover(self) -> None:
         super().doRollover()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from app.run.guard import end_groups
+from backend.private_files import open_private
 
 GRACE_S = 10.0  # the host takes up to 8 s; with a probe of the page and what is left behind (2 s each) 15 s at most
 POLL_S = 0.2
@@ -125,7 +126,7 @@ class Supervisor:
                 self._bury(child, now)
 
     def _start(self, child: Child, now: float) -> None:
-        with self._log(child).open("ab") as log:  # the child bounds its size, see backend.logs
+        with open_private(self._log(child), "ab") as log:  # the child bounds its size, see backend.logs
             child.process = subprocess.Popen(
                 child.service.argv,
                 stdin=subprocess.DEVNULL,

@@ -15,10 +15,11 @@ import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import IO
 
 from app.run.supervise import GRACE_S, Guard, Service, Supervisor, say
 from backend.errors import LakehouseError, SettingsError
+from backend.private_files import open_private, private_folder
 from backend.settings import Settings, load_settings
 
 DEMO = "pipelines.demo"
@@ -40,7 +41,7 @@ def main(
     services = services if services is not None else demo_services(settings)
     logs = settings.home / "logs"
     try:
-        logs.mkdir(parents=True, exist_ok=True)
+        private_folder(logs)
     except OSError as exc:
         raise SettingsError(f"cannot create {logs}: {exc.strerror}", hint="set WEIR_HOME to a folder of yours") from exc
     with only_one(settings.home) as lock_fd:
@@ -73,7 +74,7 @@ def demo_services(settings: Settings) -> tuple[Service, ...]:
 @contextlib.contextmanager
 def only_one(home: Path) -> Iterator[int]:
     """Hold the lock of this WEIR_HOME; raises `AlreadyUpError` naming the process that has it."""
-    with (home / "up.lock").open("a+") as lock:
+    with open_private(home / "up.lock", "a+") as lock:
         _acquire(lock, home)
         lock.truncate(0)
         lock.write(f"{os.getpid()}\n")
@@ -81,7 +82,7 @@ def only_one(home: Path) -> Iterator[int]:
         yield lock.fileno()
 
 
-def _acquire(lock: TextIO, home: Path) -> None:
+def _acquire(lock: IO[str], home: Path) -> None:
     """Take the lock. A holder that is dead was killed: its guard is still ending the children, so wait for that."""
     deadline, told = time.monotonic() + GRACE_S + 5, False
     while True:

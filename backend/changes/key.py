@@ -7,7 +7,6 @@ harm.
 
 import hashlib
 import logging
-import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from backend.errors import DiffColumnError
 from backend.lake.model import Commit, Metadata, TableRef
 from backend.lake.table.metadata_diff import column_names
 from backend.lake.table.schema import spelled
+from backend.private_files import write_private
 
 _log = logging.getLogger(__name__)  # structlog would cost each command 0.2 s
 
@@ -176,11 +176,8 @@ class KeyMemory:
         ):
             return
         path = self._path(found.question.ref)
-        unfinished = path.with_suffix(f".{os.getpid()}")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            unfinished.write_bytes(orjson.dumps(found.key.columns))
-            unfinished.replace(path)
+            write_private(path, orjson.dumps(found.key.columns))
         except OSError as exc:
             _log.warning("the key used for %s is not kept: %.200s", found.question.ref.name, exc)
 

@@ -8,7 +8,6 @@ lost or damaged, the file costs time alone.
 
 import hashlib
 import logging
-import os
 import threading
 import time
 import zlib
@@ -29,6 +28,7 @@ from backend.lake.model import CardColumn, Commit, TableCard, TableRef, Unreadab
 from backend.lake.storage.folder import Folder
 from backend.lake.storage.paths import is_remote
 from backend.lake.storage.storage import Storage
+from backend.private_files import write_private
 from backend.settings import Settings
 
 RETRY_S = 60.0
@@ -79,12 +79,9 @@ class CardStore:
         cards = list(stored)
         if self._path is None or len(cards) < self._least:
             return
-        unfinished = self._path.with_suffix(f".{os.getpid()}")
         body = b"[" + b",".join(_documents(cards)) + b"]"
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            unfinished.write_bytes(_checksum(body) + b"\n" + body)
-            unfinished.replace(self._path)
+            write_private(self._path, _checksum(body) + b"\n" + body)
             self._prune(self._path.parent)
         except OSError as exc:
             _log.warning("cards are not kept in %s: %.200s", self._path, exc)

@@ -17,6 +17,7 @@ from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from backend.errors import SettingsError, StoreError
+from backend.private_files import private_file, private_folder
 from backend.redaction import remember, remember_options, without_secrets
 
 BUSY_TIMEOUT_S = 10
@@ -118,9 +119,9 @@ def _sqlite_engine(url: URL) -> Engine:
     if not url.database or url.database == ":memory:":
         raise SettingsError("store.url: SQLite needs a file, both processes open it", hint="sqlite:////path/weir.db")
     try:
-        Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+        _make_private(Path(url.database))
     except OSError as exc:
-        raise StoreError(f"the folder of the control store cannot be made: {exc}") from exc
+        raise StoreError(f"the file of the control store cannot be made: {exc}") from exc
     connect_args = {"timeout": BUSY_TIMEOUT_S}
     engine = sa.create_engine(url, hide_parameters=True, connect_args=connect_args, json_deserializer=_json)
     sa.event.listen(engine, "connect", _on_sqlite_connect)
@@ -134,6 +135,17 @@ def _json(text: str) -> object:
         return json.loads(text)
     except ValueError:
         return text
+
+
+def _make_private(file: Path) -> None:
+    """SQLite gives the files that it makes beside this one the same mode."""
+    folder = file.parent
+    if not folder.exists():  # another may be shared, like /tmp
+        private_folder(folder)
+    private_file(file)
+    for beside in (file.with_name(f"{file.name}-wal"), file.with_name(f"{file.name}-shm")):
+        if beside.exists():
+            private_file(beside)
 
 
 def _on_postgres_connect(connection: Any, _record: object) -> None:

@@ -19,6 +19,7 @@ from backend.access import Access, Actor
 from backend.errors import StreamNotFoundError, StreamRefusedError
 from backend.expectations.model import Judgement
 from backend.jobs.model import JobKind
+from backend.private_files import private_folder
 from backend.settings import Settings
 from backend.store import audit, inbox, leases, progress, rollups, rows, schema
 from backend.store.clock import moment
@@ -60,6 +61,8 @@ class ControlStore:
     @classmethod
     def open(cls, settings: Settings) -> Self:
         """Opens the store of the settings; creates its folder and brings its schema up to date."""
+        if not settings.store.url.get_secret_value() and (folder := settings.home / "store").exists():
+            private_folder(folder)
         return cls(settings.store_url)
 
     @property

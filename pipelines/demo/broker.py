@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from backend.errors import LakehouseError
+from backend.private_files import private_folder
 from pipelines.jars import BROKER, BROKER_LIB, jar_paths
 from pipelines.jars.java import find_java
 
@@ -46,7 +47,7 @@ def broker_command(folder: Path, *, port: int, controller_port: int, settings: s
     `settings` are further lines of server.properties; a name that comes again wins.
     """
     java = (str(find_java()), *_JVM, "-cp", ":".join(str(path) for path in jar_paths(BROKER_LIB, BROKER)))
-    folder.mkdir(parents=True, exist_ok=True)
+    private_folder(folder)
     properties = folder / "server.properties"
     written = _SERVER.format(port=port, controller_port=controller_port, folder=folder)
     properties.write_text(written + settings, encoding="utf-8")

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -16,7 +17,9 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from backend.errors import LakehouseError, StreamError
+from backend.errors import LakehouseError, StorageError, StreamError
+from backend.lake.storage.paths import is_remote, normal_uri
+from backend.private_files import private_folder
 from backend.settings import Settings
 from pipelines.jvm.failures import SparkLostError, StreamStartError, describe, describe_java
 from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
@@ -104,6 +107,7 @@ class Runtime:
 
     def open(self) -> tuple[Problem, ...]:
         """Start Spark and create every table that is not there yet; returns why some streams will not start."""
+        self._close_folders()
         self._session = open_session(self._settings)
         self._switch = DeadMansSwitch(self._session._jvm)
         with _spark_errors("streams cannot be looked into"):
@@ -120,6 +124,18 @@ class Runtime:
             except (StreamError, OSError) as exc:  # it will fail when it starts; the others must not
                 problems.append(Problem(stream.declared_at, stream.name, str(exc)))
         return tuple(problems)
+
+    def _close_folders(self) -> None:
+        """Positions and rows lie there. A folder outside `$WEIR_HOME` that is there already may hold more than ours."""
+        for uri in (self._settings.checkpoints_uri, self._settings.results_uri):
+            folder = Path(normal_uri(uri))
+            try:
+                if not is_remote(uri) and (self._settings.home in folder.parents or not folder.exists()):
+                    private_folder(folder)
+            except OSError as exc:
+                raise StorageError(
+                    f"{folder} cannot be made: {exc.strerror}", hint="the host's user must own it"
+                ) from exc
 
     def _make_tables(self, stream: StreamSpec, schemas: Mapping[str, StructType]) -> None:
         with _spark_errors(f"tables of {stream.name} cannot be made"):

@@ -14,6 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from backend.errors import LakehouseError
+from backend.private_files import open_private, private_folder
 from backend.settings import Settings
 from pipelines.jars import jar_paths
 from pipelines.jars.java import find_java
@@ -26,6 +27,7 @@ rootLogger.appenderRef.file.ref = file
 appender.file.type = RollingFile
 appender.file.name = file
 appender.file.fileName = {folder}/spark.log
+appender.file.filePermissions = rw-------
 appender.file.filePattern = {folder}/spark.%i.log
 appender.file.layout.type = PatternLayout
 appender.file.layout.pattern = %d{{yyyy-MM-dd'T'HH:mm:ss.SSSXXX}} %p %c{{1}}: %m%n%ex
@@ -111,8 +113,7 @@ def open_session(settings: Settings) -> SparkSession:
     """The session, started when there is none. Raises `JavaError`, `JarError` or `SparkStartError`."""
     find_java()
     conf = spark_conf(settings)
-    folder = _log_folder(settings)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = private_folder(_log_folder(settings))
     (folder / "log4j2.properties").write_text(_LOG4J.format(folder=folder), encoding="utf-8")
     if _is_local(settings):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -150,13 +151,12 @@ def _standard_streams_to(path: Path) -> Iterator[None]:
     pyspark offers no way to set them. What the JVM prints before log4j is up would land in the terminal.
     """
     saved = (os.dup(1), os.dup(2))
-    target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
-        os.dup2(target, 1)
-        os.dup2(target, 2)
+        with open_private(path, "ab") as target:
+            os.dup2(target.fileno(), 1)
+            os.dup2(target.fileno(), 2)
         yield
     finally:
-        os.dup2(saved[0], 1)
-        os.dup2(saved[1], 2)
-        for descriptor in (*saved, target):
-            os.close(descriptor)
+        for descriptor, before in zip((1, 2), saved, strict=True):
+            os.dup2(before, descriptor)
+            os.close(before)

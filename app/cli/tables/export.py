@@ -3,10 +3,10 @@
 Rule: the file has its name once it is whole; whatever ends the export before leaves nothing behind.
 """
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 
 import typer
 
@@ -51,20 +51,17 @@ def export(request: Request, *, as_json: bool) -> int:
 
 def write_file(output: Path, pieces: Iterator[tuple[int, bytes]]) -> int:
     """Writes a file that comes in pieces, each with the rows that it adds; returns how many rows there are."""
-    num_rows, folder = 0, output.absolute().parent
+    num_rows, draft = 0, output.absolute().with_name(f".{output.name}.{os.getpid()}")
     try:
-        with NamedTemporaryFile(dir=folder, prefix=f".{output.name}.", delete=False) as draft:
-            try:
-                for rows_more, piece in pieces:
-                    num_rows += rows_more
-                    draft.write(piece)
-                draft.close()
-                Path(draft.name).chmod(0o644)
-                Path(draft.name).replace(output)
-            finally:
-                Path(draft.name).unlink(missing_ok=True)
+        with draft.open("xb") as file:
+            for rows_more, piece in pieces:
+                num_rows += rows_more
+                file.write(piece)
+        draft.replace(output)
     except OSError as exc:
         raise StorageError(f"{output} cannot be written: {exc.strerror or exc}", hint="choose another file") from exc
+    finally:
+        draft.unlink(missing_ok=True)
     return num_rows
 
 

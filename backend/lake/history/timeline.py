@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -21,6 +20,7 @@ from backend.lake.log.commit_info import committed_at
 from backend.lake.log.commits import CommitSlice
 from backend.lake.log.log import TableLog
 from backend.lake.model import Timeline, VersionTotals
+from backend.private_files import write_private
 from backend.settings import HealthSettings
 
 if TYPE_CHECKING:  # counts with numpy: for whoever asks for totals
@@ -193,12 +193,11 @@ class TimelineStore:
 
         columns = {name: [getattr(item, name) for item in totals] for name in _schema().names}
         table = pa.table(columns, schema=_schema().with_metadata({_LAST_TAG: tag.encode()}))
-        unfinished = path.with_suffix(f".{os.getpid()}")
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with pa.OSFile(str(unfinished), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-                writer.write_table(table)
-            unfinished.replace(path)
+            write_private(path, sink.getvalue())
             self._prune()
         except OSError as exc:
             _log.warning("the timeline is not kept in %s: %.200s", path, exc)
