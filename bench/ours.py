@@ -104,7 +104,7 @@ def timeline(watch: Watch, *, uri: str, chosen: Sequence[int], home: str | None 
 
 
 def _commits(found: Iterable[Commit]) -> list[Any]:
-    return [[c.version, c.committed_at and int(c.committed_at.timestamp() * 1000), c.operation] for c in found]
+    return [[c.version, c.reported_at and int(c.reported_at.timestamp() * 1000), c.operation] for c in found]
 
 
 def _buckets(found: Iterable[Bucket]) -> list[Any]:

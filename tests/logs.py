@@ -13,6 +13,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.builders import stamp_file
 from tests.replay import Action, Key, State, key_of, marked_rows, replayed
 
 START_MS = 1_700_000_000_000
@@ -291,7 +292,7 @@ class RandomLog:
         gap = "\r\n" if self.chance(0.05) else "\n\n" if self.chance(0.05) else "\n"
         self.commits.append(actions)
         self._remember(actions)  # first, so that whoever reads the commit finds what to compare it with
-        self.put(commit_name(self.version), gap.join(lines) + end)
+        stamp_file(self.put(commit_name(self.version), gap.join(lines) + end), actions)
 
     def _dressed(self, action: Action) -> Action:
         """Some writers spell the other kinds of a line as null."""

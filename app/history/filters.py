@@ -13,7 +13,7 @@ import streamlit as st
 from app import errors, services, state
 from app.history.view import filters as view
 from backend.errors import VersionFormatError
-from backend.lake.history.history_filter import Choices, HistoryFilter, LookBack, choices, look_back, newest_until
+from backend.lake.history.history_filter import Choices, HistoryFilter, LookBack, choices, look_back
 from backend.lake.model import Commit, TableRef
 
 # query parameter → label
@@ -78,8 +78,8 @@ def _look(log: LogRange, since: datetime | None, until: datetime | None) -> tupl
     """The commits to choose from, and how many there are in all up to `until`."""
     lake, newest = services.lake(), log.latest
     if until is not None:
-        newest = newest_until(lake, log.ref, until, first=log.first, latest=log.latest)
-    if newest < log.first:
+        newest = lake.version_at(log.ref, until)
+    if newest is None or newest < log.first:
         return LookBack((), is_whole=True), 0
     most = min(max(state.whole(state.LOOK) or 0, view.LOOK), MOST_LOOK)
     bar = st.empty()

@@ -1,19 +1,18 @@
 """Versions as people name them: a number, `latest`, an offset (`-5`), or a time (ISO 8601).
 
-Rule: a time means the newest version committed at or before it; whatever cannot be resolved says what could be.
+Rule: a time means the newest version committed at or before it, by Delta's own rule (`commit_times`); whatever cannot
+be resolved says what could be.
 """
 
 import re
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
 from backend.errors import VersionFormatError, VersionNotFoundError
 from backend.format import utc_text
-from backend.lake.model import Commit, CommitReader, TableRef
+from backend.lake.model import CommitReader, TableRef
 
-_PAGE = 200
 _SHOWN = 60  # characters of what is no version
 _NUMBER = re.compile(r"(?P<before>-|latest *- *|v)?(?P<digits>[0-9]{1,30})", re.IGNORECASE)
 _FORMS = "a version is a number, `latest`, an offset such as -5, or a time such as 2026-11-20T10:00Z"
@@ -68,24 +67,9 @@ def _parse_time(words: str) -> datetime:
 
 
 def _at_time(lake: VersionedLake, ref: TableRef, when: datetime) -> int:
-    oldest: Commit | None = None
-    for commit in _newest_first(lake, ref):
-        if commit.committed_at is not None and commit.committed_at <= when:
-            return commit.version
-        oldest = commit
-    first = f"; its log begins with v{oldest.version} of {utc_text(oldest.committed_at)}" if oldest else ""
+    version = lake.version_at(ref, when)
+    if version is not None:
+        return version
+    oldest = lake.history(ref)[-1:]
+    first = f"; its log begins with v{oldest[0].version} of {utc_text(oldest[0].committed_at)}" if oldest else ""
     raise VersionNotFoundError(f"table {ref.name} has no version at {utc_text(when)}{first}", hint=_FORMS)
-
-
-def _newest_first(lake: VersionedLake, ref: TableRef) -> Iterator[Commit]:
-    """History in pages, so that a recent time does not read the whole log."""
-    ending: int | None = None
-    while page := _page(lake, ref, ending):
-        yield from page
-        ending = page[-1].version - 1
-        if ending < 0 or len(page) < _PAGE:
-            return
-
-
-def _page(lake: VersionedLake, ref: TableRef, ending: int | None) -> Sequence[Commit]:
-    return lake.history(ref, limit=_PAGE, ending_version=ending)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from backend.errors import DiffError, LakehouseError, StorageError, TableNotFoundError
@@ -157,6 +158,10 @@ class Lake:
         low = 0 if starting_version is None else max(0, starting_version)
         return self._log(ref).history(limit=limit, low=low, high=ending_version)
 
+    def version_at(self, ref: TableRef, when: datetime) -> int | None:
+        """The version that held at a time, by Delta's rule (`commit_times`); None before the first one."""
+        return self._log(ref).version_at(when)
+
     def timeline(self, ref: TableRef) -> Timeline:
         """Totals after every version of the newest unbroken run; `truncated` when it does not begin at 0."""
         return self._timeline(ref).read()
@@ -230,7 +235,7 @@ class Lake:
         listing = log.listing()
         cached = self._facts.get(ref.uri)
         if cached is None or cached[0] != (log.generation(), listing):
-            cached = (log.generation(), listing), read_facts(log, self._storage.folder(ref.uri))
+            cached = (log.generation(), listing), read_facts(log)
             self._facts.put(ref.uri, cached)
         return cached[1]
 

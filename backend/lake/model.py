@@ -93,7 +93,8 @@ class StreamOrigin:
 class Commit:
     """One version of the log. `parameters` and `raw_metrics` are what the writer left; `metrics` is normalised.
 
-    `metadata` and `protocol` are those that this commit set, None where it left them as they were.
+    `metadata` and `protocol` are those that this commit set, None where it left them as they were. `committed_at` is
+    Delta's time of it, `reported_at` what the writer's clock said.
     """
 
     version: int
@@ -113,6 +114,7 @@ class Commit:
     metadata: Metadata | None = None
     protocol: Protocol | None = None
     job: str | None = None  # as a platform that schedules jobs names it
+    reported_at: datetime | None = None
 
 
 class CommitReader(typing.Protocol):
@@ -126,6 +128,8 @@ class CommitReader(typing.Protocol):
         starting_version: int | None = None,
         ending_version: int | None = None,
     ) -> list[Commit]: ...
+
+    def version_at(self, ref: TableRef, when: datetime) -> int | None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,12 @@ def table_id(path: Path) -> str:
     return str(DeltaTable(str(path)).metadata().id)
 
 
+def written_at(table: Path, version: int) -> datetime:
+    """When a commit's file was written, in the whole milliseconds that Delta compares."""
+    millis = (table / "_delta_log" / f"{version:020d}.json").stat().st_mtime_ns // 10**6
+    return datetime.fromtimestamp(millis // 1000, UTC) + timedelta(milliseconds=millis % 1000)
+
+
 def commit_adds(path: Path, version: int) -> list[dict[str, object]]:
     """The naive count: lines of the commit file that add data."""
     lines = (path / "_delta_log" / f"{version:020d}.json").read_text().splitlines()
@@ -84,7 +90,7 @@ def test_what_lies_after_the_offset_is_what_its_commits_add(
     assert found.versions == 5 - version
     assert found.is_caught_up == (version == 5)
     if version < 5:
-        written = datetime.fromtimestamp(DeltaTable(str(table)).history()[4 - version]["timestamp"] / 1_000, UTC)
+        written = written_at(table, version)
         assert found.oldest_unread_at == written
         assert found.data_loss is not None
         assert (found.data_loss.at, found.data_loss.setting) == (
@@ -141,7 +147,7 @@ def test_compaction_brings_nothing_and_a_skipped_change_neither(look: Callable[.
 
 def test_files_that_a_later_commit_replaced_go_with_vacuum(look: Callable[..., Backlog], table: Path) -> None:
     DeltaTable(str(table)).optimize.compact()
-    compacted = datetime.fromtimestamp(DeltaTable(str(table)).history(1)[0]["timestamp"] / 1_000, UTC)
+    compacted = written_at(table, DeltaTable(str(table)).version())
     found = look(source(table), offsets=[delta_offset(table_id(table), 2)])
     # Compaction moves rows and changes none, so its removes are no data change; the files go all the same.
     assert found.data_loss is not None

@@ -260,7 +260,7 @@ class TestFolder:
         (root / "t" / "near").symlink_to(root / "t" / "_delta_log")
         (root / "t" / "one.json").symlink_to("_delta_log/0.json")
         assert folder.read("near/0.json") == folder.read("one.json") == folder.open("one.json").read() == b"{}"
-        assert folder.read_many(["one.json", "near/0.json"]) == [b"{}", b"{}"]
+        assert [content.data for content in folder.read_many(["one.json", "near/0.json"])] == [b"{}", b"{}"]
         assert folder.stat("one.json").size_bytes == 2
         assert [entry.name for entry in folder.list_after("near", "")] == ["0.json"]
 

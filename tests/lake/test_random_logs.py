@@ -11,7 +11,7 @@ import tempfile
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
 from random import Random
@@ -113,13 +113,19 @@ def info_of(log: Path, version: int) -> tuple[datetime | None, str | None]:
 
 
 @lru_cache(maxsize=4096)
-def commit_info_of(path: Path, _: int) -> tuple[datetime | None, str | None]:
-    """When and what, as the commit says; the file's own time where it does not say when."""
+def commit_info_of(path: Path, _: int) -> tuple[datetime, str | None]:
+    """When and what: the in-commit time, else that of the file, later than the commit's before it."""
     info = next((action["commitInfo"] for action in read_lines(path) if "commitInfo" in action), None)
     info = info if isinstance(info, dict) else {}
-    at = info.get("inCommitTimestamp", info.get("timestamp"))
-    when = at / 1000 if isinstance(at, int) else path.stat().st_mtime
-    return datetime.fromtimestamp(when, UTC), info["operation"] if isinstance(info.get("operation"), str) else None
+    at = info.get("inCommitTimestamp")
+    if at is None:
+        at = path.stat().st_mtime_ns // 10**6
+        before = max((each for each in path.parent.glob(f"{'[0-9]' * 20}.json") if each < path), default=None)
+        if before is not None:
+            earlier, _ = commit_info_of(before, before.stat().st_mtime_ns)
+            at = max(at, round(earlier.timestamp() * 1000) + 1)
+    moment = datetime.fromtimestamp(at // 1000, UTC) + timedelta(milliseconds=at % 1000)
+    return moment, info["operation"] if isinstance(info.get("operation"), str) else None
 
 
 def rows_allowed(state: State) -> set[int | None]:

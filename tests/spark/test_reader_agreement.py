@@ -1,19 +1,21 @@
 """What Weir reads of tables that Spark wrote equals what Spark and deltalake say of them, feature by feature."""
 
 import json
+import os
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import SparkSession
 
 from backend.lake.files.file_sizes import histogram, partition_files
 from backend.lake.lake import Lake
@@ -24,8 +26,6 @@ from tests.spark.spark_answers import SparkAnswers, SparkFile, ask
 
 # All tables are made in the first test's set-up: under a minute on two idle cores, minutes on busy ones.
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
-
-TIMED = "clustered_and_tracked"
 
 # deltalake 1.6 fails on the history of these: their first commit says that it read version -1.
 NO_HISTORY_IN_DELTALAKE = frozenset({"cloned", "converted"})
@@ -80,15 +80,8 @@ def test_totals_are_those_of_describe_detail_and_of_a_count(pair: Pair) -> None:
     assert pair.lake.latest_version(pair.ref) == snapshot.version == pair.spark.history[0].version
     assert (snapshot.num_files, snapshot.size_bytes) == (detail.numFiles, detail.sizeInBytes)
     assert snapshot.num_rows == sum(pair.spark.rows)
-    assert_same_time(snapshot.committed_at, pair.spark.history[0], exact=pair.name == TIMED)
+    assert snapshot.committed_at == pair.spark.history[0].timestamp.replace(tzinfo=UTC)
     assert snapshot.findings == ()
-
-
-def assert_same_time(ours: datetime | None, theirs: Row, *, exact: bool) -> None:
-    """Without in-commit timestamps Spark tells when the file was last written, we when the writer says it committed:
-    a copied table keeps the second and not the first. A file's clock may be some milliseconds behind."""
-    late_s = (theirs.timestamp.replace(tzinfo=UTC) - ours).total_seconds()
-    assert late_s == 0 if exact else -0.05 <= late_s < 30
 
 
 def test_metadata_and_properties_are_those_of_spark(pair: Pair) -> None:
@@ -158,7 +151,7 @@ def test_history_is_that_of_describe_history(pair: Pair) -> None:
         for row in theirs
     ]
     for commit, row in zip(ours, theirs, strict=True):
-        assert_same_time(commit.committed_at, row, exact=pair.name == TIMED and row.version >= 2)
+        assert commit.committed_at == row.timestamp.replace(tzinfo=UTC)
 
 
 def test_every_version_is_that_of_its_checksum(pair: Pair) -> None:
@@ -216,6 +209,21 @@ def test_a_stream_s_commits_name_their_query_and_batch(tables: Callable[[str], P
     streamed = [c for c in pair.lake.history(pair.ref) if c.operation == "STREAMING UPDATE"]
     assert [commit.origin.batch_id for commit in streamed] == [1, 0]
     assert {commit.origin.query_id for commit in streamed} == {streamed[0].parameters["queryId"]}
+
+
+def test_a_time_names_the_version_that_spark_reads(spark: SparkSession, tmp_path: Path) -> None:
+    path, hours = tmp_path / "late", (0, 3, 1, 4)  # v2 was written by a clock that is two hours late
+    began = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=5)
+    for version, hour in enumerate(hours):
+        spark.range(1).write.format("delta").mode("append").save(str(path))
+        os.utime(path / "_delta_log" / f"{version:020d}.json", ((began + timedelta(hours=hour)).timestamp(),) * 2)
+    lake = Lake(load_settings(home=tmp_path, lake={"roots": [str(tmp_path)]}))
+    for hour in (0, 0.5, 1.5, 2.5, 3, 3.5, 4):
+        moment = began + timedelta(hours=hour)
+        read = spark.read.format("delta").option("timestampAsOf", moment.strftime("%Y-%m-%d %H:%M:%S"))
+        assert lake.version_at(lake.find("late"), moment) == read.load(str(path)).count() - 1
+    told = [row.timestamp.replace(tzinfo=UTC) for row in spark.sql(f"DESCRIBE HISTORY delta.`{path}`").collect()]
+    assert [commit.committed_at for commit in lake.history(lake.find("late"))] == told
 
 
 def _comparable(row: dict) -> tuple:

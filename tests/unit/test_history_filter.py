@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from backend.lake.history.history_filter import HistoryFilter, choices, look_back, newest_until, stream_of
+from backend.lake.history.history_filter import HistoryFilter, choices, look_back, stream_of
 from backend.lake.model import Commit, OperationMetrics, StreamOrigin, TableRef
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -60,13 +60,6 @@ def test_nothing_older_than_asked_is_read() -> None:
     assert found.is_whole and log.read == 1000
     kept = found.matching(HistoryFilter(since=since, until=START + timedelta(minutes=1602)))
     assert [c.version for c in kept] == [1602, 1601, 1600]
-
-
-@pytest.mark.parametrize(("minute", "version"), [(1999, 1999), (5000, 1999), (700.5, 700), (5, 5), (4, 4)])
-def test_a_time_is_found_by_halving(minute: float, version: int) -> None:
-    log = Log()
-    assert newest_until(log, REF, START + timedelta(minutes=minute), first=5, latest=1999) == version
-    assert log.read <= 12
 
 
 def test_every_group_must_fit() -> None:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from backend.lake.log.commit_info import committed_at, normalise_metrics, read_commit, stream_origin
+from backend.lake.log.commit_info import in_commit_time, normalise_metrics, read_commit, reported_at, stream_origin
 from backend.lake.log.commits import CommitRecord, FileCounts
 
 T = 1_700_000_000_000
@@ -85,16 +85,16 @@ def test_source_rows_and_duration():
     assert normalise_metrics("DELETE", {"execution_time_ms": 11}, None).duration_ms == 11
 
 
-def test_the_in_commit_timestamp_wins():
-    assert committed_at({"timestamp": T + 5000, "inCommitTimestamp": T}) == AT
-    assert committed_at({"timestamp": T}) == AT
-    assert committed_at({"timestamp": str(T)}) is None
-    assert committed_at(None) is None
+def test_the_in_commit_timestamp_is_not_what_the_writer_reports():
+    both = {"timestamp": T + 5000, "inCommitTimestamp": T}
+    assert (in_commit_time(both), reported_at({"timestamp": T})) == (AT, AT) and reported_at(both) > AT
+    for odd in ({"timestamp": str(T), "inCommitTimestamp": True}, {}, None):
+        assert (in_commit_time(odd), reported_at(odd)) == (None, None)
 
 
 def test_who_wrote_with_what():
     commit = read({"timestamp": T, "userId": "7", "userName": "ann", "engineInfo": "Spark", "readVersion": 2})
-    assert (commit.user, commit.engine, commit.read_version, commit.committed_at) == ("ann", "Spark", 2, AT)
+    assert (commit.user, commit.engine, commit.read_version, commit.reported_at) == ("ann", "Spark", 2, AT)
     assert read({"userId": "7"}).user == "7"
     assert read({"clientVersion": "delta-rs"}).engine == "delta-rs"
 

@@ -12,7 +12,7 @@ from app.cli.tables.lake import opened
 from app.history.view.filters import moment_of
 from app.ui.view.table_changes import changes_text
 from backend.format import bytes_text, count_text, utc_text
-from backend.lake.history.history_filter import HistoryFilter, look_back, newest_until, stream_of
+from backend.lake.history.history_filter import HistoryFilter, look_back, stream_of
 from backend.lake.history.metadata_changes import TableChange, load_metadata_changes
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, OperationMetrics, StreamOrigin, TableRef
@@ -81,14 +81,13 @@ def _find(lake: Lake, ref: TableRef, query: HistoryQuery, limit: int | None) -> 
 
 def _look(lake: Lake, ref: TableRef, wanted: HistoryFilter, limit: int | None) -> ListedCommits:
     """Portion by portion until enough fit or nothing is left."""
-    newest = lake.latest_version(ref)
+    newest: int | None = lake.latest_version(ref)
     matching: list[Commit] = []
     run: list[Commit] = []
     if wanted.until is not None:
-        spans = lake.versions(ref)
-        newest = newest_until(lake, ref, wanted.until, first=spans[0][0] if spans else 0, latest=newest)
+        newest = lake.version_at(ref, wanted.until)
     most = 500 if limit is not None else EVERYTHING
-    while newest >= 0:
+    while newest is not None and newest >= 0:
         look = look_back(lake, ref, newest=newest, most=most, since=wanted.since, progress=lambda _: None)
         run += look.looked_at
         matching += look.matching(wanted)

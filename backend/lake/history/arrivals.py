@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 
 from backend.lake.history.change_feed import feed_files, in_whole_files
 from backend.lake.log.actions import FileAction
-from backend.lake.log.commit_info import committed_at
 from backend.lake.log.commits import CommitSlice
 from backend.lake.log.log import TableLog
 from backend.lake.model import Commit
@@ -54,12 +53,11 @@ def rest_of(log: TableLog, version: int, read: int, *, feed: bool) -> Arrival:
 
 def _arrival(log: TableLog, commit: CommitSlice, *, feed: bool, read: int = 0) -> Arrival:
     actions = commit.actions
-    at = committed_at(commit.record.commit_info) or log.modified_at(commit.record.version)
     gone = actions.filter(pc.equal(actions["kind"], int(FileAction.REMOVE)))
     left = (feed_files(actions) if feed else _appended(actions)).slice(read)
     return Arrival(
         version=commit.record.version,
-        committed_at=at,
+        committed_at=log.committed_at(commit.record.version),
         files=left.num_rows,
         size_bytes=_sum(left["size_bytes"]),
         rows=_rows(log, left, whole=read == 0, feed=feed),

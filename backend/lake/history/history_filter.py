@@ -91,22 +91,6 @@ def look_back(
     return LookBack(tuple(found), is_whole=not lake.history(ref, limit=1, ending_version=ending))
 
 
-def newest_until(lake: CommitReader, ref: TableRef, until: datetime, *, first: int, latest: int) -> int:
-    """The newest version committed at or before a time, found by halving; `first - 1` when all are younger.
-
-    Commit times are taken to grow with the versions, as Delta has them.
-    """
-    low, high = first - 1, latest
-    while low < high:
-        middle = (low + high + 1) // 2
-        at = _time_at(lake, ref, middle)
-        if at is None or at > until:
-            high = middle - 1
-        else:
-            low = middle
-    return low
-
-
 def choices(commits: Iterable[Commit], names: Mapping[str, str]) -> Choices:
     """What occurs among these commits, with counts."""
     commits = list(commits)
@@ -143,9 +127,3 @@ def _fits(value: str | None, wanted: frozenset[str]) -> bool:
 
 def _all_before(commits: Sequence[Commit], since: datetime | None) -> bool:
     return since is not None and all(c.committed_at is not None and c.committed_at < since for c in commits)
-
-
-def _time_at(lake: CommitReader, ref: TableRef, version: int) -> datetime | None:
-    """When the newest commit at or below a version was made."""
-    commits = lake.history(ref, limit=1, ending_version=version)
-    return commits[0].committed_at if commits else None

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from backend.errors import LakehouseError, ObjectMissingError, TableCorruptError, VersionNotFoundError
-from backend.lake.log.commit_info import committed_at
 from backend.lake.log.commits import CommitSlice
 from backend.lake.log.log import TableLog
 from backend.lake.model import Timeline, VersionTotals
@@ -30,7 +29,7 @@ if TYPE_CHECKING:  # counts with numpy: for whoever asks for totals
 
 AT_ONCE = 512  # commits; a long history is not held in memory as a whole
 SAVE_AFTER = 50  # versions that were worked out and are not on disk yet
-FORMAT = "1"  # of a file, which is named by table, table id and the rule for small files
+FORMAT = "2"  # of a file, which is named by table, table id and the rule for small files
 MOST_FILES = 2_000
 _LAST_TAG = b"weir.last_commit"
 
@@ -144,8 +143,9 @@ class TableTimeline:
             return running.totals(version, None, None)
         info = commit.record.commit_info
         operation = info.get("operation") if isinstance(info, Mapping) else None
-        at = committed_at(info) or self._log.modified_at(version)
-        return running.totals(version, at, operation if isinstance(operation, str) else None)
+        return running.totals(
+            version, self._log.committed_at(version), operation if isinstance(operation, str) else None
+        )
 
     def _save(self) -> None:
         if len(self._totals) - self._saved >= SAVE_AFTER:

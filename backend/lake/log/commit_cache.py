@@ -4,15 +4,17 @@ Rule: a version never changes, so it is parsed once. One that could not be read 
 written.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from backend.errors import ObjectMissingError, StorageError, VersionNotFoundError
-from backend.lake.log.commit_info import committed_at, read_commit
+from backend.lake.log.commit_info import in_commit_time, read_commit
+from backend.lake.log.commit_times import LOOK_BACK, in_millis, monotonic
 from backend.lake.log.commits import CommitRecord, CommitSlice, commit_name, parse_commits, parse_record
-from backend.lake.log.listing import LOG, Step
+from backend.lake.log.listing import LOG, Step, runs_of
 from backend.lake.model import Commit
-from backend.lake.storage.folder import Folder
+from backend.lake.storage.folder import Content, Folder
+from backend.lake.storage.paths import is_remote
 from backend.lru import Lru
 
 READ_AT_ONCE = 512  # the text of so many commits is in memory at a time
@@ -23,8 +25,10 @@ MOST_COMMITS = 20_000
 class CommitCache:
     """Not thread-safe by itself: `TableLog` holds its lock around each call."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: Folder, listed: Mapping[int, datetime]) -> None:
         self._folder = folder
+        self._listed = listed  # when commit files were written, where a listing told it
+        self._times: Lru[int, datetime | None] = Lru(MOST_COMMITS)
         self._slices: Lru[Step, CommitSlice] = Lru(MOST_ACTIONS, lambda commit: commit.length)
         self._records: Lru[int, CommitRecord] = Lru(MOST_COMMITS)
         self._history: Lru[int, Commit] = Lru(MOST_COMMITS)
@@ -57,16 +61,37 @@ class CommitCache:
         wanted = list(versions)
         cached = self._history.find(wanted)
         missing = [v for v in wanted if v not in cached or cached[v].problem]
-        for record in self.records(missing):
-            modified_at = None if committed_at(record.commit_info) else self.modified_at(record.version)
-            cached[record.version] = read_commit(record, modified_at)
+        records = self.records(missing)
+        times = self._committed(records)
+        for record in records:
+            cached[record.version] = read_commit(record, times[record.version])
             self._history.put(record.version, cached[record.version])
         return [cached[v] for v in wanted]
 
-    def modified_at(self, version: int) -> datetime | None:
-        """The commit file's own time: all there is where a writer left none."""
-        entry = self._folder.stat(f"{LOG}/{commit_name(version)}")
-        return entry.modified_at if entry else None
+    def committed_at(self, versions: Iterable[int]) -> dict[int, datetime | None]:
+        """When versions were committed, as `commit_times` tells it; raises as `read` does."""
+        wanted = list(versions)
+        times = self._times.find(wanted)
+        return times | self._committed(self.records(v for v in wanted if v not in times))
+
+    def file_times(self, versions: Sequence[int]) -> dict[int, datetime]:
+        """When commit files were written; on an object store as far as a listing told it."""
+        if is_remote(self._folder.uri):
+            return {version: in_millis(self._listed[version]) for version in versions if version in self._listed}
+        entries = self._folder.stat_many([f"{LOG}/{commit_name(version)}" for version in versions])
+        stamped = ((version, entry and entry.modified_at) for version, entry in zip(versions, entries, strict=True))
+        return {version: in_millis(modified_at) for version, modified_at in stamped if modified_at}
+
+    def _committed(self, records: Sequence[CommitRecord]) -> dict[int, datetime | None]:
+        times = {record.version: in_commit_time(record.commit_info) for record in records}
+        by_file = {record.version: record.modified_at for record in records if times[record.version] is None}
+        for first, last in runs_of(sorted(by_file)):
+            before = self._times.find([first - 1]) or self.file_times(range(max(0, first - LOOK_BACK), first))
+            run = {version: by_file[version] for version in range(first, last + 1)}
+            grown = monotonic(sorted((before | run).items()))
+            times |= {version: grown[version] for version in run}
+        self._times.put_all(times)
+        return times
 
     def _load(self, steps: Sequence[Step]) -> dict[Step, CommitSlice]:
         loaded = dict(zip(steps, parse_commits(self._contents(steps)), strict=True))
@@ -74,7 +99,7 @@ class CommitCache:
         self._slices.put_all(loaded)
         return loaded
 
-    def _contents(self, steps: Sequence[Step]) -> list[tuple[int, str, bytes]]:
+    def _contents(self, steps: Sequence[Step]) -> list[tuple[int, str, Content]]:
         """Of each step's file: the version that it leads to, its name, what it holds."""
         contents = self._folder.read_many([f"{LOG}/{step.name}" for step in steps]) if steps else []
         pairs = []

@@ -17,8 +17,8 @@ from backend.lake.log.commits import CommitRecord, FileCounts
 from backend.lake.model import Commit, OperationMetrics, StreamOrigin
 
 
-def read_commit(record: CommitRecord, modified_at: datetime | None) -> Commit:
-    """A commit for people. `modified_at` is the file's time, used when the commit names none."""
+def read_commit(record: CommitRecord, committed_at: datetime | None) -> Commit:
+    """A commit for people; `committed_at` as `commit_times` tells it."""
     info = record.commit_info if isinstance(record.commit_info, Mapping) else {}
     raw = info.get("operationMetrics")
     raw_metrics: Mapping[str, Any] = dict(raw) if isinstance(raw, Mapping) else {}
@@ -26,7 +26,8 @@ def read_commit(record: CommitRecord, modified_at: datetime | None) -> Commit:
     parameters = info.get("operationParameters")
     return Commit(
         version=record.version,
-        committed_at=committed_at(info) or modified_at,
+        committed_at=committed_at,
+        reported_at=reported_at(info),
         operation=operation,
         parameters=dict(parameters) if isinstance(parameters, Mapping) else {},
         metrics=normalise_metrics(operation, raw_metrics, None if record.problem else record.counts),
@@ -45,15 +46,19 @@ def read_commit(record: CommitRecord, modified_at: datetime | None) -> Commit:
     )
 
 
-def committed_at(info: Any) -> datetime | None:
-    """When a commit happened: its in-commit timestamp, else the writer's own `timestamp`."""
-    if not isinstance(info, Mapping):
-        return None
-    for key in ("inCommitTimestamp", "timestamp"):
-        millis = epoch_ms(info.get(key))
-        if millis is not None:
-            return utc_from_ms(millis)
-    return None
+def in_commit_time(info: Any) -> datetime | None:
+    """The in-commit timestamp, which is the commit's time where it has one."""
+    return _moment(info, "inCommitTimestamp")
+
+
+def reported_at(info: Any) -> datetime | None:
+    """When the writer's clock says that it wrote."""
+    return _moment(info, "timestamp")
+
+
+def _moment(info: Any, key: str) -> datetime | None:
+    millis = epoch_ms(info.get(key)) if isinstance(info, Mapping) else None
+    return None if millis is None else utc_from_ms(millis)
 
 
 def stream_origin(info: Mapping[str, Any]) -> StreamOrigin | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from json import JSONDecodeError
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +22,13 @@ from backend.lake.log.actions import (
     read_metadata,
     read_protocol,
 )
+from backend.lake.log.commit_times import in_millis
 from backend.lake.model import Metadata, Protocol
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from backend.lake.storage.folder import Content
 
 _FILE_ACTIONS = {"add": FileAction.ADD, "remove": FileAction.REMOVE, "cdc": FileAction.CDC}
 _KIND, _SIZE = 1, 6  # columns of a row of `file_columns.ACTIONS`
@@ -46,7 +50,8 @@ class FileCounts:
 class CommitRecord:
     """What one commit says beside its files. `problem` is set when the commit cannot be trusted.
 
-    `transactions` are the newest version per application, `domains` the configuration per domain (None: removed).
+    `transactions` are the newest version per application, `domains` the configuration per domain (None: removed);
+    `modified_at`: when its file was written.
     """
 
     version: int
@@ -58,6 +63,7 @@ class CommitRecord:
     counts: FileCounts = FileCounts()
     transactions: Mapping[str, int] = field(default_factory=dict)
     domains: Mapping[str, str | None] = field(default_factory=dict)
+    modified_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,7 @@ def commit_name(version: int) -> str:
     return f"{version:020d}.json"
 
 
-def parse_commits(contents: Iterable[tuple[int, str, bytes]]) -> list[CommitSlice]:
+def parse_commits(contents: Iterable[tuple[int, str, Content]]) -> list[CommitSlice]:
     """Commits and log compactions, each given as the version it leads to, its name and its content. All share one block
     of `file_columns.ACTIONS`, in the order given."""
     from backend.lake.log.file_columns import action_table
@@ -87,8 +93,8 @@ def parse_commits(contents: Iterable[tuple[int, str, bytes]]) -> list[CommitSlic
     parsed: list[tuple[CommitRecord, int, int]] = []
     for version, name, content in contents:
         start = len(rows)
-        record = parse_commit(version, content, rows, name)
-        parsed.append((record, start, len(rows) - start))
+        record = parse_commit(version, content.data, rows, name)
+        parsed.append((replace(record, modified_at=in_millis(content.modified_at)), start, len(rows) - start))
     block = action_table(rows)
     return [CommitSlice(record, block, start, length) for record, start, length in parsed]
 
@@ -106,11 +112,12 @@ def parse_commit(version: int, content: bytes, rows: list[Row], name: str = "") 
     return replace(record, counts=_counts(sizes))
 
 
-def parse_record(version: int, content: bytes) -> CommitRecord:
+def parse_record(version: int, content: Content) -> CommitRecord:
     """What `parse_commit` returns, for whoever does not need the files themselves: several times faster."""
     sizes: dict[FileAction, list[int | None]] = {kind: [] for kind in FileAction}
-    record = _read(version, content, "", lambda kind, body: sizes[kind].append(file_size(kind, body)))
-    return record if record.problem else replace(record, counts=_counts(sizes))
+    record = _read(version, content.data, "", lambda kind, body: sizes[kind].append(file_size(kind, body)))
+    counts = record.counts if record.problem else _counts(sizes)
+    return replace(record, counts=counts, modified_at=in_millis(content.modified_at))
 
 
 def _read(version: int, content: bytes, name: str, take: Callable[[FileAction, Any], None]) -> CommitRecord:

@@ -177,6 +177,23 @@ class LogListing:
         )
 
 
+def version_of(name: str) -> int | None:
+    """The version of a commit file, None for every other."""
+    match = _COMMIT.match(name)
+    return int(match[1]) if match else None
+
+
+def runs_of(versions: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """Sorted versions as runs, first and last."""
+    runs: list[tuple[int, int]] = []
+    for version in versions:
+        if runs and version == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], version)
+        else:
+            runs.append((version, version))
+    return tuple(runs)
+
+
 def read_listing(names: Iterable[str], complete_from: int = 0) -> LogListing:
     commits, checksums, compactions = set(), set(), set()
     checkpoints: dict[int, list[Checkpoint]] = {}

@@ -23,7 +23,7 @@ from backend.errors import (
 )
 from backend.lake.log.checksum import Checksum, read_checksum
 from backend.lake.log.commit_cache import CommitCache
-from backend.lake.log.commit_info import committed_at
+from backend.lake.log.commit_times import version_at
 from backend.lake.log.commits import CommitSlice, commit_name
 from backend.lake.log.listing import LOG, Checkpoint, LogListing, Segment, Step
 from backend.lake.log.log_names import LogNames
@@ -135,12 +135,27 @@ class TableLog:
         with self._lock:
             if version not in self._names.for_version(version).commits:
                 return None
-            record = self._commits.records([version])[0]
-            return committed_at(record.commit_info) or self._commits.modified_at(version)
+            return self._commits.committed_at([version])[version]
 
-    def modified_at(self, version: int) -> datetime | None:
-        """The commit file's own time: all there is where a writer left none."""
-        return self._commits.modified_at(version)
+    def version_at(self, when: datetime) -> int | None:
+        """The newest version that was committed at or before a time; None when all are younger."""
+        with self._lock:
+            head = self._head()
+            try:
+                configuration = self.state(head.latest).metadata.configuration
+            except LakehouseError:
+                configuration = {}  # a broken version hides no time of the others
+            return version_at(
+                when,
+                sorted(self._names.whole().commits),
+                configuration,
+                file_times=self.file_times,
+                time_of=lambda version: self._commits.committed_at([version])[version],
+            )
+
+    def file_times(self, versions: Sequence[int]) -> dict[int, datetime]:
+        """When commit files were written, where they are there."""
+        return self._commits.file_times(versions)
 
     def commit_tag(self, version: int) -> str:
         """What tells this commit's file from another one of the same name; empty when it is not there."""
@@ -174,7 +189,7 @@ class TableLog:
 
     def _forget(self) -> None:
         self._generation = self._names.generation
-        self._commits = CommitCache(self._folder)
+        self._commits = CommitCache(self._folder, self._names.times)
         self._bases: Lru[Checkpoint, CheckpointState] = Lru(MOST_BASES)
         self._states: Lru[int, LogState] = Lru(MOST_STATES)
         self._snapshots: Lru[int, Snapshot] = Lru(MOST_STATES)

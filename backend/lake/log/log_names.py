@@ -6,12 +6,13 @@ the newest commit is not the one that was seen, the table was made anew (`genera
 """
 
 import time
+from datetime import datetime
 
 import orjson
 
 from backend.errors import ObjectMissingError, TableNotFoundError
 from backend.lake.log.commits import commit_name
-from backend.lake.log.listing import LOG, LogListing, read_listing
+from backend.lake.log.listing import LOG, LogListing, read_listing, version_of
 from backend.lake.storage.folder import Entry, Folder
 from backend.lake.storage.paths import is_remote
 
@@ -26,6 +27,7 @@ class LogNames:
         self._folder = folder
         self._is_remote = is_remote(folder.uri)
         self._poll_s = poll_s if self._is_remote else 0.0
+        self.times: dict[int, datetime] = {}  # when commits were written, where a listing told it
         self.generation = -1
         self._polled_at = 0.0
         self._forget()
@@ -64,6 +66,7 @@ class LogNames:
     def _forget(self) -> None:
         self.generation += 1
         self._listing: LogListing | None = None
+        self.times.clear()
         self._tag: str | None = None
         self._probed = 0
         self._polled_at = 0.0
@@ -92,7 +95,13 @@ class LogNames:
 
     def _take(self, listing: LogListing, entries: list[Entry]) -> None:
         self._listing, self._probed = listing, 0
+        self._take_times(entries)
         self._tag = self._tag_of(listing, entries)
+
+    def _take_times(self, entries: list[Entry]) -> None:
+        for entry in entries:
+            if entry.modified_at is not None and (version := version_of(entry.name)) is not None:
+                self.times[version] = entry.modified_at
 
     def _poll(self, listing: LogListing) -> None:
         if self._is_remote:
@@ -115,6 +124,7 @@ class LogNames:
         elif len(entries) > 1:
             newer = listing.merged(read_listing(entry.name for entry in entries))
             self._listing, self._tag = newer, self._tag_of(newer, entries)
+            self._take_times(entries)
 
     def _probe(self, listing: LogListing, following: Entry) -> None:
         version, entry = listing.latest + 1, following

@@ -3,16 +3,16 @@
 Rule: a broken commit hides no other. It takes along its own versions, up to the next checkpoint.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from backend.errors import LakehouseError
 from backend.lake.history.change_feed import FEED
 from backend.lake.log.actions import epoch_ms, utc_from_ms
-from backend.lake.log.commits import CommitRecord, commit_name
-from backend.lake.log.listing import LOG, LogListing
+from backend.lake.log.commit_times import IN_COMMIT_TIMES
+from backend.lake.log.commits import CommitRecord
+from backend.lake.log.listing import LogListing, runs_of
 from backend.lake.log.log import TableLog
 from backend.lake.model import Metadata
 from backend.lake.retention.runs import (
@@ -23,22 +23,20 @@ from backend.lake.retention.runs import (
     Vacuum,
     retention_of,
 )
-from backend.lake.storage.paths import is_remote
 from backend.lake.table.property_values import is_on
 
 if TYPE_CHECKING:
-    from backend.lake.storage.folder import Folder
+    pass
 
-IN_COMMIT = "delta.enableInCommitTimestamps"
+
 _AT_ONCE = 512
 
 
-def read_facts(log: TableLog, folder: "Folder") -> LogFacts:
+def read_facts(log: TableLog) -> LogFacts:
     """The facts of a table's log; raises `TableNotFoundError` for an empty one, `StorageError` when it does not
     answer. What cannot be known of a broken log is left out and named in `problems`."""
     listing = log.listing()
-    times = commit_times(folder, listing)
-    walk = _Walk(log, listing, times)
+    walk = _Walk(log, listing, log.file_times(sorted(listing.commits)))
     walk.read()
     configuration = _latest_configuration(log, walk)
     return LogFacts(
@@ -52,31 +50,9 @@ def read_facts(log: TableLog, folder: "Folder") -> LogFacts:
         log_retention=retention_of(configuration, LOG_RETENTION),
         cleanup=configuration.get(LOG_CLEANUP, "true").strip().lower() != "false",
         vacuums=tuple(walk.vacuums),
-        in_commit_timestamps=is_on(configuration, IN_COMMIT),
+        in_commit_timestamps=is_on(configuration, IN_COMMIT_TIMES),
         problems=tuple(walk.problems),
     )
-
-
-def commit_times(folder: "Folder", listing: LogListing) -> dict[int, datetime]:
-    """When each commit file was last written, which is the time that Delta compares."""
-    names = {commit_name(version): version for version in sorted(listing.commits)}
-    if is_remote(folder.uri):
-        entries_seen = [entry for entry in folder.list(LOG) if entry.name in names]
-    else:
-        entries = zip(names, folder.stat_many([f"{LOG}/{name}" for name in names]), strict=True)
-        entries_seen = [replace(entry, name=name) for name, entry in entries if entry is not None]
-    return {names[entry.name]: entry.modified_at for entry in entries_seen if entry.modified_at is not None}
-
-
-def runs_of(versions: Iterable[int]) -> tuple[tuple[int, int], ...]:
-    """Sorted versions as runs, first and last."""
-    runs: list[tuple[int, int]] = []
-    for version in versions:
-        if runs and version == runs[-1][1] + 1:
-            runs[-1] = (runs[-1][0], version)
-        else:
-            runs.append((version, version))
-    return tuple(runs)
 
 
 class _Walk:
@@ -128,7 +104,7 @@ class _Walk:
         info = record.commit_info
         if not isinstance(info, Mapping):
             return
-        if self.configuration is not None and is_on(self.configuration, IN_COMMIT):
+        if self.configuration is not None and is_on(self.configuration, IN_COMMIT_TIMES):
             millis = epoch_ms(info.get("inCommitTimestamp"))
             if millis is not None:
                 self.times[version] = utc_from_ms(millis)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from backend.errors import StorageError
 
@@ -28,6 +28,13 @@ class Entry:
     tag: str | None = None
 
 
+class Content(NamedTuple):
+    """What an object holds, and when it was written."""
+
+    data: bytes
+    modified_at: datetime
+
+
 class Folder(Protocol):
     """A table's or a root's folder."""
 
@@ -36,7 +43,7 @@ class Folder(Protocol):
 
     def read(self, path: str) -> bytes: ...
 
-    def read_many(self, paths: Sequence[str]) -> list[bytes | StorageError]:
+    def read_many(self, paths: Sequence[str]) -> list[Content | StorageError]:
         """The contents, or why there is none, in the order asked for; a path that is refused is raised."""
         ...
 

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from backend.errors import ObjectMissingError, PathRefusedError, StorageError
-from backend.lake.storage.folder import Entry
+from backend.lake.storage.folder import Content, Entry
 from backend.lake.storage.paths import is_remote, is_within
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ class LocalFolder:
 
     def read(self, path: str) -> bytes:
         with _os_errors(self.uri, path), _Opened() as opened:
-            return _content(self._open_file(path, opened))
+            return _content(self._open_file(path, opened)).data
 
-    def read_many(self, paths: Sequence[str]) -> list[bytes | StorageError]:
+    def read_many(self, paths: Sequence[str]) -> list[Content | StorageError]:
         with _Opened() as opened:
             return [self._attempt(path, opened) for path in paths]
 
@@ -102,7 +102,7 @@ class LocalFolder:
                 raise
             return file
 
-    def _attempt(self, path: str, opened: _Opened) -> bytes | StorageError:
+    def _attempt(self, path: str, opened: _Opened) -> Content | StorageError:
         try:
             return _content(self._open_file(path, opened))
         except (OSError, ValueError) as exc:
@@ -114,7 +114,7 @@ class LocalFolder:
                 status = self._stat(path, opened)
             except (FileNotFoundError, NotADirectoryError):
                 return None
-        modified = datetime.fromtimestamp(status.st_mtime, UTC)
+        modified = _modified_at(status)
         tag = f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}"
         return Entry(path, size_bytes=status.st_size, modified_at=modified, tag=tag)
 
@@ -232,20 +232,28 @@ def real(path: str) -> str:
         raise PathRefusedError(f"{path!r} is no path", hint="it holds a character that no path can hold") from exc
 
 
-def _content(file: int) -> bytes:
+def _content(file: int) -> Content:
     """The whole file; its descriptor is closed."""
     try:
         status = os.fstat(file)
         _require_file(status)
         content = os.read(file, min(status.st_size, _READ_AT_ONCE) + 1)
+        modified_at = _modified_at(status)
         if len(content) <= status.st_size < _READ_AT_ONCE:
-            return content
+            return Content(content, modified_at)
         rest = [content]
         while rest[-1]:  # it grew, or is larger than one call may read
             rest.append(os.read(file, _READ_AT_ONCE))
-        return b"".join(rest)
+        return Content(b"".join(rest), modified_at)
     finally:
         os.close(file)
+
+
+def _modified_at(status: os.stat_result) -> datetime:
+    """Cut, not rounded: Delta's milliseconds are cut too."""
+    return datetime.fromtimestamp(status.st_mtime_ns // 10**9, UTC).replace(
+        microsecond=status.st_mtime_ns % 10**9 // 1000
+    )
 
 
 def _require_file(status: os.stat_result) -> None:

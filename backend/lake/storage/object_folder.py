@@ -14,7 +14,7 @@ import pyarrow as pa
 from obstore.exceptions import BaseError, GenericError
 
 from backend.errors import ObjectMissingError, StorageError
-from backend.lake.storage.folder import Entry
+from backend.lake.storage.folder import Content, Entry
 from backend.lake.storage.object_store import ServerDownError, broke_off, connect, storage_error
 
 PIECE_BYTES = 32 << 20  # a larger object is read piece by piece, each with a time-out of its own
@@ -33,18 +33,9 @@ class ObjectFolder:
         self._prefix = uri.removeprefix(root).strip("/")
 
     def read(self, path: str) -> bytes:
-        with self._errors(path):
-            got = self._get(path)
-            size: int = got.meta["size"]
-            if size <= PIECE_BYTES:
-                return bytes(got.bytes())
-            tag = got.meta["e_tag"]
-            del got
-            starts = range(0, size, PIECE_BYTES)
-            ranges = [(start, min(start + PIECE_BYTES, size)) for start in starts]
-            return b"".join(self._get(path, range=r, if_match=tag).bytes() for r in ranges)
+        return self._content(path).data
 
-    def read_many(self, paths: Sequence[str]) -> list[bytes | StorageError]:
+    def read_many(self, paths: Sequence[str]) -> list[Content | StorageError]:
         down = threading.Event()
         return list(self._server.pool.map(lambda path: self._attempt(path, down), paths))
 
@@ -97,6 +88,17 @@ class ObjectFolder:
             got = self._get(path, range=(start, end), if_match=tag)
             return bytes(got.bytes()), got.meta["e_tag"]
 
+    def _content(self, path: str) -> Content:
+        with self._errors(path):
+            got = self._get(path)
+            size, modified_at, tag = (got.meta[name] for name in ("size", "last_modified", "e_tag"))
+            if size <= PIECE_BYTES:
+                return Content(bytes(got.bytes()), modified_at)
+            del got
+            ranges = [(start, min(start + PIECE_BYTES, size)) for start in range(0, size, PIECE_BYTES)]
+            pieces = (self._get(path, range=r, if_match=tag).bytes() for r in ranges)
+            return Content(b"".join(pieces), modified_at)
+
     def _get(self, path: str, **options: Any) -> Any:
         chosen = {name: value for name, value in options.items() if value is not None}
         return obstore.get(self._server.store, self._key(path), options=chosen or None)  # type: ignore[arg-type]
@@ -115,12 +117,12 @@ class ObjectFolder:
                 if name > after and "/" not in name and not (digits_only and name < "0"):
                     yield _entry(name, meta)
 
-    def _attempt(self, path: str, down: threading.Event) -> bytes | StorageError:
+    def _attempt(self, path: str, down: threading.Event) -> Content | StorageError:
         """One of many: when the server was just found to be down, the rest is not tried, or it would never end."""
         if down.is_set():
             return ServerDownError(f"{self.uri}/{path} was not asked for", hint="its server failed a moment ago")
         try:
-            return self.read(path)
+            return self._content(path)
         except ServerDownError as exc:
             down.set()
             return exc

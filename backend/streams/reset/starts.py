@@ -11,7 +11,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from backend.errors import StreamRefusedError
-from backend.lake.history.history_filter import newest_until
 from backend.lake.lake import Lake
 from backend.lake.storage.folder import Folder
 from backend.stream_model.stream import InputKind, StreamDeclaration, StreamInput
@@ -91,7 +90,8 @@ def _version(lake: Lake, source: StreamInput, where: str) -> int:
         version = latest + 1
     else:
         before = _time(where, source) - timedelta(microseconds=1)
-        version = newest_until(lake, ref, before, first=0, latest=latest) + 1
+        held = lake.version_at(ref, before)
+        version = 0 if held is None else held + 1
     if version > latest + 1:
         raise StreamRefusedError(f"{source.name} has no version {version}", hint=f"the latest is {latest}")
     if version <= latest and not lake.history(ref, limit=1, starting_version=version, ending_version=version):
