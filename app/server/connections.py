@@ -7,14 +7,13 @@ themselves, and where there are too many, the one that has waited longest makes 
 import asyncio
 import resource
 import socket
-from typing import Any
 
 import h11
 import structlog
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 REQUEST_S = 10.0  # from the connection, or the first byte of a further request, until all of it has come
-UNREAD_S = 30.0  # that the other side may leave unread what was sent
+UNREAD_S = 120.0  # that the other side may leave unread what was sent: a download may pause
 MOST = 1_000  # of requests and websockets together
 MESSAGE_BYTES = 1_000_000  # of a browser's message, unpacked: it says what was clicked and typed
 
@@ -24,11 +23,14 @@ _log = structlog.get_logger(__name__)
 class Connection(H11Protocol):
     """One connection of a browser, until it becomes a websocket."""
 
+    unread_s = UNREAD_S
     _waiting: asyncio.TimerHandle | None = None  # while a request has not come whole
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        _end_unread(transport.get_extra_info("socket"))
+        # The kernel ends it, also while it closes or is a websocket. Where it knows no such limit, there is none.
+        if limit := getattr(socket, "TCP_USER_TIMEOUT", None):
+            transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, limit, int(self.unread_s * 1_000))
         self._wait()
         if len(self.connections) > MOST:
             waiting = {c: c._waiting.when() for c in self.connections if isinstance(c, Connection) and c._waiting}
@@ -70,9 +72,3 @@ def allow_files() -> None:
     wanted = 4 * MOST if hard == resource.RLIM_INFINITY else min(4 * MOST, hard)
     if resource.RLIM_INFINITY != soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-def _end_unread(connection: Any) -> None:
-    """The kernel ends it, also while it closes or is a websocket. Where it knows no such limit, there is none."""
-    if option := getattr(socket, "TCP_USER_TIMEOUT", None):
-        connection.setsockopt(socket.IPPROTO_TCP, option, int(UNREAD_S * 1_000))
