@@ -120,6 +120,9 @@ def features_frame(rows: Iterable[FeatureRow]) -> pd.DataFrame:
     return pd.DataFrame(records, columns=["Feature", "Readers must know it", "Writers must know it", "Meaning"])
 
 
+ADDRESSES = ("Slack", "E-mail")
+
+
 def ownership_facts(owner: TableOwner) -> dict[str, str]:
     """Whose table this is, for a card; empty when no `catalog.*` tag says so."""
     named = {

@@ -41,7 +41,8 @@ def ownership_card(metadata: Metadata) -> None:
         for name, value in list(facts.items())[:5]:
             with grid.cell():
                 st.caption(markdown_safe(name))
-                st.markdown(f"**{linked(value)}**")
+                is_address = name in view.ADDRESSES or name.startswith("catalog.engineering.comms.")
+                st.markdown(f"**{linked(value) if is_address else markdown_safe(value)}**")
         if len(facts) > 5:
             with st.expander(things(len(facts) - 5, "more tag"), key="more_tags"):
                 lists.facts(dict(list(facts.items())[5:]))

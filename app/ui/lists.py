@@ -16,7 +16,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from app import services, state, viewer
 from app.ui.view.theme import LAYER_TEXT, state_style
-from app.ui.view.words import PAGE_ROWS, linked, markdown_safe, num_pages, page_sentence
+from app.ui.view.words import PAGE_ROWS, markdown_safe, num_pages, page_sentence
 from backend.format import (
     UNKNOWN,
     ago_short_text,
@@ -254,17 +254,17 @@ def height(frame: pd.DataFrame) -> int | Literal["content"]:
 
 
 def text_table(frame: pd.DataFrame, *, name: str, meaning: str) -> None:
-    """A short list to read: the meaning stands below the name, nothing is cut, and addresses are links."""
-    cells = {column: [linked(text) for text in frame[column]] for column in frame.columns}
+    """A short list to read: the meaning stands below the name, nothing is cut."""
+    cells = {column: [markdown_safe(text) for text in frame[column]] for column in frame.columns}
     said = zip(cells[name], cells.pop(meaning), strict=True)
     cells[name] = [f"**{each}**  \n:gray[{its_meaning}]" for each, its_meaning in said]
     _table(cells)
 
 
 def facts(values: Mapping[str, str]) -> None:
-    """Names and values in two columns, every value as it is, an address as a link."""
+    """Names and values in two columns, every value as it is."""
     names = [markdown_safe(name) for name in values]
-    _table({"Name": names, "Value": [linked(value) for value in values.values()]}, hide_header=True)
+    _table({"Name": names, "Value": [markdown_safe(value) for value in values.values()]}, hide_header=True)
 
 
 def _table(cells: Mapping[str, Sequence[str]], *, hide_header: bool = False) -> None:

@@ -1,6 +1,7 @@
 """Opens pages of the real app in Streamlit's own test runner."""
 
 import os
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -86,7 +87,7 @@ def words(app: AppTest) -> str:
 
 def plain(markdown: str) -> str:
     """Markdown as a person reads it, as far as its escapes go."""
-    return markdown.replace("\\", "")
+    return re.sub(r":color\[\\?(.)\]", r"\1", markdown).replace("\\", "")
 
 
 def links(app: AppTest) -> dict[str, str]:

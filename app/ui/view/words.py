@@ -16,11 +16,20 @@ from backend.stream_model.stream import HostHeartbeat
 
 # Only what is an address from its first to its last sign, and shows where it leads: no user before the host.
 _MAIL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._%+-]{0,63}@(?:[A-Za-z0-9-]{1,63}\.)+[A-Za-z0-9-]{2,63}")
-_WEB = re.compile(r"https?://[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*(?::[0-9]{1,5})?(?:[/?#][!-~]{0,1000})?")
+_WEB = re.compile(
+    r"https?://[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*(?::[0-9]{1,5})?(?:[/?#][!-~]{0,1000})?"
+    r"|slack://(?:channel|user|open)\?[A-Za-z0-9&=_-]{1,200}"
+)
 
 # In Streamlit a colon also begins a colour or an icon, and a dollar a formula. An underscore within a word is only one,
 # and many names have some: labels are read out as they are written.
-_SIGN = re.compile(r"[\\`*{}\[\]()#+\-.!|~<>$:&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+# Without its backslash some text is still a link, an icon or an emoji to Streamlit. There the sign stands in a span of
+# its own, `:color[…]` without a colour, which is shown and copied as it is.
+_SIGN = re.compile(
+    r"(?P<apart>@|(?<=www)\.|(?<=http):(?=//)|(?<=https):(?=//)|:(?=\d*[a-z_+-]|100|1234))"
+    r"|[\\`*{}\[\]()#+\-.!|~<>$:&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])",
+    re.IGNORECASE | re.ASCII,
+)
 
 
 def markdown_safe(text: str) -> str:
@@ -35,11 +44,11 @@ def markdown_safe(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return _SIGN.sub(r"\\\g<0>", text)
+    return _SIGN.sub(lambda sign: f":color[\\{sign[0]}]" if sign["apart"] else f"\\{sign[0]}", text)
 
 
 def linked(text: str) -> str:
-    """Markdown of a value: an e-mail or web address as a link that shows itself, everything else as literal text."""
+    """Markdown of an owner's address: a link that shows itself whole; what is none is literal text."""
     start = "mailto:" if _MAIL.fullmatch(text) else "" if _WEB.fullmatch(text) else None
     if start is None:
         return markdown_safe(text)
