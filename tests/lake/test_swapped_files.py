@@ -6,6 +6,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -13,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable
 
@@ -20,6 +22,7 @@ from backend.changes.model import DiffMethod
 from backend.errors import LakehouseError, StorageError
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
+from backend.lake.rows import log_subset
 from backend.lake.rows.rows import RowQuery
 from backend.search.model import BisectRequest
 from backend.search.search import bisect
@@ -278,3 +281,87 @@ def test_whatever_else_a_table_names_is_not_waited_for(
     for reading in (log_alone, page, feed, lambda lake, _: lake.cards()):
         with suppress(LakehouseError):
             within(60, lambda reading=reading: reading(lake, lake.find("t")))
+
+
+# what is held open ----------------------------------------------------------------------------------------------------
+
+_FEW_DESCRIPTORS = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, 160))
+from backend.lake.lake import Lake
+from backend.settings import load_settings
+from tests.diffs import diff
+home, root = sys.argv[1:]
+lake = Lake(load_settings(home=home, lake={"roots": [root]}))
+ref = lake.find("t")
+snapshot = lake.snapshot(ref)
+print(all(lake.has_files(ref, snapshot.columns(["path"])["path"].to_pylist())))
+print(lake.read_files(snapshot).read_all().num_rows)
+print(lake.read_files(snapshot, snapshot.columns(FILE_COLUMNS)).read_all().num_rows)
+answer = diff(lake, ref, 0, 1, key=("id",))
+print(answer.method.value, answer.changes.net.updated, answer.exact)
+"""
+
+
+def test_more_files_and_folders_than_may_be_open_at_once_are_read(root: Path, tmp_path: Path) -> None:
+    """300 partitions, all of them rewritten; a process that may have 160 files open."""
+    for value in (0, 1):
+        rows = {"id": list(range(300)), "p": [f"{n:03d}" for n in range(300)], "v": [value] * 300}
+        write(root / "t", rows, partition_by=["p"], mode="overwrite" if value else "append")
+    program = "from backend.lake.model import FILE_COLUMNS\n" + _FEW_DESCRIPTORS
+    command = [sys.executable, "-c", program, str(tmp_path), str(root)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert run.stdout.split("\n")[:4] == ["True", "300", "300", "key_join 300 True"], run.stderr
+
+
+def test_no_descriptor_and_no_folder_is_left_whoever_ends_a_reading(
+    open_lake: OpenLake, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "for-rows").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "for-rows"))
+    lake = open_lake()
+    ref = lake.find("t")
+    for way in WAYS:
+        way(lake, ref)  # what libraries open once stays open
+    before = len(os.listdir("/dev/fd"))  # noqa: PTH208
+    for way in WAYS:
+        way(open_lake(), ref)
+    for _ in range(10):
+        never_begun = lake.read_files(lake.snapshot(ref))
+        begun = lake.read_files(lake.snapshot(ref))
+        begun.read_next_batch()
+        del never_begun, begun
+    assert len(os.listdir("/dev/fd")) <= before  # noqa: PTH208
+    assert not [path for path in (tmp_path / "for-rows").iterdir() if path.name.startswith("weir-rows-")]
+
+
+def test_where_open_files_have_no_names_those_are_handed_on_that_were_checked(
+    open_lake: OpenLake, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answers() -> list[object]:
+        lake = open_lake()
+        ref = lake.find("t")
+        lists: list[Any] = [way(lake, ref) for way in (page, export, feed)]
+        return [*(sorted(each, key=repr) for each in lists), diff(lake, ref, 0, 1, key=("id",)).changes.net]
+
+    expected = answers()
+    monkeypatch.setattr(log_subset, "_OPEN_FILES", table / "none")
+    assert answers() == expected
+
+
+def test_the_feed_is_what_its_reader_gives_of_the_whole_log(open_lake: OpenLake, root: Path) -> None:
+    """Null partitions, change files beside whole files, a commit that says nothing of itself."""
+    path = root / "t"
+    rows = {"id": [1, 2, 3, 4], "p": ["a", "b", None, "a"]}
+    for name in ("x", "y"):
+        write(path, rows | {"name": [name] * 4}, partition_by=["p"], configuration=CHANGE_FEED)
+    DeltaTable(path).update(updates={"name": "'z'"}, predicate="id = 3")
+    DeltaTable(path).delete("p = 'a'")
+    (log := path / "_delta_log" / f"{1:020d}.json").write_text(
+        "".join(line for line in log.read_text().splitlines(keepends=True) if "commitInfo" not in line)
+    )
+    lake = open_lake()
+    ours = lake.changes(lake.find("t"), 0, 3).read_all()
+    theirs = pa.table(DeltaTable(path).load_cdf(starting_version=1, ending_version=3)).select(ours.schema.names)
+    assert sorted(ours.to_pylist(), key=repr) == sorted(theirs.to_pylist(), key=repr)
+    assert ours.num_rows == 4 + 4 + 4

@@ -35,7 +35,7 @@ from backend.lake.table.partitions import partition_values, physical_names
 
 _VECTOR_HEAD = 4  # bytes of the big-endian length before a vector
 _OPEN_FILES = Path("/proc/self/fd")  # where Linux names what this process has open
-_MOST_OPEN = 1 << 16  # each keeps about a kilobyte of the kernel's memory
+_MOST_OPEN, _FILES_AT_ONCE = 1 << 16, 512  # each keeps about a kilobyte of the kernel's memory
 
 
 @contextmanager
@@ -246,6 +246,11 @@ def _most_open() -> int:
     if soft < hard and _OPEN_FILES.is_dir():
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return min(_MOST_OPEN, hard // 4 * 3)
+
+
+def files_at_once() -> int:
+    """How many files one reader of a few has open at a time: there may be several."""
+    return max(1, min(_FILES_AT_ONCE, _most_open() // 8))
 
 
 @contextmanager

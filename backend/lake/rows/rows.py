@@ -25,7 +25,7 @@ from backend.lake.log.commits import CommitSlice
 from backend.lake.model import FILE_COLUMNS, FileNumbers, Snapshot
 from backend.lake.rows import scan
 from backend.lake.rows.filters import AnyOf, FilterColumn, RowFilter, Test
-from backend.lake.rows.log_subset import files_on_disk, log_subset, written_feed
+from backend.lake.rows.log_subset import files_at_once, files_on_disk, log_subset, written_feed
 from backend.lake.rows.pruning import FEW_FILES, may_match
 from backend.lake.storage.paths import is_remote
 from backend.lake.storage.storage import Storage, TableFiles
@@ -100,11 +100,11 @@ def read_files(
         reads = list(dict.fromkeys((*columns, *needed)))
     predicate = None if where is None else where.predicate
     if files is not None:
-        starts = range(0, max(1, len(files)), MOST_AT_ONCE)
+        size = files_at_once()
         read = partial(_read_some, storage, snapshot, what=(reads, predicate), as_of=as_of)
         reader = _chained(
-            read(files.slice(start, MOST_AT_ONCE), numbered=None if numbered is None else (numbered, start))
-            for start in starts
+            read(files.slice(start, size), numbered=None if numbered is None else (numbered, start))
+            for start in range(0, max(1, len(files)), size)
         )
     elif is_remote(snapshot.ref.uri) and not _has_old_files(storage, snapshot):
         options = storage.options(snapshot.ref.uri)
@@ -189,7 +189,7 @@ def read_changes(
             return pa.RecordBatchReader.from_batches(reader.schema, batches)
 
     counts = np.cumsum([feed_files(commit.actions).num_rows for commit in commits])
-    return _chained(read(start, end) for start, end in _runs(counts, MOST_AT_ONCE))
+    return _chained(read(start, end) for start, end in _runs(counts, files_at_once()))
 
 
 def _renumbered(batches: Iterator[pa.RecordBatch], by: int) -> Iterator[pa.RecordBatch]:
@@ -253,13 +253,13 @@ def _groups(snapshot: Snapshot, numbers: FileNumbers) -> Iterator[FileNumbers]:
 
 
 def _runs(sums: FileNumbers, most: int) -> Iterator[tuple[int, int]]:
-    """Where runs begin and end that add up to at most so much, by the sums so far: at least one and at most
-    `MOST_AT_ONCE` in each."""
-    start = 0
+    """Where runs begin and end that add up to at most so much, by the sums so far: at least one in each, and
+    at most as many as may be open at once."""
+    start, longest = 0, files_at_once()
     while start < len(sums):
         before = sums[start - 1] if start else 0
         end = max(start + 1, int(np.searchsorted(sums, before + most, side="right")))
-        end = min(end, start + MOST_AT_ONCE)
+        end = min(end, start + longest)
         yield start, end
         start = end
 

@@ -241,8 +241,8 @@ def _content(file: int) -> Content:
         modified_at = _modified_at(status)
         if len(content) <= status.st_size < _READ_AT_ONCE:
             return Content(content, modified_at)
-        rest = [content]
-        while rest[-1]:  # it grew, or is larger than one call may read
+        rest, most = [content], status.st_size + _READ_AT_ONCE  # one that grows as fast as it is read has an end too
+        while rest[-1] and sum(map(len, rest)) < most:  # it grew, or is larger than one call may read
             rest.append(os.read(file, _READ_AT_ONCE))
         return Content(b"".join(rest), modified_at)
     finally:
