@@ -24,6 +24,11 @@ from backend.settings import HOST, Settings, UiSettings
 _READS = ("GET", "HEAD", "OPTIONS")
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 _QUOTED_CHARACTERS = 200  # of what a stranger sent, in answers and logs
+_ANSWER_HEADERS = {
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+}
 
 _log = structlog.get_logger(__name__)
 
@@ -60,21 +65,26 @@ class _OwnPages:
         self._names = {_lowered(name) for name in ui.allowed_hosts} | _names_listened_on(ui.address, settings.port)
         self._any_address = _listens_everywhere(ui.address)
         self._user_header = ui.user_header
-        self._answer_headers = _answer_headers(ui)
+        self._policy = _policy(ui)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             return await self._app(scope, receive, send)
 
-        async def send_guarded(message: Message) -> None:
-            if message["type"] in ("http.response.start", "websocket.http.response.start"):
-                MutableHeaders(scope=message).update(self._answer_headers)
-            await send(message)
-
         headers = Headers(scope=scope)
         reason = self._reason_against(scope, headers)
+        host = "" if reason else (headers.getlist("x-forwarded-host") or headers.getlist("host"))[0]
+        # Not every browser takes a websocket for 'self', and a policy cannot name an IPv6 address.
+        sockets = f" ws://{host} wss://{host}" if host and not host.startswith("[") else ""
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] in ("http.response.start", "websocket.http.response.start"):
+                answer_headers = MutableHeaders(scope=message)
+                answer_headers.update(_ANSWER_HEADERS)
+                answer_headers["Content-Security-Policy"] = f"{self._policy}; connect-src 'self'{sockets}"
+            await send(message)
+
         if reason is None:
-            host = (headers.getlist("x-forwarded-host") or headers.getlist("host"))[0]
             others = [(name, value) for name, value in scope["headers"] if name != b"host"]
             # Streamlit compares Origin with Host, and where they differ it asks an outside address for our own.
             scope = {**scope, "headers": [(b"host", host.encode("latin-1")), *others]}
@@ -97,7 +107,11 @@ class _OwnPages:
         if not origins and scope["type"] == "http" and scope["method"] in _READS:
             return None
         if origins != [own]:
-            return f"it comes from a page of {_quoted(', '.join(origins))}, and Weir is {own} here"
+            page, hint = (
+                _quoted(", ".join(origins)),
+                "what a proxy makes of that counts from `ui.trusted_proxies` alone",
+            )
+            return f"it comes from a page of {page}, and Weir is {own} here; {hint}"
         return None
 
     def _is_ours(self, host: str, scheme: str) -> bool:
@@ -113,9 +127,9 @@ class _OwnPages:
         )
 
 
-def _answer_headers(ui: UiSettings) -> dict[str, str]:
-    """What every answer tells the browser: code, styles and data come from Weir alone, and who may frame it."""
-    policy = {
+def _policy(ui: UiSettings) -> str:
+    """Code, styles and data come from Weir alone, as its pages need them; who may frame it."""
+    sources = {
         "default-src": "'self'",
         "script-src": f"'self' blob: 'wasm-unsafe-eval' {_inline_scripts()}",
         "style-src": "'self' 'unsafe-inline'",
@@ -126,12 +140,7 @@ def _answer_headers(ui: UiSettings) -> dict[str, str]:
         "form-action": "'self'",
         "frame-ancestors": " ".join(ui.frame_ancestors) or "'none'",
     }
-    return {
-        "Content-Security-Policy": "; ".join(f"{name} {sources}" for name, sources in policy.items()),
-        "Cross-Origin-Resource-Policy": "same-origin",
-        "Referrer-Policy": "same-origin",
-        "X-Content-Type-Options": "nosniff",
-    }
+    return "; ".join(f"{name} {allowed}" for name, allowed in sources.items())
 
 
 def _inline_scripts() -> str:

@@ -189,9 +189,10 @@ def test_a_refusal_is_in_the_log_with_its_reason(server: Served) -> None:
     "path", ["/", "/streams", "/healthz", "/metrics", "/export/gone", "/favicon.png", "/_stcore/health"]
 )
 def test_every_answer_says_that_code_comes_from_here_alone(server: Served, path: str) -> None:
-    head = sent(server, *get(path, US)).head
+    head, port = sent(server, *get(path, US)).head, server.url.rpartition(":")[2]
     (policy,) = re.findall(r"^content-security-policy: (.*)$", head, re.MULTILINE)
     sources = dict(part.split(" ", 1) for part in policy.strip().split("; "))
     assert sources["default-src"] == "'self'" and sources["frame-ancestors"] == sources["object-src"] == "'none'"
+    assert sources["connect-src"] == f"'self' ws://localhost:{port} wss://localhost:{port}"
     assert "unsafe-inline" not in sources["script-src"] and "'unsafe-eval'" not in sources["script-src"]
     assert head.count("x-content-type-options: nosniff") == 1 and head.count("referrer-policy: same-origin") == 1
