@@ -31,6 +31,7 @@ from pipelines.specs.streams import Place, Problem, StreamKind, StreamSpec, View
 
 # A stream's name is also a folder and a label of metrics; an expectation's is part of a column's name.
 _NAME = re.compile(r"[a-z0-9_]{1,63}")
+_LONGEST = 1_000  # characters of what pages, logs and metrics repeat
 _ONE_OF_SEVERAL = ("append", "upsert", "history")  # the others need an output mode of their own, or another system
 
 
@@ -82,9 +83,27 @@ def _stream_problems(stream: StreamSpec) -> Iterator[Problem]:
         if expectation.on_violation not in list(OnViolation):
             message = f"expectation {expectation.name}: on_violation={expectation.on_violation!r} is not known"
             yield Problem(stream.declared_at, stream.name, message, f"use {', '.join(OnViolation)}")
+    yield from _text_problems(stream)
     yield from _destination_problems(stream)
     if not stream.sources:
         yield Problem(stream.declared_at, stream.name, "reads nothing", "name a source, or a table as a parameter")
+
+
+def _text_problems(stream: StreamSpec) -> Iterator[Problem]:
+    """What would make a folder elsewhere, or a line of its own on a page or in a log."""
+    texts: dict[str, tuple[str, ...]] = {f"its pipeline {stream.pipeline!r:.80}": (stream.pipeline,)}
+    texts |= {f"its tag {name!r:.80}": (name, value) for name, value in stream.tags.items()}
+    for table in stream.writes:
+        folders = table.layer.split("/")
+        if not {"", ".", ".."}.isdisjoint(folders) or not {"\\", "%", ":"}.isdisjoint(table.layer):
+            message = f"its layer {table.layer!r:.80} is no folder below the lake's tables"
+            yield Problem(stream.declared_at, stream.name, message, "name one, such as silver")
+        texts[f"its layer {table.layer!r:.80}"] = (table.layer,)
+        texts[f"the location of {table.name!r:.80}"] = (table.location or "",)
+    for what, parts in texts.items():
+        if not all(part.isprintable() and len(part) <= _LONGEST for part in map(str, parts)):
+            message = f"{what} is too long, or holds what no line shows"
+            yield Problem(stream.declared_at, stream.name, message, f"use one line of at most {_LONGEST} characters")
 
 
 def _destination_problems(stream: StreamSpec) -> Iterator[Problem]:

@@ -5,7 +5,7 @@ Rule: a table that exists is altered only as `evolution` allows: columns are add
 
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from backend.errors import LakehouseError
 from pipelines.specs.tables import Evolution, TableSpec, quoted
@@ -45,12 +45,24 @@ def fit_table(session: SparkSession, table: TableSpec, schema: StructType, uri: 
         )
     where = f"delta.{quoted(uri)}"
     if added:
-        columns = ", ".join(f"{quoted(column.name)} {column.dataType.simpleString()}" for column in added)
+        columns = ", ".join(f"{quoted(column.name)} {_in_sql(column.dataType)}" for column in added)
         session.sql(f"ALTER TABLE {where} ADD COLUMNS ({columns})")
     if widened:
         session.sql(f"ALTER TABLE {where} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
     for column in widened:
-        session.sql(f"ALTER TABLE {where} ALTER COLUMN {quoted(column.name)} TYPE {column.dataType.simpleString()}")
+        session.sql(f"ALTER TABLE {where} ALTER COLUMN {quoted(column.name)} TYPE {_in_sql(column.dataType)}")
+
+
+def _in_sql(kind: DataType) -> str:
+    """As SQL reads it: names within a type are whoever's the rows are, and quoted as columns are."""
+    match kind:
+        case StructType():
+            return f"struct<{', '.join(f'{quoted(field.name)}: {_in_sql(field.dataType)}' for field in kind)}>"
+        case ArrayType():
+            return f"array<{_in_sql(kind.elementType)}>"
+        case MapType():
+            return f"map<{_in_sql(kind.keyType)}, {_in_sql(kind.valueType)}>"
+    return kind.simpleString()
 
 
 def differences(present: StructType, rows: StructType, evolution: Evolution) -> list[str]:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, StructField, StructType
 
 from backend.settings import load_settings
 from pipelines import (
@@ -23,8 +24,8 @@ from pipelines import (
 )
 from pipelines.declare.check import columns_problems
 from pipelines.spark.analysis import Analysis
-from pipelines.spark.tables import create_table
-from pipelines.specs.tables import parse_schema
+from pipelines.spark.tables import create_table, fit_table
+from pipelines.specs.tables import Evolution, TableSpec, parse_schema
 from tests import builders
 from tests.spark.declared import pipeline_of, registry_of, same
 
@@ -135,6 +136,18 @@ def test_rows_that_do_not_fit_the_table_that_is_there_are_shown_as_a_difference(
         "silver_fail: rows do not fit silver_fail: ~ value: int → bigint; + text string",
         "silver_grow: rows do not fit silver_grow: ~ value: int → bigint",
     ]
+
+
+def test_names_within_a_type_are_names_and_never_sql(spark: SparkSession, tmp_path: Path) -> None:
+    uri, properties = str(tmp_path / "grown"), {"delta.columnMapping.mode": "name"}
+    grown = TableSpec("grown", "silver", properties=properties, evolution=Evolution.ADD)
+    create_table(spark, grown, parse_schema(spark, "id INT"), uri)
+    names = ("a b", "x: int>, evil int) --", "tick`s", "a.b", "COMMENT 'c'")
+    nested = StructType([StructField(name, IntegerType()) for name in names])
+    kinds = {"all; DROP": nested, "many`": ArrayType(nested), "by": MapType(StringType(), nested)}
+    rows = StructType([StructField("id", IntegerType()), *(StructField(name, kind) for name, kind in kinds.items())])
+    fit_table(spark, grown, rows, uri)
+    assert spark.read.format("delta").load(uri).schema == rows
 
 
 def test_columns_of_expectations_are_looked_for_in_declared_tables_and_in_those_of_others(

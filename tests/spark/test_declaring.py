@@ -99,6 +99,44 @@ def test_every_problem_is_told_at_once_with_its_place(words: Pipeline) -> None:
         assert each in said
 
 
+HOSTILE = ("x'; DROP TABLE y; --", "../../etc/x", "/etc/x", "a\nb: 1", "a\x1b[2J", "a" * 10_000, "", "a.b", "`a`", "ü")
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_name_that_is_sql_a_path_or_lines_is_refused(words: Pipeline, text: str) -> None:
+    words.streaming_table(text, source=rate(), layer="bronze")(same)
+    words.temporary_view(f"v{text}" if text else text, source=rate())(same)
+    words.streaming_table(
+        "ok", source=rate(), expectations=[expect(text, "true")], also=[into(text, append(), layer="x")]
+    )(same)
+    said = problems_of(words)
+    assert f"{text!r}: is no name" in said
+    assert any(line.startswith("ok: names of expectations must differ") for line in said)
+    assert any("is no name of a table" in line for line in said)
+    assert all(line.isprintable() for line in said)
+
+
+@pytest.mark.parametrize(
+    "layer", ["../../etc", "a/../../b", "/etc", "a//b", ".", "a/", "%2e%2e", "C:x", "..\\x", "a\nb", "a" * 10_000, "\0"]
+)
+def test_a_layer_is_a_folder_below_the_tables(words: Pipeline, layer: str) -> None:
+    words.streaming_table("quiet", source=rate(), layer="sales/Größe 1")(same)
+    words.streaming_table("loud", source=rate(), layer=layer)(same)
+    said = problems_of(words)
+    assert said and all(line.startswith("loud: its layer ") and line.isprintable() for line in said)
+    assert max(map(len, said)) < 300
+
+
+@pytest.mark.parametrize("text", ["a\nb", "\x1b[2J", "\u202ea", "a" * 10_000])
+def test_what_pages_and_logs_repeat_is_one_line(text: str) -> None:
+    declared_by = Pipeline(text)
+    declared_by.streaming_table("a", source=rate(), tags={text: "x", "owner": text}, location=f"/lake/{text}")(same)
+    said = problems_of(declared_by)
+    for what in ("a: its pipeline ", "a: its tag ", "a: its tag 'owner' ", "a: the location of 'a' "):
+        assert any(line.startswith(what) for line in said)
+    assert all(line.isprintable() and len(line) < 300 for line in said)
+
+
 def test_expectations_on_tables_name_declared_ones_or_any_by_uri(words: Pipeline, tmp_path: Path) -> None:
     words.expect_table("bronze_lines", fresh("15 minutes"), unique("value", "timestamp"))
     words.expect_table("s3a://others/customers/", references("line", "bronze_lines.value"), rows_per_day())
