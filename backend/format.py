@@ -3,6 +3,7 @@
 Rule: pure, units always, at most three significant digits in prose, an unknown value is "–" and never 0.
 """
 
+import math
 import re
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -229,8 +230,13 @@ def value_text(value: Any) -> str:
         case Decimal():
             return format(value, "f")
         case float():
-            return repr(value).removesuffix(".0")
+            return number_word(value) or repr(value).removesuffix(".0")
     return str(value)
+
+
+def number_word(value: float) -> str | None:
+    """What is written for a number that no digits say; None for any other."""
+    return None if math.isfinite(value) else "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def cut(text: str, most: int = 60) -> str:

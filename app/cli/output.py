@@ -1,7 +1,7 @@
 """How answers leave: one JSON document, or lines and tables for people; errors as sentences.
 
 Rule: JSON is an encoding of the values that the pages show as well: a dataclass is an object of its fields, in
-snake_case, times are ISO 8601 UTC, sizes integers, unknown and NaN null. Keys are a contract with scripts: where a key
+snake_case, times are ISO 8601 UTC, sizes integers, unknown is null. Keys are a contract with scripts: where a key
 is to differ from its field, the command says so in a `Shapes`. What was written by others reaches a terminal through
 here alone, and cannot drive it.
 """

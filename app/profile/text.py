@@ -38,10 +38,8 @@ def nulls_text(column: ColumnProfile) -> str:
 
 
 def bound_text(column: ColumnProfile, name: str) -> str:
-    """The lowest or highest value; a bound that may not be a value has a sign."""
-    value = getattr(column, name)
-    sign = "" if column.is_exact or value is None else "≥ " if name == "lowest" else "≤ "
-    return f"{sign}{cut(value_text(value), MOST_CHARS)}"
+    """The lowest or highest value; a bound that may not be the true one has a sign."""
+    return f"{getattr(column, f'{name}_sign')} {cut(value_text(getattr(column, name)), MOST_CHARS)}".lstrip()
 
 
 def top_text(column: ColumnProfile) -> str:

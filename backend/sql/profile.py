@@ -48,7 +48,8 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class ColumnProfile:
-    """One column. `nulls` are of `rows` rows; `distinct` is approximate; `is_exact` speaks of nulls and bounds."""
+    """One column. `nulls` are of `rows` rows; `distinct` is approximate; `is_exact` speaks of nulls and bounds. The
+    signs say how the true bounds relate to those: "" for equal."""
 
     column: str
     type: str
@@ -60,6 +61,8 @@ class ColumnProfile:
     distinct: int | None = None
     top: tuple[TopValue, ...] = ()
     bins: tuple[Bin, ...] = ()
+    lowest_sign: str = ""
+    highest_sign: str = ""
 
     @property
     def null_share(self) -> float | None:
@@ -100,6 +103,8 @@ def _from_totals(field: SchemaField, totals: ColumnTotals | None) -> ColumnProfi
         highest=totals.highest,
         is_exact=totals.files_with_nulls == totals.files and totals.is_tight and totals.lowest_is_exact
         and totals.highest_is_exact,
+        lowest_sign=totals.lowest_sign,
+        highest_sign=totals.highest_sign,
     )  # fmt: skip
 
 

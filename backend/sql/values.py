@@ -1,6 +1,6 @@
 """Comparing, printing and exporting cell values without losing any of them.
 
-Rule: NaN equals NaN; no number changes its digits on the way out (decimals leave as text, NaN as null).
+Rule: NaN equals NaN; no number changes its digits on the way out (decimals leave as text, so do NaN and infinities).
 """
 
 import base64
@@ -8,6 +8,8 @@ import math
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
+
+from backend.format import number_word
 
 
 def same(a: Any, b: Any, tolerance: float = 0.0) -> bool:
@@ -22,12 +24,13 @@ def same(a: Any, b: Any, tolerance: float = 0.0) -> bool:
 
 
 def json_value(value: Any) -> Any:
-    """A cell as JSON can hold it: times ISO 8601 UTC, decimals as text, binary as base64, NaN and infinities null."""
+    """A cell as JSON can hold it: times ISO 8601 UTC, decimals as text, binary as base64, "NaN" and
+    "Infinity" where JSON has no number."""
     match value:
         case None | bool() | int() | str():
             return value
         case float():
-            return value if math.isfinite(value) else None
+            return number_word(value) or value
         case Decimal():
             return str(value)
         case datetime():

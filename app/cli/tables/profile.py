@@ -46,7 +46,9 @@ def _read(lake: Lake, ref: TableRef, snapshots: Sequence[Snapshot]) -> list[Prof
 
 
 _PROFILE = only("version", "rows", "columns")
-_SHAPES: Shapes = {ColumnProfile: shaped("null_share", without=("distinct",), distinct_approx="distinct")}
+_SHAPES: Shapes = {
+    ColumnProfile: shaped("null_share", without=("distinct", "lowest_sign", "highest_sign"), distinct_approx="distinct")
+}
 
 
 def document(ref: TableRef, after: Profile, before: Profile | None) -> Document:

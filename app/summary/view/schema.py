@@ -4,7 +4,6 @@ Rule: pure; a bound that may not be a value has a sign (≥, ≤), and what is k
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import pandas as pd
 
@@ -74,8 +73,10 @@ def statistics_sentence(totals: Iterable[ColumnTotals]) -> str:
         return "None of these columns has statistics."
     files = totals[0].files
     text = f"From the statistics of {things(files, 'file')}; no data was read."
-    if any(not (column.lowest_is_exact and column.highest_is_exact) for column in totals):
-        text += " ≥ and ≤ are bounds: the text is cut or rounded, or rows were deleted since."
+    if any(column.lowest_sign or column.highest_sign for column in totals):
+        text += (
+            " ≥, ≤ and ≈ are bounds: text and times are cut, NaN is left out, rows were deleted, or files do not say."
+        )
     if any(0 < _least_known(column) < files for column in totals):
         text += " Where not all files say, the true bounds may lie beyond."
     return text
@@ -122,16 +123,12 @@ def _statistics(totals: ColumnTotals | None) -> dict[str, str]:
     nulls = count_text(totals.nulls) if totals.files_with_nulls else UNKNOWN
     loose = bool(totals.nulls) and not totals.is_tight  # deleted rows count: among those left the share may be higher
     return {
-        "Min": _bound(totals.lowest, "≥", is_exact=totals.lowest_is_exact),
-        "Max": _bound(totals.highest, "≤", is_exact=totals.highest_is_exact),
+        "Min": f"{totals.lowest_sign} {value_text(totals.lowest)}".lstrip(),
+        "Max": f"{totals.highest_sign} {value_text(totals.highest)}".lstrip(),
         "Nulls": f"≤ {nulls}" if loose else nulls,
         "Null share": f"≈ {percent(totals.null_share)}" if loose else percent(totals.null_share),
         "Known for": _known_text(totals),
     }
-
-
-def _bound(value: Any, sign: str, *, is_exact: bool) -> str:
-    return value_text(value) if is_exact or value is None else f"{sign} {value_text(value)}"
 
 
 def _known_text(totals: ColumnTotals) -> str:

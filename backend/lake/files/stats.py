@@ -1,8 +1,9 @@
 """What the log's statistics say of a column: bounds and nulls per file, and what they come to over a snapshot.
 
 Rule: from statistics and partition values alone, no data file is opened; what a file does not say is null, and a total
-says for how many files it is known. A bound is not always a value: text is cut at 32 characters, deletion vectors
-leave bounds of rows that are gone, and times are cut to the millisecond.
+says for how many files it is known. A bound is not always a value: text is cut at 32 characters or 64 bytes, deletion
+vectors leave bounds of rows that are gone, and times are cut to the millisecond. It does not enclose all values either:
+writers leave NaN and infinity out.
 Source: Delta protocol, "Per-file Statistics".
 """
 
@@ -25,7 +26,9 @@ from backend.lake.table.schema import Column, columns
 FILES_AT_ONCE = 65_536
 BYTES_AT_ONCE = 1 << 24  # of texts: wide tables have long ones
 READ_AT_ONCE = 2
-CUT_CHARS = 32  # writers cut text here: a text this long may be a bound and no value
+# Writers cut text here: one this long may be a bound and no value. Spark counts UTF-16, delta-rs cuts whole characters.
+CUT_CHARS, CUT_BYTES = 32, 61
+CUT_TIME_US = 1_000
 DOUBLE_DIGITS = 15  # delta-rs writes decimals through a double: longer ones may be rounded
 
 
@@ -57,8 +60,8 @@ class ColumnStats:
 class ColumnTotals:
     """One column over all files of a snapshot.
 
-    `lowest`, `highest`: None where no file says. `*_is_exact` false: the true value may lie inside of them, never
-    outside. `files_with_bounds` counts files whose bounds are known, those known to hold only nulls among them.
+    `lowest`, `highest`: None where no file says. `*_is_value` false: the true one may lie inside of them.
+    `files_with_bounds` counts files whose bounds are known, those known to hold only nulls among them.
     `nulls` are those of `files_with_nulls` files with `rows_with_nulls` rows; deleted rows count where not `is_tight`.
     """
 
@@ -69,8 +72,8 @@ class ColumnTotals:
     files: int
     lowest: Any = None
     highest: Any = None
-    lowest_is_exact: bool = True
-    highest_is_exact: bool = True
+    lowest_is_value: bool = True
+    highest_is_value: bool = True
     files_with_bounds: int = 0
     nulls: int = 0
     rows_with_nulls: int = 0
@@ -81,6 +84,39 @@ class ColumnTotals:
     def null_share(self) -> float | None:
         """Nulls among the rows of the files that say; None when no file does."""
         return self.nulls / self.rows_with_nulls if self.rows_with_nulls else None
+
+    @property
+    def lowest_is_exact(self) -> bool:
+        return self.lowest_is_value and self._encloses_all
+
+    @property
+    def highest_is_exact(self) -> bool:
+        return self.highest_is_value and self._encloses_all and not self._may_be_higher
+
+    @property
+    def lowest_sign(self) -> str:
+        """How the true value relates to `lowest`: "" for equal, "≥", "≤", and "≈" where it may be either."""
+        return _sign(self.lowest_is_value, self._encloses_all, "≥≤") if self.lowest is not None else ""
+
+    @property
+    def highest_sign(self) -> str:
+        if self.highest is None:
+            return ""
+        is_value = self.highest_is_value or (self._may_be_higher and self.kind is not StatKind.FLOAT and self.is_tight)
+        return _sign(is_value, self._encloses_all and not self._may_be_higher, "≤≥")
+
+    @property
+    def _encloses_all(self) -> bool:
+        """Whether every file says its bounds."""
+        return self.files_with_bounds == self.files
+
+    @property
+    def _may_be_higher(self) -> bool:
+        """Whether writers may have left out what is higher: NaN, which is the highest number, or microseconds."""
+        if self.is_partition:
+            return False
+        is_time = self.kind in (StatKind.TIMESTAMP, StatKind.TIMESTAMP_NTZ)
+        return (self.kind is StatKind.FLOAT and self.highest == self.highest) or (is_time and not self.highest_is_value)
 
     def plus(self, other: "ColumnTotals") -> "ColumnTotals":
         """Of these files and of others together."""
@@ -222,8 +258,8 @@ def _totals(stats: ColumnStats) -> ColumnTotals:
         files=len(stats.min),
         lowest=cell(lowest),
         highest=cell(highest),
-        lowest_is_exact=is_tight and _is_value(lowest, stats),
-        highest_is_exact=is_tight and _is_value(highest, stats),
+        lowest_is_value=is_tight and _is_value(lowest, stats),
+        highest_is_value=is_tight and _is_value(highest, stats),
         files_with_bounds=_count(bounded) if stats.kind is not StatKind.OTHER else 0,
         nulls=pc.sum(stats.null_count.filter(known_nulls)).as_py() or 0,
         rows_with_nulls=pc.sum(stats.num_records.filter(known_nulls)).as_py() or 0,
@@ -246,14 +282,22 @@ def _is_value(bound: pa.Scalar, stats: ColumnStats) -> bool:
     if stats.is_partition or not bound.is_valid:
         return True
     if stats.kind is StatKind.STRING:
-        return len(bound.as_py()) < CUT_CHARS
+        text = bound.as_py()
+        return len(text.encode("utf-16-le")) < 2 * CUT_CHARS and len(text.encode()) < CUT_BYTES
+    if stats.kind in (StatKind.TIMESTAMP, StatKind.TIMESTAMP_NTZ):
+        return bool(bound.cast(pa.int64()).as_py() % CUT_TIME_US)
     if stats.kind is StatKind.DECIMAL:
         return len(bound.as_py().normalize().as_tuple().digits) <= DOUBLE_DIGITS
     return True
 
 
+def _sign(is_value: bool, is_outer: bool, signs: str) -> str:
+    """`signs`: of a bound that is no value but encloses all, and of a value that does not."""
+    return ("" if is_outer else signs[1]) if is_value else (signs[0] if is_outer else "≈")
+
+
 def _outer(a: ColumnTotals, b: ColumnTotals, name: str) -> tuple[Any, bool]:
-    """The lower `lowest` or the higher `highest` of two, and whether it is exact."""
+    """The lower `lowest` or the higher `highest` of two, and whether it is a value."""
     first, second = getattr(a, name), getattr(b, name)
     if first is None or second is None:
         chosen = b if first is None else a
@@ -261,7 +305,7 @@ def _outer(a: ColumnTotals, b: ColumnTotals, name: str) -> tuple[Any, bool]:
         chosen = b if _order(second, a.kind) < _order(first, a.kind) else a
     else:
         chosen = b if _order(second, a.kind) > _order(first, a.kind) else a
-    return getattr(chosen, name), getattr(chosen, f"{name}_is_exact") and a.is_tight and b.is_tight
+    return getattr(chosen, name), getattr(chosen, f"{name}_is_value") and a.is_tight and b.is_tight
 
 
 def _order(value: Any, kind: StatKind) -> tuple[int, Any]:

@@ -130,7 +130,8 @@ def _bounds(stats: ColumnStats, value: Any, sign: str) -> tuple[pa.Array, pa.Arr
         slack = pc.add(pc.multiply(pc.max_element_wise(pc.abs(low), pc.abs(high), abs(float(value))), 1e-9), 1e-9)
         return pc.subtract(low, slack), pc.add(high, slack), pa.scalar(float(value))
     if stats.type == "double" and sign in ("=", "<", "<=") and not math.isnan(float(value)):
-        return stats.min, stats.max, pa.scalar(float(value))
+        low, high = (pc.if_else(pc.is_nan(ends), None, ends) for ends in (stats.min, stats.max))  # it has no order
+        return low, high, pa.scalar(float(value))
     return None
 
 

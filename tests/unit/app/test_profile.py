@@ -35,7 +35,7 @@ def test_what_differs_is_told_by_column_and_the_rest_is_silent() -> None:
 
 
 def test_bounds_that_may_not_be_values_have_a_sign() -> None:
-    loose = ColumnProfile("a", "bigint", 10, 1, 5, 900, is_exact=False)
+    loose = ColumnProfile("a", "bigint", 10, 1, 5, 900, is_exact=False, lowest_sign="≥", highest_sign="≤")
     assert (words.bound_text(loose, "lowest"), words.bound_text(loose, "highest")) == ("≥ 5", "≤ 900")
     assert words.nulls_text(loose) == "≈ 10 %" and words.bound_text(ColumnProfile("b", "string"), "lowest") == "–"
 

@@ -77,7 +77,7 @@ def test_traits_of_columns() -> None:
 
 def test_statistics_carry_their_signs() -> None:
     found = {
-        "id": totals(nulls=3, rows_with_nulls=1000, lowest_is_exact=False, highest_is_exact=False, is_tight=False),
+        "id": totals(nulls=3, rows_with_nulls=1000, lowest_is_value=False, highest_is_value=False, is_tight=False),
         "home.no": totals("home.no", lowest=None, highest=None, files_with_bounds=0, files_with_nulls=3),
         "day": totals("day", files_with_bounds=3, files_with_nulls=3, nulls=0, rows_with_nulls=30),
     }
@@ -85,10 +85,10 @@ def test_statistics_carry_their_signs() -> None:
     names = ["Min", "Max", "Nulls", "Null share", "Known for"]
     assert frame.loc["id", names].tolist() == ["≥ 1", "≤ 9", "≤ 3", "≈ 0.3 %", "all files"]
     assert frame.loc["\u2003\u2003no", names].tolist() == ["–", "–", "0", "–", "bounds 0, nulls 3 of 4 files"]
-    assert frame.loc["day", names].tolist() == ["1", "9", "0", "0 %", "3 of 4 files"]
+    assert frame.loc["day", names].tolist() == ["≤ 1", "≥ 9", "0", "0 %", "3 of 4 files"]
     assert frame.loc["home", names].tolist() == [""] * 5
     sentence = view.statistics_sentence(found.values())
-    assert "4 files" in sentence and "≥ and ≤ are bounds" in sentence and "may lie beyond" in sentence
+    assert "4 files" in sentence and "≥, ≤ and ≈ are bounds" in sentence and "may lie beyond" in sentence
     assert view.statistics_sentence([totals()]) == "From the statistics of 4 files; no data was read."
 
 
@@ -100,7 +100,7 @@ def test_statistics_carry_their_signs() -> None:
         (2**60, "1152921504606846976"),
         (0.1 + 0.2, "0.30000000000000004"),
         (3.0, "3"),
-        (float("nan"), "nan"),
+        (float("nan"), "NaN"),
         (Decimal("1E+3"), "1000"),
         (date(2026, 1, 2), "2026-01-02"),
         (datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC), "2026-01-02 03:04:05.678 UTC"),
