@@ -17,7 +17,7 @@ from app.health.text import judgement_text, trend_finding
 from app.ui.lake import Table
 from app.ui.view.axes import count_axis
 from app.ui.view.theme import FIGURES_KEPT, Mode, categories, operation_family, operation_style, template_name
-from app.ui.view.words import KeyFigure
+from app.ui.view.words import KeyFigure, figure_safe
 from backend.format import age_s, ago, bytes_text, count_text, percent, things, utc_text
 from backend.health.judge import JudgedTable
 from backend.health.model import HealthEvidence, MaintenanceRun, Offender, Severity, TableHealth, TrendPoint
@@ -248,7 +248,7 @@ def _mark_optimize(figure: go.Figure, points: Sequence[TrendPoint], mode: Mode) 
 
 
 def _hover(point: TrendPoint) -> str:
-    return f"v{point.version} {point.operation or ''} · {utc_text(point.committed_at)}"
+    return f"v{point.version} {figure_safe(point.operation or '')} · {utc_text(point.committed_at)}"
 
 
 def _at(run: MaintenanceRun | None) -> datetime | None:

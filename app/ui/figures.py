@@ -4,6 +4,7 @@ Rule: a figure without data shows a dash, and its help says why; a chart says in
 """
 
 from collections.abc import Callable, Sequence
+from html import unescape
 
 import plotly.graph_objects as go
 import streamlit as st
@@ -50,5 +51,5 @@ def chart(figure: go.Figure, *, key: str, alt: str | None = None, on_select: Cal
         on_select=on_select or "ignore",
         selection_mode="points",
         config=CHART_CONFIG,
-        alt=alt or figure.layout.title.text,
+        alt=alt or unescape(figure.layout.title.text or ""),
     )

@@ -25,6 +25,7 @@ from app.ui.view.over_versions import (
     thinned_sentence,
 )
 from app.ui.view.theme import FIGURES_KEPT, MAX_POINTS, SURFACES, Mode, state_style, template_name
+from app.ui.view.words import figure_safe
 from app.versions.text import (
     FILE_WORDS,
     NO,
@@ -273,7 +274,7 @@ def _number_figure(
     inside = [c for c in commits if low <= c.version <= high and (c.committed_at or not by_time)]
     chart.add_traces(glyphs(inside, lambda commit: x_of(commit.version, commit.committed_at), mode=mode))
     clock = f"Time ({zone or 'UTC'})" if by_time else "Version"
-    chart.update_layout(xaxis_title_text=clock, yaxis_title_text=number.axis)
+    chart.update_layout(xaxis_title_text=clock, yaxis_title_text=figure_safe(number.axis))
     if points and not any(isinstance(p.value, date) for p in points):
         values = [_number(point.value) for point in shown]
         chart.update_layout(yaxis=count_axis(values) if number.from_zero else value_axis(values))

@@ -21,11 +21,15 @@ from tests.ui import stream_store
 pytestmark = [pytest.mark.browser]
 
 # Each is a link, a picture, an icon, an emoji, a formula, a colour or HTML to some reader of text.
-NAME = "www.evil.example you@evil.example :smile: :streamlit: :red[r] $x^2$ ![i](http:evil.example)"
+NAME = (
+    "www.evil.example you@evil.example :smile: :streamlit: :red[r] $x^2$ ![i](http:evil.example) "
+    "<a href='http:evil.example'>h"
+)
 TEXT = (
     "https://you.trusted@evil.example/a http://evil.example www.evil.example you@evil.example :smile: :streamlit: "
     ":material/rocket: :red[r] :red-background[r] $x^2$ $$x^2$$ ![i](http://evil.example/i.png) "
     "[a](https://evil.example) <https://evil.example> <b>x</b> <img src=http://evil.example/j.png> "
+    "<a href='http://evil.example/h'>h</a> <a href=\"http://evil.example/h\">h</a> "
     "&lt; [^1] `code` # - 1. | a | b | __x__ ~~x~~"
 )
 OWNER = "owner@good.example"  # the one address that is a link
@@ -137,6 +141,7 @@ def server(browser_type_launch_args: object, tmp_path_factory: pytest.TempPathFa
         yield weir
 
 
+@pytest.mark.long
 def test_nothing_that_others_wrote_is_more_than_text(page: Page, server: Weir) -> None:
     viewer = Viewer(page, server)
     foreign_requests: list[str] = []

@@ -1,5 +1,6 @@
 """Names, tags, errors and parameters of others never become Markdown: no link, no picture, no bold."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,7 +19,9 @@ from tests.ui.opened import home, open_page, plain, press
 
 __all__ = ["home"]
 
-EVIL = "__x__ [Session expired](https:evil.example)"
+EVIL = "__x__ [Session expired](https:evil.example) www.evil.example you@evil.example :smile:"
+# What Streamlit makes a link or an emoji of after its Markdown was read, without backslashes.
+LATE = re.compile(r"www\.evil|you@evil|:smile:")
 TABLE_PAGES = ("table", "history", "files", "properties", "versions", "changes", "bisect", "health")
 # Fields in which Streamlit reads Markdown; those of code, frames and links to pages are none.
 MARKDOWN = {"body", "label", "text", "help", "title", "tooltip", "delta"}
@@ -51,7 +54,8 @@ def made_of_others(app: AppTest) -> list[str]:
     found = []
     for text in texts_of(app):
         parts = [part for block in MarkdownIt().parse(text) for part in block.children or ()]
-        if any("evil" in str(part.attrs) for part in parts) or "__x__" in text:
+        late = LATE.search("".join(part.content for part in parts if part.type == "text"))
+        if late or any("evil" in str(part.attrs) for part in parts) or "__x__" in text:
             found.append(text)
     return found
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from app.ui.view.axes import count_axis
 from app.ui.view.theme import FIGURES_KEPT, SURFACES, Mode, categories, state_style, template_name
-from app.ui.view.words import KeyFigure
+from app.ui.view.words import KeyFigure, figure_safe
 from backend.format import UNKNOWN, bytes_exact, bytes_text, count_exact, count_text, percent, things, utc_text
 from backend.lake.files.clustering import Overlap
 from backend.lake.files.file_sizes import HEAVY_SHARE, FileDistribution, PartitionFiles
@@ -324,12 +324,14 @@ def overlap_figure(overlap: Overlap, *, mode: Mode = "light") -> go.Figure:
             y=[point.files for point in overlap.profile],
             mode="lines",
             line={"shape": "hv", "color": categories(mode)[0], "width": 2},
-            customdata=[point.value[:60] for point in overlap.profile],
+            customdata=[figure_safe(point.value[:60]) for point in overlap.profile],
             hovertemplate="%{y:,} files hold <b>%{customdata}</b><extra></extra>",
         )
     )
     chart.update_layout(
-        template=template_name(mode), height=320, title_text=f"Files that may hold a value of {overlap.column}"
+        template=template_name(mode),
+        height=320,
+        title_text=f"Files that may hold a value of {figure_safe(overlap.column)}",
     )
     chart.update_xaxes(title_text="values in order, % of all files' bounds", range=[0, 100])
     chart.update_yaxes(title_text="files", rangemode="tozero")

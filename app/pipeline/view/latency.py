@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from app.ui.view.axes import HOVER_MOMENT
 from app.ui.view.figure_json import FigureJson, FigureLook, base_figure, moment_json
 from app.ui.view.theme import LAYER_TEXT, categories
-from app.ui.view.words import KeyFigure, markdown_safe
+from app.ui.view.words import KeyFigure, figure_safe, markdown_safe
 from backend.format import UNKNOWN, cut, duration_text, zone_of
 from backend.streams.latency import LayerLatency
 
@@ -52,7 +52,9 @@ def build_latency_figure(layers: Sequence[LayerLatency], look: FigureLook) -> Fi
     longest = max(seconds for each in drawn for _, seconds in each.past if seconds is not None)
     unit, unit_s = ("minutes", 60) if longest >= LONG_S else ("seconds", 1)
     last = drawn[-1]
-    figure = base_figure(f"From landing to {last.layer}: {duration_text(last.seconds)}", f"{unit} behind", look)
+    figure = base_figure(
+        f"From landing to {figure_safe(last.layer)}: {duration_text(last.seconds)}", f"{unit} behind", look
+    )
     first = min(_first_known(each) for each in drawn)
     for place, each in enumerate(drawn):
         colour = LAYER_TEXT[look.mode].get(each.layer) or categories(look.mode)[place % len(DASHES)]
@@ -62,7 +64,7 @@ def build_latency_figure(layers: Sequence[LayerLatency], look: FigureLook) -> Fi
                 "type": "scatter",
                 "x": [moment_json(moment, look.zone) for moment, _ in each.past[first:]],
                 "y": [None if seconds is None else round(seconds / unit_s, 2) for _, seconds in each.past[first:]],
-                "name": each.layer,
+                "name": figure_safe(each.layer),
                 "mode": "lines",
                 "line": {"color": colour, "width": 2, "dash": DASHES[place % len(DASHES)]},
                 "connectgaps": False,

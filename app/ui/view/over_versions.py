@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 import plotly.graph_objects as go
 
 from app.ui.view.theme import MAX_POINTS, Mode, categories, operation_family, operation_style, template_name
+from app.ui.view.words import figure_safe
 from backend.format import utc_text
 from backend.lake.model import VersionTotals
 
@@ -27,7 +28,7 @@ def over_versions_figure(title: str, *, mode: Mode) -> go.Figure:
     return figure.update_layout(
         template=template_name(mode),
         height=HEIGHT_PX,
-        title_text=title,
+        title_text=figure_safe(title),
         showlegend=True,
         legend={"y": -0.3, "yanchor": "top", "x": 0, "xanchor": "left"},
         xaxis={"anchor": "y2"},
@@ -49,7 +50,7 @@ def step_line(
         name=name,
         showlegend=False,
         connectgaps=False,
-        customdata=list(hovers),
+        customdata=[[figure_safe(cell) if isinstance(cell, str) else cell for cell in hover] for hover in hovers],
         hovertemplate=f"{_HOVER_HEAD}<br>%{{customdata[2]}}<br>%{{customdata[3]}}<extra></extra>",
     )
 
@@ -93,7 +94,7 @@ def _glyphs_of(
 ) -> go.Scatter:
     newest = [slot[-1] for slot in slots]
     style = operation_style(newest[0].operation, mode)
-    names = sorted({commit.operation or "not named" for slot in slots for commit in slot})
+    names = sorted({figure_safe(commit.operation or "not named") for slot in slots for commit in slot})
     return go.Scatter(
         x=[x_of(commit) for commit in newest],
         y=[0.5] * len(newest),
@@ -107,7 +108,8 @@ def _glyphs_of(
         },
         name=f"{', '.join(names[:2])}{' …' if len(names) > 2 else ''}" if family != "other" else "other",
         customdata=[
-            [c.version, c.operation or "not named", _slot_text(slot)] for c, slot in zip(newest, slots, strict=True)
+            [c.version, figure_safe(c.operation or "not named"), _slot_text(slot)]
+            for c, slot in zip(newest, slots, strict=True)
         ],
         hovertemplate=f"{_HOVER_HEAD}<br>%{{customdata[2]}}<extra></extra>",
     )

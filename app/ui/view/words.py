@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from html import escape
 from urllib.parse import quote
 
 from backend.format import ago, count_text, duration_text, things, utc_text
@@ -45,6 +46,11 @@ def markdown_safe(text: str) -> str:
 
 def _escaped(text: str) -> str:
     return _SIGN.sub(lambda sign: f":color[\\{sign[0]}]" if sign["apart"] else f"\\{sign[0]}", text)
+
+
+def figure_safe(text: str) -> str:
+    """Text of a user or a log, shown literally where Plotly reads tags, links among them."""
+    return escape(text, quote=False)
 
 
 def linked(text: str) -> str:
