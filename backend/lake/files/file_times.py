@@ -27,6 +27,7 @@ _GREGORIAN_DAY = -141_427  # 1582-10-15
 _DAY_US = 86_400 * 10**6
 _SAME_CLOCKS_US = -25_567 * _DAY_US  # 1900-01-01: from here on Java's two calendars agree in every time zone
 _NANOSECONDS_US = 2**63 // 1000
+_UTC_MOMENT = pa.timestamp("us", "UTC")
 _EPOCH = 2_440_588  # 1970-01-01 as a Julian day number
 Whole = npt.NDArray[np.int64]
 
@@ -78,7 +79,9 @@ def write_rebased(file: pq.ParquetFile, target: Path, path: str) -> None:
     """A copy of a file with its old times counted as Spark reads them. Raises `UnsupportedFeatureError`, which names
     it by `path`, for those inside of nested columns, and for moments whose clock was not UTC's."""
     columns, zone = old_columns(file.metadata), (file.metadata.metadata or {}).get(_ZONE, b"of its writer")
-    with pq.ParquetWriter(target, file.schema_arrow) as writer:
+    int96 = {name for name, is_int96 in _columns_of_time(file.metadata) if is_int96}
+    schema = pa.schema([f.with_type(_UTC_MOMENT) if f.name in int96 else f for f in file.schema_arrow])
+    with pq.ParquetWriter(target, schema) as writer:
         for batch in file.iter_batches():
             for number, name in enumerate(batch.schema.names):
                 for leaf in _flat(batch.column(number)):
@@ -89,7 +92,7 @@ def write_rebased(file: pq.ParquetFile, target: Path, path: str) -> None:
                         hint = "the log's numbers still hold; Spark reads these rows, and writes them anew"
                         raise UnsupportedFeatureError(f"{path} holds times of {what}", hint=hint)
                     batch = batch.set_column(number, batch.schema.field(number), _rebased(leaf))
-            writer.write_batch(batch)
+            writer.write_batch(batch.cast(schema))
 
 
 def _columns_of_time(footer: pq.FileMetaData) -> Iterator[tuple[str, bool]]:

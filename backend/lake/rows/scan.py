@@ -21,7 +21,8 @@ from backend.lake.storage.object_store import without_credentials
 from backend.lake.storage.storage import MISSING_STEP
 
 # Spark writes timestamps as INT96, which reach further than 64 bits of nanoseconds, as what they would be read.
-_MICROSECONDS = {"datafusion.execution.parquet.coerce_int96": "us"}
+_INT96 = "datafusion.execution.parquet.coerce_int96"
+_MICROSECONDS = {_INT96: "us", f"{_INT96}_tz": "UTC"}
 
 
 def scan(folder: str, uri: str, *, columns: Sequence[str] | None, predicate: str | None = None) -> pa.RecordBatchReader:
