@@ -3,7 +3,6 @@
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -13,11 +12,10 @@ from playwright.sync_api import Page, expect
 from tests import builders
 from tests.browser.conftest import Viewer, Weir
 from tests.browser.server import pages_over
-from tests.processes import free_port, wait_until
+from tests.processes import wait_until
 
 pytestmark = pytest.mark.browser
 
-PORTAL = free_port()  # where pages that are not Weir's are served
 TRIES = """async (weir) => {
   const outcome = {}
   const loads = (kind, address) => new Promise((done) => {
@@ -58,34 +56,29 @@ class _Portal(BaseHTTPRequestHandler):
         pass
 
 
-@contextmanager
-def portal() -> Iterator[None]:
-    server = ThreadingHTTPServer(("127.0.0.1", PORTAL), _Portal)
+@pytest.fixture(scope="module")
+def portal() -> Iterator[int]:
+    """The port where pages that are not Weir's are served."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Portal)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield
-    finally:
-        server.shutdown()
-        server.server_close()
+    yield server.server_port
+    server.shutdown()
+    server.server_close()
 
 
 @pytest.fixture(scope="module")
-def weir(browser_type_launch_args: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weir]:
+def weir(
+    browser_type_launch_args: dict[str, Any], tmp_path_factory: pytest.TempPathFactory, portal: int
+) -> Iterator[Weir]:
     """One that `localhost`'s portal may show in a frame; that of `127.0.0.1` may not."""
     home = tmp_path_factory.mktemp("door")
     builders.orders_table(home / "lake" / "orders")
-    with portal(), pages_over(home, WEIR_UI__FRAME_ANCESTORS=f'["http://localhost:{PORTAL}"]') as running:
+    with pages_over(home, WEIR_UI__FRAME_ANCESTORS=f'["http://localhost:{portal}"]') as running:
         yield running
 
 
-@pytest.fixture
-def viewer(page: Page, weir: Weir) -> Iterator[Viewer]:
-    viewer = Viewer(page, weir)
-    yield viewer
-
-
-def test_a_foreign_page_reaches_nothing(page: Page, weir: Weir) -> None:
-    page.goto(f"http://127.0.0.1:{PORTAL}/")
+def test_a_foreign_page_reaches_nothing(page: Page, weir: Weir, portal: int) -> None:
+    page.goto(f"http://127.0.0.1:{portal}/")
     assert set(page.evaluate(TRIES, weir.url).values()) == {"refused"}
 
 
@@ -98,32 +91,33 @@ def test_a_name_that_points_at_this_machine_reaches_nothing(page: Page, weir: We
     assert {outcome[name] for name in ("read", "post", "forged", "figures", "upload")} == {403}
 
 
-def test_a_foreign_page_cannot_post_a_form(page: Page, weir: Weir) -> None:
-    page.goto(f"http://127.0.0.1:{PORTAL}/")
+def test_a_foreign_page_cannot_post_a_form(page: Page, weir: Weir, portal: int) -> None:
+    page.goto(f"http://127.0.0.1:{portal}/")
     form = f"form = document.createElement('form'); form.method = 'post'; form.action = '{weir.url}/healthz'"
     page.evaluate(f"() => {{ const {form}; document.body.append(form); form.submit() }}")
     expect(page.locator("body")).to_have_text(re.compile("^Refused: it comes from a page of 'http://127.0.0.1:"))
 
 
-def _framed(page: Page, name: str, weir: Weir) -> None:
-    page.goto(f"http://{name}:{PORTAL}/")
+def _framed(page: Page, portal: str, weir: Weir) -> None:
+    page.goto(f"http://{portal}/")
     page.evaluate("address => { document.body.innerHTML = `<iframe src=${address} width=900 height=600>` }", weir.url)
 
 
-def test_a_foreign_page_cannot_show_it_in_a_frame(page: Page, weir: Weir) -> None:
+def test_a_foreign_page_cannot_show_it_in_a_frame(page: Page, weir: Weir, portal: int) -> None:
     console: list[str] = []
     page.on("console", lambda message: console.append(message.text))
-    _framed(page, "127.0.0.1", weir)
+    _framed(page, f"127.0.0.1:{portal}", weir)
     wait_until(lambda: page.evaluate("0") == 0 and any("frame-ancestors" in text for text in console), "it is refused")
     assert page.frames[1].url.startswith("chrome-error:")
 
 
-def test_a_page_that_is_named_can_and_it_works_there(page: Page, weir: Weir) -> None:
-    _framed(page, "localhost", weir)
+def test_a_page_that_is_named_can_and_it_works_there(page: Page, weir: Weir, portal: int) -> None:
+    _framed(page, f"localhost:{portal}", weir)
     expect(page.frame_locator("iframe").get_by_role("heading", name="Overview")).to_be_visible(timeout=60_000)
 
 
-def test_our_own_pages_go_on_without_a_word_in_the_console(viewer: Viewer) -> None:
+def test_our_own_pages_go_on_without_a_word_in_the_console(page: Page, weir: Weir) -> None:
+    viewer = Viewer(page, weir)
     viewer.open()
     viewer.heading("Overview")
     viewer.open("table", table="orders")
