@@ -6,15 +6,15 @@ FROM python:3.11.14-slim-bookworm AS build
 ENV JAVA_HOME=/opt/java PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 UV_LINK_MODE=copy
 COPY --from=java /opt/java/openjdk /opt/java
 WORKDIR /opt/weir
-RUN python -m venv .venv && .venv/bin/pip install uv==0.13.8
-COPY requirements.txt .
-RUN .venv/bin/uv pip install --no-cache --compile-bytecode --no-deps -r requirements.txt
+COPY requirements.txt requirements-setup.txt ./
+RUN python -m venv .venv && .venv/bin/pip install --no-deps --require-hashes -r requirements-setup.txt
+RUN .venv/bin/uv pip install --no-cache --compile-bytecode --no-deps --require-hashes -r requirements.txt
 COPY pipelines/__init__.py pipelines/
 COPY pipelines/jars pipelines/jars
 COPY backend backend
 RUN .venv/bin/python -m pipelines.jars host s3
 COPY . .
-RUN .venv/bin/uv pip install --no-cache --no-deps -e . && .venv/bin/uv pip uninstall uv
+RUN .venv/bin/uv pip install --no-cache --no-deps --no-build-isolation -e . && .venv/bin/uv pip uninstall uv setuptools
 
 FROM python:3.11.14-slim-bookworm
 # Spark's launch scripts call ps.

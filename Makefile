@@ -66,9 +66,10 @@ setup-test: ## the same with what the tests need
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON_MISSING)" >&2; exit 1; }
 	@$(PYTHON) -I app/run/setup_env.py test
 
-lock: setup ## pin requirements.in and requirements-dev.in anew
-	@$(BIN)/uv pip compile --quiet --python-version 3.11 --custom-compile-command "make lock" requirements.in -o requirements.txt
-	@$(BIN)/uv pip compile --quiet --python-version 3.11 --custom-compile-command "make lock" requirements-dev.in -o requirements-dev.txt
+lock: setup ## pin the packages of each requirements*.in anew, with the digests of their files
+	@for name in requirements requirements-setup requirements-dev; do \
+		$(BIN)/uv pip compile --quiet --generate-hashes --python-version 3.11 --custom-compile-command "make lock" $$name.in -o $$name.txt || exit 1; \
+	done
 
 pictures: setup-test ## take the pictures of docs/tour.md from the demo: a quarter of an hour, with Chromium
 	@$(BIN)/python -m tests.browser.pictures

@@ -1,6 +1,7 @@
 """The set-up refuses in one sentence with the remedy, and takes up what an earlier run left half done."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,7 @@ def clone(tmp_path: Path) -> Path:
     folder = tmp_path / "clone"
     (folder / "app" / "run").mkdir(parents=True)
     shutil.copy(ROOT / "app" / "run" / "setup_env.py", folder / "app" / "run")
-    for name in ("Makefile", "pyproject.toml", "requirements.txt", "requirements-dev.txt"):
+    for name in ("Makefile", "pyproject.toml", "requirements.txt", "requirements-dev.txt", "requirements-setup.txt"):
         shutil.copy(ROOT / name, folder)
     return folder
 
@@ -90,3 +91,22 @@ def test_without_network_the_first_install_says_so_and_a_half_done_one_starts_ov
     assert "Traceback" not in run.stderr
     assert not torn.exists()
     assert (clone / ".venv" / ".weir-installing").exists()  # so the next run starts over as well
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt", "requirements-setup.txt"])
+def test_every_package_has_the_digests_of_its_files_and_no_registry_is_named(name: str) -> None:
+    text = (ROOT / name).read_text()
+    packages = text.replace("\\\n", " ").splitlines()
+    pinned = [line for line in packages if line and not line.lstrip().startswith("#")]
+    assert len(pinned) > 1
+    assert [line for line in pinned if not re.fullmatch(r"\S+==\S+( +--hash=sha256:[0-9a-f]{64})+ *", line)] == []
+    assert "://" not in text
+
+
+def test_nothing_is_installed_past_the_digests() -> None:
+    """Each `pip install` of a file asks for them, and Weir itself is built with what is there."""
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    installs = [line for line in dockerfile.splitlines() if "pip install" in line]
+    assert len(installs) == 3
+    assert all("--require-hashes" in line or "--no-build-isolation -e ." in line for line in installs)
+    assert (ROOT / "app" / "run" / "setup_env.py").read_text().count('"--require-hashes"') == 1

@@ -18,7 +18,6 @@ from pathlib import Path
 
 PYTHON = (3, 11)
 OLDEST_JAVA = 17
-UV = "uv==0.13.8"
 
 ROOT = Path(__file__).resolve().parents[2]
 VENV = ROOT / ".venv"
@@ -26,6 +25,7 @@ VENV_PYTHON = VENV / "bin" / "python"
 HALF_DONE = VENV / ".weir-installing"  # exists only while an installation runs
 JAR_FOLDER = ROOT / "pipelines" / "jars" / "lib"
 JAR_SETS = {"run": ("host",), "test": ("host", "s3", "broker")}
+SETUP = "requirements-setup.txt"
 REQUIREMENTS = {"run": ("requirements.txt",), "test": ("requirements.txt", "requirements-dev.txt")}
 NO_NETWORK = re.compile(
     r"dns error|name resolution|failed to establish|failed to fetch|connection refused|error sending request|"
@@ -99,13 +99,12 @@ def install_packages(purpose: str) -> None:
     VENV.mkdir(exist_ok=True)
     HALF_DONE.touch()
     make_venv()
-    step("uv, the installer", [str(VENV_PYTHON), "-m", "pip", "install", "--quiet", "--retries", "1", UV])
-    step(
-        "packages (a minute or two the first time)",
-        [str(VENV / "bin" / "uv"), "pip", "install", "--quiet", "--python", str(VENV_PYTHON), "--no-deps"]
-        + [word for name in REQUIREMENTS[purpose] for word in ("-r", name)]
-        + ["-e", "."],
-    )
+    pinned = ["--quiet", "--no-deps", "--require-hashes"]  # a file with another digest than is kept here is refused
+    step("uv, the installer", [str(VENV_PYTHON), "-m", "pip", "install", "--retries", "1", *pinned, "-r", SETUP])
+    uv_install = [str(VENV / "bin" / "uv"), "pip", "install", "--python", str(VENV_PYTHON)]
+    files = [word for name in REQUIREMENTS[purpose] for word in ("-r", name)]
+    step("packages (a minute or two the first time)", [*uv_install, *pinned, *files])
+    step("package of Weir", [*uv_install, "--quiet", "--no-deps", "--no-build-isolation", "-e", "."])
     for name, key in wanted.items():
         stamp(name).write_text(key)
     HALF_DONE.unlink()
@@ -132,7 +131,7 @@ def is_sound() -> bool:
 
 
 def resolve_jars(purpose: str) -> None:
-    key = fingerprint(("pipelines/jars/ivy.xml", "pipelines/jars/__init__.py"))
+    key = fingerprint(("pipelines/jars/ivy.xml", "pipelines/jars/sha256.txt", "pipelines/jars/__init__.py"))
     for jars in JAR_SETS[purpose]:
         done = JAR_FOLDER / f".weir-resolved-{jars}"
         if not (done.is_file() and done.read_text() == key and any(JAR_FOLDER.glob("*.jar"))):
@@ -142,8 +141,8 @@ def resolve_jars(purpose: str) -> None:
 
 def fingerprint(files: tuple[str, ...]) -> str:
     """Changes with the files' contents, Python, uv, and the folder (scripts in a moved `.venv` point nowhere)."""
-    digest = hashlib.sha256(f"{ROOT} {sys.version} {UV}".encode())
-    for name in (*files, "pyproject.toml"):
+    digest = hashlib.sha256(f"{ROOT} {sys.version}".encode())
+    for name in (*files, SETUP, "pyproject.toml"):
         digest.update(name.encode() + b"\0" + (ROOT / name).read_bytes())
     return digest.hexdigest()
 

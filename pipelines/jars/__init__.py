@@ -1,15 +1,16 @@
-"""The JARs that Weir adds to pyspark: pinned in ivy.xml, fetched once with the Ivy that pyspark ships.
+"""The JARs that Weir adds to pyspark: pinned in ivy.xml and sha256.txt, fetched once with the Ivy that pyspark ships.
 
 A set is a configuration there: `host` for streams, `s3` for streams whose tables or checkpoints lie on S3, `broker`
 for the Kafka of tests and of the demo.
 Why not `spark.jars.packages`: it resolves at every start, and fails where a local Maven repository is incomplete.
-Rule: a set's folder is complete only when every pinned file is there and whole. The next run finishes a broken one.
+Rule: a set's folder is complete only when every pinned file is there with its digest. The next run finishes a broken
+one. A JVM gets no other file: the digests are compared each time, which takes a tenth of a second.
 """
 
+import hashlib
 import subprocess
 import tempfile
 import xml.etree.ElementTree as ET
-import zipfile
 from pathlib import Path
 
 import pyspark
@@ -39,15 +40,26 @@ def pinned_files(jars: str = HOST) -> tuple[str, ...]:
 
 
 def missing_files(lib: Path = LIB, jars: str = HOST) -> tuple[str, ...]:
-    """Pinned files that are absent from `lib` or damaged."""
-    return tuple(name for name in pinned_files(jars) if not zipfile.is_zipfile(lib / name))
+    """Pinned files that are absent from `lib`, damaged or others."""
+    lines = (HERE / "sha256.txt").read_text("utf-8").splitlines()
+    digests = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    return tuple(name for name in pinned_files(jars) if _digest(lib / name) != digests.get(name, "none is kept"))
+
+
+def _digest(file: Path) -> str | None:
+    if not file.is_file():
+        return None
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def jar_paths(lib: Path = LIB, jars: str = HOST) -> tuple[Path, ...]:
-    """The JARs of a set, for `spark.jars` or a class path; raises `JarError` when one is missing."""
+    """The JARs of a set, for `spark.jars` or a class path; raises `JarError` naming what is missing."""
     if missing := missing_files(lib, jars):
         command = "python -m pipelines.jars" + ("" if jars == HOST else f" {jars}")
-        raise JarError(f"JARs are missing: {', '.join(missing)}", hint=f"fetch them with: {command}")
+        raise JarError(
+            f"JARs are missing, or not those pinned: {', '.join(missing)}", hint=f"fetch them with: {command}"
+        )
     return tuple(lib / name for name in pinned_files(jars))
 
 
@@ -84,10 +96,14 @@ def _run_ivy(java: Path, jars: str, folder: Path, repository: str | None) -> Non
         raise JarError(
             f"fetching JARs from {repository or CENTRAL} took over {RESOLVE_TIMEOUT_S} s", hint=_HINT
         ) from exc
-    absent = missing_files(folder / "retrieved", jars)
+    wrong = missing_files(folder / "retrieved", jars)
+    absent = [name for name in wrong if not (folder / "retrieved" / name).exists()]
     if ivy.returncode != 0 or absent:  # for a dead network, too, Ivy says "module not found"
         names = ", ".join(absent) or "the JARs"
         raise JarError(f"{repository or CENTRAL} cannot be reached or does not offer {names}", hint=_HINT)
+    if wrong:
+        message = f"{repository or CENTRAL} offers another {', '.join(wrong)} than pipelines/jars/sha256.txt pins"
+        raise JarError(message, hint="do not use it: ask who runs that repository, or fetch from another")
 
 
 _HINT = (

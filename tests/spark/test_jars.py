@@ -1,13 +1,14 @@
 """The JARs: fetched once, whole or not at all, and one sentence when that cannot be."""
 
 import shutil
+import zipfile
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pyspark
 import pytest
 
-from pipelines.jars import BROKER, FOLDERS, HERE, S3, JarError, jar_paths, missing_files, pinned_files, resolve
+from pipelines.jars import BROKER, FOLDERS, HERE, HOST, S3, JarError, jar_paths, missing_files, pinned_files, resolve
 from pipelines.jars.java import JavaError, find_java
 
 POM = (
@@ -53,6 +54,33 @@ def test_fetches_what_is_pinned_once_and_finishes_what_an_interrupted_run_left(t
     assert missing_files(lib) == (first, second)
     assert resolve(lib, repository=repository) is True
     assert missing_files(lib) == ()
+
+
+@pytest.mark.spark
+def test_a_file_with_another_digest_is_refused_by_name_and_never_put_in_place(tmp_path: Path, repository: str) -> None:
+    mirror, lib = tmp_path / "mirror", tmp_path / "lib"
+    shutil.copytree(repository.removeprefix("file://"), mirror)
+    (planted,) = mirror.rglob("delta-storage-4.4.0.jar")
+    with zipfile.ZipFile(planted, "a") as jar:  # a whole JAR still
+        jar.writestr("Planted.class", b"code")
+    with pytest.raises(JarError, match=r"offers another delta-storage-4\.4\.0\.jar than .*sha256\.txt pins"):
+        resolve(lib, repository=f"{mirror.as_uri()}/")
+    assert list(lib.iterdir()) == []
+
+
+def test_no_session_gets_a_jar_that_was_exchanged(tmp_path: Path) -> None:
+    lib = tmp_path / "lib"
+    shutil.copytree(FOLDERS[HOST], lib, ignore=shutil.ignore_patterns("s3", "broker"))
+    assert len(jar_paths(lib)) == len(pinned_files())
+    with zipfile.ZipFile(lib / "delta-storage-4.4.0.jar", "a") as jar:
+        jar.writestr("Planted.class", b"code")
+    with pytest.raises(JarError, match=r"not those pinned: delta-storage-4\.4\.0\.jar$"):
+        jar_paths(lib)
+
+
+def test_every_pinned_file_has_a_digest() -> None:
+    named = {line.split()[1] for line in (HERE / "sha256.txt").read_text().splitlines() if not line.startswith("#")}
+    assert named == {name for jars in FOLDERS for name in pinned_files(jars)}
 
 
 @pytest.mark.long
