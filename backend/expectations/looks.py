@@ -12,6 +12,7 @@ from datetime import date, datetime, timedelta
 
 import pyarrow as pa
 
+from backend.cells import row_cells
 from backend.errors import ColumnNotFoundError, DiffError, LakehouseError, TableError
 from backend.expectations.judge import MOST_DAYS, LastData, added_rows, judge_fresh, judge_rows
 from backend.expectations.model import ExpectationKind, Finding, State, TableExpectation
@@ -172,8 +173,14 @@ def missing(rows: pa.RecordBatchReader, others: pa.RecordBatchReader, token: Can
 def _broken(connection: Connection, keys: Sequence[str]) -> BrokenKeys:
     (totals,) = connection.execute("SELECT count(*), coalesce(sum(n), 0) FROM broken").fetchall()
     order = ", ".join(["n DESC", *keys])
-    examples = connection.execute(f"SELECT {', '.join(keys)} FROM broken ORDER BY {order} LIMIT {EXAMPLES}").fetchall()
-    return BrokenKeys(int(totals[0]), int(totals[1]), tuple(cut(", ".join(map(value_text, row))) for row in examples))
+    examples = connection.sql(
+        f"SELECT {', '.join(keys)} FROM broken ORDER BY {order} LIMIT {EXAMPLES}"
+    ).to_arrow_table()
+    return BrokenKeys(
+        int(totals[0]),
+        int(totals[1]),
+        tuple(cut(", ".join(map(value_text, row.values()))) for row in row_cells(examples)),
+    )
 
 
 def last_data(lake: Lake, ref: TableRef) -> LastData:

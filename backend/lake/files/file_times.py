@@ -78,20 +78,23 @@ def why_misread(file: pq.ParquetFile) -> str | None:
 def write_rebased(file: pq.ParquetFile, target: Path, path: str) -> None:
     """A copy of a file with its old times counted as Spark reads them. Raises `UnsupportedFeatureError`, which names
     it by `path`, for those inside of nested columns, and for moments whose clock was not UTC's."""
-    columns, zone = old_columns(file.metadata), (file.metadata.metadata or {}).get(_ZONE, b"of its writer")
-    int96 = {name for name, is_int96 in _columns_of_time(file.metadata) if is_int96}
+    footer = file.metadata
+    old, zone = old_columns(footer), (footer.metadata or {}).get(_ZONE, b"of its writer")
+    int96 = {name for name, is_int96 in _columns_of_time(footer) if is_int96}
     schema = pa.schema([f.with_type(_UTC_MOMENT) if f.name in int96 else f for f in file.schema_arrow])
     with pq.ParquetWriter(target, schema) as writer:
         for batch in file.iter_batches():
-            for number, name in enumerate(batch.schema.names):
-                for leaf in _flat(batch.column(number)):
-                    if not _is_old(leaf) or not any(each == name or each.startswith(f"{name}.") for each in columns):
-                        continue
-                    if pt.is_nested(batch.column(number).type) or (zone not in _UTC and not pt.is_date(leaf.type)):
-                        what = f"column {name} in the calendar before 1582, by the clock {zone.decode()}"
-                        hint = "the log's numbers still hold; Spark reads these rows, and writes them anew"
-                        raise UnsupportedFeatureError(f"{path} holds times of {what}", hint=hint)
-                    batch = batch.set_column(number, batch.schema.field(number), _rebased(leaf))
+            for number, field in enumerate(batch.schema):
+                column, head = batch.column(number), f"{field.name}."
+                if not any(f"{name}.".startswith(head) for name in old) or not any(map(_is_old, _flat(column))):
+                    continue
+                if pt.is_nested(field.type) or (pt.is_timestamp(field.type) and zone not in _UTC):
+                    where = "inside of" if pt.is_nested(field.type) else f"by the clock {zone.decode()} in"
+                    raise UnsupportedFeatureError(
+                        f"{path} holds times {where} column {field.name} in the calendar before 1582",
+                        hint="the log's numbers still hold; Spark reads these rows, and may write them anew",
+                    )
+                batch = batch.set_column(number, field, _rebased(column))
             writer.write_batch(batch.cast(schema))
 
 
