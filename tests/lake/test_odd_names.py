@@ -117,8 +117,40 @@ def test_the_word_for_null_is_a_text_and_an_empty_text_is_none(tmp_path: Path) -
     log.commit(protocol(), metadata({"id": "long", "p": "string", "day": "date"}, partition_by=["p", "day"]), *files)
     first = {row["id"]: row["p"] for row in rows_at(tmp_path)}
     assert first == dict(enumerate(values))
-    assert [row["id"] for row in rows_at(tmp_path) if row["day"] is None] == [1, 2]
+    assert {row["id"] for row in rows_at(tmp_path) if row["day"] is None} == {1, 2}
     log.commit(remove("1", partitionValues={"p": None}), remove("0", partitionValues={"p": values[0]}), commit_info())
     for lake in (lake_at(tmp_path), ByDeltalake(lake_at(tmp_path))):
         gone = compare(tmp_path, 0, 1, lake, key=("id",)).changes.rows
         assert {row.before["id"]: row.before["p"] for row in gone if row.before} == {0: values[0], 1: None}
+
+
+@pytest.mark.parametrize("is_mapped", [False, True])
+def test_columns_of_files_go_by_their_names_whatever_the_case(tmp_path: Path, is_mapped: bool) -> None:
+    """As Spark 4.2 reads such files, tried: nested fields and physical names too. deltalake alone gives nulls."""
+
+    def column(name: str, number: int, kind: Any = "long") -> dict[str, Any]:
+        mapping = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": f"p_{name}"}
+        return {"name": name, "type": kind, "nullable": True, "metadata": mapping if is_mapped else {}}
+
+    def struct(*fields: dict[str, Any]) -> dict[str, Any]:
+        return {"type": "struct", "fields": list(fields)}
+
+    head = "p_" if is_mapped else ""
+    configuration = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "9"}
+    table = metadata(configuration=configuration if is_mapped else {})
+    many = {"type": "array", "elementType": struct(column("y", 5)), "containsNull": True}
+    fields = [column("id", 1), column("v", 2), column("s", 3, struct(column("x", 4), column("many", 6, many)))]
+    table["metaData"]["schemaString"] = json.dumps({"type": "struct", "fields": fields})
+    log = HandLog(tmp_path / "t")
+    whole = {"id": 1, "v": 10, "s": {"x": 5, "many": [{"y": 7}, None]}}
+    written = {f"{head}ID": 1, f"{head}v": 10, f"{head}S": {f"{head}X": 5, f"{head}many": [{f"{head}Y": 7}, None]}}
+    data_file(tmp_path, "a", **{name: [value] for name, value in written.items()})
+    data_file(tmp_path, "b", **{f"{head}id": [2]})
+    reader = protocol(2, 5) if is_mapped else protocol()
+    log.commit(reader, table, placed(tmp_path, "a", rows=1), placed(tmp_path, "b", rows=1), commit_info())
+    data_file(tmp_path, "c", **{f"{head}Id": [1], f"{head}V": [11]})
+    log.commit(remove("a"), placed(tmp_path, "c", rows=1), commit_info("UPDATE"))
+    assert sorted(rows_at(tmp_path, 0), key=lambda row: row["id"]) == [whole, {"id": 2, "v": None, "s": None}]
+    for lake in (lake_at(tmp_path), ByDeltalake(lake_at(tmp_path))):
+        [row] = compare(tmp_path, 0, 1, lake, key=("id",), columns=("id", "v")).changes.rows
+        assert (row.before, row.after) == ({"id": 1, "v": 10}, {"id": 1, "v": 11})

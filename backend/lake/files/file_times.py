@@ -44,12 +44,18 @@ def old_columns(footer: pq.FileMetaData) -> list[str]:
 
 def may_be_old(source: pa.NativeFile) -> bool:
     """Whether a footer holds such a mark or version: a look through its bytes, for to parse a wide one takes long."""
+    footer = footer_bytes(source)
+    return OLD_DAYS in footer or OLD_INT96 in footer or _OLD_VERSION.search(footer) is not None
+
+
+def footer_bytes(source: pa.NativeFile) -> bytes:
+    """A footer as it is written."""
     end = max(0, source.size() - 8)
     source.seek(end)
     start = max(0, end - int.from_bytes(source.read(4), "little"))
     source.seek(start)
-    footer = source.read(end - start)
-    return OLD_DAYS in footer or OLD_INT96 in footer or _OLD_VERSION.search(footer) is not None
+    footer: bytes = source.read(end - start)
+    return footer
 
 
 def opened(source: pa.NativeFile) -> pq.ParquetFile:

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from backend.errors import LakehouseError, ObjectMissingError, TableCorruptError, UnsupportedFeatureError
+from backend.lake.files.file_names import may_be_misspelled, spelled, write_spelled
 from backend.lake.files.file_times import holds_old_times, may_be_old, opened, write_rebased
 from backend.lake.files.footer import parquet_errors
 from backend.lake.history.change_feed import FEED, feed_files
@@ -106,7 +107,7 @@ def _adds(on_disk: "FilesOnDisk", snapshot: Snapshot, files: pa.Table) -> list[d
         if by_id:
             on_disk.check_names(row["path"], names)
         values = partition_values(row["partition"], snapshot.metadata)
-        path = on_disk.rows_of(row["path"], snapshot.metadata)
+        path = on_disk.spelled_rows_of(row["path"], snapshot.metadata)
         add: dict[str, Any] = {
             "path": quote(path.removeprefix(f"{on_disk.folder}/")),
             "partitionValues": {physical.get(name, name): value for name, value in values.items()},
@@ -135,6 +136,7 @@ class FilesOnDisk:
         self._files, self._table, self.folder = TableFiles(storage, table), table, folder
         self._names: dict[str, str] = {}  # by address: a file has one name here, however often it is asked for
         self._rebased: dict[str, str] = {}
+        self._spelled: dict[str, str] = {}
         self._paths: dict[int, str] = {}  # what the log calls an open file
         self._link = folder / "fd"  # a folder's name is new each time: no cache takes one open file for another
         self._by_descriptor = _OPEN_FILES.is_dir()
@@ -187,6 +189,25 @@ class FilesOnDisk:
             copy = self.folder / f"{len(self._names)}.rebased.parquet"
             write_rebased(file, copy, f"{path} of {self._table}")
         self._rebased[local] = str(copy)
+        return str(copy)
+
+    def spelled_rows_of(self, path: str, metadata: Metadata) -> str:
+        """The same for a reader that tells names apart by case; where those of the file's columns differ in it, of a
+        copy that has the table's: deltalake (1.6.6, tried) gives nulls for such columns and no error."""
+        local = self.rows_of(path, metadata)
+        if local in self._spelled:
+            return self._spelled[local]
+        with pa.OSFile(local) as source, parquet_errors(path, self._table):
+            if not may_be_misspelled(source, metadata):
+                return local
+            schema = spelled((file := opened(source)).schema_arrow, metadata)
+            if schema.names == file.schema_arrow.names and schema.types == file.schema_arrow.types:
+                return local
+            if self._most_open is not None:
+                raise UnsupportedFeatureError(f"{path} of {self._table} has columns whose names differ in case alone")
+            copy = self.folder / f"{len(self._names)}.{len(self._spelled)}.spelled.parquet"
+            write_spelled(file, schema, copy)
+        self._spelled[local] = str(copy)
         return str(copy)
 
     def _copy(self, path: str, file: TableFile) -> str:
