@@ -284,6 +284,13 @@ class TestFolder:
                     ask(name)
         assert all(isinstance(content, StorageError) for content in folder.read_many(["pipe", "loop", "_delta_log"]))
 
+    def test_a_name_that_ends_like_a_folder_is_that_file_or_no_file(self, folder, root):
+        os.mkfifo(root / "t" / "pipe")
+        for name in ("_delta_log/0.json/", "pipe/", "_delta_log/", "/", "", "."):
+            for ask in (folder.read, folder.open, folder.descriptor):
+                with pytest.raises(StorageError):
+                    ask(name)
+
     def test_no_descriptor_is_left_open(self, folder):
         before = len(os.listdir("/dev/fd"))  # noqa: PTH208
         for _ in range(20):

@@ -32,7 +32,7 @@ from tests.diffs import diff
 from tests.lake.diff_lakes import ByDeltalake
 from tests.vectors import write_vector
 
-ROUNDS = 2_000 if os.environ.get("WEIR_TEST_SOAK") else 200
+ROUNDS = 2_000 if os.environ.get("WEIR_TEST_SOAK") else 200  # `make soak` sets it
 SECRET = "SECRET"
 OpenLake = Callable[..., Lake]
 Way = Callable[[Lake, TableRef], object]
@@ -146,6 +146,7 @@ def assert_no_secret(open_lake: OpenLake, rounds: int, ways: Sequence[Way] = WAY
     assert not foreign, f"{foreign} of {number} readings gave rows from outside"
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("version", [0, 1])
 def test_a_data_file_that_is_exchanged_for_a_link_gives_no_row_from_outside(
     open_lake: OpenLake, table: Path, secret: Path, version: int
@@ -158,6 +159,7 @@ def test_a_data_file_that_is_exchanged_for_a_link_gives_no_row_from_outside(
         assert_no_secret(open_lake, ROUNDS // 2)
 
 
+@pytest.mark.drawn
 def test_a_folder_on_the_way_that_is_exchanged_for_a_link_gives_no_row_from_outside(
     open_lake: OpenLake, root: Path, secret: Path
 ) -> None:
@@ -176,6 +178,7 @@ def log_alone(lake: Lake, ref: TableRef) -> object:
     return lake.history(ref), snapshot.metadata, snapshot.num_rows
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("what", ["_delta_log/{:020d}.json", "_delta_log/{:020d}.checkpoint.parquet", "_delta_log"])
 def test_a_log_that_is_exchanged_for_a_link_tells_nothing_from_outside(
     open_lake: OpenLake, table: Path, secret: Path, what: str
@@ -333,6 +336,17 @@ def test_no_descriptor_and_no_folder_is_left_whoever_ends_a_reading(
         del never_begun, begun
     assert len(os.listdir("/dev/fd")) <= before  # noqa: PTH208
     assert not [path for path in (tmp_path / "for-rows").iterdir() if path.name.startswith("weir-rows-")]
+
+
+@pytest.mark.parametrize("reading", ["page", "export", "diff", "diff by deltalake", "feed", "footer"])
+def test_an_error_names_a_torn_file_as_the_log_does(open_lake: OpenLake, table: Path, reading: str) -> None:
+    lake = open_lake()
+    ref = lake.find("t")
+    path = table / lake.snapshot(ref).columns(["path"])["path"][0].as_py()
+    path.write_bytes(b"x" * path.stat().st_size)
+    with pytest.raises(LakehouseError) as error:
+        READINGS[reading](lake, ref)
+    assert path.name in error.value.message and "/fd/" not in error.value.message
 
 
 def test_where_open_files_have_no_names_those_are_handed_on_that_were_checked(

@@ -266,7 +266,7 @@ def _most_open() -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard and _OPEN_FILES.is_dir():
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return min(_MOST_OPEN, hard // 4 * 3)
+    return _MOST_OPEN if hard == resource.RLIM_INFINITY else min(_MOST_OPEN, hard // 4 * 3)
 
 
 def files_at_once() -> int:
