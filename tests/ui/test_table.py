@@ -1,11 +1,13 @@
 """Summary: key figures, who writes, schema, rows at any version."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from time import process_time
 
 import pyarrow as pa
 import pytest
@@ -13,9 +15,10 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from tests import builders
+from tests.processes import wait_until
 from tests.ui import stream_store
 from tests.ui.frames import frame_with
-from tests.ui.opened import again, home, links, metrics, open_page, press, words
+from tests.ui.opened import MAIN, again, home, links, metrics, open_page, press, words
 
 __all__ = ["home"]
 
@@ -269,3 +272,18 @@ def test_a_filter_that_takes_too_long_is_stopped_in_a_sentence(home: Path, monke
     app = open_page("table", table="long", view="Data", where=f"lower(text) LIKE '%{'_' * 300}b%'")
     assert app.error and "the filter took longer than" in words(app).lower()
     assert "WEIR_LAKE__FILTER_TIME_LIMIT_S" in words(app)
+
+
+@pytest.mark.long
+def test_a_filter_ends_when_its_viewer_leaves(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows would take minutes of a core, and the limit is far away; leaving is what the runner does at its own."""
+    monkeypatch.setenv("WEIR_LAKE__FILTER_TIME_LIMIT_S", "100000")
+    builders.write(home / "lake" / "long", pa.table({"text": ["a" * 1_000_000] * 40}))
+    before, begun = set(threading.enumerate()), process_time()
+    app = AppTest.from_file(str(MAIN), default_timeout=15)
+    app.switch_page("../pages/table.py")
+    app.query_params.update({"table": "long", "view": "Data", "where": f"lower(text) LIKE '%{'_' * 900}b%'"})
+    with pytest.raises(RuntimeError, match="timed out"):
+        app.run()
+    wait_until(lambda: not [t for t in set(threading.enumerate()) - before if "(_run)" in t.name], "its thread ended")
+    assert 5 < process_time() - begun < 60, "it ran, and not to its end"
