@@ -49,10 +49,13 @@ def may_be_old(source: pa.NativeFile) -> bool:
 
 
 def footer_bytes(source: pa.NativeFile) -> bytes:
-    """A footer as it is written."""
+    """A footer as it is written; b"" of a file that does not end with one."""
     end = max(0, source.size() - 8)
     source.seek(end)
-    start = max(0, end - int.from_bytes(source.read(4), "little"))
+    tail = source.read(8)
+    start = end - int.from_bytes(tail[:4], "little")
+    if start < 0 or tail[4:] != b"PAR1":
+        return b""
     source.seek(start)
     footer: bytes = source.read(end - start)
     return footer
@@ -95,7 +98,9 @@ def write_rebased(file: pq.ParquetFile, target: Path, path: str) -> None:
                 if not any(f"{name}.".startswith(head) for name in old) or not any(map(_is_old, _flat(column))):
                     continue
                 if pt.is_nested(field.type) or (pt.is_timestamp(field.type) and zone not in _UTC):
-                    where = "inside of" if pt.is_nested(field.type) else f"by the clock {zone.decode()} in"
+                    where = (
+                        "inside of" if pt.is_nested(field.type) else f"by the clock {zone.decode(errors='replace')} in"
+                    )
                     raise UnsupportedFeatureError(
                         f"{path} holds times {where} column {field.name} in the calendar before 1582",
                         hint="the log's numbers still hold; Spark reads these rows, and may write them anew",

@@ -31,12 +31,14 @@ from backend.lake.storage.paths import is_remote
 from backend.lake.storage.storage import Storage, TableFiles
 from backend.lake.table.schema import columns as schema_columns
 from backend.lake.table.schema import fields
+from backend.lru import Lru
 
 # A search opens few files first, for most find enough in them, then ever more at once: each opening has its price.
 FIRST_FILES, MOST_AT_ONCE, GROWTH = 8, 512, 4
 SEARCH_FILES, SEARCH_S = 2_000, 10.0
 LOOKS_AT_ONCE = 8  # into footers on an object store
 _NEW_SINCE = {"date": date(1582, 10, 15), "timestamp": datetime(1900, 1, 1, tzinfo=UTC)}
+_is_old: Lru[tuple[str, str, int], bool] = Lru(256)  # versions of tables on object stores
 GROUP_BYTES = 256 * 10**6  # of files that are read whole: whoever ends the reading waits for one group at most
 
 
@@ -106,7 +108,9 @@ def read_files(
             read(files.slice(start, size), numbered=None if numbered is None else (numbered, start))
             for start in range(0, max(1, len(files)), size)
         )
-    elif is_remote(snapshot.ref.uri) and not _has_old_files(storage, snapshot):
+    elif is_remote(snapshot.ref.uri) and not _is_old.get_or_make(
+        (snapshot.ref.uri, snapshot.metadata.id, snapshot.version), lambda: _has_old_files(storage, snapshot)
+    ):
         options = storage.options(snapshot.ref.uri)
         reader = scan.scan_version(
             snapshot.ref.uri, snapshot.version, columns=reads, options=options, predicate=predicate
@@ -149,7 +153,10 @@ def _has_old_files(storage: Storage, snapshot: Snapshot) -> bool:
     """Whether a file counts days in the old calendar: a look into those of which statistics do not say that all their
     days are later."""
     times = [column for column in schema_columns(snapshot.metadata) if column.kind in _NEW_SINCE]
-    old = AnyOf(tuple(Test(FilterColumn(tuple(c.path.split(".")), c.kind), "<", _NEW_SINCE[c.kind]) for c in times))
+    paths = [(column.path,) if column.depth == 0 else tuple(column.path.split(".")) for column in times]
+    old = AnyOf(
+        tuple(Test(FilterColumn(p, c.kind), "<", _NEW_SINCE[c.kind]) for p, c in zip(paths, times, strict=True))
+    )
     if any(column.in_collection for column in times):
         numbers = np.arange(snapshot.num_files)
     else:
@@ -160,9 +167,8 @@ def _has_old_files(storage: Storage, snapshot: Snapshot) -> bool:
         with files.open(path) as source, parquet_errors(path, table):
             return may_be_old(source) and holds_old_times(opened(source))
 
-    paths = _files_at(snapshot, numbers)["path"].to_pylist()
     with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
-        return any(pool.map(is_old, paths))
+        return any(pool.map(is_old, _files_at(snapshot, numbers)["path"].to_pylist()))
 
 
 def _closing(reader: pa.RecordBatchReader, stack: ExitStack) -> Iterator[pa.RecordBatch]:
