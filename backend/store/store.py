@@ -27,7 +27,7 @@ from backend.store.engine import Database, insert, upsert
 from backend.store.jobs import Jobs, unfinished_act
 from backend.store.leases import stream_resource
 from backend.store.migrate import migrate
-from backend.stream_model.overrides import check_overrides, compare, shown
+from backend.stream_model.overrides import changes, check_overrides, compare
 from backend.stream_model.rollup import Rollup
 from backend.stream_model.stream import (
     Action,
@@ -364,9 +364,8 @@ def _request(
     if overrides is not None:
         declared = _declared(connection, name)
         check_overrides(declared, overrides)
-        changed = [setting for setting in compare(declared, overridden, overrides) if setting.changes]
-        changes = {setting.key: f"{shown(setting.now)} → {shown(setting.after)}" for setting in changed}
-        access, overridden = replace(access, parameters=changes), overrides
+        access = replace(access, parameters=changes(compare(declared, overridden, overrides)))
+        overridden = overrides
     asked = Desired(name, _STATE_OF[action], 0, access.reason.strip(), access.actor.name, now, overridden)
     after = _wanted(connection, before, asked, action)
     outcome = f"{before.state if before else 'new'} → {after.state}, generation {after.generation}"

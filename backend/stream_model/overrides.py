@@ -169,11 +169,9 @@ def trigger_text(interval_ms: int) -> str:
     return f"{seconds:g} second{'s' if seconds != 1 else ''}"
 
 
-def changes_text(settings: Iterable[Setting]) -> str:
-    """ "trigger: 5 seconds → 30 seconds, …"; empty where nothing changes."""
-    return ", ".join(
-        f"{setting.key}: {shown(setting.now)} → {shown(setting.after)}" for setting in settings if setting.changes
-    )
+def changes(settings: Iterable[Setting]) -> dict[str, str]:
+    """ "5 seconds → 30 seconds" by its key, of each that changes."""
+    return {setting.key: f"{shown(setting.now)} → {shown(setting.after)}" for setting in settings if setting.changes}
 
 
 def overridden_text(settings: Iterable[Setting]) -> str:

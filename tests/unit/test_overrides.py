@@ -10,7 +10,7 @@ from backend.errors import OverrideError
 from backend.settings import load_settings
 from backend.stream_model.overrides import (
     SPARK,
-    changes_text,
+    changes,
     check_overrides,
     compare,
     limits_of,
@@ -142,7 +142,7 @@ def test_a_difference_names_what_is_declared_now_and_then() -> None:
         ("spark.sql.a", "1", "4", "4", False),
         ("maxFilesPerTrigger", "1000", "1000", "7", True),
     ]
-    assert changes_text(found) == "trigger: 1 minute → 5 seconds, maxFilesPerTrigger: 1000 → 7"
+    assert changes(found) == {"trigger": "1 minute → 5 seconds", "maxFilesPerTrigger": "1000 → 7"}
     assert overridden_text(compare(about, {"spark.sql.c": "9"}, {"spark.sql.c": "9"})) == (
         "spark.sql.c 9 (declared: not set)"
     )
