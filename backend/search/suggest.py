@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from backend.cells import day_text, moment_text
 from backend.lake.files.stats import ColumnTotals, StatKind, column_totals, columns_with_stats
 from backend.lake.model import Snapshot, TableRef
+from backend.lake.table.metadata_diff import column_names
 from backend.sql.expression import sql_name
 from backend.sql.numbers import Numbers, Reading, ScannedLake, spread
 from backend.sql.quoting import quoted_name
@@ -102,7 +103,8 @@ def load_held(numbers: Numbers[Held], lake: HeldLake, ref: TableRef, ends: tuple
 
 
 def _held(reading: Reading, snapshot: Snapshot, source: str) -> Held:
-    names = [name for name in columns_with_stats(snapshot.metadata) if "." not in name][:MOST_COLUMNS]
+    top = set(column_names(snapshot.metadata))
+    names = [name for name in columns_with_stats(snapshot.metadata) if name in top][:MOST_COLUMNS]
     totals = {each.column: each for each in column_totals(snapshot, names)} if names else {}
     quantiles = _quantiles(reading, snapshot, totals) if source == _BY_ROWS else {}
     return Held(snapshot.version, snapshot.num_rows, totals, quantiles)

@@ -78,13 +78,12 @@ def _sql_type(field: SchemaField, schema: Sequence[SchemaField]) -> str | None:
     """A column's type as DuckDB writes it; None for one whose inside is not spelled out here."""
     if not field.type.startswith("struct<"):
         return _scalar_type(field.type)
-    depth, start = field.depth + 1, f"{field.path}."
-    inside = [below for below in schema if below.depth == depth and below.path.startswith(start)]
+    inside = [below for below in schema if below.names[:-1] == field.names]
     types = [_sql_type(below, schema) for below in inside]
     if not types or None in types:
         return None
     pairs = zip(inside, types, strict=True)
-    return f"STRUCT({', '.join(f'{quoted_name(below.path.removeprefix(start))} {kind}' for below, kind in pairs)})"
+    return f"STRUCT({', '.join(f'{quoted_name(below.names[-1])} {kind}' for below, kind in pairs)})"
 
 
 def _scalar_type(kind: str) -> str | None:
@@ -130,8 +129,7 @@ class _Terms:
 
     def __init__(self, condition: Expression, schema: Sequence[SchemaField]) -> None:
         self._condition = condition
-        paths = ((field.path,) if field.depth == 0 else tuple(field.path.split(".")) for field in schema)
-        self._types: dict[tuple[str, ...], str] = dict(zip(paths, (field.type for field in schema), strict=True))
+        self._types = {field.names: field.type for field in schema}
 
     def node(self, tree: Mapping[str, Any]) -> Node | None:
         kind, children = tree["type"], tree.get("children", ())

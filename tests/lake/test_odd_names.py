@@ -11,8 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from backend.changes.model import DiffMethod, NetCounts, VersionDiff
+from backend.lake.files.stats import column_totals, columns_with_stats
 from backend.lake.lake import Lake
+from backend.lake.rows.pruning import may_match
+from backend.lake.table.schema import fields as fields_of
 from backend.settings import load_settings
+from backend.sql.filters import parse_filter
 from backend.sql.numbers import aggregates
 from tests.builders import HandLog, add, commit_info, metadata, protocol, remove
 from tests.diffs import diff
@@ -154,3 +158,32 @@ def test_columns_of_files_go_by_their_names_whatever_the_case(tmp_path: Path, is
     for lake in (lake_at(tmp_path), ByDeltalake(lake_at(tmp_path))):
         [row] = compare(tmp_path, 0, 1, lake, key=("id",), columns=("id", "v")).changes.rows
         assert (row.before, row.after) == ({"id": 1, "v": 10}, {"id": 1, "v": 11})
+
+
+def test_a_name_with_a_dot_is_no_path(tmp_path: Path) -> None:
+    """Beside a struct `order` with a field `total` each has its own bounds, and a filter rules files out by its own."""
+    table, log = metadata(), HandLog(tmp_path / "t")
+    inner = {"type": "struct", "fields": [{"name": "total", "type": "long", "nullable": True, "metadata": {}}]}
+    fields = [("order", inner), ("order.total", "long"), ("id", "long")]
+    table["metaData"]["schemaString"] = json.dumps(
+        {"type": "struct", "fields": [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in fields]}
+    )
+    adds = []
+    for number in range(3):
+        data_file(
+            tmp_path, f"{number}", **{"order": [{"total": number}], "order.total": [100 + number], "id": [number]}
+        )
+        ends = {"order": {"total": number}, "order.total": 100 + number, "id": number}
+        stats = {"numRecords": 1, "minValues": ends, "maxValues": ends, "nullCount": {}}
+        adds.append(placed(tmp_path, f"{number}", rows=None, stats=json.dumps(stats)))
+    log.commit(protocol(), table, *adds, commit_info())
+    lake = lake_at(tmp_path)
+    snapshot = lake.snapshot(lake.find("t"))
+    names = columns_with_stats(snapshot.metadata)
+    assert names == ("`order`.`total`", "order.total", "id")
+    assert [(t.lowest, t.highest) for t in column_totals(snapshot, names)] == [(0, 2), (100, 102), (0, 2)]
+    for text, files in (('"order.total" > 101', [2]), ('"order".total > 1', [2]), ('"order".total > 101', [])):
+        where = parse_filter(text, fields_of(snapshot.metadata))
+        assert where and where.terms and may_match(where.terms, snapshot, few_files=0).tolist() == files, text
+        rows = lake.read_files(snapshot, where=where).read_all().to_pylist()
+        assert [row["id"] for row in rows] == files, text

@@ -32,7 +32,8 @@ NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_siz
 
 
 def field(name: str, kind: str, depth: int = 0) -> SchemaField:
-    return SchemaField(name, kind, nullable=True, comment=None, is_partition=False, depth=depth)
+    names = tuple(name.split(".")) if depth else (name,)
+    return SchemaField(name, names, kind, nullable=True, comment=None, is_partition=False)
 
 
 SCHEMA = [

@@ -135,7 +135,7 @@ def table(name: str, version: str | None, *, as_json: bool) -> int:
         ("column", "type", "null", "comment"),
         (
             (
-                "  " * field.depth + field.path.rsplit(".", 1)[-1] if field.depth else field.path,
+                "  " * field.depth + field.names[-1],
                 field.type + (" (partition)" if field.is_partition else ""),
                 "yes" if field.nullable else "no",
                 field.comment or "",

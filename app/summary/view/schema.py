@@ -144,4 +144,4 @@ def _least_known(totals: ColumnTotals) -> int:
     return totals.files_with_nulls if totals.kind is StatKind.OTHER else totals.files_with_bounds
 
 
-_NOBODY = Column("", "", 0, "", "", nullable=True, physical=())
+_NOBODY = Column("", ("",), "", "", nullable=True, physical=())

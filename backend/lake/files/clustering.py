@@ -5,19 +5,20 @@ for every look-up; one that holds only nulls counts for none. Overlap is measure
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from backend.errors import TableCorruptError
 from backend.lake.files.file_sizes import partition_codes
 from backend.lake.files.stats import ColumnStats, column_stats, columns_with_stats
 from backend.lake.files.stats_text import StatKind
 from backend.lake.model import Commit, Snapshot
+from backend.lake.table.schema import columns
 
 MOST_POINTS = 400
 _PARAMETERS = ("zOrderBy", "clusterBy", "newClusteringColumns")
@@ -102,22 +103,11 @@ def declared_clustering(snapshot: Snapshot) -> tuple[str, ...]:
         return ()
     try:
         declared = json.loads(snapshot.domains.get("delta.clustering", "{}")).get("clusteringColumns", ())
-        fields = json.loads(snapshot.metadata.schema_json).get("fields", ())
-        return tuple(".".join(_logical([str(name) for name in names], fields)) for names in declared)
-    except (ValueError, TypeError, AttributeError):
+        paths = {column.physical: column.path for column in columns(snapshot.metadata)}
+        physical = [tuple(map(str, names)) for names in declared]
+        return tuple(paths.get(names, ".".join(names)) for names in physical)
+    except (ValueError, TypeError, AttributeError, TableCorruptError):
         return ("unreadable",)
-
-
-def _logical(names: Sequence[str], fields: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A column's physical path by the names of the schema; a name that the schema does not have stays as it is."""
-    if not names:
-        return []
-    for field in fields:
-        if (field.get("metadata") or {}).get("delta.columnMapping.physicalName", field["name"]) == names[0]:
-            kind = field["type"]
-            inner = kind.get("fields", ()) if isinstance(kind, dict) else ()
-            return [str(field["name"]), *_logical(names[1:], inner)]
-    return list(names)
 
 
 def sorted_first(snapshot: Snapshot, preferred: Sequence[str]) -> tuple[str, ...]:

@@ -131,8 +131,11 @@ class ColumnTotals:
         )  # fmt: skip
 
 
-def column_stats(snapshot: Snapshot, column: str, *, files_at_once: int = FILES_AT_ONCE) -> ColumnStats:
-    """One column (dotted path) over every file; raises `ColumnNotFoundError`, `TableCorruptError`."""
+def column_stats(
+    snapshot: Snapshot, column: str | tuple[str, ...], *, files_at_once: int = FILES_AT_ONCE
+) -> ColumnStats:
+    """One column (its path, or its names from the top) over every file; raises `ColumnNotFoundError` or
+    `TableCorruptError`."""
     wanted = _find(snapshot.metadata, [column])
     chunks = [chunk[0] for chunk in _chunks(snapshot, wanted, files_at_once)]
     if not chunks:
@@ -169,8 +172,9 @@ _ARRAYS = ("min", "max", "null_count", "num_records", "is_tight")
 _READ = ("stats", "num_records", "dv_id", "partition")
 
 
-def _find(metadata: Metadata, names: Sequence[str]) -> list[Column]:
-    by_path = {c.path: c for c in reversed(columns(metadata)) if not c.in_collection and c.kind != "struct"}
+def _find(metadata: Metadata, names: Sequence[str | tuple[str, ...]]) -> list[Column]:
+    leaves = [c for c in columns(metadata) if not c.in_collection and c.kind != "struct"]
+    by_path: dict[str | tuple[str, ...], Column] = {c.path: c for c in leaves} | {c.names: c for c in leaves}
     missing = [name for name in names if name not in by_path]
     if missing:
         raise ColumnNotFoundError(

@@ -65,7 +65,7 @@ class _Leaves:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._partitions: tuple[npt.NDArray[np.int64], list[dict[str, str | None]]] | None = None
-        self._stats: dict[str, ColumnStats | None] = {}
+        self._stats: dict[tuple[str, ...], ColumnStats | None] = {}
 
     def by_partition(self, test: Test, wanted: bool) -> Mask:
         """Exact for a test on a partition column, everything for another."""
@@ -82,14 +82,14 @@ class _Leaves:
         """By partition values, and for the other columns by statistics."""
         if test.column.path[0] in self._snapshot.metadata.partition_columns or isinstance(test.value, FilterColumn):
             return self.by_partition(test, wanted)
-        column = ".".join(test.column.path)
+        column = test.column.path
         if column not in self._stats:
             self._stats[column] = _stats(self._snapshot, column)
         stats = self._stats[column]
         return np.ones(self._snapshot.num_files, np.bool_) if stats is None else by_bounds(stats, test, wanted=wanted)
 
 
-def _stats(snapshot: Snapshot, column: str) -> ColumnStats | None:
+def _stats(snapshot: Snapshot, column: tuple[str, ...]) -> ColumnStats | None:
     try:
         return column_stats(snapshot, column)
     except TableError:  # no statistics of such a column: no file can be ruled out

@@ -153,10 +153,7 @@ def _has_old_files(storage: Storage, snapshot: Snapshot) -> bool:
     """Whether a file counts days in the old calendar: a look into those of which statistics do not say that all their
     days are later."""
     times = [column for column in schema_columns(snapshot.metadata) if column.kind in _NEW_SINCE]
-    paths = [(column.path,) if column.depth == 0 else tuple(column.path.split(".")) for column in times]
-    old = AnyOf(
-        tuple(Test(FilterColumn(p, c.kind), "<", _NEW_SINCE[c.kind]) for p, c in zip(paths, times, strict=True))
-    )
+    old = AnyOf(tuple(Test(FilterColumn(c.names, c.kind), "<", _NEW_SINCE[c.kind]) for c in times))
     if any(column.in_collection for column in times):
         numbers = np.arange(snapshot.num_files)
     else:

@@ -42,13 +42,14 @@ class TypeChange:
 class Column:
     """One column or nested field with everything its schema says of it.
 
-    `path` is dotted; `kind` is the type's own word ("struct", "long"); `physical` are the names in data files and
-    statistics from the top down; `in_collection` is true below an array or map, where no statistics are kept.
+    `names` lead to it from the top; `path` is the text of them that no other column of the table has: dotted, or with
+    each name in backticks where a name holds such a dot itself. `kind` is the type's own word ("struct", "long");
+    `physical` are the names in data files and statistics from the top down; `in_collection` is true below an array or
+    map, where no statistics are kept.
     """
 
     path: str
-    name: str
-    depth: int
+    names: tuple[str, ...]
     type: str
     kind: str
     nullable: bool
@@ -62,6 +63,14 @@ class Column:
     generated_as: str | None = None
     identity: Identity | None = None
     widened: tuple[TypeChange, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.names[-1]
+
+    @property
+    def depth(self) -> int:
+        return len(self.names) - 1
 
     @property
     def physical_name(self) -> str | None:
@@ -89,7 +98,7 @@ def columns(metadata: Metadata) -> tuple[Column, ...]:
 def fields(metadata: Metadata) -> tuple[SchemaField, ...]:
     """`columns` without the details."""
     return tuple(
-        SchemaField(c.path, c.type, c.nullable, c.comment, is_partition=c.is_partition, depth=c.depth)
+        SchemaField(c.path, c.names, c.type, c.nullable, c.comment, is_partition=c.is_partition)
         for c in columns(metadata)
     )
 
@@ -125,36 +134,40 @@ def simple_type(kind: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Parent:
-    """Where a field stands: prefix of its path, physical names above it, depth."""
+    """Where a field stands: the names above it, the table's and those in files."""
 
-    prefix: str = ""
+    names: tuple[str, ...] = ()
     physical: tuple[str, ...] = ()
-    depth: int = 0
     in_collection: bool = False
 
-    def below(self, path: str, physical: tuple[str, ...], *, in_collection: bool = False) -> "_Parent":
-        return _Parent(f"{path}.", physical, self.depth + 1, self.in_collection or in_collection)
+    def below(self, names: tuple[str, ...], physical: tuple[str, ...], *, in_collection: bool = False) -> "_Parent":
+        return _Parent(names, physical, self.in_collection or in_collection)
 
 
 def _top_level(struct: Mapping[str, Any], partitions: frozenset[str]) -> Iterator[Column]:
+    paths = {str(item["name"]) for item in struct["fields"]}
     for column in _struct(struct, _Parent()):
-        is_key = column.depth == 0 and column.path in partitions
-        yield replace(column, is_partition=True) if is_key else column
+        if column.depth == 0:
+            yield replace(column, is_partition=True) if column.path in partitions else column
+            continue
+        path = ".".join(f"`{name}`" for name in column.names) if column.path in paths else column.path
+        paths.add(path)
+        yield column if path == column.path else replace(column, path=path)
 
 
 def _struct(struct: Mapping[str, Any], parent: _Parent) -> Iterator[Column]:
     for item in struct["fields"]:
         column = _column(item, parent)
         yield column
-        yield from _inside(item["type"], parent.below(column.path, column.physical))
+        yield from _inside(item["type"], parent.below(column.names, column.physical))
 
 
 def _column(item: Mapping[str, Any], parent: _Parent) -> Column:
     name, kind, traits = str(item["name"]), item["type"], item.get("metadata") or {}
+    names = (*parent.names, name)
     return Column(
-        path=f"{parent.prefix}{name}",
-        name=name,
-        depth=parent.depth,
+        path=".".join(names),
+        names=names,
         type=simple_type(kind),
         kind=_kind_word(kind),
         nullable=bool(item.get("nullable", True)),
@@ -186,12 +199,12 @@ def _element(name: str, kind: Any, parent: _Parent, *, nullable: bool) -> Iterat
     """The inside of an array or map, only where it is nested itself: a plain element says nothing new."""
     if isinstance(kind, str):
         return
-    path, physical = f"{parent.prefix}{name}", (*parent.physical, name)
+    names, physical = (*parent.names, name), (*parent.physical, name)
     yield Column(
-        path, name, parent.depth, simple_type(kind), _kind_word(kind), nullable, physical,
+        ".".join(names), names, simple_type(kind), _kind_word(kind), nullable, physical,
         in_collection=True, has_children=_has_children(kind),
     )  # fmt: skip
-    yield from _inside(kind, parent.below(path, physical, in_collection=True))
+    yield from _inside(kind, parent.below(names, physical, in_collection=True))
 
 
 def _kind_word(kind: Any) -> str:
