@@ -50,8 +50,8 @@ class LakeSettings(Section):
         600.0
     )
     filter_time_limit_s: Annotated[
-        float, Field(gt=0, description="How long a filter on rows may compute on a page, in seconds.")
-    ] = 30.0
+        float, Field(gt=0, description="How long a page looks for the rows that a filter lets through, in seconds.")
+    ] = 120.0
     refresh_s: Annotated[
         float, Field(gt=0, description="How old a listing of the lake may be before it is read again, in seconds.")
     ] = 5.0

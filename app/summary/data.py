@@ -3,6 +3,7 @@
 Rule: the URL holds what was asked. Where the filter is wrong the answer says where, and no row is read.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -65,8 +66,9 @@ def rows(opened: OpenTable, *, limit: int) -> None:
 
 def _found(opened: OpenTable, query: RowQuery) -> RowPage:
     """The rows, looked for until this viewer leaves or asks for something else; raises `QueryError` at the limit."""
-    token, further = CancelToken(), (query.search_files or SEARCH_FILES) / SEARCH_FILES
-    limit_s = services.settings().lake.filter_time_limit_s * further
+    token, limit_s = CancelToken(), math.inf
+    if query.where is not None:  # a search that goes further has longer
+        limit_s = services.settings().lake.filter_time_limit_s * (query.search_files or SEARCH_FILES) / SEARCH_FILES
     stoppable = replace(query, where=ended_by(token, query.where), check=token.check)
     slot = st.empty()
     with Work(lambda: services.lake().find_rows(opened.snapshot, stoppable), token.stop) as searching:

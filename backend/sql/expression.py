@@ -233,10 +233,8 @@ def _check_function(node: dict[str, Any], text: str) -> bool:
         near = difflib.get_close_matches(name, AGGREGATES | SCALARS, n=1, cutoff=0.75)
         hint = f"did you mean {near[0]}?" if near else _HINT
         raise QueryError(f"the function {name!r} is not allowed here{_at(at)}", hint=hint, position=at)
-    if (
-        name in _LIKES
-        and len(str((node["arguments"][1]["expression"].get("literal") or {}).get("text"))) > MOST_PATTERN
-    ):
+    literals = (argument["expression"].get("literal") or {} for argument in node["arguments"])
+    if name in _LIKES and any(len(str(literal.get("text"))) > MOST_PATTERN for literal in literals):
         at = position_of(node, text)
         raise QueryError(f"the pattern has more than {MOST_PATTERN:,} characters{_at(at)}", hint=_SHORTER, position=at)
     return name in AGGREGATES

@@ -164,7 +164,7 @@ class _Terms:
         if name == "isnan" and column.type in FLOATS:
             return Test(column, "IS NAN")
         operator = _LIKES.get(name.removeprefix("!"))
-        if operator is None or column.type != "string":
+        if operator is None or column.type != "string" or len(arguments) != 2:
             return None
         pattern = self._value(arguments[1], column)
         if not isinstance(pattern, str) or "\\" in pattern:  # which escapes for other readers, and not for DuckDB

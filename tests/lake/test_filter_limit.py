@@ -87,6 +87,13 @@ def test_a_long_pattern_is_refused(slow, open_lake, operator: str) -> None:
         parse_filter(f"text {operator} '{'_' * 1_001}'", columns)
 
 
+@pytest.mark.parametrize("text", ['"~~"(text)', "\"~~\"(text, 'a', 'b')", '"!~~"(text)', '"~~*"()'])
+def test_an_operator_called_as_a_function_is_no_crash(slow, open_lake, text: str) -> None:
+    lake = open_lake()
+    with pytest.raises(QueryError):
+        parse_filter(text, fields(lake.snapshot(lake.find("t")).metadata))
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
