@@ -124,6 +124,44 @@ def test_the_stream_behind_a_commit():
     assert stream_origin({}) is None
 
 
+TRINO = {"version": 1, "timestamp": 1726049350561, "userId": "admin", "userName": "admin", "operation": "WRITE",
+         "operationParameters": {"queryId": "20240911_100906_00088_2dq6g"}, "clusterId": "trino-455-coordinator-kdsrf",
+         "readVersion": 0, "isolationLevel": "WriteSerializable", "isBlindAppend": True}  # fmt: skip
+DATABRICKS = {"timestamp": 1697547600000, "userId": "8122", "userName": "ann@example.org", "operation": "MERGE",
+              "operationParameters": {"predicate": "[]"}, "clusterId": "1017-083220-abc", "readVersion": 4,
+              "engineInfo": "Databricks-Runtime/13.3.x-scala2.12", "txnId": "8f"}  # fmt: skip
+SPARK_STREAM = {"operation": "STREAMING UPDATE", "engineInfo": "Apache-Spark/3.4.1-amzn-2 Delta-Lake/2.4.0",
+                "operationParameters": {"outputMode": "Append", "queryId": "5c2e", "epochId": "7"}}  # fmt: skip
+FABRIC = {"operation": "WRITE", "operationParameters": {"mode": "Append", "partitionBy": "[]"}, "tags": {},
+          "engineInfo": "Apache-Spark/3.4.3.5.3 Delta-Lake/2.4.0.24", "txnId": "a1"}  # fmt: skip
+FLINK = {"operation": "STREAMING UPDATE", "operationParameters": {"mode": "Append", "partitionBy": "[]"},
+         "engineInfo": "flink-engine/1.16.1 flink-delta-connector/0.6.0 Delta-Standalone/0.6.0"}  # fmt: skip
+INGEST = {"operation": "STREAMING UPDATE", "clientVersion": "delta-rs.0.18.2",
+          "operationParameters": {"outputMode": "Append", "queryId": "logs-app", "epochId": 3}}  # fmt: skip
+DUCKDB = {"timestamp": T, "operation": "UNKNOWN", "operationParameters": {}, "kernelVersion": "v0.14.0",
+          "engineInfo": "DuckDB"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("info", "user", "engine", "stream"),
+    [
+        (TRINO, "admin", "trino-455-coordinator-kdsrf", None),
+        (DATABRICKS, "ann@example.org", "Databricks-Runtime/13.3.x-scala2.12", None),
+        (SPARK_STREAM, None, "Apache-Spark/3.4.1-amzn-2 Delta-Lake/2.4.0", ("5c2e", 7)),
+        (FABRIC, None, "Apache-Spark/3.4.3.5.3 Delta-Lake/2.4.0.24", None),
+        (FLINK, None, "flink-engine/1.16.1 flink-delta-connector/0.6.0 Delta-Standalone/0.6.0", None),
+        (INGEST, None, "delta-rs.0.18.2", ("logs-app", 3)),
+        (DUCKDB, None, "DuckDB", None),
+        ({"operation": "UNKNOWN", "kernelVersion": "v0.14.0"}, None, "delta-kernel v0.14.0", None),
+        ({"operation": "WRITE", "clusterId": "1017-083220-abc"}, None, None, None),
+    ],
+)
+def test_each_writer_is_read_as_it_tells_of_itself(info, user, engine, stream):
+    commit = read(info)
+    origin = commit.origin and (commit.origin.query_id, commit.origin.batch_id)
+    assert (commit.user, commit.engine, origin, commit.user_metadata) == (user, engine, stream, None)
+
+
 def test_a_commit_info_of_another_shape_is_said():
     assert "not an object" in read("text").problem
     assert read(None).problem is None

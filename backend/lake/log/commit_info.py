@@ -33,7 +33,7 @@ def read_commit(record: CommitRecord, committed_at: datetime | None) -> Commit:
         metrics=normalise_metrics(operation, raw_metrics, None if record.problem else record.counts),
         raw_metrics=raw_metrics,
         user=optional_text(info.get("userName")) or optional_text(info.get("userId")),
-        engine=optional_text(info.get("engineInfo")) or optional_text(info.get("clientVersion")),
+        engine=_engine(info),
         user_metadata=_user_metadata(info),
         job=_job(info),
         origin=stream_origin(info),
@@ -62,11 +62,13 @@ def _moment(info: Any, key: str) -> datetime | None:
 
 
 def stream_origin(info: Mapping[str, Any]) -> StreamOrigin | None:
-    """Which stream wrote a commit: Weir's stamp in userMetadata, else Spark's queryId and epochId."""
+    """Which stream wrote a commit: Weir's stamp in userMetadata, else the queryId of a micro-batch, which Spark and
+    kafka-delta-ingest name with its epochId and outputMode; Trino's is that of one statement."""
     stamp = _stamp(info.get("userMetadata"))
     parameters = info.get("operationParameters")
     parameters = parameters if isinstance(parameters, Mapping) else {}
-    query_id = optional_text(parameters.get("queryId"))
+    is_batch = info.get("operation") == "STREAMING UPDATE" or not parameters.keys().isdisjoint(_BATCH_PARAMETERS)
+    query_id = optional_text(parameters.get("queryId")) if is_batch else None
     if not stamp and query_id is None:
         return None
     return StreamOrigin(
@@ -75,6 +77,15 @@ def stream_origin(info: Mapping[str, Any]) -> StreamOrigin | None:
         run_id=optional_text(stamp.get("run_id") or stamp.get("run")),
         batch_id=first_count(stamp, ("batch_id", "batch")) if stamp else count(parameters.get("epochId")),
     )
+
+
+def _engine(info: Mapping[str, Any]) -> str | None:
+    """What wrote: Trino tells it in place of a cluster's id, an engine over delta-kernel may tell the kernel alone."""
+    named = optional_text(info.get("engineInfo")) or optional_text(info.get("clientVersion"))
+    cluster, kernel = optional_text(info.get("clusterId")), optional_text(info.get("kernelVersion"))
+    if named is None and cluster is not None and cluster.startswith("trino-"):
+        return cluster
+    return named or (f"delta-kernel {kernel}" if kernel else None)
 
 
 def _stamp(value: Any) -> Mapping[str, Any]:
@@ -87,7 +98,8 @@ def _stamp(value: Any) -> Mapping[str, Any]:
     return stamp if isinstance(stamp, dict) and "stream" in stamp else {}
 
 
-# What Spark and delta-rs write at the top of commitInfo themselves; any text beside it is delta-rs's custom metadata.
+_BATCH_PARAMETERS = ("epochId", "outputMode")
+# What engines write at the top of commitInfo themselves; any text beside it is delta-rs's custom metadata.
 _OWN_KEYS = frozenset(
     (
         "timestamp",
@@ -108,6 +120,7 @@ _OWN_KEYS = frozenset(
         "tags",
         "queryHistoryId",
         "version",
+        "kernelVersion",
     )
 )
 _OWN_OBJECTS = frozenset(("job", "notebook"))
