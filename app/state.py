@@ -29,6 +29,7 @@ ON = "on"
 KEY = "key"
 WITHOUT = "without"
 TOLERANCE = "tolerance"
+ACROSS_REPLACE = "across_replace"
 ROWS_WHERE = "rows_where"
 ROWS_PAGE = "rows_page"
 KIND = "kind"
@@ -92,6 +93,7 @@ _EMPTY: dict[str, Callable[[], object]] = {
     **dict.fromkeys((KEY, WITHOUT, COLUMN, COLUMNS), list),
     **dict.fromkeys((ROWS_WHERE, CONDITION, WHERE, COMPARE, SQL), str),
     **dict.fromkeys((PAGE, SCHEMA_PAGE), lambda: 1),
+    ACROSS_REPLACE: bool,
     ORDER: lambda: None,
 }
 _ODD_VERSION = "_odd_version"

@@ -53,6 +53,10 @@ def options_popover(opened: OpenTable) -> "OptionsPopover":
             "Floats are equal within", min_value=0.0, value=0.0, step=0.001, format="%g", key=state.TOLERANCE,
             bind="query-params", help="Only where rows are paired by a key; NaN equals NaN, null equals null.",
         )  # fmt: skip
+        st.toggle(
+            "Across a CREATE OR REPLACE", key=state.ACROSS_REPLACE, bind="query-params",
+            help="Where the table was replaced between the two versions, they are compared as two tables.",
+        )  # fmt: skip
         _host_picker()
     return OptionsPopover(box.container(key="methods"))
 
@@ -107,6 +111,7 @@ def asked_question(opened: OpenTable, against: OpenTable | None, versions: Versi
         against=against.ref if against else None,
         where=str(st.session_state.get(state.ROWS_WHERE) or "").strip() or None,
         on_host=is_on_host(),
+        across_replace=bool(st.session_state.get(state.ACROSS_REPLACE)),
         table_ids=tuple(each.snapshot.metadata.id for each in (opened, against) if each),
     )
 

@@ -52,7 +52,7 @@ class Question:
     the SQL `where` before or after are wanted; floats within `tolerance` are equal. `method` is the only one allowed
     (None: the best). At most `row_limit` changed rows come back. At most `max_bytes` of data files are read here,
     unless a method is named; the stream host (`on_host`) reads any amount. `table_ids` tell tables under one path
-    apart.
+    apart; where the table was replaced between the two versions, they are compared `across_replace` as two tables.
     """
 
     ref: TableRef
@@ -69,6 +69,7 @@ class Question:
     max_bytes: int | None = None
     on_host: bool = False
     table_ids: tuple[str, ...] = ()
+    across_replace: bool = False
 
 
 class RowKind(StrEnum):

@@ -87,7 +87,8 @@ class DiffPlan:
 def plan_diff(question: Question, facts: DiffFacts) -> DiffPlan:
     """The methods that the facts allow; raises `DiffError` when the one asked for is not among them."""
     if facts.is_one_table and facts.from_table_id != facts.to_table_id:
-        return _recreated(facts)
+        hint = "compare two versions on the same side of the replacement, or as two tables: --across-replace"
+        return DiffPlan((DiffMethod.LOG_ONLY,), why={DiffMethod.LOG_ONLY: (_replaced(facts),)}, hint=hint)
     if facts.is_one_table and question.from_version == question.to_version:
         same = ("both sides are the same version: nothing can differ",)
         return DiffPlan((DiffMethod.SAME_VERSION,), why={DiffMethod.SAME_VERSION: same})
@@ -139,6 +140,8 @@ def _why(question: Question, facts: DiffFacts, method: DiffMethod) -> list[str]:
     elif method in BY_FILES and facts.files is not None:
         which = "that only one of the two states has" if facts.is_one_table else "of both tables"
         said.append(f"the rows of the {facts.files.files:,} data files {which} are compared; no other file is read")
+    if question.across_replace and question.against is None and not facts.is_one_table:
+        said.append(f"compared as two tables: {_replaced(facts)}")
     if question.from_version > question.to_version and facts.is_one_table:
         said.append(f"from is the newer version: this is what going back to v{question.to_version} would change")
     return said
@@ -210,10 +213,8 @@ _LADDER: dict[DiffMethod, Callable[[Question, DiffFacts], str | None]] = {
 }
 
 
-def _recreated(facts: DiffFacts) -> DiffPlan:
-    reason = (
+def _replaced(facts: DiffFacts) -> str:
+    return (
         f"the table was replaced by another one in between: its id is {facts.from_table_id} at the first version "
         f"and {facts.to_table_id} at the second"
     )
-    hint = "compare two versions on the same side of the replacement"
-    return DiffPlan((DiffMethod.LOG_ONLY,), why={DiffMethod.LOG_ONLY: (reason,)}, hint=hint)

@@ -74,7 +74,7 @@ def prepare(lake: DiffLake, question: Question, *, limits: Limits = Limits()) ->
         open_ahead()
     first = lake.snapshot(question.ref, question.from_version)
     second = lake.snapshot(question.against or question.ref, question.to_version)
-    given = _input(lake, first, second)
+    given = _input(lake, first, second, across_replace=question.across_replace)
     plan = plan_diff(question, _facts(lake, given, question))
     names = _compared(question.columns, given, plan)
     if question.where is not None:
@@ -83,8 +83,8 @@ def prepare(lake: DiffLake, question: Question, *, limits: Limits = Limits()) ->
     return PreparedDiff(lake, question, plan, given, names, log, commits, limits)
 
 
-def _input(lake: DiffLake, first: Snapshot, second: Snapshot) -> DiffInput:
-    if first.ref != second.ref:
+def _input(lake: DiffLake, first: Snapshot, second: Snapshot, *, across_replace: bool) -> DiffInput:
+    if first.ref != second.ref or (across_replace and first.metadata.id != second.metadata.id):
         return two_tables(first, second)
     return two_versions(first, second, lake.file_difference(first.ref, first.version, second.version))
 
@@ -148,7 +148,7 @@ def _log_changes(given: DiffInput, plan: DiffPlan) -> LogChanges:
 
 def _commits(lake: DiffLake, given: DiffInput) -> tuple[CommitChanges, ...]:
     """Those in between, as their writers report them."""
-    if not given.is_one_table or given.low == given.high:
+    if given.first.ref != given.second.ref or given.low == given.high:
         return ()
     commits = lake.history(given.first.ref, starting_version=given.low + 1, ending_version=given.high)
     return tuple(CommitChanges.reported(commit) for commit in commits)

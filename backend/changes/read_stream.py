@@ -47,10 +47,7 @@ class DiffInput:
     columns: tuple[str, ...]
     unfit: tuple[str, ...]
     schema: SchemaDiff  # from the older version to the newer, from the first table to the second
-
-    @property
-    def is_one_table(self) -> bool:
-        return self.first.ref == self.second.ref
+    is_one_table: bool = True
 
     @property
     def is_reverse(self) -> bool:
@@ -110,7 +107,8 @@ def two_tables(first: Snapshot, second: Snapshot) -> DiffInput:
     other, kinds = column_types(first.metadata), column_types(second.metadata)
     fit = tuple(name for name, kind in kinds.items() if other.get(name) == kind)
     unfit = tuple(name for name in kinds if name not in fit)
-    return DiffInput(first, second, apart, None, fit, unfit, diff_schemas(first.metadata, second.metadata))
+    schema = diff_schemas(first.metadata, second.metadata)
+    return DiffInput(first, second, apart, None, fit, unfit, schema, is_one_table=False)
 
 
 def why_no_row_ids(given: DiffInput) -> str | None:

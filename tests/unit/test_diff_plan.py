@@ -114,5 +114,12 @@ def test_the_plan_refuses_to_compare_two_tables_under_one_path() -> None:
     assert "old-id" in reason and "new-id" in reason
 
 
+def test_across_a_replacement_two_tables_are_compared() -> None:
+    facts = DiffFacts("old-id", "new-id", None, BY_ID, FILES, is_one_table=False)
+    plan = plan_diff(Question(REF, 0, 9, across_replace=True), facts)
+    assert plan.method is DiffMethod.KEY_JOIN
+    assert any("compared as two tables" in reason and "old-id" in reason for reason in plan.reasons(plan.method))
+
+
 def test_the_same_version_needs_no_method() -> None:
     assert plan_diff(Question(REF, 4, 4), DiffFacts("t", "t", None, NO_KEY)).method is DiffMethod.SAME_VERSION

@@ -149,6 +149,9 @@ def diff(
     ] = None,
     tolerance: Annotated[float, typer.Option("--tolerance", min=0.0, help="Floats this close are the same.")] = 0.0,
     against: Annotated[str | None, typer.Option("--with", help="Another table, which --to is a version of.")] = None,
+    across_replace: Annotated[
+        bool, typer.Option("--across-replace", help="As two tables where CREATE OR REPLACE lies in between.")
+    ] = False,
     rows: Annotated[int | None, typer.Option("--rows", min=0, help="Most changed rows to show.")] = None,
     output: Annotated[
         Path | None, typer.Option("--output", help="Write all changed rows (.csv, .json, .parquet) or a summary (.md).")
@@ -173,6 +176,7 @@ def diff(
         tolerance=tolerance,
         method=DiffMethod(method) if method else None,
         on_host=on == "host",
+        across_replace=across_replace,
     )
     return changes.diff(question, shown=rows, output=output, as_json=as_json)
 
