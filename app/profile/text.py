@@ -17,12 +17,13 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 def source_sentence(profile: Profile) -> str:
     """Where the figures are from, and what that leaves open."""
     many = things(len(profile.columns), "column")
+    left = f" Left out, of a type that cannot be read here: {', '.join(profile.left_out)}." if profile.left_out else ""
     if profile.is_read:
         rows = things(profile.rows, "row")
-        return f"{many} of v{profile.version}, counted over {rows}. Distinct values are approximate."
+        return f"{many} of v{profile.version}, counted over {rows}. Distinct values are approximate.{left}"
     return (
         f"{many} of v{profile.version}, from the log's statistics alone. Distinct values, the commonest ones and how "
-        "they are spread come from the rows."
+        f"they are spread come from the rows.{left}"
     )
 
 

@@ -23,7 +23,7 @@ from app.ui.view.words import markdown_safe
 from backend.format import things
 from backend.lake.model import SchemaField
 from backend.lake.rows.rows import SEARCH_FILES, RowPage, RowQuery
-from backend.lake.table.schema import fields
+from backend.lake.table.schema import fields, read_schema, readable_names
 from backend.sql.filters import FILTER_HINT, ended_by, parse_filter
 from backend.sql.session import CancelToken
 from backend.work import Work, still_runs
@@ -39,9 +39,9 @@ def rows(opened: OpenTable, *, limit: int) -> None:
     """The first rows at the version looked at that the filter lets through."""
     snapshot = opened.snapshot
     schema = fields(snapshot.metadata)
-    columns = [field.path for field in schema if field.depth == 0]
+    columns, left_out = readable_names(snapshot.metadata), read_schema(snapshot.metadata.schema_json).left_out
     with st.container(horizontal=True, vertical_alignment="bottom", key="data_columns"):
-        shown = _columns(columns)
+        shown = [name for name in _columns(columns) if name in columns]
         order = _order(schema)
     text = _filter(opened, schema)
     where = parse_filter(text, schema)
@@ -52,6 +52,8 @@ def rows(opened: OpenTable, *, limit: int) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="found"):
         sentence = view.rows_sentence(page, snapshot.version, filtered=where is not None)
         st.caption(markdown_safe(f"{sentence} {view.order_sentence(page, order)}".strip()), width="content")
+        if left_out:
+            st.caption(markdown_safe(f"Left out, of a type that cannot be read here: {', '.join(left_out)}."))
         clicked = st.container(horizontal=True, vertical_alignment="center", gap="xsmall", key="clicked")
         if columns:
             every = tuple(shown or columns)
@@ -104,7 +106,7 @@ def _copy(asked: Asked) -> None:
             st.code(code, language=language, wrap_lines=True)
 
 
-def _columns(columns: list[str]) -> list[str]:
+def _columns(columns: Sequence[str]) -> list[str]:
     every = (
         f"All {things(len(columns), 'column')}" if len(columns) <= view.MOST_COLUMNS else f"First {view.MOST_COLUMNS}"
     )

@@ -17,8 +17,7 @@ import orjson
 from backend.changes.model import KeyChoice, KeySource, VersionDiff
 from backend.errors import DiffColumnError
 from backend.lake.model import Commit, Metadata, TableRef
-from backend.lake.table.metadata_diff import column_names
-from backend.lake.table.schema import spelled
+from backend.lake.table.schema import readable_names, spelled
 from backend.private_files import write_private
 
 _log = logging.getLogger(__name__)  # structlog would cost each command 0.2 s
@@ -46,7 +45,7 @@ def choose_key(
 ) -> KeyFound:
     """The strongest key: given > table property > MERGE predicates > the last one that was given. Raises
     `DiffColumnError` for a wrong given one."""
-    columns = column_names(metadata)
+    columns = readable_names(metadata)
     if given:
         return KeyFound(KeyChoice(_given(given, columns), KeySource.GIVEN), (f"key {_list(given)}: as given",))
     reasons: list[str] = []

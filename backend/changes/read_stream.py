@@ -15,9 +15,10 @@ from backend.changes.model import ROW_ID
 from backend.errors import DiffError
 from backend.lake.files.file_difference import DIFFERENCE_COLUMNS, FileDifference
 from backend.lake.model import FileReader, Snapshot
-from backend.lake.table.metadata_diff import SchemaDiff, column_names, column_types, diff_schemas
+from backend.lake.table.metadata_diff import SchemaDiff, column_types, diff_schemas
 from backend.lake.table.partitions import physical_names
 from backend.lake.table.properties import is_row_tracked
+from backend.lake.table.schema import readable_names
 
 FILES_AT_ONCE = 64
 ROW_ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"  # where the ids of rows that moved are written
@@ -93,7 +94,7 @@ def two_versions(first: Snapshot, second: Snapshot, apart: FileDifference) -> Di
     older, newer = sorted((first, second), key=lambda snapshot: snapshot.version)
     changes = diff_schemas(older.metadata, newer.metadata)
     types = [change for change in changes.changed if change.what == "type"]
-    names = column_names(newer.metadata)
+    names = readable_names(newer.metadata)
     if _partitioning(older) == _partitioning(newer) and all(_is_wider(c.before, c.after) for c in types):
         return DiffInput(first, second, apart, newer, names, (), changes)
     odd = {change.names[0] for change in types} | {field.names[0] for field in changes.added}
@@ -105,7 +106,8 @@ def two_tables(first: Snapshot, second: Snapshot) -> DiffInput:
     """Every file of both; columns go together by name and type."""
     apart = FileDifference(first.columns(DIFFERENCE_COLUMNS), second.columns(DIFFERENCE_COLUMNS))
     other, kinds = column_types(first.metadata), column_types(second.metadata)
-    fit = tuple(name for name, kind in kinds.items() if other.get(name) == kind)
+    readable = readable_names(second.metadata)
+    fit = tuple(name for name, kind in kinds.items() if other.get(name) == kind and name in readable)
     unfit = tuple(name for name in kinds if name not in fit)
     schema = diff_schemas(first.metadata, second.metadata)
     return DiffInput(first, second, apart, None, fit, unfit, schema, is_one_table=False)

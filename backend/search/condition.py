@@ -13,7 +13,7 @@ from typing import Any
 from backend.errors import QueryError
 from backend.format import cut
 from backend.lake.model import Snapshot
-from backend.lake.table.metadata_diff import column_names
+from backend.lake.table.schema import readable_names
 from backend.search.model import VersionVerdict
 from backend.sql.expression import read_expression, require_truth
 from backend.sql.quoting import quoted_name
@@ -44,7 +44,7 @@ def check_condition(text: str, snapshot: Snapshot) -> VersionCondition:
     """A condition against the columns of a version; raises `QueryError` with the position it is about."""
     if not text.strip():
         raise QueryError("there is no condition", hint=_EMPTY_HINT)
-    expression = _read(text, column_names(snapshot.metadata))
+    expression = _read(text, readable_names(snapshot.metadata))
     by_row = not expression.aggregates
     if by_row and not expression.columns:
         raise QueryError("the condition names no column, so it is the same at every version", hint=_EMPTY_HINT)

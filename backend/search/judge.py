@@ -19,7 +19,7 @@ from backend.errors import QueryError
 from backend.lake.model import FILE_COLUMNS, FileNumbers, Snapshot
 from backend.lake.storage.paths import is_remote
 from backend.lake.table.metadata_diff import column_names
-from backend.lake.table.schema import fields
+from backend.lake.table.schema import fields, readable_names
 from backend.lru import Lru
 from backend.search.condition import (
     VersionCondition,
@@ -111,7 +111,7 @@ def _shown_columns(condition: VersionCondition, snapshot: Snapshot) -> tuple[str
     flat = [f.path for f in fields(snapshot.metadata) if f.depth == 0 and not f.type.startswith(nested)]
     wanted = [*condition.columns, *(name for name in flat if name not in condition.columns)]
     wanted = wanted[: max(EXAMPLE_COLUMNS, len(condition.columns))]
-    return tuple(name for name in column_names(snapshot.metadata) if name in wanted)
+    return tuple(name for name in readable_names(snapshot.metadata) if name in wanted)
 
 
 # a version as a whole ------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import pyarrow as pa
 from backend.errors import LakehouseError, QueryError
 from backend.lake.files.stats import ColumnTotals, column_totals
 from backend.lake.model import FileReader, Snapshot, SnapshotReader, TableRef
-from backend.lake.table.schema import fields
+from backend.lake.table.schema import fields, readable_names
 from backend.lru import Lru
 from backend.sql.expression import Expression, check_expression
 from backend.sql.session import Computation
@@ -207,7 +207,7 @@ def _aggregate(reading: Reading, snapshot: Snapshot, text: str) -> Any:
 
 
 def _checked(snapshot: Snapshot, text: str) -> Expression:
-    return check_expression(text, [field.path for field in fields(snapshot.metadata) if field.depth == 0])
+    return check_expression(text, list(readable_names(snapshot.metadata)))
 
 
 # rows and versions ---------------------------------------------------------------------------------------------------
@@ -217,7 +217,8 @@ def narrowest(snapshot: Snapshot) -> tuple[str, ...]:
     """The cheapest column to count rows by: a partition column, else the first that is not nested."""
     if snapshot.metadata.partition_columns:
         return snapshot.metadata.partition_columns[:1]
-    top = [field for field in fields(snapshot.metadata) if field.depth == 0]
+    names = readable_names(snapshot.metadata)
+    top = [field for field in fields(snapshot.metadata) if field.depth == 0 and field.path in names]
     flat = [field for field in top if not field.type.startswith(("struct", "array", "map"))]
     return tuple(field.path for field in (flat or top)[:1])
 

@@ -5,20 +5,21 @@ they know: a figure that nobody counted is None.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from itertools import chain
 from typing import Any
 
 from backend.errors import TableError
 from backend.lake.files.stats import ColumnTotals, StatKind, column_totals, columns_with_stats
 from backend.lake.model import SchemaField, Snapshot
-from backend.lake.table.schema import fields
+from backend.lake.table.schema import fields, read_schema
 from backend.sql.numbers import Numbers, Reading, VersionValue
 from backend.sql.quoting import quoted_name, quoted_text
 
-MOST_COLUMNS = 200  # at once
+COLUMNS_AT_ONCE = 200
 MOST_PROFILES = 1_000  # kept
 MOST_CHARS = 200  # longer texts are not ranked
 TOP, FEW = 5, 20
@@ -71,24 +72,27 @@ class ColumnProfile:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The columns of a version. `is_read`: from its rows, else from the log's statistics."""
+    """The columns of a version. `is_read`: from its rows, else from the log's statistics; `left_out`: columns that no
+    reader here can read."""
 
     version: int
     rows: int | None
     is_read: bool
     columns: tuple[ColumnProfile, ...]
+    left_out: tuple[str, ...] = ()
 
 
 def profiled(snapshot: Snapshot) -> list[SchemaField]:
-    """The columns that a profile is of: the outermost ones, the first of very many."""
-    return [field for field in fields(snapshot.metadata) if field.depth == 0][:MOST_COLUMNS]
+    """The columns that a profile is of: the outermost ones that can be read."""
+    left_out = read_schema(snapshot.metadata.schema_json).left_out
+    return [field for field in fields(snapshot.metadata) if field.depth == 0 and field.path not in left_out]
 
 
 def from_log(snapshot: Snapshot, totals: Sequence[ColumnTotals]) -> Profile:
     """What the log's statistics of some columns say; of the others nothing is known."""
     known = {each.column: each for each in totals}
     columns = tuple(_from_totals(field, known.get(field.path)) for field in profiled(snapshot))
-    return Profile(snapshot.version, snapshot.num_rows, is_read=False, columns=columns)
+    return _of(snapshot, snapshot.num_rows, columns, is_read=False)
 
 
 def _from_totals(field: SchemaField, totals: ColumnTotals | None) -> ColumnProfile:
@@ -126,7 +130,7 @@ def _profile(reading: Reading, snapshot: Snapshot, _asked: str) -> Profile:
     columns = profiled(snapshot)
     if not columns or not snapshot.num_files:
         empty = tuple(ColumnProfile(c.path, c.type, 0, 0, is_exact=True) for c in columns)
-        return Profile(snapshot.version, 0, is_read=True, columns=empty)
+        return _of(snapshot, 0, empty, is_read=True)
 
     def read(names: Sequence[str], sql: str) -> Mapping[str, Any]:
         values: Mapping[str, Any] = reading.run(sql, reading.lake.read_files(snapshot, columns=names))
@@ -134,8 +138,21 @@ def _profile(reading: Reading, snapshot: Snapshot, _asked: str) -> Profile:
 
     edges = {totals.column: bin_edges(totals) for totals in column_totals(snapshot, with_statistics(snapshot))}
     asked = [(column, edges.get(column.path, ())) for column in columns]
-    measures = read([column.path for column in columns], measures_sql(asked))
-    profiles = [_measured(*asked[i], measures["all_rows"], measures[f"c{i}"]) for i in range(len(columns))]
+    starts = range(0, len(asked), COLUMNS_AT_ONCE)
+    read_columns = [_read_columns(read, asked[start : start + COLUMNS_AT_ONCE]) for start in starts]
+    return _of(snapshot, read_columns[0][0].rows, tuple(chain.from_iterable(read_columns)), is_read=True)
+
+
+def _of(snapshot: Snapshot, rows: int | None, columns: tuple[ColumnProfile, ...], *, is_read: bool) -> Profile:
+    left_out = read_schema(snapshot.metadata.schema_json).left_out
+    return Profile(snapshot.version, rows, is_read=is_read, columns=columns, left_out=left_out)
+
+
+def _read_columns(
+    read: Callable[[Sequence[str], str], Mapping[str, Any]], asked: Sequence[tuple[SchemaField, Sequence[float]]]
+) -> list[ColumnProfile]:
+    measures = read([column.path for column, _ in asked], measures_sql(asked))
+    profiles = [_measured(*each, measures["all_rows"], measures[f"c{i}"]) for i, each in enumerate(asked)]
     texts = {each.column: measures[f"c{i}"]["texts"] for i, each in enumerate(profiles) if _is_ranked(each)}
     if texts:
         counts = read(list(texts), counts_sql(texts))
@@ -143,7 +160,7 @@ def _profile(reading: Reading, snapshot: Snapshot, _asked: str) -> Profile:
             at = next(i for i, each in enumerate(profiles) if each.column == name)
             values = dict(zip(measures[f"c{at}"]["texts"], measures[f"c{at}"]["vals"], strict=True))
             profiles[at] = replace(profiles[at], top=_top(values, counts[f"c{number}"]))
-    return Profile(snapshot.version, measures["all_rows"], is_read=True, columns=tuple(profiles))
+    return profiles
 
 
 def with_statistics(snapshot: Snapshot) -> list[str]:

@@ -12,11 +12,12 @@ import typer
 
 from app.cli.output import print_json, say
 from app.cli.tables.lake import opened
+from backend.changes.key import parse_names
 from backend.changes.versions import resolve_version
 from backend.errors import ColumnNotFoundError, StorageError
 from backend.format import bytes_text, things
 from backend.lake.model import Snapshot
-from backend.lake.table.schema import fields
+from backend.lake.table.schema import fields, read_schema, readable_names
 from backend.sql.export import FORMATS, Format, encoded
 from backend.sql.filters import parse_filter
 
@@ -36,16 +37,20 @@ def export(request: Request, *, as_json: bool) -> int:
     form = _format(request)
     snapshot = lake.snapshot(ref, resolve_version(lake, ref, request.at or "latest"))
     where = parse_filter(request.where or "", fields(snapshot.metadata))
-    rows = lake.read_files(snapshot, columns=_columns(snapshot, request.columns), where=where)
+    columns = _columns(snapshot, request.columns)
+    left_out = () if request.columns else read_schema(snapshot.metadata.schema_json).left_out
+    rows = lake.read_files(snapshot, columns=columns, where=where)
     num_rows = write_file(request.output, encoded(rows, form))
     size = request.output.stat().st_size
     if as_json:
         print_json({
             "name": ref.name, "uri": ref.uri, "version": snapshot.version, "format": form.suffix, "rows": num_rows,
-            "size_bytes": size, "file": str(request.output),
+            "size_bytes": size, "file": str(request.output), "left_out": left_out,
         })  # fmt: skip
     else:
         say(f"{things(num_rows, 'row')} of {ref.name} v{snapshot.version} in {request.output} ({bytes_text(size)})")
+        if left_out:
+            say(f"Left out, of a type that cannot be read here: {', '.join(left_out)}.")
     return 0
 
 
@@ -74,9 +79,11 @@ def _format(request: Request) -> Format:
 
 
 def _columns(snapshot: Snapshot, text: str | None) -> tuple[str, ...]:
-    every = [field.path for field in fields(snapshot.metadata) if field.depth == 0]
-    asked = [name.strip() for name in (text or "").split(",") if name.strip()]
+    every, left_out = readable_names(snapshot.metadata), read_schema(snapshot.metadata.schema_json).left_out
+    asked = parse_names(text or "")
     for name in asked:
+        if name in left_out:
+            raise ColumnNotFoundError(f"column {name!r} is of a type that cannot be read here", hint="leave it out")
         if name not in every:
             raise ColumnNotFoundError(f"there is no column {name!r}", hint=f"there are: {', '.join(every[:8])}")
-    return tuple(asked or every)
+    return asked or every

@@ -45,7 +45,7 @@ def _read(lake: Lake, ref: TableRef, snapshots: Sequence[Snapshot]) -> list[Prof
 # JSON ------------------------------------------------------------------------------------------------------------
 
 
-_PROFILE = only("version", "rows", "columns")
+_PROFILE = only("version", "rows", "columns", "left_out")
 _SHAPES: Shapes = {
     ColumnProfile: shaped("null_share", without=("distinct", "lowest_sign", "highest_sign"), distinct_approx="distinct")
 }

@@ -84,7 +84,9 @@ class CommitCache:
 
     def _committed(self, records: Sequence[CommitRecord]) -> dict[int, datetime | None]:
         times = {record.version: in_commit_time(record.commit_info) for record in records}
-        by_file = {record.version: record.modified_at for record in records if times[record.version] is None}
+        untimed = [record for record in records if times[record.version] is None]
+        listed = self._listed  # finer on some stores than what comes with an object
+        by_file = {r.version: in_millis(listed[r.version]) if r.version in listed else r.modified_at for r in untimed}
         for first, last in runs_of(sorted(by_file)):
             before = self._times.find([first - 1]) or self.file_times(range(max(0, first - LOOK_BACK), first))
             run = {version: by_file[version] for version in range(first, last + 1)}

@@ -29,10 +29,12 @@ from backend.lake.log.commits import CommitSlice, commit_name
 from backend.lake.log.file_set import plain_values
 from backend.lake.log.listing import LOG
 from backend.lake.model import FILE_COLUMNS, Metadata, Protocol, Snapshot
+from backend.lake.rows.evolved import collections, lacks, write_filled
 from backend.lake.storage.local_folder import LocalFolder, real
 from backend.lake.storage.storage import Storage, TableFile, TableFiles
 from backend.lake.table.partition_columns import show_partitions
 from backend.lake.table.partitions import partition_values, physical_names
+from backend.lake.table.schema import read_schema
 
 _VECTOR_HEAD = 4  # bytes of the big-endian length before a vector
 _OPEN_FILES = Path("/proc/self/fd")  # where Linux names what this process has open
@@ -177,8 +179,29 @@ class FilesOnDisk:
         """The same for a file of rows; where it counts days in the old calendar, of a copy that does not. Raises
         `UnsupportedFeatureError` among many, for they may be more than fit beside the table."""
         local = self.path_of(path)
-        if local in self._rebased:
-            return self._rebased[local]
+        if local not in self._rebased:
+            self._rebased[local] = self._filled(path, self._in_new_calendar(path, local, metadata), metadata)
+        return self._rebased[local]
+
+    def _filled(self, path: str, local: str, metadata: Metadata) -> str:
+        """The same for one that lacks fields of structs within maps or arrays: of a copy with nulls for them."""
+        if metadata.configuration.get("delta.columnMapping.mode", "none") != "none" or not (
+            kinds := collections(metadata.schema_json)
+        ):
+            return local
+        with pa.OSFile(local) as source, parquet_errors(path, self._table):
+            file = opened(source)
+            stored = {field.name: field.type for field in file.schema_arrow}
+            kinds = {name: kind for name, kind in kinds.items() if name in stored and lacks(stored[name], kind)}
+            if not kinds:
+                return local
+            if self._most_open is not None:
+                raise UnsupportedFeatureError(f"{path} of {self._table} lacks fields within {', '.join(kinds)}")
+            copy = self.folder / f"{len(self._names)}.{len(self._rebased)}.filled.parquet"
+            write_filled(file, copy, kinds)
+        return str(copy)
+
+    def _in_new_calendar(self, path: str, local: str, metadata: Metadata) -> str:
         if '"date"' not in metadata.schema_json and '"timestamp"' not in metadata.schema_json:
             return local
         with pa.OSFile(local) as source, parquet_errors(path, self._table):
@@ -188,7 +211,6 @@ class FilesOnDisk:
                 raise UnsupportedFeatureError(f"{path} of {self._table} counts days in the calendar before 1582")
             copy = self.folder / f"{len(self._names)}.rebased.parquet"
             write_rebased(file, copy, f"{path} of {self._table}")
-        self._rebased[local] = str(copy)
         return str(copy)
 
     def spelled_rows_of(self, path: str, metadata: Metadata) -> str:
@@ -328,7 +350,7 @@ def _metadata(metadata: Metadata) -> Mapping[str, Any]:
     return {
         "id": metadata.id,
         "format": {"provider": "parquet", "options": {}},
-        "schemaString": metadata.schema_json,
+        "schemaString": read_schema(metadata.schema_json).json,
         "partitionColumns": list(metadata.partition_columns),
         "configuration": mapping,
         "createdTime": 0,

@@ -30,7 +30,7 @@ from backend.lake.rows.pruning import FEW_FILES, may_match
 from backend.lake.storage.paths import is_remote
 from backend.lake.storage.storage import Storage, TableFiles
 from backend.lake.table.schema import columns as schema_columns
-from backend.lake.table.schema import fields
+from backend.lake.table.schema import fields, read_schema
 from backend.lru import Lru
 
 # A search opens few files first, for most find enough in them, then ever more at once: each opening has its price.
@@ -108,8 +108,12 @@ def read_files(
             read(files.slice(start, size), numbered=None if numbered is None else (numbered, start))
             for start in range(0, max(1, len(files)), size)
         )
-    elif is_remote(snapshot.ref.uri) and not _is_old.get_or_make(
-        (snapshot.ref.uri, snapshot.metadata.id, snapshot.version), lambda: _has_old_files(storage, snapshot)
+    elif (
+        is_remote(snapshot.ref.uri)
+        and not _is_odd(snapshot)
+        and not _is_old.get_or_make(
+            (snapshot.ref.uri, snapshot.metadata.id, snapshot.version), lambda: _has_old_files(storage, snapshot)
+        )
     ):
         options = storage.options(snapshot.ref.uri)
         reader = scan.scan_version(
@@ -147,6 +151,11 @@ def _read_some(
         folder = stack.enter_context(subset)
         reader = scan.scan(folder, snapshot.ref.uri, columns=columns, predicate=predicate)
         return pa.RecordBatchReader.from_batches(reader.schema, _closing(reader, stack.pop_all()))
+
+
+def _is_odd(snapshot: Snapshot) -> bool:
+    """Whether rows are read with another schema than the log's."""
+    return read_schema(snapshot.metadata.schema_json).json != snapshot.metadata.schema_json
 
 
 def _has_old_files(storage: Storage, snapshot: Snapshot) -> bool:

@@ -7,6 +7,7 @@ Source: Delta protocol, "Schema Serialization Format", "Column Mapping", "Identi
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -16,6 +17,12 @@ from backend.lake.model import Metadata, SchemaField
 
 _SHORT = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
 _CONSTRAINT = "delta.constraints."
+_READ = frozenset((
+    "string", "long", "integer", "short", "byte", "float", "double", "boolean", "binary", "date", "timestamp",
+    "timestamp_ntz", "void", "variant",
+))  # fmt: skip
+_READ_STARTS = ("decimal", "interval ")
+_PARTS = ("elementType", "keyType", "valueType")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +122,59 @@ def constraints(metadata: Metadata) -> tuple[Constraint, ...]:
     return tuple(Constraint(key.removeprefix(_CONSTRAINT), text) for key, text in sorted(pairs))
 
 
+def stored_type(kind: Any) -> Any:
+    """A type as data files hold it: a user-defined one (Spark's vectors) is its `sqlType`."""
+    while isinstance(kind, Mapping) and kind.get("type") == "udt":
+        kind = kind["sqlType"]
+    return kind
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSchema:
+    """The schema that rows are read with, and the outermost columns that it leaves out: of a type that no reader here
+    knows."""
+
+    json: str
+    left_out: tuple[str, ...]
+
+
+@lru_cache(maxsize=256)
+def read_schema(schema_json: str) -> ReadSchema:
+    """Raises `TableCorruptError` for a schema that cannot be read."""
+    try:
+        struct = orjson.loads(schema_json)
+        items = [(item, _readable(item["type"])) for item in struct["fields"]]
+        fields_read = [item | {"type": kind} for item, kind in items if kind is not None]
+        left_out = tuple(str(item["name"]) for item, kind in items if kind is None)
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError, RecursionError) as exc:
+        raise TableCorruptError("the table's schema cannot be read", hint="its metaData action is damaged") from exc
+    if fields_read == struct["fields"]:
+        return ReadSchema(schema_json, ())
+    return ReadSchema(orjson.dumps(struct | {"fields": fields_read}).decode(), left_out)
+
+
+def readable_names(metadata: Metadata) -> tuple[str, ...]:
+    """The outermost columns whose rows can be read, in the table's order."""
+    left_out = read_schema(metadata.schema_json).left_out
+    return tuple(field.path for field in fields(metadata) if field.depth == 0 and field.path not in left_out)
+
+
+def _readable(kind: Any) -> Any:
+    """A type with what is user-defined in it as its `sqlType`; None where something in it cannot be read."""
+    kind = stored_type(kind)
+    if isinstance(kind, str):
+        return kind if kind in _READ or kind.startswith(_READ_STARTS) else None
+    if kind["type"] == "struct":
+        inside = [(item, _readable(item["type"])) for item in kind["fields"]]
+        known = all(inner is not None for _, inner in inside)
+        return kind | {"fields": [item | {"type": inner} for item, inner in inside]} if known else None
+    parts = {name: _readable(kind[name]) for name in _PARTS if name in kind}
+    return None if None in parts.values() else kind | parts
+
+
 def simple_type(kind: Any) -> str:
     """Spark's simple string of a type: `bigint`, `struct<a:int>`, `array<string>`."""
+    kind = stored_type(kind)
     if isinstance(kind, str):
         return _SHORT.get(kind, kind)
     if kind["type"] == "struct":
@@ -184,6 +242,7 @@ def _column(item: Mapping[str, Any], parent: _Parent) -> Column:
 
 
 def _inside(kind: Any, parent: _Parent) -> Iterator[Column]:
+    kind = stored_type(kind)
     if isinstance(kind, str):
         return
     if kind["type"] == "struct":
@@ -208,11 +267,13 @@ def _element(name: str, kind: Any, parent: _Parent, *, nullable: bool) -> Iterat
 
 
 def _kind_word(kind: Any) -> str:
+    kind = stored_type(kind)
     return kind if isinstance(kind, str) else str(kind["type"])
 
 
 def _has_children(kind: Any) -> bool:
     """Whether `_inside` yields anything below a field of this type."""
+    kind = stored_type(kind)
     if isinstance(kind, str):
         return False
     inner = {"array": ("elementType",), "map": ("keyType", "valueType")}.get(kind["type"], ())
