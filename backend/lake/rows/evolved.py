@@ -1,6 +1,7 @@
 """Maps and arrays whose structs got a field after a file was written: deltalake (1.6.6, tried) cannot read such a file.
 
-Rule: a missing field is null, as Spark reads it; nothing else of a file is changed.
+Rule: a missing field is null, as Spark reads it, whatever the case of the others' names; nothing else of a file is
+changed.
 """
 
 from collections.abc import Mapping
@@ -41,8 +42,9 @@ def _holds(kind: Any, *, inside: bool) -> bool:
 def lacks(stored: pa.DataType, kind: Any) -> bool:
     """Whether a column as a file holds it lacks a field of its type."""
     if pt.is_struct(stored) and kind["type"] == "struct":
-        names = {field.name: field.type for field in stored}
-        return any(field["name"] not in names or lacks(names[field["name"]], field["type"]) for field in kind["fields"])
+        types = {field.name.lower(): field.type for field in stored}
+        wanted = {field["name"].lower(): field["type"] for field in kind["fields"]}
+        return any(name not in types or lacks(types[name], inner) for name, inner in wanted.items())
     if pt.is_map(stored):
         return lacks(stored.key_type, kind["keyType"]) or lacks(stored.item_type, kind["valueType"])
     return pt.is_list(stored) and lacks(stored.value_type, kind["elementType"])
@@ -69,10 +71,10 @@ def _filled(values: pa.Array, kind: Any) -> pa.Array:
     if isinstance(kind, str):
         return values
     if pt.is_struct(values.type):
-        stored = dict(zip((field.name for field in values.type), values.flatten(), strict=True))
+        stored = dict(zip((field.name.lower() for field in values.type), values.flatten(), strict=True))
         parts = {
-            field["name"]: _filled(stored[field["name"]], field["type"])
-            if field["name"] in stored
+            field["name"]: _filled(stored[name], field["type"])
+            if (name := field["name"].lower()) in stored
             else pa.nulls(len(values), _arrow(field["type"]))
             for field in kind["fields"]
         }
