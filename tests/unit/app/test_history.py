@@ -1,5 +1,6 @@
 """The history: commits as rows, and a figure over versions."""
 
+import re
 from dataclasses import replace
 from datetime import timedelta
 
@@ -128,3 +129,11 @@ def test_without_times_versions_are_the_axis() -> None:
     figure = history_figure.history_figure(Timeline(timeless, 0), history_figure.FIGURES["Rows"])
     assert list(figure.data[0].x) == [0, 1, 2]
     assert figure.layout.xaxis.title.text == "Version"
+
+
+def test_an_operation_that_is_a_link_is_text_in_the_figure() -> None:
+    """Plotly reads tags in names and hovers, and makes an anchor of `<a href=…>`."""
+    evil = "<a href='https://evil.example'>WRITE</a>"
+    history = Timeline(tuple(VersionTotals(version, NOW, evil, 1, 9, 10, 0) for version in range(3)), 0)
+    drawn = history_figure.history_figure(history, history_figure.FIGURES["Rows"]).to_json()
+    assert "evil.example" in drawn and not re.search(r"<a|\\u003ca", drawn)
