@@ -72,6 +72,8 @@ class Database:
     def _mapped(self) -> Iterator[None]:
         try:
             yield
+        except UnicodeEncodeError:  # not of what it holds: somebody typed it
+            raise
         except ValueError as exc:
             raise StoreError(
                 f"the control store at {self.shown_url} holds what cannot be read: {_first_line(exc)}",
