@@ -61,7 +61,7 @@ class ControlStore:
     @classmethod
     def open(cls, settings: Settings) -> Self:
         """Opens the store of the settings; creates its folder and brings its schema up to date."""
-        if not settings.store.url.get_secret_value() and (folder := settings.home / "store").exists():
+        if not settings.store.url.get_secret_value() and (folder := settings.home / "store").is_dir():
             private_folder(folder)
         return cls(settings.store_url)
 
