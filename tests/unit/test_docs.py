@@ -10,7 +10,15 @@ PATHS = re.compile(r"`((?:app|attach|backend|bench|deploy|docs|pages|pipelines|t
 
 
 @pytest.mark.parametrize(
-    "document", ["CONTRIBUTING.md", "README.md", "docs/architecture.md", "docs/operations.md", "docs/pipelines.md"]
+    "document",
+    [
+        "CONTRIBUTING.md",
+        "README.md",
+        "docs/architecture.md",
+        "docs/operations.md",
+        "docs/pipelines.md",
+        "docs/security.md",
+    ],
 )
 def test_every_path_that_a_document_names_is_there(document: str) -> None:
     named = PATHS.findall((ROOT / document).read_text())
