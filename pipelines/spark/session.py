@@ -6,15 +6,17 @@ prints goes to `$WEIR_HOME/logs`.
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from backend.errors import LakehouseError
-from backend.private_files import open_private, private_folder
+from backend.private_files import open_private, private_folder, write_private
+from backend.redaction import holds_secret, is_secret
 from backend.settings import Settings
 from pipelines.jars import jar_paths
 from pipelines.jars.java import find_java
@@ -112,23 +114,34 @@ _LOCAL = {
 def open_session(settings: Settings) -> SparkSession:
     """The session, started when there is none. Raises `JavaError`, `JarError` or `SparkStartError`."""
     find_java()
-    conf = spark_conf(settings)
+    conf = {"spark.app.name": "weir", "spark.master": settings.spark.master, **spark_conf(settings)}
     folder = private_folder(_log_folder(settings))
-    (folder / "log4j2.properties").write_text(_LOG4J.format(folder=folder), encoding="utf-8")
+    write_private(folder / "log4j2.properties", _LOG4J.format(folder=folder).encode())
     if _is_local(settings):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if python := _python(settings):
         os.environ.setdefault("PYSPARK_PYTHON", python)
-    builder = SparkSession.builder.appName("weir").master(settings.spark.master)
+    builder = SparkSession.builder
     for key, value in conf.items():
         builder = builder.config(key, value)
     try:
         with _standard_streams_to(folder / "jvm.log"):
+            _launch(conf)
             session = builder.getOrCreate()
     except PySparkException as exc:
         raise SparkStartError(f"Spark did not start: {exc}", hint=f"see {folder / 'jvm.log'}") from exc
     let_in(session, settings)
     return session
+
+
+def _launch(conf: Mapping[str, str]) -> None:
+    """Start the JVM. Its arguments, which every user of the machine can read, hold no secret: those are told later."""
+    arguments = SparkConf()
+    for key, value in conf.items():
+        is_used_at_launch = key.startswith((_JAVA_OPTIONS, "spark.jars"))
+        if is_used_at_launch or not (is_secret(key) or holds_secret(value)):
+            arguments.set(key, value)
+    SparkContext._ensure_initialized(conf=arguments)
 
 
 def _python(settings: Settings) -> str | None:
