@@ -20,7 +20,12 @@ START_MS = 1_700_000_000_000
 SIZES = (0, 1, 7, 99, 100, 101, 4096, 2**31, 2**53 - 1, 2**53 + 1, 2**57)
 VALUES: dict[str, tuple[str | None, ...]] = {  # partition columns and what is found in them
     "p": (None, "", "a b", "x=y", "c/d", "ü%20", "2026-01-01", "100%", "ключ", "'\"", "a\\b", "12.50", "+:&?#"),
-    "day": (None, "", "2026-01-01", "2026-01-02", "0001-01-01"),
+    "day": (
+        None,
+        "2026-01-01",
+        "2026-01-02",
+        "0001-01-01",
+    ),  # an empty text is a null in another partition: totals know no types
     "n m": (None, "0", "-5", "9223372036854775807"),
 }
 COLUMNS = {"id": "long", "p": "string", "day": "date", "n m": "long", "amount": "decimal(10,2)", "naïve col": "string"}
