@@ -410,7 +410,7 @@ def test_a_commit_that_is_gone_where_a_checkpoint_stands_leaves_the_timeline(roo
 
 
 def test_a_partition_that_a_file_does_not_name_is_null_everywhere(root, open_lake):
-    log = HandLog(root / "t").start(columns={"id": "long", "p": "string"}, partition_by=["p"])
+    log = HandLog(root / "t").start(columns={"id": "long", "p": "date"}, partition_by=["p"])
     log.commit(add("a", size=1, partitionValues={}), add("b", size=1, partitionValues={"p": None}), commit_info())
     log.commit(add("c", size=1, partitionValues={"p": ""}), commit_info())
     lake = open_lake(health={"min_files": 3})

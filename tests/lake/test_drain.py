@@ -69,8 +69,8 @@ def test_a_table_is_read_up_to_its_oldest_unread_commit(store: ControlStore, set
         write(bronze)
     asked_at = drained(store, settings, StreamInput("table", "bronze/events", str(bronze))).requested_at
     write(bronze)  # it goes on
-    table = DeltaTable(str(bronze))
-    written = {each["version"]: datetime.fromtimestamp(each["timestamp"] / 1_000, UTC) for each in table.history()}
+    table, lake = DeltaTable(str(bronze)), Lake(settings)
+    written = {commit.version: commit.committed_at for commit in lake.history(lake.find("events"))}
 
     reached(settings, delta_offset(table.metadata().id, 1))
     assert read_until(store, settings) == written[1] < asked_at, "version 1 was there, and is not read"

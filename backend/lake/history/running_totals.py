@@ -5,7 +5,7 @@ their key through the base's index; only files added later are objects.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -14,11 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.errors import TableCorruptError
-from backend.lake.files.file_sizes import merged_files, small_limit, sums, target_for
+from backend.lake.files.file_sizes import TargetSize, merged_files, small_limit, sums, target_for
 from backend.lake.log.actions import FileAction
 from backend.lake.log.commits import CommitSlice
 from backend.lake.log.replay import LogState
 from backend.lake.model import VersionTotals
+from backend.lake.table.partitions import without_empty
 from backend.settings import HealthSettings
 
 File = tuple[int, int | None, str]  # size in bytes, live rows, encoded partition
@@ -36,7 +37,7 @@ class RunningTotals:
         self._gone: set[int] = set()  # rows of the base that were removed
         self._partitions: dict[str, list[int]] = {}  # files, small files, their bytes
         self._num_files = self._size_bytes = self._rows = self._unknown = self._small = 0
-        self._configuration: Mapping[str, str] = base.metadata.configuration if base else {}
+        self._metadata = base.metadata if base else None
         if self._base is not None:
             self._num_files, self._size_bytes = len(self._base.sizes), int(self._base.sizes.sum())
             self._rows, self._unknown = self._base.rows_total()
@@ -53,7 +54,7 @@ class RunningTotals:
         if record.problem:
             raise TableCorruptError(record.problem, hint="versions before it can still be read")
         if record.metadata is not None:
-            self._configuration = record.metadata.configuration
+            self._metadata = record.metadata
         if commit.length:
             self._move(commit.actions)
         limit = self._wanted_limit()
@@ -66,7 +67,7 @@ class RunningTotals:
 
     def files_after_merge(self) -> int:
         """About as many files as were left now if the small ones were merged."""
-        target = target_for(self._configuration, self._size_bytes, self._health)
+        target = self._target()
         judged = (counts for counts in self._partitions.values() if self._judged(counts))
         return self._num_files - self._small + sum(merged_files(small, size, target) for _, small, size in judged)
 
@@ -78,6 +79,7 @@ class RunningTotals:
                 continue
             self._remove(key, rows.get(key))
             if kind == FileAction.ADD:
+                partition = without_empty(partition, self._metadata) if self._metadata else partition
                 file = (size, None if records is None else records - deleted, partition)
                 self._later[key] = file
                 if self._by_size is not None:
@@ -115,8 +117,10 @@ class RunningTotals:
         return counts[1] if counts[0] >= self._health.min_files else 0
 
     def _wanted_limit(self) -> int:
-        target = target_for(self._configuration, self._size_bytes, self._health)
-        return small_limit(target, self._health.small_file_ratio)
+        return small_limit(self._target(), self._health.small_file_ratio)
+
+    def _target(self) -> TargetSize:
+        return target_for(self._metadata.configuration if self._metadata else {}, self._size_bytes, self._health)
 
     def _move_limit(self, limit: int) -> None:
         """Only files between the old and the new limit change sides."""
@@ -157,8 +161,10 @@ class _BaseFiles:
         self._records = state.files.column("num_records")
         encoded = state.files.column("encoded_partition")
         encoded = encoded if pa.types.is_dictionary(encoded.type) else encoded.dictionary_encode()
-        self._codes: np.ndarray[Any, Any] = encoded.indices.to_numpy()
-        self._names: list[str] = encoded.dictionary.to_pylist()
+        names = [without_empty(text, state.metadata) for text in encoded.dictionary.to_pylist()]
+        self._names: list[str] = list(dict.fromkeys(names))
+        places = {name: place for place, name in enumerate(self._names)}
+        self._codes: np.ndarray[Any, Any] = np.array([places[name] for name in names], np.int64)[encoded.indices]
         self._order: np.ndarray[Any, Any] | None = None  # rows by size, when first asked for
 
     def rows_total(self) -> tuple[int, int]:

@@ -20,6 +20,16 @@ def encode_partition(values: Mapping[str, str | None]) -> str:
     return "/".join(encode_value(name, value) for name, value in sorted(values.items()) if value is not None)
 
 
+def without_empty(encoded: str, metadata: Metadata) -> str:
+    """The one text of a partition: an empty text in a column of another type is null, as nothing is."""
+    if "=/" not in f"{encoded}/":
+        return encoded
+    physical = physical_names(metadata)
+    texts = {_escape(physical.get(column, column)) for column in text_columns(metadata)}
+    pairs = map(_pair, encoded.split("/"))
+    return "/".join(f"{name}={value}" for name, value in pairs if value or name in texts)
+
+
 def show_partition(encoded: str, metadata: Metadata, physical: Mapping[str, str], texts: Collection[str]) -> str:
     """`texts` are the columns of type text."""
     values = dict(_pair(text) for text in encoded.split("/") if text)
