@@ -16,6 +16,7 @@ from backend.changes.model import DiffMethod, NetCounts
 from backend.errors import UnsupportedFeatureError
 from backend.lake.files.stats import column_totals
 from backend.lake.lake import Lake
+from backend.lake.table.file_times import OLD_DAYS
 from backend.lake.table.schema import fields
 from backend.search.key_history import key_history
 from backend.settings import load_settings
@@ -231,8 +232,17 @@ def test_far_days_leave_in_every_format(open_lake: OpenLake, root: Path) -> None
     assert f"{BEFORE},{BEFORE} 12:00:00.000000Z" in exported("csv").decode()
 
 
-def test_parsed_statistics_of_a_checkpoint_hold_such_bounds(open_lake: OpenLake, root: Path) -> None:
-    """As Spark writes them without the text: moments as INT96."""
+@pytest.mark.parametrize(
+    ("marks", "highest"),
+    [
+        pytest.param({}, {"day": FAR, "at": f"{FAR}T12:00:00Z"}, id="as Spark writes them"),
+        pytest.param({OLD_DAYS: b""}, {"day": None, "at": None}, id="of the calendar before 1582, which are unknown"),
+    ],
+)
+def test_parsed_statistics_of_a_checkpoint_hold_such_bounds(
+    open_lake: OpenLake, root: Path, marks: dict[bytes, bytes], highest: dict[str, str | None]
+) -> None:
+    """Without the text; moments are INT96."""
     log = HandLog(root / "t").commit(protocol(), metadata(FAR_COLUMNS), commit_info())
     log.commit(add("a.parquet"), commit_info())
     bounds = far_rows(FAR)
@@ -245,8 +255,11 @@ def test_parsed_statistics_of_a_checkpoint_hold_such_bounds(open_lake: OpenLake,
     head = pq.read_table(root / "head.parquet").select(["protocol", "metaData"])
     table = pa.concat_tables([head, pa.table({"add": added})], promote_options="default")
     path = root / "t" / "_delta_log" / f"{1:020d}.checkpoint.parquet"
-    pq.write_table(table, path, use_deprecated_int96_timestamps=True, store_schema=False)
+    with pq.ParquetWriter(path, table.schema, use_deprecated_int96_timestamps=True, store_schema=False) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata(marks)
     (root / "t" / "_delta_log" / f"{0:020d}.json").unlink()
     snapshot = open_lake(root).snapshot(open_lake(root).find("t"))
     found = {totals.column: totals.highest for totals in column_totals(snapshot, ["day", "at"])}
-    assert found == {"day": FAR, "at": f"{FAR}T12:00:00Z"}
+    assert found == highest
+    assert snapshot.files["num_records"].to_pylist() == [1]

@@ -13,8 +13,8 @@ from pyarrow import compute as pc
 
 from backend.changes.model import DiffMethod, NetCounts
 from backend.errors import UnsupportedFeatureError
-from backend.lake.files.file_times import OLD_DAYS, OLD_INT96, may_be_old, opened, write_rebased
 from backend.lake.lake import Lake
+from backend.lake.table.file_times import OLD_DAYS, OLD_INT96, may_be_old, opened, write_rebased
 from backend.lake.table.schema import fields
 from backend.settings import load_settings
 from backend.sql.filters import parse_filter

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from backend.lake.files.file_times import footer_bytes
 from backend.lake.model import Metadata
+from backend.lake.table.file_times import footer_bytes
 
 _SHORT = 128  # bytes of a name whose length Thrift writes as one
 

@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from backend.errors import DiffError, LakehouseError, TableCorruptError, UnsupportedFeatureError
-from backend.lake.files.file_times import opened, why_misread
 from backend.lake.files.footer import parquet_errors
 from backend.lake.log.actions import FileAction
 from backend.lake.log.commits import CommitSlice
@@ -26,6 +25,7 @@ from backend.lake.log.log import TableLog
 from backend.lake.model import Snapshot
 from backend.lake.storage.paths import is_remote
 from backend.lake.storage.storage import Storage, TableFiles
+from backend.lake.table.file_times import opened, why_misread
 from backend.lake.table.property_values import is_on
 
 FEED = "delta.enableChangeDataFeed"

@@ -125,7 +125,7 @@ def _stats(fields: frozenset[str], _names: tuple[str, ...]) -> Decoded:
             lambda add: {"stats": pc.struct_field(add, "stats").cast(pa.string())},
             _nulls("stats", pa.string()),
         )
-    leaves = ("stats_parsed",) if "stats_parsed.numRecords" in fields else ()
+    leaves = tuple(sorted(field for field in fields if field.startswith("stats_parsed.")))
     return Decoded(
         leaves,
         lambda add: {"stats": _as_json(pc.struct_field(add, "stats_parsed"))},

@@ -17,11 +17,14 @@ from backend.errors import LakehouseError, TableCorruptError
 from backend.lake.log.actions import BadActionError
 from backend.lake.storage.folder import Folder
 from backend.lake.storage.paths import is_remote
+from backend.lake.table.file_times import old_columns
 
 BATCH_ROWS = 65_536
 BUFFER_BYTES = 65_536
 AT_ONCE = 2  # each holds a decoded batch; more threads cost memory and win little beside the interpreter's lock
 HINT = "restore the file, or rebuild the checkpoint with the engine that writes the table"
+
+_BOUNDS = ("minValues", "maxValues")
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
@@ -54,16 +57,17 @@ class ParquetPart:
             yield file
 
     def fields(self) -> frozenset[str]:
-        """Dotted names of `add`'s fields two deep; empty when the file holds no file actions."""
+        """Dotted names of `add`'s fields two deep; empty when the file holds no file actions. Parsed bounds that count
+        times in the calendar before 1582 are left out, so unknown: a bound that is another day rules out files."""
         with self.opened() as file:
-            schema = file.schema_arrow
+            schema, is_old = file.schema_arrow, bool(old_columns(file.metadata))
         if "add" not in schema.names or not pa.types.is_struct(schema.field("add").type):
             return frozenset()
         names = set()
         for item in schema.field("add").type:
             names.add(item.name)
             if pa.types.is_struct(item.type):
-                names |= {f"{item.name}.{inner.name}" for inner in item.type}
+                names |= {f"{item.name}.{inner.name}" for inner in item.type if not (is_old and inner.name in _BOUNDS)}
         return frozenset(names)
 
     def values(self, column: str, *, most: int | None = None) -> list[dict[str, Any]]:

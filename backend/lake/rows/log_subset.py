@@ -21,7 +21,6 @@ import pyarrow.parquet as pq
 
 from backend.errors import LakehouseError, ObjectMissingError, TableCorruptError, UnsupportedFeatureError
 from backend.lake.files.file_names import may_be_misspelled, spelled, write_spelled
-from backend.lake.files.file_times import holds_old_times, may_be_old, opened, write_rebased
 from backend.lake.files.footer import parquet_errors
 from backend.lake.history.change_feed import FEED, feed_files
 from backend.lake.log.actions import FileAction, read_vector_id
@@ -32,6 +31,7 @@ from backend.lake.model import FILE_COLUMNS, Metadata, Protocol, Snapshot
 from backend.lake.rows.evolved import collections, lacks, write_filled
 from backend.lake.storage.local_folder import LocalFolder, real
 from backend.lake.storage.storage import Storage, TableFile, TableFiles
+from backend.lake.table.file_times import holds_old_times, may_be_old, opened, write_rebased
 from backend.lake.table.partition_columns import show_partitions
 from backend.lake.table.partitions import partition_values, physical_names
 from backend.lake.table.schema import read_schema

@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backend.lake.files.file_times import holds_old_times, may_be_old, opened
 from backend.lake.files.footer import parquet_errors
 from backend.lake.history.change_feed import feed_files
 from backend.lake.log.commits import CommitSlice
@@ -29,6 +28,7 @@ from backend.lake.rows.log_subset import files_at_once, files_on_disk, log_subse
 from backend.lake.rows.pruning import FEW_FILES, may_match
 from backend.lake.storage.paths import is_remote
 from backend.lake.storage.storage import Storage, TableFiles
+from backend.lake.table.file_times import holds_old_times, may_be_old, opened
 from backend.lake.table.schema import columns as schema_columns
 from backend.lake.table.schema import fields, read_schema
 from backend.lru import Lru
