@@ -63,6 +63,21 @@ def test_columns_added_dropped_and_altered() -> None:
     ]
 
 
+def test_a_column_that_stands_elsewhere_among_its_siblings_has_moved() -> None:
+    home = [{"type": "struct", "fields": [column("city"), column("no"), *more]} for more in ([], [column("zip")])]
+    turned = {"type": "struct", "fields": [column("no"), column("city")]}
+    before = metadata(column("id"), column("gone"), column("home", home[0]), column("n"), column("last"))
+    assert changed(before, metadata(column("id"), column("home", home[1]), column("n"), column("last"))) == [
+        ("column", "home.zip", None, "bigint", ""),
+        ("column", "gone", "bigint", None, ""),
+    ]
+    moved = metadata(column("last"), column("id"), column("gone"), column("home", turned), column("n"))
+    assert changed(before, moved) == [
+        ("column", "last", "after n", "first", "position"),
+        ("column", "home.no", "after home.city", "first", "position"),
+    ]
+
+
 def test_a_renamed_column_is_known_by_its_id() -> None:
     mapped = {"delta.columnMapping.id": 1}
     before, after = metadata(column("a", **mapped)), metadata(column("b", **mapped))

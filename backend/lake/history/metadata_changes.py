@@ -6,6 +6,7 @@ in the log any more, nothing is guessed: the change is said to be unknown. A dam
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from enum import StrEnum
 
 from backend.errors import LakehouseError, TableCorruptError
@@ -158,7 +159,30 @@ def _column_changes(before: Metadata, after: Metadata) -> Iterator[TableChange]:
             simple_type(text) if change.what == "type" else text for text in (change.before, change.after)
         )
         yield TableChange(ChangeKind.COLUMN, change.path, before_text, after_text, change.what)
-    yield from _trait_changes(old, new, {path: was for was, path in renamed.items()})
+    former = {path: was for was, path in renamed.items()}
+    yield from _trait_changes(old, new, former)
+    yield from _moves(old, new, former)
+
+
+def _moves(old: Mapping[str, Column], new: Mapping[str, Column], former: Mapping[str, str]) -> Iterator[TableChange]:
+    """The columns, of those that both have, that stand elsewhere among their siblings."""
+    siblings: dict[tuple[str, ...], list[str]] = {}
+    for path, column in new.items():
+        if former.get(path, path) in old:
+            siblings.setdefault(column.names[:-1], []).append(path)
+    order = {path: place for place, path in enumerate(old)}
+    for after in siblings.values():
+        before = sorted(after, key=lambda path: order[former.get(path, path)])
+        blocks = SequenceMatcher(None, before, after, autojunk=False).get_matching_blocks()
+        unmoved = {path for block in blocks for path in after[block.b : block.b + block.size]}
+        for path in after:
+            if path not in unmoved:
+                yield TableChange(ChangeKind.COLUMN, path, _place(before, path), _place(after, path), "position")
+
+
+def _place(paths: Sequence[str], path: str) -> str:
+    at = paths.index(path)
+    return f"after {paths[at - 1]}" if at else "first"
 
 
 def _trait_changes(
