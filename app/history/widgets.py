@@ -19,6 +19,7 @@ from app.history.view.figure import FIGURES, drawn_sentence, history_figure, jum
 from app.ui import figures, lists
 from app.ui.frame import OpenTable
 from app.ui.view.over_versions import HEIGHT_PX
+from app.ui.view.table_changes import staged_sentence
 from app.ui.view.theme import SURFACES, operation_text
 from app.ui.view.words import PAGE_ROWS, markdown_safe
 from app.ui.waiting import spinner
@@ -105,6 +106,8 @@ def commits_alone(ref: TableRef) -> None:
     """The commits of a table whose state cannot be read."""
     log = log_range(ref, services.lake().latest_version(ref))
     st.caption("Its history, which needs no state:")
+    if staged := services.lake().staged_versions(ref):
+        st.info(staged_sentence(staged), icon=":material/pending:")
     list_commits(log)
 
 

@@ -158,6 +158,10 @@ class Lake:
         low = 0 if starting_version is None else max(0, starting_version)
         return self._log(ref).history(limit=limit, low=low, high=ending_version)
 
+    def staged_versions(self, ref: TableRef) -> tuple[int, ...]:
+        """Versions that lie beyond the latest in `_staged_commits`; whether they count, the table's catalog knows."""
+        return self._log(ref).staged_versions()
+
     def version_at(self, ref: TableRef, when: datetime) -> int | None:
         """The version that held at a time, by Delta's rule (`commit_times`); None before the first one."""
         return self._log(ref).version_at(when)

@@ -2,10 +2,13 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from streamlit.testing.v1.element_tree import Block, Dataframe, Table
 
+from app import services
+from app.cli import main
 from tests import builders
 from tests.ui.frames import titles
 from tests.ui.opened import again, home, open_page, press, words
@@ -101,6 +104,21 @@ def test_long_histories_come_in_pages(home: Path) -> None:
     assert commits(app)[0] == 104 and len(commits(app)) == 100
     assert "100 of 105 commits" in words(app)
     assert commits(open_page("history", table="many", page_=2)) == [4, 3, 2, 1, 0]
+
+
+def test_commits_that_a_catalog_decides_on_are_told(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = builders.HandLog(home / "lake" / "managed")
+    log.commit(builders.protocol(3, 7, ["catalogManaged"]), builders.metadata(), builders.commit_info("CREATE TABLE"))
+    (log.log / "_staged_commits").mkdir()
+    for name in (f"{0:020d}.{uuid4()}", f"{1:020d}.{uuid4()}", f"{2:020d}.{uuid4()}", f"{3:020d}.tmp"):
+        (log.log / "_staged_commits" / f"{name}.json").write_text("{}")
+    told = "v1 to v2 are staged beyond this list"
+    assert told in words(open_page("history", table="managed"))
+    services.forget()
+    with pytest.raises(SystemExit, match="0"):
+        main(["history", "managed"])
+    services.forget()
+    assert told in capsys.readouterr().out
 
 
 def test_the_figure_is_chosen_in_the_link(orders: Path) -> None:

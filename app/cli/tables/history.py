@@ -10,7 +10,7 @@ from app import services
 from app.cli.output import Document, Shapes, encoded, print_json, print_table, say, shaped
 from app.cli.tables.lake import opened
 from app.history.view.filters import moment_of
-from app.ui.view.table_changes import changes_text
+from app.ui.view.table_changes import changes_text, staged_sentence
 from backend.format import bytes_text, count_text, utc_text
 from backend.lake.history.history_filter import HistoryFilter, look_back, stream_of
 from backend.lake.history.metadata_changes import TableChange, load_metadata_changes
@@ -57,6 +57,8 @@ def history(name: str, query: HistoryQuery, *, as_json: bool) -> int:
         (_row(commit, listed.changes.get(commit.version, ())) for commit in listed.commits[:shown]),
         right=("version",),
     )
+    if staged := lake.staged_versions(ref):
+        say(staged_sentence(staged), style="yellow")
     if len(listed.commits) > shown:
         say(f"Older commits are not shown: --limit {2 * shown}", style="dim")
     return 0

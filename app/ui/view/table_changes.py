@@ -39,6 +39,13 @@ def changes_text(changes: Sequence[TableChange]) -> str:
     return "; ".join(texts) + (f"; {things(more, 'more change')}" if more > 0 else "")
 
 
+def staged_sentence(versions: Sequence[int]) -> str:
+    """Of versions in `_staged_commits`, ascending."""
+    span = f"v{versions[0]}" if len(versions) == 1 else f"v{versions[0]} to v{versions[-1]}"
+    verb = "is" if len(versions) == 1 else "are"
+    return f"{span} {verb} staged beyond this list: the table's catalog alone knows what of it counts."
+
+
 def changes_sentence(changes: Sequence[TableChange]) -> str:
     """ "3 changes: 1 added, 2 changed"."""
     counts = [

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field, replace
 from backend.errors import TableCorruptError, TableNotFoundError, VersionNotFoundError
 
 LOG = "_delta_log"
+STAGED = f"{LOG}/_staged_commits"
 _COMMIT = re.compile(r"^(\d{20})\.json$")
+_STAGED = re.compile(r"(\d{20})\.[0-9a-fA-F-]{36}\.json")
 _CHECKSUM = re.compile(r"^(\d{20})\.crc$")
 _CLASSIC = re.compile(r"^(\d{20})\.checkpoint\.parquet$")
 _MULTI = re.compile(r"^(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet$")
@@ -180,6 +182,12 @@ class LogListing:
 def version_of(name: str) -> int | None:
     """The version of a commit file, None for every other."""
     match = _COMMIT.match(name)
+    return int(match[1]) if match else None
+
+
+def staged_version_of(name: str) -> int | None:
+    """The version of a commit that a catalog may make valid (`VERSION.UUID.json` in `_staged_commits`), else None."""
+    match = _STAGED.fullmatch(name)
     return int(match[1]) if match else None
 
 

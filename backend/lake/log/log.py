@@ -25,7 +25,7 @@ from backend.lake.log.checksum import Checksum, read_checksum
 from backend.lake.log.commit_cache import CommitCache
 from backend.lake.log.commit_times import version_at
 from backend.lake.log.commits import CommitSlice, commit_name
-from backend.lake.log.listing import LOG, Checkpoint, LogListing, Segment, Step
+from backend.lake.log.listing import LOG, STAGED, Checkpoint, LogListing, Segment, Step, staged_version_of
 from backend.lake.log.log_names import LogNames
 from backend.lake.log.replay import LogState, check_readable, named_last
 from backend.lake.model import Commit, Metadata, Protocol, Snapshot, TableRef
@@ -156,6 +156,14 @@ class TableLog:
     def file_times(self, versions: Sequence[int]) -> dict[int, datetime]:
         """When commit files were written, where they are there."""
         return self._commits.file_times(versions)
+
+    def staged_versions(self) -> tuple[int, ...]:
+        """Versions beyond the latest that are written in `_staged_commits`: a table's catalog alone knows which of them
+        count (PROTOCOL.md, "Catalog-managed tables")."""
+        with self._lock:
+            latest = self._head().latest
+        staged = (staged_version_of(entry.name) for entry in self._folder.list(STAGED))
+        return tuple(sorted({version for version in staged if version is not None and version > latest}))
 
     def commit_tag(self, version: int) -> str:
         """What tells this commit's file from another one of the same name; empty when it is not there."""
