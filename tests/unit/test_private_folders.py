@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from backend.settings import load_settings
+from pipelines.specs import sources
 from pipelines.specs.sources import Inputs
 
 
@@ -20,6 +21,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (shared / "weir-no-rows").mkdir(parents=True)
     (shared / "weir-no-rows" / "planted.parquet").write_bytes(b"PAR1")
     monkeypatch.setattr(tempfile, "tempdir", str(shared))
+    monkeypatch.setattr(sources, "_empty", [])  # another test of this process may have made one
     before = os.umask(0)
     yield shared
     os.umask(before)
