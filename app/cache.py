@@ -41,9 +41,8 @@ from backend.search.search import Bisects
 from backend.search.suggest import Held, held_numbers
 from backend.sql import numbers, profile
 from backend.sql.exports import Exports, SizeEstimate, estimated
-from backend.sql.filters import FILTER_HINT, ended_by, parse_filter
+from backend.sql.filters import parse_filter, within
 from backend.sql.numbers import Numbers
-from backend.sql.session import CancelToken
 from backend.stream_model.backlog import Lag
 from backend.stream_model.batches import versions_of
 from backend.stream_model.rollup import MINUTE_S
@@ -60,7 +59,6 @@ from backend.streams.reset.preview import load_preview
 from backend.streams.reset.starts import Starts
 from backend.streams.status import RecentBatches, query_names, statuses
 from backend.streams.verdict import StreamStatus
-from backend.work import Work, still_runs
 
 HEALTH_TTL_S = 30.0  # its sentences hold ages
 STREAMS_TTL_S = 1.0  # hosts write about once a second
@@ -392,12 +390,11 @@ def export_size(snapshot: Snapshot, columns: tuple[str, ...], text: str, *, seen
 
 @st.cache_data(show_spinner="Estimating …", max_entries=FIXED_ENTRIES)
 def _export_size(key: str, columns: tuple[str, ...], text: str, _snapshot: Snapshot, _seen: pa.Table) -> SizeEstimate:  # noqa: ARG001
-    token, limit_s = CancelToken(), services.settings().lake.filter_time_limit_s
-    where = ended_by(token, parse_filter(text, fields(_snapshot.metadata)))
-    with Work(lambda: estimated(services.lake(), _snapshot, columns, where, seen=_seen), token.stop) as sampling:
-        while still_runs(sampling, "the filter", hint=FILTER_HINT, limit_s=limit_s):
-            pass
-    return sampling.result()
+    return within(
+        services.settings().lake.filter_time_limit_s,
+        parse_filter(text, fields(_snapshot.metadata)),
+        lambda where, _: estimated(services.lake(), _snapshot, columns, where, seen=_seen),
+    )
 
 
 def health(ref: TableRef, version: int) -> TableHealth:

@@ -90,7 +90,7 @@ def main() -> int:
         host=settings.ui.address,
         port=settings.port,
         proxy_headers=False,  # the door knows whom to believe
-        http=connections.Connection,
+        http=connections.BrowserConnection,
         ws="websockets-sansio",
         ws_max_size=connections.MESSAGE_BYTES,
         log_config=None,

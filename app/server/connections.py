@@ -20,7 +20,7 @@ MESSAGE_BYTES = 1_000_000  # of a browser's message, unpacked: it says what was 
 _log = structlog.get_logger(__name__)
 
 
-class Connection(H11Protocol):
+class BrowserConnection(H11Protocol):
     """One connection of a browser, until it becomes a websocket."""
 
     unread_s = UNREAD_S
@@ -33,7 +33,9 @@ class Connection(H11Protocol):
             transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, limit, int(self.unread_s * 1_000))
         self._wait()
         if len(self.connections) > MOST:
-            waiting = {c: c._waiting.when() for c in self.connections if isinstance(c, Connection) and c._waiting}
+            waiting = {
+                c: c._waiting.when() for c in self.connections if isinstance(c, BrowserConnection) and c._waiting
+            }
             longest = min(waiting, key=waiting.__getitem__)  # this very one, where all others are at work
             _log.warning("too many connections", most=MOST, ended=longest.client and longest.client[0])
             longest._end()

@@ -24,9 +24,7 @@ from backend.format import things
 from backend.lake.model import SchemaField
 from backend.lake.rows.rows import SEARCH_FILES, RowPage, RowQuery
 from backend.lake.table.schema import fields, read_schema, readable_names
-from backend.sql.filters import FILTER_HINT, ended_by, parse_filter
-from backend.sql.session import CancelToken
-from backend.work import Work, still_runs
+from backend.sql.filters import parse_filter, within
 
 _HELP = (
     "SQL over one row, as everywhere in Weir: = <> < <= > >=, IN (…), BETWEEN … AND …, LIKE, IS NULL, IS NAN, joined "
@@ -68,15 +66,15 @@ def rows(opened: OpenTable, *, limit: int) -> None:
 
 def _found(opened: OpenTable, query: RowQuery) -> RowPage:
     """The rows, looked for until this viewer leaves or asks for something else; raises `QueryError` at the limit."""
-    token, limit_s = CancelToken(), math.inf
+    limit_s = math.inf
     if query.where is not None:  # a search that goes further has longer
         limit_s = services.settings().lake.filter_time_limit_s * (query.search_files or SEARCH_FILES) / SEARCH_FILES
-    stoppable = replace(query, where=ended_by(token, query.where), check=token.check)
-    slot = st.empty()
-    with Work(lambda: services.lake().find_rows(opened.snapshot, stoppable), token.stop) as searching:
-        while still_runs(searching, "the filter", hint=FILTER_HINT, limit_s=limit_s):
-            slot.empty()  # here Streamlit ends a run that nobody waits for
-    return searching.result()
+    return within(
+        limit_s,
+        query.where,
+        lambda where, token: services.lake().find_rows(opened.snapshot, replace(query, where=where, check=token.check)),
+        waiting=st.empty().empty,  # here Streamlit ends a run that nobody waits for
+    )
 
 
 def _filter(opened: OpenTable, schema: Sequence[SchemaField]) -> str:

@@ -8,11 +8,11 @@ computes over the rows that are left.
 import math
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -36,8 +36,11 @@ from backend.sql.condition import check_row_condition, satisfied
 from backend.sql.expression import Expression, position_of, require_truth, sql_name
 from backend.sql.quoting import quoted_name, quoted_text
 from backend.sql.session import CancelToken, can_cast, type_of
+from backend.work import Work, still_runs
 
-FILTER_HINT = "compare in a simpler way, or raise WEIR_LAKE__FILTER_TIME_LIMIT_S"
+Result = TypeVar("Result")
+
+_HINT = "compare in a simpler way, or raise WEIR_LAKE__FILTER_TIME_LIMIT_S"
 _SIGNS = {
     "COMPARE_EQUAL": "=",
     "COMPARE_LESSTHAN": "<",
@@ -122,6 +125,22 @@ def ended_by(token: CancelToken, where: RowFilter | None) -> RowFilter | None:
     if where is None or not isinstance(where.check, _Computed):
         return where
     return replace(where, check=replace(where.check, token=token))
+
+
+def within(
+    limit_s: float,
+    where: RowFilter | None,
+    search: Callable[[RowFilter | None, CancelToken], Result],
+    *,
+    waiting: Callable[[], object] = lambda: None,
+) -> Result:
+    """What a search by the filter gives, which looks at its token now and then. `waiting` is called meanwhile, and may
+    raise to end it; raises `QueryError` at the limit."""
+    token = CancelToken()
+    with Work(lambda: search(ended_by(token, where), token), token.stop) as work:
+        while still_runs(work, "the filter", hint=_HINT, limit_s=limit_s):
+            waiting()
+    return work.result()
 
 
 class _Terms:

@@ -22,7 +22,7 @@ from backend.changes.model import DiffMethod
 from backend.errors import LakehouseError, StorageError
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
-from backend.lake.rows import log_subset
+from backend.lake.rows import files_on_disk
 from backend.lake.rows.rows import RowQuery
 from backend.search.model import BisectRequest
 from backend.search.search import bisect
@@ -359,7 +359,7 @@ def test_where_open_files_have_no_names_those_are_handed_on_that_were_checked(
         return [*(sorted(each, key=repr) for each in lists), diff(lake, ref, 0, 1, key=("id",)).changes.net]
 
     expected = answers()
-    monkeypatch.setattr(log_subset, "_OPEN_FILES", table / "none")
+    monkeypatch.setattr(files_on_disk, "_OPEN_FILES", table / "none")
     assert answers() == expected
 
 

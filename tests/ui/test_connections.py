@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from app.server.connections import MESSAGE_BYTES, MOST, REQUEST_S, Connection
+from app.server.connections import MESSAGE_BYTES, MOST, REQUEST_S, BrowserConnection
 from tests import builders
 from tests.processes import free_port, wait_until
 from tests.serving import Served, served
@@ -164,7 +164,7 @@ def test_a_message_that_is_none_ends_its_connection_alone(server: Served, messag
     assert is_healthy(server)
 
 
-class Impatient(Connection):
+class Impatient(BrowserConnection):
     unread_s = 1.0
 
 

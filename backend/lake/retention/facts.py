@@ -5,7 +5,7 @@ Rule: a broken commit hides no other. It takes along its own versions, up to the
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backend.errors import LakehouseError
 from backend.lake.history.change_feed import FEED
@@ -24,10 +24,6 @@ from backend.lake.retention.runs import (
     retention_of,
 )
 from backend.lake.table.property_values import is_on
-
-if TYPE_CHECKING:
-    pass
-
 
 _AT_ONCE = 512
 

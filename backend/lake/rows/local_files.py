@@ -19,7 +19,8 @@ from backend.errors import UnsupportedFeatureError
 from backend.lake.files.footer import parquet_errors
 from backend.lake.model import Snapshot
 from backend.lake.rows import scan
-from backend.lake.rows.log_subset import FilesOnDisk, files_on_disk, written
+from backend.lake.rows.files_on_disk import FilesOnDisk, files_on_disk
+from backend.lake.rows.log_subset import written
 from backend.lake.storage.paths import is_remote
 from backend.lake.storage.storage import Storage
 from backend.lake.table.partitions import partition_values

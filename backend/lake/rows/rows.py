@@ -23,12 +23,13 @@ from backend.lake.history.change_feed import feed_files
 from backend.lake.log.commits import CommitSlice
 from backend.lake.model import FILE_COLUMNS, FileNumbers, Snapshot
 from backend.lake.rows import scan
+from backend.lake.rows.files_on_disk import files_at_once, files_on_disk
 from backend.lake.rows.filters import AnyOf, FilterColumn, RowFilter, Test
-from backend.lake.rows.log_subset import files_at_once, files_on_disk, log_subset, written_feed
+from backend.lake.rows.log_subset import log_subset, written_feed
 from backend.lake.rows.pruning import FEW_FILES, may_match
 from backend.lake.storage.paths import is_remote
 from backend.lake.storage.storage import Storage, TableFiles
-from backend.lake.table.file_times import holds_old_times, may_be_old, opened
+from backend.lake.table.file_times import in_old_calendar
 from backend.lake.table.schema import columns as schema_columns
 from backend.lake.table.schema import fields, read_schema
 from backend.lru import Lru
@@ -171,7 +172,7 @@ def _has_old_files(storage: Storage, snapshot: Snapshot) -> bool:
 
     def is_old(path: str) -> bool:
         with files.open(path) as source, parquet_errors(path, table):
-            return may_be_old(source) and holds_old_times(opened(source))
+            return in_old_calendar(source) is not None
 
     with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
         return any(pool.map(is_old, _files_at(snapshot, numbers)["path"].to_pylist()))

@@ -72,6 +72,13 @@ def holds_old_times(file: pq.ParquetFile) -> bool:
     return bool(columns) and any(_is_old(leaf) for leaf in _leaves(file, columns))
 
 
+def in_old_calendar(source: pa.NativeFile) -> pq.ParquetFile | None:
+    """The file where a value of it means another day in the old calendar, else None."""
+    if may_be_old(source) and holds_old_times(file := opened(source)):
+        return file
+    return None
+
+
 def why_misread(file: pq.ParquetFile) -> str | None:
     """What a reader that knows neither the old calendar nor INT96 would get wrong."""
     if holds_old_times(file):
