@@ -2,7 +2,7 @@
 the button alone."""
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +11,7 @@ import pytest
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ClientState_pb2 import ClientState
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+from streamlit.proto.WidgetStates_pb2 import WidgetState
 from streamlit.testing.v1 import AppTest
 from websockets.sync.client import connect
 
@@ -118,28 +119,45 @@ def test_a_name_is_what_a_screen_shows() -> None:
 
 # at the socket of a real server ---------------------------------------------------------------------------------------
 
+RERUNS = ForwardMsg.FINISHED_EARLY_FOR_RERUN
 TRUSTED = "127.0.0.2"  # on Linux all of 127.0.0.0/8 is this machine
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    served_home, now = tmp_path_factory.mktemp("who"), datetime.now(UTC)
-    store = stream_store.open_store(served_home)
+def served_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home, now = tmp_path_factory.mktemp("who"), datetime.now(UTC)
+    store = stream_store.open_store(home)
     stream_store.flowing(store, NAME, now)
     store.close()
+    return home
+
+
+@pytest.fixture(scope="module")
+def server(served_home: Path) -> Iterator[str]:
     with served(served_home, WEIR_UI__TRUSTED_PROXIES=f'["{TRUSTED}"]', **HEADER) as running:
         yield running.url
 
 
 class Session(NamedTuple):
-    """What a page's first run came to: the session's id, and all its words."""
+    """What a page's runs came to: the session's id, all its words, and the ids of its widgets by their keys."""
 
     name: str
     text: str
+    ids: dict[str, str]
 
 
-def session(url: str, headers: dict[str, str], *, by: str = "127.0.0.1", resumed: str = "") -> Session:
-    """Opens the stream's page with this handshake; `resumed`: the session that it says it goes on with."""
+def session(
+    url: str,
+    headers: dict[str, str],
+    *,
+    by: str = "127.0.0.1",
+    resumed: str = "",
+    ids: dict[str, str] | None = None,
+    clicks: Sequence[Mapping[str, str]] = (),
+) -> Session:
+    """Opens the stream's page with this handshake; `resumed`: the session that it says it goes on with. Each of the
+    `clicks` is a run more: texts by the keys of widgets, an empty one for a button; of `ids`, where they are another's.
+    """
     with connect(
         f"{url.replace('http', 'ws', 1)}/_stcore/stream",
         sock=socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), source_address=(by, 0)),
@@ -148,16 +166,26 @@ def session(url: str, headers: dict[str, str], *, by: str = "127.0.0.1", resumed
         additional_headers=headers,
         max_size=None,
     ) as page:
-        asked = ClientState(page_name="stream", query_string=f"stream={NAME}")
-        page.send(BackMsg(rerun_script=asked).SerializeToString())
-        name, text = "", ""
-        while True:
-            message = ForwardMsg.FromString(page.recv(timeout=120))  # type: ignore[arg-type]
-            if message.WhichOneof("type") == "new_session":
-                name = message.new_session.initialize.session_id
-            if message.WhichOneof("type") == "script_finished":
-                return Session(name, text)
-            text += str(message.delta)
+        name, text, own = "", "", dict(ids or {})
+        for click in ({}, *clicks):
+            states = [
+                WidgetState(id=own[key], string_value=value) if value else WidgetState(id=own[key], trigger_value=True)
+                for key, value in click.items()
+            ]
+            asked = ClientState(page_name="stream", query_string=f"stream={NAME}", widget_states={"widgets": states})
+            page.send(BackMsg(rerun_script=asked).SerializeToString())
+            while True:
+                message = ForwardMsg.FromString(page.recv(timeout=120))  # type: ignore[arg-type]
+                if message.WhichOneof("type") == "script_finished" and message.script_finished != RERUNS:
+                    break
+                if message.WhichOneof("type") == "new_session":
+                    name = message.new_session.initialize.session_id or name
+                text += str(message.delta)
+                element = message.delta.new_element
+                widget = getattr(element, element.WhichOneof("type") or "", None)
+                if ids is None and getattr(widget, "id", ""):
+                    own[widget.id.rpartition("-")[2]] = widget.id
+        return Session(name, text, own)
 
 
 def may_act(opened: Session) -> bool:
@@ -196,3 +224,18 @@ def test_nobody_of_another_name_goes_on_with_a_session(server: str) -> None:
     assert session(server, {"X-User": "ann"}, by=TRUSTED, resumed=ann.name).name == ann.name, "her own goes on"
     assert session(server, {"X-User": "ben"}, by=TRUSTED, resumed=ann.name).name != ann.name
     assert session(server, {"X-User": "ann"}, resumed=ann.name).name != ann.name
+
+
+STOP = ({"one_stop": ""}, {"act_reason": "incident 7", "act_send": ""})
+
+
+def test_the_widgets_of_anothers_session_act_for_nobody_else(server: str, served_home: Path) -> None:
+    """Whoever learns what ann's browser sends may send the same, and is who they are."""
+    store = stream_store.open_store(served_home)
+    ids = session(server, {"X-User": "ann"}, by=TRUSTED, clicks=STOP[:1]).ids
+    for headers, by in (({}, TRUSTED), ({"X-User": "ann"}, "127.0.0.1"), ({}, "127.0.0.1")):
+        session(server, headers, by=by, ids=ids, clicks=STOP)
+        assert (store.desired()[NAME].state, store.audit_entries()) == (DesiredState.RUNNING, [])
+    session(server, {"X-User": "ben"}, by=TRUSTED, ids=ids, clicks=STOP)
+    (entry,) = store.audit_entries()
+    assert (entry.actor, entry.action, entry.reason) == ("ben", "stop", "incident 7"), "the same messages do act"
