@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import urllib.request
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,33 @@ def test_no_route_log_or_argument_of_a_server_shows_one(store: str, tmp_path: Pa
     logs = "".join(file.read_text() for file in (tmp_path / "logs").iterdir()) + (tmp_path / "ui.txt").read_text()
     assert "serving" in logs
     assert HUSH not in "".join((*bodies, *arguments, logs))
+
+
+def test_no_audit_row_export_or_other_file_of_ours_holds_one(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    made_lake(home)
+    monkeypatch.chdir(home)
+    store = stream_store.open_store(home)
+    stream_store.flowing(store, "silver_orders", datetime.now(UTC))
+    variables = settings_with("", free_port())
+    variables["WEIR_LAKE__ROOTS"] = json.dumps(["s3://far", str(home / "lake")])
+    for name, value in variables.items():
+        if name != "WEIR_STORE__URL":
+            monkeypatch.setenv(name, value)
+    acts = ["stop silver_orders --reason r", "drain silver_orders --reason r", "restart silver_orders --reason r"]
+    exports = ["export silver/orders --output rows.csv", "export far/orders --output none.csv"]
+    for command in (*acts, *exports, *COMMANDS):
+        services.forget()
+        with pytest.raises(SystemExit):
+            main(command.split())
+    services.forget()
+    assert HUSH not in "".join(capfd.readouterr())
+    assert {entry.action for entry in store.audit_entries()} >= {"stop", "restart"}
+    store.close()
+    files = {path.relative_to(home): path.read_bytes() for path in home.rglob("*") if path.is_file()}
+    assert {Path("rows.csv"), Path("store/weir.db")} <= files.keys()
+    assert [path for path, content in files.items() if HUSH.encode() in content] == []
 
 
 def is_read(health: str) -> bool:
