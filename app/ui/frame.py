@@ -89,8 +89,14 @@ def _state_line() -> None:
     now, streams, settings = services.now(), cache.streams_reading(), services.settings()
     stale_after_s, watching = settings.host.heartbeat_stale_s, VIEWERS.count
     attached = sum(status.declaration.is_attached for status in streams.streams)
-    watched = len(streams.streams), stale_after_s, streams.problem, attached, streams.rows_left_out
-    host = HostFreshness(streams.hosts, *watched)
+    host = HostFreshness(
+        streams.hosts,
+        num_streams=len(streams.streams),
+        stale_after_s=stale_after_s,
+        problem=streams.problem,
+        num_attached=attached,
+        rows_left_out=streams.rows_left_out,
+    )
     pause_s = paced(settings.ui.live_interval_s, watching)
     longer_s = pause_s if pause_s > settings.ui.live_interval_s else None
     line = state_line(_lake_freshness(), host, now, viewers=watching, live_pause_s=longer_s)

@@ -166,6 +166,7 @@ class World:
         if slot.process is None:
             return False
         slot.process.kill()
+        slot.process.wait(60)  # else it looks alive for a moment, and all as desired
         return True
 
     def cut_line(self, slot: Slot, for_s: float) -> bool:
