@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from wsgiref.simple_server import WSGIServer
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 import structlog
 from prometheus_client import (
@@ -29,6 +30,7 @@ from pipelines.host.fleet import utc_now
 
 BUCKETS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 CLOSE_S = 2.0
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 log = structlog.get_logger()
 
@@ -122,8 +124,24 @@ def _start(metrics: HostMetrics, address: str) -> tuple[WSGIServer, threading.Th
     except (OSError, OverflowError) as exc:
         log.warning("metrics_not_served", address=address, error=str(exc), effect="streams run without /metrics")
         return None
-    log.info("metrics_served", address=f"{name}:{server[0].server_port}")
+    httpd = server[0]
+    if name.strip("[]") in LOOPBACK:
+        httpd.set_app(_for_own_names(httpd.get_app()))  # type: ignore[arg-type]  # typeshed: an app may be missing
+    log.info("metrics_served", address=f"{name}:{httpd.server_port}")
     return server
+
+
+def _for_own_names(app: WSGIApplication) -> WSGIApplication:
+    """A page of another name that somebody makes point at this machine (DNS rebinding) reads nothing."""
+
+    def guarded(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        host = str(environ.get("HTTP_HOST", "")).lower()
+        if host.rpartition(":")[0].strip("[]") in LOOPBACK:
+            return app(environ, start_response)
+        start_response("403 Forbidden", [("Content-Type", "text/plain; charset=utf-8")])
+        return [b"Refused: on this address a host answers for localhost alone.\n"]
+
+    return guarded
 
 
 def _made_of(metric: Described) -> tuple[str, str, tuple[str, ...]]:

@@ -3,8 +3,9 @@
 import json
 import urllib.request
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from datetime import UTC, datetime
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,25 @@ def test_it_is_served_until_the_end_with_the_process_and_its_jvm() -> None:
     assert (value(text, "weir_jvm_process_cpu_seconds_total") or 0) > 0
     with pytest.raises(OSError, match="refused"):
         _get(f"http://127.0.0.1:{port}/metrics")
+
+
+@pytest.mark.parametrize(
+    ("address", "host", "status"),
+    [
+        ("127.0.0.1:0", "localhost:9108", 200),  # through a tunnel
+        ("127.0.0.1:0", "127.0.0.1", 200),
+        ("127.0.0.1:0", "rebound.example:9108", 403),
+        ("127.0.0.1:0", "", 403),
+        ("127.0.0.1:0", "localhost.rebound.example", 403),
+        ("0.0.0.0:0", "host-a.example:9108", 200),  # whoever serves a network decides there who reaches it
+    ],
+)
+def test_on_loopback_no_other_name_reads_it(metrics: HostMetrics, address: str, host: str, status: int) -> None:
+    with serving(metrics, address) as port, closing(HTTPConnection("127.0.0.1", port or 0, timeout=60)) as client:
+        client.request("GET", "/metrics", headers={"Host": host})
+        answer = client.getresponse()
+        assert answer.status == status
+        assert (b"weir_host_store_up" in answer.read()) is (status == 200)
 
 
 def test_nothing_is_served_unless_an_address_is_set() -> None:
