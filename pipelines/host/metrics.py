@@ -4,6 +4,7 @@ Rule: a counter begins at 0 with the process and only grows. A scrape asks neith
 that cannot be served stops no stream.
 """
 
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -135,8 +136,8 @@ def _for_own_names(app: WSGIApplication) -> WSGIApplication:
     """A page of another name that somebody makes point at this machine (DNS rebinding) reads nothing."""
 
     def guarded(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        host = str(environ.get("HTTP_HOST", "")).lower()
-        if host.rpartition(":")[0].strip("[]") in LOOPBACK:
+        name = re.sub(r":\d+$", "", str(environ.get("HTTP_HOST", "")).lower())
+        if name.strip("[]") in LOOPBACK:
             return app(environ, start_response)
         start_response("403 Forbidden", [("Content-Type", "text/plain; charset=utf-8")])
         return [b"Refused: on this address a host answers for localhost alone.\n"]
