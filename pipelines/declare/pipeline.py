@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from backend.format import interval_s
 from backend.stream_model.overrides import AVAILABLE_NOW
 from pipelines.sinks.append import append
-from pipelines.sources.delta import table
+from pipelines.sources.delta import DeltaSource, table
 from pipelines.sources.files import FileSource
 from pipelines.sources.kafka import KafkaSource
 from pipelines.specs.expectations import Expectation
@@ -27,6 +27,7 @@ from pipelines.specs.tables import Evolution, TableSpec
 
 _F = TypeVar("_F", bound=Function)
 Sources = StreamSource | Sequence[StreamSource]
+DEAD_LETTERS = "_dead_letters"
 
 
 class TriggerError(ValueError):
@@ -164,7 +165,7 @@ class Pipeline:
         return Pipeline(self.name, streams, self.views, self.problems, self.expected)
 
     def _look_at(self, sources: Sequence[StreamSource], name: str, place: Place) -> None:
-        judged = [source for source in sources if isinstance(source, KafkaSource | FileSource)]
+        judged = [source for source in sources if isinstance(source, KafkaSource | FileSource | DeltaSource)]
         self.problems += [Problem(place, name, *problem) for source in judged for problem in source.problems()]
 
     def _look_at_export(self, sink: ExportSink, about: Mapping[str, object], name: str, place: Place) -> None:
@@ -255,7 +256,7 @@ def _dead_letters_of(stream: StreamSpec) -> StreamSpec | None:
     parsed = [source for source in stream.sources if isinstance(source, KafkaSource) and source.is_parsed]
     if not parsed:
         return None
-    name = f"{stream.name}_dead_letters"
+    name = f"{stream.name}{DEAD_LETTERS}"
     comment = f"Records that {stream.name} cannot parse, as their bytes, with the reason"
     return replace(
         stream,

@@ -91,7 +91,7 @@ def declaration(registry: Registry, stream: StreamSpec, settings: Settings) -> S
         side_tables=tuple(table.path for table in stream.beside),
         tags=dict(stream.tags),
         spark_conf=dict(stream.spark_conf),
-        reset_allowed=stream.reset_allowed,
+        reset_allowed=stream.may_be_reset,
         sink=stream.sink.kind,
         outside=stream.outside,
         also=tuple(Output(output.table.path, output.table.uri(settings), output.sink.kind) for output in stream.also),

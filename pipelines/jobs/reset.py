@@ -16,7 +16,7 @@ from backend.jobs.model import Job
 from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
 from backend.store.store import ControlStore
-from backend.streams.reset.plan import ResetLevel, ResetRequest, is_stopped
+from backend.streams.reset.plan import ResetLevel, ResetRequest, is_stopped, why_kept
 from backend.streams.reset.preview import CHECKPOINT, NOTE, ResetNote, read_note, set_aside, set_aside_folder
 from backend.streams.reset.starts import START
 from pipelines.jvm.hadoop import CheckpointFiles
@@ -37,8 +37,7 @@ class Resets:
         request = ResetRequest.parse(job.request)
         spec = self._registry.get(job.subject)  # which is locked, whatever the request says
         self._require_stopped(spec, request.level)
-        if request.level is ResetLevel.FULL:
-            self._require_rows_may_go(spec, session)
+        self._require_tables_allow(spec, request.level, session)
         files, archive = CheckpointFiles(session), set_aside_folder(self._settings, spec.name)
         folder = f"{archive}/{job.job_id}"
         undone = self._last(spec, job) if request.level is ResetLevel.UNDO else None
@@ -60,18 +59,17 @@ class Resets:
             raise StreamRefusedError(f"{spec.name} is not stopped", hint="stop it first")
         if spec.outside and level is ResetLevel.FULL:
             raise StreamRefusedError(f"nobody here empties {spec.outside}", hint="empty it yourself, then reprocess")
-        if not spec.reset_allowed and level is not ResetLevel.UNDO:
+        if not spec.may_be_reset and level is not ResetLevel.UNDO:
             raise StreamRefusedError(f"{spec.name} is declared with reset_allowed=False")
 
-    def _require_rows_may_go(self, spec: StreamSpec, session: SparkSession) -> None:
+    def _require_tables_allow(self, spec: StreamSpec, level: ResetLevel, session: SparkSession) -> None:
         for table in spec.writes:
             uri = table.spark_uri(self._settings)
             if not DeltaTable.isDeltaTable(session, uri):
                 continue
             properties = DeltaTable.forPath(session, uri).detail().collect()[0]["properties"]
-            if properties.get("delta.appendOnly", "").lower() == "true":
-                hint = "take delta.appendOnly from it first, or reprocess"
-                raise StreamRefusedError(f"{table.path} is append-only: its rows stay", hint=hint)
+            if why := why_kept(table.path, properties, level):
+                raise StreamRefusedError(why, hint="change the table's property first, if its rows may go")
 
     def _last(self, spec: StreamSpec, job: Job) -> str:
         """The folder's name: the newest that was not taken back, or the one that this job already takes back."""

@@ -3,7 +3,7 @@
 Rule: a table is named as it was declared, or by its URI.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -13,7 +13,15 @@ from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 from backend.settings import Settings
 from backend.streams.reset.starts import begun
 from pipelines.jvm.hadoop import spark_uri
-from pipelines.specs.sources import Inputs, option_texts
+from pipelines.specs.sources import Inputs, option_texts, unknown_options
+
+_OPTIONS = (
+    *("maxFilesPerTrigger", "maxBytesPerTrigger", "skipChangeCommits", "ignoreDeletes", "ignoreChanges"),
+    *("startingVersion", "startingTimestamp", "failOnDataLoss", "excludeRegex", "ignoreFileDeletion"),
+    *("schemaTrackingLocation", "schemaLocation", "streamingSourceTrackingId", "allowSourceColumnDrop"),
+    *("allowSourceColumnRename", "allowSourceColumnTypeChange"),
+)
+_OF_PRESENT = ("versionAsOf", "timestampAsOf")
 
 
 class _Read(StrEnum):
@@ -55,6 +63,13 @@ class DeltaSource:
     def describe(self) -> str:
         return self.table if self.reads is _Read.APPENDED else f"{self.reads} of {self.table}"
 
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """What cannot work, and what to do."""
+        known = _OF_PRESENT if self.reads is _Read.PRESENT else _OPTIONS
+        yield from unknown_options("table", self.options, known, "fs.")
+        if {"startingVersion", "startingTimestamp"} <= self.options.keys():
+            yield "table: startingVersion and startingTimestamp exclude each other", "leave one out"
+
     def prepare(self, settings: Settings) -> None: ...
 
     def read(self, inputs: Inputs) -> DataFrame:
@@ -86,7 +101,9 @@ class DeltaSource:
 def table(name: str, **options: object) -> DeltaSource:
     """Rows appended to a Delta table: a declared one by name, any other by URI.
 
-    Options are Delta's: `maxFilesPerTrigger`, `maxBytesPerTrigger`, `skipChangeCommits`, `ignoreDeletes`,
-    `startingVersion`, `startingTimestamp`, `withEventTimeOrder`. `.changes()` reads its change feed instead.
+    Options are Delta's: `maxFilesPerTrigger`, `maxBytesPerTrigger`, `startingVersion`, `startingTimestamp`. A commit
+    that takes rows away ends the stream, unless `skipChangeCommits=True` passes over it. `ignoreDeletes=True` passes
+    over those alone that drop whole files; `ignoreChanges=True` reads rewritten files whole, so rows come twice.
+    `.changes()` reads its change feed instead.
     """
     return DeltaSource(name, option_texts(options))

@@ -19,7 +19,7 @@ from backend.settings import Settings
 from backend.stream_model.overrides import limits_of
 from pipelines.jvm.failures import SpecError
 from pipelines.sources.file_columns import BatchFiles, Columns, NewColumnsError, NotedColumns, extended, new_in
-from pipelines.specs.sources import Inputs, option_texts
+from pipelines.specs.sources import Inputs, option_texts, unknown_options
 from pipelines.specs.tables import parse_schema, quoted
 
 Format = Literal["json", "csv", "parquet", "text", "binary"]
@@ -30,6 +30,25 @@ _METADATA = {
     "file_name": "_metadata.file_name",
     "file_size_bytes": "_metadata.file_size",
     "file_modified_at": "_metadata.file_modification_time",
+}
+_OPTIONS = (
+    *("maxFilesPerTrigger", "maxBytesPerTrigger", "latestFirst", "maxFileAge", "fileNameOnly", "cleanSource"),
+    *("sourceArchiveDir", "maxCachedFiles", "discardCachedInputRatio", "pathGlobFilter", "recursiveFileLookup"),
+    *("basePath", "ignoreMissingFiles", "ignoreCorruptFiles", "ignoreInvalidPartitionPaths"),
+)
+_LINES = ("wholetext", "encoding", "lineSep")
+_OF_FORMAT: Mapping[str, tuple[str, ...]] = {
+    "text": _LINES,
+    "json": _LINES,  # whose lines are read as text, and parsed here
+    "parquet": ("mergeSchema", "datetimeRebaseMode", "int96RebaseMode"),
+    "csv": (
+        *("sep", "delimiter", "encoding", "charset", "quote", "escape", "charToEscapeQuoteEscaping", "comment"),
+        *("header", "enforceSchema", "ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace", "nullValue", "nanValue"),
+        *("positiveInf", "negativeInf", "dateFormat", "timestampFormat", "timestampNTZFormat", "timeFormat"),
+        *("enableDateTimeParsingFallback", "maxColumns", "maxCharsPerColumn", "unescapedQuoteHandling", "mode"),
+        *("multiLine", "emptyValue", "locale", "lineSep", "timeZone", "inputBufferSize", "columnPruning"),
+        *("preferDate", "inferSchema", "samplingRatio", "columnNameOfCorruptRecord"),
+    ),
 }
 _FIXED = {"text": "value STRING", "binary": "content BINARY"}
 _MAP = "MAP<STRING, STRING>"
@@ -66,6 +85,8 @@ class FileSource:
             yield message, "leave new_columns out" + "; such a file ends the stream" * (self.format == "csv")
         if self.schema and (only := _FIXED.get(self.format)):
             yield f"files: {self.format} has one column, {only}", "leave schema out"
+        known = (*_OPTIONS, *_OF_FORMAT.get(self.format, ()))
+        yield from unknown_options(f"files of {self.format}", self.options, known, "fs.")
 
     def prepare(self, settings: Settings) -> None:
         if "://" not in self.folder:

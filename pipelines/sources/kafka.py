@@ -3,7 +3,6 @@
 Rule: every record is a row, or a dead letter with its bytes. One expression decides which, `_BROKEN`.
 """
 
-import difflib
 import hashlib
 import json
 import re
@@ -24,7 +23,7 @@ from pipelines.jvm.hadoop import CheckpointFiles
 from pipelines.jvm.kafka import KafkaClient, Place, Topics, client_settings
 from pipelines.sources.avro import Avro
 from pipelines.specs.secrets import Secret, revealed, secret_problems
-from pipelines.specs.sources import Inputs, option_texts
+from pipelines.specs.sources import Inputs, option_texts, unknown_options
 from pipelines.specs.tables import parse_schema
 
 T = TypeVar("T")
@@ -89,7 +88,8 @@ class KafkaSource:
         if isinstance(self.starting, str) and self.starting not in ("earliest", "latest"):
             yield f"kafka: starting={self.starting!r} is not known", "use earliest, latest, offsets or a time"
         for name, value in self.options.items():
-            yield from _option_problems(name, value)
+            yield from secret_problems("kafka", name, value)
+            yield from unknown_options("kafka", [name], _OPTIONS, "kafka.")
 
     def client(self) -> dict[str, str]:
         """Kafka's own settings, with their secrets: for a client alone."""
@@ -205,13 +205,6 @@ def by_topic(offsets: Mapping[Place, T]) -> dict[str, dict[int, T]]:
 
 def _digest(servers: str, topics: Topics) -> str:
     return hashlib.sha256(f"{servers} {topics}".encode()).hexdigest()[:8]
-
-
-def _option_problems(name: str, value: str | Secret) -> Iterator[tuple[str, str]]:
-    yield from secret_problems("kafka", name, value)
-    if not name.startswith("kafka.") and name not in _OPTIONS:
-        near = difflib.get_close_matches(name, _OPTIONS, n=1)
-        yield f"kafka: option {name} is not known", f"did you mean {near[0]}?" if near else f"use {', '.join(_OPTIONS)}"
 
 
 def _subscription(topics: Topics) -> dict[str, str]:

@@ -3,12 +3,12 @@
 Rule: `Analysis` plans every function on rows that never come, so it reads and writes nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 
 from delta.tables import DeltaTable
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from backend.errors import LakehouseError
@@ -19,9 +19,11 @@ from pipelines.spark.writing import quarantine_schema
 from pipelines.specs.expectations import BROKEN
 from pipelines.specs.registry import Registry
 from pipelines.specs.sinks import ExportSink
-from pipelines.specs.streams import Problem, StreamKind, StreamSpec
+from pipelines.specs.sources import Inputs
+from pipelines.specs.streams import Problem, StreamKind, StreamSpec, ViewSpec
 from pipelines.specs.tables import Evolution, TableSpec, parse_schema
 
+FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")  # which Delta lets no table with a feed have
 TableSchemas = list[tuple[TableSpec, StructType]]
 
 
@@ -59,19 +61,38 @@ class Analysis:
 
     def _analyse(self, stream: StreamSpec) -> None:
         inputs = replace(self.registry.inputs(self.session, self.settings, stream.name), schemas=self.schemas)
+        inputs = replace(inputs, views={view.name: self._read_of(view) for view in self.registry.views})
         if stream.kind is StreamKind.MATERIALIZED_VIEW:
             inputs = replace(inputs, versions={})
         try:
             rows = stream.rows(inputs).schema
             for table, schema in table_schemas(self.session, stream, rows):
                 self._keep(stream, table, schema)
-        except LakehouseError as exc:
-            self.problems.append(Problem(stream.declared_at, stream.name, exc.message, exc.hint))
+        except _ViewError as exc:  # its own problem, however many streams read it
+            if exc.problem not in self.problems:
+                self.problems.append(exc.problem)
         except Exception as exc:  # noqa: BLE001 (job boundary: the function is a user's)
-            self.problems.append(Problem(stream.declared_at, stream.name, ": ".join(describe(exc))))
+            self.problems.append(_problem(stream, exc))
+
+    def _read_of(self, view: ViewSpec) -> Callable[[Inputs], DataFrame]:
+        def read(inputs: Inputs) -> DataFrame:
+            try:
+                return view.read(inputs)
+            except _ViewError:  # of a view that it reads
+                raise
+            except Exception as exc:
+                raise _ViewError(_problem(view, exc)) from exc
+
+        return read
 
     def _keep(self, stream: StreamSpec, table: TableSpec, schema: StructType) -> None:
         uri = table.spark_uri(self.settings)
+        has_feed = str(table.properties.get("delta.enableChangeDataFeed")).lower() == "true"
+        if has_feed and (taken := [name for name in schema.names if name.lower() in FEED_COLUMNS]):
+            hint = f"rename it in the function: rows.withColumnRenamed('{taken[0]}', 'source{taken[0]}')"
+            message = f"{table.name} has a change feed, whose own columns are {', '.join(taken)}"
+            self.problems.append(Problem(stream.declared_at, stream.name, message, hint))
+            return
         if stream.kind is StreamKind.MATERIALIZED_VIEW or not DeltaTable.isDeltaTable(self.session, uri):
             self.schemas[table.name] = schema
             return
@@ -85,6 +106,19 @@ class Analysis:
             self.problems.append(
                 Problem(stream.declared_at, stream.name, f"rows do not fit {table.name}: {'; '.join(refused)}", hint)
             )
+
+
+class _ViewError(Exception):
+    """A view's function cannot work."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+
+
+def _problem(spec: StreamSpec | ViewSpec, exc: Exception) -> Problem:
+    if isinstance(exc, LakehouseError):
+        return Problem(spec.declared_at, spec.name, exc.message, exc.hint)
+    return Problem(spec.declared_at, spec.name, ": ".join(describe(exc)))
 
 
 def table_schemas(session: SparkSession, stream: StreamSpec, rows: StructType) -> TableSchemas:

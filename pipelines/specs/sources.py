@@ -3,8 +3,9 @@
 Rule: a source says what it reads without reading it: in words for pages, as names for lineage.
 """
 
+import difflib
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -92,6 +93,18 @@ class StreamSource(Protocol):
 def option_texts(options: Mapping[str, object]) -> dict[str, str]:
     """Options as Spark takes them: True is `true`."""
     return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in options.items()}
+
+
+def unknown_options(
+    source: str, names: Iterable[str], known: Collection[str], passed_on: str
+) -> Iterator[tuple[str, str]]:
+    """Options that no reader takes, and what to write: Spark passes over them without a word. Those that begin with
+    `passed_on` are of another system."""
+    for name in names:
+        if name not in known and not name.startswith(passed_on):
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"use {', '.join(known)}"
+            yield f"{source}: option {name} is not known", hint
 
 
 _empty: list["tempfile.TemporaryDirectory[str]"] = []

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from backend.format import interval_s
 from backend.settings import Settings
 from backend.stream_model.overrides import TRIGGER, require_settable, spark_conf_of
+from backend.streams.reset.plan import RESET_ALLOWED
 from pipelines.specs.expectations import Expectation, OnViolation, judge, names
 from pipelines.specs.sinks import Destination, ExportSink, Sink, Target
 from pipelines.specs.sources import Inputs, StreamSource
@@ -99,6 +100,12 @@ class StreamSpec:
         comment = f"Rows that broke an expectation of {self.name}, as its function returned them, with the reason"
         name, about = f"{self.table.name}_quarantine", self.table
         return TableSpec(name, about.layer, comment, properties=about.owners, evolution=about.evolution)
+
+    @property
+    def may_be_reset(self) -> bool:
+        """Whether it may be read again from its start: as declared, and by the properties of its tables."""
+        allowed = [str(table.properties.get(RESET_ALLOWED, "true")).lower() for table in self.writes]
+        return self.reset_allowed and "false" not in allowed
 
     @property
     def reads(self) -> tuple[str, ...]:

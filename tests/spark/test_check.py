@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, StructField, StructType
 
@@ -120,6 +121,39 @@ def test_every_stream_that_cannot_work_is_told_and_its_readers_are_left_out(
     assert complaints["silver_d"] == "upsert: the function returns no nr"
     assert complaints["silver_e"] == "schema of silver_e has price, which the function does not return"
     assert "STRNG" in complaints["silver_f"]
+
+
+def test_columns_of_a_change_feed_are_told_before_delta_refuses_them(
+    spark: SparkSession, shop: Pipeline, tmp_path: Path
+) -> None:
+    feed = {"delta.enableChangeDataFeed": "true"}
+    sink, changes = upsert(keys=["order_id"], sequence="_commit_version"), table("bronze_orders").changes()
+    shop.streaming_table("silver_a", source=changes, sink=sink, table_properties=feed)(
+        lambda rows: rows.select("order_id", "_commit_version")
+    )
+    shop.streaming_table("silver_b", source=changes, sink=sink)(lambda rows: rows.select("order_id", "_commit_version"))
+    renamed = upsert(keys=["order_id"], sequence="source_commit_version")
+    shop.streaming_table("silver_c", source=changes, sink=renamed, table_properties=feed)(
+        lambda rows: rows.selectExpr("order_id", "_commit_version AS source_commit_version")
+    )
+    found = analysis(shop, spark, tmp_path)
+    assert messages(found) == ["silver_a: silver_a has a change feed, whose own columns are _commit_version"]
+    assert "withColumnRenamed('_commit_version', 'source_commit_version')" in found.problems[0].hint
+    with pytest.raises(Py4JJavaError, match="_commit_version"):
+        spec = next(stream for stream in shop.streams if stream.name == "silver_a")
+        create_table(spark, spec.table, parse_schema(spark, "order_id STRING, _commit_version BIGINT"), f"{tmp_path}/t")
+
+
+def test_a_view_that_cannot_work_is_told_once_at_its_own_place(
+    spark: SparkSession, shop: Pipeline, tmp_path: Path
+) -> None:
+    shop.temporary_view("paid", source=table("bronze_orders"))(lambda rows: rows.where("amont > 0"))
+    shop.temporary_view("dear", source=table("paid"))(lambda rows: rows.where("amount > 5"))
+    shop.streaming_table("silver_a", source=table("paid"))(same)
+    shop.streaming_table("silver_b", source=table("dear"))(same)
+    found = analysis(shop, spark, tmp_path)
+    assert [problem.name for problem in found.problems] == ["paid"] and "amont" in found.problems[0].message
+    assert "silver_a" not in found.schemas and "silver_b" not in found.schemas
 
 
 def test_rows_that_do_not_fit_the_table_that_is_there_are_shown_as_a_difference(

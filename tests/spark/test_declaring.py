@@ -20,9 +20,11 @@ from pipelines import (
     append,
     complete,
     expect,
+    files,
     fresh,
     history,
     into,
+    kafka,
     kafka_topic,
     rate,
     references,
@@ -98,6 +100,60 @@ def test_every_problem_is_told_at_once_with_its_place(words: Pipeline) -> None:
         "silver_long: expectation ok: on_violation='ignore' is not known (use warn, drop, quarantine, fail)",
     ):
         assert each in said
+
+
+def test_an_option_that_no_reader_takes_is_told_with_the_nearest(words: Pipeline) -> None:
+    words.streaming_table("silver_a", source=table("bronze_lines", ignoreDelete=True))(same)
+    words.streaming_table("silver_b", source=table("bronze_lines", startingVersion=1, startingTimestamp="2026-01-01"))(
+        same
+    )
+    words.streaming_table("silver_c", source=table("bronze_lines").changes(maxFilePerTrigger=1))(same)
+    words.streaming_table("silver_d", source=[rate(), table("bronze_lines", ignoreDeletes=True).static()])(same)
+    words.streaming_table("silver_e", source=files("/in", format="csv", delimeter=";"))(same)
+    words.streaming_table("silver_f", source=files("/in", format="json", allowComments=True))(same)
+    words.temporary_view("v", source=kafka("b:9", "t", maxOffsetPerTrigger=1))(same)
+    said = "\n".join(f"{each.name}: {each.message} ({each.hint})" for each in find_problems(registry_of(words)))
+    for line in (
+        "silver_a: table: option ignoreDelete is not known (did you mean ignoreDeletes?)",
+        "silver_b: table: startingVersion and startingTimestamp exclude each other (leave one out)",
+        "silver_c: table: option maxFilePerTrigger is not known (did you mean maxFilesPerTrigger?)",
+        "silver_d: table: option ignoreDeletes is not known (use versionAsOf, timestampAsOf)",
+        "silver_e: files of csv: option delimeter is not known (did you mean delimiter?)",
+        "silver_f: files of json: option allowComments is not known",
+        "v: kafka: option maxOffsetPerTrigger is not known (did you mean maxOffsetsPerTrigger?)",
+    ):
+        assert line in said
+
+
+def test_options_that_readers_take_pass(words: Pipeline) -> None:
+    words.streaming_table(
+        "silver_a",
+        source=[
+            table("bronze_lines", skipChangeCommits=True, ignoreDeletes=True, **{"fs.s3a.endpoint": "http://s3"}),
+            table("bronze_lines").changes(startingVersion=1, maxBytesPerTrigger="1g"),
+            files("/in", format="csv", sep=";", multiLine=True, done="/archive"),
+            files("/in", format="json", encoding="UTF-16LE", latestFirst=True, done="delete"),
+            files("/in", format="parquet", mergeSchema=True, pathGlobFilter="*.parquet"),
+            files("/in", format="binary", maxFileAge="1d"),
+        ],
+    )(lambda *rows: rows[0])
+    assert problems_of(words) == []
+
+
+def test_each_problem_is_told_once_also_beside_dead_letters() -> None:
+    broken = Pipeline("a\nb")
+    broken.streaming_table("bronze_a", source=kafka("b:9", "t", format="json", schema="id INT", maxOffset=1))(same)
+    messages = [each.split(": ", 1)[1] for each in problems_of(broken)]
+    assert len(messages) == len(set(messages)) == 2
+
+
+def test_a_table_that_may_not_be_reset_says_so_by_its_property(words: Pipeline, tmp_path: Path) -> None:
+    locked = {"pipelines.reset.allowed": "false"}
+    words.streaming_table("bronze_a", source=rate(), table_properties=locked)(same)
+    words.streaming_table("bronze_b", source=rate(), also=[into("c", append(), table_properties=locked)])(same)
+    settings = load_settings(home=tmp_path)
+    allowed = {each.name: each.reset_allowed for each in declarations(registry_of(words), settings)}
+    assert allowed == {"bronze_lines": True, "bronze_a": False, "bronze_b": False}
 
 
 HOSTILE = ("x'; DROP TABLE y; --", "../../etc/x", "/etc/x", "a\nb: 1", "a\x1b[2J", "a" * 10_000, "", "a.b", "`a`", "ü")

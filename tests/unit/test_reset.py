@@ -14,7 +14,15 @@ from backend.jobs.model import JobKind, JobRequest
 from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog, SourceBacklog
 from backend.stream_model.stream import Desired, DesiredState, Observed, StreamDeclaration, StreamInput, StreamState
-from backend.streams.reset.plan import ResetLevel, ResetPreview, ResetRequest, is_stopped, preview, reads_again
+from backend.streams.reset.plan import (
+    ResetLevel,
+    ResetPreview,
+    ResetRequest,
+    is_stopped,
+    preview,
+    reads_again,
+    why_kept,
+)
 from backend.streams.verdict import StreamStatus, Verdict
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -43,15 +51,25 @@ def of(
     declared: StreamDeclaration = SILVER,
     state: StreamState = StreamState.STOPPED,
     set_aside: tuple[str, ...] = ("job-1",),
-    append_only: tuple[str, ...] = (),
+    kept: str = "",
 ) -> ResetPreview:
     status = StreamStatus(declared, UNWANTED, seen(state), state, None, Verdict.STOPPED, "")
-    return preview(status, level, [declared, *others], again=AGAIN, set_aside=set_aside, append_only=append_only)
+    return preview(status, level, [declared, *others], again=AGAIN, set_aside=set_aside, kept=kept)
 
 
 def test_a_table_that_only_grows_is_not_emptied() -> None:
-    assert of(append_only=("silver/x",)).refused.startswith("silver/x is append-only: take delta.appendOnly from it")
-    assert not of(ResetLevel.REPROCESS, append_only=("silver/x",)).refused
+    grows = {"delta.appendOnly": "true"}
+    why = why_kept("silver/x", grows, ResetLevel.FULL)
+    assert of(kept=why).refused == why
+    assert why.startswith("silver/x is append-only: take delta.appendOnly from it")
+    assert why_kept("silver/x", grows, ResetLevel.REPROCESS) == ""
+
+
+@pytest.mark.parametrize("level", ResetLevel)
+def test_a_table_whose_source_has_expired_is_not_rebuilt(level: ResetLevel) -> None:
+    why = why_kept("bronze/x", {"pipelines.reset.allowed": "False"}, level)
+    assert bool(why) is (level is not ResetLevel.UNDO)
+    assert why_kept("bronze/x", {"pipelines.reset.allowed": "true"}, level) == ""
 
 
 def test_it_says_what_is_read_again() -> None:
@@ -75,6 +93,8 @@ def test_rows_are_twice_where_a_sink_only_appends() -> None:
     [
         (ResetLevel.FULL, reader("gold"), "gold fails at the commit that takes rows away: reset it as well"),
         (ResetLevel.FULL, reader("gold", skipChangeCommits="true"), "gold passes over the commit"),
+        (ResetLevel.FULL, reader("gold", ignoreDeletes="true"), "gold passes over the commit"),
+        (ResetLevel.UNDO, reader("gold", ignoreDeletes="true"), "gold fails at the commit that takes rows away"),
         (ResetLevel.FULL, reader("gold", "change feed"), "gold gets each change as a change"),
         (ResetLevel.REPROCESS, reader("gold"), "gold gets the doubled rows as new ones"),
         (ResetLevel.UNDO, reader("gold"), "gold fails at the commit that takes rows away"),

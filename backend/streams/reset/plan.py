@@ -15,11 +15,12 @@ from backend.errors import StreamError
 from backend.format import bytes_text, things
 from backend.jobs.model import JobKind, JobRequest
 from backend.stream_model.backlog import Backlog
-from backend.stream_model.stream import Desired, InputKind, Observed, StreamDeclaration, StreamState
+from backend.stream_model.stream import Desired, InputKind, Observed, StreamDeclaration, StreamInput, StreamState
 from backend.streams.reset.starts import Starts
 from backend.streams.verdict import StreamStatus
 
 TIME_LIMIT_S = 3_600.0
+RESET_ALLOWED = "pipelines.reset.allowed"  # a table's property, as declarative pipelines know it
 
 
 class ResetLevel(StrEnum):
@@ -85,17 +86,17 @@ def preview(
     *,
     again: Backlog | None,
     set_aside: Sequence[str],
-    append_only: Sequence[str] = (),
+    kept: str = "",
 ) -> ResetPreview:
     """`again`: what a first start would read; `set_aside`: the names of earlier checkpoints, oldest first.
 
-    `append_only`: those of its tables that Delta empties for nobody.
+    `kept`: which of its tables may not be touched by its own properties, and why; see `why_kept`.
     """
     declared = status.declaration
     return ResetPreview(
         declared.name,
         level,
-        _refused(status, level, set_aside, append_only),
+        _refused(status, level, set_aside, kept),
         EFFECTS[level],
         None if level is ResetLevel.UNDO else again,
         tuple(_risks(declared, level)),
@@ -123,6 +124,15 @@ def why_not_stopped(status: StreamStatus) -> str:
     return f"it is {status.state.value.lower()}: stop it first"
 
 
+def why_kept(table: str, properties: Mapping[str, str], level: ResetLevel) -> str:
+    """Why a table's own properties forbid such a reset; empty where they do not."""
+    if level is not ResetLevel.UNDO and properties.get(RESET_ALLOWED, "").lower() == "false":
+        return f"{table} has {RESET_ALLOWED}=false: its source no longer holds what it does"
+    if level is ResetLevel.FULL and properties.get("delta.appendOnly", "").lower() == "true":
+        return f"{table} is append-only: take delta.appendOnly from it first, or reprocess"
+    return ""
+
+
 def reset_job(request: ResetRequest, *, actor: Actor, reason: str) -> JobRequest:
     """What a host is asked; each is a job of its own, whoever asked the same before."""
     fingerprint = f"reset {uuid.uuid4().hex}"
@@ -141,15 +151,15 @@ def reads_again(again: Backlog | None) -> str:
     return (", ".join(parts) or "nobody knows how much") + unknown
 
 
-def _refused(status: StreamStatus, level: ResetLevel, set_aside: Sequence[str], append_only: Sequence[str]) -> str:
+def _refused(status: StreamStatus, level: ResetLevel, set_aside: Sequence[str], kept: str) -> str:
     if status.declaration.is_attached:
         return f"another Spark application runs it: {status.declaration.pipeline}"
     if status.declaration.outside and level is ResetLevel.FULL:
         return f"nobody here empties {status.declaration.writes_to}: empty it yourself, then reprocess"
     if not status.declaration.reset_allowed and level is not ResetLevel.UNDO:
         return "it is declared with reset_allowed=False: its source no longer holds what its table does"
-    if level is ResetLevel.FULL and append_only:
-        return f"{append_only[0]} is append-only: take delta.appendOnly from it first, or reprocess"
+    if kept:
+        return kept
     if why := why_not_stopped(status):
         return why
     if level is ResetLevel.FROM and (status.declaration.is_view or not status.declaration.inputs):
@@ -178,6 +188,12 @@ def _risks(declared: StreamDeclaration, level: ResetLevel) -> list[str]:
     return risks
 
 
+def _passes_over(read: StreamInput, level: ResetLevel) -> bool:
+    """Whether its reader lets the stream go on after the commit: a full reset drops whole files and adds none."""
+    passing = {"skipChangeCommits", *(("ignoreDeletes", "ignoreChanges") if level is ResetLevel.FULL else ())}
+    return any(read.options.get(name, "").lower() == "true" for name in passing)
+
+
 def _downstream(declared: StreamDeclaration, level: ResetLevel, others: Sequence[StreamDeclaration]) -> list[str]:
     """What each stream that reads the table will see."""
     lines, sinks = [], {output.uri: output.sink for output in declared.outputs}
@@ -192,7 +208,7 @@ def _downstream(declared: StreamDeclaration, level: ResetLevel, others: Sequence
             lines.append(f"{other.name} gets each change as a change: deletes, then inserts")
         elif level in AGAIN and sinks[read.uri] == "append":
             lines.append(f"{other.name} gets the doubled rows as new ones")
-        elif read.options.get("skipChangeCommits", "").lower() == "true":
+        elif _passes_over(read, level):
             lines.append(f"{other.name} passes over the commit that takes rows away, and gets the new rows as new ones")
         else:
             lines.append(f"{other.name} fails at the commit that takes rows away: reset it as well")

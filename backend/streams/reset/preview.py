@@ -18,7 +18,7 @@ from backend.settings import Settings
 from backend.store.store import ControlStore
 from backend.stream_model.stream import StreamDeclaration
 from backend.streams.backlog.reader import BacklogReader
-from backend.streams.reset.plan import ResetLevel, ResetPreview, preview
+from backend.streams.reset.plan import ResetLevel, ResetPreview, preview, why_kept
 from backend.streams.reset.starts import Starts, begun_at
 from backend.streams.verdict import StreamStatus
 
@@ -63,7 +63,7 @@ def load_preview(
         [status.declaration for status in statuses],
         again=again,
         set_aside=set_aside(settings, name),
-        append_only=_append_only(lake, declared) if level is ResetLevel.FULL else (),
+        kept=_kept(lake, declared, level),
     )
 
 
@@ -85,14 +85,14 @@ def read_note(folder: Folder, name: str) -> ResetNote:
     return ResetNote(**json.loads(folder.read(f"{name}/{NOTE}")))
 
 
-def _append_only(lake: Lake, declared: StreamDeclaration) -> list[str]:
-    """Its tables that nobody may take rows from; one that cannot be read, or is not there, is not known to be one."""
-    tables = []
+def _kept(lake: Lake, declared: StreamDeclaration, level: ResetLevel) -> str:
+    """Why one of its tables may not be touched. One that cannot be read, or is not there, is not known to say so: the
+    host looks again."""
     for output in declared.outputs:
         try:
             properties = lake.snapshot(lake.find(output.uri)).metadata.configuration
         except LakehouseError:
             continue
-        if properties.get("delta.appendOnly", "").lower() == "true":
-            tables.append(output.table)
-    return tables
+        if why := why_kept(output.table, properties, level):
+            return why
+    return ""
