@@ -148,11 +148,41 @@ TWELVE = (
 )
 
 ROWS_CHANGED = Fault(
-    "The source changed or deleted rows",
-    "The stream reads appended rows alone, and a commit ahead of it updates, deletes or overwrites some.",
-    "Read the change feed, or set skipChangeCommits on the source to pass over such commits. Then start the stream.",
+    "The source changed rows",
+    "The stream reads appended rows alone, and a commit ahead of it rewrites files: to update, merge, overwrite, or "
+    "delete some of their rows.",
+    "Read the change feed to take such commits in, or set skipChangeCommits on the source to pass over them. With "
+    "ignoreChanges the rewritten files are read whole: rows come twice, unless the sink is an upsert. Then start the "
+    "stream.",
     APPENDS,
-    ("DELTA_SOURCE_TABLE_IGNORE_CHANGES", "DELTA_SOURCE_IGNORE_DELETE"),
+    ("DELTA_SOURCE_TABLE_IGNORE_CHANGES",),
+)
+ROWS_DELETED = Fault(
+    "The source deleted whole files of rows",
+    "The stream reads appended rows alone, and a commit ahead of it drops files and adds none: it deletes partitions, "
+    "or every row of a file.",
+    "Read the change feed to delete the rows downstream as well, or set ignoreDeletes on the source to pass over such "
+    "commits: the stream's table keeps the rows. Then start the stream.",
+    APPENDS,
+    ("DELTA_SOURCE_IGNORE_DELETE",),
+)
+STATE_LOST = Fault(
+    "The state is gone or damaged",
+    "Files are missing below the folder that holds what the stream remembers: keys that it has seen, aggregates, rows "
+    "that wait for a join. A backup left them out, or somebody deleted them.",
+    f"Restore the whole checkpoint, state and all, from one backup. {ELSE_RESET}.",
+    CHECKPOINT,
+    (
+        *("STREAMING_STATEFUL_OPERATOR_MISSING_STATE", "CANNOT_LOAD_STATE_STORE", "STATE_STORE_ROW_CHECKSUM"),
+        *("STATE_STORE_BASE_CHECKPOINT", "STATE_STORE_CHECKPOINT_LOCATION"),
+    ),
+)
+STATE_CHANGED = Fault(
+    "The state has another shape",
+    "The stream's function was changed: it groups, joins or remembers other columns, or another number of times, than "
+    "its checkpoint does. Or a setting of the state was changed.",
+    f"Undo the change. {ELSE_RESET}.",
+    classes=("STATE_STORE_", "STREAMING_STATEFUL_OPERATOR_NOT_MATCH"),
 )
 RECORDS_LOST = Fault(
     "Unread records of a topic are gone",
@@ -188,7 +218,10 @@ OUT_OF_MEMORY = Fault(
     classes=("OutOfMemoryError",),
     words=("Java heap space", "GC overhead limit"),
 )
-OTHERS_SEEN = (ROWS_CHANGED, RECORDS_LOST, OLD_CHECKPOINT, SOURCES_CHANGED, USER_CODE, OUT_OF_MEMORY)
+OTHERS_SEEN = (
+    *(ROWS_CHANGED, ROWS_DELETED, STATE_LOST, STATE_CHANGED, RECORDS_LOST),
+    *(OLD_CHECKPOINT, SOURCES_CHANGED, USER_CODE, OUT_OF_MEMORY),
+)
 
 
 def recognise(failure: StreamFailure) -> tuple[Fault, ...]:

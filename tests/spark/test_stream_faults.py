@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from app import services
@@ -23,6 +23,7 @@ from backend.lake.lake import Lake
 from backend.settings import load_settings
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
+from backend.stream_model.events import parse_progress
 from backend.stream_model.stream import (
     DesiredState,
     HostHeartbeat,
@@ -52,6 +53,7 @@ class Stream:
 
     spark: SparkSession
     home: Path
+    function: Callable[[DataFrame], DataFrame] = lambda rows: rows
 
     @property
     def source(self) -> Path:
@@ -72,7 +74,7 @@ class Stream:
         reader = self.spark.readStream.format("delta").options(**{"maxFilesPerTrigger": "1", **options})
         rows = reader.load(str(self.source))
         rows = rows.union(reader.load(str(also))) if also else rows
-        writer = rows.writeStream.format("delta")
+        writer = self.function(rows).writeStream.format("delta")
         writer = writer.option("checkpointLocation", str(self.checkpoint)).option("mergeSchema", "true")
         return writer.trigger(**({"availableNow": True} if now else {"processingTime": "0 seconds"})).start(
             str(self.sink)
@@ -337,6 +339,45 @@ def test_another_number_of_sources_is_told_before_spark_refuses_it(stream: Strea
     failure = stream.run(also=side)
     assert failure is not None
     assert recognise(failure) == (faults.SOURCES_CHANGED,), failure
+
+
+def drop_a_file(stream: Stream) -> None:
+    """Every row of it, so nothing is written instead."""
+    DeltaTable(str(stream.source)).delete("id < 2")
+
+
+def test_deletes_of_whole_files_are_passed_over_by_the_option_that_the_remedy_names(
+    stream: Stream, store: ControlStore, told: Told
+) -> None:
+    drop_a_file(stream)
+    (check,) = before(stream, store)
+    assert (check.outcome, check.remedy) == (Outcome.FAILED, faults.ROWS_DELETED.remedy)
+    failure = stream.run()
+    assert failure is not None and recognise(failure) == (faults.ROWS_DELETED,), failure
+    told(faults.ROWS_DELETED, failure)
+    assert stream.run(ignoreDeletes="true") is None
+    assert stream.ids() == [0, 1, 10, 11, 20, 21]
+
+
+def test_a_state_that_is_gone_or_has_another_shape_is_told(stream: Stream, store: ControlStore, told: Told) -> None:
+    shutil.rmtree(stream.checkpoint)
+    stream.function = lambda rows: rows.dropDuplicates(["id"])
+    query = stream.start()
+    assert ended(query) is None
+    assert query.lastProgress is not None
+    store.add_progress([replace(parse_progress(query.lastProgress.json), stream=NAME)])
+    assert before(stream, store) == []
+    stream.append(30)
+    stream.function = lambda rows: rows.dropDuplicates(["id", "name"])
+    changed = stream.run()
+    assert changed is not None and recognise(changed) == (faults.STATE_CHANGED,), changed
+    stream.function = lambda rows: rows.dropDuplicates(["id"])
+    shutil.rmtree(stream.checkpoint / "state")
+    (check,) = before(stream, store)
+    assert (check.name, check.outcome, check.remedy) == (faults.CHECKPOINT, Outcome.FAILED, faults.STATE_LOST.remedy)
+    lost = stream.run()
+    assert lost is not None and recognise(lost) == (faults.STATE_LOST,), lost
+    told(faults.STATE_LOST, lost)
 
 
 @pytest.fixture

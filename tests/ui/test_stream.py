@@ -125,6 +125,8 @@ def break_checkpoint(store, home: Path, now: datetime) -> None:
     place = home / "checkpoints" / NAME
     write_checkpoint(place, {0: ["{}"], 1: ["{}"]})
     (place / "offsets" / "1").unlink()
+    (place / "state/0/0").mkdir(parents=True)
+    (place / "state/0/0/2.delta").touch()
     declared = replace(store.declarations()[NAME], checkpoint_location=str(place))
     store.declare([declared], now=now)
 

@@ -1,14 +1,19 @@
 """What evidence says of a start, judged without a table: columns ahead, room, and what only hand-made evidence has."""
 
 import json
+import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from backend.lake.model import Commit, Metadata, OperationMetrics
+from backend.lake.storage.storage import declared_folder
+from backend.settings import load_settings
 from backend.stream_model.stream import StreamInput
 from backend.streams import faults
+from backend.streams.faults import Fault
 from backend.streams.preflight.judges import LEAST_ROOM_BYTES, judge_checkpoint, judge_room, judge_sink, judge_table
 from backend.streams.preflight.model import (
     Check,
@@ -21,6 +26,7 @@ from backend.streams.preflight.model import (
     TableSeen,
     Unread,
 )
+from backend.streams.preflight.reading import lost_state
 
 GB = 10**9
 BASE = {"id": "long", "name": "string"}
@@ -89,6 +95,61 @@ def test_what_was_not_looked_at_is_not_claimed() -> None:
     assert "500 of them replaced since, as far as was looked" in checks["unread files of bronze/events"].detail
     assert checks["changed rows of bronze/events"].detail.endswith("as far as was looked: v5 of 9")
     assert checks["schema of bronze/events"].detail.endswith("as far as was looked: v5 of 9")
+
+
+@pytest.mark.parametrize(
+    ("files", "option", "fault", "outcome"),
+    [
+        (0, "", faults.ROWS_DELETED, Outcome.FAILED),
+        (0, "ignoreDeletes", None, Outcome.OK),
+        (0, "ignoreChanges", None, Outcome.OK),
+        (2, "", faults.ROWS_CHANGED, Outcome.FAILED),
+        (2, "ignoreDeletes", faults.ROWS_CHANGED, Outcome.FAILED),
+        (2, "ignoreChanges", faults.ROWS_CHANGED, Outcome.WARNING),
+        (2, "skipChangeCommits", None, Outcome.OK),
+    ],
+)
+def test_commits_that_take_rows_away(files: int, option: str, fault: Fault | None, outcome: Outcome) -> None:
+    seen = table(Unread(commit(5), 1, 0), Unread(commit(6, "DELETE"), files, 3))
+    seen = replace(seen, source=replace(seen.source, options={option: "true"} if option else {}))
+    check = {check.name: check for check in judge_table(seen)}["changed rows of bronze/events"]
+    assert (check.outcome, check.remedy) == (outcome, fault.remedy if fault else "")
+    assert "v6 (DELETE) takes out 3 files" in check.detail
+    assert ("most of them once more" in check.detail) is (outcome is Outcome.WARNING)
+
+
+@pytest.mark.parametrize(
+    ("lose", "said"),
+    [
+        ("", ""),
+        ("state", "state is gone, though the stream kept rows there at batch 4"),
+        ("state/0/1/5.delta", "state/0/1 ends with version 4; batch 4 wrote version 5"),
+        ("state/1/0/right-keyToNumValues/5.delta", "state/1/0/right-keyToNumValues ends with version 4; batch 4 wrote"),
+        ("state/2/0/5.zip", "state/2/0 ends with version 4; batch 4 wrote version 5"),
+        ("state/0/0", "state/0/0 is empty; batch 4 wrote version 5"),
+    ],
+)
+def test_state_that_the_next_batch_needs_is_looked_for(tmp_path: Path, lose: str, said: str) -> None:
+    for store in ("0/0", "0/1", "1/0/left-keyToNumValues", "1/0/right-keyToNumValues", "2/0", "2/0/SSTs"):
+        (tmp_path / "state" / store).mkdir(parents=True, exist_ok=True)
+    (tmp_path / "state/0/_metadata").mkdir()
+    (tmp_path / "state/0/0/_metadata").mkdir()
+    for version in (4, 5):
+        for store in ("0/0", "0/1", "1/0/left-keyToNumValues", "1/0/right-keyToNumValues"):
+            (tmp_path / "state" / store / f"{version}.delta").touch()
+        (tmp_path / "state/2/0" / f"{version}.zip").touch()
+    where = tmp_path / lose
+    if lose and where.is_dir():
+        shutil.rmtree(where)
+        where.mkdir()
+    elif lose:
+        where.unlink()
+    folder = declared_folder(load_settings(home=tmp_path), str(tmp_path))
+    lost = list(lost_state(folder, (3, 4), keeps_state=True))
+    assert [line[: len(said)] for line in lost] == ([said] if said else [])
+    assert list(lost_state(folder, (), keeps_state=True)) == [], "no batch has ended"
+    if lose == "state":
+        assert list(lost_state(folder, (3, 4), keeps_state=False)) == [], "nothing tells that it needs one"
 
 
 @pytest.mark.parametrize(

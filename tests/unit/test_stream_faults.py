@@ -28,6 +28,12 @@ def failure(error_class: str, message: str = "") -> StreamFailure:
         ("STREAMING_CHECKPOINT_MISSING_METADATA_FILE", "", (faults.METADATA_MISSING,)),
         ("DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE", "", (faults.SOURCE_RECREATED,)),
         ("DELTA_SOURCE_TABLE_IGNORE_CHANGES", "", (faults.ROWS_CHANGED,)),
+        ("DELTA_SOURCE_IGNORE_DELETE", "", (faults.ROWS_DELETED,)),
+        ("STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY", "", (faults.STATE_LOST,)),
+        ("CANNOT_LOAD_STATE_STORE.CANNOT_READ_DELTA_FILE_NOT_EXISTS", "", (faults.STATE_LOST,)),
+        ("STATE_STORE_ROW_CHECKSUM_VERIFICATION_FAILED", "", (faults.STATE_LOST, faults.STATE_CHANGED)),
+        ("STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE", "", (faults.STATE_CHANGED,)),
+        ("STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA", "", (faults.STATE_CHANGED,)),
         ("KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED", "", (faults.RECORDS_LOST,)),
         ("DELTA_SCHEMA_CHANGED_WITH_VERSION", "", (faults.SCHEMA_CHANGED,)),
         ("DELTA_FILE_NOT_FOUND_DETAILED", "", (faults.FILE_VACUUMED,)),
@@ -39,6 +45,11 @@ def test_an_error_is_known_by_its_class_or_its_words(
     error_class: str, message: str, expected: tuple[Fault, ...]
 ) -> None:
     assert recognise(failure(error_class, message)) == expected
+
+
+def test_the_remedy_of_a_delete_names_the_option_for_it() -> None:
+    assert "ignoreDeletes" in faults.ROWS_DELETED.remedy and "skipChangeCommits" in faults.ROWS_CHANGED.remedy
+    assert "rows come twice" in faults.ROWS_CHANGED.remedy
 
 
 def test_every_fault_has_a_cause_a_remedy_and_a_sign() -> None:

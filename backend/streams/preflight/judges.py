@@ -90,6 +90,8 @@ def _damage(seen: CheckpointSeen) -> Iterator[Check]:
     for file, damage in seen.damage:
         if file != "metadata":
             yield _failed(faults.OFFSETS_DAMAGED, f"{damage}{_ended(file, seen)}")
+    if seen.state_lost:
+        yield _failed(faults.STATE_LOST, seen.state_lost)
 
 
 def _ended(file: str, seen: CheckpointSeen) -> str:
@@ -319,13 +321,20 @@ def _of_rows(seen: TableSeen) -> Check:
     detail = f"{_commit(first)} takes out {things(first.removed, 'file')}"
     more = f", and {len(refused or changing) - 1} more such commits" if len(refused or changing) > 1 else ""
     if refused:
-        return _failed(faults.ROWS_CHANGED, f"{detail}{more}", name=name)
+        return _failed(faults.ROWS_CHANGED if first.files else faults.ROWS_DELETED, f"{detail}{more}", name=name)
+    if any(unread.files for unread in changing) and "skipChangeCommits" not in _set_options(seen):
+        detail += f"{more}; with ignoreChanges all rows of the files written instead are read, most of them once more"
+        return _failed(faults.ROWS_CHANGED, detail, name=name, outcome=Outcome.WARNING)
     return Check(name, Outcome.OK, f"{detail}{more}; the source's options let the stream go on")
 
 
+def _set_options(seen: TableSeen) -> set[str]:
+    return {name for name, value in seen.source.options.items() if value.lower() == "true"}
+
+
 def _passes(commit: Unread, seen: TableSeen) -> bool:
-    says = {name for name, value in seen.source.options.items() if value.lower() == "true"}
-    return bool(says & {"skipChangeCommits", "ignoreChanges"}) or (not commit.files and "ignoreDeletes" in says)
+    options = _set_options(seen)
+    return bool(options & {"skipChangeCommits", "ignoreChanges"}) or (not commit.files and "ignoreDeletes" in options)
 
 
 # other sources, sink, disk -------------------------------------------------------------------------------------------

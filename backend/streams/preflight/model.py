@@ -55,7 +55,8 @@ class Preflight:
 @dataclass(frozen=True, slots=True)
 class CheckpointSeen:
     """A checkpoint's folder. `damage`: why each file that a start reads cannot be read, by its path. `sources`: how
-    many the last offsets hold, None where they cannot be read.
+    many the last offsets hold, None where they cannot be read. `state_lost`: what is missing of the state that the next
+    batch goes on with.
 
     `problem`: why the folder itself could not be looked at.
     """
@@ -67,6 +68,7 @@ class CheckpointSeen:
     damage: tuple[tuple[str, str], ...] = ()
     query_id: str | None = None
     sources: int | None = None
+    state_lost: str = ""
     problem: str = ""
 
     @property

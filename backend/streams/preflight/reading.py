@@ -4,8 +4,9 @@ Rule: reads and never judges. What cannot be read stands in the evidence with it
 silent store are raised.
 """
 
+import re
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -51,6 +52,8 @@ from backend.streams.preflight.model import (
 )
 
 MOST_VERSIONS = 1_000  # unread commits looked at
+MOST_PARTITIONS = 50  # of the state that are looked at
+_NO_STORES = ("_metadata", "SSTs")  # folders of a partition that hold no versions
 MOST_FILES = 200  # unread files looked for, those first that VACUUM may delete
 
 
@@ -79,8 +82,9 @@ def load_evidence(
     declared = declarations[name]
     if declared.is_attached:
         raise StreamRefusedError(f"{name}: another Spark application runs it", hint=f"look into {declared.pipeline}")
-    checkpoint, places = _checkpoint(settings, declared.checkpoint_location)
     progress = store.progress(name, limit=1, raw=False)
+    keeps_state = bool(progress) and progress[-1].state_rows is not None
+    checkpoint, places = _checkpoint(settings, declared.checkpoint_location, keeps_state=keeps_state)
     tables = [source for source in declared.inputs if source.is_table]
     files = [each for each in declared.inputs if each.kind == InputKind.FILES]
     topics = [each for each in declared.inputs if each.kind == InputKind.KAFKA]
@@ -97,14 +101,17 @@ def load_evidence(
     )
 
 
-def _checkpoint(settings: Settings, location: str) -> tuple[CheckpointSeen, _Places]:
+def _checkpoint(settings: Settings, location: str, *, keeps_state: bool) -> tuple[CheckpointSeen, _Places]:
     try:
         folder = declared_folder(settings, location)
         checkpoint = read_checkpoint(folder)
         id_, damage = _damage(folder, checkpoint.planned, checkpoint.finished)
+        lost = next(lost_state(folder, checkpoint.finished, keeps_state=keeps_state), "")
     except LakehouseError as exc:
         return CheckpointSeen(location, problem=exc.message), _Places(unknown=exc.message)
-    seen = CheckpointSeen(location, checkpoint.has_metadata, checkpoint.planned, checkpoint.finished, damage, id_)
+    seen = CheckpointSeen(
+        location, checkpoint.has_metadata, checkpoint.planned, checkpoint.finished, damage, id_, state_lost=lost
+    )
     again = (
         checkpoint.planned[-1] - 1 if checkpoint.planned and checkpoint.planned[-1] > 0 else checkpoint.processed_batch
     )
@@ -136,6 +143,30 @@ def _damage(
         except CheckpointError as exc:
             damaged.append((exc.file, exc.message))
     return id_, tuple(damaged)
+
+
+def lost_state(folder: Folder, finished: Sequence[int], *, keeps_state: bool) -> Iterator[str]:
+    """What is missing of the state: a store goes on with the version that the last finished batch wrote.
+
+    `keeps_state`: the stream's last batch told of state. Without the folder nothing else tells that it needs one.
+    Source: HDFSBackedStateStoreProvider and RocksDBFileManager of Spark (`state/<operator>/<partition>[/<store>]`,
+    then the version and an ending; batch 0 writes version 1).
+    """
+    operators = [entry.name for entry in folder.list("state") if entry.name.isdigit()]
+    if finished and keeps_state and not operators:
+        yield f"state is gone, though the stream kept rows there at batch {finished[-1]}"
+    partitions = [
+        f"state/{operator}/{entry.name}" for operator in operators for entry in folder.list(f"state/{operator}")
+    ]
+    for partition in [path for path in partitions if path.rpartition("/")[2].isdigit()][:MOST_PARTITIONS]:
+        entries = folder.list(partition)
+        stores = [f"{partition}/{entry.name}" for entry in entries if entry.is_folder and entry.name not in _NO_STORES]
+        listed = {store: folder.list(store) for store in stores} or {partition: entries}
+        for store, files in listed.items():
+            versions = [int(match[0]) for file in files if (match := re.match(r"\d+", file.name))]
+            if finished and finished[-1] + 1 not in versions:
+                ends = f"ends with version {max(versions)}" if versions else "is empty"
+                yield f"{store} {ends}; batch {finished[-1]} wrote version {finished[-1] + 1}"
 
 
 # sources -------------------------------------------------------------------------------------------------------------
