@@ -7,8 +7,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from backend.format import ago, cut, duration_text, things
+from backend.format import UNKNOWN, ago, cut, duration_text, things
 from backend.jobs.host_liveness import why_no_host
+from backend.stream_model.overrides import trigger_text
 from backend.stream_model.rollup import HOUR_S
 from backend.stream_model.stream import Action, HostHeartbeat, Progress, StreamDeclaration
 from backend.streams.acts import LeftOut
@@ -74,6 +75,12 @@ def batches_sentence(batches: Sequence[Progress], versions: Versions) -> str:
     linked = sum(version_of(batch, versions) is not None for batch in batches)
     newest = f"The newest {things(len(batches), 'batch', 'batches')}"
     return f"{newest}; {linked} with a commit: click one for what it changed." if linked else f"{newest}."
+
+
+def pace_text(declared: StreamDeclaration) -> str:
+    """ "10 seconds", "available now"; "–" where another application does not tell."""
+    interval_ms = declared.trigger_interval_ms
+    return UNKNOWN if declared.is_attached and not interval_ms else trigger_text(interval_ms)
 
 
 def ms_text(ms: float | None) -> str:

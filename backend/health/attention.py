@@ -18,7 +18,7 @@ from backend.lake.model import TableCard, UnreadableTable
 from backend.settings import Settings
 from backend.stream_model.stream import DesiredState, HostHeartbeat, StreamState
 from backend.streams.backlog.text import data_loss_sentence, lost_text
-from backend.streams.verdict import StreamStatus, Verdict
+from backend.streams.verdict import StreamStatus, Verdict, drained_early
 
 MOST_DETAIL = 60  # characters
 _URGENCY = {severity: number for number, severity in enumerate(Severity)}
@@ -107,6 +107,7 @@ def _stream_items(streams: Sequence[StreamStatus]) -> Iterator[AttentionItem]:
             )
         elif status.state is StreamState.STOPPED and (wish := status.desired) and wish.wants_stop:
             by, why = f" by {wish.actor}" if wish.actor else "", f": {wish.reason}" if wish.reason else "."
+            why += " Its drain ended early: see what is unread." if drained_early(wish, status.backlog) else ""
             starved = [stream.declaration.name for stream in streams if stream.starved_by == name]
             why += f" It starves {', '.join(starved)}." if starved else ""
             yield AttentionItem(

@@ -95,12 +95,14 @@ class Lag:
 class Backlog:
     """All sources of one stream. Each total is None as soon as one source's part is.
 
-    `lags` are those of recent batches, oldest first; empty where its sources keep no times.
+    `lags` are those of recent batches, oldest first; empty where its sources keep no times. `has_planned`: whether the
+    checkpoint has a batch that has not ended; None where nobody could look.
     """
 
     sources: tuple[SourceBacklog, ...]
     seen_at: datetime
     lags: tuple[Lag, ...] = ()
+    has_planned: bool | None = None
 
     @property
     def versions(self) -> int | None:

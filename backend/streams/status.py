@@ -82,6 +82,7 @@ def _status(evidence: StreamEvidence, now: datetime, heartbeat_stale_s: float) -
         because=judgement.because,
         backlog=evidence.backlog,
         overrides=evidence.overrides,
+        rows_dropped_by_watermark=evidence.rows_dropped_by_watermark,
     )
 
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from statistics import median
 
-from backend.format import rate_text, span_text, things
+from backend.format import rate_text, span_text, things, utc_text
 from backend.stream_model.backlog import Backlog, Lag, Trend, trend
 from backend.stream_model.overrides import Setting
 from backend.stream_model.stream import (
@@ -48,7 +48,8 @@ class StreamStatus:
     """One stream as a page shows it: desired and observed apart, the verdict and the sentence behind it.
 
     `declaration` is as the stream runs; `overrides`: where that is not as it was declared. `backlog`: None where
-    nobody looked. `starved_by`: the stream upstream that is stopped or has failed.
+    nobody looked. `starved_by`: the stream upstream that is stopped or has failed. `rows_dropped_by_watermark`: in its
+    newest batches, None where none tells.
     """
 
     declaration: StreamDeclaration
@@ -61,6 +62,7 @@ class StreamStatus:
     backlog: Backlog | None = None
     starved_by: str | None = None
     overrides: tuple[Setting, ...] = ()
+    rows_dropped_by_watermark: int | None = None
 
     @property
     def input_rows_per_s(self) -> float | None:
@@ -96,6 +98,12 @@ class StreamEvidence:
         run_id = self.observed.run_id if self.observed else None
         return [batch for batch in self.recent if batch.run_id == run_id]
 
+    @property
+    def rows_dropped_by_watermark(self) -> int | None:
+        """Of the newest batches, those of earlier runs too: the watermark goes on. None where none tells."""
+        counts = [count for batch in self.recent if (count := batch.rows_dropped_by_watermark) is not None]
+        return sum(counts) if counts else None
+
 
 @dataclass(frozen=True, slots=True)
 class StreamJudgement:
@@ -120,6 +128,11 @@ def _judge(evidence: StreamEvidence, now: datetime, heartbeat_stale_s: float) ->
     if gone_s is not None and not observed.state.has_ended:
         return StreamJudgement(StreamState.UNKNOWN, Verdict.UNKNOWN, f"{name} is unwatched: {_silence(evidence, now)}")
     verdict, because = _of_state(evidence, observed, now)
+    if evidence.rows_dropped_by_watermark and observed.state in (StreamState.RUNNING, StreamState.COMPLETED):
+        verdict, because = _with_dropped(verdict, because, evidence, now)
+    if observed.state in (StreamState.RUNNING, StreamState.STOPPED) and (backlog := evidence.backlog):
+        unknown = backlog.unknown if backlog.is_caught_up is None else ""
+        because += f"; how far behind it is, nobody knows: {unknown}" if unknown else ""
     if evidence.desired and evidence.desired.state is DesiredState.DRAINED and observed.state is StreamState.RUNNING:
         ago = span_text((now - evidence.desired.requested_at).total_seconds())
         because += f"; it stops once it has read what was there {ago} ago, when {evidence.desired.actor} asked for it"
@@ -153,7 +166,10 @@ def _of_state(evidence: StreamEvidence, observed: Observed, now: datetime) -> tu
 def _of_running(evidence: StreamEvidence, observed: Observed, now: datetime) -> tuple[Verdict, str]:
     batches = evidence.batches
     quiet_s = (now - _last_sign(observed, batches)).total_seconds()
-    if quiet_s > _stall_after_s(evidence.declaration, batches):
+    stalls = quiet_s > _stall_after_s(evidence.declaration, batches)
+    if stalls and not batches and (evidence.backlog is None or evidence.backlog.has_planned is not False):
+        return Verdict.CATCHING_UP, f"has run its first batch for {span_text(quiet_s)}{_usual(evidence.recent)}"
+    if stalls:
         return Verdict.STALLED, f"runs, but no batch has ended for {span_text(quiet_s)}{_usual(batches)}"
     if not batches:
         if observed.last_trigger_at and observed.started_at and observed.last_trigger_at > observed.started_at:
@@ -169,6 +185,20 @@ def _of_running(evidence: StreamEvidence, observed: Observed, now: datetime) -> 
     if backlog is None or behind_s is None:
         return _of_rows(evidence, window)
     return _of_backlog(evidence, backlog, behind_s, window)
+
+
+def _with_dropped(verdict: Verdict, because: str, evidence: StreamEvidence, now: datetime) -> tuple[Verdict, str]:
+    """Rows that come later than the watermark are in no table; an event of the future lets none through after it."""
+    recent, watermark = evidence.recent, evidence.recent[-1].watermark
+    dropped, batches = evidence.rows_dropped_by_watermark or 0, things(len(recent), "batch", "batches")
+    because += f"; {things(dropped, 'row')} dropped as too late in its last {batches}"
+    if watermark is None or watermark <= now:
+        return verdict, because
+    ahead = span_text((watermark - now).total_seconds())
+    because += f": an event of the future moved its watermark to {utc_text(watermark)}, {ahead} ahead of the clock"
+    last = next((batch for batch in reversed(recent) if batch.num_input_rows), None)
+    passes = last is None or (last.output_rows != 0 and (last.rows_dropped_by_watermark or 0) < last.num_input_rows)
+    return (verdict if passes else Verdict.STALLED), because
 
 
 def _of_unread(backlog: Backlog, *, stall_after_s: float) -> tuple[Verdict, str]:
@@ -258,7 +288,16 @@ def _stopped(evidence: StreamEvidence, observed: Observed, now: datetime) -> str
     wanted = evidence.desired
     if wanted is None or wanted.state is DesiredState.RUNNING:
         return since
-    return f"{since}: {wanted.actor} asked for it ({wanted.reason})"
+    asked = f"{since}: {wanted.actor} asked for it ({wanted.reason})"
+    early = "; its drain ended early: not all that was there when it was asked for is read"
+    return f"{asked}{early}" if drained_early(wanted, evidence.backlog) else asked
+
+
+def drained_early(wanted: Desired, backlog: Backlog | None) -> bool:
+    """Whether a stream that is stopped by a drain has yet to read what was there when that was asked for: its host was
+    away, or ended."""
+    oldest_at = backlog.oldest_unread_at if backlog and not backlog.is_caught_up else None
+    return wanted.state is DesiredState.DRAINED and oldest_at is not None and oldest_at < wanted.requested_at
 
 
 def _failure(observed: Observed, now: datetime) -> str:

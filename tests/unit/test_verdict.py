@@ -140,7 +140,45 @@ def test_a_stream_at_rest_says_what_waits() -> None:
     )
     assert verdict(seen(StreamState.STOPPED), backlog=behind(0)).because.endswith("; nothing is unread")
     unknown = Backlog((SourceBacklog("orders", "kafka", unknown="nobody asked"),), NOW)
-    assert "unread" not in verdict(seen(StreamState.STOPPED), backlog=unknown).because
+    at_rest = verdict(seen(StreamState.STOPPED), backlog=unknown)
+    assert at_rest.because == "silver has been stopped for 5 min; how far behind it is, nobody knows: nobody asked"
+    assert "nobody knows: nobody asked" in verdict(seen(), batch(3), backlog=unknown).because
+
+
+@pytest.mark.parametrize(("asked_s", "oldest_s", "is_early"), [(60, 90, True), (60, 30, False), (60, None, False)])
+def test_a_drain_that_was_broken_off_is_told(asked_s: float, oldest_s: float | None, is_early: bool) -> None:
+    wanted = replace(UNWANTED, state=DesiredState.DRAINED, requested_at=NOW - timedelta(seconds=asked_s))
+    oldest = None if oldest_s is None else NOW - timedelta(seconds=oldest_s)
+    left = Backlog((SourceBacklog("in", "files", files=3, oldest_unread_at=oldest),), NOW)
+    found = verdict(seen(StreamState.STOPPED), desired=wanted, backlog=left)
+    assert ("its drain ended early" in found.because) is is_early
+    stopped = verdict(seen(StreamState.STOPPED), desired=UNWANTED, backlog=left)
+    assert "drain" not in stopped.because
+
+
+FUTURE = datetime(2098, 12, 31, 23, 50, tzinfo=UTC)
+
+
+def too_late(dropped: int, *, watermark: datetime = FUTURE, output_rows: int | None = 0) -> Progress:
+    changes = {"rows_dropped_by_watermark": dropped, "watermark": watermark, "output_rows": output_rows}
+    return replace(batch(100, rows=100), **changes)  # type: ignore[arg-type]
+
+
+def test_an_event_of_the_future_that_lets_no_row_through_is_no_idleness() -> None:
+    quiet = seen(last_trigger_at=NOW - timedelta(seconds=4))
+    found = verdict(quiet, batch(200, rows=2), too_late(100))
+    assert found.verdict is Verdict.STALLED
+    assert found.because.endswith(
+        "; 100 rows dropped as too late in its last 2 batches: an event of the future moved its watermark to "
+        "2098-12-31 23:50:00 UTC, 26603 d ahead of the clock"
+    )
+    ended = verdict(seen(StreamState.COMPLETED), too_late(100))
+    assert ended.verdict is Verdict.STALLED and "100 rows dropped" in ended.because
+    assert verdict(quiet, too_late(3, output_rows=None)).verdict is Verdict.IDLE, "97 of its rows came through"
+    late = verdict(quiet, too_late(100, watermark=NOW - timedelta(hours=1)))
+    assert (late.verdict, "of the future" in late.because) == (Verdict.IDLE, False)
+    assert late.because.endswith("; 100 rows dropped as too late in its last 1 batch")
+    assert "too late" not in verdict(quiet, too_late(0)).because
 
 
 def test_where_nobody_knows_how_far_behind_growing_batches_tell() -> None:
@@ -199,6 +237,18 @@ def test_stalled_is_judged_by_its_own_pace() -> None:
 def test_batches_of_an_earlier_run_say_nothing_about_this_one() -> None:
     found = verdict(seen(started_at=NOW - timedelta(seconds=3)), batch(600, run_id="earlier"))
     assert (found.verdict, found.because) == (Verdict.CATCHING_UP, "silver runs its first batch")
+
+
+def test_a_first_batch_that_runs_long_is_no_stall() -> None:
+    began = seen(started_at=NOW - timedelta(minutes=12))
+    planned = Backlog((SourceBacklog("in", "files", files=3),), NOW, has_planned=True)
+    found = verdict(began, batch(9_000, took_s=2, run_id="earlier"), backlog=planned)
+    assert found.verdict is Verdict.CATCHING_UP
+    assert found.because == "silver has run its first batch for 12 min; before, one took 2 s"
+    assert verdict(began, backlog=replace(planned, has_planned=None)).verdict is Verdict.CATCHING_UP
+    hangs = verdict(began, backlog=replace(planned, has_planned=False))
+    assert hangs.verdict is Verdict.STALLED, "nothing is planned: its source does not answer"
+    assert verdict(began, batch(700), backlog=planned).verdict is Verdict.STALLED, "a later batch that does not end"
 
 
 def test_failed_names_batch_class_and_message() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from app import services
 from app.cli.output import Document, Shapes, fields_of, only, print_json, print_table, say, shaped
 from app.cli.store import NO_HOST_HINT, is_host_alive, stream_named, streams_and_hosts
+from app.streams.text import pace_text
 from backend.format import ago, rate_text, things, utc_text
 from backend.stream_model.backlog import Backlog, SourceBacklog, waiting
 from backend.stream_model.overrides import Setting, overridden_text
@@ -53,13 +54,13 @@ def one(name: str, *, as_json: bool) -> int:
         "desired": f"{desired}{_asked(status)}",
         "source": declaration.source,
         "sink": f"{declaration.writes_to}" + (f" ({declaration.sink_uri})" if declaration.sink_uri else ""),
-        "trigger": f"{declaration.trigger_interval_ms / 1000:g} s",
+        "trigger": pace_text(declaration),
         **({"overrides": overridden_text(status.overrides)} if status.overrides else {}),
         "checkpoint": declaration.checkpoint_location,
         "query id": (status.observed.query_id if status.observed else None) or "–",
         "batch": f"{progress.batch_id} · {ago(progress.progressed_at, now)}" if progress else "–",
         "rates": _rates(status),
-        "watermark": utc_text(progress.watermark) if progress else "–",
+        "watermark": f"{utc_text(progress.watermark) if progress else '–'}{_too_late(status)}",
     }
     lines |= {"waits" if place == 0 else "": text for place, text in enumerate(_waits(status))}
     for label, text in lines.items():
@@ -96,6 +97,7 @@ _STREAM = only(
     "processed_rows_per_s",
     "backlog",
     "starved_by",
+    "rows_dropped_by_watermark",
     empty_is_null=("sink_table",),
     name="declaration.name",
     desired="desired.state",
@@ -195,6 +197,11 @@ def _rates(status: StreamStatus) -> str:
     return (
         f"{present} · its last batch: in {rate_text(last.input_rows_per_s)}, out {rate_text(last.processed_rows_per_s)}"
     )
+
+
+def _too_late(status: StreamStatus) -> str:
+    dropped = status.rows_dropped_by_watermark
+    return "" if dropped is None else f" · {things(dropped, 'row')} dropped as too late in its newest batches"
 
 
 def _waits(status: StreamStatus) -> Iterator[str]:

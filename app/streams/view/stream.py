@@ -8,7 +8,7 @@ from datetime import datetime
 
 import pandas as pd
 
-from app.streams.text import Versions, ms_text, version_of
+from app.streams.text import Versions, ms_text, pace_text, version_of
 from app.streams.view.streams import last_batch_at
 from app.ui.view.frames import ages
 from app.ui.view.words import KeyFigure, markdown_safe, sentence
@@ -56,7 +56,7 @@ def key_figures(status: StreamStatus, *, now: datetime) -> list[KeyFigure]:
             "Batch duration",
             ms_text(last.batch_duration_ms if last else None),
             f"How long the last batch took.{missing}",
-            note=f"trigger {ms_text(status.declaration.trigger_interval_ms)}",
+            note=f"trigger {pace_text(status.declaration)}",
         ),
         KeyFigure(
             "Rows in batch",

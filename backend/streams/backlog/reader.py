@@ -127,22 +127,25 @@ class BacklogReader:
         """With what came to each source since the oldest of these batches."""
         inputs = [source for source in declared.inputs if source.has_place]
         folder: Folder | None = None
+        has_planned: bool | None = None
         try:
             if declared.is_attached:  # its checkpoint may lie where nobody here may read
                 placed = list(enumerate(ends[-1].positions)) if ends else []
                 topics = _told_by_spark(inputs, ends)
             else:
                 folder = declared_folder(self._settings, declared.checkpoint_location)
-                placed = list(read_positions(folder, read_checkpoint(folder).processed_batch).items())
+                checkpoint = read_checkpoint(folder)
+                has_planned = checkpoint.planned[-1:] != checkpoint.finished[-1:]
+                placed = list(read_positions(folder, checkpoint.processed_batch).items())
         except LakehouseError as exc:
             return Backlog(tuple(_unknown(each, exc.message) for each in inputs), now), {}
         if declared.is_view:
-            return Backlog(tuple(self._of_view(inputs, placed)), now), {}
+            return Backlog(tuple(self._of_view(inputs, placed)), now, has_planned=has_planned), {}
         reported = {topic.source: topic for topic in topics}
         look = _Look(self._lake, self._settings, folder, [end.positions for end in ends], reported, now)
         places = matched(inputs, placed, [look.table_id(each) for each in inputs])
         sources = tuple(look.source(each, places.get(number)) for number, each in enumerate(inputs))
-        return Backlog(sources, now, lags(ends, look.arrivals)), look.arrivals
+        return Backlog(sources, now, lags(ends, look.arrivals), has_planned), look.arrivals
 
     def _of_view(self, inputs: Sequence[StreamInput], placed: Sequence[Placed]) -> Iterator[SourceBacklog]:
         versions: dict[str, int] = {}
