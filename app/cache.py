@@ -18,8 +18,10 @@ from app import services
 from app.services import once
 from app.ui.lake import LakeReader, LakeReading
 from backend.changes.cache import Differences
+from backend.changes.feed_rows import FeedRows, feed_rows
 from backend.changes.host_job import DiffJobs
 from backend.changes.key import key_memory
+from backend.changes.model import Question
 from backend.errors import LakehouseError
 from backend.expectations import judge
 from backend.expectations.model import Judgement
@@ -334,6 +336,19 @@ def forget_streams() -> None:
     _streams_reading.clear()
     preflight.clear()
     reset_preview.clear()
+
+
+def feed(question: Question) -> FeedRows:
+    """The first rows of the change feed between its versions; raises `DiffError` where it does not cover them."""
+    low, high = sorted((question.from_version, question.to_version))
+    return _feed(question.ref, question.table_ids, low, high)
+
+
+@st.cache_resource(
+    show_spinner="Reading the change feed …", max_entries=FIXED_ENTRIES, hash_funcs={TableRef: lambda ref: ref.uri}
+)
+def _feed(ref: TableRef, table_ids: tuple[str, ...], low: int, high: int) -> FeedRows:  # noqa: ARG001  tell tables apart
+    return feed_rows(services.lake(), ref, (low, high), limit=services.settings().lake.diff_rows)
 
 
 def _key(snapshot: Snapshot) -> str:

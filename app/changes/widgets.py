@@ -4,6 +4,7 @@ Rule: what the log tells is on the page before a row is read. Net and gross are 
 compared, files, commits and metadata still are.
 """
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from app.changes import here, on_host, text
 from app.changes.options import OptionsPopover, asked_question, left_out
 from app.changes.rows import changed_rows
 from app.changes.view import frames as view
+from app.changes.view.rows import build_feed_frame, cell_text
 from app.changes.view.summary import to_markdown
 from app.ui import lists
 from app.ui.figures import chart, key_figures
@@ -26,6 +28,7 @@ from app.ui.view.words import markdown_safe, sentence
 from backend.changes.cache import LogPart
 from backend.changes.model import DiffMethod, Question, VersionDiff
 from backend.errors import DiffError, LakehouseError
+from backend.format import UNKNOWN, things
 
 COMMITS = lists.Look(
     formats=dict.fromkeys(("Inserted", "Updated", "Deleted", "Files added", "Files removed"), "count")
@@ -39,7 +42,9 @@ REWRITES = lists.Look(
     config={"Version": st.column_config.NumberColumn(format="v%d", pinned=True)},
     alt="Commits that only rewrote files",
 )
-ROWS, BY_COMMIT, METADATA, FILES, HOW = VIEWS = ("Rows", "Commits", "Schema and properties", "Files", "How it knows")
+ROWS, FEED, BY_COMMIT, METADATA, FILES, HOW = VIEWS = (
+    *("Rows", "Change feed", "Commits", "Schema and properties", "Files", "How it knows"),
+)
 
 
 def answer(opened: OpenTable, against: OpenTable | None, chosen: VersionRange, how: OptionsPopover) -> None:
@@ -117,6 +122,8 @@ def _view(part: LogPart, found: VersionDiff | None) -> None:
         _pin(shown)
         _summary(shown, is_pending=found is None)
     match chosen:
+        case "Change feed":
+            _feed(shown)
         case "Commits":
             _commits(shown)
         case "Schema and properties":
@@ -168,6 +175,26 @@ def _unavailable(diff: VersionDiff) -> None:
             on_click=choose_range,
             args=(first, newest),
         )
+
+
+def _feed(diff: VersionDiff) -> None:
+    """Every change as it was recorded, also those that a later one undid."""
+    question = diff.question
+    low, high = sorted((question.from_version, question.to_version))
+    if question.against or low == high:
+        st.info("**The change feed is one table's, between two versions.**", icon=":material/rss_feed:")
+        return
+    feed = cache.feed(question)
+    cut = "The first" if feed.truncated else "All"
+    st.caption(
+        f"{cut} {things(feed.rows.num_rows, 'row')} of v{low + 1} to v{high}, as they were recorded: nothing is netted."
+    )
+    st.dataframe(
+        build_feed_frame(feed.rows).style.format(cell_text), hide_index=True, key="feed",
+        placeholder=UNKNOWN, alt="Rows of the change feed",
+    )  # fmt: skip
+    command = f"weir changes {shlex.quote(question.ref.name)} --from {low} --to {high} --output changes.parquet"
+    st.caption(f"All of them as a file: {markdown_safe(f'`{command}`')}")
 
 
 def _commits(diff: VersionDiff) -> None:

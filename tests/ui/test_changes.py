@@ -57,6 +57,21 @@ def test_before_and_after_stand_side_by_side(orders: Path) -> None:
     assert (row[before], row[after]) == ("new", "paid")
 
 
+def test_the_change_feed_is_listed_as_it_is(orders: Path) -> None:
+    app = open_page("changes", table=TABLE, from_=1, to=4, view="Change feed")
+    feed = frame_with(app, "_change_type")
+    listed = list(zip(feed["_commit_version"], feed["_change_type"], feed["order_id"], strict=True))
+    assert sorted(listed) == [
+        (2, "insert", 4),
+        (2, "insert", 5),
+        (3, "update_postimage", 2),
+        (3, "update_preimage", 2),
+        (4, "delete", 1),
+    ]
+    assert "All 5 rows of v2 to v4, as they were recorded" in words(app)
+    assert "weir changes silver/orders --from 1 --to 4 --output changes.parquet" in words(app)
+
+
 def test_without_versions_in_the_link_the_last_commits_are_compared(orders: Path) -> None:
     app = open_page("changes", table=TABLE)
 

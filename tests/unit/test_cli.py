@@ -307,6 +307,24 @@ def plain(home: Path) -> Path:
     return path
 
 
+def test_changes_lists_the_feed_as_it_is(weir: Weir, lake: Path, home: Path) -> None:
+    document = weir("changes", "orders", "--from", "0", "--to", "latest", "--raw", "--json").document
+    assert (document["from_version"], document["to_version"], document["truncated"]) == (0, 4, False)
+    listed = [(row["_commit_version"], row["_change_type"], row["id"], row["amount"]) for row in document["rows"]]
+    assert listed[0] == (1, "insert", 4, 4.0)
+    assert sorted(listed[1:], key=str) == [
+        (2, "update_postimage", 1, 9.0),
+        (2, "update_preimage", 1, 1.5),
+        (3, "delete", 3, None),
+    ]
+    assert all(datetime.fromisoformat(row["_commit_timestamp"]) for row in document["rows"])
+    few = weir("changes", "orders", "--from", "0", "--to", "4", "--rows", "1", "--output", str(home / "all.json"))
+    assert few.out.splitlines()[1].split()[0] == "1" and "There are more rows" in few.out
+    assert len(json.loads((home / "all.json").read_text())) == 4 and "4 rows of the change feed" in few.err
+    refused = weir("changes", "orders", "--from", "0", "--to", "4", "--output", "x.md")
+    assert refused.code == 2 and not Path("x.md").exists()
+
+
 def test_diff_without_feed_compares_the_files_that_differ(weir: Weir, plain: Path) -> None:
     answer = weir("diff", "plain", "--from", "0", "--to", "1", "--json")
     assert (answer.code, answer.document["method"]) == (10, "multiset")

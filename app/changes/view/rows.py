@@ -14,6 +14,8 @@ import pyarrow as pa
 from pandas.io.formats.style import Styler
 
 from app.ui.view.writers import writer_text
+from backend.cells import cells
+from backend.changes.feed_rows import FEED_COLUMNS
 from backend.changes.model import RowChange, RowKind, VersionDiff
 from backend.format import UNKNOWN, datetime_text, utc_text
 from backend.lake.model import Commit
@@ -109,6 +111,13 @@ def build_step_table(
     return table
 
 
+def build_feed_frame(rows: pa.Table) -> pd.DataFrame:
+    """Rows of a change feed as they are: version, time and type first; at most `MOST_COLUMNS` of the table."""
+    shown = rows.select(rows.column_names[: MOST_COLUMNS + len(FEED_COLUMNS)])
+    data = {field.name: _typed(field.type, cells(rows[field.name])) for field in shown.schema}
+    return pd.DataFrame(data)
+
+
 def style(table: RowTable) -> Styler:
     """The table with its changed cells coloured and marked, for `st.dataframe`."""
     styler = table.frame.style.map(lambda text: KIND_STYLES.get(text, ""), subset=["Change"])
@@ -153,8 +162,11 @@ def _cell(side: Any, name: str) -> Any:
 
 
 def _column(diff: VersionDiff, name: str, values: list[Any]) -> pd.Series:
-    """Typed, so that numbers sort as numbers; nested and decimal values as text."""
-    kind = diff.changes.arrow_schema.field(name).type
+    return _typed(diff.changes.arrow_schema.field(name).type, values)
+
+
+def _typed(kind: pa.DataType, values: list[Any]) -> pd.Series:
+    """So that numbers sort as numbers; nested and decimal values as text."""
     if pa.types.is_integer(kind):
         return pd.Series(values, dtype="Int64")
     if pa.types.is_boolean(kind):

@@ -4,6 +4,7 @@ Rule: counts are told in words that hold. The exit code is 0 when nothing differ
 cannot be compared and nothing else tells.
 """
 
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,12 @@ from app.cli.tables.export import write_file
 from app.cli.tables.history import commit_document
 from app.cli.tables.lake import opened
 from app.ui.view.explanation import explained
+from backend.cells import row_cells
 from backend.changes.answer import diff as compare
 from backend.changes.cache import Differences
 from backend.changes.compare import Take
 from backend.changes.export import ChangedBatches, fetched, file_of, row_document
+from backend.changes.feed_rows import feed_rows
 from backend.changes.host_job import DiffJobs
 from backend.changes.key import key_memory, parse_names
 from backend.changes.model import CommitChanges, Question, RowChange, RowKind, Trait, VersionDiff
@@ -31,7 +34,7 @@ from backend.changes.versions import resolve_version
 from backend.format import bytes_text, count_text, things, utc_text
 from backend.lake.model import TableRef
 from backend.lake.table.metadata_diff import FieldChange, FieldState, SchemaDiff
-from backend.sql.export import FORMATS
+from backend.sql.export import FORMATS, encoded
 
 CHANGED = 10  # the exit code when anything differs
 SHOWN = 20  # rows on a terminal
@@ -59,6 +62,27 @@ def diff(question: Question, *, shown: int | None, output: Path | None, as_json:
     if answer.is_changed is None:
         what = "no change was found so far" if answer.changes.partial else "rows cannot be compared"
         return fail(f"{what}: {'; '.join(answer.reasons)}", answer.hint)
+    return 0
+
+
+def raw(name: str, versions: tuple[str, str], *, shown: int | None, output: Path | None, as_json: bool) -> int:
+    """Lists the rows of the change feed; `shown` as for `diff`. A file gets all of them."""
+    form = None if output is None else FORMATS[_ending(output, FORMATS)]
+    lake, ref = opened(name)
+    low, high = (resolve_version(lake, ref, version) for version in versions)
+    few = services.settings().lake.diff_rows if as_json else SHOWN
+    feed = feed_rows(lake, ref, (low, high), limit=few if shown is None else shown)
+    rows = row_cells(feed.rows)
+    if as_json:
+        named = {"name": ref.name, "uri": ref.uri, "from_version": low, "to_version": high}
+        print_json(named | {"rows": rows, "truncated": feed.truncated})
+    else:
+        print_table(feed.rows.column_names, ([cell(value) for value in row.values()] for row in rows))
+        if feed.truncated:
+            say("There are more rows: --rows N shows them, --output FILE writes all of them.", style="dim")
+    if output is not None and form is not None:
+        written = write_file(output, encoded(lake.changes(ref, low, high), form))
+        say(f"{output}: {things(written, 'row')} of the change feed", style="dim", to_stderr=True)
     return 0
 
 
@@ -167,15 +191,19 @@ SHAPES: Shapes = {
 # --output -------------------------------------------------------------------------------------------------------------
 
 
+def _ending(path: Path, allowed: Collection[str]) -> str:
+    ending = path.suffix.lower().removeprefix(".")
+    if ending not in allowed:
+        raise typer.BadParameter(f"{path.name} has an ending other than {', '.join(allowed)}", param_hint="--output")
+    return ending
+
+
 class _Output:
     """The file of `--output`: whole or not there. A format that is none is refused before anything is computed."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._form = path, path.suffix.lower().removeprefix(".")
+        self._path, self._form = path, _ending(path, (*FORMATS, "md"))
         self._rows: int | None = None
-        if self._form not in (*FORMATS, "md"):
-            endings = ", ".join((*FORMATS, "md"))
-            raise typer.BadParameter(f"{path.name} has an ending other than {endings}", param_hint="--output")
 
     def take(self, changed: ChangedBatches) -> None:
         """Writes changed rows, in place of any that were written before; a summary needs none."""

@@ -181,6 +181,24 @@ def diff(
     return changes.diff(question, shown=rows, output=output, as_json=as_json)
 
 
+@app.command("changes", rich_help_panel=READ)
+def feed(
+    name: TableName,
+    from_version: Annotated[str, typer.Option("--from", help=f"The version before the first change: {VERSION}.")],
+    to_version: Annotated[str, typer.Option("--to", help="The version of the last change.")],
+    raw: Annotated[bool, typer.Option("--raw", help="As they are: what is always done; `weir diff` nets them.")] = True,  # noqa: ARG001
+    rows: Annotated[int | None, typer.Option("--rows", min=0, help="Most rows to show.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="Write all rows (.csv, .json, .parquet, .arrow).")
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """The rows of the change feed as they are: each with its type, version and time."""
+    from app.cli.tables import changes
+
+    return changes.raw(name, (from_version, to_version), shown=rows, output=output, as_json=as_json)
+
+
 @app.command(rich_help_panel=READ)
 def bisect(
     name: TableName,
