@@ -215,6 +215,63 @@ def test_a_click_on_a_far_value_filters_by_it(
     assert sorted(found["id"].to_pylist()) == ids
 
 
+NOON = "2024-06-01 12:00:00.123456"
+PARTITIONS = {
+    "timestamp": ["2024-06-01T12:00:00.123456Z", "+10000-01-01T00:00:00.000000Z", "-0044-03-15T00:00:00.000000Z", None],
+    "timestamp_ntz": [NOON, "+10000-01-01 00:00:00", "-0044-03-15 00:00:00", None],
+    "date": ["2024-06-01", FAR, BEFORE, None],
+    "double": ["0.0", "NaN", "-0.0", None],
+    "float": ["-0.0", "Infinity", "0.0", None],
+}
+ASKED = [
+    *((kind, f"p = '{NOON[:10] if kind == 'date' else NOON}'", [0]) for kind in ("timestamp", "timestamp_ntz", "date")),
+    *((kind, f"p > '{NOON[:10]}' AND p <> '2025-01-01'", [0, 1]) for kind in ("timestamp", "timestamp_ntz")),
+    ("timestamp", "p IS NULL OR id = 2", [2, 3]),
+    ("timestamp", f"NOT p >= '{NOON}'", [2]),
+    *((kind, "p = 0", [0, 2]) for kind in ("double", "float")),
+    *((kind, "p > 0", [1]) for kind in ("double", "float")),
+]
+
+
+def partitioned(table: Path, kind: str) -> None:
+    """A file of one row, its number, for each partition."""
+    table.mkdir(parents=True)
+    adds = []
+    for number, text in enumerate(PARTITIONS[kind]):
+        pq.write_table(pa.table({"id": [number]}), table / f"{number}")
+        size = (table / f"{number}").stat().st_size
+        adds.append(add(f"{number}", size=size, rows=1, partitionValues={"p": text}))
+    reader = protocol(3, 7, ["timestampNtz"]) if kind == "timestamp_ntz" else protocol()
+    described = metadata({"id": "long", "p": kind}, partition_by=["p"])
+    HandLog(table).commit(reader, described, *adds, commit_info())
+
+
+@pytest.mark.parametrize(("kind", "asked", "ids"), ASKED)
+def test_a_filter_finds_the_partitions_whose_value_satisfies_it(
+    open_lake: OpenLake, root: Path, kind: str, asked: str, ids: list[int]
+) -> None:
+    """Of a reader's own look at partition values nothing is left out."""
+    partitioned(root / "t", kind)
+    lake = open_lake(root)
+    snapshot = lake.snapshot(lake.find("t"))
+    where = parse_filter(asked, fields(snapshot.metadata))
+    assert where is not None and where.predicate() is not None
+    assert sorted(lake.read_files(snapshot, columns=["id"], where=where).read_all()["id"].to_pylist()) == ids
+
+
+def test_the_same_filters_on_an_object_store(tmp_path: Path) -> None:
+    for kind in PARTITIONS:
+        partitioned(tmp_path / kind, kind)
+    files = (path for path in tmp_path.rglob("*") if path.is_file())
+    make_bucket("partitions", {f"root/{path.relative_to(tmp_path)}": path.read_bytes() for path in files})
+    options = {"s3://partitions/root/": storage_options(server_url())}
+    lake = Lake(load_settings(home=tmp_path, lake={"roots": ["s3://partitions/root"], "storage_options": options}))
+    for kind, asked, ids in ASKED:
+        snapshot = lake.snapshot(lake.find(f"s3://partitions/root/{kind}"))
+        where = parse_filter(asked, fields(snapshot.metadata))
+        assert sorted(lake.read_files(snapshot, columns=["id"], where=where).read_all()["id"].to_pylist()) == ids
+
+
 def test_far_days_leave_in_every_format(open_lake: OpenLake, root: Path) -> None:
     far_table(root / "t")
     lake = open_lake(root)

@@ -76,7 +76,7 @@ def parsed(text: str, schema: Sequence[SchemaField] = SCHEMA) -> RowFilter:
 )
 def test_what_compares_a_column_with_a_constant_becomes_terms(text: str, predicate: str) -> None:
     where = parsed(text)
-    assert where.predicate == predicate and where.check is None
+    assert where.predicate() == predicate and where.check is None
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_what_compares_a_column_with_a_constant_becomes_terms(text: str, predica
 )
 def test_what_is_more_is_computed_on_the_rows_that_the_terms_let_through(text: str, predicate: str | None) -> None:
     where = parsed(text)
-    assert where.predicate == predicate
+    assert where.predicate() == predicate
     assert where.check is not None and where.check.text == text and where.check.columns
 
 

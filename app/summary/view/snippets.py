@@ -89,7 +89,7 @@ def snippets(asked: Asked) -> dict[str, tuple[str, str]]:
 
 def _pandas(asked: Asked) -> str:
     given = [f"columns={list(asked.columns)!r}"] if asked.columns else []
-    given += [f"predicate={asked.where.predicate!r}"] if asked.where else []
+    given += [f"predicate={asked.where.predicate()!r}"] if asked.where else []
     return (
         "import pyarrow as pa\nfrom deltalake import DeltaTable\n\n"
         f"table = DeltaTable({asked.ref.uri!r}, version={asked.version})\n"

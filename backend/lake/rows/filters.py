@@ -6,7 +6,7 @@ predicate for a reader is written anew from typed values, and means what DuckDB 
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
@@ -86,10 +86,10 @@ class RowFilter:
     terms: Node | None
     check: RowCheck | None = None
 
-    @property
-    def predicate(self) -> str | None:
-        """The terms for a reader; None where it has to read every row."""
-        return None if self.terms is None else predicate_sql(self.terms)
+    def predicate(self, row_by_row: Collection[str] = ()) -> str | None:
+        """The terms for a reader, which rules out no file by the columns `row_by_row`; None where it has to read every
+        row."""
+        return None if self.terms is None else predicate_sql(self.terms, row_by_row)
 
 
 # values ----------------------------------------------------------------------------------------------------------
@@ -205,20 +205,23 @@ def _moment(text: str, *, zoned: bool) -> datetime:
 # the predicate for a reader --------------------------------------------------------------------------------------
 
 
-def predicate_sql(node: Node) -> str:
+def predicate_sql(node: Node, row_by_row: Collection[str] = ()) -> str:
     """DataFusion's SQL of terms, from quoted names and typed values alone."""
     if isinstance(node, Not):
-        return f"NOT ({predicate_sql(node.operand)})"
+        return f"NOT ({predicate_sql(node.operand, row_by_row)})"
     if isinstance(node, All | AnyOf):
         word = " AND " if isinstance(node, All) else " OR "
-        return "(" + word.join(predicate_sql(operand) for operand in node.operands) + ")"
-    name = _column_sql(node.column)
+        return "(" + word.join(predicate_sql(operand, row_by_row) for operand in node.operands) + ")"
+    name = _column_sql(node.column, row_by_row)
     if node.operator == "IS NULL":
         return f"{name} IS NULL"
     if node.operator == "IS NAN":
         return f"isnan({name})"
     assert node.value is not None
-    value = _column_sql(node.value) if isinstance(node.value, FilterColumn) else value_sql(node.value, node.column.type)
+    if isinstance(node.value, FilterColumn):
+        value = _column_sql(node.value, row_by_row)
+    else:
+        value = value_sql(node.value, node.column.type)
     if node.column.type in FLOATS and node.operator != "=":
         # DuckDB takes every NaN for the highest number, DataFusion one with a sign for the lowest.
         return f"({name} {node.operator} {value} {'OR' if '>' in node.operator else 'AND NOT'} isnan({name}))"
@@ -229,8 +232,10 @@ def name_sql(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _column_sql(column: FilterColumn) -> str:
-    return name_sql(column.path[0]) + "".join(f"[{_text_sql(operand)}]" for operand in column.path[1:])
+def _column_sql(column: FilterColumn, row_by_row: Collection[str]) -> str:
+    name = name_sql(column.path[0])
+    name = f"nullif({name}, NULL)" if column.path[0] in row_by_row else name  # the same, but no column to deltalake
+    return name + "".join(f"[{_text_sql(operand)}]" for operand in column.path[1:])
 
 
 def value_sql(value: Literal, kind: str) -> str:

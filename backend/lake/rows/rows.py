@@ -26,7 +26,7 @@ from backend.lake.rows import scan
 from backend.lake.rows.files_on_disk import files_at_once, files_on_disk
 from backend.lake.rows.filters import AnyOf, FilterColumn, RowFilter, Test
 from backend.lake.rows.log_subset import log_subset, written_feed
-from backend.lake.rows.pruning import FEW_FILES, may_match
+from backend.lake.rows.pruning import FEW_FILES, may_match, misread_partitions
 from backend.lake.storage.paths import is_remote
 from backend.lake.storage.storage import Storage, TableFiles
 from backend.lake.table.file_times import in_old_calendar
@@ -101,7 +101,7 @@ def read_files(
     if columns is not None:
         needed = where.check.columns if where is not None and where.check is not None else ()
         reads = list(dict.fromkeys((*columns, *needed)))
-    predicate = None if where is None else where.predicate
+    predicate = None if where is None else where.predicate(snapshot.metadata.partition_columns)
     if files is not None:
         size = files_at_once()
         read = partial(_read_some, storage, snapshot, what=(reads, predicate), as_of=as_of)
@@ -117,6 +117,7 @@ def read_files(
         )
     ):
         options = storage.options(snapshot.ref.uri)
+        predicate = None if where is None else where.predicate(misread_partitions(snapshot))
         reader = scan.scan_version(
             snapshot.ref.uri, snapshot.version, columns=reads, options=options, predicate=predicate
         )
