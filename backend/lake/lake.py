@@ -278,8 +278,8 @@ class Lake:
     ) -> pa.RecordBatchReader:
         """Changed rows of commits `from_version + 1 … to_version`, with `_change_type`, `_commit_version` and
         `_commit_timestamp`; raises `DiffError` where the feed does not cover them, `UnsupportedFeatureError` where its
-        reader would misread a time."""
-        from backend.lake.history.change_feed import change_files, require_files, require_plain_times
+        reader would misread a time or a name."""
+        from backend.lake.history.change_feed import change_files, require_files, require_plain_files
         from backend.lake.rows.rows import read_changes
 
         support = self.cdf_support(ref, from_version, to_version)
@@ -289,7 +289,7 @@ class Lake:
         commits = self._log(ref).commits(range(from_version + 1, to_version + 1))
         paths = change_files(commits)
         require_files(self._storage, snapshot, paths)
-        require_plain_times(self._storage, snapshot, paths)
+        require_plain_files(self._storage, snapshot, paths)
         return read_changes(self._storage, snapshot, commits, columns=columns)
 
     def change_counts(self, ref: TableRef, version: int) -> Mapping[str, int]:

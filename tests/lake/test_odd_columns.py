@@ -151,19 +151,35 @@ def test_a_field_that_a_file_lacks_is_null(tmp_path: Path, seed: int) -> None:
     assert filled.to_pydict() == {name: [widened(value) for value in column] for name, column in values.items()}
 
 
-def test_an_evolved_map_is_read_profiled_and_compared(home: Path, weir: Weir) -> None:
-    def kind(*names: str) -> Any:
-        return {"type": "map", "keyType": "string", "valueType": struct(*(field(name, "long") for name in names))}
+@pytest.mark.parametrize("mapping", ["none", "name", "id"])
+def test_an_evolved_map_is_read_profiled_and_compared(home: Path, weir: Weir, mapping: str) -> None:
+    ids = {"id": 1, "m": 2, "p": 3, "q": 4}
+
+    def column(name: str, kind: Any) -> dict[str, Any]:
+        own = {"delta.columnMapping.id": ids[name], "delta.columnMapping.physicalName": f"col-{name}"}
+        return {**field(name, kind), "metadata": {} if mapping == "none" else own}
+
+    def table(*names: str) -> dict[str, Any]:
+        kind = {"type": "map", "keyType": "string", "valueType": struct(*(column(name, "long") for name in names))}
+        action = metadata(column("id", "long"), column("m", kind))
+        mapped = {"delta.columnMapping.mode": mapping, "delta.columnMapping.maxColumnId": "4"}
+        action["metaData"]["configuration"] = {} if mapping == "none" else mapped
+        return action
+
+    def stored(name: str, kind: pa.DataType) -> pa.Field:
+        number = {"PARQUET:field_id": str(ids[name])} if mapping == "id" else None
+        return pa.field(name if mapping == "none" else f"col-{name}", kind, metadata=number)
 
     def rows(number: int, value: dict[str, int]) -> pa.Table:
-        stored = pa.map_(pa.string(), pa.struct(dict.fromkeys(value, pa.int64())))
-        return pa.table({"id": [number], "m": pa.array([[("k", value)]], stored)})
+        inner = pa.struct([stored(name, pa.int64()) for name in value])
+        schema = pa.schema([stored("id", pa.int64()), stored("m", pa.map_(pa.string(), inner))])
+        return pa.Table.from_arrays([pa.array([number]), pa.array([[("k", tuple(value.values()))]], schema[1].type)],
+                                    schema=schema)  # fmt: skip
 
     log = builders.HandLog(home / "lake" / "t")
-    old = metadata(field("id", "long"), field("m", kind("p")))
-    log.commit(builders.protocol(), old, builders.commit_info(), put(log.table, "a", rows(1, {"p": 5})))
-    new = metadata(field("id", "long"), field("m", kind("p", "q")))
-    log.commit(new, builders.commit_info(), put(log.table, "b", rows(2, {"p": 6, "q": 7})))
+    reader = builders.protocol() if mapping == "none" else builders.protocol(2, 5)
+    log.commit(reader, table("p"), builders.commit_info(), put(log.table, "a", rows(1, {"p": 5})))
+    log.commit(table("p", "q"), builders.commit_info(), put(log.table, "b", rows(2, {"p": 6, "q": 7})))
     weir("export", "t", "-o", str(home / "t.parquet"))
     found = pq.read_table(home / "t.parquet").sort_by("id").to_pylist()
     assert found == [{"id": 1, "m": [("k", {"p": 5, "q": None})]}, {"id": 2, "m": [("k", {"p": 6, "q": 7})]}]

@@ -11,16 +11,20 @@ import pyarrow.parquet as pq
 import pytest
 
 from backend.changes.model import DiffMethod, NetCounts, VersionDiff
+from backend.errors import UnsupportedFeatureError
+from backend.lake.files.file_names import perhaps_misspelled
 from backend.lake.files.stats import column_totals, columns_with_stats
 from backend.lake.lake import Lake
 from backend.lake.rows.pruning import may_match
+from backend.lake.rows.rows import RowQuery
 from backend.lake.table.schema import fields as fields_of
 from backend.settings import load_settings
 from backend.sql.filters import parse_filter
 from backend.sql.numbers import aggregates
-from tests.builders import HandLog, add, commit_info, metadata, protocol, remove
+from tests.builders import CHANGE_FEED, HandLog, add, commit_info, metadata, protocol, remove
 from tests.diffs import diff
 from tests.lake.diff_lakes import ByDeltalake
+from tests.object_store import make_bucket, server_url, storage_options
 from tests.vectors import write_vector
 
 MOVED = "_row-id-col-0"
@@ -158,6 +162,73 @@ def test_columns_of_files_go_by_their_names_whatever_the_case(tmp_path: Path, is
     for lake in (lake_at(tmp_path), ByDeltalake(lake_at(tmp_path))):
         [row] = compare(tmp_path, 0, 1, lake, key=("id",), columns=("id", "v")).changes.rows
         assert (row.before, row.after) == ({"id": 1, "v": 10}, {"id": 1, "v": 11})
+
+
+def with_struct(kind: str, **options: Any) -> dict[str, Any]:
+    """Metadata of a table with a column `id` and a struct `s` of one field `x`."""
+    table, inner = metadata(**options), {"type": "struct", "fields": [nullable("x", kind)]}
+    fields = [nullable("id", "long"), nullable("s", inner)]
+    table["metaData"]["schemaString"] = json.dumps({"type": "struct", "fields": fields})
+    return table
+
+
+def nullable(name: str, kind: Any) -> dict[str, Any]:
+    return {"name": name, "type": kind, "nullable": True, "metadata": {}}
+
+
+@pytest.fixture
+def bucket(tmp_path: Path) -> str:
+    """v0 has a file that names its column ID and one that names it id; v1 has ids alone, v2 marks of the first."""
+    log = HandLog(tmp_path / "t")
+    data_file(tmp_path, "a", ID=[1, 2], s=[{"X": 1}, None])
+    data_file(tmp_path, "b", id=[3], s=[{"x": 3}])
+    log.commit(
+        protocol(),
+        with_struct("long", configuration=CHANGE_FEED),
+        placed(tmp_path, "a", rows=2),
+        placed(tmp_path, "b", rows=1),
+        commit_info(),
+    )
+    log.commit(remove("a"), commit_info("DELETE"))
+    data_file(tmp_path, "c", iD=[4], s=[None], _change_type=["insert"])
+    change = {"path": "c", "partitionValues": {}, "size": (tmp_path / "t" / "c").stat().st_size, "dataChange": False}
+    data_file(tmp_path, "d", id=[4], s=[{"x": None}])
+    log.commit({"cdc": change}, placed(tmp_path, "d", rows=1), commit_info("MERGE"))
+    files = (path for path in (tmp_path / "t").rglob("*") if path.is_file())
+    return make_bucket("cases", {f"root/{path.relative_to(tmp_path)}": path.read_bytes() for path in files})
+
+
+def test_columns_in_another_case_on_an_object_store(tmp_path: Path, bucket: str) -> None:
+    options = {f"s3://{bucket}/root/": storage_options(server_url())}
+    given = {"roots": [f"s3://{bucket}/root"], "storage_options": options}
+    lake = Lake(load_settings(home=tmp_path / "home", lake=given))
+    (ref,) = lake.tables()
+    where = parse_filter("id < 3", fields_of(lake.snapshot(ref, 0).metadata))
+    rows = lake.read_files(lake.snapshot(ref, 0), columns=["id", "s"], where=where).read_all().sort_by("id")
+    assert rows.to_pylist() == [{"id": 1, "s": {"x": 1}}, {"id": 2, "s": None}]
+    assert lake.find_rows(lake.snapshot(ref, 0), RowQuery()).rows["id"].null_count == 0
+    assert diff(lake, ref, 0, 1, key=("id",)).changes.net == NetCounts(0, 0, 2)
+    with pytest.raises(UnsupportedFeatureError, match="c holds columns whose names differ in case alone"):
+        lake.changes(ref, 1, 2)
+    assert diff(lake, ref, 1, 2, key=("id",)).changes.net == NetCounts(1, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("stats", "is_open"),
+    [
+        (None, True),
+        ({"numRecords": 1}, True),
+        ({"numRecords": 1, "nullCount": {"ID": 0}}, True),
+        ({"numRecords": 1, "minValues": {"id": 1}, "nullCount": {"id": 0, "s": {"X": 1}}}, True),
+        ({"numRecords": 1, "minValues": {"s": {"x": '"ID": {'}}, "nullCount": {"id": 0, "s": {"x": 1}}}, False),
+        ({"numRecords": 1, "nullCount": {"id": 0, "other": 1}}, False),
+    ],
+)
+def test_statistics_that_name_columns_as_the_table_does_spare_a_look(tmp_path: Path, stats: Any, is_open: bool) -> None:
+    given = {} if stats is None else {"stats": json.dumps(stats)}
+    HandLog(tmp_path / "t").commit(protocol(), with_struct("string"), add("a", rows=None, **given), commit_info())
+    lake = lake_at(tmp_path)
+    assert list(perhaps_misspelled(lake.snapshot(lake.find("t")))) == [0] * is_open
 
 
 def test_a_name_with_a_dot_is_no_path(tmp_path: Path) -> None:

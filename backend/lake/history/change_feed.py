@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from backend.errors import DiffError, LakehouseError, TableCorruptError, UnsupportedFeatureError
+from backend.lake.files.file_names import MISSPELLED, misspelled
 from backend.lake.files.footer import parquet_errors
 from backend.lake.log.actions import FileAction
 from backend.lake.log.commits import CommitSlice
@@ -145,15 +146,15 @@ def require_files(storage: Storage, snapshot: Snapshot, paths: Iterable[str]) ->
             raise files.gone(path)
 
 
-def require_plain_times(storage: Storage, snapshot: Snapshot, paths: Iterable[str]) -> None:
-    """Raise `UnsupportedFeatureError` for a file whose times the feed's reader (deltalake 1.6.6, which lets no feed be
-    read with INT96 as microseconds) would give as others."""
-    if '"date"' not in snapshot.metadata.schema_json and '"timestamp"' not in snapshot.metadata.schema_json:
-        return
+def require_plain_files(storage: Storage, snapshot: Snapshot, paths: Iterable[str]) -> None:
+    """Raise `UnsupportedFeatureError` for a file whose times or names the feed's reader (deltalake 1.6.6, which lets no
+    feed be read with INT96 as microseconds) would take for others."""
+    has_times = '"date"' in snapshot.metadata.schema_json or '"timestamp"' in snapshot.metadata.schema_json
     files = TableFiles(storage, snapshot.ref.uri)
     for path in paths:
         with files.open(path) as source, parquet_errors(path, snapshot.ref.uri):
-            why = why_misread(opened(source))
+            why = why_misread(opened(source)) if has_times else None
+            why = why or (MISSPELLED if misspelled(source, snapshot.metadata) else None)
         if why is not None:
             raise UnsupportedFeatureError(f"{path} holds {why}, which the feed's reader misreads", hint=_OTHER_WAY)
 

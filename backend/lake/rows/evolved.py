@@ -15,8 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
+from backend.lake.files.file_names import physical_name
 from backend.lake.table.schema import read_schema
 
+_PARTS = ("elementType", "keyType", "valueType")
 _PLAIN = {
     "string": pa.string(), "long": pa.int64(), "integer": pa.int32(), "short": pa.int16(), "byte": pa.int8(),
     "float": pa.float32(), "double": pa.float64(), "boolean": pa.bool_(), "binary": pa.binary(), "date": pa.date32(),
@@ -26,9 +28,19 @@ _PLAIN = {
 
 @lru_cache(maxsize=256)
 def collections(schema_json: str) -> Mapping[str, Any]:
-    """The types of the outermost columns that hold a struct within a map or an array, by name."""
-    columns = orjson.loads(read_schema(schema_json).json)["fields"]
-    return {column["name"]: column["type"] for column in columns if _holds(column["type"], inside=False)}
+    """The types of the outermost columns that hold a struct within a map or an array, by the names in files."""
+    stored = _stored(orjson.loads(read_schema(schema_json).json))
+    return {column["name"]: column["type"] for column in stored["fields"] if _holds(column["type"], inside=False)}
+
+
+def _stored(kind: Any) -> Any:
+    """A type with the names that its fields have in files."""
+    if isinstance(kind, str):
+        return kind
+    if kind["type"] == "struct":
+        fields = [{**field, "name": physical_name(field), "type": _stored(field["type"])} for field in kind["fields"]]
+        return {**kind, "fields": fields}
+    return {name: _stored(part) if name in _PARTS else part for name, part in kind.items()}
 
 
 def _holds(kind: Any, *, inside: bool) -> bool:
@@ -36,7 +48,7 @@ def _holds(kind: Any, *, inside: bool) -> bool:
         return False
     if kind["type"] == "struct":
         return inside or any(_holds(field["type"], inside=False) for field in kind["fields"])
-    return any(_holds(kind[part], inside=True) for part in ("elementType", "keyType", "valueType") if part in kind)
+    return any(_holds(kind[part], inside=True) for part in _PARTS if part in kind)
 
 
 def lacks(stored: pa.DataType, kind: Any) -> bool:

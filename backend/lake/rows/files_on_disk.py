@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from backend.errors import LakehouseError, ObjectMissingError, TableCorruptError, UnsupportedFeatureError
-from backend.lake.files.file_names import may_be_misspelled, spelled, write_spelled
+from backend.lake.files.file_names import MISSPELLED, misspelled, write_spelled
 from backend.lake.files.footer import parquet_errors
 from backend.lake.log.commits import commit_name
 from backend.lake.log.listing import LOG
@@ -51,8 +51,7 @@ def _misreadings(metadata: Metadata, *, by_case: bool) -> list[Misreading]:
     misreadings: list[Misreading] = []
     if '"date"' in metadata.schema_json or '"timestamp"' in metadata.schema_json:
         misreadings.append(_old_calendar)
-    is_mapped = metadata.configuration.get("delta.columnMapping.mode", "none") != "none"
-    if not is_mapped and (kinds := collections(metadata.schema_json)):
+    if kinds := collections(metadata.schema_json):
         misreadings.append(partial(_lacking, kinds))
     return [*misreadings, partial(_misspelled, metadata)] if by_case else misreadings
 
@@ -76,13 +75,9 @@ def _lacking(kinds: Mapping[str, Any], source: pa.NativeFile) -> Remedy | None:
 
 def _misspelled(metadata: Metadata, source: pa.NativeFile) -> Remedy | None:
     """Names in another case, for which deltalake (1.6.6, tried) gives nulls and no error."""
-    if not may_be_misspelled(source, metadata):
+    if (found := misspelled(source, metadata)) is None:
         return None
-    file = opened(source)
-    schema = spelled(file.schema_arrow, metadata)
-    if schema.names == file.schema_arrow.names and schema.types == file.schema_arrow.types:
-        return None
-    return Remedy("has columns whose names differ in case alone", lambda copy, _: write_spelled(file, schema, copy))
+    return Remedy(f"has {MISSPELLED}", lambda copy, _: write_spelled(*found, copy))
 
 
 class FilesOnDisk:

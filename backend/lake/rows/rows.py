@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from backend.lake.files.file_names import misspelled, perhaps_misspelled
 from backend.lake.files.footer import parquet_errors
 from backend.lake.history.change_feed import feed_files
 from backend.lake.log.commits import CommitSlice
@@ -39,7 +40,7 @@ FIRST_FILES, MOST_AT_ONCE, GROWTH = 8, 512, 4
 SEARCH_FILES, SEARCH_S = 2_000, 10.0
 LOOKS_AT_ONCE = 8  # into footers on an object store
 _NEW_SINCE = {"date": date(1582, 10, 15), "timestamp": datetime(1900, 1, 1, tzinfo=UTC)}
-_is_old: Lru[tuple[str, str, int], bool] = Lru(256)  # versions of tables on object stores
+_is_misread: Lru[tuple[str, str, int], bool] = Lru(256)  # versions of tables on object stores
 GROUP_BYTES = 256 * 10**6  # of files that are read whole: whoever ends the reading waits for one group at most
 
 
@@ -112,8 +113,8 @@ def read_files(
     elif (
         is_remote(snapshot.ref.uri)
         and not _is_odd(snapshot)
-        and not _is_old.get_or_make(
-            (snapshot.ref.uri, snapshot.metadata.id, snapshot.version), lambda: _has_old_files(storage, snapshot)
+        and not _is_misread.get_or_make(
+            (snapshot.ref.uri, snapshot.metadata.id, snapshot.version), lambda: _has_misread_files(storage, snapshot)
         )
     ):
         options = storage.options(snapshot.ref.uri)
@@ -160,23 +161,27 @@ def _is_odd(snapshot: Snapshot) -> bool:
     return read_schema(snapshot.metadata.schema_json).json != snapshot.metadata.schema_json
 
 
-def _has_old_files(storage: Storage, snapshot: Snapshot) -> bool:
-    """Whether a file counts days in the old calendar: a look into those of which statistics do not say that all their
-    days are later."""
-    times = [column for column in schema_columns(snapshot.metadata) if column.kind in _NEW_SINCE]
-    old = AnyOf(tuple(Test(FilterColumn(c.names, c.kind), "<", _NEW_SINCE[c.kind]) for c in times))
-    if any(column.in_collection for column in times):
-        numbers = np.arange(snapshot.num_files)
-    else:
-        numbers = may_match(old, snapshot, few_files=0) if times else np.arange(0)
+def _has_misread_files(storage: Storage, snapshot: Snapshot) -> bool:
+    """Whether a file counts days in the old calendar, or writes names in another case: a look into those of which
+    statistics leave it open."""
+    numbers = np.union1d(_perhaps_old(snapshot), perhaps_misspelled(snapshot))
     files, table = TableFiles(storage, snapshot.ref.uri), snapshot.ref.uri
 
-    def is_old(path: str) -> bool:
+    def is_misread(path: str) -> bool:
         with files.open(path) as source, parquet_errors(path, table):
-            return in_old_calendar(source) is not None
+            return in_old_calendar(source) is not None or misspelled(source, snapshot.metadata) is not None
 
     with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
-        return any(pool.map(is_old, _files_at(snapshot, numbers)["path"].to_pylist()))
+        return any(pool.map(is_misread, _files_at(snapshot, numbers)["path"].to_pylist()))
+
+
+def _perhaps_old(snapshot: Snapshot) -> FileNumbers:
+    """The files of which statistics do not say that all their days are new."""
+    times = [column for column in schema_columns(snapshot.metadata) if column.kind in _NEW_SINCE]
+    if any(column.in_collection for column in times):
+        return np.arange(snapshot.num_files)
+    old = AnyOf(tuple(Test(FilterColumn(c.names, c.kind), "<", _NEW_SINCE[c.kind]) for c in times))
+    return may_match(old, snapshot, few_files=0) if times else np.arange(0)
 
 
 def _closing(reader: pa.RecordBatchReader, stack: ExitStack) -> Iterator[pa.RecordBatch]:
