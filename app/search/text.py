@@ -58,7 +58,7 @@ def notes(result: Bisection) -> list[str]:
         low, high = sorted((result.good, result.bad))
         sentences.append(
             f"the table was replaced by another one in between: its id is {result.older_id} at v{low} and "
-            f"{result.table_id} at v{high}"
+            f"{result.table_id} at v{high}; its rows before and after are compared as those of two tables"
         )
     sentences.append(_looked(result))
     judged = [probe for probe in result.probes if probe.outcome is not ProbeOutcome.SKIPPED]
@@ -311,7 +311,8 @@ def _counts(changes: Sequence[CommitChanges]) -> str:
 
 def diff_command(result: Bisection) -> str:
     """What shows the change itself in a terminal."""
-    return f"weir diff {shlex.quote(result.ref.name)} --from {result.last} --to {result.changed_at}"
+    across = "" if result.older_id is None else " --across-replace"
+    return f"weir diff {shlex.quote(result.ref.name)} --from {result.last} --to {result.changed_at}{across}"
 
 
 def bisect_command(result: Bisection) -> str:

@@ -95,7 +95,7 @@ def answer(opened: OpenTable, asked: BisectRequest) -> None:
         _suggestions(opened, asked)
         return
     mark = _mark(opened, asked)
-    result = cache.bisects().known(services.lake(), opened.snapshot, asked)
+    result = cache.bisects().known(services.lake(), opened.ref, asked)
     if state.text(state.RUN) == mark and result is None and not work.is_asked(mark):
         state.put({state.RUN: None})  # so that Cancel ends it
         work.ask(mark)
@@ -182,7 +182,9 @@ def _links(opened: OpenTable, result: Bisection) -> None:
     name, to = opened.ref.name, result.changed_at
     with st.container(horizontal=True, key="bisect_links"):
         label = f"What v{to} changed" if to == result.last + 1 else f"What changed from v{result.last} to v{to}"
-        navigation.table_link(name, label, {state.FROM: result.last, state.TO: to}, page="changes")
+        across = None if result.older_id is None else "true"
+        ends = {state.FROM: result.last, state.TO: to, state.ACROSS_REPLACE: across}
+        navigation.table_link(name, label, ends, page="changes")
         navigation.table_link(name, f"Table at v{result.good_seen}", {state.VERSION: result.good_seen})
         navigation.table_link(
             name, f"Can v{result.good_seen} be restored?", {state.AT: result.good_seen}, page="versions"
@@ -237,8 +239,10 @@ def _way_back(opened: OpenTable, result: Bisection) -> None:
     diff = _difference(opened, opened.latest_version, good)
     losses = text.restore_texts(result, commits, diff)
     st.markdown("\n".join(f"- {markdown_safe(sentence(each))}" for each in losses))
-    params: navigation.Params = {state.FROM: opened.latest_version, state.TO: good}
-    navigation.table_link(ref.name, f"What going back to v{good} changes", params, page="changes")
+    is_replaced = result.older_id is not None or opened.snapshot.metadata.id != result.table_id
+    across = "true" if is_replaced else None
+    ends = {state.FROM: opened.latest_version, state.TO: good, state.ACROSS_REPLACE: across}
+    navigation.table_link(ref.name, f"What going back to v{good} changes", ends, page="changes")
 
 
 def _difference(opened: OpenTable, first: int, second: int) -> VersionDiff | None:
@@ -252,6 +256,7 @@ def _difference(opened: OpenTable, first: int, second: int) -> VersionDiff | Non
         remembered_key=keys.known(opened.ref),
         row_limit=limits.diff_rows,
         max_bytes=limits.diff_max_bytes,
+        across_replace=True,
         table_ids=(opened.snapshot.metadata.id,),
     )
     lake, differences = services.lake(), cache.differences()

@@ -202,13 +202,15 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One version's value; `value` None: unknown, and `problem` says why."""
+    """One version's value; `value` None: unknown, and `problem` says why. `table_id`: of the table that lay there then,
+    None where nobody asked."""
 
     version: int
     at: datetime | None
     operation: str | None
     value: Any
     problem: str | None = None
+    table_id: str | None = None
 
 
 def finding(points: Sequence[Point], number: Number) -> str:

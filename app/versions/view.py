@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import pandas as pd
@@ -232,7 +233,7 @@ def value_points(values: Sequence[VersionValue[Any]], totals: Sequence[VersionTo
     for number in values:
         commit = commits.get(number.version)
         at, operation = (commit.committed_at, commit.operation) if commit else (None, None)
-        points.append(Point(number.version, at, operation, number.value, number.problem))
+        points.append(Point(number.version, at, operation, number.value, number.problem, number.table_id))
     return points
 
 
@@ -293,7 +294,8 @@ def _hover(point: Point, number: Number) -> list[object]:
 
 
 def notes(points: Sequence[Point], wanted: int, of: int) -> str:
-    """What the figure does not show: versions not chosen, thinned, or without a value, and the first reason."""
+    """What the figure does not show: versions not chosen, thinned, without a value and the first reason, or of a table
+    that was replaced since."""
     sentences = []
     if wanted < of:
         sentences.append(f"{wanted:,} of {things(of, 'version')} chosen, evenly spread.")
@@ -302,6 +304,11 @@ def notes(points: Sequence[Point], wanted: int, of: int) -> str:
     lost = [point for point in points if point.problem]
     if lost:
         sentences.append(f"{things(len(lost), 'version')} without a value; v{lost[-1].version}: {lost[-1].problem}.")
+    ids = [(point.version, point.table_id) for point in points if point.table_id]
+    replaced = [version for (_, before), (version, table_id) in pairwise(ids) if before != table_id]
+    if replaced:
+        times = "" if len(replaced) == 1 else f" {len(replaced):,} times, last"
+        sentences.append(f"The table was made anew{times} by v{replaced[-1]}: older values are of another table.")
     return " ".join(sentences)
 
 

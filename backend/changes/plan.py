@@ -87,7 +87,10 @@ class DiffPlan:
 def plan_diff(question: Question, facts: DiffFacts) -> DiffPlan:
     """The methods that the facts allow; raises `DiffError` when the one asked for is not among them."""
     if facts.is_one_table and facts.from_table_id != facts.to_table_id:
-        hint = "compare two versions on the same side of the replacement, or as two tables: --across-replace"
+        hint = (
+            "compare two versions on the same side of the replacement, or as two tables: --across-replace, on the page "
+            "under How to compare"
+        )
         return DiffPlan((DiffMethod.LOG_ONLY,), why={DiffMethod.LOG_ONLY: (_replaced(facts),)}, hint=hint)
     if facts.is_one_table and question.from_version == question.to_version:
         same = ("both sides are the same version: nothing can differ",)

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 from backend.errors import BisectError
-from backend.lake.model import Commit, Snapshot, TableRef
+from backend.lake.model import Commit, TableRef
 from backend.lru import Lru
 from backend.search.condition import check_condition
 from backend.search.ends import BisectLake, find_ends, named_version, require_judged, require_opposite
@@ -64,7 +64,8 @@ def bisect(lake: BisectLake, ref: TableRef, request: BisectRequest, *, judge: Ju
 class Bisects:
     """Searches with what they judged and answered before, shared by all viewers; thread-safe.
 
-    A result is found again by table id, ends, condition and checks: what was not asked for is not in it.
+    A result is found again by ends, table id at the newer one, condition and checks: what was not asked for is not in
+    it.
     """
 
     def __init__(self) -> None:
@@ -79,13 +80,13 @@ class Bisects:
                     self._keep(request, step.result)
                 yield step
 
-    def known(self, lake: BisectLake, snapshot: Snapshot, request: BisectRequest) -> Bisection | None:
-        """The finished result of this search, None when there is none; raises what `resolve_version` raises."""
-        good, bad = (named_version(lake, snapshot.ref, end) for end in (request.good, request.bad))
-        latest = lake.latest_version(snapshot.ref) if bad is None else bad
-        return self._results.get(
-            (snapshot.ref.uri, snapshot.metadata.id, request.condition.strip(), good, latest, request.check)
-        )
+    def known(self, lake: BisectLake, ref: TableRef, request: BisectRequest) -> Bisection | None:
+        """The finished result of this search, None when there is none; raises what `resolve_version` and `snapshot`
+        raise."""
+        good, bad = (named_version(lake, ref, end) for end in (request.good, request.bad))
+        bad = lake.latest_version(ref) if bad is None else bad
+        table_id = lake.snapshot(ref, max(bad, good or 0)).metadata.id  # of the latest, where it was replaced since
+        return self._results.get((ref.uri, table_id, request.condition.strip(), good, bad, request.check))
 
     def _keep(self, request: BisectRequest, result: Bisection) -> None:
         for good in {result.good} | ({None} if request.good in (None, OLDEST) else set()):

@@ -137,7 +137,9 @@ def suggest(held: Sequence[Held]) -> tuple[Suggestion, ...]:
 
 
 def _of_column(name: str, held: Sequence[Held]) -> Iterator[Suggestion]:
-    known = [(each.version, each.columns[name]) for each in held if name in each.columns]
+    newest = held[-1].columns[name].kind
+    alike = _NUMBERS if newest in _NUMBERS else (newest,)  # a column that was made anew may hold days for numbers
+    known = [(each.version, t) for each in held if (t := each.columns.get(name)) is not None and t.kind in alike]
     yield from _of_nulls(name, known)
     bounded = [(v, t) for v, t in known if _number(t.lowest) is not None and _number(t.highest) is not None]
     if len(bounded) < 2 or bounded[-1][1].kind not in _KINDS:

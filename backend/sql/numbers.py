@@ -7,6 +7,7 @@ value is computed once.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -80,7 +81,8 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class VersionValue(Generic[Value]):
-    """The value of one version, or the `error` that it failed with; and what was read for it."""
+    """The value of one version, or the `error` that it failed with; and what was read for it. `table_id`: of the table
+    that lay there at that version, None where that is not known."""
 
     version: int
     value: Value | None = None
@@ -90,6 +92,7 @@ class VersionValue(Generic[Value]):
     files_read: int = 0
     rows_read: int = 0
     bytes_read: int = 0
+    table_id: str | None = None
 
     @property
     def problem(self) -> str | None:
@@ -124,7 +127,7 @@ class Numbers(Generic[Value]):
         most: int = MOST_VALUES,
     ) -> None:
         self._compute, self._check = compute, check
-        self._values: Lru[Key, Value] = Lru(most)
+        self._values: Lru[Key, tuple[Value, str]] = Lru(most)  # with the id of the table that it is of
 
     def over(
         self, lake: ScannedLake, ref: TableRef, asked: str, versions: Sequence[int]
@@ -139,9 +142,13 @@ class Numbers(Generic[Value]):
         return self._each(lake, ref, asked, wanted)
 
     def known(self, snapshot: Snapshot, asked: str, versions: Sequence[int]) -> tuple[VersionValue[Value], ...]:
-        """What was computed before of these versions of the snapshot's table, in their order."""
+        """What was computed before of these versions of the snapshot's table, in their order; where the snapshot is the
+        latest, of the tables that it replaced too."""
         values = self._values.find(_key(snapshot, version, asked) for version in versions)
-        return tuple(VersionValue(key[2], value, source=ValueSource.KEPT) for key, value in values.items())
+        return tuple(
+            VersionValue(version, value, source=ValueSource.KEPT, table_id=table_id)
+            for (_, _, version, _), (value, table_id) in values.items()
+        )
 
     def _each(
         self, lake: ScannedLake, ref: TableRef, asked: str, versions: Sequence[int]
@@ -157,19 +164,28 @@ class Numbers(Generic[Value]):
         yield NumbersProgress(values, len(versions))
 
     def _value(self, reading: Reading, ref: TableRef, version: int, asked: str) -> VersionValue[Value]:
-        value, error = None, None
+        value, error, table_id = None, None, None
         try:
             snapshot = reading.lake.snapshot(ref, version)
-            for kept in self.known(snapshot, asked, [version]):
-                return kept
-            value = self._compute(reading, snapshot, asked)
-            self._values.put(_key(snapshot, version, asked), value)
+            table_id = snapshot.metadata.id
+            kept = self._values.get(_key(snapshot, version, asked))
+            reading.source = reading.source if kept is None else ValueSource.KEPT
+            value = self._compute(reading, snapshot, asked) if kept is None else kept[0]
+            self._keep(reading.lake, snapshot, asked, value)
         except Stopped:
             error = LakehouseError("stopped")
         except LakehouseError as exc:
             error = _without_frames(exc)
         files, rows, size = reading.files_read, reading.rows_read, reading.bytes_read
-        return VersionValue(version, value, error, reading.source, reading.files, files, rows, size)
+        return VersionValue(version, value, error, reading.source, reading.files, files, rows, size, table_id)
+
+    def _keep(self, lake: ScannedLake, snapshot: Snapshot, asked: str, value: Value) -> None:
+        """By the table's id then, and by the one that it has now: a CREATE OR REPLACE gives it another."""
+        named = [snapshot]
+        with suppress(LakehouseError):  # a latest version that cannot be read keeps nobody from the others
+            named.append(lake.snapshot(snapshot.ref))
+        kept = value, snapshot.metadata.id
+        self._values.put_all({_key(each, snapshot.version, asked): kept for each in named})
 
 
 def _key(snapshot: Snapshot, version: int, asked: str) -> Key:

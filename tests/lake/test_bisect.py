@@ -438,11 +438,11 @@ def test_what_was_judged_once_is_not_read_again(orders: Path, open_lake: Callabl
     lake, bisects = open_lake(), Bisects()
     ref = lake.find("orders")
     request = BisectRequest(CONDITION)
-    assert bisects.known(lake, lake.snapshot(ref), request) is None
+    assert bisects.known(lake, ref, request) is None
     first = list(bisects.over(lake, ref, request))[-1].result
-    assert first is not None and bisects.known(lake, lake.snapshot(ref), request) is first
-    assert bisects.known(lake, lake.snapshot(ref), BisectRequest(CONDITION, "0", "latest")) is first
-    assert bisects.known(lake, lake.snapshot(ref), BisectRequest(CONDITION, 1, 8)) is None
+    assert first is not None and bisects.known(lake, ref, request) is first
+    assert bisects.known(lake, ref, BisectRequest(CONDITION, "0", "latest")) is first
+    assert bisects.known(lake, ref, BisectRequest(CONDITION, 1, 8)) is None
     again = list(bisects.over(lake, ref, replace(request, good=1)))[-1].result
     assert again is not None and again.culprit == 6
     kept = {probe.version for probe in again.probes if probe.number.source is ValueSource.KEPT}

@@ -7,11 +7,11 @@ import pytest
 
 from tests import builders
 from tests.lake.test_odd_columns import field, metadata, put
-from tests.lake.test_replaced_table import replaced
+from tests.lake.test_replaced_table import nightly, replaced
 from tests.ui.frames import frame_with
-from tests.ui.opened import again, home, metrics, open_page, words
+from tests.ui.opened import again, home, metrics, open_page, press, words
 
-__all__ = ["home", "replaced"]
+__all__ = ["home", "nightly", "replaced"]
 
 
 @pytest.mark.usefixtures("replaced")
@@ -24,6 +24,25 @@ def test_the_switch_compares_a_replaced_table_as_two() -> None:
     shown = metrics(app)
     assert (shown["Inserted (net)"], shown["Updated (net)"], shown["Deleted (net)"]) == ("+1", "1", "0")
     assert "compared as two tables" in words(app).lower()
+
+
+@pytest.mark.usefixtures("nightly")
+def test_the_first_bad_version_of_a_table_that_was_replaced_since() -> None:
+    app = press(open_page("bisect", table="nightly", condition="v >= 0", good=0, bad=2), "find")
+    assert "is the first version that breaks" in words(app)
+    links = {link.label: link.proto.query_string for link in app.main.page_link}
+    for label in ("What v2 changed", "What going back to v1 changes"):
+        assert "across_replace=true" in links[label]
+
+
+@pytest.mark.usefixtures("nightly")
+def test_numbers_of_a_replaced_table_say_whose_they_are() -> None:
+    app = open_page("versions", table="nightly", number="SQL aggregate", sql="sum(v)")
+    press(app, "compute")
+    for _ in range(2):  # with the work done, the values that were kept
+        assert "made anew 3 times, last by v3" in words(app)
+        assert list(frame_with(app, "Value")["Value"]) == ["17", "13", "15", "10"]
+        again(app)
 
 
 def test_rows_are_shown_without_a_column_that_nobody_knows(home: Path) -> None:

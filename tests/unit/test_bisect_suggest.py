@@ -1,6 +1,7 @@
 """Suggested conditions hold at the good end and not at the bad one; what always grows suggests nothing."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -47,6 +48,14 @@ def test_what_grows_with_every_commit_suggests_nothing(kind: StatKind) -> None:
 
 def test_what_was_mended_before_the_bad_end_suggests_nothing() -> None:
     assert suggest(held("amount", StatKind.FLOAT, [(1.0, 10.0), (1.0, 900.0), (1.0, 10.0)])) == ()
+
+
+def test_a_column_that_was_made_anew_with_another_type_has_not_jumped() -> None:
+    numbers, days = [(1, 90), (1, 91)], [(date(2026, 1, 1), date(2026, 1, 11)), (date(2026, 1, 1), date(2026, 1, 12))]
+    was, became = held("c", StatKind.INTEGER, numbers), held("c", StatKind.DATE, days)
+    assert suggest([*was, *(replace(each, version=each.version + 2, num_rows=200) for each in became)]) == ()
+    (found,) = suggest([*was, *held("c", StatKind.FLOAT, [(1.0, 9e5)])])  # numbers stay numbers
+    assert found.condition == "c <= 100"
 
 
 def test_a_day_far_ahead_suggests_a_day_between() -> None:

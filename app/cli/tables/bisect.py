@@ -89,7 +89,7 @@ def _about(lake: Lake, result: Bisection) -> _About:
 
 
 def _compared(lake: Lake, result: Bisection, first: int, second: int) -> VersionDiff | None:
-    question = Question(result.ref, first, second, row_limit=0)
+    question = Question(result.ref, first, second, row_limit=0, across_replace=True)
     try:
         if Differences().log_part(lake, question).is_small:
             return compare(lake, question)
