@@ -9,7 +9,16 @@ from dataclasses import replace
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, VariantType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DoubleType,
+    FloatType,
+    MapType,
+    StructField,
+    StructType,
+    VariantType,
+)
 
 from backend.changes.model import BY_ROW_ID, DiffMethod
 from backend.changes.prepare import PreparedDiff
@@ -103,8 +112,27 @@ def _nested(kind: DataType) -> Iterator[DataType]:
 
 def _numbered(rows: DataFrame, prepared: PreparedDiff, method: DiffMethod, sign: Column, *more: str) -> DataFrame:
     ids = [F.col("_metadata.row_id").alias(ID)] if method in BY_ROW_ID else []
-    columns = (F.col(quoted(name)).alias(f"c{i}") for i, name in enumerate(prepared.columns))
+    kinds = {field.name: field.dataType for field in rows.schema.fields}
+    columns = (_zeros_alike(F.col(quoted(name)), kinds[name]).alias(f"c{i}") for i, name in enumerate(prepared.columns))
     return rows.select(*columns, *ids, sign.cast("long").alias(SIGN), *more)
+
+
+def _zeros_alike(value: Column, kind: DataType, *, is_inside: bool = False) -> Column:
+    """With −0.0 as 0.0 in the values of maps: grouping (Spark 4.2, tried) takes the two for one everywhere else."""
+    match kind:
+        case FloatType() | DoubleType() if is_inside:
+            return value + F.lit(0.0).cast(kind)
+        case StructType() if is_inside or holds_map(kind):
+            fields = (
+                _zeros_alike(value.getField(field.name), field.dataType, is_inside=is_inside).alias(field.name)
+                for field in kind.fields
+            )
+            return F.when(value.isNotNull(), F.struct(*fields))
+        case ArrayType() if is_inside or holds_map(kind):
+            return F.transform(value, lambda item: _zeros_alike(item, kind.elementType, is_inside=is_inside))
+        case MapType():
+            return F.transform_values(value, lambda _, item: _zeros_alike(item, kind.valueType, is_inside=True))
+    return value
 
 
 def _opened(session: SparkSession, wanted: Snapshot) -> DeltaState:

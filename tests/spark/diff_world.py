@@ -79,9 +79,17 @@ TABLES = {
     ),
     "maps": (
         "CREATE TABLE {t} USING delta AS SELECT id, map('a', 1, 'k', IF(id < 3, NULL, 0)) AS n, named_struct('m', "
-        "map('t', timestamp_micros(id))) AS t FROM range(0, 6, 1, 1)",
+        "map('t', timestamp_micros(id))) AS t, map('z', named_struct('d', IF(id < 1, -0.0D, double('NaN')), 'f.g', "
+        "array(IF(id < 1, -0.0F, 1.5F), NULL))) AS z, named_struct('l', array(map(id, IF(id < 1, -0.0D, 1.5D)))) AS "
+        "`d.z` FROM range(0, 6, 1, 1)",
         "UPDATE {t} SET n = map('k', 0, 'a', 1) WHERE id IN (1, 4)",
         "UPDATE {t} SET t = named_struct('m', map('t', timestamp_micros(7))) WHERE id IN (2, 5)",
+        "UPDATE {t} SET z = map('z', named_struct('d', IF(id = 1, 0.1D, 0.0D), 'f.g', array(0.0F, NULL))), "
+        "`d.z` = named_struct('l', array(map(id, 0.0D))) WHERE id < 3",
+    ),
+    "replaced": (
+        "CREATE OR REPLACE TABLE {t} USING delta AS SELECT id, id * 10 AS v FROM range(0, 5, 1, 1)",
+        "CREATE OR REPLACE TABLE {t} USING delta AS SELECT id, id * 10 + IF(id = 3, 1, 0) AS v FROM range(0, 6, 1, 1)",
     ),
 }
 
