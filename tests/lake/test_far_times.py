@@ -229,7 +229,8 @@ ASKED = [
     ("timestamp", "p IS NULL OR id = 2", [2, 3]),
     ("timestamp", f"NOT p >= '{NOON}'", [2]),
     *((kind, "p = 0", [0, 2]) for kind in ("double", "float")),
-    *((kind, "p > 0", [1]) for kind in ("double", "float")),
+    *((kind, "p > -0.0", [1]) for kind in ("double", "float")),
+    *((kind, "p BETWEEN 0 AND -0.0", [0, 2]) for kind in ("double", "float")),
 ]
 
 
@@ -262,12 +263,15 @@ def test_a_filter_finds_the_partitions_whose_value_satisfies_it(
 def test_the_same_filters_on_an_object_store(tmp_path: Path) -> None:
     for kind in PARTITIONS:
         partitioned(tmp_path / kind, kind)
+    bounds = {"numRecords": 1, "minValues": {"p": -0.0}, "maxValues": {"p": -0.0}, "nullCount": {"p": 0}}
+    zero = put(tmp_path / "zero", "a", pa.table({"id": [0], "p": [-0.0]}), stats=json.dumps(bounds))
+    HandLog(tmp_path / "zero").commit(protocol(), metadata({"id": "long", "p": "double"}), zero, commit_info())
     files = (path for path in tmp_path.rglob("*") if path.is_file())
     make_bucket("partitions", {f"root/{path.relative_to(tmp_path)}": path.read_bytes() for path in files})
     options = {"s3://partitions/root/": storage_options(server_url())}
     lake = Lake(load_settings(home=tmp_path, lake={"roots": ["s3://partitions/root"], "storage_options": options}))
-    for kind, asked, ids in ASKED:
-        snapshot = lake.snapshot(lake.find(f"s3://partitions/root/{kind}"))
+    for table, asked, ids in [*ASKED, *(("zero", f"p {sign} 0", [0]) for sign in ("=", "<=", ">="))]:
+        snapshot = lake.snapshot(lake.find(f"s3://partitions/root/{table}"))
         where = parse_filter(asked, fields(snapshot.metadata))
         assert sorted(lake.read_files(snapshot, columns=["id"], where=where).read_all()["id"].to_pylist()) == ids
 

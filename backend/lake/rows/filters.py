@@ -212,6 +212,8 @@ def predicate_sql(node: Node, row_by_row: Collection[str] = ()) -> str:
     if isinstance(node, All | AnyOf):
         word = " AND " if isinstance(node, All) else " OR "
         return "(" + word.join(predicate_sql(operand, row_by_row) for operand in node.operands) + ")"
+    if node.column.type in FLOATS and node.value == 0:  # from which deltalake's look at files tells −0.0
+        row_by_row = (node.column.path[0],)
     name = _column_sql(node.column, row_by_row)
     if node.operator == "IS NULL":
         return f"{name} IS NULL"

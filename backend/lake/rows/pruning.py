@@ -22,7 +22,7 @@ from backend.lake.files.file_sizes import partition_codes
 from backend.lake.files.stats import ColumnStats, column_stats
 from backend.lake.files.stats_text import StatKind
 from backend.lake.model import Snapshot
-from backend.lake.rows.filters import COMPARISONS, FLOATS, All, FilterColumn, Literal, Node, Not, Test, from_log
+from backend.lake.rows.filters import COMPARISONS, All, FilterColumn, Literal, Node, Not, Test, from_log
 from backend.lake.table.partitions import partition_values
 from backend.lake.table.schema import columns
 
@@ -149,13 +149,12 @@ def _distinct_partitions(snapshot: Snapshot) -> tuple[npt.NDArray[np.int64], lis
 
 
 def misread_partitions(snapshot: Snapshot) -> set[str]:
-    """The partition columns by which deltalake (1.6.6, tried) rules out wrong files: it tells −0.0 from 0.0, and knows
-    no time but in years of four digits."""
-    kinds = {column.names[0]: column.kind for column in columns(snapshot.metadata) if column.is_partition}
-    times = [name for name, kind in kinds.items() if kind in ("timestamp", "timestamp_ntz")]
+    """The partition columns of times outside of years of four digits, by which deltalake (1.6.6, tried) can rule out no
+    file, but fails."""
+    partition_columns = (column for column in columns(snapshot.metadata) if column.is_partition)
+    times = [column.names[0] for column in partition_columns if column.kind in ("timestamp", "timestamp_ntz")]
     _, partitions = _distinct_partitions(snapshot) if times else (None, [])
-    far = {name for name in times for each in partitions if not _FOUR_DIGITS.match(each[name] or "0000-")}
-    return far | {name for name, kind in kinds.items() if kind in FLOATS}
+    return {name for name in times for each in partitions if not _FOUR_DIGITS.match(each[name] or "0000-")}
 
 
 def _verdict(test: Test, text: str | None) -> bool | str | None:
