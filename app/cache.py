@@ -338,17 +338,11 @@ def forget_streams() -> None:
     reset_preview.clear()
 
 
-def feed(question: Question) -> FeedRows:
+@st.cache_resource(show_spinner="Reading the change feed …", max_entries=FIXED_ENTRIES, hash_funcs={Question: repr})
+def feed(question: Question, limit: int) -> FeedRows:
     """The first rows of the change feed between its versions; raises `DiffError` where it does not cover them."""
     low, high = sorted((question.from_version, question.to_version))
-    return _feed(question.ref, question.table_ids, low, high)
-
-
-@st.cache_resource(
-    show_spinner="Reading the change feed …", max_entries=FIXED_ENTRIES, hash_funcs={TableRef: lambda ref: ref.uri}
-)
-def _feed(ref: TableRef, table_ids: tuple[str, ...], low: int, high: int) -> FeedRows:  # noqa: ARG001  tell tables apart
-    return feed_rows(services.lake(), ref, (low, high), limit=services.settings().lake.diff_rows)
+    return feed_rows(services.lake(), question.ref, (low, high), limit=limit)
 
 
 def _key(snapshot: Snapshot) -> str:

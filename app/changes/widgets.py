@@ -15,7 +15,7 @@ from app.changes import here, on_host, text
 from app.changes.options import OptionsPopover, asked_question, left_out
 from app.changes.rows import changed_rows
 from app.changes.view import frames as view
-from app.changes.view.rows import build_feed_frame, cell_text
+from app.changes.view.rows import PAGE_ROWS, build_feed_frame, cell_text
 from app.changes.view.summary import to_markdown
 from app.ui import lists
 from app.ui.figures import chart, key_figures
@@ -184,7 +184,7 @@ def _feed(diff: VersionDiff) -> None:
     if question.against or low == high:
         st.info("**The change feed is one table's, between two versions.**", icon=":material/rss_feed:")
         return
-    feed = cache.feed(question)
+    feed = cache.feed(question, PAGE_ROWS)
     cut = "The first" if feed.truncated else "All"
     st.caption(
         f"{cut} {things(feed.rows.num_rows, 'row')} of v{low + 1} to v{high}, as they were recorded: nothing is netted."

@@ -5,27 +5,16 @@ Rule: the first rows by version, and no more read than those need, as far as wri
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import pyarrow as pa
 
 from backend.changes.commits import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from backend.errors import DiffError
 from backend.lake.history.arrivals import Arrival
-from backend.lake.history.change_feed import ChangeFeedSupport
+from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 
 FEED_COLUMNS = (COMMIT_VERSION, COMMIT_TIMESTAMP, CHANGE_TYPE)
-
-
-class FeedLake(Protocol):
-    """The part of `backend.lake.lake.Lake` that this needs."""
-
-    def cdf_support(self, ref: TableRef, from_version: int, to_version: int) -> ChangeFeedSupport: ...
-
-    def arrivals(self, ref: TableRef, first: int, last: int, *, feed: bool) -> list[Arrival]: ...
-
-    def changes(self, ref: TableRef, from_version: int, to_version: int) -> pa.RecordBatchReader: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +25,7 @@ class FeedRows:
     truncated: bool
 
 
-def feed_rows(lake: FeedLake, ref: TableRef, versions: tuple[int, int], *, limit: int) -> FeedRows:
+def feed_rows(lake: Lake, ref: TableRef, versions: tuple[int, int], *, limit: int) -> FeedRows:
     """At most `limit` rows of the commits after the first version, up to the second.
 
     Raises `DiffError` where the feed does not cover them, and what `Lake.changes` raises.
