@@ -142,6 +142,11 @@ def test_a_table_that_only_grows_is_refused_before_anything_moves(shop: Callable
         name=NAME, level=ResetLevel.FULL, now=datetime.now(UTC),
     )  # fmt: skip
     assert found.refused.startswith("silver/silver_numbers is append-only")
+    locked = "SET TBLPROPERTIES ('pipelines.reset.allowed' = 'false')"
+    numbers.spark.sql(f"ALTER TABLE delta.`{numbers.lake.uri('silver/silver_numbers')}` {locked}")
+    with pytest.raises(StreamRefusedError, match=r"silver_numbers has pipelines\.reset\.allowed=false"):
+        numbers.ask(ResetLevel.REPROCESS, "job-2")
+    assert numbers.checkpoint.exists()
 
 
 @pytest.mark.long
