@@ -1,22 +1,22 @@
 """`weir pipelines check|graph|latency`.
 
-Rule: declarations are Spark code, so they are checked by a process of their own; what runs is read from the store.
+Rule: declarations are Spark code, so they are checked by a process of their own; what runs is read from the store, by
+modules that a check does not wait for.
 """
 
 import json
 import os
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 from app import services
 from app.cli.output import only, print_json, print_table, say
-from app.cli.store import streams_and_hosts
 from backend.errors import LakehouseError
 from backend.format import duration_text, utc_text
-from backend.streams.backlog.reader import BacklogReader
-from backend.streams.graph import build_graph
-from backend.streams.latency import LayerLatency, pipeline_latencies, read_trails
-from backend.streams.status import RecentBatches
+
+if TYPE_CHECKING:
+    from backend.streams.latency import LayerLatency
 
 CHECK_LIMIT_S = 300
 _FOUND = 1  # the checker's exit code when it found problems
@@ -52,6 +52,10 @@ def check(module: str | None, *, as_json: bool) -> int:
 
 
 def graph(*, as_json: bool) -> int:
+    from app.cli.store import streams_and_hosts
+    from backend.streams.graph import build_graph
+    from backend.streams.status import RecentBatches
+
     statuses, store, now = streams_and_hosts()[0], services.existing_store(), services.now()
     declared = [status.declaration for status in statuses]
     graph = build_graph(statuses, RecentBatches().read(store, declared, now=now) if store else {}, now=now)
@@ -105,8 +109,12 @@ def latency(*, as_json: bool) -> int:
     return 0
 
 
-def _latencies() -> list[tuple[str, LayerLatency]]:
+def _latencies() -> "list[tuple[str, LayerLatency]]":
     """Those of each pipeline, in the order of the graph."""
+    from app.cli.store import streams_and_hosts
+    from backend.streams.backlog.reader import BacklogReader
+    from backend.streams.latency import pipeline_latencies, read_trails
+
     statuses, store = streams_and_hosts()[0], services.existing_store()
     if store is None:
         return []
