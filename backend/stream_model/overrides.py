@@ -12,6 +12,7 @@ from backend.format import interval_s
 from backend.stream_model.stream import InputKind, StreamDeclaration
 
 TRIGGER = "trigger"
+TABLE_CHANGES = "table_changes"  # an operator's word for declared changes that wait for one, by name
 AVAILABLE_NOW = "available now"
 LONGEST = 200
 _TABLE_LIMITS = ("maxFilesPerTrigger", "maxBytesPerTrigger")
@@ -74,9 +75,10 @@ def parse_overrides(texts: Iterable[str]) -> dict[str, str]:
 
 
 def known_keys(declared: StreamDeclaration) -> tuple[str, ...]:
-    """What may be set beside Spark's own settings: the trigger, and the limits of its sources."""
+    """What may be set beside Spark's own settings: the trigger, the limits of its sources, changes of its tables."""
     limits = (key for source in declared.inputs for key in _LIMITS.get(source.kind, ()))
-    return tuple(dict.fromkeys((TRIGGER, *(limits if not declared.is_view else ()))))
+    of_tables = (TABLE_CHANGES,) if declared.tables else ()
+    return tuple(dict.fromkeys((TRIGGER, *(limits if not declared.is_view else ()), *of_tables)))
 
 
 def check_overrides(declared: StreamDeclaration, overrides: Mapping[str, str]) -> None:
@@ -91,7 +93,9 @@ def check_overrides(declared: StreamDeclaration, overrides: Mapping[str, str]) -
             raise OverrideError(f"{key}={value!r} is not understood", hint=f"write {example}")
 
 
-def require_settable(name: str, keys: Iterable[str], allowed: Collection[str] = (TRIGGER, *LIMITS)) -> None:
+def require_settable(
+    name: str, keys: Iterable[str], allowed: Collection[str] = (TRIGGER, TABLE_CHANGES, *LIMITS)
+) -> None:
     """Raises `OverrideError` for a key that is neither `allowed` nor one of Spark's that may be set on any stream."""
     for key in keys:
         if any(key == guarded or key.startswith(f"{guarded}.") for guarded in _GUARDED):

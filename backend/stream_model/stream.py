@@ -50,10 +50,11 @@ class InputKind(StrEnum):
     FILES = "files"
     KAFKA = "kafka"
     RATE = "rate"
+    JDBC = "jdbc"  # a database's table, read whole as present rows are
     OTHER = "other"
 
 
-_OUTSIDE = {"kafka": "Kafka topic", "postgresql": "PostgreSQL table"}
+_OUTSIDE = {"kafka": "Kafka topic", "postgresql": "PostgreSQL table", "foreach_batch": "function"}
 _TABLES = (InputKind.TABLE, InputKind.CHANGE_FEED, InputKind.PRESENT_ROWS)
 
 
@@ -74,9 +75,14 @@ class StreamInput:
         return self.kind in _TABLES
 
     @property
+    def is_static(self) -> bool:
+        """Whether each batch reads all of it: a checkpoint does not count it."""
+        return self.kind in (InputKind.PRESENT_ROWS, InputKind.JDBC)
+
+    @property
     def has_place(self) -> bool:
         """Whether a stream stands somewhere in it: not where it is read whole in each batch, or made up."""
-        return self.kind not in (InputKind.PRESENT_ROWS, InputKind.RATE)
+        return not self.is_static and self.kind != InputKind.RATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +95,18 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
+class DeclaredTable:
+    """What is declared of a table that a stream writes; what is empty is not said."""
+
+    table: str
+    uri: str
+    comment: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    cluster_by: tuple[str, ...] = ()
+    partition_cols: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class StreamDeclaration:
     """What a host says of a stream it can run, for people and for pages. `sink_uri` is the table it writes.
 
@@ -96,8 +114,8 @@ class StreamDeclaration:
 
     `source_tables` and `side_tables`: what it reads, and what it writes beside that, by path below the lake's root.
     `inputs`: each source in the order of its function, those behind views where they are read. `sink`: append,
-    complete, update, upsert or history; kafka or postgresql where it writes outside. `also`: further tables that get
-    its rows.
+    complete, update, upsert or history; kafka, postgresql or foreach_batch where it writes outside. `also`: further
+    tables that get its rows. `tables`: what is declared of each that it writes.
     """
 
     name: str
@@ -120,6 +138,7 @@ class StreamDeclaration:
     outside: str = ""
     also: tuple[Output, ...] = ()
     spark_conf: Mapping[str, str] = field(default_factory=dict)
+    tables: tuple[DeclaredTable, ...] = ()
 
     @property
     def outputs(self) -> tuple[Output, ...]:
@@ -228,6 +247,15 @@ class ExpectationCount:
     name: str
     passed: int | None
     failed: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedMetric:
+    """A figure of the user's own: `rows.observe(observation, … .alias(name))` in a stream's function, over a batch."""
+
+    observation: str
+    name: str
+    value: float | str | None
 
 
 @dataclass(frozen=True, slots=True)

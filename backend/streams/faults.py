@@ -38,6 +38,7 @@ DEFINITION = "definition"
 OWNER = "owner"
 OTHERS = "other streams"
 SINK = "sink"
+TABLES = "tables as declared"
 ROOM = "room for state"
 # The same for each source; followed by "of" and its name.
 TABLE_ID = "table id"

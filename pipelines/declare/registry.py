@@ -94,6 +94,7 @@ def declaration(registry: Registry, stream: StreamSpec, settings: Settings) -> S
         reset_allowed=stream.may_be_reset,
         sink=stream.sink.kind,
         outside=stream.outside,
+        tables=tuple(table.declared(settings) for table in stream.writes),
         also=tuple(Output(output.table.path, output.table.uri(settings), output.sink.kind) for output in stream.also),
     )
 

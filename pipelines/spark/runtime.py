@@ -4,7 +4,7 @@ Rule: what a query does is asked of the query, never remembered. Every Spark err
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +21,8 @@ from backend.errors import LakehouseError, StorageError, StreamError
 from backend.lake.storage.paths import is_remote, normal_uri
 from backend.private_files import private_folder
 from backend.settings import Settings
+from backend.stream_model.overrides import TABLE_CHANGES
+from backend.streams.table_changes import approved_changes
 from pipelines.jvm.failures import SparkLostError, StreamStartError, describe, describe_java
 from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
 from pipelines.spark import writing
@@ -28,7 +30,7 @@ from pipelines.spark.analysis import Analysis, TableSchemas, table_schemas
 from pipelines.spark.dead_mans_switch import DeadMansSwitch
 from pipelines.spark.materialized_views import read_versions
 from pipelines.spark.session import open_session
-from pipelines.spark.tables import create_table, fit_table
+from pipelines.spark.tables import change_table, create_table, fit_table
 from pipelines.specs.expectations import BROKEN
 from pipelines.specs.registry import Registry
 from pipelines.specs.sinks import ExportSink
@@ -139,9 +141,10 @@ class Runtime:
 
     def _make_tables(self, stream: StreamSpec, schemas: Mapping[str, StructType]) -> None:
         with _spark_errors(f"tables of {stream.name} cannot be made"):
+            session = self._session_of(stream)  # whose settings may say what new tables have
             for table in stream.writes:
                 if table.name in schemas:
-                    create_table(self.session, table, schemas[table.name], table.spark_uri(self._settings))
+                    create_table(session, table, schemas[table.name], table.spark_uri(self._settings))
 
     def close(self) -> None:
         """Stop every query at once and Spark with them."""
@@ -233,7 +236,7 @@ class Runtime:
         is_view = spec.kind is StreamKind.MATERIALIZED_VIEW
         rows = spec.rows(replace(inputs, versions={}) if is_view else inputs)
         schemas = table_schemas(session, spec, rows.schema)
-        self._prepare_tables(spec, rows, schemas)
+        self._prepare_tables(spec, rows, schemas, approved_changes(overrides.get(TABLE_CHANGES, "")))
         if is_view:
             tables = self._registry.through_views(spec.reads)
             rows = read_versions(session, [inputs.uri(table) for table in tables])
@@ -266,13 +269,18 @@ class Runtime:
         self._own_conf[spec.name] = tuple(conf)
         return session
 
-    def _prepare_tables(self, spec: StreamSpec, rows: DataFrame, schemas: TableSchemas) -> None:
-        """Make what is missing, and let tables grow as they may; raises `SchemaMismatchError` or `DeliveryError`."""
+    def _prepare_tables(
+        self, spec: StreamSpec, rows: DataFrame, schemas: TableSchemas, approved: Collection[str]
+    ) -> None:
+        """Make what is missing, and let tables grow and change as they may; raises `SchemaMismatchError` or
+        `DeliveryError`."""
+        session = rows.sparkSession
         for table, schema in schemas:
             uri = table.spark_uri(self._settings)
-            create_table(self.session, table, schema, uri)
+            create_table(session, table, schema, uri)
             if spec.kind is not StreamKind.MATERIALIZED_VIEW:  # that one is written whole, columns and all
-                fit_table(self.session, table, schema, uri)
+                fit_table(session, table, schema, uri)
+            change_table(session, table, self._settings, approved)
         if isinstance(spec.sink, ExportSink):
             spec.sink.prepare(rows.drop(BROKEN))
 

@@ -3,12 +3,19 @@
 Rule: a table that exists is altered only as `evolution` allows: columns are added, types are widened, nothing goes.
 """
 
+from collections.abc import Collection
+
+import structlog
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from backend.errors import LakehouseError
+from backend.settings import Settings
+from backend.streams.table_changes import PresentTable, table_changes
 from pipelines.specs.tables import Evolution, TableSpec, quoted
+
+log = structlog.get_logger()
 
 
 class SchemaMismatchError(LakehouseError):
@@ -51,6 +58,29 @@ def fit_table(session: SparkSession, table: TableSpec, schema: StructType, uri: 
         session.sql(f"ALTER TABLE {where} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
     for column in widened:
         session.sql(f"ALTER TABLE {where} ALTER COLUMN {quoted(column.name)} TYPE {_in_sql(column.dataType)}")
+
+
+def change_table(session: SparkSession, table: TableSpec, settings: Settings, approved: Collection[str]) -> None:
+    """Let what is declared of the table reach it, if it is there already: what may be set at once, and what an operator
+    gave a word for. One commit for comment and properties, one for clustering; none where nothing differs."""
+    declared, uri = table.declared(settings), table.spark_uri(settings)
+    if not (declared.comment or declared.properties or declared.cluster_by):
+        return
+    row = DeltaTable.forPath(session, uri).detail().collect()[0]
+    columns = tuple(row["clusteringColumns"] or ()), tuple(row["partitionColumns"])
+    present = PresentTable(row["description"] or "", row["properties"], frozenset(row["tableFeatures"]), *columns)
+    due = [change for change in table_changes(declared, present) if change.is_due(approved)]
+    where = f"delta.{quoted(uri)}"
+    if texts := [f"{_text(c.what)} = {_text(c.after)}" for c in due if c.what != "cluster_by"]:
+        session.sql(f"ALTER TABLE {where} SET TBLPROPERTIES ({', '.join(texts)})")
+    if any(change.what == "cluster_by" for change in due):
+        session.sql(f"ALTER TABLE {where} CLUSTER BY ({', '.join(map(quoted, declared.cluster_by))})")
+    for change in due:
+        log.info("table_changed", table=change.table, what=change.what, before=change.before, after=change.after)
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _in_sql(kind: DataType) -> str:

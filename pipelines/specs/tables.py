@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from backend.settings import Settings
+from backend.stream_model.stream import DeclaredTable
 from pipelines.jvm.failures import SpecError, describe
 from pipelines.jvm.hadoop import spark_uri
 
@@ -47,6 +48,10 @@ class TableSpec:
     def spark_uri(self, settings: Settings) -> str:
         """The same place as Spark is given it."""
         return spark_uri(self.uri(settings))
+
+    def declared(self, settings: Settings) -> DeclaredTable:
+        about = dict(self.properties), self.cluster_by, self.partition_cols
+        return DeclaredTable(self.path, self.uri(settings), self.comment, *about)
 
     @property
     def owners(self) -> dict[str, str]:

@@ -11,11 +11,20 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Field, Transaction
 from deltalake.schema import PrimitiveType
 
+from backend.access import Actor
 from backend.lake.lake import Lake
 from backend.settings import load_settings
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
-from backend.stream_model.stream import DesiredState, HostHeartbeat, Output, StreamDeclaration, StreamInput, TopicEnds
+from backend.stream_model.stream import (
+    DeclaredTable,
+    DesiredState,
+    HostHeartbeat,
+    Output,
+    StreamDeclaration,
+    StreamInput,
+    TopicEnds,
+)
 from backend.streams import faults
 from backend.streams.faults import Fault
 from backend.streams.preflight.model import Check, Outcome, Preflight
@@ -536,3 +545,38 @@ def test_a_stream_whose_tag_no_live_host_has_is_told(world: World) -> None:
 def test_without_a_live_host_nobody_starts_it(world: World) -> None:
     world.store.beat(HostHeartbeat("host-1", "box", 1, NOW, NOW - timedelta(hours=1)))
     assert of(world.check(), faults.OWNER).outcome is Outcome.WARNING
+
+
+def test_a_declaration_that_changed_is_told_before_the_start(world: World) -> None:
+    said = {"catalog.team_name": "sales", "delta.enableChangeDataFeed": "true"}
+    tables = (DeclaredTable("silver/events", str(world.sink), "Events", said, ("id",)), DeclaredTable("none", "/no"))
+    world.declare(replace(world.declaration(), tables=tables))
+    at_once, *waiting = (check for check in world.check().checks if check.name == faults.TABLES)
+    assert at_once.outcome is Outcome.OK
+    assert at_once.detail == (
+        "A start sets comment of silver/events: not set → Events; catalog.team_name of silver/events: not set → sales"
+    )
+    assert [check.outcome for check in waiting] == [Outcome.WARNING] * 2
+    assert "delta.enableChangeDataFeed of silver/events: not set → true: it raises" in waiting[0].detail
+    assert 'weir restart silver_events --set "table_changes=delta.enableChangeDataFeed"' in waiting[0].remedy
+    assert "cluster_by of silver/events: not set → id: it raises" in waiting[1].detail
+
+    word = {NAME: {"table_changes": "delta.enableChangeDataFeed"}}
+    world.store.ensure_desired(NAME, DesiredState.RUNNING, now=NOW)
+    world.store.request_all([NAME], "restart", reason="wanted", actor=Actor("ana"), now=NOW, overrides=word)
+    at_once, waiting_still = (check for check in world.check().checks if check.name == faults.TABLES)
+    assert "delta.enableChangeDataFeed of silver/events: not set → true" in at_once.detail
+    assert '--set "table_changes=cluster_by,delta.enableChangeDataFeed"' in waiting_still.remedy
+
+
+def test_a_database_beside_a_stream_is_none_of_its_sources(world: World) -> None:
+    declared = world.declaration()
+    customers = StreamInput("jdbc", "customers at db/shop")
+    world.declare(replace(declared, inputs=(*declared.inputs, customers)))
+    assert of(world.check(), faults.DEFINITION).outcome is Outcome.OK
+
+
+def test_nobody_here_can_look_into_a_function_that_writes(world: World) -> None:
+    world.declare(replace(world.declaration(), sink="foreach_batch", outside="shop.save"))
+    sink = of(world.check(), faults.SINK)
+    assert (sink.outcome, sink.detail) == (Outcome.UNKNOWN, "function shop.save: nobody here can look")

@@ -10,6 +10,7 @@ from datetime import datetime
 from backend.errors import LakehouseError
 from backend.format import bytes_text, duration_text, things, utc_text
 from backend.lake.table.metadata_diff import SchemaDiff, diff_schemas
+from backend.stream_model.overrides import TABLE_CHANGES
 from backend.stream_model.stream import DesiredState, InputKind, Lease, StreamDeclaration
 from backend.streams import faults
 from backend.streams.backlog.kafka import kafka_backlog
@@ -30,6 +31,7 @@ from backend.streams.preflight.model import (
     TopicsSeen,
     Unread,
 )
+from backend.streams.table_changes import approved_changes
 
 # A small stream's offsets, its spilled shuffles and the files of one batch need about this much.
 LEAST_ROOM_BYTES = 1 << 30
@@ -50,6 +52,7 @@ def judge(evidence: PreflightEvidence) -> Preflight:
             *(judge_folder(folder) for folder in evidence.folders),
             *(judge_topics(topics, now=evidence.seen_at) for topics in evidence.topics),
             judge_sink(evidence.sink, evidence.checkpoint),
+            *judge_changes(evidence),
             judge_room(evidence.room),
         ),
     )
@@ -107,7 +110,7 @@ def _batch(planned: tuple[int, ...]) -> str:
 
 def judge_definition(declared: StreamDeclaration, seen: CheckpointSeen) -> Iterator[Check]:
     """Whether it has as many sources as its checkpoint; nothing where Spark may count one that is read twice as one."""
-    read = [source.name for source in declared.inputs if source.kind != InputKind.PRESENT_ROWS]
+    read = [source.name for source in declared.inputs if not source.is_static]
     if seen.sources is None or not read or len(set(read)) < len(read):
         return
     now = 1 if declared.is_view else len(read)  # a view's versions are one source, however many tables
@@ -395,6 +398,22 @@ def _without_sink(planned: int | None) -> Check:
         f"The table is gone, though the checkpoint has batch {planned}: the rows before it will not come back",
         f"Put the table back. {faults.ELSE_RESET}.",
     )
+
+
+def judge_changes(evidence: PreflightEvidence) -> Iterator[Check]:
+    """What the next start sets of its tables, and what of that waits for somebody's word."""
+    name, wanted = evidence.declaration.name, evidence.owners.desired.get(evidence.declaration.name)
+    approved = approved_changes(wanted.overrides.get(TABLE_CHANGES, "") if wanted else "")
+    due = [change for change in evidence.changes if change.is_due(approved)]
+    waiting = [change for change in evidence.changes if not change.is_due(approved)]
+    if due or (evidence.declaration.tables and not waiting):
+        detail = f"A start sets {'; '.join(map(str, due))}" if due else "No table that is there differs"
+        yield Check(faults.TABLES, Outcome.OK, detail)
+    for change in waiting:
+        given = ",".join(sorted({*approved - {""}, change.what}))
+        word = f'weir restart {name} --set "{TABLE_CHANGES}={given}" --reason "…"'
+        remedy = f"Let a start set it: {word}" if change.is_possible else "Declare it as it is, or write another table."
+        yield Check(faults.TABLES, Outcome.WARNING, f"{change}: {change.waits}", remedy)
 
 
 def judge_room(room: RoomSeen) -> Check:

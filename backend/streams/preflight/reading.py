@@ -30,7 +30,7 @@ from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
-from backend.stream_model.stream import InputKind, StreamDeclaration, StreamInput, TopicEnds
+from backend.stream_model.stream import DeclaredTable, InputKind, StreamDeclaration, StreamInput, TopicEnds
 from backend.streams.backlog.files import has_pattern
 from backend.streams.backlog.positions import DeltaPosition, KafkaPosition, Position, read_positions
 from backend.streams.backlog.reader import matched
@@ -50,7 +50,9 @@ from backend.streams.preflight.model import (
     TopicsSeen,
     Unread,
 )
+from backend.streams.table_changes import PresentTable, TableChange, table_changes
 
+_LOOKED_AT = ("kafka", "postgresql")
 MOST_VERSIONS = 1_000  # unread commits looked at
 MOST_PARTITIONS = 50  # of the state that are looked at
 _NO_STORES = ("_metadata", "SSTs")  # folders of a partition that hold no versions
@@ -95,6 +97,7 @@ def load_evidence(
         folders=tuple(_folder(settings, file) for file in files),
         topics=tuple(_topics(topics, places, store.topic_ends().get(name, ()))),
         sink=_sink(lake, declared, checkpoint.query_id),
+        changes=tuple(change for table in declared.tables for change in _changes(lake, table)),
         owners=_owners(settings, store, declared, declarations),
         room=_room(declared.checkpoint_location, progress[-1].state_bytes if progress else None),
         seen_at=now,
@@ -176,7 +179,7 @@ def _tables(
     lake: Lake, declared: StreamDeclaration, sources: Sequence[StreamInput], places: _Places
 ) -> Iterable[TableSeen]:
     present = [_present(lake, each) for each in sources]
-    read = [] if declared.is_view else [n for n, each in enumerate(sources) if each.kind != InputKind.PRESENT_ROWS]
+    read = [] if declared.is_view else [n for n, each in enumerate(sources) if not each.is_static]
     ids = [snapshot.metadata.id if isinstance(snapshot := present[number], Snapshot) else None for number in read]
     placed = matched([sources[number] for number in read], list(places.positions.items()), ids)
     at = {read[number]: place for number, place in placed.items()}
@@ -299,12 +302,21 @@ def _folder(settings: Settings, source: StreamInput) -> FolderSeen:
 
 def _sink(lake: Lake, declared: StreamDeclaration, query: str | None) -> SinkSeen:
     if declared.outside:
-        return SinkSeen(None, problem=f"{declared.writes_to} is looked at by the host, when the stream starts")
+        looks = "the host looks at it when the stream starts" if declared.sink in _LOOKED_AT else "nobody here can look"
+        return SinkSeen(None, problem=f"{declared.writes_to}: {looks}")
     seen = [_output(lake, output.uri, declared.name, query) for output in declared.outputs]
     if bad := next((each for each in seen if each.problem or not each.exists), None):
         return bad
     batches = [each.last_batch for each in seen if each.last_batch is not None]
     return SinkSeen(True, sum(each.files or 0 for each in seen), max(batches, default=None))
+
+
+def _changes(lake: Lake, table: DeclaredTable) -> Iterable[TableChange]:
+    """Of a table that can be read; of others the sink's check tells, and a start that finds none makes it."""
+    try:
+        return tuple(table_changes(table, PresentTable.of(lake.snapshot(lake.find(table.uri)))))
+    except LakehouseError:
+        return ()
 
 
 def _output(lake: Lake, uri: str, stream: str, query: str | None) -> SinkSeen:
