@@ -41,6 +41,11 @@ INPUT_RATE = Described(
 PROCESSED_RATE = Described(
     "weir_stream_processed_rows_per_second", "Processing rate of the last batch, while the stream runs.", _STREAM
 )
+OBSERVED = Described(
+    "weir_stream_observed",
+    "A number that the stream's function observed in its last batch: rows.observe(observation, …).",
+    ("stream", "observation", "metric"),
+)
 PROGRESS_AGE = Described("weir_stream_progress_age_seconds", "Age of the last progress or idle event.", _STREAM)
 RECENT_FAILURES = Described(
     "weir_stream_recent_failures", "Failures within the restart window, since a person last asked for it.", _STREAM
@@ -94,7 +99,7 @@ OF_PAGE = (
         LAKE_BYTES,
     ),
     *(LAKE_FILES, LAKE_SMALL_FILES, TABLE_BYTES, TABLE_FILES, TABLE_SMALL_FILES, TABLE_ROWS, TABLE_VERSION),
-    *(TABLE_COMMIT, TABLE_UNREADABLE),
+    *(TABLE_COMMIT, TABLE_UNREADABLE, OBSERVED),
 )
 
 # Served by each host: what it counts itself, from its start ------------------------------------------------------

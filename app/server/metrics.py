@@ -22,6 +22,7 @@ from backend.errors import LakehouseError
 from backend.lake.model import TableCard, UnreadableTable
 from backend.metrics import Described
 from backend.stream_model.backlog import waiting
+from backend.stream_model.events import observed_metrics
 from backend.stream_model.stream import StreamState
 from backend.streams.verdict import StreamStatus, Verdict
 
@@ -121,6 +122,13 @@ def stream_metrics(streams: Sequence[StreamStatus], now: datetime) -> Iterator[M
         family = _family(metric, (((name,), values[metric]) for name, values in values_of))
         if family.samples:
             yield family
+    if numbers := [
+        ((stream.declaration.name, metric.observation, metric.name), metric.value)
+        for stream in streams
+        for metric in observed_metrics(stream.progress)
+        if isinstance(metric.value, int | float)
+    ]:
+        yield _family(named.OBSERVED, numbers)
 
 
 def _of_stream(status: StreamStatus, now: datetime) -> Mapping[Described, Value]:

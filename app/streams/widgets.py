@@ -33,6 +33,7 @@ from app.ui.view.words import markdown_safe, sentence
 from backend.format import utc_text
 from backend.stream_model.backlog import Lag
 from backend.stream_model.batches import ExpectationTotal
+from backend.stream_model.events import MOST_METRICS, observed_metrics
 from backend.stream_model.overrides import overridden_text
 from backend.stream_model.stream import StreamDeclaration, StreamState
 from backend.streams.points import Points
@@ -40,8 +41,11 @@ from backend.streams.verdict import StreamStatus
 
 WINDOWS_S = {"15 min": 900, "1 h": 3_600, "6 h": 21_600, "24 h": 86_400, "7 d": 604_800, "30 d": 2_592_000}
 NARROWEST_CHART_PX = 360  # a title and a legend fit
-VIEWS = ("Backlog", "Preflight", "Expectations", "Batches", "Runs", "Failures", "Operation log", "Declaration")
-ATTACHED_VIEWS = ("Backlog", "Batches", "Runs", "Failures", "Declaration")  # nobody here starts it
+VIEWS = (
+    *("Backlog", "Preflight", "Expectations", "Metrics", "Batches", "Runs", "Failures", "Operation log"),
+    "Declaration",
+)
+ATTACHED_VIEWS = ("Backlog", "Metrics", "Batches", "Runs", "Failures", "Declaration")  # nobody here starts it
 RUNS = Look(formats={"First batch": "ago", "Rows read": "count"}, alt="Runs of this stream")
 SOURCES = Look(
     formats={"Versions": "count", "Files": "count", "Rows": "count", "Size": "bytes", "Oldest": "ago"},
@@ -57,6 +61,8 @@ EXPECTATIONS = Look(
     formats={"Passed": "count", "Failed": "count", "Failed share": "percent", "Last failed": "ago"},
     alt="Rows that met and broke each expectation",
 )
+OBSERVES_NOTHING = 'Its function observes nothing: `rows.observe("name", …)`.'
+METRICS = Look(alt="What the function of this stream observed in its last batch")
 BATCHES = Look(
     formats={"Ended": "ago", "Rows read": "count", "Rows written": "count"},
     config={
@@ -213,6 +219,11 @@ def _lists(status: StreamStatus, totals: list[ExpectationTotal]) -> None:
     match chosen:
         case "Expectations":
             _table(view.build_expectation_frame(totals, now=now), EXPECTATIONS, "This stream declares no expectation.")
+        case "Metrics":
+            metrics = observed_metrics(status.progress)
+            if len(metrics) == MOST_METRICS:
+                st.caption(f"The first {MOST_METRICS} are shown.")
+            _table(view.build_metric_frame(metrics), METRICS, OBSERVES_NOTHING)
         case "Preflight":
             checklist(status.declaration.name)
         case "Batches":

@@ -12,8 +12,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from backend.errors import StreamError
-from backend.stream_model.stream import ExpectationCount, Progress
+from backend.stream_model.stream import ExpectationCount, ObservedMetric, Progress
 
+MOST_METRICS = 100  # of one batch that are shown
+_LONGEST = 200  # characters of a value that is no number
 OBSERVATION = "expectations"  # the name under which pipelines observe their expectations, two metrics each
 _METRIC = re.compile(r"(?P<name>.+?)_{1,2}(?P<outcome>passed|failed)", re.S)
 
@@ -90,6 +92,27 @@ def _expectations(event: Mapping[str, Any]) -> tuple[ExpectationCount, ...]:
         if metric := _METRIC.fullmatch(key):
             counts.setdefault(metric["name"], {})[metric["outcome"]] = _count(value)
     return tuple(ExpectationCount(name, of.get("passed"), of.get("failed")) for name, of in counts.items())
+
+
+def observed_metrics(progress: Progress | None) -> tuple[ObservedMetric, ...]:
+    """What the stream's function observed in that batch, as Spark's JSON has it; the first `MOST_METRICS`."""
+    try:
+        observed = _mapping(_object(progress.raw_json if progress else "{}").get("observedMetrics"))
+    except StreamError:  # read without its JSON, or kept by a stranger
+        return ()
+    metrics = [
+        ObservedMetric(observation, name, _observed(value))
+        for observation, row in observed.items()
+        for name, value in _mapping(row).items()
+        if observation != OBSERVATION
+    ]
+    return tuple(metrics[:MOST_METRICS])
+
+
+def _observed(value: Any) -> float | str | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and _number(value) is not None
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if is_number or value is None else text[:_LONGEST]
 
 
 def _sum(items: list[Mapping[str, Any]], key: str) -> int | None:

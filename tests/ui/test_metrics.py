@@ -65,7 +65,8 @@ def _reading(store: ControlStore, folder: Path, name: str, *, version: int) -> N
     )
     store.declare([declared], now=NOW)
     stream_store.observe(store, name, StreamState.RUNNING, NOW)
-    raw_json = json.dumps({"sources": [{"endOffset": json.loads(offset)}]})
+    quality = {HOSTILE: 2.5, "rows": version, "word": "no number", "nothing": None}
+    raw_json = json.dumps({"sources": [{"endOffset": json.loads(offset)}], "observedMetrics": {"quality": quality}})
     store.add_progress([replace(each, raw_json=raw_json) for each in stream_store.batches(name, NOW)])
 
 
@@ -129,6 +130,26 @@ def test_streams_are_as_the_command_line_says(world: Path, capsys: pytest.Captur
         ("weir_stream_processed_rows_per_second", "processed_rows_per_s"),
     ):
         assert series(text, metric) == pytest.approx(known({each["name"]: each[key] for each in streams}))
+
+
+def test_what_functions_observed_is_as_the_command_line_says(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    samples = [sample for family in text_string_to_metric_families(page_text()) for sample in family.samples]
+    served = {
+        (each.labels["stream"], each.labels["metric"]): each.value
+        for each in samples
+        if each.name == "weir_stream_observed" and each.labels["observation"] == "quality"
+    }
+    told = {
+        (name, each["name"]): each["value"]
+        for name in ("behind", "caught_up")
+        for each in weir(capsys, "stream", name)["metrics"]
+    }
+    assert told == {
+        (name, key): value
+        for name, rows in (("behind", 1), ("caught_up", 3))
+        for key, value in {HOSTILE: 2.5, "rows": rows, "word": "no number", "nothing": None}.items()
+    }
+    assert served == {key: value for key, value in told.items() if not isinstance(value, str) and value is not None}
 
 
 def test_a_backlog_is_what_the_commits_added_and_unknown_is_absent(world: Path) -> None:

@@ -80,6 +80,24 @@ def test_the_quarantine_is_one_click_away(store, now: datetime) -> None:
     assert links(app)[f"Quarantine: {table}"] == f"table={table.replace('/', '%2F')}"
 
 
+def test_what_its_function_observed_is_a_list(store, now: datetime) -> None:
+    stream_store.flowing(store, NAME, now)
+    metrics = {"rows": 1_204, "mean": 2.5, "worst": "<b>x</b>", "none": None}
+    last = stream_store.batch(NAME, 1_000, now, run_id=f"{NAME}-run-2")
+    store.add_progress([replace(last, raw_json=json.dumps({"observedMetrics": {"quality": metrics}}))])
+    app = open_page("stream", stream=NAME, view="Metrics")
+    assert not app.exception
+    rows = _list(app)
+    assert list(rows["Metric"]) == list(metrics)
+    assert list(rows["Value"]) == ["1204", "2.5", "<b>x</b>", "–"]
+    assert set(rows["Observation"]) == {"quality"}
+
+
+def test_a_function_that_observes_nothing_is_said_to(store, now: datetime) -> None:
+    stream_store.flowing(store, NAME, now)
+    assert "Its function observes nothing" in words(open_page("stream", stream=NAME, view="Metrics"))
+
+
 def test_counts_in_the_window_equal_a_recount_of_the_store(store, now: datetime) -> None:
     stream_store.flowing(store, NAME, now, expectations=EXPECTATIONS)
     events = store.progress(NAME)

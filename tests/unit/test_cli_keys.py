@@ -72,7 +72,8 @@ def world(home: Path, lake: Path, store: ControlStore) -> None:
     slower = {"flows": {"trigger": "1 minute"}}
     store.request_all(["flows"], "restart", reason="slower", actor=Actor("ana"), now=NOW, overrides=slower)
     counts = (ExpectationCount("priced", 9, 1),)
-    store.add_progress([Progress("flows", "q-1", "r-1", 4, datetime.now(UTC), 10, 2.5, None, 100, expectations=counts)])
+    last = Progress("flows", "q-1", "r-1", 4, datetime.now(UTC), 10, 2.5, None, 100, expectations=counts)
+    store.add_progress([replace(last, raw_json='{"observedMetrics": {"quality": {"rows": 10}}}')])
     seen = store.observed()["fails"]
     lease = store.acquire(stream_resource("fails"), seen.host_id, ttl_s=60)
     assert lease is not None

@@ -1,6 +1,7 @@
 """Progress events as Spark 4.2 writes them, and what is left of damaged ones."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -8,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.errors import StreamError
-from backend.stream_model.events import parse_progress
-from backend.stream_model.stream import ExpectationCount
+from backend.stream_model.events import MOST_METRICS, observed_metrics, parse_progress
+from backend.stream_model.stream import ExpectationCount, ObservedMetric
 
 EVENT = """{
   "id" : "5d0a1a3c-63b1-4f62-9f0a-2f3c8f1c9d10", "runId" : "a2f1a2f6-6f0e-45a5-b5e2-3c6d0d7a1f55",
@@ -100,3 +101,28 @@ def test_junk_in_any_one_field_never_hides_the_batch(key: str, value: object) ->
 def test_anything_else_is_a_stream_error(text: str) -> None:
     with pytest.raises(StreamError):
         parse_progress(text)
+
+
+def test_what_a_function_observed_is_read_beside_the_expectations() -> None:
+    assert observed_metrics(parse_progress(EVENT)) == (ObservedMetric("other", "n", 1),)
+    odd = {
+        "quality": {"mean": 2.5, "none": None, "word": "x" * 300, "flag": True, "list": [1, "ü"], "vast": 10**400},
+        "broken": 7,
+    }
+    metrics = {metric.name: metric.value for metric in observed_metrics(parse_progress(event(observedMetrics=odd)))}
+    assert metrics == {
+        "mean": 2.5,
+        "none": None,
+        "word": "x" * 200,
+        "flag": "true",
+        "list": '[1, "ü"]',
+        "vast": f"1{'0' * 199}",
+    }
+    many = {"quality": {f"m{number}": number for number in range(2 * MOST_METRICS)}}
+    assert len(observed_metrics(parse_progress(event(observedMetrics=many)))) == MOST_METRICS
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"observedMetrics": 1}'])
+def test_nothing_is_observed_where_nobody_can_read_it(text: str) -> None:
+    assert observed_metrics(replace(parse_progress(EVENT), raw_json=text)) == ()
+    assert observed_metrics(None) == ()

@@ -9,8 +9,9 @@ from app import services
 from app.cli.output import Document, Shapes, fields_of, only, print_json, print_table, say, shaped
 from app.cli.store import NO_HOST_HINT, is_host_alive, stream_named, streams_and_hosts
 from app.streams.text import pace_text
-from backend.format import ago, rate_text, things, utc_text
+from backend.format import ago, rate_text, things, utc_text, value_text
 from backend.stream_model.backlog import Backlog, SourceBacklog, waiting
+from backend.stream_model.events import observed_metrics
 from backend.stream_model.overrides import Setting, overridden_text
 from backend.stream_model.stream import Desired, Progress, StreamFailure, StreamState
 from backend.streams.backlog.reader import BacklogReader
@@ -62,9 +63,12 @@ def one(name: str, *, as_json: bool) -> int:
         "rates": _rates(status),
         "watermark": f"{utc_text(progress.watermark) if progress else '–'}{_too_late(status)}",
     }
-    lines |= {"waits" if place == 0 else "": text for place, text in enumerate(_waits(status))}
     for label, text in lines.items():
         say(f"{label:<11} {text}")
+    for place, text in enumerate(_waits(status)):
+        say(f"{'' if place else 'waits':<11} {text}")
+    for place, metric in enumerate(observed_metrics(progress)):
+        say(f"{'' if place else 'observed':<11} {metric.observation}.{metric.name} {value_text(metric.value)}")
     _say_failures(status)
     return 0
 
@@ -164,6 +168,7 @@ def _rest(status: StreamStatus) -> Document:
             "sink_uri": status.declaration.sink_uri or None,
             "sources": status.backlog.sources if status.backlog else [],
             "failures": status.observed.failures if status.observed else [],
+            "metrics": observed_metrics(status.progress),
         }
     )
 

@@ -23,10 +23,11 @@ from backend.format import (
     span_text,
     things,
     utc_text,
+    value_text,
 )
 from backend.stream_model.backlog import Backlog, SourceBacklog
 from backend.stream_model.batches import ExpectationTotal, sum_known
-from backend.stream_model.stream import Progress, Run, StreamFailure, StreamState
+from backend.stream_model.stream import ObservedMetric, Progress, Run, StreamFailure, StreamState
 from backend.streams.backlog.text import behind_text, data_loss_sentence
 from backend.streams.faults import recognise
 from backend.streams.points import Points
@@ -207,6 +208,17 @@ def build_expectation_frame(totals: Sequence[ExpectationTotal], *, now: datetime
             "Failed": pd.array([total.failed for total in totals], dtype="Int64"),
             "Failed share": pd.array([total.failed_share for total in totals], dtype="Float64"),
             "Last failed": ages([total.last_failed_at for total in totals], now),
+        }
+    )
+
+
+def build_metric_frame(metrics: Sequence[ObservedMetric]) -> pd.DataFrame:
+    """What the function observed in the last batch."""
+    return pd.DataFrame(
+        {
+            "Observation": [metric.observation for metric in metrics],
+            "Metric": [metric.name for metric in metrics],
+            "Value": [value_text(metric.value) for metric in metrics],
         }
     )
 
