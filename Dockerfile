@@ -12,7 +12,7 @@ RUN .venv/bin/uv pip install --no-cache --compile-bytecode --no-deps --require-h
 COPY pipelines/__init__.py pipelines/
 COPY pipelines/jars pipelines/jars
 COPY backend backend
-RUN .venv/bin/python -m pipelines.jars host s3
+RUN .venv/bin/python -m pipelines.jars host s3 jdbc
 COPY . .
 RUN .venv/bin/uv pip install --no-cache --no-deps --no-build-isolation -e . && .venv/bin/uv pip uninstall uv setuptools
 

@@ -10,14 +10,17 @@ if TYPE_CHECKING:
     from pipelines.declare.cdc import children, debezium, flatten
     from pipelines.declare.pipeline import Pipeline
     from pipelines.sinks.append import append, complete
+    from pipelines.sinks.foreach_batch import foreach_batch
     from pipelines.sinks.history import history
     from pipelines.sinks.kafka_topic import kafka_topic
     from pipelines.sinks.postgres_table import postgres_table
     from pipelines.sinks.upsert import update, upsert
     from pipelines.sources.delta import table
     from pipelines.sources.files import files
+    from pipelines.sources.jdbc import jdbc
     from pipelines.sources.kafka import kafka
     from pipelines.sources.rate import rate
+    from pipelines.sources.spark import spark_source
     from pipelines.specs.expectations import expect
     from pipelines.specs.secrets import secret
     from pipelines.specs.sinks import into
@@ -32,9 +35,11 @@ __all__ = [
     "expect",
     "files",
     "flatten",
+    "foreach_batch",
     "fresh",
     "history",
     "into",
+    "jdbc",
     "kafka",
     "kafka_topic",
     "postgres_table",
@@ -42,6 +47,7 @@ __all__ = [
     "references",
     "rows_per_day",
     "secret",
+    "spark_source",
     "table",
     "unique",
     "update",
@@ -57,11 +63,14 @@ _MODULES = {
     "into": "pipelines.specs.sinks",
     **dict.fromkeys(("update", "upsert"), "pipelines.sinks.upsert"),
     "files": "pipelines.sources.files",
+    "foreach_batch": "pipelines.sinks.foreach_batch",
+    "jdbc": "pipelines.sources.jdbc",
     "kafka": "pipelines.sources.kafka",
     "kafka_topic": "pipelines.sinks.kafka_topic",
     "postgres_table": "pipelines.sinks.postgres_table",
     "rate": "pipelines.sources.rate",
     "secret": "pipelines.specs.secrets",
+    "spark_source": "pipelines.sources.spark",
     "table": "pipelines.sources.delta",
     **dict.fromkeys(("fresh", "references", "rows_per_day", "unique"), "pipelines.specs.table_expectations"),
 }

@@ -17,7 +17,9 @@ from backend.stream_model.overrides import AVAILABLE_NOW
 from pipelines.sinks.append import append
 from pipelines.sources.delta import DeltaSource, table
 from pipelines.sources.files import FileSource
+from pipelines.sources.jdbc import JdbcSource
 from pipelines.sources.kafka import KafkaSource
+from pipelines.sources.spark import SparkSource
 from pipelines.specs.expectations import Expectation
 from pipelines.specs.sinks import Destination, ExportSink, Into, Sink
 from pipelines.specs.sources import StreamSource
@@ -26,6 +28,7 @@ from pipelines.specs.table_expectations import TableExpectations, TableRule
 from pipelines.specs.tables import Evolution, TableSpec
 
 _F = TypeVar("_F", bound=Function)
+_JUDGED = DeltaSource | FileSource | JdbcSource | KafkaSource | SparkSource  # sources that say what is wrong with them
 Sources = StreamSource | Sequence[StreamSource]
 DEAD_LETTERS = "_dead_letters"
 
@@ -165,7 +168,7 @@ class Pipeline:
         return Pipeline(self.name, streams, self.views, self.problems, self.expected)
 
     def _look_at(self, sources: Sequence[StreamSource], name: str, place: Place) -> None:
-        judged = [source for source in sources if isinstance(source, KafkaSource | FileSource | DeltaSource)]
+        judged = [source for source in sources if isinstance(source, _JUDGED)]
         self.problems += [Problem(place, name, *problem) for source in judged for problem in source.problems()]
 
     def _look_at_export(self, sink: ExportSink, about: Mapping[str, object], name: str, place: Place) -> None:

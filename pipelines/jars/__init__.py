@@ -1,7 +1,7 @@
 """The JARs that Weir adds to pyspark: pinned in ivy.xml and sha256.txt, fetched once with the Ivy that pyspark ships.
 
-A set is a configuration there: `host` for streams, `s3` for streams whose tables or checkpoints lie on S3, `broker`
-for the Kafka of tests and of the demo.
+A set is a configuration there: `host` for streams, `s3` for streams whose tables or checkpoints lie on S3, `jdbc` for
+those that read PostgreSQL, `broker` for the Kafka of tests and of the demo.
 Why not `spark.jars.packages`: it resolves at every start, and fails where a local Maven repository is incomplete.
 Rule: a set's folder is complete only when every pinned file is there with its digest. The next run finishes a broken
 one. A JVM gets no other file: the digests are compared each time, which takes a tenth of a second.
@@ -22,8 +22,9 @@ HERE = Path(__file__).parent
 LIB = HERE / "lib"
 BROKER_LIB = LIB / "broker"  # apart: what a broker needs must not meet Spark's classes
 S3_LIB = LIB / "s3"
-HOST, S3, BROKER = "host", "s3", "broker"
-FOLDERS = {HOST: LIB, S3: S3_LIB, BROKER: BROKER_LIB}
+JDBC_LIB = LIB / "jdbc"
+HOST, S3, JDBC, BROKER = "host", "s3", "jdbc", "broker"
+FOLDERS = {HOST: LIB, S3: S3_LIB, JDBC: JDBC_LIB, BROKER: BROKER_LIB}
 CENTRAL = "Maven Central"  # Ivy knows where that is
 RESOLVE_TIMEOUT_S = 600
 

@@ -1,4 +1,4 @@
-"""`python -m pipelines.jars [host] [s3] [broker]`: fetches the pinned JARs. A second run does nothing.
+"""`python -m pipelines.jars [host] [s3] [jdbc] [broker]`: fetches the pinned JARs. A second run does nothing.
 
 Rule: exit code 0 with the JARs in place, else 1 with one sentence and its remedy.
 """

@@ -18,7 +18,7 @@ from backend.errors import LakehouseError
 from backend.private_files import open_private, private_folder, write_private
 from backend.redaction import holds_secret, is_secret
 from backend.settings import Settings
-from pipelines.jars import jar_paths
+from pipelines.jars import JDBC, JDBC_LIB, jar_paths, missing_files
 from pipelines.jars.java import find_java
 from pipelines.spark.s3 import S3_CONF, let_in, s3_jars, uses_s3, writes_s3
 
@@ -53,12 +53,17 @@ def spark_conf(settings: Settings) -> dict[str, str]:
         **_STREAMING,
         **(_LOCAL if _is_local(settings) else {}),
         **(S3_CONF if uses_s3(settings) else {}),
-        "spark.jars": ",".join(str(path) for path in (*jar_paths(), *s3_jars(settings))),
+        "spark.jars": ",".join(str(path) for path in (*jar_paths(), *s3_jars(settings), *_jdbc_jars())),
         "spark.driver.memory": settings.spark.driver_memory,
         "spark.sql.warehouse.dir": str(settings.home / "warehouse"),
         **settings.spark.conf,
         _JAVA_OPTIONS: _java_options(settings),
     }
+
+
+def _jdbc_jars() -> tuple[Path, ...]:
+    """Where they were fetched: who reads no database needs none."""
+    return () if missing_files(JDBC_LIB, JDBC) else jar_paths(JDBC_LIB, JDBC)
 
 
 def _java_options(settings: Settings) -> str:

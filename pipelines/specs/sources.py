@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from backend.settings import Settings
 from backend.stream_model.overrides import limits_of
 from backend.streams.reset.starts import Starts
+from pipelines.specs.secrets import Secret
 
 BatchCheck = Callable[[int], None]  # raises where the batch of this id must not be written
 
@@ -93,6 +94,11 @@ class StreamSource(Protocol):
 def option_texts(options: Mapping[str, object]) -> dict[str, str]:
     """Options as Spark takes them: True is `true`."""
     return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in options.items()}
+
+
+def secret_options(options: Mapping[str, object]) -> dict[str, str | Secret]:
+    """The same, where secrets may be among them: those stay hidden."""
+    return {**option_texts(options), **{key: value for key, value in options.items() if isinstance(value, Secret)}}
 
 
 def unknown_options(
