@@ -24,7 +24,7 @@ from pipelines.declare.registry import load_registry
 from pipelines.demo.generator import generate
 from pipelines.spark.runtime import NO_OVERRIDES, QueryState, Runtime
 from pipelines.specs.registry import Registry
-from pipelines.specs.streams import StreamSpec
+from pipelines.specs.streams import StreamSpec, ViewSpec
 from tests.demo_ledger import Ledger
 from tests.processes import wait_until
 
@@ -116,12 +116,12 @@ def demo_lake(home: Path, *, streams: Iterable[str] | None = None, kafka: str = 
     return open_lake(settings, *(replace(spec, trigger_interval_s=None) for spec in specs))
 
 
-def open_lake(settings: Settings, *specs: StreamSpec) -> DemoLake:
+def open_lake(settings: Settings, *specs: StreamSpec, views: Iterable[ViewSpec] = ()) -> DemoLake:
     """A lake with these streams; the session is the one of the whole test run."""
     for earlier in _HEARING:  # each of them would be told every event of the session
         SparkSession.active().streams.removeListener(earlier)
     _HEARING.clear()
-    lake = DemoLake(settings, Runtime(settings, Registry(specs)))
+    lake = DemoLake(settings, Runtime(settings, Registry(specs, views)))
     lake.runtime.open()
     lake.runtime.add_listener(lake.heard)
     _HEARING.append(lake.heard)

@@ -41,7 +41,7 @@ from pipelines.spark.analysis import in_order
 from pipelines.specs.sinks import Sink
 from pipelines.specs.tables import Evolution
 from tests.spark import declared
-from tests.spark.declared import problems_of, registry_of, run_example, same
+from tests.spark.declared import DOCS, problems_of, registry_of, run_example, same
 
 
 @pytest.fixture
@@ -446,14 +446,14 @@ def test_destinations_that_cannot_work_together_are_refused(words: Pipeline) -> 
 @pytest.mark.parametrize(
     ("heading", "declared", "written"),
     [
-        ("### On tables", ("silver_orders", "silver_customers"), []),
+        ("## On tables", ("silver_orders", "silver_customers"), []),
         (
             "### Several tables from one batch",
             ("bronze_orders",),
             ["silver_orders", "silver_latest", "silver_latest_tombstones", "gold_large"],
         ),
         ("### Kafka", (), ["bronze_orders", "bronze_orders_dead_letters"]),
-        ("### Export from the lake", ("silver_orders",), []),
+        ("# Export from the lake", ("silver_orders",), []),
     ],
 )
 def test_the_examples_of_the_docs_can_be_declared_as_printed(
@@ -462,7 +462,8 @@ def test_the_examples_of_the_docs_can_be_declared_as_printed(
     shop = Pipeline("shop")
     for name in declared:
         shop.streaming_table(name, source=rate())(same)
-    run_example(heading, shop=shop, table=table)
+    own = {"## On tables": "expectations.md", "# Export from the lake": "export.md"}
+    run_example(heading, DOCS.with_name(own.get(heading, DOCS.name)), shop=shop, table=table)
     assert problems_of(shop) == []
     new = shop.streams[len(declared) :]
     assert [written.name for stream in new for written in stream.writes] == written

@@ -15,6 +15,8 @@ PATHS = re.compile(r"`((?:app|attach|backend|bench|deploy|docs|pages|pipelines|t
         "CONTRIBUTING.md",
         "README.md",
         "docs/architecture.md",
+        "docs/expectations.md",
+        "docs/export.md",
         "docs/operations.md",
         "docs/pipelines.md",
         "docs/security.md",
