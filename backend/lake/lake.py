@@ -290,7 +290,8 @@ class Lake:
         paths = change_files(commits)
         require_files(self._storage, snapshot, paths)
         require_plain_files(self._storage, snapshot, paths)
-        return read_changes(self._storage, snapshot, commits, columns=columns)
+        times = {commit.record.version: self._log(ref).committed_at(commit.record.version) for commit in commits}
+        return read_changes(self._storage, snapshot, commits, times, columns=columns)
 
     def change_counts(self, ref: TableRef, version: int) -> Mapping[str, int]:
         """Rows per change type of one commit, no row read; raises as `changes` does, and `DiffError` where only reading

@@ -1,5 +1,7 @@
 """Rows of a change feed as they are: as deltalake's own reader has them, cut at a limit, refused without a feed."""
 
+import os
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -40,8 +42,19 @@ def test_every_row_is_there_by_version_as_the_feed_holds_it(orders: Path, open_l
     assert [line[0] for line in lines(found)] == sorted(line[0] for line in want)
     assert found.rows.column_names == [*FEED_COLUMNS, "id", "status", "note"]
     assert not found.truncated
+
+
+def test_its_times_are_those_of_the_commits_not_what_writers_reported(orders: Path, open_lake) -> None:
+    started = datetime(2026, 1, 1, tzinfo=UTC)
+    of_files = dict(enumerate((0, 60, 120, 30, 180, 240, 300)))  # v3 by a clock that was late
+    for version, seconds in of_files.items():
+        moment = started.timestamp() + seconds
+        os.utime(orders / "_delta_log" / f"{version:020}.json", (moment, moment))
+    lake: Lake = open_lake()
+    found = feed_rows(lake, lake.find("orders"), (0, 6), limit=1_000)
     moments = {row["_commit_version"]: row["_commit_timestamp"] for row in found.rows.to_pylist()}
-    assert moments == {row["_commit_version"]: row["_commit_timestamp"] for row in theirs}
+    want = {version: started + timedelta(seconds=of_files[version]) for version in (1, 2, 5, 6)}
+    assert moments == want | {3: want[2] + timedelta(milliseconds=1)}
 
 
 @pytest.mark.parametrize("limit", [0, 1, 2, 3, 4, 5, 8, 9, 10, 48, 49, 50])

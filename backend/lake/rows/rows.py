@@ -6,7 +6,7 @@ searched is said, and a total is exact or unknown.
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -41,6 +41,7 @@ SEARCH_FILES, SEARCH_S = 2_000, 10.0
 LOOKS_AT_ONCE = 8  # into footers on an object store
 _NEW_SINCE = {"date": date(1582, 10, 15), "timestamp": datetime(1900, 1, 1, tzinfo=UTC)}
 _is_misread: Lru[tuple[str, str, int], bool] = Lru(256)  # versions of tables on object stores
+_COMMITTED = pa.timestamp("ms", tz="UTC")
 GROUP_BYTES = 256 * 10**6  # of files that are read whole: whoever ends the reading waits for one group at most
 
 
@@ -191,32 +192,49 @@ def _closing(reader: pa.RecordBatchReader, stack: ExitStack) -> Iterator[pa.Reco
 
 
 def read_changes(
-    storage: Storage, snapshot: Snapshot, commits: Sequence[CommitSlice], *, columns: Sequence[str] | None = None
+    storage: Storage,
+    snapshot: Snapshot,
+    commits: Sequence[CommitSlice],
+    times: Mapping[int, datetime | None],
+    *,
+    columns: Sequence[str] | None = None,
 ) -> pa.RecordBatchReader:
-    """The change feed of consecutive commits, the last of which is the snapshot's, as `scan.scan_changes` gives it."""
+    """The change feed of consecutive commits, the last of which is the snapshot's, as `scan.scan_changes` gives it, but
+    for the commits' own `times`: its reader knows what writers reported."""
     uri, first = snapshot.ref.uri, snapshot.version - len(commits) + 1
+    moments = pa.array([times.get(first + at) for at in range(len(commits))], _COMMITTED)
     if is_remote(uri):
-        versions = first, snapshot.version
-        return scan.scan_changes(uri, uri, versions, columns=columns, options=storage.options(uri))
+        reader = scan.scan_changes(uri, uri, (first, snapshot.version), columns=columns, options=storage.options(uri))
+        return _committed(reader, reader.schema, moments, read_first=first, first=first)
 
     def read(start: int, end: int) -> pa.RecordBatchReader:
         with ExitStack() as stack:
             on_disk = stack.enter_context(files_on_disk(storage, uri, is_for_many=True))
             folder = written_feed(on_disk, snapshot, commits[start:end])
             reader = scan.scan_changes(folder, uri, (1, end - start), columns=columns)
-            batches = _renumbered(_closing(reader, stack.pop_all()), first + start - 1)
-            return pa.RecordBatchReader.from_batches(reader.schema, batches)
+            batches = _closing(reader, stack.pop_all())
+            return _committed(batches, reader.schema, moments[start:end], read_first=1, first=first + start)
 
     counts = np.cumsum([feed_files(commit.actions).num_rows for commit in commits])
     return _chained(read(start, end) for start, end in _runs(counts, files_at_once()))
 
 
-def _renumbered(batches: Iterator[pa.RecordBatch], by: int) -> Iterator[pa.RecordBatch]:
-    """Their commits' versions."""
-    for batch in batches:
-        at = batch.schema.get_field_index("_commit_version")
-        field = batch.schema.field(at)
-        yield batch.set_column(at, field, pc.add(batch.column(at), pa.scalar(by, field.type)))
+def _committed(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, moments: pa.Array, *, read_first: int, first: int
+) -> pa.RecordBatchReader:
+    """Changes with their commits' versions, of which `first` was read as `read_first`, and times."""
+    version, moment = map(schema.get_field_index, ("_commit_version", "_commit_timestamp"))
+    kind, schema = schema.field(version).type, schema.set(moment, pa.field("_commit_timestamp", _COMMITTED))
+
+    def committed() -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            numbers = pc.subtract(batch.column(version), pa.scalar(read_first, kind))
+            columns = batch.columns
+            columns[version] = pc.add(numbers, pa.scalar(first, kind))
+            columns[moment] = moments.take(numbers)
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, committed())
 
 
 def find_rows(storage: Storage, snapshot: Snapshot, query: RowQuery) -> RowPage:
