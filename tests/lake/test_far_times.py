@@ -266,11 +266,14 @@ def test_the_same_filters_on_an_object_store(tmp_path: Path) -> None:
     bounds = {"numRecords": 1, "minValues": {"p": -0.0}, "maxValues": {"p": -0.0}, "nullCount": {"p": 0}}
     zero = put(tmp_path / "zero", "a", pa.table({"id": [0], "p": [-0.0]}), stats=json.dumps(bounds))
     HandLog(tmp_path / "zero").commit(protocol(), metadata({"id": "long", "p": "double"}), zero, commit_info())
+    partitioned(tmp_path / "gone", "date")
+    (tmp_path / "gone" / "1").unlink()
     files = (path for path in tmp_path.rglob("*") if path.is_file())
     make_bucket("partitions", {f"root/{path.relative_to(tmp_path)}": path.read_bytes() for path in files})
     options = {"s3://partitions/root/": storage_options(server_url())}
     lake = Lake(load_settings(home=tmp_path, lake={"roots": ["s3://partitions/root"], "storage_options": options}))
-    for table, asked, ids in [*ASKED, *(("zero", f"p {sign} 0", [0]) for sign in ("=", "<=", ">="))]:
+    zeros = [("zero", f"p {sign} 0", [0]) for sign in ("=", "<=", ">=")]
+    for table, asked, ids in [*ASKED, *zeros, ("gone", "p = '2024-06-01'", [0])]:
         snapshot = lake.snapshot(lake.find(f"s3://partitions/root/{table}"))
         where = parse_filter(asked, fields(snapshot.metadata))
         assert sorted(lake.read_files(snapshot, columns=["id"], where=where).read_all()["id"].to_pylist()) == ids

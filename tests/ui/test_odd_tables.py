@@ -24,6 +24,8 @@ def test_the_switch_compares_a_replaced_table_as_two() -> None:
     shown = metrics(app)
     assert (shown["Inserted (net)"], shown["Updated (net)"], shown["Deleted (net)"]) == ("+1", "1", "0")
     assert "compared as two tables" in words(app).lower()
+    linked = open_page("changes", table="dim", from_=0, to=1, across_replace="true")
+    assert "compared as two tables" in words(linked).lower()
 
 
 @pytest.mark.usefixtures("nightly")
