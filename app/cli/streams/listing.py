@@ -206,7 +206,7 @@ def _rates(status: StreamStatus) -> str:
 
 def _too_late(status: StreamStatus) -> str:
     dropped = status.rows_dropped_by_watermark
-    return "" if dropped is None else f" · {things(dropped, 'row')} dropped as too late in its newest batches"
+    return f" · {things(dropped, 'row')} dropped as too late in its newest batches" if dropped else ""
 
 
 def _waits(status: StreamStatus) -> Iterator[str]:
