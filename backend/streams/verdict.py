@@ -289,13 +289,12 @@ def _stopped(evidence: StreamEvidence, observed: Observed, now: datetime) -> str
     if wanted is None or wanted.state is DesiredState.RUNNING:
         return since
     asked = f"{since}: {wanted.actor} asked for it ({wanted.reason})"
-    early = "; its drain ended early: not all that was there when it was asked for is read"
+    early = "; its drain ended early, unless what is unread came since, with older times"
     return f"{asked}{early}" if drained_early(wanted, evidence.backlog) else asked
 
 
 def drained_early(wanted: Desired, backlog: Backlog | None) -> bool:
-    """Whether a stream that is stopped by a drain has yet to read what was there when that was asked for: its host was
-    away, or ended."""
+    """Whether what a drained stream has not read is older than its drain: its host was away, or ended."""
     oldest_at = backlog.oldest_unread_at if backlog and not backlog.is_caught_up else None
     return wanted.state is DesiredState.DRAINED and oldest_at is not None and oldest_at < wanted.requested_at
 

@@ -19,7 +19,7 @@ from pipelines.specs.streams import StreamSpec
 # Options of a reader that decide what it reads. Others stay with the host: one of them may be a secret.
 SHOWN_OPTIONS = {
     *("startingVersion", "startingTimestamp", "skipChangeCommits", "ignoreDeletes", "ignoreChanges"),
-    *("withEventTimeOrder", "failOnDataLoss", "maxFileAge", "cleanSource"),
+    *("failOnDataLoss", "maxFileAge", "cleanSource"),
     *("recursiveFileLookup", "pathGlobFilter", "schemaTrackingLocation", *LIMITS),
 }
 

@@ -66,7 +66,7 @@ class DeltaSource:
     def problems(self) -> Iterator[tuple[str, str]]:
         """What cannot work, and what to do."""
         known = _OF_PRESENT if self.reads is _Read.PRESENT else _OPTIONS
-        yield from unknown_options("table", self.options, known, "fs.")
+        yield from unknown_options("table", self.options, known)
         if {"startingVersion", "startingTimestamp"} <= self.options.keys():
             yield "table: startingVersion and startingTimestamp exclude each other", "leave one out"
 

@@ -86,7 +86,7 @@ class FileSource:
         if self.schema and (only := _FIXED.get(self.format)):
             yield f"files: {self.format} has one column, {only}", "leave schema out"
         known = (*_OPTIONS, *_OF_FORMAT.get(self.format, ()))
-        yield from unknown_options(f"files of {self.format}", self.options, known, "fs.")
+        yield from unknown_options(f"files of {self.format}", self.options, known)
 
     def prepare(self, settings: Settings) -> None:
         if "://" not in self.folder:

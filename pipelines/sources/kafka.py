@@ -89,7 +89,7 @@ class KafkaSource:
             yield f"kafka: starting={self.starting!r} is not known", "use earliest, latest, offsets or a time"
         for name, value in self.options.items():
             yield from secret_problems("kafka", name, value)
-            yield from unknown_options("kafka", [name], _OPTIONS, "kafka.")
+            yield from unknown_options("kafka", [name], _OPTIONS, ("kafka.",))
 
     def client(self) -> dict[str, str]:
         """Kafka's own settings, with their secrets: for a client alone."""

@@ -18,6 +18,7 @@ from backend.stream_model.overrides import limits_of
 from backend.streams.reset.starts import Starts
 from pipelines.specs.secrets import Secret
 
+HADOOP = ("fs.", "dfs.", "hadoop.", "mapreduce.", "parquet.")  # how options begin that Hadoop's file systems take
 BatchCheck = Callable[[int], None]  # raises where the batch of this id must not be written
 
 
@@ -102,7 +103,7 @@ def secret_options(options: Mapping[str, object]) -> dict[str, str | Secret]:
 
 
 def unknown_options(
-    source: str, names: Iterable[str], known: Collection[str], passed_on: str
+    source: str, names: Iterable[str], known: Collection[str], passed_on: tuple[str, ...] = HADOOP
 ) -> Iterator[tuple[str, str]]:
     """Options that no reader takes, and what to write: Spark passes over them without a word. Those that begin with
     `passed_on` are of another system."""
