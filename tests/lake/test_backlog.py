@@ -296,3 +296,18 @@ def test_a_damaged_checkpoint_hides_no_stream(look: Callable[..., Backlog], tabl
     found = look(source(table))
     assert (found.rows, found.is_caught_up) == (None, None)
     assert "offsets/4 is empty" in found.unknown
+
+
+@pytest.mark.parametrize(("finished", "has_planned"), [(None, None), ([4], False), ([3], True), ([], True)])
+def test_a_planned_batch_that_has_not_ended_is_known(
+    tmp_path: Path, settings: Settings, finished: list[int] | None, has_planned: bool | None
+) -> None:
+    place = tmp_path / "checkpoints" / "silver"
+    if finished is not None:
+        write_checkpoint(place, {4: ['{"logOffset":0}']}, finished=finished)
+    inputs = (StreamInput("files", "files in x", "/elsewhere"),)
+    at = str(place) if finished is not None else "/elsewhere/checkpoint"
+    declared = StreamDeclaration("silver", "", "", "/l/silver", "silver/x", (), "silver", 5_000, at, inputs=inputs)
+    backlog = BacklogReader(settings, Lake(settings)).read(declared, [], now=NOW)
+    assert backlog.has_planned is has_planned
+    assert "outside every allowed root" in backlog.unknown
