@@ -138,7 +138,8 @@ class BacklogReader:
                 has_planned = checkpoint.planned[-1:] != checkpoint.finished[-1:]
                 placed = list(read_positions(folder, checkpoint.processed_batch).items())
         except LakehouseError as exc:
-            return Backlog(tuple(_unknown(each, exc.message) for each in inputs), now), {}
+            unknown = tuple(_unknown(each, exc.message) for each in inputs)
+            return Backlog(unknown, now, has_planned=has_planned), {}
         if declared.is_view:
             return Backlog(tuple(self._of_view(inputs, placed)), now, has_planned=has_planned), {}
         reported = {topic.source: topic for topic in topics}
