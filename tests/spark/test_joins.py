@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backend.settings import load_settings
-from pipelines import Pipeline, append, kafka, table
+from pipelines import Pipeline, append, files, kafka, secret, table
 from tests import builders
 from tests.kafka_broker import KafkaBroker
 from tests.processes import wait_until
@@ -75,6 +75,15 @@ def test_files_whose_path_matches_are_left_out(spark: SparkSession, tmp_path: Pa
     assert sorted(row["id"] for row in lake.rows("bronze/bronze_events")) == [1, 3]
 
 
+def test_csv_in_another_encoding_is_read_as_it_was_written(spark: SparkSession, tmp_path: Path) -> None:
+    landing = tmp_path / "landing"
+    landing.mkdir()
+    (landing / "1.csv").write_bytes("city\nKöln\n".encode("iso-8859-1"))
+    lake = lake_of(tmp_path, files(str(landing), format="csv", schema="city STRING", encoding="ISO-8859-1"))
+    lake.process("bronze_orders")
+    assert [row["city"] for row in lake.rows("bronze/bronze_orders")] == ["Köln"]
+
+
 def test_a_table_lies_in_the_partitions_that_are_declared(spark: SparkSession, tmp_path: Path) -> None:
     theirs = tmp_path / "theirs/events"
     builders.write(theirs, {"id": [1, 2, 3], "country": ["de", "fr", "de"], "day": ["1", "1", "2"]})
@@ -124,3 +133,17 @@ def test_joins_are_declared_with_a_dataframe_for_each_source() -> None:
     (stream,) = pipeline.streams
     assert stream.reads == ("bronze_orders", "bronze_customers")
     assert [source.describe() for source in stream.sources] == ["bronze_orders", "present rows of bronze_customers"]
+
+
+def test_the_login_of_an_event_hub_holds_its_connection_string(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the Kafka endpoint, as docs/pipelines.md tells."""
+    connection = 'Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=weir;SharedAccessKey=a"b='
+    monkeypatch.setenv("EVENT_HUBS", connection)
+    login = (
+        'org.apache.kafka.common.security.plain.PlainLoginModule required username="$ConnectionString" password="{}";'
+    )
+    jaas = secret("env:EVENT_HUBS", within=login)
+    hub = kafka("shop.servicebus.windows.net:9093", "clicks", options={"kafka.sasl.jaas.config": jaas})
+    assert problems_of(pipeline_of(hub)) == []
+    assert hub.client()["sasl.jaas.config"].endswith('password="' + connection.replace('"', '\\"') + '";')
+    assert "SharedAccessKey" not in repr(hub)

@@ -15,7 +15,14 @@ from streamlit.testing.v1 import AppTest
 from app import services
 from backend.access import Actor
 from backend.format import utc_text
-from backend.stream_model.stream import DesiredState, InputKind, StreamFailure, StreamInput, StreamState
+from backend.stream_model.stream import (
+    DeclaredTable,
+    DesiredState,
+    InputKind,
+    StreamFailure,
+    StreamInput,
+    StreamState,
+)
 from backend.streams import faults
 from backend.streams.reset.plan import ResetLevel, ResetRequest
 from tests.checkpoints import write_checkpoint
@@ -91,6 +98,26 @@ def test_what_its_function_observed_is_a_list(store, now: datetime) -> None:
     assert list(rows["Metric"]) == list(metrics)
     assert list(rows["Value"]) == ["1204", "2.5", "<b>x</b>", "–"]
     assert set(rows["Observation"]) == {"quality"}
+
+
+def test_a_declared_change_that_waits_is_told_and_an_operator_gives_the_word(store, home: Path, now: datetime) -> None:
+    stream_store.flowing(store, NAME, now)
+    events = home / "lake" / "silver" / "silver_events"
+    write_deltalake(str(events), pa.table({"id": [1]}))
+    feed = DeclaredTable("silver/silver_events", str(events), "Events", {"delta.enableChangeDataFeed": "true"})
+    store.declare([replace(store.declarations()[NAME], tables=(feed,))], now=now)
+    app = open_page("stream", stream=NAME, view="Preflight")
+    assert not app.exception
+    assert "A start sets comment of silver/silver_events: not set → Events" in words(app)
+    assert "delta.enableChangeDataFeed of silver/silver_events: not set → true: it raises" in words(app)
+
+    press(app, "one_restart")
+    app.toggle(key="act_overrides").set_value(True)
+    again(app)
+    app.text_input(key="act_set_table_changes").set_value("delta.enableChangeDataFeed")
+    again(app)
+    send(app, "act", "silver reads the feed")
+    assert store.desired()[NAME].overrides == {"table_changes": "delta.enableChangeDataFeed"}
 
 
 def test_a_function_that_observes_nothing_is_said_to(store, now: datetime) -> None:

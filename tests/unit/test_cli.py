@@ -35,6 +35,7 @@ from backend.stream_model.stream import (
     Progress,
     StreamDeclaration,
     StreamFailure,
+    StreamInput,
     StreamState,
 )
 from tests import builders
@@ -484,6 +485,22 @@ def test_a_failure_of_a_known_kind_says_cause_and_remedy(weir: Weir, store: Cont
     assert fault["cause"] in out
     assert f"→ {fault['remedy']}" in out
     assert "`weir preflight fails` shows what stands against a restart" in out
+
+
+def test_every_source_that_waits_and_every_figure_of_the_function_has_its_line(weir: Weir, store: ControlStore) -> None:
+    sources = tuple(StreamInput("other", f"source {number}") for number in range(3))
+    store.declare([replace(declaration("flows"), inputs=sources)], now=NOW)
+    observed = json.dumps({"observedMetrics": {"quality": {"rows": 7, "most": 2.5}}})
+    last = store.progress("flows")[-1]
+    store.add_progress([replace(last, batch_id=last.batch_id + 1, progressed_at=datetime.now(UTC), raw_json=observed)])
+    lines = weir("stream", "flows").out.splitlines()
+    begins = lines.index(next(line for line in lines if line.startswith("waits")))
+    names = [line[12:].partition(":")[0] for line in lines[begins : begins + 3]]
+    assert names == ["source 0", "source 1", "source 2"]
+    assert [line.split() for line in lines if "quality." in line] == [
+        ["observed", "quality.rows", "7"],
+        ["quality.most", "2.5"],
+    ]
 
 
 def test_a_stream_that_does_not_run_has_no_rate_and_its_last_is_said(weir: Weir, store: ControlStore) -> None:
