@@ -107,7 +107,7 @@ def _stream_items(streams: Sequence[StreamStatus]) -> Iterator[AttentionItem]:
             )
         elif status.state is StreamState.STOPPED and (wish := status.desired) and wish.wants_stop:
             by, why = f" by {wish.actor}" if wish.actor else "", f": {wish.reason}" if wish.reason else "."
-            why += " Its drain ended early: what is unread is older." if drained_early(wish, status.backlog) else ""
+            why += " (its drain ended early: what is unread is older)" if drained_early(wish, status.backlog) else ""
             starved = [stream.declaration.name for stream in streams if stream.starved_by == name]
             why += f" It starves {', '.join(starved)}." if starved else ""
             yield AttentionItem(

@@ -21,6 +21,7 @@ from deltalake import DeltaTable, write_deltalake
 from app import services
 from app.cli import main
 from app.cli.output import NARROWEST, table_lines
+from backend.access import Actor
 from backend.changes.model import DiffMethod
 from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
 from backend.settings import load_settings
@@ -31,6 +32,7 @@ from backend.stream_model.stream import (
     ATTACHED,
     DesiredState,
     HostHeartbeat,
+    InputKind,
     Observed,
     Progress,
     StreamDeclaration,
@@ -416,6 +418,24 @@ def test_health_of_one_table_and_of_all(weir: Weir, lake: Path) -> None:
     assert (group["severity"], group["kind"], len(group["subjects"])) == ("critical", "table", 1)
     assert "small" in weir("health", "orders").out
     assert "critical" in weir("health").out
+
+
+def test_health_knows_what_streams_have_not_read(weir: Weir, home: Path, lake: Path, store: ControlStore) -> None:
+    """As Overview does: a drain that ended early left a file that was there before."""
+    landing = home / "landing"
+    landing.mkdir()
+    (landing / "1.json").write_text("{}")
+    os.utime(landing / "1.json", (NOW.timestamp() - 900, NOW.timestamp() - 900))
+    reads = replace(declaration("flows"), inputs=(StreamInput(InputKind.FILES, "files in landing", str(landing)),))
+    store.declare([replace(reads, checkpoint_location=str(home / "checkpoints" / "flows"))], now=NOW)
+    store.request("flows", "drain", reason="deploy", actor=Actor("ana"), now=NOW)
+    lease = store.acquire(stream_resource("flows"), "host-1", ttl_s=60)
+    assert lease is not None
+    store.observe(replace(store.observed()["flows"], state=StreamState.STOPPED), token=lease.token)
+    attention = weir("health", "--json").document["attention"]
+    (item,) = (item for item in attention if item["subject"] == "flows")
+    assert item["what"] == "flows was stopped by ana: deploy (its drain ended early: what is unread is older)"
+    assert "its drain ended early" in weir("stream", "flows", "--json").document["because"]
 
 
 def test_attention_is_told_by_cause(weir: Weir, home: Path) -> None:
