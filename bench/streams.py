@@ -20,7 +20,7 @@ CHANGES, BATCHES = 2_000_000, 10
 STREAMS, SECONDS = 50, 120.0
 COMMITS = 20
 OPTIMIZE_WRITE, AUTO_COMPACT = "delta.autoOptimize.optimizeWrite", "delta.autoOptimize.autoCompact"
-TOPIC = "orders"
+TOPIC, BROKEN, BROKEN_EVERY = "orders", "broken_orders", 1_000
 
 
 def at_home(bench: Bench, task: Task, **arguments: Any) -> Callable[[], Run]:
@@ -37,21 +37,18 @@ def ingest(bench: Bench) -> Iterator[Line]:
     """Records of a topic into bronze, a million a batch"""
     records = round(RECORDS * bench.scale)
     with _broker(bench.folder) as broker:
-        broker.create(TOPIC, partitions=PARTITIONS)
-        topic: dict[str, Any] = {"servers": broker.servers, "topic": TOPIC}
-        at_home(bench, tasks.fill_topic, records=records, **topic)()
-        ours, bare = bench.runs(
-            at_home(bench, tasks.our_ingest, format="bytes", with_letters=False, **topic),
-            at_home(bench, tasks.bare_ingest, format="bytes", **topic),
-        )
-        yield _paced(f"{records:,} records as bytes", records, ours, bare, at_least=0.95)
-        ours, with_letters, bare = bench.runs(
-            at_home(bench, tasks.our_ingest, format="json", with_letters=False, **topic),
-            at_home(bench, tasks.our_ingest, format="json", with_letters=True, **topic),
-            at_home(bench, tasks.bare_ingest, format="json", **topic),
-        )
-        yield _paced(f"{records:,} records as JSON", records, ours, bare, at_least=0.95)
-        yield _paced("the same, while its dead letters are looked for", records, with_letters, bare)
+        for topic, broken_every in ((TOPIC, 0), (BROKEN, BROKEN_EVERY)):
+            broker.create(topic, partitions=PARTITIONS)
+            fill = {"records": records, "broken_every": broken_every}
+            at_home(bench, tasks.fill_topic, servers=broker.servers, topic=topic, **fill)()
+        for what, topic, format, at_least in (
+            (f"{records:,} records as bytes", TOPIC, "bytes", 0.95),
+            (f"{records:,} records as JSON", TOPIC, "json", 0.95),
+            (f"the same, one in {BROKEN_EVERY:,} a dead letter", BROKEN, "json", 0.9),
+        ):
+            read: dict[str, Any] = {"servers": broker.servers, "topic": topic, "format": format}
+            ours, bare = bench.runs(at_home(bench, tasks.our_ingest, **read), at_home(bench, tasks.bare_ingest, **read))
+            yield _paced(what, records, ours, bare, at_least=at_least)
 
 
 def changes(bench: Bench) -> Iterator[Line]:

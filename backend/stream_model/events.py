@@ -17,6 +17,7 @@ from backend.stream_model.stream import ExpectationCount, ObservedMetric, Progre
 MOST_METRICS = 100  # of one batch that are shown
 _LONGEST = 200  # characters of a value that is no number
 OBSERVATION = "expectations"  # the name under which pipelines observe their expectations, two metrics each
+_OWN = "_weir_"  # begins the names of what pipelines count for themselves
 _METRIC = re.compile(r"(?P<name>.+?)_{1,2}(?P<outcome>passed|failed)", re.S)
 
 
@@ -104,7 +105,7 @@ def observed_metrics(progress: Progress | None) -> tuple[ObservedMetric, ...]:
         ObservedMetric(observation, name, _observed(value))
         for observation, row in observed.items()
         for name, value in _mapping(row).items()
-        if observation != OBSERVATION
+        if observation != OBSERVATION and not observation.startswith(_OWN)
     ]
     return tuple(metrics[:MOST_METRICS])
 

@@ -10,7 +10,7 @@ import re
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -22,7 +22,6 @@ from backend.lake.lake import Lake
 from backend.lake.storage.paths import normal_uri
 from backend.lake.table.metadata_diff import column_names
 from backend.settings import Settings, load_settings
-from pipelines.declare.pipeline import DEAD_LETTERS
 from pipelines.declare.registry import load_registry
 from pipelines.spark.analysis import Analysis
 from pipelines.spark.session import open_session
@@ -53,15 +52,7 @@ def find_problems(registry: Registry) -> tuple[Problem, ...]:
         *_cycles(registry),
         *_expectations_problems(registry),
     )
-    return tuple(_once(problems))
-
-
-def _once(problems: Iterable[Problem]) -> list[Problem]:
-    """Each problem once, and not once more for the dead letters of its stream."""
-    first: dict[tuple[Place, str, str], Problem] = {}
-    for problem in problems:
-        first.setdefault((problem.declared_at, problem.name.removesuffix(DEAD_LETTERS), problem.message), problem)
-    return list(first.values())
+    return tuple(dict.fromkeys(problems))
 
 
 def refuse_problems(registry: Registry) -> None:
@@ -205,7 +196,8 @@ def check(settings: Settings) -> list[Problem]:
         session = open_session(load_settings(home=Path(folder), spark={"master": "local[1]"}))
         try:
             analysis = Analysis(registry, session, settings).run()
-            return _once([*analysis.problems, *columns_problems(registry, analysis.schemas, settings)])
+            of_columns = columns_problems(registry, analysis.schemas, settings)
+            return list(dict.fromkeys([*analysis.problems, *of_columns]))
         finally:
             session.stop()
 

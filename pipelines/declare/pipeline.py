@@ -7,10 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
 from typing import TypeVar
-
-from pyspark.sql import DataFrame
 
 from backend.format import interval_s
 from backend.stream_model.overrides import AVAILABLE_NOW
@@ -30,7 +27,6 @@ from pipelines.specs.tables import Evolution, TableSpec
 _F = TypeVar("_F", bound=Function)
 _JUDGED = DeltaSource | FileSource | JdbcSource | KafkaSource | SparkSource  # sources that say what is wrong with them
 Sources = StreamSource | Sequence[StreamSource]
-DEAD_LETTERS = "_dead_letters"
 
 
 class TriggerError(ValueError):
@@ -89,8 +85,6 @@ class Pipeline:
                 also=tuple(self._also(destination, name, place, function) for destination in also),
             )
             self.streams.append(stream)
-            if letters := _dead_letters_of(stream):
-                self.streams.append(letters)
             self._look_at(stream.sources, name, place)
             if isinstance(stream.sink, ExportSink):
                 self._look_at_export(stream.sink, about_table, name, place)
@@ -248,30 +242,3 @@ def _listed(source: Sources) -> tuple[StreamSource, ...]:
 def _place(function: Function) -> Place:
     code = inspect.unwrap(function).__code__
     return Place(code.co_filename, code.co_firstlineno)
-
-
-def _dead_letters_of(stream: StreamSpec) -> StreamSpec | None:
-    """The stream `<name>_dead_letters`, where a source of this one can hold records that cannot be parsed.
-
-    Delta's own sink writes both streams from checkpoints of their own, so each record is in one of them, exactly once.
-    The function never sees such a record, so it may be any function: also one that joins or counts.
-    """
-    parsed = [source for source in stream.sources if isinstance(source, KafkaSource) and source.is_parsed]
-    if not parsed:
-        return None
-    name = f"{stream.name}{DEAD_LETTERS}"
-    comment = f"Records that {stream.name} cannot parse, as their bytes, with the reason"
-    return replace(
-        stream,
-        name=name,
-        table=TableSpec(name, stream.table.layer, comment, properties=stream.table.owners),
-        sources=tuple(replace(source, keeps_dead_letters_of=stream.name) for source in parsed),
-        function=_united,
-        sink=append(),
-        expectations=(),
-        also=(),
-    )
-
-
-def _united(*letters: DataFrame) -> DataFrame:
-    return reduce(DataFrame.unionByName, letters)

@@ -20,15 +20,15 @@ def query_id(session: SparkSession) -> str:
     return str(session.sparkContext.getLocalProperty("sql.streaming.queryId"))
 
 
-def stamp(session: SparkSession, stream: str, batch_id: int) -> None:
+def stamp(session: SparkSession, stream: str, batch_id: int, *, as_native: bool = False) -> None:
     """Mark what this session commits from now on. Every query has a clone of the session, so streams do not mix.
 
     The query's id is part of `txnAppId`. After a reset to an empty checkpoint, batches count from 0 again, and Delta
-    would skip them as already written.
+    would skip them as already written. `as_native`: as Delta's own sink marks, which may have written the batch before.
     """
     query, run_id = query_id(session), session.sparkContext.getLocalProperty("spark.jobGroup.id")
     metadata = {"stream": stream, "batch_id": batch_id, "query_id": query, "run_id": run_id}
-    mark(session, f"{stream}:{query}", batch_id, metadata)
+    mark(session, query if as_native else f"{stream}:{query}", batch_id, metadata)
 
 
 def mark(session: SparkSession, writer: str, number: int, metadata: Mapping[str, object]) -> None:

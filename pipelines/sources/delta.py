@@ -40,6 +40,7 @@ class DeltaSource:
     table: str
     options: Mapping[str, str] = field(default_factory=dict)
     reads: _Read = _Read.APPENDED
+    letters = ()
 
     def changes(self, **options: object) -> "DeltaSource":
         """Row changes with `_change_type`, `_commit_version`, `_commit_timestamp`.

@@ -69,6 +69,7 @@ class FileSource:
     new_columns: NewColumns = "fail"
     options: Mapping[str, str] = field(default_factory=dict)
     kind = "files"
+    letters = ()
     tables: tuple[str, ...] = ()
 
     def describe(self) -> str:

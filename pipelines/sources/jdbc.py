@@ -32,6 +32,7 @@ class JdbcSource:
     options: Mapping[str, str | Secret] = field(default_factory=dict, repr=False)
     refresh: str | None = None
     kind = "jdbc"
+    letters = ()
     tables: tuple[str, ...] = ()
 
     def describe(self) -> str:

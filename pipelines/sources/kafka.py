@@ -21,7 +21,9 @@ from backend.settings import Settings
 from pipelines.jvm.failures import SpecError
 from pipelines.jvm.hadoop import CheckpointFiles
 from pipelines.jvm.kafka import KafkaClient, Place, Topics, client_settings
+from pipelines.jvm.kafka import Offsets as BrokerOffsets
 from pipelines.sources.avro import Avro
+from pipelines.specs.dead_letters import without_dead_letters
 from pipelines.specs.secrets import Secret, revealed, secret_problems
 from pipelines.specs.sources import Inputs, option_texts, unknown_options
 from pipelines.specs.tables import parse_schema
@@ -33,6 +35,10 @@ Ending = datetime | Offsets | None
 _EARLIEST = -2  # Spark's number for it
 FORMATS = ("bytes", "text", "json", "avro")
 RECORD = ("key", "topic", "partition", "offset", "timestamp")
+LETTER = (
+    *("topic STRING", "partition INT", "offset BIGINT", "timestamp TIMESTAMP"),
+    *("key BINARY", "value BINARY", "reason STRING"),
+)
 _RECORDS = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
 )
@@ -47,8 +53,6 @@ _TEXT, _PROBLEM, _PARSED, _BROKEN = "_weir_text", "_weir_problem", "_weir_parsed
 
 @dataclass(frozen=True, slots=True)
 class KafkaSource:
-    """With `keeps_dead_letters_of` it gives the records that cannot be parsed instead, for that stream."""
-
     servers: str
     topics: Topics
     format: str = "bytes"
@@ -57,7 +61,6 @@ class KafkaSource:
     ending: Ending = None
     options: Mapping[str, str | Secret] = field(default_factory=dict, repr=False)
     avro: Avro | None = None
-    keeps_dead_letters_of: str | None = None
     kind = "kafka"
     tables: tuple[str, ...] = ()
 
@@ -65,6 +68,10 @@ class KafkaSource:
     def is_parsed(self) -> bool:
         """Whether a record can be one that cannot be parsed."""
         return self.format in ("json", "avro")
+
+    @property
+    def letters(self) -> tuple[str, ...]:
+        return LETTER if self.is_parsed else ()
 
     def describe(self) -> str:
         named = self.topics if isinstance(self.topics, str) else getattr(self.topics, "pattern", None)
@@ -104,8 +111,32 @@ class KafkaSource:
             return records.withColumn("value", value).select("value", *_beside(records))
         schema = parse_schema(inputs.session, self.schema or "")
         _refuse_names(schema, (*_beside(records), "reason"))
-        judged = _judged(self._texts(records, inputs), schema, with_nan=self.avro is not None)
-        return _dead_letters(judged, schema) if self.keeps_dead_letters_of else _rows(judged, schema)
+        judged = self._judged(records, inputs, schema)
+        return _rows(without_dead_letters(judged, _letter(schema), spread_by="offset"), schema)
+
+    def dead_letters_between(self, inputs: Inputs, starts: BrokerOffsets, ends: BrokerOffsets) -> DataFrame | None:
+        """Those of the records from one place up to another, of a partition without a start from its first; None where
+        nothing lies between."""
+        firsts = {place: starts.get(place, _EARLIEST) for place, end in ends.items() if starts.get(place, -1) < end}
+        firsts = {place: first for place, first in firsts.items() if self._reads(place[0])}
+        if not firsts:
+            return None
+        options = {**revealed(self.options), "kafka.bootstrap.servers": self.servers}
+        options |= {"startingOffsets": json.dumps(by_topic(firsts))}
+        options |= {"endingOffsets": json.dumps(by_topic({place: ends[place] for place in firsts}))}
+        options |= {"assign": json.dumps({topic: [*of] for topic, of in by_topic(firsts).items()})}
+        records = self._ended(inputs.session.read.format("kafka").options(**options).load())
+        schema = parse_schema(inputs.session, self.schema or "")
+        letters = self._judged(records, inputs, schema).withColumn("letter", _letter(schema))
+        return letters.where(F.col("letter").isNotNull()).select("letter.*")
+
+    def _reads(self, topic: str) -> bool:
+        if isinstance(self.topics, re.Pattern):
+            return bool(self.topics.fullmatch(topic))
+        return topic in ([self.topics] if isinstance(self.topics, str) else self.topics)
+
+    def _judged(self, records: DataFrame, inputs: Inputs, schema: StructType) -> DataFrame:
+        return _judged(self._texts(records, inputs), schema, with_nan=self.avro is not None)
 
     def _texts(self, records: DataFrame, inputs: Inputs) -> DataFrame:
         """With each record as JSON text, and why it has none."""
@@ -120,10 +151,9 @@ class KafkaSource:
         if inputs.schemas is not None:
             headers = f", {_HEADERS}" if str(self.options.get("includeHeaders")).lower() == "true" else ""
             return inputs.stream_of(parse_schema(inputs.session, _RECORDS + headers))
-        stream = self.keeps_dead_letters_of or inputs.stream
         begins = inputs.starts.get(self.describe())
         if begins is None:
-            start = _starting_offsets(inputs, self.topics, self.starting, stream=stream, client=self.client())
+            start = _starting_offsets(inputs, self.topics, self.starting, client=self.client())
             begins = {"startingOffsets": start}
         options = {**revealed(self.options), **inputs.limits(self)}
         options |= {"kafka.bootstrap.servers": self.servers, **begins, **_subscription(self.topics)}
@@ -171,20 +201,15 @@ def kafka(
     return KafkaSource(servers, topics, format, schema, starting, ending, named, avro)
 
 
-def _starting_offsets(
-    inputs: Inputs, topics: Topics, starting: Starting, *, stream: str, client: Mapping[str, str]
-) -> str:
-    """Spark's `startingOffsets`. `stream`: in whose checkpoint folder the position is noted.
-
-    "latest" and a time are looked up once, and noted there. A stream and its dead letters begin at different moments;
-    looked up twice, a record between them would be in neither.
-    """
+def _starting_offsets(inputs: Inputs, topics: Topics, starting: Starting, *, client: Mapping[str, str]) -> str:
+    """Spark's `startingOffsets`. "latest" and a time are looked up once, and noted in the checkpoint's folder: a stream
+    that did not get to its first batch begins where it was to begin."""
     checkpoints, files = inputs.settings.checkpoints_uri, CheckpointFiles(inputs.session)
     if starting == "earliest" or files.exists(f"{checkpoints}/{inputs.stream}/offsets"):
         return "earliest"  # a checkpoint knows better than any option
     if isinstance(starting, Mapping):
         return json.dumps(starting)
-    note = f"{checkpoints}/{stream}/kafka_start_{_digest(client['bootstrap.servers'], topics)}.json"
+    note = f"{checkpoints}/{inputs.stream}/kafka_start_{_digest(client['bootstrap.servers'], topics)}.json"
     with KafkaClient(inputs.session, client) as broker:
         partitions = broker.partitions(topics)
         if not files.exists(note):
@@ -245,12 +270,11 @@ def _judged(records: DataFrame, schema: StructType, *, with_nan: bool) -> DataFr
 def _rows(judged: DataFrame, schema: StructType) -> DataFrame:
     row = F.col(f"{_PARSED}.all")[0]
     columns = [row.getField(field.name).alias(field.name, metadata=field.metadata) for field in schema]
-    return judged.where(~F.col(_BROKEN)).select(*columns, *_beside(judged))
+    return judged.select(*columns, *_beside(judged))
 
 
-def _dead_letters(judged: DataFrame, schema: StructType) -> DataFrame:
-    letters = ("topic", "partition", "offset", "timestamp", "key", "value")
-    return judged.where(F.col(_BROKEN)).select(*letters, _reason(schema).alias("reason"))
+def _letter(schema: StructType) -> Column:
+    return F.when(F.col(_BROKEN), F.struct(*(name.split()[0] for name in LETTER[:-1]), _reason(schema).alias("reason")))
 
 
 def _reason(schema: StructType) -> Column:

@@ -14,6 +14,7 @@ class RateSource:
 
     rows_per_second: int = 1
     kind = "rate"
+    letters = ()
     tables: tuple[str, ...] = ()
 
     def describe(self) -> str:

@@ -26,6 +26,7 @@ class SparkSource:
     schema: str | None = None
     name: str = ""
     kind = "other"
+    letters = ()
     tables: tuple[str, ...] = ()
 
     def describe(self) -> str:

@@ -139,6 +139,8 @@ def _derived(session: SparkSession, stream: StreamSpec, rows: StructType) -> Ite
             yield destination.sink.beside_schema(plain)
     if stream.quarantine:
         yield quarantine_schema(plain)
+    if stream.dead_letters:
+        yield parse_schema(session, stream.dead_letters.schema or "")
 
 
 def _declared(session: SparkSession, table: TableSpec, rows: StructType) -> StructType:

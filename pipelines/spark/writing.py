@@ -3,8 +3,9 @@
 Rule: what is written in foreachBatch is stamped first, so a batch that is replayed changes nothing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -13,11 +14,14 @@ from pyspark.sql.types import ArrayType, LongType, StringType, StructType, Times
 
 from backend.streams.requeue import REASON
 from pipelines.jvm.failures import SpecError
+from pipelines.jvm.kafka import Offsets
 from pipelines.sinks.commits import append_rows, query_id, stamp
+from pipelines.spark.former_letters import not_read_before, read_before
 from pipelines.spark.materialized_views import recompute
+from pipelines.specs.dead_letters import Kept
 from pipelines.specs.expectations import BROKEN, OnViolation, breaks_any, names
 from pipelines.specs.sinks import Target
-from pipelines.specs.sources import BatchCheck, Inputs
+from pipelines.specs.sources import Inputs
 from pipelines.specs.streams import StreamKind, StreamSpec
 
 BatchWriter = Callable[[DataFrame, int], None]
@@ -31,31 +35,59 @@ def configure(writer: DataStreamWriter, stream: StreamSpec, inputs: Inputs) -> D
     writer = writer.outputMode(stream.sink.output_mode)
     if is_native(stream, inputs):
         return writer.format("delta").option("path", target.uri)
-    return writer.foreachBatch(_write(stream, target, inputs.checks))
+    return writer.foreachBatch(_write(stream, target, inputs))
 
 
 def is_native(stream: StreamSpec, inputs: Inputs) -> bool:
     """Whether Delta's own streaming sink writes it: then its rows must be the table's columns."""
+    return stream.dead_letters is None and _has_native_rows(stream, inputs)
+
+
+def _has_native_rows(stream: StreamSpec, inputs: Inputs) -> bool:
+    """Whether Delta's own sink could write its rows, and did before they had dead letters beside them."""
     is_plain = stream.quarantine is None and not stream.also and not inputs.checks
     return stream.kind is StreamKind.STREAMING_TABLE and stream.sink.is_native and is_plain
 
 
-def _write(stream: StreamSpec, target: Target, checks: Sequence[BatchCheck]) -> BatchWriter:
+def _write(stream: StreamSpec, target: Target, inputs: Inputs) -> BatchWriter:
+    letters_uri = target.uris[stream.dead_letters.name] if stream.dead_letters else ""
+    before = read_before(stream, inputs, letters_uri) if letters_uri else {}
+
     def write(batch: DataFrame, batch_id: int) -> None:
-        for check in checks:
+        for check in inputs.checks:
             check(batch_id)
-        stamp(batch.sparkSession, stream.name, batch_id)  # one for all tables: Delta keeps it per table
-        into = replace(target, query_id=query_id(batch.sparkSession), batch_id=batch_id)
+        session, query = batch.sparkSession, query_id(batch.sparkSession)
+        # one for all tables: Delta keeps it per table
+        stamp(session, stream.name, batch_id, as_native=_has_native_rows(stream, inputs))
+        into = replace(target, query_id=query, batch_id=batch_id)
         if stream.quarantine is None and not stream.also:
             stream.sink.write(batch.drop(BROKEN), into)
-            return
-        batch.persist()  # computed once: state and observed counts must not run twice
-        try:
-            _write_parted(batch, stream, into)
-        finally:
-            batch.unpersist()
+        else:
+            batch.persist()  # computed once: state and observed counts must not run twice
+            try:
+                _write_parted(batch, stream, into)
+            finally:
+                batch.unpersist()
+        if letters_uri:
+            kept = Kept(session, _plan_of(inputs.session.streams.get(query)))
+            _append_dead_letters(batch, kept, before, letters_uri)
+            kept.remove()
 
     return write
+
+
+def _append_dead_letters(batch: DataFrame, kept: Kept, before: Offsets, uri: str) -> None:
+    """After the rows: only what has read the batch knows whether it has any."""
+    if not kept.was_read():
+        batch.write.format("noop").mode("overwrite").save()  # the function's state too has to be there anew
+    letters = kept.dead_letters()
+    if letters is not None:
+        append_rows(not_read_before(letters, before), uri)
+
+
+def _plan_of(query: Any) -> Any:
+    """The physical plan of the batch that it is at."""
+    return query._jsq.streamingQuery().lastExecution().executedPlan()
 
 
 def write_rows(rows: DataFrame, stream: StreamSpec, target: Target) -> None:

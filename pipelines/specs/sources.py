@@ -83,6 +83,10 @@ class StreamSource(Protocol):
     def tables(self) -> tuple[str, ...]:
         """Delta tables and views that it reads, by name or URI."""
 
+    @property
+    def letters(self) -> tuple[str, ...]:
+        """Columns of its dead letters, as DDL; none where every record is a row."""
+
     def describe(self) -> str:
         """What it reads, in words; shows no secret."""
 

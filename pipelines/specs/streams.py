@@ -108,6 +108,16 @@ class StreamSpec:
         return self.reset_allowed and "false" not in allowed
 
     @property
+    def dead_letters(self) -> TableSpec | None:
+        """Where records go that its sources cannot make rows of: beside the table."""
+        columns = dict.fromkeys(column for source in self.sources for column in source.letters)
+        if not columns:
+            return None
+        comment = f"Records that {self.name} cannot parse, as their bytes, with the reason"
+        name, about = f"{self.name}_dead_letters", self.table
+        return TableSpec(name, about.layer, comment, schema=", ".join(columns), properties=about.owners)
+
+    @property
     def reads(self) -> tuple[str, ...]:
         """Tables and views that it reads, by name or URI."""
         return tuple(dict.fromkeys(name for source in self.sources for name in source.tables))
@@ -125,8 +135,8 @@ class StreamSpec:
     @property
     def writes(self) -> tuple[TableSpec, ...]:
         """Every table that it writes, its own first."""
-        quarantine = (self.quarantine,) if self.quarantine else ()
-        return (*(table for destination in self.destinations for table in destination.writes), *quarantine)
+        apart = tuple(filter(None, (self.quarantine, self.dead_letters)))
+        return (*(table for destination in self.destinations for table in destination.writes), *apart)
 
     def rows(self, inputs: Inputs) -> DataFrame:
         """What the function returns, judged: with `_broken_expectations` where there are any."""

@@ -129,13 +129,12 @@ def test_dead_letters_lie_beside_what_they_belong_to(tmp_path: Path) -> None:
     source = kafka(BROKER, "orders", format="json", schema=ID, failOnDataLoss=False, options=password)
     about: dict[str, Any] = {"layer": "raw", "owner": "sales", "reset_allowed": False, "trigger": "5 seconds"}
     registry = registry_of(pipeline_of(source, **about))
-    letters = registry.get("bronze_orders_dead_letters")
-    said = declaration(registry, letters, load_settings(home=tmp_path))
-    assert (said.sink_table, said.layer, said.pipeline) == ("raw/bronze_orders_dead_letters", "raw", "shop")
-    assert (said.source, said.reset_allowed, said.trigger_interval_ms) == ("orders at broker:9092", False, 5_000)
-    told = {"failOnDataLoss": "false"}
-    assert [(each.kind, each.name, each.options) for each in said.inputs] == [("kafka", "orders at broker:9092", told)]
-    assert letters.table.properties == {"catalog.team_name": "sales"}
+    stream = registry.get("bronze_orders")
+    shown = declaration(registry, stream, load_settings(home=tmp_path))
+    assert shown.side_tables == ("raw/bronze_orders_dead_letters",), "where pages, graph and commands name it"
+    assert registry.names() == ("bronze_orders",), "one query writes both"
+    assert stream.dead_letters is not None
+    assert stream.dead_letters.properties == {"catalog.team_name": "sales"}
 
 
 def test_a_view_keeps_no_dead_letters() -> None:

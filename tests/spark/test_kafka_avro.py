@@ -2,10 +2,12 @@
 
 import io
 import json
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +98,7 @@ def test_records_of_a_schema_file_are_rows_or_dead_letters(
     sent += kafka_broker.produce(topic, [(b"k", None), *((b"k", each) for each in broken)])
 
     lake = lake_of(tmp_path, kafka(kafka_broker.servers, topic, format="avro", schema=COLUMNS, avro_schema=str(file)))
-    lake.process("bronze_orders", "bronze_orders_dead_letters")
+    lake.process("bronze_orders")
 
     rows = {row["offset"]: row.asDict(recursive=True) for row in lake.rows("bronze/bronze_orders")}
     assert sorted(rows) == [0, 1, 2, 3]
@@ -112,6 +114,36 @@ def test_records_of_a_schema_file_are_rows_or_dead_letters(
     assert all(said.startswith("not Avro of its schema") for said in why.values()), why
     kept = {row["offset"]: bytes(row["value"]) for row in lake.rows("bronze/bronze_orders_dead_letters")}
     assert kept == {4 + number: each for number, each in enumerate(broken)}
+
+
+class LateRegistry(BaseHTTPRequestHandler):
+    """Knows a schema from the second time on that it is asked for it, as one behind a replica does."""
+
+    asked = 0
+
+    def do_GET(self) -> None:
+        LateRegistry.asked += 1
+        known = LateRegistry.asked > 1
+        self.send_response(200 if known else 404)
+        self.end_headers()
+        self.wfile.write(json.dumps({"schema": json.dumps(SMALL)} if known else {"error_code": 40403}).encode())
+
+
+def test_a_record_whose_schema_is_known_a_moment_later_is_in_one_of_the_tables(
+    spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path
+) -> None:
+    topic = kafka_broker.create("avro_late", partitions=1)
+    kafka_broker.produce(topic, [(b"k", framed(77, encoded(SMALL, {"id": 1})))])
+    with HTTPServer(("127.0.0.1", 0), LateRegistry) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        source = kafka(kafka_broker.servers, topic, format="avro", schema="id BIGINT", registry=url)
+        lake = lake_of(tmp_path, source)
+        lake.process("bronze_orders")
+        server.shutdown()
+    assert LateRegistry.asked == 1, "it was decoded once"
+    assert lake.rows("bronze/bronze_orders") == []
+    assert letters(lake) == {0: "the registry knows no Avro schema 77"}
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +170,7 @@ def test_schemas_of_a_registry_change_while_records_come_and_no_record_is_lost(
     kafka_broker.produce(topic, [(b"k", each) for each in first])
     source = kafka(kafka_broker.servers, topic, format="avro", schema="id BIGINT, name STRING", registry=registry.url)
     lake = lake_of(tmp_path, source)
-    lake.process("bronze_orders", "bronze_orders_dead_letters")
+    lake.process("bronze_orders")
     assert {(row["id"], row["name"]) for row in lake.rows("bronze/bronze_orders")} == {(1, None), (2, "two")}
     assert letters(lake) == {
         2: "the registry knows no Avro schema 9999",
@@ -162,6 +194,6 @@ def test_schemas_of_a_registry_change_while_records_come_and_no_record_is_lost(
     registry.start()
     again = [registry.register("orders-value", json.dumps(each)) for each in (SMALL, WIDER)]
     assert [*again, registry.register("others-value", json.dumps(newest))] == [small, wider, number]
-    lake.process("bronze_orders", "bronze_orders_dead_letters")
+    lake.process("bronze_orders")
     assert sorted(row["id"] for row in lake.rows("bronze/bronze_orders")) == [1, 2, 7]
     assert letters(lake).keys() == {2, 3, 4, 5}

@@ -5,20 +5,25 @@ Rule: what a test expects is what the broker acknowledged to an independent clie
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Message
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
 
 from backend.errors import LakehouseError
 from backend.settings import load_settings
-from pipelines import Pipeline, kafka, secret
+from pipelines import Pipeline, append, complete, expect, kafka, secret, update
 from pipelines.declare.registry import declarations
 from pipelines.jvm.failures import StreamStartError
 from pipelines.sources.kafka import KafkaSource
+from pipelines.specs.sinks import Sink, Target
 from tests.kafka_broker import PASSWORD, USER, KafkaBroker
+from tests.spark.declared import lake_of as tables_of
 from tests.spark.lakes import DemoLake, open_lake
 
 pytestmark = pytest.mark.spark
@@ -120,11 +125,11 @@ def test_a_json_record_is_a_row_or_a_dead_letter_each_once(kafka_broker: KafkaBr
     first = kafka_broker.produce(topic, [(b"k", value) for value in values])
     lake = lake_of(bronze_orders=kafka(kafka_broker.servers, topic, format="json", schema=ORDER))
     both = ("bronze_orders", "bronze_orders_dead_letters")
-    lake.process(*both)
+    assert lake.process("bronze_orders") == [len(values)], "one query has read each record once"
     plan = lake.runtime._queries["bronze_orders"]._jsq.explainInternal(False)
-    assert plan.count("from_json(") == 1, "a record is parsed once, not for the filter again"
+    assert plan.count('{"all":[') == 1, "a record is parsed once, not for the filter again"
     second = kafka_broker.produce(topic, [(None, b'{"id": 6}'), (None, b"cut {")])
-    lake.process(*both)
+    lake.process("bronze_orders")
 
     rows, letters = (by_place(lake.rows(f"bronze/{name}")) for name in both)
     sent = {place(each): each for each in first + second}
@@ -140,6 +145,10 @@ def test_a_json_record_is_a_row_or_a_dead_letter_each_once(kafka_broker: KafkaBr
     whole = next(row for row in rows.values() if row.id == 1)
     assert (str(whole.amount), whole.place.zip, whole.tags, whole.key) == ("1.50", 7, [1], bytearray(b"k"))
     assert next(row.name for row in rows.values() if row.id == 5) == "}{ ]}"
+    versions = lake.versions("bronze/bronze_orders_dead_letters")
+    kafka_broker.produce(topic, [(None, b'{"id": 7}')])
+    lake.process("bronze_orders")
+    assert lake.versions("bronze/bronze_orders_dead_letters") == versions, "no commit where there are none"
 
 
 @pytest.mark.long
@@ -185,8 +194,7 @@ def test_where_a_stream_begins_and_ends(kafka_broker: KafkaBroker, lake_of: Lake
 
 
 @pytest.mark.long
-def test_a_stream_and_its_dead_letters_begin_at_one_place(kafka_broker: KafkaBroker, lake_of: LakeOf) -> None:
-    """With "latest", what arrives between their first starts is in one of them."""
+def test_rows_and_dead_letters_begin_where_the_first_start_was(kafka_broker: KafkaBroker, lake_of: LakeOf) -> None:
     topic = kafka_broker.create("late")
     kafka_broker.produce(topic, [(None, b'{"id": 1}'), (None, b"old")])
     lake = lake_of(bronze_late=kafka(kafka_broker.servers, topic, format="json", schema=ORDER, starting="latest"))
@@ -194,10 +202,117 @@ def test_a_stream_and_its_dead_letters_begin_at_one_place(kafka_broker: KafkaBro
     kafka_broker.produce(topic, [(None, b'{"id": 2}'), (None, b"between")])
     kafka_broker.widen(topic, 3)
     kafka_broker.produce(topic, [(None, b"in a new partition")], partition=2)
-    lake.process("bronze_late_dead_letters", "bronze_late")
+    lake.process("bronze_late")
     assert [row.id for row in lake.rows("bronze/bronze_late")] == [2]
     letters = {bytes(row.value) for row in lake.rows("bronze/bronze_late_dead_letters")}
     assert letters == {b"between", b"in a new partition"}
+
+
+@dataclass
+class Dying:
+    """A sink at which the stream dies once, after the rows are written."""
+
+    sink: Sink
+    died: int = 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.sink, name)
+
+    def write(self, batch: DataFrame, target: Target) -> None:
+        self.sink.write(batch, target)
+        self.died += 1
+        if self.died == 1:
+            raise RuntimeError("died between two writes")
+
+
+def counted(records: DataFrame) -> DataFrame:
+    """A function with state, which no dead letter may reach."""
+    return records.groupBy("name").agg(F.count("*").alias("orders"), F.sum("id").alias("ids"))
+
+
+def both(records: DataFrame, others: DataFrame) -> DataFrame:
+    return records.unionByName(others)
+
+
+def quarantined(records: DataFrame) -> DataFrame:
+    return records.where("id > 0")
+
+
+PLACES = [(b"k", b'{"id": 1, "name": "a"}'), (b"k", b"cut {"), (b"k", b'{"id": 2, "name": "a"}'), (b"k", b"[]")]
+
+
+@pytest.mark.parametrize(
+    ("function", "sink", "about", "wanted"),
+    [
+        (quarantined, append(), {}, {(1, "a"), (2, "a")}),
+        (quarantined, append(), {"expectations": [expect("small", "id < 2", "quarantine")]}, {(1, "a")}),
+        pytest.param(counted, complete(), {}, {("a", 2, 3)}, marks=pytest.mark.long),
+        pytest.param(counted, update(keys=["name"]), {}, {("a", 2, 3)}, marks=pytest.mark.long),
+    ],
+)
+def test_a_batch_broken_off_between_rows_and_dead_letters_is_whole_and_once(
+    spark: SparkSession,
+    kafka_broker: KafkaBroker,
+    tmp_path: Path,
+    function: Callable[[DataFrame], DataFrame],
+    sink: Sink,
+    about: dict[str, Any],
+    wanted: set[tuple[object, ...]],
+) -> None:
+    topic = kafka_broker.create(f"broken_off_{len(about)}_{sink.kind}", partitions=1)
+    kafka_broker.produce(topic, PLACES)
+    dying = Dying(sink)
+    source = kafka(kafka_broker.servers, topic, format="json", schema="id BIGINT, name STRING")
+    lake = tables_of(tmp_path, source, function, sink=dying, **about)
+    lake.runtime.start("bronze_orders")
+    failure = lake.ended("bronze_orders").failure
+    assert failure is not None and "died between two writes" in failure.message
+    assert lake.rows("bronze/bronze_orders") and not lake.rows("bronze/bronze_orders_dead_letters")
+    lake.process("bronze_orders")
+    kafka_broker.produce(topic, [(b"k", b"12")])
+    lake.process("bronze_orders")
+    assert dying.died > 1, "the batch was replayed"
+    assert {tuple(row)[: len(next(iter(wanted)))] for row in lake.rows("bronze/bronze_orders")} == wanted
+    assert len(lake.rows("bronze/bronze_orders")) == len(wanted)
+    letters = [(row.offset, bytes(row.value)) for row in lake.rows("bronze/bronze_orders_dead_letters")]
+    assert sorted(letters) == [(1, b"cut {"), (3, b"[]"), (4, b"12")]
+
+
+def windowed(records: DataFrame) -> DataFrame:
+    """Its last batch reads nothing: Spark runs it to let go of what the watermark has passed."""
+    late = records.withWatermark("timestamp", "1 second")
+    return late.groupBy(F.window("timestamp", "1 second"), "name").agg(F.sum("id").alias("ids")).drop("window")
+
+
+def test_a_batch_without_records_has_no_dead_letters(
+    spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path
+) -> None:
+    topic, noon = kafka_broker.create("windowed", partitions=1), datetime(2026, 1, 1, 12, tzinfo=UTC)
+    kafka_broker.produce(topic, PLACES, timestamp=noon)
+    kafka_broker.produce(topic, [(b"k", b'{"id": 9}')], timestamp=noon + timedelta(minutes=1))
+    source = kafka(kafka_broker.servers, topic, format="json", schema="id BIGINT, name STRING")
+    lake = tables_of(tmp_path, source, windowed)
+    lake.process("bronze_orders")
+    batches = [progress["numInputRows"] for progress in lake.heard.progress]
+    assert 0 in batches and sum(batches) == 5
+    assert [(row.name, row.ids) for row in lake.rows("bronze/bronze_orders")] == [("a", 3)]
+    assert sorted(row.offset for row in lake.rows("bronze/bronze_orders_dead_letters")) == [1, 3]
+
+
+def test_two_topics_in_one_function_have_their_dead_letters_in_one_table(
+    spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path
+) -> None:
+    topics = [kafka_broker.create(f"two_{number}", partitions=1) for number in range(3)]
+    for topic in topics:
+        kafka_broker.produce(topic, [*PLACES, (b"k", topic.encode())])
+    sources = [
+        kafka(kafka_broker.servers, topic, format="json", schema="id BIGINT, name STRING") for topic in topics[:2]
+    ]
+    lake = tables_of(tmp_path, sources, both)
+    lake.process("bronze_orders")
+    assert len(lake.rows("bronze/bronze_orders")) == 4
+    letters = [(row.topic, row.offset) for row in lake.rows("bronze/bronze_orders_dead_letters")]
+    assert sorted(letters) == [(topic, offset) for topic in topics[:2] for offset in (1, 3, 4)]
 
 
 def test_a_secret_opens_the_broker_and_is_shown_nowhere(

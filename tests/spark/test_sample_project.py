@@ -22,7 +22,7 @@ from tests.spark.host_process import FAST, World
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(3_000)]
 
 SAMPLE = Path(__file__).parents[1] / "sample"
-STREAMS = ("bronze_clicks", "bronze_clicks_dead_letters", "silver_clicks", "gold_pages")
+STREAMS = ("bronze_clicks", "silver_clicks", "gold_pages")
 PAGES = ("home", "cart", None)
 
 

@@ -105,6 +105,8 @@ def test_anything_else_is_a_stream_error(text: str) -> None:
 
 def test_what_a_function_observed_is_read_beside_the_expectations() -> None:
     assert observed_metrics(parse_progress(EVENT)) == (ObservedMetric("other", "n", 1),)
+    ours = event(observedMetrics={"_weir_dead_letters_0": {"read": 3, "letters": 1}})
+    assert observed_metrics(parse_progress(ours)) == (), "what a host counts for itself"
     odd = {
         "quality": {"mean": 2.5, "none": None, "word": "x" * 300, "flag": True, "list": [1, "ü"], "vast": 10**400},
         "broken": 7,
