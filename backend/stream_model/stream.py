@@ -96,7 +96,8 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredTable:
-    """What is declared of a table that a stream writes; what is empty is not said."""
+    """What is declared of a table that a stream writes; what is empty is not said. `keys`: by which its rows are found
+    again."""
 
     table: str
     uri: str
@@ -104,6 +105,7 @@ class DeclaredTable:
     properties: Mapping[str, str] = field(default_factory=dict)
     cluster_by: tuple[str, ...] = ()
     partition_cols: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,6 +206,27 @@ SOURCES_CHANGED = Fault(
     DEFINITION,
     words=("sources in the checkpoint offsets and now there are",),
 )
+KEYS_CHANGED = Fault(
+    "The table's rows were written by other keys",
+    "The sink's keys were changed. It would not find the rows that are there, and write each of them a second time.",
+    f"Declare the keys that it had. To go on with the new ones, start over. {RESET}.",
+    SINK,
+    words=("holds rows by the keys",),
+)
+FILE_UNREADABLE = Fault(
+    "A file cannot be read to its end",
+    "It was cut off while it was uploaded, or damaged. The batch that names it fails at each start.",
+    "Put the whole file in its place, under the same name, or move it out of the folder: its batch then goes on "
+    "without it. Then restart the stream. ignoreCorruptFiles=True on the source passes over what cannot be read.",
+    UNREAD_FILES,
+    ("FAILED_READ_FILE.NO_HINT", "FAILED_READ_FILE.CANNOT_READ_FILE_FOOTER"),
+)
+MISFIT = Fault(
+    "A record is not what the source declares",
+    'It cannot be parsed, or one of its values is none of its column\'s type, and misfit is "fail".',
+    'Mend the schema, or say misfit="dead letter" to keep such records beside the table. Then restart the stream.',
+    words=(" cannot be parsed: ",),
+)
 USER_CODE = Fault(
     "The stream's function raised an error",
     "A row came that the code did not expect.",
@@ -220,8 +241,8 @@ OUT_OF_MEMORY = Fault(
     words=("Java heap space", "GC overhead limit"),
 )
 OTHERS_SEEN = (
-    *(ROWS_CHANGED, ROWS_DELETED, STATE_LOST, STATE_CHANGED, RECORDS_LOST),
-    *(OLD_CHECKPOINT, SOURCES_CHANGED, USER_CODE, OUT_OF_MEMORY),
+    *(ROWS_CHANGED, ROWS_DELETED, STATE_LOST, STATE_CHANGED, RECORDS_LOST, OLD_CHECKPOINT, SOURCES_CHANGED),
+    *(KEYS_CHANGED, FILE_UNREADABLE, MISFIT, USER_CODE, OUT_OF_MEMORY),
 )
 
 

@@ -4,6 +4,7 @@ Rule: Delta's own streaming sink does it; `write` is for rows that come with a q
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
@@ -19,6 +20,7 @@ class AppendSink:
 
     complete: bool = False
     is_native = True
+    keys: ClassVar[tuple[str, ...]] = ()
 
     @property
     def kind(self) -> str:

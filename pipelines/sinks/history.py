@@ -16,6 +16,7 @@ from pipelines.sinks.commits import unnumbered
 from pipelines.sinks.upsert import (
     check_columns,
     check_deletions,
+    refuse_empty,
     refuse_nulls,
     remember_truncations,
     same_keys,
@@ -69,6 +70,7 @@ class HistorySink:
         deletes = F.coalesce(F.expr(self.deleted), F.lit(False)) if self.deleted else F.lit(False)
         if self.truncated:
             batch = self._truncate(batch, target)
+        batch = refuse_empty(batch, self.keys, target.table.partition_cols)
         marked = refuse_nulls(batch.withColumn(_DELETES, deletes), (*self.keys, self.sequence))
         changes = marked.dropDuplicates([*self.keys, self.sequence, _DELETES]).persist()
         try:

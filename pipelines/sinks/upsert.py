@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructType
 
 from pipelines.jvm.failures import SpecError
 from pipelines.sinks.commits import unnumbered
@@ -20,6 +20,10 @@ from pipelines.specs.tables import TableSpec, quoted
 _DELETED = "_deleted"
 _DELETED_AT = "_deleted_at"
 _ANEW = "_anew"  # deleted and made again within a batch: nothing is left of its values
+_EMPTY = (
+    "upsert: {0} is an empty text, which Delta keeps as null in a partition, so no later change would find its row; "
+    "drop or quarantine such rows by an expectation, or partition by another column"
+)
 _UNORDERED = "upsert: a change without {0} cannot be ordered; drop or quarantine such rows by an expectation"
 
 
@@ -65,6 +69,7 @@ class UpsertSink:
         return StructType([rows[name] for name in (*self.keys, self.sequence) if name])
 
     def write(self, batch: DataFrame, target: Target) -> None:
+        batch = refuse_empty(batch, self.keys, target.table.partition_cols)
         newest = self._newest(self._after_truncation(batch, target) if self.truncated else batch).persist()
         try:
             counts = newest.agg(F.count("*"), F.count_if(_DELETED)).first()
@@ -145,7 +150,8 @@ class UpsertSink:
         at = self._at
         # not >=: a change that is replayed does nothing
         newer = f"(t.{at} IS NULL OR s.{at} > t.{at})" if at else "true"
-        merge = into.alias("t").merge(changes.alias("s"), same_keys(self.keys))
+        equals = "=" if at else "<=>"  # an aggregate has a group of null
+        merge = into.alias("t").merge(changes.alias("s"), same_keys(self.keys, equals))
         merge = merge.whenMatchedDelete(f"s.{_DELETED} AND {newer}").whenMatchedUpdate(newer, set=updates)
         merge.whenNotMatchedInsert(f"NOT s.{_DELETED}", values=values).execute()
 
@@ -211,8 +217,8 @@ def truncations_of(session: SparkSession, uri: str, keys: Sequence[str]) -> Data
     return session.read.format("delta").load(uri).where(F.col(quoted(keys[0])).isNull()).drop(*keys)
 
 
-def same_keys(keys: Sequence[str]) -> str:
-    return " AND ".join(f"t.{key} = s.{key}" for key in map(quoted, keys))
+def same_keys(keys: Sequence[str], equals: str = "=") -> str:
+    return " AND ".join(f"t.{key} {equals} s.{key}" for key in map(quoted, keys))
 
 
 def refuse_nulls(changes: DataFrame, names: Sequence[str]) -> DataFrame:
@@ -221,6 +227,16 @@ def refuse_nulls(changes: DataFrame, names: Sequence[str]) -> DataFrame:
     for name in names:
         missing = F.raise_error(F.lit(_UNORDERED.format(name))).cast("boolean")
         whole = whole & F.when(F.col(quoted(name)).isNull(), missing).otherwise(F.lit(True))
+    return changes.where(whole)
+
+
+def refuse_empty(changes: DataFrame, keys: Sequence[str], partitions: Sequence[str]) -> DataFrame:
+    """The same rows; the batch fails at a key that its partition would keep as null."""
+    whole, parted = F.lit(True), {name.lower() for name in keys} & {name.lower() for name in partitions}
+    for column in changes.schema:
+        if column.name.lower() in parted and isinstance(column.dataType, StringType):
+            empty = F.raise_error(F.lit(_EMPTY.format(column.name))).cast("boolean")
+            whole = whole & F.when(F.col(quoted(column.name)) == "", empty).otherwise(F.lit(True))
     return changes.where(whole)
 
 

@@ -12,9 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from backend.errors import LakehouseError
+from backend.lake.table.properties import keys_before
 from backend.settings import Settings
 from pipelines.jvm.failures import SpecError, describe
-from pipelines.spark.tables import differences
+from pipelines.spark.tables import differences, keys_changed, properties_of
 from pipelines.spark.writing import quarantine_schema
 from pipelines.specs.expectations import BROKEN
 from pipelines.specs.registry import Registry
@@ -96,12 +97,18 @@ class Analysis:
         if stream.kind is StreamKind.MATERIALIZED_VIEW or not DeltaTable.isDeltaTable(self.session, uri):
             self.schemas[table.name] = schema
             return
+        properties, num_files = properties_of(self.session, uri) if table.keys else ({}, 0)
+        before = keys_before(properties, table.keys)
+        if before and num_files:
+            hint = f"keep those keys, or start over: weir reset {stream.name} --level full"
+            self.problems.append(Problem(stream.declared_at, stream.name, keys_changed(table, before), hint))
         present = self.session.read.format("delta").load(uri).schema
         new = [
             column for column in schema if column.name not in present.names and table.evolution is not Evolution.FAIL
         ]
         self.schemas[table.name] = StructType([*present, *new])
-        if refused := differences(present, schema, table.evolution):
+        refused = differences(present, schema, table.evolution)
+        if refused and not before:
             hint = "allow it by evolution='add columns' or 'widen types', or write another table"
             self.problems.append(
                 Problem(stream.declared_at, stream.name, f"rows do not fit {table.name}: {'; '.join(refused)}", hint)

@@ -6,12 +6,14 @@ Rule: a table that exists is altered only as `evolution` allows: columns are add
 from collections.abc import Collection
 
 import structlog
-from delta.tables import DeltaTable
+from delta.tables import DeltaTable, DeltaTableBuilder
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from backend.errors import LakehouseError
+from backend.lake.table.properties import KEYS, keys_before
 from backend.settings import Settings
+from backend.streams.faults import RESET
 from backend.streams.table_changes import PresentTable, table_changes
 from pipelines.specs.tables import Evolution, TableSpec, quoted
 
@@ -26,10 +28,15 @@ class SchemaMismatchError(LakehouseError):
 
 def create_table(session: SparkSession, table: TableSpec, schema: StructType, uri: str) -> None:
     """Create the table unless it exists."""
-    builder = DeltaTable.createIfNotExists(session).location(uri).addColumns(schema)
+    _create(DeltaTable.createIfNotExists(session), table, schema, uri)
+
+
+def _create(builder: DeltaTableBuilder, table: TableSpec, schema: StructType, uri: str) -> None:
+    builder = builder.location(uri).addColumns(schema)
     if table.comment:
         builder = builder.comment(table.comment)
-    for key, value in {**_column_mapping(schema), **table.properties}.items():
+    keys = {KEYS: ", ".join(table.keys)} if table.keys else {}
+    for key, value in {**_column_mapping(schema), **table.properties, **keys}.items():
         builder = builder.property(key, value)
     if table.partition_cols:
         builder = builder.partitionedBy(*table.partition_cols)
@@ -43,8 +50,15 @@ def fit_table(session: SparkSession, table: TableSpec, schema: StructType, uri: 
 
     Raises `SchemaMismatchError` with the difference, line by line.
     """
+    properties, num_files = properties_of(session, uri) if table.keys else ({}, 0)
+    other = keys_before(properties, table.keys)
+    if other and num_files:
+        raise SchemaMismatchError(keys_changed(table, other), hint=RESET)
     present = session.read.format("delta").load(uri).schema
     added, widened, refused = _difference(present, schema, table.evolution)
+    if refused and other:  # it was emptied, to be written by these keys
+        _create(DeltaTable.replace(session), table, schema, uri)
+        return
     if refused:
         raise SchemaMismatchError(
             f"rows do not fit table {table.name}: " + "; ".join(refused),
@@ -58,6 +72,18 @@ def fit_table(session: SparkSession, table: TableSpec, schema: StructType, uri: 
         session.sql(f"ALTER TABLE {where} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')")
     for column in widened:
         session.sql(f"ALTER TABLE {where} ALTER COLUMN {quoted(column.name)} TYPE {_in_sql(column.dataType)}")
+    if table.keys and (other or KEYS not in properties):
+        session.sql(f"ALTER TABLE {where} SET TBLPROPERTIES ('{KEYS}' = {_text(', '.join(table.keys))})")
+
+
+def keys_changed(table: TableSpec, before: str) -> str:
+    return f"{table.name} holds rows by the keys {before}, and is declared with {', '.join(table.keys)}"
+
+
+def properties_of(session: SparkSession, uri: str) -> tuple[dict[str, str], int]:
+    """Those of the table, and how many files it has."""
+    properties, num_files = DeltaTable.forPath(session, uri).detail().select("properties", "numFiles").collect()[0]
+    return properties, num_files
 
 
 def change_table(session: SparkSession, table: TableSpec, settings: Settings, approved: Collection[str]) -> None:

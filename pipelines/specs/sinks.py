@@ -1,7 +1,7 @@
 """What every sink can do, and the destinations that a stream writes to."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, runtime_checkable
 
 from pyspark.sql import DataFrame
@@ -42,6 +42,10 @@ class Sink(Protocol):
     def is_native(self) -> bool:
         """Whether Delta's own streaming sink does it, in this output mode."""
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns by which it finds a row again; none where it only adds rows."""
+
     def beside(self, table: TableSpec) -> tuple[TableSpec, ...]:
         """Tables that it writes beside the stream's own."""
 
@@ -66,7 +70,8 @@ class Destination:
     @property
     def writes(self) -> tuple[TableSpec, ...]:
         """Its tables, its own first."""
-        return (self.table, *self.sink.beside(self.table))
+        table = replace(self.table, keys=self.sink.keys)
+        return (table, *self.sink.beside(table))
 
 
 @runtime_checkable

@@ -29,7 +29,7 @@ class TableSpec:
     """A Delta table at `location`, or below `lake.tables_uri`.
 
     `schema` is DDL text, with comments if wanted; None: what the function returns. `properties`: `delta.*`, and
-    owners as `catalog.*`.
+    owners as `catalog.*`. `keys`: by which its stream finds rows again, noted in the table.
     """
 
     name: str
@@ -41,6 +41,7 @@ class TableSpec:
     cluster_by: tuple[str, ...] = ()
     evolution: Evolution = Evolution.FAIL
     location: str | None = None
+    keys: tuple[str, ...] = ()
 
     def uri(self, settings: Settings) -> str:
         return self.location or f"{settings.tables_uri}/{self.layer}/{self.name}"
@@ -50,7 +51,7 @@ class TableSpec:
         return spark_uri(self.uri(settings))
 
     def declared(self, settings: Settings) -> DeclaredTable:
-        about = dict(self.properties), self.cluster_by, self.partition_cols
+        about = dict(self.properties), self.cluster_by, self.partition_cols, self.keys
         return DeclaredTable(self.path, self.uri(settings), self.comment, *about)
 
     @property

@@ -1,6 +1,7 @@
 """Whether a stream can go on, by hand-made checkpoints over real tables: each fault is named before the start."""
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -13,6 +14,7 @@ from deltalake.schema import PrimitiveType
 
 from backend.access import Actor
 from backend.lake.lake import Lake
+from backend.lake.table.properties import KEYS
 from backend.settings import load_settings
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
@@ -20,9 +22,12 @@ from backend.stream_model.stream import (
     DeclaredTable,
     DesiredState,
     HostHeartbeat,
+    Observed,
     Output,
     StreamDeclaration,
+    StreamFailure,
     StreamInput,
+    StreamState,
     TopicEnds,
 )
 from backend.streams import faults
@@ -420,6 +425,33 @@ def test_sources_without_a_log_are_looked_at_as_far_as_can_be(
     assert check.detail
 
 
+@pytest.mark.parametrize("name", ["cut.json.gz", "cut [1].json.gz"])
+def test_a_file_that_the_stream_ended_at_stands_against_a_start_until_it_is_another(world: World, name: str) -> None:
+    landing = world.home / "land ing"
+    landing.mkdir()
+    (landing / name).write_bytes(b"x")
+    world.declare(replace(world.declaration(), inputs=(StreamInput("files", SOURCE, str(landing)),)))
+    message = (
+        f"[FAILED_READ_FILE.NO_HINT] Encountered error while reading file {(landing / name).as_uri()}. SQLSTATE: KD001"
+    )
+    later = NOW + timedelta(minutes=1)
+    end_with(world, StreamFailure("FAILED_READ_FILE.NO_HINT", message, 1, later))
+    check = of(world.check(), faults.UNREAD_FILES)
+    assert (check.outcome, check.remedy) == (Outcome.FAILED, faults.FILE_UNREADABLE.remedy)
+    assert check.detail == f"The stream ended at {landing / name}, which has not changed since"
+    os.utime(landing / name, times=(later.timestamp() + 1, later.timestamp() + 1))
+    assert world.check().ok, "another file lies there"
+    (landing / name).unlink()
+    assert world.check().ok
+
+
+def end_with(world: World, failure: StreamFailure) -> None:
+    lease = world.store.acquire(stream_resource(NAME), "host-1", ttl_s=60)
+    assert lease
+    seen = Observed(NAME, StreamState.FAILED, "host-1", 1, NOW, failures=(failure,))
+    world.store.observe(seen, token=lease.token)
+
+
 TOPIC = StreamInput("kafka", SOURCE)
 
 
@@ -484,6 +516,22 @@ def test_every_table_that_takes_the_rows_is_looked_at(world: World) -> None:
     ahead = of(world.check(), faults.SINK)
     assert gone.outcome is not Outcome.OK and gone.detail != ahead.detail
     assert (ahead.outcome, "batch 7" in ahead.detail) == (Outcome.FAILED, True)
+
+
+def test_other_keys_than_those_of_the_rows_stand_against_a_start(world: World) -> None:
+    def declare(*keys: str) -> Check:
+        table = DeclaredTable("silver/events", str(world.sink), keys=keys)
+        world.declare(replace(world.declaration(), tables=(table,)))
+        return of(world.check(), faults.SINK)
+
+    assert declare("id").outcome is Outcome.OK, "the table notes none"
+    DeltaTable(str(world.sink)).alter.set_table_properties({KEYS: "id, Region"}, raise_if_not_exists=False)
+    assert declare("region", "id").outcome is Outcome.OK
+    check = declare("id")
+    assert (check.outcome, check.remedy) == (Outcome.FAILED, faults.KEYS_CHANGED.remedy)
+    assert "by the keys id, Region" in check.detail
+    DeltaTable(str(world.sink)).delete()
+    assert declare("id").outcome is Outcome.OK, "nothing is there to be found"
 
 
 def test_an_empty_checkpoint_beside_a_full_table_is_a_warning(world: World) -> None:

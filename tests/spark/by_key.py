@@ -1,5 +1,6 @@
 """A table of a sink that applies changes by key, and what it holds after some batches."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from pyspark.sql import DataFrame
@@ -10,10 +11,12 @@ from pipelines.specs.sinks import Sink, Target
 from pipelines.specs.tables import TableSpec
 
 
-def written(sink: Sink, folder: Path, empty: DataFrame, *batches: DataFrame) -> DataFrame:
+def written(
+    sink: Sink, folder: Path, empty: DataFrame, *batches: DataFrame, partition_cols: Sequence[str] = ()
+) -> DataFrame:
     """The sink's table, made in this folder for the columns of `empty`, once it took these batches in turn."""
     spark, rows = empty.sparkSession, empty.schema
-    table = TableSpec("silver_orders", "silver")
+    table = TableSpec("silver_orders", "silver", partition_cols=tuple(partition_cols))
     tables = (table, *sink.beside(table))
     target = Target("silver_orders", table, {each.name: str(folder / each.name) for each in tables})
     create_table(spark, table, sink.table_schema(rows), target.uri)

@@ -155,6 +155,22 @@ def test_an_aggregate_writes_over_its_groups(written: Callable[..., list[Any]]) 
     assert {row.id: row.amount for row in rows} == {"a": 5.0, "b": 1.0}
 
 
+def test_an_aggregates_group_of_null_is_one_group(written: Callable[..., list[Any]]) -> None:
+    rows = written(update(keys=["id"]), [(None, "", "x", 1.0, 1)], [(None, "", "x", 5.0, 0), ("", "", "x", 2.0, 0)])
+    assert {row.id: row.amount for row in rows} == {None: 5.0, "": 2.0}
+    assert len(rows) == 2
+
+
+@pytest.mark.parametrize("sink", [UPSERT, HISTORY, update(keys=["id"])])
+def test_an_empty_key_that_is_a_partition_fails_the_batch(spark: SparkSession, tmp_path: Path, sink: Sink) -> None:
+    """Delta keeps it as null: each change of it would be a further row."""
+    frames = [spark.createDataFrame(rows, CHANGE) for rows in ([], [("a", "c", "x", 1.0, 1)], [("", "c", "x", 1.0, 1)])]
+    with pytest.raises(PySparkException, match="upsert: id is an empty text, which Delta keeps as null"):
+        by_key.written(sink, tmp_path / "parted", *frames, partition_cols=("id",))
+    plain = by_key.written(sink, tmp_path / "plain", *frames, partition_cols=("name",)).collect()
+    assert {row.id for row in plain} == {"a", ""}
+
+
 @pytest.mark.parametrize("sink", [UPSERT, HISTORY])
 @pytest.mark.parametrize("change", [(None, "c", "x", 1.0, 1), ("a", "c", "x", 1.0, None)])
 def test_a_change_that_cannot_be_ordered_fails_the_batch(

@@ -1,8 +1,10 @@
 """What the analysis of declared functions finds, without a row read: columns, constraints, tables that do not fit."""
 
+import shutil
 from pathlib import Path
 
 import pytest
+from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, StructField, StructType
@@ -25,10 +27,11 @@ from pipelines import (
 )
 from pipelines.declare.check import columns_problems
 from pipelines.spark.analysis import Analysis
-from pipelines.spark.tables import create_table, fit_table
+from pipelines.spark.tables import SchemaMismatchError, create_table, fit_table
 from pipelines.specs.tables import Evolution, TableSpec, parse_schema
 from tests import builders
 from tests.spark.declared import pipeline_of, registry_of, same
+from tests.spark.lakes import open_lake
 
 pytestmark = pytest.mark.spark
 
@@ -47,6 +50,39 @@ def analysis(pipeline: Pipeline, spark: SparkSession, home: Path) -> Analysis:
 
 def messages(found: Analysis) -> list[str]:
     return [f"{problem.name}: {problem.message}" for problem in found.problems]
+
+
+def test_other_keys_on_rows_that_are_there_are_refused_until_they_are_gone(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.json").write_text('{"id": 1, "region": "eu", "v": 1, "op": "c"}')
+    source = files("in", format="json", schema="id BIGINT, region STRING, v BIGINT, op STRING")
+
+    def declared(*keys: str) -> Pipeline:
+        sink = upsert(keys=keys, sequence="v", deleted="op = 'd'", except_columns=["op"])
+        about = {"name": "silver_orders", "sink": sink, "trigger": "available now"}
+        return pipeline_of(source, lambda rows: rows.select("id", "region", "v", "op"), **about)
+
+    lake = open_lake(load_settings(home=tmp_path), *declared("id").streams)
+    lake.process("silver_orders")
+    assert messages(analysis(declared("id"), spark, tmp_path)) == []
+    found = analysis(declared("region", "id"), spark, tmp_path)
+    message = "silver_orders holds rows by the keys id, and is declared with region, id"
+    assert [(each.message, each.hint) for each in found.problems] == [
+        (message, "keep those keys, or start over: weir reset silver_orders --level full")
+    ]
+    lake = open_lake(load_settings(home=tmp_path), *declared("region", "id").streams)
+    with pytest.raises(SchemaMismatchError, match=message):
+        lake.runtime.start("silver_orders")
+
+    for name in ("silver_orders", "silver_orders_tombstones"):  # as a full reset does
+        DeltaTable.forPath(spark, lake.uri(f"silver/{name}")).delete()
+    shutil.rmtree(tmp_path / "checkpoints")
+    assert messages(analysis(declared("region", "id"), spark, tmp_path)) == []
+    lake.process("silver_orders")
+    assert [(row.region, row.id) for row in lake.rows("silver/silver_orders")] == [("eu", 1)]
+    assert messages(analysis(declared("id"), spark, tmp_path)) == [
+        "silver_orders: silver_orders holds rows by the keys region, id, and is declared with id"
+    ]
 
 
 def test_columns_of_every_table_are_known_and_nothing_is_made(

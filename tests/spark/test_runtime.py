@@ -55,6 +55,7 @@ class SlowSink:
 
     output_mode = "append"
     is_native = False
+    keys = ()
 
     def __init__(self) -> None:
         self.begun: list[int] = []

@@ -38,6 +38,14 @@ def failure(error_class: str, message: str = "") -> StreamFailure:
         ("DELTA_SCHEMA_CHANGED_WITH_VERSION", "", (faults.SCHEMA_CHANGED,)),
         ("DELTA_FILE_NOT_FOUND_DETAILED", "", (faults.FILE_VACUUMED,)),
         ("OutOfMemoryError", "Java heap space", (faults.OUT_OF_MEMORY,)),
+        (
+            "FAILED_READ_FILE.NO_HINT",
+            "Encountered error while reading file file:///in/1.gz.",
+            (faults.FILE_UNREADABLE,),
+        ),
+        ("FAILED_READ_FILE.FILE_NOT_EXIST", "", (faults.FILE_VACUUMED,)),
+        ("SchemaMismatchError", "silver_x holds rows by the keys id, and is declared with no", (faults.KEYS_CHANGED,)),
+        ("USER_RAISED_EXCEPTION", "record 3 of … cannot be parsed: not JSON", (faults.MISFIT, faults.USER_CODE)),
         ("ZeroDivisionError", "division by zero", ()),
     ],
 )

@@ -6,7 +6,7 @@ engines would not understand is said to be so.
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from backend.lake.model import Metadata, Protocol
@@ -158,6 +158,7 @@ KNOWN: Mapping[str, KnownProperty] = {
     "catalog.engineering.comms.email": KnownProperty(None, "Mail address of the owning team."),
     "catalog.table.classification": KnownProperty(None, "How sensitive the data is."),
 }  # fmt: skip
+KEYS = "weir.keys"
 PREFIXES: Mapping[str, str] = {
     "delta.constraints.": "Check constraint: every row must meet this condition.",
     "delta.feature.": "Asks for a table feature to be turned on.",
@@ -165,6 +166,7 @@ PREFIXES: Mapping[str, str] = {
     "delta.rowTracking.": "Kept by the engines for row tracking.",
     "delta.clustering": "Kept by the engines for clustering.",
     "delta.coordinatedCommits.": "Commits go through a coordinator.",
+    KEYS: "The columns by which a stream of Weir finds this table's rows again.",
 }
 FEATURES: Mapping[str, str] = {
     "allowColumnDefaults": "Columns may have default values.",
@@ -213,6 +215,13 @@ def explain_properties(metadata: Metadata) -> tuple[PropertyRow, ...]:
         if key not in configuration
     ]
     return tuple(rows)
+
+
+def keys_before(configuration: Mapping[str, str], keys: Sequence[str]) -> str:
+    """The keys that a table's stream has written it by, where they are others than these; else ""."""
+    noted = configuration.get(KEYS, "")
+    is_same = not noted or not keys or {*noted.lower().split(", ")} == {*", ".join(keys).lower().split(", ")}
+    return "" if is_same else noted
 
 
 def explain_features(protocol: Protocol) -> tuple[FeatureRow, ...]:

@@ -49,7 +49,7 @@ def judge(evidence: PreflightEvidence) -> Preflight:
             *judge_definition(evidence.declaration, evidence.checkpoint),
             *judge_owners(evidence),
             *(check for table in evidence.tables for check in judge_table(table)),
-            *(judge_folder(folder) for folder in evidence.folders),
+            *(check for folder in evidence.folders for check in judge_folder(folder)),
             *(judge_topics(topics, now=evidence.seen_at) for topics in evidence.topics),
             judge_sink(evidence.sink, evidence.checkpoint),
             *judge_changes(evidence),
@@ -343,13 +343,17 @@ def _passes(commit: Unread, seen: TableSeen) -> bool:
 # other sources, sink, disk -------------------------------------------------------------------------------------------
 
 
-def judge_folder(seen: FolderSeen) -> Check:
+def judge_folder(seen: FolderSeen) -> Iterator[Check]:
     name = f"{faults.READABLE} of {seen.source.name}"
     if seen.is_there is None:
-        return Check(name, Outcome.UNKNOWN, seen.problem)
-    if not seen.is_there:
-        return Check(name, Outcome.FAILED, seen.problem, "Make the folder, or let Weir and the host read it.")
-    return Check(name, Outcome.OK, "The folder is there and can be listed")
+        yield Check(name, Outcome.UNKNOWN, seen.problem)
+    elif not seen.is_there:
+        yield Check(name, Outcome.FAILED, seen.problem, "Make the folder, or let Weir and the host read it.")
+    else:
+        yield Check(name, Outcome.OK, "The folder is there and can be listed")
+    if seen.unreadable:
+        detail = f"The stream ended at {seen.unreadable}, which has not changed since"
+        yield _failed(faults.FILE_UNREADABLE, detail, name=f"{faults.UNREAD_FILES} of {seen.source.name}")
 
 
 def judge_topics(seen: TopicsSeen, *, now: datetime) -> Check:
@@ -376,6 +380,8 @@ def judge_sink(sink: SinkSeen, checkpoint: CheckpointSeen) -> Check:
     planned = max((*checkpoint.planned, *checkpoint.finished), default=None)
     if not sink.exists:
         return _without_sink(planned)
+    if sink.keys_before:
+        return _failed(faults.KEYS_CHANGED, f"Its rows are written by the keys {sink.keys_before}, others are declared")
     if planned is None and checkpoint.is_empty and sink.files and not checkpoint.problem:
         detail = f"The checkpoint is empty and the table holds {things(sink.files, 'file')}: all is written again"
         remedy = "Empty the table first, unless its sink finds rows by a key."

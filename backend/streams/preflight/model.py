@@ -125,11 +125,13 @@ class TableSeen:
 
 @dataclass(frozen=True, slots=True)
 class FolderSeen:
-    """A source that is no table. `is_there` None: not looked, and `problem` says why."""
+    """A source that is no table. `is_there` None: not looked, and `problem` says why. `unreadable`: the file that the
+    stream ended at, which has not changed since."""
 
     source: StreamInput
     is_there: bool | None
     problem: str = ""
+    unreadable: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,12 +146,13 @@ class TopicsSeen:
 @dataclass(frozen=True, slots=True)
 class SinkSeen:
     """`exists` None: not looked, and `problem` says why. `last_batch`: the newest batch that this query wrote, by the
-    table's transactions; None: it names none."""
+    table's transactions; None: it names none. `keys_before`: those of its rows, where others are declared now."""
 
     exists: bool | None
     files: int = 0
     last_batch: int | None = None
     problem: str = ""
+    keys_before: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
+from urllib.parse import unquote
 
 from backend.errors import (
     CheckpointError,
@@ -25,12 +26,21 @@ from backend.lake.history.arrivals import rest_of_snapshot
 from backend.lake.lake import Lake
 from backend.lake.model import Metadata, Snapshot, TableRef
 from backend.lake.storage.folder import Folder
-from backend.lake.storage.paths import is_remote, normal_uri
+from backend.lake.storage.paths import is_remote, is_within, normal_uri
 from backend.lake.storage.storage import declared_folder
+from backend.lake.table.properties import keys_before
 from backend.settings import Settings
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
-from backend.stream_model.stream import DeclaredTable, InputKind, StreamDeclaration, StreamInput, TopicEnds
+from backend.stream_model.stream import (
+    DeclaredTable,
+    InputKind,
+    StreamDeclaration,
+    StreamFailure,
+    StreamInput,
+    TopicEnds,
+)
+from backend.streams import faults
 from backend.streams.backlog.files import has_pattern
 from backend.streams.backlog.positions import DeltaPosition, KafkaPosition, Position, read_positions
 from backend.streams.backlog.reader import matched
@@ -94,7 +104,7 @@ def load_evidence(
         declaration=declared,
         checkpoint=checkpoint,
         tables=tuple(_tables(lake, declared, tables, places)),
-        folders=tuple(_folder(settings, file) for file in files),
+        folders=tuple(_folder(settings, file, _last_failure(store, name)) for file in files),
         topics=tuple(_topics(topics, places, store.topic_ends().get(name, ()))),
         sink=_sink(lake, declared, checkpoint.query_id),
         changes=tuple(change for table in declared.tables for change in _changes(lake, table)),
@@ -282,7 +292,13 @@ def _topics(sources: Sequence[StreamInput], places: _Places, topics: Sequence[To
         yield TopicsSeen(source, position if isinstance(position, KafkaPosition) else None, by_name.get(source.name))
 
 
-def _folder(settings: Settings, source: StreamInput) -> FolderSeen:
+def _last_failure(store: ControlStore, name: str) -> StreamFailure | None:
+    """Why it does not run; None while it does."""
+    observed = store.observed().get(name)
+    return None if observed is None or observed.state.flows else observed.last_failure
+
+
+def _folder(settings: Settings, source: StreamInput, failure: StreamFailure | None) -> FolderSeen:
     if not source.uri or has_pattern(source.uri):
         return FolderSeen(source, None, "The declaration names no single folder")
     try:
@@ -294,7 +310,20 @@ def _folder(settings: Settings, source: StreamInput) -> FolderSeen:
         return FolderSeen(source, None, exc.message)
     except LakehouseError as exc:
         return FolderSeen(source, is_there=False, problem=exc.message)
-    return FolderSeen(source, is_there=True)
+    return FolderSeen(source, is_there=True, unreadable=unreadable(folder, failure))
+
+
+def unreadable(folder: Folder, failure: StreamFailure | None) -> str:
+    """The file of this folder that a stream could not read, where it is there as it was then."""
+    named = re.search(r"while reading file (.+?)\.(?:\s|$)", failure.message if failure else "")
+    if failure is None or named is None or not faults.FILE_UNREADABLE.explains(failure):
+        return ""
+    path = unquote(normal_uri(named[1]))
+    if not is_within(path, folder.uri):
+        return ""
+    file = folder.stat(path.removeprefix(folder.uri).lstrip("/"))
+    is_new = file is None or (file.modified_at is not None and file.modified_at > failure.failed_at)
+    return "" if is_new else path
 
 
 # sink, store, disk ---------------------------------------------------------------------------------------------------
@@ -304,8 +333,8 @@ def _sink(lake: Lake, declared: StreamDeclaration, query: str | None) -> SinkSee
     if declared.outside:
         looks = "the host looks at it when the stream starts" if declared.sink in _LOOKED_AT else "nobody here can look"
         return SinkSeen(None, problem=f"{declared.writes_to}: {looks}")
-    seen = [_output(lake, output.uri, declared.name, query) for output in declared.outputs]
-    if bad := next((each for each in seen if each.problem or not each.exists), None):
+    seen = [_output(lake, output.uri, declared, query) for output in declared.outputs]
+    if bad := next((each for each in seen if each.problem or each.keys_before or not each.exists), None):
         return bad
     batches = [each.last_batch for each in seen if each.last_batch is not None]
     return SinkSeen(True, sum(each.files or 0 for each in seen), max(batches, default=None))
@@ -319,17 +348,20 @@ def _changes(lake: Lake, table: DeclaredTable) -> Iterable[TableChange]:
         return ()
 
 
-def _output(lake: Lake, uri: str, stream: str, query: str | None) -> SinkSeen:
+def _output(lake: Lake, uri: str, declared: StreamDeclaration, query: str | None) -> SinkSeen:
     try:
         snapshot = lake.snapshot(lake.find(uri))
-        wrote = [snapshot.transactions.get(key) for key in (query, f"{stream}:{query}") if query and key]
+        wrote = [snapshot.transactions.get(key) for key in (query, f"{declared.name}:{query}") if query and key]
     except TableNotFoundError:
         return SinkSeen(exists=False)
     except (PathRefusedError, StorageError) as exc:
         return SinkSeen(None, problem=exc.message)
     except LakehouseError as exc:
         return SinkSeen(exists=True, problem=exc.message)
-    return SinkSeen(True, snapshot.num_files, max((batch for batch in wrote if batch is not None), default=None))
+    keys = next((table.keys for table in declared.tables if table.uri == uri), ())
+    before = keys_before(snapshot.metadata.configuration, keys) if snapshot.num_files else ""
+    last_batch = max((batch for batch in wrote if batch is not None), default=None)
+    return SinkSeen(True, snapshot.num_files, last_batch, keys_before=before)
 
 
 def _owners(
