@@ -136,9 +136,10 @@ class Pipeline:
             view = ViewSpec(name or function.__name__, _listed(source), function, _place(function))
             self.views.append(view)
             self._look_at(view.sources, view.name, view.declared_at)
-            if any(isinstance(source, KafkaSource) and source.is_parsed for source in view.sources):
+            if any(source.letters for source in view.sources):
                 message = "a view cannot keep records that cannot be parsed"
-                self.problems.append(Problem(view.declared_at, view.name, message, "read them by a streaming table"))
+                hint = 'read them by a streaming table, or say misfit="fail"'
+                self.problems.append(Problem(view.declared_at, view.name, message, hint))
             return function
 
         return declare

@@ -21,7 +21,7 @@ from backend.streams.backlog.files import files_of_batch, has_pattern
 from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
 from pipelines.specs.sources import Inputs
 
-_PATTERN = re.compile(r"[*?\[\]{}\\]")
+PATTERN = re.compile(r"[*?\[\]{}\\]")
 
 
 class NewColumnsError(LakehouseError):
@@ -100,7 +100,7 @@ class BatchFiles:
     def _paths(self, batch_id: int) -> list[str]:
         settings, folder = self.inputs.settings, self.inputs.folder(self.folder)
         checkpoint = declared_folder(settings, f"{settings.checkpoints_uri}/{self.inputs.stream}")
-        plain = normal_uri(_PATTERN.split(folder)[0])
+        plain = normal_uri(PATTERN.split(folder)[0] if has_pattern(folder) else folder)
         below = str.startswith if has_pattern(folder) else is_within
         return [path for path in files_of_batch(checkpoint, batch_id) if below(path, plain)]
 
@@ -117,7 +117,7 @@ class BatchFiles:
             return [*self._schemas(paths[:half]), *self._schemas(paths[half:])]
 
     def _read(self, paths: Sequence[str]) -> StructType:
-        files = [_PATTERN.sub(r"\\\g<0>", spark_uri(path)) for path in paths]  # Spark takes them for patterns
+        files = [PATTERN.sub(r"\\\g<0>", spark_uri(path)) for path in paths]  # Spark takes them for patterns
         session: SparkSession = self.inputs.session
         return session.read.options(**{**self.options, "mergeSchema": "true"}).parquet(*files).schema
 

@@ -1,12 +1,13 @@
 """Files that appear in a folder, on a disk or an object store: oldest first, each once.
 
 Rule: the file's name, size and modification time stay beside its rows, and what does not fit the columns is kept in
-`_rescued_data`, or ends the stream.
+`_rescued_data` or among the dead letters, or ends the stream.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
+from glob import glob
 from operator import or_
 from typing import Literal, get_args
 
@@ -17,9 +18,12 @@ from pyspark.sql.types import StringType, StructType
 
 from backend.settings import Settings
 from backend.stream_model.overrides import limits_of
+from backend.streams.backlog.files import has_pattern
 from pipelines.jvm.failures import SpecError
-from pipelines.sources.file_columns import BatchFiles, Columns, NewColumnsError, NotedColumns, extended, new_in
-from pipelines.specs.sources import Inputs, option_texts, unknown_options
+from pipelines.sources.file_columns import PATTERN, BatchFiles, Columns, NewColumnsError, NotedColumns, extended, new_in
+from pipelines.sources.json_text import FITS, TEXT, columns_of, documents, judged, reason, refusal
+from pipelines.specs.dead_letters import without_dead_letters
+from pipelines.specs.sources import Inputs, Misfit, option_texts, unknown_options
 from pipelines.specs.tables import parse_schema, quoted
 
 Format = Literal["json", "csv", "parquet", "text", "binary"]
@@ -39,7 +43,11 @@ _OPTIONS = (
 _LINES = ("wholetext", "encoding", "lineSep")
 _OF_FORMAT: Mapping[str, tuple[str, ...]] = {
     "text": _LINES,
-    "json": _LINES,  # whose lines are read as text, and parsed here
+    "json": (  # whose lines are read as text, and parsed here
+        *(*_LINES, "multiLine", "dateFormat", "timestampFormat", "timestampNTZFormat", "timeFormat", "timeZone"),
+        *("locale", "enableDateTimeParsingFallback", "allowSingleQuotes", "allowNonNumericNumbers"),
+        *("primitivesAsString", "prefersDecimal", "dropFieldIfAllNull", "samplingRatio"),
+    ),
     "parquet": ("mergeSchema", "datetimeRebaseMode", "int96RebaseMode"),
     "csv": (
         *("sep", "delimiter", "encoding", "charset", "quote", "escape", "charToEscapeQuoteEscaping", "comment"),
@@ -50,7 +58,13 @@ _OF_FORMAT: Mapping[str, tuple[str, ...]] = {
         *("preferDate", "inferSchema", "samplingRatio", "columnNameOfCorruptRecord"),
     ),
 }
+_LETTER = (
+    *("value BINARY", "reason STRING", "file_name STRING", "file_size_bytes BIGINT"),
+    "file_modified_at TIMESTAMP",
+)
+_EVER = "365000d"  # Spark passes over files this much older than the newest; its 7 days leave some unread for ever
 _FIXED = {"text": "value STRING", "binary": "content BINARY"}
+_KEYS = "_weir_keys"  # of the record
 _MAP = "MAP<STRING, STRING>"
 _AT_NEXT_START = "; the stream takes them in when it starts again"
 _BINARY = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"  # all that Spark takes for it
@@ -68,8 +82,8 @@ class FileSource:
     schema: str | None = None
     new_columns: NewColumns = "fail"
     options: Mapping[str, str] = field(default_factory=dict)
+    misfit: Misfit = "null"
     kind = "files"
-    letters = ()
     tables: tuple[str, ...] = ()
 
     def describe(self) -> str:
@@ -84,14 +98,26 @@ class FileSource:
         elif self.new_columns != "fail" and self.format not in ("json", "parquet"):
             message = f"files: {self.format} cannot {self.new_columns} new columns"
             yield message, "leave new_columns out" + "; such a file ends the stream" * (self.format == "csv")
+        yield from self._misfit_problems()
         if self.schema and (only := _FIXED.get(self.format)):
             yield f"files: {self.format} has one column, {only}", "leave schema out"
         known = (*_OPTIONS, *_OF_FORMAT.get(self.format, ()))
         yield from unknown_options(f"files of {self.format}", self.options, known)
 
+    def _misfit_problems(self) -> Iterator[tuple[str, str]]:
+        if self.misfit not in get_args(Misfit):
+            yield f"files: misfit={self.misfit!r} is not known", f"use {', '.join(get_args(Misfit))}"
+        if self.misfit == "dead letter" and self.format not in ("json", "csv"):
+            yield f"files: {self.format} has no dead letters", "leave misfit out: a file of other types ends the stream"
+
+    @property
+    def letters(self) -> tuple[str, ...]:
+        return _LETTER if self.misfit == "dead letter" else ()
+
     def prepare(self, settings: Settings) -> None:
-        if "://" not in self.folder:
-            (settings.home / self.folder).mkdir(parents=True, exist_ok=True)
+        folder = settings.home / self.folder
+        if "://" not in self.folder and not glob(str(folder)):  # noqa: PTH207 (any part may be a pattern)
+            folder.mkdir(parents=True, exist_ok=True)
 
     def read(self, inputs: Inputs) -> DataFrame:
         columns = self._columns(inputs)
@@ -102,7 +128,10 @@ class FileSource:
             return self._with_metadata(self._parsed(self._load(inputs, "text", None), columns.known))
         if self.format == "csv":
             with_rescued = StructType([*columns.known]).add(RESCUED, StringType())
-            return self._with_metadata(self._load(inputs, "csv", with_rescued))
+            rows = self._load(inputs, "csv", with_rescued)
+            nulls = (F.when(F.col(quoted(name)).isNull(), F.lit(name)) for name in columns.known.names)
+            why = F.concat(F.lit("does not fit the columns; without value: "), F.concat_ws(", ", *nulls))
+            return self._with_metadata(self._sorted_out(rows, F.col(RESCUED).isNull(), F.col(RESCUED), why))
         rows = self._load(inputs, {"binary": "binaryFile"}.get(self.format, self.format), columns.all)
         rescued = []
         if self.format == "parquet" and self.new_columns != "ignore":
@@ -127,37 +156,57 @@ class FileSource:
     def _options(self, inputs: Inputs) -> dict[str, str]:
         limits = inputs.limits(self)
         displaced = limits_of(self.kind, self.options) if limits else {}  # Spark takes one
-        return {**{key: value for key, value in self.options.items() if key not in displaced}, **limits}
+        own = {key: value for key, value in self.options.items() if key not in displaced}
+        return {"maxFileAge": _EVER, **own, **limits}
 
     def _load(self, inputs: Inputs, spark_format: str, columns: StructType | None) -> DataFrame:
         csv = {"header": "true", "enforceSchema": "false", "columnNameOfCorruptRecord": RESCUED}
         csv |= {"columnPruning": "false"}  # else the header is checked for the columns alone that somebody reads
-        own = csv if self.format == "csv" else {}
+        own = {"csv": csv, "json": {"wholetext": self.options.get("multiLine", "false")}}.get(self.format, {})
         reader = inputs.session.readStream.format(spark_format).options(**{**own, **self._options(inputs)})
         if columns is not None:
             reader = reader.schema(_BINARY if self.format == "binary" else columns)
-        return reader.load(inputs.folder(self.folder)).select("*", "_metadata")
+        return reader.load(self._place(inputs)).select("*", "_metadata")
+
+    def _place(self, inputs: Inputs) -> str:
+        """The folder as Spark is told it, which takes `[` for the beginning of a pattern."""
+        folder = inputs.folder(self.folder)
+        return folder if has_pattern(folder) else PATTERN.sub(r"\\\g<0>", folder)
 
     def _with_metadata(self, rows: DataFrame) -> DataFrame:
-        return rows.withColumns({name: F.col(path) for name, path in _METADATA.items()}).drop("_metadata")
+        return rows.withColumns({name: _of_file(name) for name in _METADATA}).drop("_metadata")
+
+    def _sorted_out(self, rows: DataFrame, fits: Column, text: Column, why: Column) -> DataFrame:
+        """The rows without those that are dead letters, or end the stream."""
+        if self.misfit == "dead letter":
+            own = (_of_file(name).alias(name) for name in _METADATA)
+            letter = F.struct(text.cast("binary").alias("value"), why.alias("reason"), *own)
+            return without_dead_letters(rows, F.when(~fits, letter), spread_by=quoted(rows.columns[0]))
+        if self.misfit == "fail":
+            record = F.concat(F.lit("a record of "), _of_file("file_name"))
+            why = F.concat(why, F.lit(": "), F.left(text, F.lit(200)))
+            fits = F.when(fits, F.lit(True)).otherwise(refusal(record, why))
+        return rows if self.misfit == "null" else rows.where(fits)
 
     def _parsed(self, lines: DataFrame, columns: StructType) -> DataFrame:
-        """Lines of JSON as columns, with what does not fit them in `_rescued_data`."""
-        with_corrupt = StructType([*columns]).add(_CORRUPT, StringType())
-        row = F.from_json("value", with_corrupt, {"columnNameOfCorruptRecord": _CORRUPT})
-        fields = [F.col(f"row.{quoted(name)}").alias(name) for name in columns.names]
-        whole = F.to_json(F.create_map(F.lit(_CORRUPT), F.col("value")))
+        """Objects in lines of JSON, or in whole files of it, as columns; what does not fit is in `_rescued_data`."""
+        options = dict(self.options)
+        encoding = options.pop("encoding", "")
+        text = F.decode(F.col("value").cast("binary"), encoding) if encoding else F.col("value")
+        text = F.ltrim(text, F.lit("\ufeff"))  # a mark of its encoding
+        alone = lines.select(F.explode(documents(text)).alias(TEXT), "_metadata").where(F.col(TEXT).rlike(r"\S"))
+        texts = self._sorted_out(judged(alone, columns, options), F.col(FITS), F.col(TEXT), reason(columns))
         objects = list(_objects(columns))
-        is_corrupt, has_new = F.col(f"row.{_CORRUPT}").isNotNull(), F.size("new") > 0
-        rescued = F.when(is_corrupt, whole)
-        parted = lines.where("value <> ''").withColumns(
-            {"row": row, "new": F.concat(*(json_object.new for json_object in objects))}
-        )
+        texts = texts.withColumn(_KEYS, F.json_object_keys(TEXT))
+        texts = texts.withColumn("new", F.concat(*(json_object.new for json_object in objects)))
+        has_new = F.col(FITS) & (F.size("new") > 0)
+        is_told = F.col(FITS) & F.col(_KEYS).isNotNull()  # not those of NaN, which is no JSON
+        rescued = F.when(~is_told, F.to_json(F.create_map(F.lit(_CORRUPT), F.make_valid_utf8(TEXT))))
         if self.new_columns == "rescue":
             rescued = rescued.when(has_new, F.to_json(F.map_concat(*(json_object.others for json_object in objects))))
         elif self.new_columns != "ignore":  # a filter, since Spark prunes a column that nobody reads
-            parted = parted.where(F.when(has_new & ~is_corrupt, self._refused(objects)).otherwise(F.lit(True)))
-        return parted.select(*fields, rescued.alias(RESCUED), "_metadata")
+            texts = texts.where(F.when(has_new, self._refused(objects)).otherwise(F.lit(True)))
+        return texts.select(*columns_of(columns), rescued.alias(RESCUED), "_metadata")
 
     def _refused(self, objects: Sequence["_Object"]) -> Column:
         hint = _AT_NEXT_START if self.new_columns == "evolve" else ""
@@ -196,8 +245,8 @@ class FileSource:
     def _infer(self, inputs: Inputs, *, may_be_empty: bool) -> StructType:
         options = {"csv": {"header": "true", "inferSchema": "true"}, "parquet": {"mergeSchema": "true"}}
         try:
-            reader = inputs.session.read.format(self.format).options(**options.get(self.format, {}))
-            columns = reader.load(inputs.folder(self.folder)).schema
+            reader = inputs.session.read.format(self.format).options(**{**options.get(self.format, {}), **self.options})
+            columns = reader.load(self._place(inputs)).schema
         except AnalysisException:  # what Spark says of a folder without files
             columns = StructType()
         if not columns.names and not may_be_empty:
@@ -215,6 +264,7 @@ def files(
     new_columns: NewColumns | None = None,
     max_files_per_trigger: int = 1_000,
     done: Literal["keep", "delete"] | str = "keep",
+    misfit: Misfit = "null",
     **options: object,
 ) -> FileSource:
     """Rows of files that appear in a folder; a relative one lies below `$WEIR_HOME`. `schema` is DDL text.
@@ -222,14 +272,16 @@ def files(
     Without `schema`, columns are found in the first files once. `new_columns`: what becomes of columns that no column
     takes. "rescue" (for JSON and Parquet, default for JSON) keeps them in `_rescued_data`, "fail" (default for
     the others) ends the stream, "evolve" ends it and takes them in at its next start, "ignore" leaves them out.
-    `done`: read files are kept, deleted, or moved to a folder of this name. Other options are Spark's.
+    `done`: read files are kept, deleted, or moved to a folder of this name. `misfit`: what becomes of a record of JSON
+    or CSV that does not fit the columns. "null" keeps it whole in `_rescued_data`, "dead letter" in
+    `<name>_dead_letters`, "fail" ends the stream. Other options are Spark's.
     """
     clean = {"keep": {}, "delete": {"cleanSource": "delete"}}.get(
         done, {"cleanSource": "archive", "sourceArchiveDir": done}
     )
     limits = {"maxFilesPerTrigger": str(max_files_per_trigger)}
     new: NewColumns = new_columns or ("rescue" if format == "json" else "fail")
-    return FileSource(folder, format, schema, new, {**limits, **clean, **option_texts(options)})
+    return FileSource(folder, format, schema, new, {**limits, **clean, **option_texts(options)}, misfit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +295,8 @@ class _Object:
     @property
     def new(self) -> Column:
         """The names of its other fields."""
-        names = F.coalesce(F.json_object_keys(self.text), F.array().cast("array<string>"))
+        keys = F.json_object_keys(self.text) if self.prefix else F.col(_KEYS)
+        names = F.coalesce(keys, F.array().cast("array<string>"))
         known = F.array(*(F.lit(name) for name in self.known)).cast("array<string>")
         new = F.array_except(names, known)
         return F.transform(new, lambda name: F.concat(F.lit(self.prefix), name)) if self.prefix else new
@@ -256,9 +309,15 @@ class _Object:
         return F.coalesce(named, F.create_map().cast(_MAP))
 
 
+def _of_file(name: str) -> Column:
+    """The name itself, which Spark gives as an address has it: `a%20b`."""
+    value = F.col(_METADATA[name])
+    return F.url_decode(F.replace(value, F.lit("+"), F.lit("%2B"))) if name == "file_name" else value
+
+
 def _objects(columns: StructType, path: str = "$", prefix: str = "") -> Iterator[_Object]:
     """The record, and the objects in it that are columns; not those in lists."""
-    yield _Object(F.get_json_object("value", path) if prefix else F.col("value"), columns.names, prefix)
+    yield _Object(F.get_json_object(TEXT, path) if prefix else F.col(TEXT), columns.names, prefix)
     for column in columns:
         if isinstance(column.dataType, StructType) and "'" not in column.name:
             yield from _objects(column.dataType, f"{path}['{column.name}']", f"{prefix}{column.name}.")

@@ -1,6 +1,6 @@
 """Topics of Kafka: each record once, with its place in the topic beside its content.
 
-Rule: every record is a row, or a dead letter with its bytes. One expression decides which, `_BROKEN`.
+Rule: every record is a row, or a dead letter with its bytes, or it ends the stream.
 """
 
 import hashlib
@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import reduce
 from operator import or_
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, IntegerType, StringType, StructType
+from pyspark.sql.types import StructType
 
 from backend.settings import Settings
 from pipelines.jvm.failures import SpecError
@@ -23,9 +23,10 @@ from pipelines.jvm.hadoop import CheckpointFiles
 from pipelines.jvm.kafka import KafkaClient, Place, Topics, client_settings
 from pipelines.jvm.kafka import Offsets as BrokerOffsets
 from pipelines.sources.avro import Avro
+from pipelines.sources.json_text import FITS, TEXT, WHOLE, columns_of, judged, reason, refusal
 from pipelines.specs.dead_letters import without_dead_letters
 from pipelines.specs.secrets import Secret, revealed, secret_problems
-from pipelines.specs.sources import Inputs, option_texts, unknown_options
+from pipelines.specs.sources import Inputs, Misfit, option_texts, unknown_options
 from pipelines.specs.tables import parse_schema
 
 T = TypeVar("T")
@@ -48,7 +49,8 @@ _OPTIONS = (
     *("failOnDataLoss", "includeHeaders", "groupIdPrefix", "kafkaConsumer.pollTimeoutMs"),
     *("fetchOffset.numRetries", "fetchOffset.retryIntervalMs"),
 )
-_TEXT, _PROBLEM, _PARSED, _BROKEN = "_weir_text", "_weir_problem", "_weir_parsed", "_weir_broken"
+_READ_COMMITTED = {"kafka.isolation.level": "read_committed"}  # else records of aborted transactions are rows
+_PROBLEM = "_weir_problem"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +63,18 @@ class KafkaSource:
     ending: Ending = None
     options: Mapping[str, str | Secret] = field(default_factory=dict, repr=False)
     avro: Avro | None = None
+    misfit: Misfit = "dead letter"
+    prefix: str = ""
     kind = "kafka"
     tables: tuple[str, ...] = ()
 
     @property
     def is_parsed(self) -> bool:
-        """Whether a record can be one that cannot be parsed."""
         return self.format in ("json", "avro")
 
     @property
     def letters(self) -> tuple[str, ...]:
-        return LETTER if self.is_parsed else ()
+        return LETTER if self.is_parsed and self.misfit != "fail" else ()
 
     def describe(self) -> str:
         named = self.topics if isinstance(self.topics, str) else getattr(self.topics, "pattern", None)
@@ -83,6 +86,8 @@ class KafkaSource:
         """What cannot work, and what to do."""
         if self.format not in FORMATS:
             yield f"kafka: format {self.format!r} is not known", f"use {', '.join(FORMATS)}"
+        if self.misfit not in get_args(Misfit):
+            yield f"kafka: misfit={self.misfit!r} is not known", f"use {', '.join(get_args(Misfit))}"
         if self.is_parsed and not self.schema:
             yield f"kafka: {self.format} needs a schema", 'write schema="id BIGINT, name STRING"'
         if (self.format == "avro") != (self.avro is not None):
@@ -106,13 +111,20 @@ class KafkaSource:
         if inputs.versions is not None:
             raise SpecError("a materialized view cannot read Kafka", hint="read a streaming table of the topic")
         records = self._ended(self._records(inputs))
+        own = [F.col(name).alias(f"{self.prefix}{name}") for name in _own_names(records)]
         if not self.is_parsed:
             value = F.col("value") if self.format == "bytes" else F.make_valid_utf8(F.col("value").cast("string"))
-            return records.withColumn("value", value).select("value", *_beside(records))
+            return records.withColumn("value", value).select("value", *own)
         schema = parse_schema(inputs.session, self.schema or "")
-        _refuse_names(schema, (*_beside(records), "reason"))
-        judged = self._judged(records, inputs, schema)
-        return _rows(without_dead_letters(judged, _letter(schema), spread_by="offset"), schema)
+        _refuse_names(schema, [f"{self.prefix}{name}" for name in _own_names(records)])
+        texts = self._judged(records, inputs, schema)
+        if self.misfit == "fail":
+            place = F.format_string("record %d of partition %d of topic %s", "offset", "partition", "topic")
+            refused = refusal(place, F.coalesce(_PROBLEM, reason(schema)))
+            texts = texts.where(F.when(self._is_row, F.lit(True)).otherwise(refused))
+        else:
+            texts = without_dead_letters(texts, self._letter(schema), spread_by="offset")
+        return texts.select(*columns_of(schema), *own)
 
     def dead_letters_between(self, inputs: Inputs, starts: BrokerOffsets, ends: BrokerOffsets) -> DataFrame | None:
         """Those of the records from one place up to another, of a partition without a start from its first; None where
@@ -127,7 +139,7 @@ class KafkaSource:
         options |= {"assign": json.dumps({topic: [*of] for topic, of in by_topic(firsts).items()})}
         records = self._ended(inputs.session.read.format("kafka").options(**options).load())
         schema = parse_schema(inputs.session, self.schema or "")
-        letters = self._judged(records, inputs, schema).withColumn("letter", _letter(schema))
+        letters = self._judged(records, inputs, schema).withColumn("letter", self._letter(schema))
         return letters.where(F.col("letter").isNotNull()).select("letter.*")
 
     def _reads(self, topic: str) -> bool:
@@ -136,16 +148,25 @@ class KafkaSource:
         return topic in ([self.topics] if isinstance(self.topics, str) else self.topics)
 
     def _judged(self, records: DataFrame, inputs: Inputs, schema: StructType) -> DataFrame:
-        return _judged(self._texts(records, inputs), schema, with_nan=self.avro is not None)
+        strict = {"allowSingleQuotes": "false", "allowNonNumericNumbers": str(self.avro is not None).lower()}
+        return judged(self._texts(records, inputs), schema, strict)
+
+    @property
+    def _is_row(self) -> Column:
+        return F.col("value").isNull() | F.col(WHOLE if self.misfit == "null" else FITS)
+
+    def _letter(self, schema: StructType) -> Column:
+        own = (name.split()[0] for name in LETTER[:-1])
+        return F.when(~self._is_row, F.struct(*own, F.coalesce(_PROBLEM, reason(schema)).alias("reason")))
 
     def _texts(self, records: DataFrame, inputs: Inputs) -> DataFrame:
         """With each record as JSON text, and why it has none."""
         if self.avro is None:
-            return records.withColumn(_TEXT, F.col("value").cast("string")).withColumn(_PROBLEM, F.lit(None))
+            return records.withColumn(TEXT, F.col("value").cast("string")).withColumn(_PROBLEM, F.lit(None))
         if inputs.schemas is not None:  # rows that never come: nobody needs the registry's password
-            return records.withColumn(_TEXT, F.lit(None).cast("string")).withColumn(_PROBLEM, F.col(_TEXT))
+            return records.withColumn(TEXT, F.lit(None).cast("string")).withColumn(_PROBLEM, F.col(TEXT))
         decoded = records.withColumn(_PROBLEM, self.avro.decoded(F.col("value")))
-        return decoded.withColumn(_TEXT, F.col(f"{_PROBLEM}.json")).withColumn(_PROBLEM, F.col(f"{_PROBLEM}.problem"))
+        return decoded.withColumn(TEXT, F.col(f"{_PROBLEM}.json")).withColumn(_PROBLEM, F.col(f"{_PROBLEM}.problem"))
 
     def _records(self, inputs: Inputs) -> DataFrame:
         if inputs.schemas is not None:
@@ -183,22 +204,26 @@ def kafka(
     registry: str | None = None,
     registry_login: Secret | None = None,
     avro_schema: str | None = None,
+    misfit: Misfit = "dead letter",
+    prefix: str = "",
     options: Mapping[str, str | Secret] | None = None,
     **more: object,
 ) -> KafkaSource:
     """Records of topics (a name, a list of names, or `re.compile(…)`), each once, with `key`, `topic`, `partition`,
     `offset` and `timestamp` beside their columns.
 
-    `format`: bytes or text (`value`), or json or avro with `schema` as DDL. A record that cannot be parsed goes to
-    `<name>_dead_letters`. Of avro, `registry` is the address of a schema registry, `registry_login` a secret
-    `user:password`; without one `avro_schema` is the file of the schema that all records are written by. `starting`:
-    "earliest", "latest", `{topic: {partition: offset}}` or a time, on the first start alone. `ending`: offsets or a
-    time that no row reaches. Options are Spark's by name (`maxOffsetsPerTrigger=10_000`), and Kafka's in `options`
+    `format`: bytes or text (`value`), or json or avro with `schema` as DDL. A record that cannot be parsed, or has a
+    value that is none of its column's type, goes to `<name>_dead_letters`. With `misfit="fail"` it ends the stream;
+    with "null" such a value is null. `prefix` is put before the names of the record's own columns. Of avro, `registry`
+    is the address of a schema registry, `registry_login` a secret `user:password`; without one `avro_schema` is the
+    file of the schema that all records are written by. `starting`: "earliest", "latest",
+    `{topic: {partition: offset}}` or a time, on the first start alone. `ending`: offsets or a time that no row reaches.
+    Options are Spark's by name (`maxOffsetsPerTrigger=10_000`), and Kafka's in `options`
     (`"kafka.security.protocol": "SASL_SSL"`); a secret among them is `secret("env:NAME")`.
     """
     avro = Avro(avro_schema, registry, registry_login) if registry or avro_schema or format == "avro" else None
-    named = {**(options or {}), **option_texts(more)}
-    return KafkaSource(servers, topics, format, schema, starting, ending, named, avro)
+    named = {**_READ_COMMITTED, **(options or {}), **option_texts(more)}
+    return KafkaSource(servers, topics, format, schema, starting, ending, named, avro, misfit, prefix)
 
 
 def _starting_offsets(inputs: Inputs, topics: Topics, starting: Starting, *, client: Mapping[str, str]) -> str:
@@ -238,61 +263,13 @@ def _subscription(topics: Topics) -> dict[str, str]:
     return {"subscribe": topics if isinstance(topics, str) else ",".join(topics)}
 
 
-def _beside(records: DataFrame) -> tuple[str, ...]:
+def _own_names(records: DataFrame) -> tuple[str, ...]:
     return (*RECORD, *(name for name in records.columns if name == "headers"))
 
 
 def _refuse_names(schema: StructType, taken: Sequence[str]) -> None:
-    if both := [name for name in schema.names if name in taken]:
+    if both := [name for name in schema.names if name.lower() in map(str.lower, taken)]:
         raise SpecError(
             f"kafka: schema has {', '.join(both)}, which is the record's own",
-            hint="read as text, and parse it yourself",
+            hint='write prefix="kafka_" to call the record\'s own kafka_…',
         )
-
-
-def _judged(records: DataFrame, schema: StructType, *, with_nan: bool) -> DataFrame:
-    """Records with their text parsed, and whether that cannot be.
-
-    from_json reads an object and ignores what follows it, so the text is parsed as the one element of a list within
-    an object of ours. The condition on the partition's number is always true. Spark takes it for one that can change,
-    so it parses each record once, not once more for the filter.
-    """
-    wrapped = StructType().add("all", ArrayType(schema)).add("end", IntegerType()).add(_BROKEN, StringType())
-    once = F.when(F.spark_partition_id() >= 0, F.concat(F.lit('{"all":['), F.col(_TEXT), F.lit('],"end":1}')))
-    strict = {"allowSingleQuotes": "false", "allowNonNumericNumbers": str(with_nan).lower()}
-    parsed = F.from_json(once, wrapped, {**strict, "columnNameOfCorruptRecord": _BROKEN})
-    whole = F.col(f"{_PARSED}.{_BROKEN}").isNull() & (F.size(f"{_PARSED}.all") == 1)
-    whole = whole & F.col(f"{_PARSED}.end").isNotNull() & F.is_valid_utf8(_TEXT)
-    broken = F.col("value").isNotNull() & ~F.coalesce(whole, F.lit(False))
-    return records.withColumn(_PARSED, parsed).withColumn(_BROKEN, broken)
-
-
-def _rows(judged: DataFrame, schema: StructType) -> DataFrame:
-    row = F.col(f"{_PARSED}.all")[0]
-    columns = [row.getField(field.name).alias(field.name, metadata=field.metadata) for field in schema]
-    return judged.select(*columns, *_beside(judged))
-
-
-def _letter(schema: StructType) -> Column:
-    return F.when(F.col(_BROKEN), F.struct(*(name.split()[0] for name in LETTER[:-1]), _reason(schema).alias("reason")))
-
-
-def _reason(schema: StructType) -> Column:
-    """Why a record cannot be parsed. Looked into for such records alone."""
-    json, row = F.try_parse_json(_TEXT), F.col(f"{_PARSED}.all")[0]
-    values = [F.try_variant_get(json, f"$['{field.name}']", "variant") for field in schema]
-    misfits = [
-        F.when(value.isNotNull() & ~F.is_variant_null(value) & row.getField(field.name).isNull(), field.name)
-        for field, value in zip(schema, values, strict=True)
-    ]
-    names = F.array_join(F.array_compact(F.array(*misfits)), ", ")
-    alone = F.from_json(_TEXT, StructType([*schema]).add(_BROKEN, StringType()), {"columnNameOfCorruptRecord": _BROKEN})
-    return (
-        F.when(F.col(_PROBLEM).isNotNull(), F.col(_PROBLEM))
-        .when(~F.is_valid_utf8(_TEXT), "not UTF-8")
-        .when(json.isNull(), "not JSON")
-        .when(~F.schema_of_variant(json).startswith("OBJECT"), "not a JSON object")
-        .when(alone.getField(_BROKEN).isNull(), "more follows the JSON object")
-        .when(names != "", F.concat(F.lit("does not fit the schema: "), names))
-        .otherwise("does not fit the schema")
-    )

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -19,6 +19,9 @@ from backend.streams.reset.starts import Starts
 from pipelines.specs.secrets import Secret
 
 HADOOP = ("fs.", "dfs.", "hadoop.", "mapreduce.", "parquet.")  # how options begin that Hadoop's file systems take
+# What becomes of a record whose values are not of their declared types: it is kept beside the table with the reason, it
+# ends the stream, or it is a row with nulls.
+Misfit = Literal["dead letter", "fail", "null"]
 BatchCheck = Callable[[int], None]  # raises where the batch of this id must not be written
 
 

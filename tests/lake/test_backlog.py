@@ -14,6 +14,7 @@ from backend.lake.lake import Lake
 from backend.settings import Settings, load_settings
 from backend.stream_model.backlog import Backlog, SourceBacklog
 from backend.stream_model.stream import StreamDeclaration, StreamInput
+from backend.streams.backlog.files import has_pattern
 from backend.streams.backlog.reader import BacklogReader
 from tests import builders
 from tests.checkpoints import delta_offset, write_checkpoint
@@ -234,7 +235,7 @@ def test_files_that_the_sources_log_does_not_name_wait(look: Callable[..., Backl
     assert look(files, offsets=['{"logOffset":1}']).is_caught_up
 
 
-def test_old_files_wait_unless_they_are_a_week_older_than_the_newest_that_was_read(
+def test_files_wait_however_old_they_are_beside_the_newest_that_was_read(
     look: Callable[..., Backlog], tmp_path: Path
 ) -> None:
     landing, log = tmp_path / "landing", tmp_path / "checkpoints" / "silver" / "sources" / "0"
@@ -257,8 +258,35 @@ def test_old_files_wait_unless_they_are_a_week_older_than_the_newest_that_was_re
     read(0, *range(5))
     assert look(files, offsets=['{"logOffset":0}']).files == 16
     read(1, *range(6, 21))
-    assert look(files, offsets=['{"logOffset":1}']).files == 0, "Spark passes over a file that comes so late"
-    assert look(files, offsets=['{"logOffset":0}']).files == 15
+    assert look(files, offsets=['{"logOffset":1}']).files == 1, "day 5, two weeks before the newest"
+    assert look(files, offsets=['{"logOffset":0}']).files == 16
+
+
+@pytest.mark.parametrize("folder", ["land [1]", "land {a,b}", "land%20it"])
+def test_folders_and_files_with_odd_names_are_counted(
+    look: Callable[..., Backlog], tmp_path: Path, folder: str
+) -> None:
+    landing, log = tmp_path / folder, tmp_path / "checkpoints" / "silver" / "sources" / "0"
+    landing.mkdir()
+    log.mkdir(parents=True)
+    for name in ("a b.json", "c[1].json", "d%20e.json", "f{g}.json"):
+        (landing / name).write_text("{}")
+    files = StreamInput("files", f"files in {folder}", str(landing))
+    assert look(files, offsets=None).files == 4
+    line = json.dumps({"path": (landing / "a b.json").as_uri(), "timestamp": 1, "batchId": 0})
+    (log / "0").write_text(f"v1\n{line}")
+    assert look(files, offsets=['{"logOffset":0}']).files == 3
+
+
+def test_a_folder_named_like_a_pattern_is_none_once_something_lies_in_it(tmp_path: Path) -> None:
+    (tmp_path / "in[12]").mkdir()
+    assert not has_pattern(str(tmp_path / "in[12]")), "no other folder is meant"
+    (tmp_path / "in1").mkdir()
+    assert has_pattern(str(tmp_path / "in[12]")), "an empty one may be left of nothing"
+    (tmp_path / "in[12]" / "a").write_text("")
+    assert not has_pattern(str(tmp_path / "in[12]"))
+    assert has_pattern(str(tmp_path / "in*")) and has_pattern("s3://lake/in[12]")
+    assert not has_pattern(str(tmp_path / "in1"))
 
 
 def test_a_compacted_log_of_files_is_read(look: Callable[..., Backlog], tmp_path: Path) -> None:

@@ -44,6 +44,10 @@ def declared_with(end: Any, **about: Any) -> Pipeline:
         (files("in", format="json", new_columns="drop"), "files: new_columns='drop' is not known"),
         (files("in", format="csv", new_columns="rescue"), "files: csv cannot rescue new columns"),
         (files("in", new_columns="evolve"), "files: text cannot evolve new columns"),
+        (files("in", format="json", misfit="drop"), "files: misfit='drop' is not known"),
+        (files("in", format="parquet", misfit="dead letter"), "files: parquet has no dead letters"),
+        (files("in", format="json", mode="DROPMALFORMED"), "files of json: option mode is not known"),
+        (kafka(BROKER, "a", misfit="drop"), "kafka: misfit='drop' is not known"),
         (files("in", schema=ID), "files: text has one column, value STRING"),
         (kafka(BROKER, "a", format="xml"), "format 'xml' is not known (use bytes, text, json, avro)"),
         (kafka(BROKER, "a", format="json"), 'json needs a schema (write schema="id BIGINT, name STRING")'),
@@ -142,7 +146,11 @@ def test_a_view_keeps_no_dead_letters() -> None:
     pipeline.temporary_view("plain", source=kafka(BROKER, "a", format="text"))(same)
     pipeline.temporary_view("parsed", source=kafka(BROKER, "a", format="json", schema=ID))(same)
     (found,) = find_problems(registry_of(pipeline))
-    assert "parsed: a view cannot keep records that cannot be parsed (read them by a streaming table)" in str(found)
+    hint = 'read them by a streaming table, or say misfit="fail"'
+    assert f"parsed: a view cannot keep records that cannot be parsed ({hint})" in str(found)
+    strict = Pipeline("shop")
+    strict.temporary_view("parsed", source=kafka(BROKER, "a", format="json", schema=ID, misfit="fail"))(same)
+    assert find_problems(registry_of(strict)) == ()
 
 
 def test_a_secret_from_the_environment_or_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,7 +1,11 @@
 """Files as a source: every format, columns given and found, what does not fit, and what becomes of read files."""
 
+import gzip
 import json
+import os
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from backend.lake.storage.storage import declared_folder
 from backend.settings import load_settings
+from backend.stream_model.stream import StreamFailure
+from backend.streams.faults import FILE_UNREADABLE, recognise
+from backend.streams.preflight.reading import unreadable
 from pipelines import Pipeline, files
 from pipelines.spark.analysis import Analysis
 from tests.spark import declared
@@ -88,6 +96,120 @@ def test_new_fields_within_a_column_of_json_are_rescued_by_their_path(
         "c": None,
         "d": None,
     }
+
+
+def test_nothing_that_follows_an_object_is_lost(lake_of: Callable[..., DemoLake], landing: Path) -> None:
+    """Objects one behind the other, as Kinesis Firehose writes them, are rows; what is none is rescued."""
+    land(
+        landing,
+        "1.json",
+        '{"id":"a","amount":1}{"id":"b","amount":2}',
+        '{"id":"c"} {"id":"d"',
+        '[{"id":"e"}, {"id":"f"}]',
+        '{"id":"g"} tail',
+        '{"id":"h"}], "more": [{"id":"i"}',
+        "  ",
+        '{"id":"j","tags":[1]}',
+        '{"id":"k","amount":NaN,"new":1}',
+    )
+    lake = lake_of(files(str(landing), format="json", schema=ORDER))
+    lake.process("bronze_orders")
+    found = [(row["id"], row["_rescued_data"] and json.loads(row["_rescued_data"])) for row in rows(lake)]
+    assert found == [
+        ("a", None),
+        ("b", None),
+        ("c", None),
+        (None, {"_corrupt_record": '{"id":"d"'}),
+        ("e", None),
+        ("f", None),
+        (None, {"_corrupt_record": '{"id":"g"} tail'}),
+        (None, {"_corrupt_record": '{"id":"h"}], "more": [{"id":"i"}'}),
+        ("j", {"tags": "[1]"}),
+        (
+            "k",
+            {"_corrupt_record": '{"id":"k","amount":NaN,"new":1}'},
+        ),  # no JSON: which fields it has beside, nobody tells
+    ]
+
+
+def test_a_document_of_many_lines_and_other_options_of_json(
+    lake_of: Callable[..., DemoLake], landing: Path, spark: SparkSession
+) -> None:
+    records = [{"id": "a", "at": "31/12/2025 23:59"}, {"id": "ä", "at": "soon", "new": [1]}]
+    (landing / "1.json").write_bytes(json.dumps(records, indent=2, ensure_ascii=False).encode("latin-1"))
+    (landing / "2.json").write_text('{\n"id": "c"\n}\n{\n"id": "d"}')
+    source = files(
+        str(landing),
+        format="json",
+        schema="id STRING, at TIMESTAMP",
+        multiLine=True,
+        encoding="ISO-8859-1",
+        timestampFormat="dd/MM/yyyy HH:mm",
+    )
+    lake = lake_of(source)
+    lake.process("bronze_orders")
+    found = {row["id"]: row for row in rows(lake)}
+    assert found.keys() == {"a", "ä", "c", "d"}
+    assert str(found["a"]["at"]) == "2025-12-31 23:59:00"
+    assert json.loads(found["ä"]["_rescued_data"]).keys() == {"_corrupt_record"}
+
+
+@pytest.mark.parametrize("format", ["json", "csv"])
+def test_what_does_not_fit_is_a_dead_letter_or_ends_the_stream_where_that_is_said(
+    lake_of: Callable[..., DemoLake], landing: Path, format: Any
+) -> None:
+    lines = (
+        ["id,amount", "a,1", "b,much"] if format == "csv" else [{**GOOD, "amount": 1}, {"id": "b", "amount": "much"}]
+    )
+    land(landing, f"1.{format}", *lines)
+    failed = lake_of(files(str(landing), format=format, schema=ORDER, misfit="fail"))
+    message = failure_of(failed)
+    assert f"a record of 1.{format} cannot be parsed: does not fit the " in message and "much" in message
+    assert rows(failed) == []
+    lake = lake_of(files(str(landing), format=format, schema=ORDER, misfit="dead letter"))
+    lake.process("bronze_orders")
+    assert [row["id"] for row in rows(lake)] == ["a"]
+    (letter,) = lake.rows("bronze/bronze_orders_dead_letters")
+    assert b"much" in bytes(letter.value) and "amount" in letter.reason and letter.file_name == f"1.{format}"
+
+
+def test_files_of_every_age_and_name_are_read(lake_of: Callable[..., DemoLake], tmp_path: Path) -> None:
+    """Copies keep their time, and clocks go wrong: years before and after the newest that was read."""
+    folder = tmp_path / "land [1] it"
+    folder.mkdir()
+    ages = {"now.json": 0, "a [2] b.json": -30, "c%20d+e.json": 40 * 365, "f.json": -56 * 365}
+    lake = lake_of(files(str(folder), format="json", schema="id STRING"))
+    for name, days in ages.items():
+        land(folder, name, {"id": name})
+        at = time.time() + days * 86_400
+        os.utime(folder / name, (at, at))
+        lake.process("bronze_orders")
+    assert {row["id"]: row["file_name"] for row in rows(lake)} == {name: name for name in ages}
+
+
+def test_a_file_that_was_cut_off_is_named_and_a_whole_one_in_its_place_goes_on(
+    lake_of: Callable[..., DemoLake], landing: Path
+) -> None:
+    whole = gzip.compress("".join(json.dumps({**GOOD, "amount": number}) + "\n" for number in range(3_000)).encode())
+    (landing / "1 [a].json.gz").write_bytes(whole[: len(whole) // 2])
+    lake = lake_of(files(str(landing), format="json", schema=ORDER))
+    lake.runtime.start("bronze_orders")
+    failure = lake.ended("bronze_orders").failure
+    assert failure and failure.error_class == "FAILED_READ_FILE.NO_HINT"
+    seen = StreamFailure(*failure, 0, datetime.now(UTC))
+    assert recognise(seen) == (FILE_UNREADABLE,)
+    folder = declared_folder(lake.settings, str(landing))
+    assert unreadable(folder, seen) == str(landing / "1 [a].json.gz")
+    (landing / "1 [a].json.gz").write_bytes(whole)
+    assert unreadable(folder, seen) == ""
+    lake.process("bronze_orders")
+    assert len(rows(lake)) == 3_000
+    (landing / "2.json.gz").write_bytes(whole[: len(whole) // 2])
+    lake.runtime.start("bronze_orders")
+    assert lake.ended("bronze_orders").failure
+    (landing / "2.json.gz").rename(landing.parent / "2.json.gz")
+    lake.process("bronze_orders")
+    assert len(rows(lake)) == 3_000, "its batch goes on without it"
 
 
 @pytest.mark.long

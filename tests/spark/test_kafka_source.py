@@ -11,19 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Message
+from confluent_kafka import Message, Producer
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from backend.errors import LakehouseError
 from backend.settings import load_settings
+from backend.stream_model.stream import StreamFailure
+from backend.streams.faults import MISFIT, recognise
 from pipelines import Pipeline, append, complete, expect, kafka, secret, update
 from pipelines.declare.registry import declarations
 from pipelines.jvm.failures import StreamStartError
 from pipelines.sources.kafka import KafkaSource
+from pipelines.spark.analysis import Analysis
 from pipelines.specs.sinks import Sink, Target
 from tests.kafka_broker import PASSWORD, USER, KafkaBroker
 from tests.spark.declared import lake_of as tables_of
+from tests.spark.declared import pipeline_of, registry_of
 from tests.spark.lakes import DemoLake, open_lake
 
 pytestmark = pytest.mark.spark
@@ -102,6 +106,9 @@ BAD = {
     b'{"id": 1}, {"id": 2}': "more follows the JSON object",
     b'{"id": 1} tail': "more follows the JSON object",
     b'{"id": 1}}': "more follows the JSON object",
+    b'{"id": 2}], "more": [{"id": 3}': "more follows the JSON object",
+    b'{"id": 4}],"end":1,"x":[': "more follows the JSON object",
+    b'{"id": 1, "at": 1700000000000}': "does not fit the schema: at",
     b'[{"id": 1}]': "not a JSON object",
     b"[]": "not a JSON object",
     b"12": "not a JSON object",
@@ -127,7 +134,7 @@ def test_a_json_record_is_a_row_or_a_dead_letter_each_once(kafka_broker: KafkaBr
     both = ("bronze_orders", "bronze_orders_dead_letters")
     assert lake.process("bronze_orders") == [len(values)], "one query has read each record once"
     plan = lake.runtime._queries["bronze_orders"]._jsq.explainInternal(False)
-    assert plan.count('{"all":[') == 1, "a record is parsed once, not for the filter again"
+    assert plan.count("from_json(StructField(all") == 1, "a record is parsed once, not for the filter again"
     second = kafka_broker.produce(topic, [(None, b'{"id": 6}'), (None, b"cut {")])
     lake.process("bronze_orders")
 
@@ -149,6 +156,74 @@ def test_a_json_record_is_a_row_or_a_dead_letter_each_once(kafka_broker: KafkaBr
     kafka_broker.produce(topic, [(None, b'{"id": 7}')])
     lake.process("bronze_orders")
     assert lake.versions("bronze/bronze_orders_dead_letters") == versions, "no commit where there are none"
+
+
+EVENT = "event_id STRING, user_id STRING, event_type STRING, amount DOUBLE, timestamp TIMESTAMP"
+
+
+def test_the_records_own_columns_move_aside_for_those_of_the_schema(
+    kafka_broker: KafkaBroker, lake_of: LakeOf, tmp_path: Path
+) -> None:
+    topic = kafka_broker.create("events", partitions=1)
+    event = (
+        b'{"event_id": "e1", "user_id": "u1", "event_type": "buy", "amount": 2.5, "timestamp": "2026-01-01T00:00:00Z"}'
+    )
+    (good, bad) = kafka_broker.produce(topic, [(b"k", event), (None, b"cut {")])
+    named = {"format": "json", "schema": EVENT}
+    lake = lake_of(bronze_events=kafka(kafka_broker.servers, topic, prefix="kafka_", **named))  # type: ignore[arg-type]
+    lake.process("bronze_events")
+    (row,) = lake.rows("bronze/bronze_events")
+    assert (row.event_id, row.timestamp, row.kafka_topic) == ("e1", datetime(2026, 1, 1), topic)
+    assert (row.kafka_partition, row.kafka_offset) == place(good)[1:]
+    assert row.kafka_timestamp.replace(tzinfo=UTC).timestamp() == good.timestamp()[1] / 1_000
+    (letter,) = lake.rows("bronze/bronze_events_dead_letters")
+    assert (place(letter), bytes(letter.value), letter.reason) == (place(bad), b"cut {", "not JSON")
+
+    plain = pipeline_of(kafka(kafka_broker.servers, topic, **named), name="bronze_plain")  # type: ignore[arg-type]
+    problems = Analysis(registry_of(plain), lake.runtime.session, load_settings(home=tmp_path)).run().problems
+    message = "kafka: schema has timestamp, which is the record's own"
+    hint = 'write prefix="kafka_" to call the record\'s own kafka_…'
+    assert {(problem.message, problem.hint) for problem in problems} == {(message, hint)}
+
+
+def test_a_misfit_is_null_or_ends_the_stream_where_that_is_said(kafka_broker: KafkaBroker, lake_of: LakeOf) -> None:
+    topic = kafka_broker.create("misfits", partitions=1)
+    kafka_broker.produce(topic, [(None, b'{"id": 1, "n": "x"}'), (None, b'{"id": 2, "n": 300}'), (None, b"cut {")])
+    named = {"format": "json", "schema": "id BIGINT, n TINYINT"}
+    lake = lake_of(
+        bronze_null=kafka(kafka_broker.servers, topic, misfit="null", **named),  # type: ignore[arg-type]
+        bronze_fail=kafka(kafka_broker.servers, topic, misfit="fail", **named),  # type: ignore[arg-type]
+    )
+    lake.process("bronze_null")
+    assert sorted((row.id, row.n) for row in lake.rows("bronze/bronze_null")) == [(1, None), (2, None)]
+    assert [row.reason for row in lake.rows("bronze/bronze_null_dead_letters")] == ["not JSON"]
+    lake.runtime.start("bronze_fail")
+    failure = lake.ended("bronze_fail").failure
+    assert failure
+    assert f"record 0 of partition 0 of topic {topic} cannot be parsed: does not fit the schema: n" in failure.message
+    assert lake.rows("bronze/bronze_fail") == []
+    known = recognise(StreamFailure(*failure, 0, datetime(2026, 1, 1, tzinfo=UTC)))
+    assert known[0] is MISFIT
+
+
+def test_records_of_an_aborted_transaction_are_no_rows(kafka_broker: KafkaBroker, lake_of: LakeOf) -> None:
+    topic = kafka_broker.create("transacted", partitions=1)
+    writer = Producer({"bootstrap.servers": kafka_broker.servers, "transactional.id": topic})
+    writer.init_transactions(60)
+    for number, end in ((1, writer.commit_transaction), (2, writer.abort_transaction), (3, writer.commit_transaction)):
+        writer.begin_transaction()
+        writer.produce(topic, b'{"id": %d}' % number)
+        writer.flush(60)
+        end(60)
+    named = {"format": "json", "schema": "id BIGINT"}
+    loose = {"kafka.isolation.level": "read_uncommitted"}
+    lake = lake_of(
+        bronze_settled=kafka(kafka_broker.servers, topic, **named),  # type: ignore[arg-type]
+        bronze_all=kafka(kafka_broker.servers, topic, options=loose, **named),  # type: ignore[arg-type]
+    )
+    lake.process("bronze_settled", "bronze_all")
+    assert sorted(row.id for row in lake.rows("bronze/bronze_settled")) == [1, 3]
+    assert sorted(row.id for row in lake.rows("bronze/bronze_all")) == [1, 2, 3]
 
 
 @pytest.mark.long

@@ -8,8 +8,8 @@ all before it).
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import timedelta
+from glob import escape, glob, iglob
+from pathlib import Path
 from urllib.parse import unquote
 
 from backend.errors import CheckpointError, StorageError
@@ -26,15 +26,6 @@ from backend.streams.backlog.positions import FilesPosition, read_positions
 MOST_FILES = 100_000
 _PATTERN = frozenset("*?[]{}")
 _HIDDEN = (".", "_")
-_MAX_AGE = timedelta(days=7)  # Spark's default: it passes over files older than this before the newest that it has read
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """Of the source's own log: which batch it was planned for, and when the file was written."""
-
-    batch: int
-    written_ms: int
 
 
 def read_files(settings: Settings, source: StreamInput, *, checkpoint: Folder, place: int | None) -> list[Arrival]:
@@ -50,12 +41,7 @@ def read_files(settings: Settings, source: StreamInput, *, checkpoint: Folder, p
     there = list(_files(folder))
     if len(there) > MOST_FILES:
         raise StorageError(f"the folder holds more than {MOST_FILES:,} files")
-    oldest_ms = max((each.written_ms for each in named.values()), default=0) - _MAX_AGE / timedelta(milliseconds=1)
-    return [
-        Arrival(named[path].batch if path in named else UNREAD, each.modified_at, 1, each.size_bytes, None)
-        for path, each in there
-        if path in named or not each.modified_at or each.modified_at.timestamp() * 1_000 >= oldest_ms
-    ]
+    return [Arrival(named.get(path, UNREAD), each.modified_at, 1, each.size_bytes, None) for path, each in there]
 
 
 def files_backlog(source: StreamInput, position: FilesPosition | None, files: list[Arrival]) -> SourceBacklog:
@@ -81,13 +67,17 @@ def files_of_batch(checkpoint: Folder, batch_id: int) -> list[str]:
             last = before.get(place)
             read = last.log_offset if isinstance(last, FilesPosition) else -1
             named = _named(checkpoint, place, after=read)
-            paths += [path for path, entry in named.items() if read < entry.batch <= position.log_offset]
+            paths += [path for path, batch in named.items() if read < batch <= position.log_offset]
     return paths
 
 
 def has_pattern(uri: str) -> bool:
-    """Whether an address stands for several folders."""
-    return bool(_PATTERN & set(uri))
+    """Whether an address stands for several folders: not where one is there whose name has such signs itself. An empty
+    one says nothing, unless no other folder is meant."""
+    if is_remote(uri) or not _PATTERN & set(uri):
+        return bool(_PATTERN & set(uri))
+    others = glob(uri)  # noqa: PTH207 (any part may be a pattern)
+    return not (Path(uri).is_dir() and (not others or any(iglob(f"{escape(uri)}/*"))))  # noqa: PTH207
 
 
 def _uncounted(source: StreamInput) -> str:
@@ -117,7 +107,7 @@ def _files(folder: Folder) -> Iterator[tuple[str, Entry]]:
                 return
 
 
-def _named(checkpoint: Folder, place: int, *, after: int = -1) -> dict[str, _Entry]:
+def _named(checkpoint: Folder, place: int, *, after: int = -1) -> dict[str, int]:
     """The paths that the source's own log names, with the entry that does. Those of entries up to `after` may be
     missing: what holds all before it is then left unread where it can be."""
     folder = f"sources/{place}"
@@ -133,13 +123,13 @@ def _named(checkpoint: Folder, place: int, *, after: int = -1) -> dict[str, _Ent
     return {path: each for name in wanted for path, each in _entries(checkpoint, name)}
 
 
-def _entries(checkpoint: Folder, name: str) -> Iterator[tuple[str, _Entry]]:
+def _entries(checkpoint: Folder, name: str) -> Iterator[tuple[str, int]]:
     for number, line in enumerate(checkpoint.read(name).decode(errors="replace").splitlines()):
         if number == 0 or not line.strip():
             continue
         try:
             entry = json.loads(line)
-            yield _path(entry["path"]), _Entry(int(entry["batchId"]), int(entry["timestamp"]))
+            yield _path(entry["path"]), int(entry["batchId"])
         except (ValueError, KeyError, TypeError) as exc:
             raise CheckpointError(f"line {number + 1} of {name} cannot be read", file=name) from exc
 
