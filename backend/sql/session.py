@@ -6,6 +6,7 @@ they are.
 """
 
 import re
+import shutil
 import tempfile
 import threading
 import time
@@ -182,6 +183,7 @@ class Databases:
     def close(self, connection: Connection, spill: "tempfile.TemporaryDirectory[str]") -> "Future[None]":
         def both() -> None:
             connection.close()
+            shutil.rmtree(spill.name, ignore_errors=True)  # a process that leaves amid cleanup() removes nothing
             spill.cleanup()
 
         return self._thread.submit(both)

@@ -6,13 +6,15 @@ import sys
 
 import pytest
 
-# Waits as often as it can, so that nearly every signal comes amid a wait.
+# Waits as often as it can, so that nearly every signal comes amid a wait. The pauses let in whoever sets the
+# event: beside one that takes the event's lock again at once it may wait for ever.
 WAITER = """
+import time
 from pipelines.stop_signals import stop_signals
 stop = stop_signals()
 print("ready", flush=True)
-while not stop.wait(0.0):
-    pass
+while not any(stop.wait(0.0) for _ in range(500)):
+    time.sleep(0.0001)
 print("stopped")
 """
 
