@@ -430,6 +430,7 @@ def test_a_file_that_the_stream_ended_at_stands_against_a_start_until_it_is_anot
     landing = world.home / "land ing"
     landing.mkdir()
     (landing / name).write_bytes(b"x")
+    os.utime(landing / name, times=(NOW.timestamp(), NOW.timestamp()))
     world.declare(replace(world.declaration(), inputs=(StreamInput("files", SOURCE, str(landing)),)))
     message = (
         f"[FAILED_READ_FILE.NO_HINT] Encountered error while reading file {(landing / name).as_uri()}. SQLSTATE: KD001"
