@@ -5,12 +5,15 @@ Rule: declaring starts nothing. What is wrong is kept with its file and line, so
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from types import CellType, CodeType, FunctionType, ModuleType
 from typing import TypeVar
 
 from backend.format import interval_s
 from backend.stream_model.overrides import AVAILABLE_NOW
+from pipelines.declare.cdc import debezium
 from pipelines.sinks.append import append
 from pipelines.sources.delta import DeltaSource, table
 from pipelines.sources.files import FileSource
@@ -84,6 +87,9 @@ class Pipeline:
                 declared_at=place,
                 also=tuple(self._also(destination, name, place, function) for destination in also),
             )
+            if calls(function, debezium):
+                keys = frozenset(key for output in stream.destinations for key in output.sink.keys)
+                stream = replace(stream, unwraps=keys)
             self.streams.append(stream)
             self._look_at(stream.sources, name, place)
             if isinstance(stream.sink, ExportSink):
@@ -243,3 +249,37 @@ def _listed(source: Sources) -> tuple[StreamSource, ...]:
 def _place(function: Function) -> Place:
     code = inspect.unwrap(function).__code__
     return Place(code.co_filename, code.co_firstlineno)
+
+
+def calls(function: object, wanted: Function) -> bool:
+    """Whether a function names another: itself, or in a function of its package that it names."""
+    waiting, seen, package = [function], set[int](), None
+    while waiting:
+        function = waiting.pop()
+        while isinstance(function, partial):
+            function = function.func
+        if function is wanted:
+            return True
+        function = inspect.unwrap(function) if isinstance(function, FunctionType) else function
+        if not isinstance(function, FunctionType) or id(function) in seen:
+            continue
+        seen.add(id(function))
+        package = package or function.__module__.partition(".")[0]
+        if function.__module__.partition(".")[0] == package:
+            waiting += _named_in(function)
+    return False
+
+
+def _named_in(function: FunctionType) -> Iterator[object]:
+    """The values of the names that a function's code has, of inner functions as well."""
+    codes, names = [function.__code__], set[str]()
+    while codes:
+        code = codes.pop()
+        names.update(code.co_names, code.co_freevars)
+        codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    scope = {**function.__globals__, **{name: cell.cell_contents for name, cell in cells if cell != CellType()}}
+    for value in (scope[name] for name in names if name in scope):
+        yield value
+        if isinstance(value, ModuleType):
+            yield from (getattr(value, name, None) for name in names)

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructType
 
 from pipelines.jvm.failures import SpecError
+from pipelines.sinks.changes import UNCHANGED, filled, refuse_unordered
 from pipelines.sinks.commits import unnumbered
 from pipelines.sinks.upsert import (
     check_columns,
@@ -24,7 +25,7 @@ from pipelines.sinks.upsert import (
     tombstones_of,
     truncations_of,
 )
-from pipelines.specs.sinks import OutputMode, Target
+from pipelines.specs.sinks import CHANGE, OutputMode, Target
 from pipelines.specs.tables import TableSpec, quoted
 
 FROM, TO, CURRENT = "valid_from", "valid_to", "is_current"
@@ -72,6 +73,7 @@ class HistorySink:
             batch = self._truncate(batch, target)
         batch = refuse_empty(batch, self.keys, target.table.partition_cols)
         marked = refuse_nulls(batch.withColumn(_DELETES, deletes), (*self.keys, self.sequence))
+        marked = refuse_unordered(marked, self.keys, self.sequence)
         changes = marked.dropDuplicates([*self.keys, self.sequence, _DELETES]).persist()
         try:
             if changes.isEmpty():
@@ -114,12 +116,17 @@ class HistorySink:
         rows = session.read.format("delta").load(target.uri).drop(TO, CURRENT).join(touched, keys, "left_semi")
         new = changes.where(~F.col(_DELETES)).withColumn(FROM, F.col(quoted(self.sequence)))
         new = new.join(rows, [*keys, FROM], "left_anti")  # what is written already stays
-        theirs = {name.lower() for name in new.columns}
-        new = new.select(*(quoted(name) for name in rows.columns if name.lower() in theirs))
+        theirs, is_partial = {name.lower() for name in new.columns}, CHANGE in changes.columns
+        names = [name for name in rows.columns if name.lower() in theirs]
+        beside = (F.col(CHANGE), F.col(f"{CHANGE}.unchanged").alias(UNCHANGED)) if is_partial else ()
+        new = new.select(*map(quoted, names), *beside)
         states = rows.unionByName(new, allowMissingColumns=True).withColumn(_DELETES, F.lit(False))
         if self.deleted or self.truncated:
             ends = self._ends(touched, target).withColumn(_DELETES, F.lit(True))
             states = states.unionByName(ends, allowMissingColumns=True)
+        if is_partial:
+            states = states.withColumn(UNCHANGED, F.coalesce(UNCHANGED, F.array()))
+            states = refuse_unordered(filled(states, keys, (FROM, _DELETES), ends=_DELETES), keys, FROM)
         in_order = Window.partitionBy(*map(quoted, keys)).orderBy(FROM, _DELETES)
         ended = states.withColumn(TO, F.lead(FROM).over(in_order)).where(~F.col(_DELETES)).drop(_DELETES)
         empty = F.coalesce(F.col(TO) == F.col(FROM), F.lit(False))  # deleted at the moment it began

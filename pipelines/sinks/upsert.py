@@ -8,23 +8,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from delta.tables import DeltaTable
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
 from pipelines.jvm.failures import SpecError
+from pipelines.sinks.changes import UNCHANGED, filled, merged, record_of, refuse_unordered, with_unchanged
 from pipelines.sinks.commits import unnumbered
-from pipelines.specs.sinks import OutputMode, Target
+from pipelines.sinks.positions import newer
+from pipelines.specs.sinks import CHANGE, OutputMode, Target
 from pipelines.specs.tables import TableSpec, quoted
 
 _DELETED = "_deleted"
 _DELETED_AT = "_deleted_at"
-_ANEW = "_anew"  # deleted and made again within a batch: nothing is left of its values
 _EMPTY = (
     "upsert: {0} is an empty text, which Delta keeps as null in a partition, so no later change would find its row; "
     "drop or quarantine such rows by an expectation, or partition by another column"
 )
-_UNORDERED = "upsert: a change without {0} cannot be ordered; drop or quarantine such rows by an expectation"
+_UNORDERED = "%s has no {0} and cannot be ordered; drop or quarantine such rows by an expectation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,30 +103,19 @@ class UpsertSink:
         if self.sequence is None:
             return changes
         changes = refuse_nulls(changes, (*self.keys, self.sequence))
-        if self.keep_when_null:
-            changes = changes.withColumns(self._last_values(changes.columns))
+        changes = refuse_unordered(changes, self.keys, self.sequence)
+        if self.keep_when_null or CHANGE in batch.columns:
+            partial = with_unchanged(changes, self.keep_when_null)
+            changes = filled(partial, self.keys, (self.sequence,), ends=_DELETED)
         newest = F.max_by(F.struct(*map(quoted, changes.columns)), self._at)
         return changes.groupBy(*map(quoted, self.keys)).agg(newest.alias("newest")).select("newest.*")
-
-    def _last_values(self, names: Sequence[str]) -> dict[str, Column]:
-        """Partial updates: each column's last value that is not null, up to this change and since a deletion."""
-        keys = [F.col(quoted(key)) for key in self.keys]
-        life = F.count_if(_DELETED).over(Window.partitionBy(*keys).orderBy(self._at))
-        in_life = Window.partitionBy(*keys, life).orderBy(self._at)
-        values = {
-            name: F.last(F.when(~F.col(_DELETED), F.col(quoted(name))), ignorenulls=True).over(in_life)
-            for name in self.keep_when_null
-            if name in names
-        }
-        return {**values, _ANEW: life > 0}
 
     def _remember_deletions(self, newest: DataFrame, target: Target) -> None:
         deletions = newest.where(_DELETED).select(*map(quoted, self.keys), self._at)
         uri = target.uris[tombstones_of(target.table).name]
         into = DeltaTable.forPath(newest.sparkSession, uri).alias("t")
         merge = into.merge(deletions.alias("s"), same_keys(self.keys))
-        merge = merge.whenMatchedUpdateAll(f"s.{self._at} > t.{self._at}").whenNotMatchedInsertAll()
-        merge.execute()
+        merge.whenMatchedUpdateAll(self._is_newer()).whenNotMatchedInsertAll().execute()
 
     def _alive(self, newest: DataFrame, target: Target) -> DataFrame:
         """Without changes that are older than their key's deletion."""
@@ -134,25 +124,29 @@ class UpsertSink:
         gone = newest.sparkSession.read.format("delta").load(target.uris[tombstones_of(target.table).name])
         gone = gone.withColumnRenamed(str(self.sequence), _DELETED_AT)
         joined = newest.join(gone, list(self.keys), "left")
-        return joined.where(f"{_DELETED_AT} IS NULL OR {self._at} >= {_DELETED_AT}").drop(_DELETED_AT)
+        is_older = newer(F.col(_DELETED_AT), F.col(self._at))
+        return joined.where(F.col(_DELETED_AT).isNull() | ~is_older).drop(_DELETED_AT)
 
-    def _new_or_old(self, name: str) -> Column:
-        new, old = F.col(f"s.{quoted(name)}"), F.col(f"t.{quoted(name)}")
-        return F.when(F.col(f"s.{_ANEW}"), new).otherwise(F.coalesce(new, old))
+    def _is_newer(self) -> Column:
+        """Not when they are equal: a change that is replayed does nothing."""
+        return newer(F.col(f"s.{self._at}"), F.col(f"t.{self._at}"))
 
     def _merge(self, changes: DataFrame, target: Target) -> None:
         into = DeltaTable.forPath(changes.sparkSession, target.uri)
         theirs = {name.lower() for name in changes.columns}  # as Spark compares names
         names = [name for name in into.toDF().columns if name.lower() in theirs]
-        partial = {name.lower() for name in self.keep_when_null}
         values = {quoted(name): F.col(f"s.{quoted(name)}") for name in names}
-        updates = {**values, **{quoted(name): self._new_or_old(name) for name in names if name.lower() in partial}}
-        at = self._at
-        # not >=: a change that is replayed does nothing
-        newer = f"(t.{at} IS NULL OR s.{at} > t.{at})" if at else "true"
-        equals = "=" if at else "<=>"  # an aggregate has a group of null
+        updates = values
+        if UNCHANGED in changes.columns:
+            kinds = {field.name.lower(): field.dataType for field in changes.schema}
+            old = {name: F.col(f"t.{quoted(name)}") for name in names}
+            updates = {
+                quoted(name): merged((name,), kinds[name.lower()], values[quoted(name)], old[name]) for name in names
+            }
+        is_newer = F.col(f"t.{self._at}").isNull() | self._is_newer() if self._at else F.lit(True)
+        equals = "=" if self._at else "<=>"  # an aggregate has a group of null
         merge = into.alias("t").merge(changes.alias("s"), same_keys(self.keys, equals))
-        merge = merge.whenMatchedDelete(f"s.{_DELETED} AND {newer}").whenMatchedUpdate(newer, set=updates)
+        merge = merge.whenMatchedDelete(F.col(f"s.{_DELETED}") & is_newer).whenMatchedUpdate(is_newer, set=updates)
         merge.whenNotMatchedInsert(f"NOT s.{_DELETED}", values=values).execute()
 
 
@@ -225,7 +219,8 @@ def refuse_nulls(changes: DataFrame, names: Sequence[str]) -> DataFrame:
     """The same rows; the batch fails at one that is null where it must not be."""
     whole = F.lit(True)
     for name in names:
-        missing = F.raise_error(F.lit(_UNORDERED.format(name))).cast("boolean")
+        message = F.format_string(_UNORDERED.format(name.replace("%", "%%")), record_of(changes.columns))
+        missing = F.raise_error(message).cast("boolean")
         whole = whole & F.when(F.col(quoted(name)).isNull(), missing).otherwise(F.lit(True))
     return changes.where(whole)
 

@@ -19,7 +19,7 @@ from pipelines.spark.tables import differences, keys_changed, properties_of
 from pipelines.spark.writing import quarantine_schema
 from pipelines.specs.expectations import BROKEN
 from pipelines.specs.registry import Registry
-from pipelines.specs.sinks import ExportSink
+from pipelines.specs.sinks import CHANGE, ExportSink
 from pipelines.specs.sources import Inputs
 from pipelines.specs.streams import Problem, StreamKind, StreamSpec, ViewSpec
 from pipelines.specs.tables import Evolution, TableSpec, parse_schema
@@ -135,7 +135,8 @@ def table_schemas(session: SparkSession, stream: StreamSpec, rows: StructType) -
 
 
 def _derived(session: SparkSession, stream: StreamSpec, rows: StructType) -> Iterator[StructType]:
-    plain = StructType([column for column in rows if column.name != BROKEN])
+    returned = StructType([column for column in rows if column.name != BROKEN])
+    plain = StructType([column for column in returned if column.name != CHANGE])
     if isinstance(stream.sink, ExportSink):
         stream.sink.judge(session.createDataFrame([], plain))
     for destination in stream.destinations:
@@ -145,7 +146,7 @@ def _derived(session: SparkSession, stream: StreamSpec, rows: StructType) -> Ite
         for _ in destination.sink.beside(destination.table):
             yield destination.sink.beside_schema(plain)
     if stream.quarantine:
-        yield quarantine_schema(plain)
+        yield quarantine_schema(returned)
     if stream.dead_letters:
         yield parse_schema(session, stream.dead_letters.schema or "")
 

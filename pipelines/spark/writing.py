@@ -69,7 +69,8 @@ def _write(stream: StreamSpec, target: Target, inputs: Inputs) -> BatchWriter:
             finally:
                 batch.unpersist()
         if letters_uri:
-            kept = Kept(session, _plan_of(inputs.session.streams.get(query)))
+            must = any(source.letters for source in stream.sources)
+            kept = Kept(session, _plan_of(inputs.session.streams.get(query)), must=must)
             _append_dead_letters(batch, kept, before, letters_uri)
             kept.remove()
 

@@ -40,11 +40,13 @@ def _tasks(session: SparkSession) -> int:
 
 
 class Kept:
-    """What a batch with dead letters beside its rows has kept. `plan`: the physical one that it runs."""
+    """What a batch with dead letters beside its rows has kept. `plan`: the physical one that it runs. `must`: whether
+    it has to keep something. A function that unwraps changes need not.
+    """
 
-    def __init__(self, session: SparkSession, plan: Any) -> None:
+    def __init__(self, session: SparkSession, plan: Any, *, must: bool) -> None:
         self._session, self._places = session, {place.name(): place for place in _places(plan)}
-        if not self._places:
+        if must and not self._places:
             raise StreamError(
                 "dead letters cannot be followed: the function uses no row of its source",
                 hint="return rows that are made of those that it takes",

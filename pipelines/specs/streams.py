@@ -4,6 +4,7 @@ Rule: a spec starts nothing and refuses nothing. `pipelines.declare.check` finds
 """
 
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -13,12 +14,33 @@ from backend.format import interval_s
 from backend.settings import Settings
 from backend.stream_model.overrides import TRIGGER, require_settable, spark_conf_of
 from backend.streams.reset.plan import RESET_ALLOWED
+from pipelines.jvm.failures import SpecError
 from pipelines.specs.expectations import Expectation, OnViolation, judge, names
-from pipelines.specs.sinks import Destination, ExportSink, Sink, Target
+from pipelines.specs.sinks import CHANGE, Destination, ExportSink, Sink, Target
 from pipelines.specs.sources import Inputs, StreamSource
-from pipelines.specs.tables import TableSpec
+from pipelines.specs.tables import Evolution, TableSpec
 
 Function = Callable[..., DataFrame]
+LETTER = (  # of a database's change, as far as its record has them
+    *("topic STRING", "partition INT", "offset BIGINT", "timestamp TIMESTAMP", "file_name STRING"),
+    *("key BINARY", "value BINARY", "reason STRING"),
+)
+
+
+@dataclass(slots=True)
+class Call:
+    """A declared function's call, for what is called within it.
+
+    `keys`: what its sinks apply changes by. `keeps_letters`: whether a table keeps what it cannot take. `unwraps`:
+    whether a database's changes were unwrapped in it.
+    """
+
+    keys: frozenset[str]
+    keeps_letters: bool
+    unwraps: bool = False
+
+
+CALL: ContextVar[Call | None] = ContextVar("the declared function that is called", default=None)
 
 
 class StreamKind(StrEnum):
@@ -68,7 +90,8 @@ class StreamSpec:
     """One stream: every `trigger_interval_s`, `sink` gets the rows of `function(sources)`, judged by `expectations`.
 
     `trigger_interval_s=None`: process what is there, in as many batches as needed, and end. A materialized view's
-    sources are read whole, when one has moved on. `also`: further tables that get the rows of each batch.
+    sources are read whole, when one has moved on. `also`: further tables that get the rows of each batch. `unwraps`:
+    the columns by which it applies a database's changes; None where its function unwraps none.
     """
 
     name: str
@@ -85,6 +108,7 @@ class StreamSpec:
     reset_allowed: bool = True
     declared_at: Place = Place("", 0)
     also: tuple[Destination, ...] = ()
+    unwraps: frozenset[str] | None = None
 
     @property
     def destinations(self) -> tuple[Destination, ...]:
@@ -99,7 +123,8 @@ class StreamSpec:
             return None
         comment = f"Rows that broke an expectation of {self.name}, as its function returned them, with the reason"
         name, about = f"{self.table.name}_quarantine", self.table
-        return TableSpec(name, about.layer, comment, properties=about.owners, evolution=about.evolution)
+        evolution = Evolution.ADD if about.evolution is Evolution.FAIL else about.evolution  # it takes what is there
+        return TableSpec(name, about.layer, comment, properties=about.owners, evolution=evolution)
 
     @property
     def may_be_reset(self) -> bool:
@@ -109,8 +134,9 @@ class StreamSpec:
 
     @property
     def dead_letters(self) -> TableSpec | None:
-        """Where records go that its sources cannot make rows of: beside the table."""
-        columns = dict.fromkeys(column for source in self.sources for column in source.letters)
+        """Where records go that its sources or its function cannot make rows of: beside the table."""
+        unwrapped = () if self.unwraps is None else LETTER
+        columns = dict.fromkeys((*(column for source in self.sources for column in source.letters), *unwrapped))
         if not columns:
             return None
         comment = f"Records that {self.name} cannot parse, as their bytes, with the reason"
@@ -140,7 +166,19 @@ class StreamSpec:
 
     def rows(self, inputs: Inputs) -> DataFrame:
         """What the function returns, judged: with `_broken_expectations` where there are any."""
-        return judge(self.function(*(source.read(inputs) for source in self.sources)), self.expectations)
+        call = Call(self.unwraps or frozenset(), keeps_letters=self.unwraps is not None)
+        token = CALL.set(call)
+        try:
+            rows = self.function(*(source.read(inputs) for source in self.sources))
+        finally:
+            CALL.reset(token)
+        is_ordered = any(output.sink.kind in ("upsert", "history") for output in self.destinations)
+        if call.unwraps and is_ordered and CHANGE not in rows.columns:
+            raise SpecError(
+                f"the function leaves out {CHANGE}, which says what a change does not touch",
+                hint=f'keep it: select(…, "{CHANGE}"); no table has it',
+            )
+        return judge(rows.drop(CHANGE) if self.outside else rows, self.expectations)
 
     def target(self, settings: Settings) -> Target:
         return Target(self.name, self.table, {table.name: table.spark_uri(settings) for table in self.writes})

@@ -4,7 +4,7 @@ Rule: `evolution` says how far a table that exists may be altered: nothing of it
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -68,6 +68,11 @@ class TableSpec:
 def quoted(name: str) -> str:
     """A column's name as Spark's SQL and `F.col` read it, dots and all."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def path_of(names: Sequence[str]) -> str:
+    """The path of a field within columns, as SQL reads it."""
+    return ".".join(map(quoted, names))
 
 
 def parse_schema(session: SparkSession, ddl: str) -> StructType:

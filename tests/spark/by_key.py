@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 
 from pipelines.sinks.commits import stamp
 from pipelines.spark.tables import create_table
-from pipelines.specs.sinks import Sink, Target
+from pipelines.specs.sinks import CHANGE, Sink, Target
 from pipelines.specs.tables import TableSpec
 
 
@@ -15,7 +15,7 @@ def written(
     sink: Sink, folder: Path, empty: DataFrame, *batches: DataFrame, partition_cols: Sequence[str] = ()
 ) -> DataFrame:
     """The sink's table, made in this folder for the columns of `empty`, once it took these batches in turn."""
-    spark, rows = empty.sparkSession, empty.schema
+    spark, rows = empty.sparkSession, empty.drop(CHANGE).schema
     table = TableSpec("silver_orders", "silver", partition_cols=tuple(partition_cols))
     tables = (table, *sink.beside(table))
     target = Target("silver_orders", table, {each.name: str(folder / each.name) for each in tables})

@@ -1,116 +1,96 @@
-"""A database's log of 100,000 changes over 5,000 keys as Debezium writes it, shuffled, doubled and replayed: the tables
-are the database's last state and its whole history.
+"""A database's log as Debezium writes it, mixed as far as partitions allow, cut, and sent again in part: the tables are
+the database's last state and its whole history.
 """
 
-import json
 import random
-from collections.abc import Iterator
-from dataclasses import dataclass
+from datetime import UTC
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from pipelines.declare.cdc import debezium
 from pipelines.sinks.history import history
 from pipelines.sinks.upsert import upsert
-from pipelines.specs.sinks import Sink
+from tests.soak import soak
 from tests.spark import by_key
+from tests.spark.debezium_log import ROW, Flavour, Log, Record, State, database, states
 
-pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(3_000)]
 
-CHANGES, KEYS, BATCHES, DOUBLED = 100_000, 5_000, 5, 5_000
-ROW = "id BIGINT, status STRING, cents BIGINT"
-BY_KEY: dict[str, Any] = {"keys": ["id"], "sequence": "position", "deleted": "op = 'd'"}
-UPSERT = upsert(**BY_KEY, except_columns=["op", "changed_at"])
-HISTORY = history(**BY_KEY, except_columns=["op", "changed_at", "position"])
-Flavour = Literal["postgresql", "mongodb"]
-Values = tuple[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One change of the ledger: `values` are the row's after it, or those that a deletion took."""
-
-    number: int
-    key: int
-    op: str
-    values: Values
-
-    def position(self, flavour: Flavour) -> str:
-        return f"{self.lsn:020}" if flavour == "postgresql" else f"{self.moment_ms:020}:{self.number % 3:010}"
-
-    def text(self, flavour: Flavour) -> str:
-        """The envelope: a row for PostgreSQL, a document as text for MongoDB."""
-        row = {"id": self.key, "status": self.values[0], "cents": self.values[1]}
-        image = row if flavour == "postgresql" else json.dumps(row)
-        source = {"lsn": self.lsn} if flavour == "postgresql" else {"ts_ms": self.moment_ms, "ord": self.number % 3}
-        images = {"before": image, "after": None} if self.op == "d" else {"before": None, "after": image}
-        return json.dumps({"op": self.op, "source": source, "ts_ms": self.moment_ms, **images})
-
-    @property
-    def lsn(self) -> int:
-        return 900 + 97 * self.number
-
-    @property
-    def moment_ms(self) -> int:
-        return 1_700_000_000_000 + self.number // 3  # three changes in one millisecond
+MODES: dict[Flavour, dict[str, Any]] = {
+    "postgresql": {"decimals": "precise", "times": "microseconds"},
+    "mysql": {"decimals": "precise", "times": "microseconds", "servers": [[0, 1], 2]},
+    "mongodb": {},
+}
 
 
-def database(dice: random.Random) -> Iterator[Change]:
-    """What a database does: rows are there at a snapshot or made, changed, deleted, and made again."""
-    there: dict[int, Values] = {}
-    for number in range(CHANGES):
-        key = dice.randrange(KEYS)
-        values = dice.choice(("placed", "paid", "sent")), dice.randrange(10_000)
-        made = "r" if number < KEYS // 5 else "c"
-        changed = "d" if dice.random() < 0.1 else "u"
-        op = changed if key in there else made
-        yield Change(number, key, op, there.pop(key) if op == "d" else values)
-        if op != "d":
-            there[key] = values
+LONG = [pytest.param(name, marks=pytest.mark.long) for name in ("postgresql", "mongodb")]
 
 
-def states(changes: list[Change], flavour: Flavour) -> Iterator[tuple[Any, ...]]:
-    """Every state that a key had: its values, from which position until which."""
-    begun: dict[int, Change] = {}
-    for change in changes:
-        if before := begun.pop(change.key, None):
-            yield before.key, *before.values, before.position(flavour), change.position(flavour)
-        if change.op != "d":
-            begun[change.key] = change
-    for last in begun.values():
-        yield last.key, *last.values, last.position(flavour), None
-
-
-@pytest.mark.parametrize("flavour", ["postgresql", "mongodb"])
-def test_tables_are_the_last_state_and_the_whole_history(spark: SparkSession, tmp_path: Path, flavour: Flavour) -> None:
+@pytest.mark.parametrize("changes", [1_000, *soak((100_000,))])
+@pytest.mark.parametrize("flavour", ["mysql", *LONG])
+def test_tables_are_the_last_state_and_the_whole_history(
+    spark: SparkSession, tmp_path: Path, flavour: Flavour, changes: int
+) -> None:
     dice = random.Random(20261124)
-    changes = list(database(dice))
-    sent = [*changes, *dice.sample(changes, DOUBLED)]
-    dice.shuffle(sent)
-    batches = [sent[place::BATCHES] for place in range(BATCHES)]
-    files = []
-    for number, batch in enumerate([*batches, batches[1]]):  # one arrives once more, whole
-        files.append(tmp_path / f"{number}.jsonl")
-        files[-1].write_text("".join(f"{change.text(flavour)}\n" for change in batch))
-
-    found = [written(spark, tmp_path, sink, files, flavour) for sink in (UPSERT, HISTORY)]
-
-    expected = sorted(states(changes, flavour), key=str)
-    assert len(expected) > CHANGES * 0.8 and any(change.op == "d" for change in changes)
-    assert sorted(found[1], key=str) == expected
-    assert sorted(found[0]) == sorted(state[:3] for state in expected if state[4] is None)
-
-
-def written(
-    spark: SparkSession, folder: Path, sink: Sink, files: list[Path], flavour: Flavour
-) -> list[tuple[Any, ...]]:
-    """The rows of the sink's table once it took these files, a batch each."""
-    batches = [debezium(spark.read.text(str(file)), ROW, flavour=flavour) for file in files]
-    columns = ["id", "status", "cents", *(["valid_from", "valid_to"] if sink is HISTORY else [])]
-    return [
-        tuple(row)
-        for row in by_key.written(sink, folder / sink.kind, batches[0].limit(0), *batches).select(columns).collect()
+    ledger = list(database(dice, changes, keys=changes // 20))
+    log = Log(flavour, ledger, dice)
+    assert {change.op for change in ledger} == {"r", "c", "u", "d"}
+    frames = [unwrapped(spark, batch, flavour) for batch in log.batches(4)]
+    key = "_id" if flavour == "mongodb" else "id"
+    about: dict[str, Any] = {
+        "keys": [key],
+        "sequence": "position",
+        "deleted": "op = 'd'",
+        "except_columns": ["op", "changed_at"],
+    }
+    written = [
+        by_key.written(sink, tmp_path / sink.kind, frames[0].limit(0), *frames)
+        for sink in (upsert(**about), history(**about))
     ]
+    expected = states(ledger)
+    latest = {key: mine[-1][0] for key, mine in expected.items() if mine and mine[-1][1] is None}
+    assert {row[key]: values(row) for row in written[0].collect()} == {
+        each: plain(row, flavour) for each, row in latest.items()
+    }
+    check_history(written[1], expected, flavour, key)
+
+
+def unwrapped(spark: SparkSession, batch: list[Record], flavour: Flavour) -> DataFrame:
+    schema = f"`_id` BIGINT, {ROW}" if flavour == "mongodb" else ROW
+    records = spark.createDataFrame(batch, "key STRING, value STRING")
+    return debezium(records, schema, flavour=flavour, **MODES[flavour]).localCheckpoint()  # as a stream's batch is
+
+
+def values(row: Row) -> State:
+    """The row's columns, without those that the connector adds."""
+    found = row.asDict(recursive=True)
+    found["at"] = found["at"].replace(tzinfo=UTC)
+    return {name: found[name] for name in ("id", "number", "status", "amount", "at", "day", "biography", "place")}
+
+
+def plain(row: State, flavour: Flavour) -> State:
+    """As a column holds it: MongoDB knows milliseconds."""
+    at = row["at"]
+    return {**row, "at": at.replace(microsecond=at.microsecond // 1_000 * 1_000) if flavour == "mongodb" else at}
+
+
+def check_history(rows: DataFrame, expected: dict[int, Any], flavour: Flavour, key: str) -> None:
+    """Each key's states in their order; each ends where the next begins, or before, where the row was deleted."""
+    found: dict[int, list[Row]] = {}
+    for row in rows.collect():
+        found.setdefault(row[key], []).append(row)
+    assert {
+        each: [values(row) for row in sorted(mine, key=lambda row: row.valid_from)] for each, mine in found.items()
+    } == {each: [plain(row, flavour) for row, _ in mine] for each, mine in expected.items() if mine}
+    for each, mine in found.items():
+        in_order = sorted(mine, key=lambda row: row.valid_from)
+        following = [*in_order[1:], None]
+        for row, after, (_, end) in zip(in_order, following, expected[each], strict=True):
+            assert row.is_current == (end is None) == (row.valid_to is None)
+            if after is not None and end == after.number:
+                assert row.valid_to == after.valid_from
+            elif end is not None:
+                assert row.valid_from < row.valid_to and (after is None or row.valid_to < after.valid_from)

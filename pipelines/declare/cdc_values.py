@@ -1,0 +1,215 @@
+"""What a database's value becomes in a column: Debezium's encodings and MongoDB's Extended JSON, type by type.
+
+Rule: a value is one of its column's type, or it does not fit. Where JSON does not say what a number or a text means and
+nobody declared it, it does not fit.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
+from typing import Literal
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+    VariantType,
+)
+
+Decimals = Literal["precise", "string"]
+TimeUnit = Literal["milliseconds", "microseconds", "nanoseconds"]
+FIELDS = "MAP<STRING, VARIANT>"
+_CONNECT, _DEBEZIUM = "org.apache.kafka.connect.data", "io.debezium.time"
+_DAYS = (f"{_DEBEZIUM}.Date", f"{_CONNECT}.Date")
+_UNITS: dict[TimeUnit, tuple[str, ...]] = {  # the names that schemas give them
+    "milliseconds": (f"{_DEBEZIUM}.Timestamp", f"{_CONNECT}.Timestamp"),
+    "microseconds": (f"{_DEBEZIUM}.MicroTimestamp",),
+    "nanoseconds": (f"{_DEBEZIUM}.NanoTimestamp",),
+}
+_WRAPPERS = ("numberLong", "numberInt", "numberDouble", "numberDecimal", "oid", "uuid", "symbol")
+_UNWRAPPED = (*(f"$['${name}']" for name in _WRAPPERS), "$['$binary']['base64']", "$['$binary']")
+_NUMBER = r"^[+-]?\d+(\.\d+)?([eE][+-]?\d+)?$"
+_DAY = r"^[+-]?\d{4,6}-\d\d-\d\d"
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """How a column's values are written. `name`, `scale`: what the record's own schema says of the column; null where
+    it says nothing, and `has_schema` false where there is none. Else what was declared."""
+
+    is_mongodb: bool
+    decimals: Decimals | None
+    unit: TimeUnit | None
+    has_schema: Column
+    name: Column
+    scale: Column
+
+    @property
+    def within(self) -> "Encoding":
+        """Of what lies within the column's values."""
+        return replace(self, has_schema=F.lit(False), name=F.lit(None).cast("string"), scale=F.lit(None).cast("string"))
+
+
+def fitted(value: Column, kind: DataType, encoding: Encoding) -> tuple[Column, Column]:
+    """A VARIANT as a value of this type, and whether it does not fit."""
+    match kind:
+        case VariantType():
+            return value, F.lit(False)
+        case StructType() | ArrayType() | MapType():
+            is_text = F.schema_of_variant(value) == "STRING"  # a column of JSON is sent as its text
+            opened = F.when(is_text, F.try_parse_json(text_of(value))).otherwise(value)
+            result, misfits = _container(opened, kind, encoding.within)
+        case _:
+            result, misfits = _scalar(value, kind, encoding), F.lit(False)
+    return result, ~is_null(value) & (result.isNull() | misfits)
+
+
+def is_null(value: Column) -> Column:
+    """Whether a VARIANT is null, or is not there."""
+    return value.isNull() | F.is_variant_null(value)
+
+
+def text_of(value: Column) -> Column:
+    return F.try_variant_get(value, "$", "string")
+
+
+def fields_of(value: Column) -> Column:
+    """An object's fields, each a VARIANT; null for anything else."""
+    return F.try_variant_get(value, "$", FIELDS)
+
+
+def _container(value: Column, kind: DataType, encoding: Encoding) -> tuple[Column, Column]:
+    """The value, and whether something within it does not fit."""
+    match kind:
+        case ArrayType():
+            items = F.try_variant_get(value, "$", "ARRAY<VARIANT>")
+            result = F.transform(items, lambda item: fitted(item, kind.elementType, encoding)[0])
+            return result, F.exists(items, lambda item: fitted(item, kind.elementType, encoding)[1])
+        case MapType():
+            fields = fields_of(value)
+            result = F.transform_values(fields, lambda _, item: fitted(item, kind.valueType, encoding)[0])
+            misfits = F.exists(F.map_values(fields), lambda item: fitted(item, kind.valueType, encoding)[1])
+            return result.try_cast(kind), misfits
+    assert isinstance(kind, StructType)
+    fields = fields_of(value)
+    parts = [(field, *fitted(F.try_element_at(fields, F.lit(field.name)), field.dataType, encoding)) for field in kind]
+    result = F.when(fields.isNotNull(), F.struct(*(part.alias(field.name) for field, part, _ in parts)))
+    return result, any_of(misfits for _, _, misfits in parts)
+
+
+def any_of(conditions: Iterable[Column]) -> Column:
+    """Whether one of these conditions is met."""
+    return reduce(or_, conditions, F.lit(False))
+
+
+def _scalar(value: Column, kind: DataType, encoding: Encoding) -> Column:
+    plain = _unwrapped(value) if encoding.is_mongodb else value
+    text, is_text = text_of(plain), F.schema_of_variant(plain) == "STRING"
+    match kind:
+        case StringType():
+            return text
+        case BooleanType():
+            return F.when(~is_text, text.try_cast("boolean"))  # 0 and 1 as well
+        case BinaryType():
+            return F.when(is_text, F.try_to_binary(text, F.lit("base64")))
+        case DecimalType():
+            return _decimal(plain, kind, encoding)
+        case DateType():
+            return _date(value, encoding)
+        case TimestampType() | TimestampNTZType():
+            return _moment(value, kind, encoding)
+        case FloatType() | DoubleType():
+            number = text.try_cast(kind)
+            return F.when((F.abs(number) != float("inf")) | text.rlike("(?i)inf"), number)  # else beyond its range
+    return text.try_cast(kind)
+
+
+def _unwrapped(value: Column) -> Column:
+    """Extended JSON's `{"$numberLong": "5"}` as "5"."""
+    inner = (F.try_variant_get(value, path, "variant") for path in _UNWRAPPED)
+    return F.when(F.schema_of_variant(value).startswith("OBJECT"), F.coalesce(*inner, value)).otherwise(value)
+
+
+def _decimal(value: Column, kind: DecimalType, encoding: Encoding) -> Column:
+    """A number, a number's text, or the base64 of its unscaled bytes. Which of both a text is, its schema says, or who
+    declared it, or its characters where they can be but one."""
+    text, scale = text_of(value), F.coalesce(encoding.scale.try_cast("int"), F.lit(kind.scale))
+    number = F.when(text.rlike(_NUMBER) | (F.schema_of_variant(value) == "DOUBLE"), text.try_cast(kind))
+    if encoding.is_mongodb:
+        return number
+    of_bytes, any_scale = _of_bytes(text, scale, kind), F.try_variant_get(value, "$.scale", "int")
+    declared = {"precise": of_bytes, "string": number}.get(encoding.decimals or "")
+    if declared is None:
+        could_be_both = text.rlike(_NUMBER) & _bytes(text).isNotNull()
+        declared = F.when(~could_be_both, F.coalesce(number, of_bytes))
+    by_schema = F.when(encoding.name == f"{_CONNECT}.Decimal", of_bytes).when(encoding.name.isNull(), number)
+    by_text = F.when(encoding.has_schema, by_schema).otherwise(declared)
+    variable = _of_bytes(F.try_variant_get(value, "$.value", "string"), any_scale, kind)
+    shape = F.schema_of_variant(value)
+    return F.when(shape == "STRING", by_text).when(shape.startswith("OBJECT"), variable).otherwise(number)
+
+
+def _bytes(text: Column) -> Column:
+    return F.when((F.length(text) % 4 == 0) & (text != ""), F.try_to_binary(text, F.lit("base64")))
+
+
+def _of_bytes(text: Column, scale: Column, kind: DecimalType) -> Column:
+    """A big-endian number in two's complement of at most 16 bytes, as base64, without its point."""
+    digits = F.hex(_bytes(text))
+    whole = F.lpad(digits, 32, F.when(F.left(digits, F.lit(1)) >= "8", "F").otherwise("0"))
+    high = F.conv(F.substring(whole, 1, 16), 16, -10).cast("decimal(20,0)")
+    low = F.conv(F.substring(whole, 17, 16), 16, 10).cast("decimal(20,0)")
+    half, is_below = F.lit("18446744073709551616").cast("decimal(20,0)"), high < 0  # towards 0: 39 digits are too many
+    unscaled = F.try_add(F.try_multiply(high + is_below.cast("int"), half), low - F.when(is_below, half).otherwise(0))
+    pointed = F.concat(unscaled.cast("string"), F.lit("E"), (-scale).cast("string"))
+    return F.when(F.length(digits) <= 32, pointed.try_cast(kind))
+
+
+def _date(value: Column, encoding: Encoding) -> Column:
+    """Days since 1970, or a day's text. MongoDB knows moments alone: midnight is a day."""
+    text = text_of(value)
+    if encoding.is_mongodb:
+        moment = _moment(F.when(F.schema_of_variant(value).startswith("OBJECT"), value), TimestampType(), encoding)
+        midnight = F.when(F.date_trunc("day", moment) == moment, moment.cast("date"))
+        return F.coalesce(midnight, F.when(text.rlike(f"{_DAY}$"), text.try_cast("date")))
+    is_days = (F.schema_of_variant(value) == "BIGINT") & (encoding.name.isNull() | encoding.name.isin(*_DAYS))
+    days = F.date_from_unix_date(F.when(is_days, text.try_cast("int")))
+    return F.coalesce(days, F.when(text.rlike(f"{_DAY}Z?$"), F.regexp_replace(text, "Z$", "").try_cast("date")))
+
+
+def _moment(value: Column, kind: DataType, encoding: Encoding) -> Column:
+    """A number of a unit that is known, or a moment's text; of nanoseconds whole microseconds."""
+    dates = (F.try_variant_get(value, path, "variant") for path in ("$['$date']['$numberLong']", "$['$date']"))
+    date = F.coalesce(*dates) if encoding.is_mongodb else F.lit(None).cast("variant")
+    text, is_number = text_of(F.coalesce(date, value)), F.schema_of_variant(value) == "BIGINT"
+    number = text.try_cast("bigint")
+    by_name = (F.when(encoding.name.isin(*names), _micros(number, unit)) for unit, names in _UNITS.items())
+    declared = _micros(number, encoding.unit) if encoding.unit else F.lit(None).cast("bigint")
+    micros = F.when(date.isNotNull(), _micros(number, "milliseconds"))
+    micros = micros.when(is_number, F.when(encoding.name.isNull(), declared).otherwise(F.coalesce(*by_name)))
+    of_number = F.timestamp_micros(micros)
+    if isinstance(kind, TimestampNTZType):
+        of_number = F.to_utc_timestamp(of_number, F.current_timezone()).cast(kind)
+    return F.coalesce(of_number, F.when(text.rlike(rf"{_DAY}([T ]\d\d:.*)?$"), text.try_cast(kind)))
+
+
+def _micros(number: Column, unit: TimeUnit) -> Column:
+    match unit:
+        case "milliseconds":
+            return F.try_multiply(number, F.lit(1_000))
+        case "microseconds":
+            return number
+    return F.call_function("div", number - F.pmod(number, F.lit(1_000)), F.lit(1_000))
