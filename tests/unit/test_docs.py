@@ -15,6 +15,7 @@ PATHS = re.compile(r"`((?:app|attach|backend|bench|deploy|docs|pages|pipelines|t
         "CONTRIBUTING.md",
         "README.md",
         "docs/architecture.md",
+        "docs/cdc.md",
         "docs/expectations.md",
         "docs/export.md",
         "docs/operations.md",
