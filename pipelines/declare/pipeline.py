@@ -264,8 +264,9 @@ def calls(function: object, wanted: Function) -> bool:
         if not isinstance(function, FunctionType) or id(function) in seen:
             continue
         seen.add(id(function))
-        package = package or function.__module__.partition(".")[0]
-        if function.__module__.partition(".")[0] == package:
+        own = (function.__module__ or "").partition(".")[0]  # none where code is run from a text
+        package = own if package is None else package
+        if own == package:
             waiting += _named_in(function)
     return False
 

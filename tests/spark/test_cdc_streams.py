@@ -108,6 +108,9 @@ def through_module(rows: DataFrame) -> DataFrame:
 def test_a_function_that_unwraps_is_known_by_what_it_calls() -> None:
     inner = lambda rows: unwrapped(rows)  # noqa: E731
     within = lambda rows: [inner(each) for each in rows]  # noqa: E731
+    run: dict[str, Any] = {"debezium": debezium}
+    exec("def from_text(rows): return debezium(rows, 'id BIGINT')", run)
+    assert run["from_text"].__module__ is None and calls(run["from_text"], debezium)
     assert all(
         calls(each, debezium) for each in (unwrapped, through_module, inner, within, partial(unwrapped, keep=()))
     )
