@@ -38,9 +38,8 @@ def read_before(stream: StreamSpec, inputs: Inputs, letters: str) -> Offsets:
     if read_checkpoint(former).is_empty or read_checkpoint(own).is_empty:
         return {}
     name = query_id(former)
-    noted = (
-        delta_log(inputs.session, letters).update().transactions().get(name)
-    )  # its last batch, also without a commit
+    # the last batch that it wrote, whether or not its checkpoint knows
+    noted = delta_log(inputs.session, letters).unsafeVolatileSnapshot().transactions().get(name)
     theirs, ours = _place(former, noted.get() if noted.isDefined() else -1), _place(own)
     for source in stream.sources:
         if isinstance(source, KafkaSource) and source.is_parsed:
@@ -63,7 +62,8 @@ def not_read_before(letters: DataFrame, before: Offsets) -> DataFrame:
 
 def _place(checkpoint: Folder, least: int = -1) -> Offsets:
     """Where a query stood after its last batch. `least`: one that is done, whatever the checkpoint knows."""
-    last = max(least, *(batch for batch in (read_checkpoint(checkpoint).processed_batch, -1) if batch is not None))
+    done = read_checkpoint(checkpoint).processed_batch
+    last = max(least, -1 if done is None else done)
     positions = read_positions(checkpoint, last if last >= 0 else None).values()
     read = [places(position.offsets) for position in positions if isinstance(position, KafkaPosition)]
     return {place: offset for of_source in read for place, offset in of_source}
