@@ -8,6 +8,7 @@ Rows and letters are read from there, and a batch without letters reads them onc
 import itertools
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -18,7 +19,6 @@ from backend.errors import StreamError
 
 COUNTED = "_weir_dead_letters_"  # begins the name of an observation
 _LETTER = "_weir_dead_letter"
-_KEEPS = "Exchange"  # Spark's name for the operator
 _numbers = itertools.count()  # Spark refuses two observations of one name in a plan
 
 
@@ -28,9 +28,11 @@ def without_dead_letters(rows: DataFrame, letter: Column, *, spread_by: str) -> 
     `spread_by`: a column with many values, by which the rows are spread over tasks.
     """
     counts = F.count("*").alias("read"), F.count(_LETTER).alias("letters")
-    marked = rows.withColumn(_LETTER, letter).repartition(_tasks(rows.sparkSession), spread_by)
-    counted = marked.observe(f"{COUNTED}{next(_numbers)}", *counts)  # Spark moves no filter below it
-    return counted.where(F.col(_LETTER).isNull()).drop(_LETTER)
+    # before the shuffle, which takes in the whole batch however much of it is read after that
+    counted = rows.withColumn(_LETTER, letter).observe(f"{COUNTED}{next(_numbers)}", *counts)
+    kept = counted.repartition(_tasks(rows.sparkSession), spread_by)
+    is_row = F.when(F.spark_partition_id() >= 0, F.col(_LETTER).isNull())  # always so; else Spark filters first
+    return kept.where(is_row).drop(_LETTER)
 
 
 def _tasks(session: SparkSession) -> int:
@@ -45,7 +47,7 @@ class Kept:
     """
 
     def __init__(self, session: SparkSession, plan: Any, *, must: bool) -> None:
-        self._session, self._places = session, {place.name(): place for place in _places(plan)}
+        self._session, self._places = session, {place.name: place for place in _places(plan)}
         if must and not self._places:
             raise StreamError(
                 "dead letters cannot be followed: the function uses no row of its source",
@@ -53,41 +55,59 @@ class Kept:
             )
 
     def was_read(self) -> bool:
-        """Whether all that is kept was: of a batch that is replayed, Delta passes over rows that it has. A batch
-        without records keeps nothing."""
-        kept = [place for place in self._places.values() if place.child().nodeName() == _KEEPS]
-        return all(place.collectedMetrics().getLong(0) for place in kept)
+        """Whether there was anything to read, and it was: of a batch that is replayed, Delta passes over rows that it
+        has."""
+        reading = [place for place in self._places.values() if not place.is_empty]
+        return not reading or any(place.counted(0) for place in reading)
 
     def dead_letters(self) -> DataFrame | None:
         """Those of a batch that was read; None where there is none."""
-        places = [place for place in self._places.values() if place.collectedMetrics().getLong(1)]
-        letters = [self._letters_at(place) for place in places]
+        letters = [place.dead_letters(self._session) for place in self._places.values() if place.counted(1)]
         return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), letters) if letters else None
 
     def remove(self) -> None:
         """The shuffle's files, which Spark would leave until the JVM collects its garbage."""
         cleaner: Any = self._session.sparkContext._jsc.sc().cleaner()
         for place in self._places.values() if cleaner.isDefined() else ():
-            if place.child().nodeName() == _KEEPS:
-                cleaner.get().doCleanupShuffle(place.child().shuffleDependency().shuffleId(), False)
-
-    def _letters_at(self, place: Any) -> DataFrame:
-        """By Spark's own operator for what was kept, whose files are there by now."""
-        java: Any = self._session._jsparkSession
-        kept = java.internalCreateDataFrame(place.child().execute(), place.child().schema(), False)
-        return DataFrame(kept, self._session).where(F.col(_LETTER).isNotNull()).select(f"{_LETTER}.*")
+            cleaner.get().doCleanupShuffle(place.shuffle.shuffleDependency().shuffleId(), False)
 
 
-def _places(plan: Any) -> Iterator[Any]:
-    """Where letters leave the plan, also below what adaptive execution has put around its stages."""
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where letters leave a plan. `counter` and `shuffle` are Spark's operators."""
+
+    counter: Any
+    shuffle: Any
+
+    @property
+    def name(self) -> str:
+        return str(self.counter.name())
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether its source has nothing for the batch."""
+        return bool(self.counter.child().nodeName() == "LocalTableScan")
+
+    def counted(self, number: int) -> int:
+        """The records, or (1) the letters among them."""
+        return int(self.counter.collectedMetrics().getLong(number))
+
+    def dead_letters(self, session: SparkSession) -> DataFrame:
+        """Out of the shuffle's files, which are there by now."""
+        java: Any = session._jsparkSession
+        kept = java.internalCreateDataFrame(self.shuffle.execute(), self.shuffle.schema(), False)
+        return DataFrame(kept, session).where(F.col(_LETTER).isNotNull()).select(f"{_LETTER}.*")
+
+
+def _places(plan: Any, shuffle: Any = None) -> Iterator[_Place]:
+    """`shuffle`: the last one on the way down. Adaptive execution wraps stages in operators of its own."""
     name = plan.nodeName()
     if name == "CollectMetrics" and plan.name().startswith(COUNTED):
-        yield plan
-    elif name == "AdaptiveSparkPlan":
-        yield from _places(plan.executedPlan())
-    elif name.endswith("QueryStage"):
-        yield from _places(plan.plan())
-    else:
-        children = plan.children()
-        for number in range(children.size()):
-            yield from _places(children.apply(number))
+        yield _Place(plan, shuffle)
+    if name == "AdaptiveSparkPlan":
+        yield from _places(plan.executedPlan(), shuffle)
+    if name.endswith("QueryStage"):
+        yield from _places(plan.plan(), shuffle)
+    children = plan.children()  # a function may find more among the rows of its source
+    for number in range(children.size()):
+        yield from _places(children.apply(number), plan if name == "Exchange" else shuffle)

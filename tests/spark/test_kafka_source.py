@@ -353,6 +353,27 @@ def test_a_batch_broken_off_between_rows_and_dead_letters_is_whole_and_once(
     assert sorted(letters) == [(1, b"cut {"), (3, b"[]"), (4, b"12")]
 
 
+class Peeking(Dying):
+    """A sink that reads one row of a batch."""
+
+    def write(self, batch: DataFrame, target: Target) -> None:
+        batch.limit(1).collect()
+
+
+def test_all_dead_letters_of_a_batch_are_there_however_little_of_it_was_read(
+    spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path
+) -> None:
+    topic = kafka_broker.create("peeked", partitions=2)
+    sent = kafka_broker.produce(
+        topic, [(b"%d" % number, b'{"id": 1}' if number < 90 else b"cut") for number in range(99)]
+    )
+    source = kafka(kafka_broker.servers, topic, format="json", schema="id BIGINT, name STRING")
+    lake = tables_of(tmp_path, source, sink=Peeking(append()))
+    lake.process("bronze_orders")
+    letters = [(row.partition, row.offset) for row in lake.rows("bronze/bronze_orders_dead_letters")]
+    assert sorted(letters) == sorted((each.partition(), each.offset()) for each in sent if each.value() == b"cut")
+
+
 def windowed(records: DataFrame) -> DataFrame:
     """Its last batch reads nothing: Spark runs it to let go of what the watermark has passed."""
     late = records.withWatermark("timestamp", "1 second")
