@@ -191,14 +191,16 @@ def _with_dropped(verdict: Verdict, because: str, evidence: StreamEvidence, now:
     """Rows that come later than the watermark are in no table; an event of the future lets none through after it."""
     recent, watermark = evidence.recent, evidence.recent[-1].watermark
     dropped, batches = evidence.rows_dropped_by_watermark or 0, things(len(recent), "batch", "batches")
-    because += f"; {things(dropped, 'row')} dropped as too late in its last {batches}"
+    late = f"{things(dropped, 'row')} dropped as too late in its last {batches}"
     if watermark is None or watermark <= now:
-        return verdict, because
+        return verdict, f"{because}; {late}"
     ahead = span_text((watermark - now).total_seconds())
-    because += f": an event of the future moved its watermark to {utc_text(watermark)}, {ahead} ahead of the clock"
+    cause = f"an event of the future moved its watermark to {utc_text(watermark)}, {ahead} ahead of the clock"
     last = next((batch for batch in reversed(recent) if batch.num_input_rows), None)
     passes = last is None or (last.output_rows != 0 and (last.rows_dropped_by_watermark or 0) < last.num_input_rows)
-    return (verdict if passes else Verdict.STALLED), because
+    if passes:
+        return verdict, f"{because}; {late}: {cause}"
+    return Verdict.STALLED, f"lets no row through: {late}: {cause}"
 
 
 def _of_unread(backlog: Backlog, *, stall_after_s: float) -> tuple[Verdict, str]:

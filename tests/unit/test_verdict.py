@@ -168,9 +168,9 @@ def test_an_event_of_the_future_that_lets_no_row_through_is_no_idleness() -> Non
     quiet = seen(last_trigger_at=NOW - timedelta(seconds=4))
     found = verdict(quiet, batch(200, rows=2), too_late(100))
     assert found.verdict is Verdict.STALLED
-    assert found.because.endswith(
-        "; 100 rows dropped as too late in its last 2 batches: an event of the future moved its watermark to "
-        "2098-12-31 23:50:00 UTC, 26603 d ahead of the clock"
+    assert found.because == (
+        "silver lets no row through: 100 rows dropped as too late in its last 2 batches: an event of the future moved "
+        "its watermark to 2098-12-31 23:50:00 UTC, 26603 d ahead of the clock"
     )
     ended = verdict(seen(StreamState.COMPLETED), too_late(100))
     assert ended.verdict is Verdict.STALLED and "100 rows dropped" in ended.because
