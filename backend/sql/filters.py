@@ -51,6 +51,7 @@ _SIGNS = {
 _MIRRORED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _LIKES = {"~~": "LIKE", "~~*": "ILIKE"}
 _TIMES = ("date", "timestamp", "timestamp_ntz")
+_NO_ZONE = re.compile(r"-?\d{4,6}-\d\d-\d\d(?:[T ]\d\d:\d\d:\d\d(?:\.\d{1,6})?)?")
 _SQL_TYPES = {
     **{kind: kind for kind in ("boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "date")},
     "string": "VARCHAR",
@@ -221,12 +222,12 @@ class _Terms:
             return None
 
     def _require_fit(self, text: str, column: FilterColumn, refusal: ValueError, position: int | None) -> None:
-        """A text that is no value here may still be one to DuckDB. But not for a time without a zone: DuckDB would
-        leave out the zone that the text names, without a word."""
+        """A text that is no value here may still be one to DuckDB. But for a time without a zone only one beyond
+        Python's calendar: of others DuckDB would leave out the zone that the text names, without a word."""
         kind = _scalar_type(column.type)
         if kind is None:
             return
-        if column.type == "timestamp_ntz" or not can_cast(text, kind):
+        if (column.type == "timestamp_ntz" and not _NO_ZONE.fullmatch(text)) or not can_cast(text, kind):
             at = "" if position is None else f" (character {position + 1})"
             raise QueryError(f"{refusal}{at}", hint=f"a value for {'.'.join(column.path)}", position=position)
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from backend.cells import cell
 from backend.changes.model import DiffMethod, NetCounts
 from backend.errors import UnsupportedFeatureError
 from backend.lake.files.stats import column_totals
@@ -245,6 +246,19 @@ def partitioned(table: Path, kind: str) -> None:
     reader = protocol(3, 7, ["timestampNtz"]) if kind == "timestamp_ntz" else protocol()
     described = metadata({"id": "long", "p": kind}, partition_by=["p"])
     HandLog(table).commit(reader, described, *adds, commit_info())
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz", "date"])
+@pytest.mark.parametrize(("operator", "ids"), [("=", [1]), ("<", [0, 2])])
+def test_a_click_on_a_far_partition_filters_by_it(
+    open_lake: OpenLake, root: Path, kind: str, operator: str, ids: list[int]
+) -> None:
+    partitioned(root / "t", kind)
+    lake = open_lake(root)
+    snapshot = lake.snapshot(lake.find("t"))
+    far = lake.read_files(snapshot).read_all().sort_by("id")["p"][1]
+    where = parse_filter(condition_text("p", operator, cell(far), kind=kind), fields(snapshot.metadata))
+    assert sorted(lake.read_files(snapshot, where=where).read_all()["id"].to_pylist()) == ids
 
 
 @pytest.mark.parametrize(("kind", "asked", "ids"), ASKED)
