@@ -113,7 +113,7 @@ def pairs(lake: DemoLake, table: str, *names: str) -> list[tuple[object, ...]]:
 
 
 def _events_are_right(lake: DemoLake) -> None:
-    assert [row["offset"] for row in lake.rows("bronze/bronze_events")] == [0, 1, 2, 3, 4, 5]
+    assert sorted(row["offset"] for row in lake.rows("bronze/bronze_events")) == [0, 1, 2, 3, 4, 5]
     assert pairs(lake, "bronze/bronze_events_dead_letters", "offset", "reason") == [(6, "not JSON")]
     assert pairs(lake, "silver/silver_events", "event_id") == [("a",), ("b",), ("c",)]
     assert pairs(lake, "silver/silver_events_quarantine", "event_id", "broken_expectations") == [("e", ["priced"])]

@@ -164,7 +164,7 @@ EVENT = "event_id STRING, user_id STRING, event_type STRING, amount DOUBLE, time
 def test_the_records_own_columns_move_aside_for_those_of_the_schema(
     kafka_broker: KafkaBroker, lake_of: LakeOf, tmp_path: Path
 ) -> None:
-    topic = kafka_broker.create("events", partitions=1)
+    topic = kafka_broker.create("moved_aside", partitions=1)
     event = (
         b'{"event_id": "e1", "user_id": "u1", "event_type": "buy", "amount": 2.5, "timestamp": "2026-01-01T00:00:00Z"}'
     )

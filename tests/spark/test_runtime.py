@@ -53,7 +53,7 @@ def until(met: Callable[[], bool]) -> None:
 class SlowSink:
     """Takes a second for each batch, and notes when it begins and ends one."""
 
-    output_mode = "append"
+    kind = output_mode = "append"
     is_native = False
     keys = ()
 

@@ -5,6 +5,8 @@ What a stranger can really send over a socket is tried in tests/ui/test_door.py.
 
 import asyncio
 import socket
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -15,6 +17,12 @@ from backend.settings import load_settings
 
 LAN = "192.168.7.5"
 HERE = socket.gethostname().lower()
+
+
+def _run(answer: Coroutine[Any, Any, None]) -> None:
+    """In a thread of its own: a browser's tests leave a loop running in this one."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, answer).result()
 
 
 def asked(ui: dict[str, Any], *headers: tuple[str, str], client: str = "127.0.0.1", **more: Any) -> tuple[int, Scope]:
@@ -40,7 +48,7 @@ def asked(ui: dict[str, Any], *headers: tuple[str, str], client: str = "127.0.0.
         **more,
     }
     door = Door(application, load_settings(ui=ui, port=8501))
-    asyncio.run(door(scope, None, send))  # type: ignore[arg-type]
+    _run(door(scope, None, send))  # type: ignore[arg-type]
     return sent[0]["status"], seen
 
 
@@ -138,5 +146,5 @@ def test_the_lifespan_passes() -> None:
     async def send(message: Message) -> None:
         sent.append(message)
 
-    asyncio.run(Door(application, load_settings())({"type": "lifespan"}, None, send))  # type: ignore[arg-type]
+    _run(Door(application, load_settings())({"type": "lifespan"}, None, send))  # type: ignore[arg-type]
     assert sent == [{"type": "lifespan.startup.complete"}]
