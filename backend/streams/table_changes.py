@@ -51,7 +51,7 @@ class PresentTable:
 
 
 @dataclass(frozen=True, slots=True)
-class TableChange:
+class DeclaredChange:
     """`what`: comment, cluster_by, partition_cols or a property. `waits`: why a start does not set it by itself.
 
     `is_possible`: whether it can be set at all.
@@ -77,24 +77,24 @@ def approved_changes(text: str) -> frozenset[str]:
     return frozenset(part.strip() for part in text.split(","))
 
 
-def table_changes(declared: DeclaredTable, present: PresentTable) -> Iterator[TableChange]:
+def table_changes(declared: DeclaredTable, present: PresentTable) -> Iterator[DeclaredChange]:
     """Where the table is not as declared."""
     table, clustered, partitioned = declared.table, present.clustered, present.partitioned
     if declared.comment and declared.comment != present.description:
-        yield TableChange(table, "comment", present.description or None, declared.comment)
+        yield DeclaredChange(table, "comment", present.description or None, declared.comment)
     for key, value in declared.properties.items():
         before = _value(key, present)
         if not _same(key, before, value) and key.lower() not in _OF_PROTOCOL:
-            yield TableChange(table, key, before, value, _waits(key, before, value, present.features))
+            yield DeclaredChange(table, key, before, value, _waits(key, before, value, present.features))
     if declared.cluster_by and not _same_names(declared.cluster_by, clustered):
         waits = "" if "clustering" in present.features else _raises("clustering")
         waits = "a table with partitions cannot be clustered" if partitioned else waits
         names = ", ".join(clustered) or None, ", ".join(declared.cluster_by)
-        yield TableChange(table, "cluster_by", *names, waits, is_possible=not partitioned)
+        yield DeclaredChange(table, "cluster_by", *names, waits, is_possible=not partitioned)
     if declared.partition_cols and not _same_names(declared.partition_cols, partitioned):
         names = ", ".join(partitioned) or None, ", ".join(declared.partition_cols)
         waits = "the partitions of a table that is there cannot be changed"
-        yield TableChange(table, "partition_cols", *names, waits, is_possible=False)
+        yield DeclaredChange(table, "partition_cols", *names, waits, is_possible=False)
 
 
 def _value(key: str, present: PresentTable) -> str | None:

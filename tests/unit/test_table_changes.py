@@ -4,17 +4,17 @@ import pytest
 
 from backend.stream_model.overrides import known_keys, require_settable
 from backend.stream_model.stream import DeclaredTable, StreamDeclaration
-from backend.streams.table_changes import PresentTable, TableChange, approved_changes, table_changes
+from backend.streams.table_changes import DeclaredChange, PresentTable, approved_changes, table_changes
 
 PLAIN = PresentTable("Orders", {"catalog.team_name": "sales"}, ("appendOnly", "invariants"))
 EVERY = PresentTable("", {}, ("changeDataFeed", "clustering", "deletionVectors", "typeWidening", "rowTracking"))
 
 
-def changes(present: PresentTable = PLAIN, **declared: object) -> list[TableChange]:
+def changes(present: PresentTable = PLAIN, **declared: object) -> list[DeclaredChange]:
     return list(table_changes(DeclaredTable("silver/orders", "/l", **declared), present))  # type: ignore[arg-type]
 
 
-def of_property(key: str, value: str, present: PresentTable = PLAIN) -> TableChange:
+def of_property(key: str, value: str, present: PresentTable = PLAIN) -> DeclaredChange:
     (change,) = changes(present, properties={key: value})
     return change
 

@@ -11,7 +11,7 @@ from enum import StrEnum
 from backend.lake.model import Commit, Metadata
 from backend.stream_model.stream import Desired, HostHeartbeat, Lease, StreamDeclaration, StreamInput, TopicEnds
 from backend.streams.backlog.positions import KafkaPosition
-from backend.streams.table_changes import TableChange
+from backend.streams.table_changes import DeclaredChange
 
 
 class Outcome(StrEnum):
@@ -182,7 +182,7 @@ class PreflightEvidence:
     folders: tuple[FolderSeen, ...]
     topics: tuple[TopicsSeen, ...]
     sink: SinkSeen
-    changes: tuple[TableChange, ...]
+    changes: tuple[DeclaredChange, ...]
     owners: Owners
     room: RoomSeen
     seen_at: datetime

@@ -60,7 +60,7 @@ from backend.streams.preflight.model import (
     TopicsSeen,
     Unread,
 )
-from backend.streams.table_changes import PresentTable, TableChange, table_changes
+from backend.streams.table_changes import DeclaredChange, PresentTable, table_changes
 
 _LOOKED_AT = ("kafka", "postgresql")
 MOST_VERSIONS = 1_000  # unread commits looked at
@@ -340,7 +340,7 @@ def _sink(lake: Lake, declared: StreamDeclaration, query: str | None) -> SinkSee
     return SinkSeen(True, sum(each.files or 0 for each in seen), max(batches, default=None))
 
 
-def _changes(lake: Lake, table: DeclaredTable) -> Iterable[TableChange]:
+def _changes(lake: Lake, table: DeclaredTable) -> Iterable[DeclaredChange]:
     """Of a table that can be read; of others the sink's check tells, and a start that finds none makes it."""
     try:
         return tuple(table_changes(table, PresentTable.of(lake.snapshot(lake.find(table.uri)))))
