@@ -4,15 +4,18 @@ Rule: adding the same event twice keeps one row, so a writer may retry a batch t
 what they told.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from backend.store import rows
 from backend.store.engine import insert
-from backend.store.schema import declaration, observed, progress
+from backend.store.schema import EPOCH, PROGRESS_LONG, declaration, observed, progress
 from backend.stream_model.stream import Progress
 
 NEWEST_FIRST = (progress.c.progressed_at.desc(), progress.c.id.desc())
@@ -42,6 +45,38 @@ def of_stream(
         query = query.where(progress.c.batch_id % every == 0)
     newest_first = connection.execute(query).mappings().all()
     return rows.readable(rows.progress_of, "progress", reversed(newest_first))
+
+
+def newest_ids(connection: Connection) -> dict[str, int]:
+    """The row of each declared stream's newest batch: it is another one once a batch came."""
+    rows_of = connection.execute(sa.select(declaration.c.name, _newest("id")))
+    return {name: id_ for name, id_ in rows_of if id_ is not None}
+
+
+def recent(
+    connection: Connection, streams: Collection[str] | None, *, limit: int, raw: bool
+) -> dict[str, list[Progress]]:
+    """The newest `limit` of each of these declared streams (None: of all), oldest first, in one statement. What takes
+    long to read, the newest alone has; with `raw` each has all of it."""
+    p, from_ = progress.c, _newest("progressed_at", place=limit - 1)
+    is_newest = sa.true() if raw else p.id == _newest("id")
+    columns = [
+        sa.case((is_newest, column)).label(column.name) if column.name in PROGRESS_LONG else column for column in p
+    ]
+    query = sa.select(*columns).select_from(declaration.join(progress, p.stream == declaration.c.name))
+    query = query.where(p.progressed_at >= sa.func.coalesce(from_, EPOCH)).order_by(p.stream, p.progressed_at, p.id)
+    if streams is not None:
+        query = query.where(declaration.c.name.in_(streams))
+    batches = rows.readable(rows.progress_of, "progress", connection.execute(query).mappings())
+    return {stream: list(of)[-limit:] for stream, of in groupby(batches, attrgetter("stream"))}
+
+
+def _newest(column: str, *, place: int = 0) -> sa.ScalarSelect[Any]:
+    """Of the declaration's newest batch, or of the one so many before it: found in the index."""
+    q = progress.alias()
+    of_stream = sa.select(q.c[column]).where(q.c.stream == declaration.c.name)
+    newest_first = of_stream.order_by(q.c.progressed_at.desc(), q.c.id.desc())
+    return newest_first.offset(place).limit(1).correlate(declaration).scalar_subquery()
 
 
 def of_batch(connection: Connection, stream: str, batch_id: int) -> Progress | None:

@@ -18,7 +18,8 @@ from pydantic_core import ArgsKwargs
 from backend.expectations.model import Judgement
 from backend.jobs.model import Job, JobProgress
 from backend.store.packed import pack, unpack
-from backend.store.schema import ROLLUP_SUMS
+from backend.store.schema import PROGRESS_LONG, ROLLUP_SUMS
+from backend.stream_model.backlog import Backlog
 from backend.stream_model.rollup import Rollup, Sum
 from backend.stream_model.stream import Desired, HostHeartbeat, Observed, Progress, StreamDeclaration, TopicEnds
 
@@ -94,6 +95,17 @@ def topic_ends_of(row: Row) -> TopicEnds:
     return value_of(TopicEnds, {**row["body"], **{name: row[name] for name in ("stream", "source", "at")}})
 
 
+def backlog_row(stream: str, value: Backlog) -> dict[str, Any]:
+    body = json_of(value)
+    del body["seen_at"]
+    return {"stream": stream, "seen_at": value.seen_at, "body": body}
+
+
+def backlog_of(row: Row) -> tuple[str, Backlog]:
+    """With its stream."""
+    return row["stream"], value_of(Backlog, {**row["body"], "seen_at": row["seen_at"]})
+
+
 def judgement_row(value: Judgement) -> dict[str, Any]:
     expectation = value.expectation
     key = {"uri": expectation.uri, "name": expectation.name, "pipeline": expectation.pipeline}
@@ -111,7 +123,9 @@ def progress_row(value: Progress) -> dict[str, Any]:
 
 
 def progress_of(row: Row) -> Progress:
-    return value_of(Progress, {**row, "raw_json": unpack(row["raw"]) if "raw" in row else ""})
+    """What was not asked for is empty."""
+    fields = {name: field for name, field in row.items() if field is not None or name not in PROGRESS_LONG}
+    return value_of(Progress, fields | {"raw_json": unpack(fields["raw"]) if "raw" in fields else ""})
 
 
 def rollup_row(value: Rollup) -> dict[str, Any]:

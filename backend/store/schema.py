@@ -80,6 +80,14 @@ topic_ends = sa.Table(
     sa.Column("body", sa.JSON, nullable=False),
 )
 
+backlog = sa.Table(
+    "backlog",
+    metadata,
+    sa.Column("stream", sa.Text, primary_key=True),
+    sa.Column("seen_at", UtcDateTime, nullable=False),
+    sa.Column("body", sa.JSON, nullable=False),
+)
+
 table_expectation = sa.Table(
     "table_expectation",
     metadata,
@@ -121,6 +129,7 @@ progress = sa.Table(
     sa.Index("ix_progress_age", "progressed_at"),
     sa.Index("ix_progress_new", "stream", "id", sqlite_where=_NOT_YET, postgresql_where=_NOT_YET),
 )
+PROGRESS_LONG = ("durations_ms", "expectations", "raw")  # takes long to read
 
 # The batches of one run that began in `grain_s` seconds from `at`. Of a sum, `…_known` batches told.
 ROLLUP_SUMS = ("output_rows", "dropped_rows", "input_rows_per_s", "processed_rows_per_s", "duration_ms")

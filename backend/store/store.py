@@ -27,6 +27,7 @@ from backend.store.engine import Database, insert, upsert
 from backend.store.jobs import Jobs, unfinished_act
 from backend.store.leases import stream_resource
 from backend.store.migrate import migrate
+from backend.stream_model.backlog import Backlog
 from backend.stream_model.overrides import changes, check_overrides, compare
 from backend.stream_model.rollup import Rollup
 from backend.stream_model.stream import (
@@ -181,6 +182,19 @@ class ControlStore:
         with self._database.reading() as connection:
             return progress.of_stream(connection, stream, since=since, limit=limit, raw=raw, every=every)
 
+    def newest_batches(self) -> dict[str, int]:
+        """What names the newest micro-batch of each declared stream: another one once a batch came."""
+        with self._database.reading() as connection:
+            return progress.newest_ids(connection)
+
+    def recent(
+        self, streams: Collection[str] | None = None, *, limit: int, raw: bool = False
+    ) -> dict[str, list[Progress]]:
+        """The newest `limit` micro-batches of these declared streams, None for all, oldest first. Durations by phase,
+        expectations and Spark's JSON are the newest one's alone; with `raw` each has them."""
+        with self._database.reading() as connection:
+            return progress.recent(connection, streams, limit=limit, raw=raw)
+
     def batch(self, stream: str, batch_id: int) -> Progress | None:
         """The newest event of one batch; None where it is not kept."""
         with self._database.reading() as connection:
@@ -237,6 +251,27 @@ class ControlStore:
         for ends in every:
             by_stream.setdefault(ends.stream, []).append(ends)
         return by_stream
+
+    # backlogs --------------------------------------------------------------------------------------------------
+
+    def note_backlogs(self, backlogs: Mapping[str, Backlog]) -> None:
+        """Keeps what waits for each of these streams, unless a later look is kept."""
+        if not backlogs:
+            return
+        new = [rows.backlog_row(stream, backlogs[stream]) for stream in sorted(backlogs)]  # one order of locks
+        with self._database.writing() as connection:
+            statement = insert(connection, schema.backlog)
+            changed = {"seen_at": statement.excluded.seen_at, "body": statement.excluded.body}
+            is_later = schema.backlog.c.seen_at < statement.excluded.seen_at
+            connection.execute(
+                statement.on_conflict_do_update(index_elements=["stream"], set_=changed, where=is_later), new
+            )
+
+    def backlogs(self) -> dict[str, Backlog]:
+        """What hosts last saw to wait, by stream."""
+        with self._database.reading() as connection:
+            every = connection.execute(sa.select(schema.backlog)).mappings()
+            return dict(rows.readable(rows.backlog_of, "backlog", every))
 
     # expectations on tables ------------------------------------------------------------------------------------
 

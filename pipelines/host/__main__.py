@@ -24,6 +24,7 @@ from backend.store.store import ControlStore
 from backend.stream_model.stream import HostHeartbeat
 from pipelines.declare.check import refuse_problems
 from pipelines.declare.registry import declarations, load_registry
+from pipelines.host.backlog_watch import BacklogWatch
 from pipelines.host.drain_watch import DrainWatch
 from pipelines.host.job_host import JobHost
 from pipelines.host.listener import ProgressListener, ProgressWriter
@@ -94,6 +95,7 @@ def _work(settings: Settings, registry: Registry, runtime: Runtime, *, metrics: 
     host = StreamHost(
         settings, store, runtime, declared, heartbeat, clock, read_until=drains.read_until, recorded=metrics.observed
     )
+    backlogs = BacklogWatch(settings, lake, store, declared, host.owned, clock)
     topics = TopicWatch(settings, store, registry, lambda: runtime.session, clock)
     expected = registry.table_expectations(settings)
     tables = TableWatch(
@@ -101,7 +103,8 @@ def _work(settings: Settings, registry: Registry, runtime: Runtime, *, metrics: 
     )
     writer.start()
     jobs.start()
-    with _watching(topics.rounds, drains.rounds, tables, Retention(settings, lake, store, clock).rounds):
+    retention = Retention(settings, lake, store, clock)
+    with _watching(topics.rounds, drains.rounds, backlogs.rounds, tables, retention.rounds):
         stop = stop_signals()  # after Spark, which takes SIGINT for itself
         log.info("host_ready", host_id=heartbeat.host_id, spark=runtime.spark_version)
         code = Loop(host, stop, interval_s=settings.host.reconcile_interval_s, metrics=metrics).run()

@@ -84,6 +84,10 @@ class StreamHost:
     def names(self) -> tuple[str, ...]:
         return tuple(declaration.name for declaration in self.declarations)
 
+    def owned(self) -> tuple[str, ...]:
+        """The streams whose leases it holds; for any thread."""
+        return tuple(self._ownership.held)
+
     def beat(self) -> None:
         """Writes a heartbeat when one is due."""
         now = self.elapsed()
