@@ -5,6 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+import sqlalchemy as sa
+
+from backend.store import schema
+from backend.store.store import ControlStore
+from backend.stream_model.stream import StreamDeclaration
+
 QUERY_ID = "query-1"
 
 
@@ -42,3 +48,11 @@ def delta_offset(table_id: str, version: int, index: int = -1, *, is_initial: bo
             "isStartingVersion": is_initial,
         }
     )
+
+
+def declare_anew(store: ControlStore, *declared: StreamDeclaration, now: datetime) -> None:
+    """As if they had lain where they lie now from the start: the store refuses to let a stream's addresses change."""
+    with store._database.writing() as connection:
+        for stream in declared:
+            connection.execute(sa.delete(schema.declaration).where(schema.declaration.c.name == stream.name))
+    store.declare(declared, now=now)

@@ -21,7 +21,7 @@ from backend.expectations.model import Judgement
 from backend.jobs.model import JobKind
 from backend.private_files import private_folder
 from backend.settings import Settings
-from backend.store import audit, inbox, leases, progress, rollups, rows, schema
+from backend.store import addresses, audit, inbox, leases, progress, rollups, rows, schema
 from backend.store.clock import moment
 from backend.store.engine import Database, insert, upsert
 from backend.store.jobs import Jobs, unfinished_act
@@ -136,7 +136,9 @@ class ControlStore:
     # declared and observed -------------------------------------------------------------------------------------
 
     def declare(self, declarations: Sequence[StreamDeclaration], *, now: datetime) -> None:
+        """Keeps what a host can run. Raises `StreamRefusedError` where it would lie elsewhere than what is kept."""
         with self._database.writing() as connection:
+            addresses.refuse_others(connection, declarations)
             for item in declarations:
                 row = {"name": item.name, "body": rows.json_of(item), "declared_at": now}
                 upsert(connection, schema.declaration, row)

@@ -15,7 +15,8 @@ from backend.stream_model.stream import StreamFailure
 @dataclass(frozen=True, slots=True)
 class Fault:
     """`check`: the preflight check that sees it before the start, "" where none can. `classes`: how Spark's error
-    class begins; `words`: what its message holds. `shown`: what to look for, where that is no error of Spark."""
+    class begins; `words`: what its message holds. `shown`: what to look for, where that is no error of Spark.
+    `is_hosts_own`: another host may run the stream as it is."""
 
     name: str
     cause: str
@@ -24,6 +25,7 @@ class Fault:
     classes: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
     shown: str = ""
+    is_hosts_own: bool = False
 
     def explains(self, failure: StreamFailure) -> bool:
         return failure.error_class.startswith(self.classes or ("\0",)) or any(
@@ -240,9 +242,27 @@ OUT_OF_MEMORY = Fault(
     classes=("OutOfMemoryError",),
     words=("Java heap space", "GC overhead limit"),
 )
+FOLDER_ELSEWHERE = Fault(
+    "The folder of files has another path",
+    "The checkpoint names each file by its whole path, and this host has the folder elsewhere. The batch that was "
+    "planned fails; without one, Spark takes every file for a new one, and rows come twice.",
+    "Give the folder one path on all hosts, by a mount or in an object store. Or keep the stream where it began, by a "
+    f"tag of that host. Then restart the stream. {ELSE_RESET}.",
+    UNREAD_FILES,
+    words=("Wrong basePath",),
+    is_hosts_own=True,
+)
+DISK_FULL = Fault(
+    "The host's disk is full",
+    "Spark keeps shuffles, copies of the state and files on their way to an object store there.",
+    "Make room, or name another folder by spark.local.dir in WEIR_SPARK__CONF. Then restart the stream.",
+    ROOM,
+    words=("No space left on device",),
+    is_hosts_own=True,
+)
 OTHERS_SEEN = (
     *(ROWS_CHANGED, ROWS_DELETED, STATE_LOST, STATE_CHANGED, RECORDS_LOST, OLD_CHECKPOINT, SOURCES_CHANGED),
-    *(KEYS_CHANGED, FILE_UNREADABLE, MISFIT, USER_CODE, OUT_OF_MEMORY),
+    *(KEYS_CHANGED, FILE_UNREADABLE, MISFIT, USER_CODE, OUT_OF_MEMORY, FOLDER_ELSEWHERE, DISK_FULL),
 )
 
 

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from backend.stream_model.stream import Desired, DesiredState, Observed, StreamFailure, StreamState
+from backend.streams.faults import recognise
 
 
 class Phase(StrEnum):
@@ -73,7 +74,14 @@ class Forget:
     name: str
 
 
-Action = RecordState | Start | Stop | Forget
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Let another host start it, where one can: it failed for what is this host's own."""
+
+    name: str
+
+
+Action = RecordState | Start | Stop | Forget | Offer
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +189,9 @@ def _failed(want: Desired, seen: Observed, live: Live, host: Host) -> Iterable[A
         return (RecordState(_carried_out(want, broken, StreamState.FAILED, host)), Forget(want.name))
     waiting = _carried_out(want, broken, StreamState.BACKOFF, host)
     pause = timedelta(seconds=backoff_s(len(broken.failures), host.limits))
-    return (RecordState(replace(waiting, next_start_at=host.now + pause)), Forget(want.name))
+    is_hosts_own = any(fault.is_hosts_own for fault in recognise(broken.failures[-1]))
+    offered = (Offer(want.name),) if is_hosts_own else ()
+    return (RecordState(replace(waiting, next_start_at=host.now + pause)), Forget(want.name), *offered)
 
 
 def _in_order(actions: Iterable[Action], forget: Forget) -> Iterable[Action]:

@@ -20,7 +20,7 @@ from backend.store.clock import StoreClock, elapsed
 from backend.store.store import ControlStore
 from backend.stream_model.stream import Desired, DesiredState, HostHeartbeat, Observed, StreamDeclaration, StreamState
 from backend.streams.balance import Move
-from backend.streams.reconcile import Action, Forget, Host, RecordState, RestartLimits, Start, Stop, plan
+from backend.streams.reconcile import Action, Forget, Host, Offer, RecordState, RestartLimits, Start, Stop, plan
 from pipelines.host.fleet import Fleet, QueryRunner
 from pipelines.host.metrics import HostMetrics
 from pipelines.host.ownership import ANOTHER_HAS_IT, RAN_OUT, Ownership, Sharing
@@ -69,6 +69,7 @@ class StreamHost:
     _sharing: Sharing = field(init=False)
     _observed: dict[str, Observed] = field(init=False, default_factory=dict)
     _known: set[str] = field(init=False, default_factory=set)  # owned, and what the store had of them is read
+    _offered: dict[str, int] = field(init=False, default_factory=dict)  # by name the generation that failed here
     _giving: str | None = field(init=False, default=None)
     _beat_at: float | None = field(init=False, default=None)
 
@@ -133,6 +134,11 @@ class StreamHost:
     def _refresh_ownership(self, desired: Mapping[str, Desired]) -> None:
         for name, why in self._ownership.renew_due().items():
             self._lose(name, why)
+        if self._offered:  # until a person asks anew, or nobody else is left
+            wanted = {(name, desired[name].generation) for name in self._able_elsewhere() & desired.keys()}
+            still = dict(self._offered.items() & wanted)
+            self._beat_at = self._beat_at if still == self._offered else None  # others soon see it
+            self._offered = still
         share = self._sharing.share(self._able(), self._ownership.held, desired)
         self._ownership.take(share.take)
         if won := self._ownership.held.keys() - self._known:
@@ -142,13 +148,18 @@ class StreamHost:
             log.info("streams_owned", streams=sorted(won))
         self._give(share.give)
 
+    def _able_elsewhere(self) -> set[str]:
+        """What other hosts can run."""
+        alive = self.store.live_hosts(within_s=self.settings.host.lease_ttl_s)
+        return {name for host in alive if host.host_id != self.heartbeat.host_id for name in host.streams}
+
     def _able(self) -> tuple[str, ...]:
-        """What it may run: it has the tags, and no former query of the stream is left here."""
+        """What it may run: it has the tags, no former query of the stream is left here, and others did not get it."""
         tags, busy = set(self.heartbeat.tags), self._fleet.occupied() - self._ownership.held.keys()
         return tuple(
             declaration.name
             for declaration in self.declarations
-            if declaration.host_tags <= tags and declaration.name not in busy
+            if declaration.host_tags <= tags and declaration.name not in busy | self._offered.keys()
         )
 
     def _give(self, move: Move | None) -> None:
@@ -192,6 +203,8 @@ class StreamHost:
                     self._fleet.stop(name)
                 case Forget(name):
                     self._fleet.forget(name)
+                case Offer(name):
+                    self._offer(name, desired[name])
 
     def _record(self, observed: Observed, desired: dict[str, Desired]) -> None:
         name = observed.name
@@ -203,6 +216,14 @@ class StreamHost:
         self.recorded(self._observed.get(name), observed)
         self._observed[name] = observed
         log.info("stream_state", stream=name, state=observed.state.value, **_why(observed, desired.get(name)))
+
+    def _offer(self, name: str, wanted: Desired) -> None:
+        if name in self._able_elsewhere():
+            log.warning("stream_offered", stream=name, reason="it failed for what is this host's own")
+            self._offered[name] = wanted.generation
+            self._ownership.release(name)
+            self._unlearn(name)
+            self._beat_at = None
 
     def _leave(self, name: str) -> None:
         seen = self._observed.get(name)

@@ -35,7 +35,7 @@ from backend.streams.faults import Fault
 from backend.streams.preflight.model import Check, Outcome, Preflight
 from backend.streams.preflight.reading import MOST_FILES, preflight
 from tests.builders import CHANGE_FEED, write
-from tests.checkpoints import QUERY_ID, delta_offset, write_checkpoint
+from tests.checkpoints import QUERY_ID, declare_anew, delta_offset, write_checkpoint
 
 NOW = datetime.now(UTC)
 NAME = "silver_events"
@@ -72,7 +72,7 @@ class World:
         return StreamDeclaration(name, "", "", sink, "silver/events", (), None, 0, place, inputs=(source,))
 
     def declare(self, *declared: StreamDeclaration) -> None:
-        self.store.declare(declared, now=NOW)
+        declare_anew(self.store, *declared, now=NOW)
 
     def stand(self, version: int, index: int = -1, *, is_initial: bool = False, begun: int = 1) -> None:
         """The position after batch 1, and where that began."""
@@ -443,6 +443,25 @@ def test_a_file_that_the_stream_ended_at_stands_against_a_start_until_it_is_anot
     os.utime(landing / name, times=(later.timestamp() + 1, later.timestamp() + 1))
     assert world.check().ok, "another file lies there"
     (landing / name).unlink()
+    assert world.check().ok
+
+
+@pytest.mark.parametrize("newest", ["7", "9.compact"])
+def test_a_checkpoint_whose_files_lie_in_another_folder_stands_against_a_start(world: World, newest: str) -> None:
+    """A host whose folder has another path: the batch that was planned fails there, and every file would be new."""
+    landing, theirs = world.home / "landing", "/mnt/a/landing"
+    landing.mkdir()
+    world.declare(replace(world.declaration(), inputs=(StreamInput("files", SOURCE, str(landing)),)))
+    write_checkpoint(world.checkpoint, dict.fromkeys((0, 1), ['{"logOffset":7}']))
+    log = world.checkpoint / "sources" / "0"
+    log.mkdir(parents=True)
+    for name, folder in (("6", landing), (newest, theirs)):
+        entry = {"path": f"file://{folder}/1.json", "timestamp": 1, "batchId": 7}
+        (log / name).write_text(f"v1\n{json.dumps(entry)}")
+    check = of(world.check(), faults.UNREAD_FILES)
+    assert (check.outcome, check.remedy) == (Outcome.FAILED, faults.FOLDER_ELSEWHERE.remedy)
+    assert check.detail == f"The checkpoint names {theirs}/1.json, which is not below {landing}"
+    (log / newest).write_text((log / "6").read_text())
     assert world.check().ok
 
 

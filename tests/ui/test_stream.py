@@ -25,7 +25,7 @@ from backend.stream_model.stream import (
 )
 from backend.streams import faults
 from backend.streams.reset.plan import ResetLevel, ResetRequest
-from tests.checkpoints import write_checkpoint
+from tests.checkpoints import declare_anew, write_checkpoint
 from tests.ui import stream_store
 from tests.ui.opened import again, home, links, metrics, open_page, plain, press, send, words
 from tests.unit.test_attached import beat, progress, started
@@ -173,7 +173,7 @@ def break_checkpoint(store, home: Path, now: datetime) -> None:
     (place / "state/0/0").mkdir(parents=True)
     (place / "state/0/0/2.delta").touch()
     declared = replace(store.declarations()[NAME], checkpoint_location=str(place))
-    store.declare([declared], now=now)
+    declare_anew(store, declared, now=now)
 
 
 def test_preflight_is_a_list_with_signs_evidence_and_remedies(store, home: Path, now: datetime) -> None:
@@ -399,7 +399,7 @@ def test_a_stream_is_begun_again_at_a_version(store, home: Path, now: datetime) 
     read = StreamInput(InputKind.TABLE, "bronze/numbers", str(source))
     checkpoint = str(home / "checkpoints" / NAME)
     declared = replace(store.declarations()[NAME], inputs=(read,), checkpoint_location=checkpoint)
-    store.declare([declared], now=now)
+    declare_anew(store, declared, now=now)
     store.request(NAME, "stop", reason="a bad batch", actor=Actor("ana"), now=now)
     stream_store.observe(store, NAME, StreamState.STOPPED, now)
     app = open_page("stream", stream=NAME)

@@ -41,7 +41,7 @@ from backend.stream_model.stream import (
     StreamState,
 )
 from tests import builders
-from tests.checkpoints import write_checkpoint
+from tests.checkpoints import declare_anew, write_checkpoint
 from tests.processes import wait_until
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "tables"
@@ -427,7 +427,7 @@ def test_health_knows_what_streams_have_not_read(weir: Weir, home: Path, lake: P
     (landing / "1.json").write_text("{}")
     os.utime(landing / "1.json", (NOW.timestamp() - 900, NOW.timestamp() - 900))
     reads = replace(declaration("flows"), inputs=(StreamInput(InputKind.FILES, "files in landing", str(landing)),))
-    store.declare([replace(reads, checkpoint_location=str(home / "checkpoints" / "flows"))], now=NOW)
+    declare_anew(store, replace(reads, checkpoint_location=str(home / "checkpoints" / "flows")), now=NOW)
     store.request("flows", "drain", reason="deploy", actor=Actor("ana"), now=NOW)
     lease = store.acquire(stream_resource("flows"), "host-1", ttl_s=60)
     assert lease is not None
@@ -613,7 +613,7 @@ def test_preflight_lists_checks_with_evidence_and_ends_with_1_where_one_failed(
     weir: Weir, store: ControlStore, home: Path
 ) -> None:
     checkpoint = home / "checkpoints" / "flows"
-    store.declare([replace(declaration("flows"), checkpoint_location=str(checkpoint))], now=NOW)
+    declare_anew(store, replace(declaration("flows"), checkpoint_location=str(checkpoint)), now=NOW)
     assert weir("preflight", "flows").code == 0
     assert "flows can go on" in weir("preflight", "flows").out
 

@@ -24,7 +24,7 @@ from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog, DataLoss, SourceBacklog
 from backend.stream_model.stream import ExpectationCount, InputKind, Output, Progress, StreamInput
 from tests.builders import HandLog, add, commit_info, metadata, protocol
-from tests.checkpoints import delta_offset, write_checkpoint
+from tests.checkpoints import declare_anew, delta_offset, write_checkpoint
 from tests.unit.test_cli import ERROR, NOW, Weir, declaration, home, lake, store, weir
 
 __all__ = ["home", "lake", "store", "weir"]
@@ -68,7 +68,7 @@ def world(home: Path, lake: Path, store: ControlStore) -> None:
         also=(Output("gold/more", "/lake/gold/more", "append"),),
         checkpoint_location=str(checkpoint),
     )
-    store.declare([reads], now=NOW)
+    declare_anew(store, reads, now=NOW)
     slower = {"flows": {"trigger": "1 minute"}}
     store.request_all(["flows"], "restart", reason="slower", actor=Actor("ana"), now=NOW, overrides=slower)
     counts = (ExpectationCount("priced", 9, 1),)

@@ -7,7 +7,7 @@ all before it).
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from glob import escape, glob, iglob
 from pathlib import Path
 from urllib.parse import unquote
@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from backend.errors import CheckpointError, StorageError
 from backend.lake.history.arrivals import Arrival
 from backend.lake.storage.folder import Entry, Folder
-from backend.lake.storage.paths import is_remote, normal_uri
+from backend.lake.storage.paths import is_remote, is_within, normal_uri
 from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
 from backend.stream_model.backlog import SourceBacklog, known_sum
@@ -69,6 +69,19 @@ def files_of_batch(checkpoint: Folder, batch_id: int) -> list[str]:
             named = _named(checkpoint, place, after=read)
             paths += [path for path, batch in named.items() if read < batch <= position.log_offset]
     return paths
+
+
+def named_elsewhere(sources: Sequence[StreamInput], checkpoint: Folder, batch_id: int) -> str:
+    """One of the files that the sources' own logs named last, which lies in none of their folders; "" without such.
+    Raises `LakehouseError`."""
+    places = [place for place, at in read_positions(checkpoint, batch_id).items() if isinstance(at, FilesPosition)]
+    for folder in (f"sources/{place}" for place in places):
+        names = [entry.name for entry in checkpoint.list_after(folder, "", digits_only=True)]
+        newest = sorted(names, key=lambda name: int(name.removesuffix(".compact")))[-1:]
+        for path, _ in (entry for name in newest for entry in _entries(checkpoint, f"{folder}/{name}")):
+            if not any(has_pattern(each.uri) or is_within(path, normal_uri(each.uri)) for each in sources):
+                return path
+    return ""
 
 
 def has_pattern(uri: str) -> bool:

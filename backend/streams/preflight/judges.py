@@ -354,6 +354,9 @@ def judge_folder(seen: FolderSeen) -> Iterator[Check]:
     if seen.unreadable:
         detail = f"The stream ended at {seen.unreadable}, which has not changed since"
         yield _failed(faults.FILE_UNREADABLE, detail, name=f"{faults.UNREAD_FILES} of {seen.source.name}")
+    if seen.elsewhere:
+        detail = f"The checkpoint names {seen.elsewhere}, which is not below {seen.source.uri}"
+        yield _failed(faults.FOLDER_ELSEWHERE, detail, name=f"{faults.UNREAD_FILES} of {seen.source.name}")
 
 
 def judge_topics(seen: TopicsSeen, *, now: datetime) -> Check:

@@ -126,12 +126,13 @@ class TableSeen:
 @dataclass(frozen=True, slots=True)
 class FolderSeen:
     """A source that is no table. `is_there` None: not looked, and `problem` says why. `unreadable`: the file that the
-    stream ended at, which has not changed since."""
+    stream ended at, which has not changed since. `elsewhere`: a file that the checkpoint names in another folder."""
 
     source: StreamInput
     is_there: bool | None
     problem: str = ""
     unreadable: str = ""
+    elsewhere: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ silent store are raised.
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -41,7 +42,7 @@ from backend.stream_model.stream import (
     TopicEnds,
 )
 from backend.streams import faults
-from backend.streams.backlog.files import has_pattern
+from backend.streams.backlog.files import has_pattern, named_elsewhere
 from backend.streams.backlog.positions import DeltaPosition, KafkaPosition, Position, read_positions
 from backend.streams.backlog.reader import matched
 from backend.streams.backlog.tables import without_read
@@ -104,7 +105,7 @@ def load_evidence(
         declaration=declared,
         checkpoint=checkpoint,
         tables=tuple(_tables(lake, declared, tables, places)),
-        folders=tuple(_folder(settings, file, _last_failure(store, name)) for file in files),
+        folders=tuple(_folders(settings, declared, files, _last_failure(store, name), checkpoint.planned)),
         topics=tuple(_topics(topics, places, store.topic_ends().get(name, ()))),
         sink=_sink(lake, declared, checkpoint.query_id),
         changes=tuple(change for table in declared.tables for change in _changes(lake, table)),
@@ -296,6 +297,22 @@ def _last_failure(store: ControlStore, name: str) -> StreamFailure | None:
     """Why it does not run; None while it does."""
     observed = store.observed().get(name)
     return None if observed is None or observed.state.flows else observed.last_failure
+
+
+def _folders(
+    settings: Settings,
+    declared: StreamDeclaration,
+    sources: Sequence[StreamInput],
+    failure: StreamFailure | None,
+    planned: Sequence[int],
+) -> Iterator[FolderSeen]:
+    elsewhere = ""
+    with suppress(LakehouseError):  # the checkpoint's own check tells
+        if sources and planned:
+            checkpoint = declared_folder(settings, declared.checkpoint_location)
+            elsewhere = named_elsewhere(sources, checkpoint, planned[-1])
+    for number, source in enumerate(sources):
+        yield replace(_folder(settings, source, failure), elsewhere="" if number else elsewhere)
 
 
 def _folder(settings: Settings, source: StreamInput, failure: StreamFailure | None) -> FolderSeen:
