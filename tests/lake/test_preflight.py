@@ -452,7 +452,7 @@ def test_a_checkpoint_whose_files_lie_in_another_folder_stands_against_a_start(w
     landing, theirs = world.home / "landing", "/mnt/a/landing"
     landing.mkdir()
     world.declare(replace(world.declaration(), inputs=(StreamInput("files", SOURCE, str(landing)),)))
-    write_checkpoint(world.checkpoint, dict.fromkeys((0, 1), ['{"logOffset":7}']))
+    write_checkpoint(world.checkpoint, {batch: ['{"logOffset":7}'] for batch in (0, 1)})
     log = world.checkpoint / "sources" / "0"
     log.mkdir(parents=True)
     for name, folder in (("6", landing), (newest, theirs)):
