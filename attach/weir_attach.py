@@ -39,7 +39,8 @@ def attach(spark: SparkSession, store: str, name: str | None = None) -> Attachme
 
     `store`: the SQLAlchemy URL of Weir's control store; its user needs INSERT, SELECT and DELETE on `attached_event`
     alone. `name`: what Weir calls the application, Spark's own name for it if left out. A second call gives the first
-    one's attachment. None, and a warning in the log of `weir_attach`, where it cannot be attached.
+    one's attachment, until that is closed. None, and a warning in the log of `weir_attach`, where it cannot be
+    attached.
     """
     try:
         known = _attached.get(spark)
@@ -88,12 +89,20 @@ class Attachment:
         self._woken.set()
 
     def close(self) -> None:
-        """Says that the application ends, and waits for that to be written, within `CLOSE_S`."""
-        if not self._closing:
-            self.put("ended")
-            self._closing = True
-            self._woken.set()
-            self._thread.join(CLOSE_S)
+        """Takes the listener off, says that the application ends, and waits for that to be written, within `CLOSE_S`.
+        The next `attach` begins anew."""
+        if _attached.get(self._spark) is not self:
+            return
+        del _attached[self._spark]
+        atexit.unregister(self.close)
+        try:
+            self._spark.streams.removeListener(self._listener)
+        except Exception as exc:  # Spark has ended before
+            log.debug("the listener of Weir stays: %s", type(exc).__name__)
+        self.put("ended")
+        self._closing = True
+        self._woken.set()
+        self._thread.join(CLOSE_S)
 
     def _run(self) -> None:
         while True:
@@ -104,6 +113,7 @@ class Attachment:
             except Exception as exc:  # the store is away, or refuses: the events wait
                 self._say_silent(exc)
             if closing:
+                self._engine.dispose()
                 return
             if self._silent:
                 time.sleep(min(1.0, BEAT_S))

@@ -32,6 +32,7 @@ STORE_UP = Described("weir_store_up", "1 when the control store answers.")
 HOSTS_UP = Described("weir_hosts_up", "Stream hosts with a fresh heartbeat.")
 STREAMS_AGE = Described("weir_streams_read_age_seconds", "Age of what is said of streams.")
 STATE = Described("weir_stream_state", "1 for the state a stream is in.", ("stream", "state"))
+WANTED = Described("weir_stream_wanted", "1 for a stream that people want to run, 0 for one that shall stop.", _STREAM)
 VERDICT = Described("weir_stream_verdict", "1 for the verdict on a stream.", ("stream", "verdict"))
 BATCH = Described("weir_stream_batch_id", "Last micro-batch that Spark reported.", _STREAM)
 BATCH_SECONDS = Described("weir_stream_last_batch_duration_seconds", "How long the last micro-batch took.", _STREAM)
@@ -84,7 +85,7 @@ TABLE_COMMIT = Described("weir_table_last_commit_timestamp_seconds", "When the t
 TABLE_UNREADABLE = Described("weir_table_unreadable", "1 for a table that could not be read.", _TABLE)
 
 OF_PAGE = (
-    *(STORE_UP, HOSTS_UP, STREAMS_AGE, STATE, VERDICT, RECENT_FAILURES, BATCH, BATCH_SECONDS, INPUT_RATE),
+    *(STORE_UP, HOSTS_UP, STREAMS_AGE, STATE, WANTED, VERDICT, RECENT_FAILURES, BATCH, BATCH_SECONDS, INPUT_RATE),
     *(PROCESSED_RATE, PROGRESS_AGE, BACKLOG_BYTES, BACKLOG_FILES, BACKLOG_ROWS, BACKLOG_VERSIONS, BACKLOG_SECONDS),
     *(
         DRAIN_SECONDS,

@@ -137,6 +137,7 @@ def _of_stream(status: StreamStatus, now: datetime) -> Mapping[Described, Value]
     waits = waiting(backlog) if backlog else {}
     loss = backlog.data_loss if backlog else None
     return {
+        named.WANTED: float(not status.desired.wants_stop) if status.desired else None,
         named.BATCH: progress.batch_id if progress else None,
         named.BATCH_SECONDS: duration_ms / 1000 if duration_ms is not None else None,
         named.INPUT_RATE: status.input_rows_per_s,

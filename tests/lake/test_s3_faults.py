@@ -210,6 +210,14 @@ def test_credentials_come_from_the_environment_too(bucket, server, monkeypatch):
     assert ObjectFolder("s3://faults/t", "s3://faults", {"allow_http": "true"}).read("file") == BODY
 
 
+def test_an_address_without_tls_is_refused_by_name_and_the_switch_is_told(server):
+    options = {key: value for key, value in storage_options(server.url).items() if key != "AWS_ALLOW_HTTP"}
+    with pytest.raises(StorageError) as refused:
+        ObjectFolder("s3://faults/t", "s3://faults", options).read("file")
+    assert f"{server.url} is not encrypted, which is refused" in refused.value.message
+    assert "AWS_ALLOW_HTTP=true" in refused.value.hint
+
+
 def test_a_lake_on_a_failing_server_says_so_and_logs_no_secret(bucket, server, tmp_path, caplog, capfd):
     caplog.set_level(logging.DEBUG)
     server.fail(Fault.UNAVAILABLE, where="_delta_log")

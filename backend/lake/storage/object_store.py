@@ -102,6 +102,9 @@ def storage_error(exc: Exception, uri: str, root: str) -> StorageError:
         return StorageError(f"{uri} changed while it was read", hint="read it again")
     if status == "404":
         return StorageError(f"{uri} cannot be listed: there is no such bucket", hint=f"check the root {root}")
+    if "builder error" in text and (plain := _found(r"(http://[^/\s]+)", text)):
+        hint = f"use https, or set AWS_ALLOW_HTTP=true (AZURE_…, GOOGLE_…) in {_SETTINGS} for {root}"
+        return StorageError(f"{uri} was not asked for: {plain} is not encrypted, which is refused", hint=hint)
     if why:
         return ServerDownError(f"{uri} cannot be read: {_host(text)} {why[0]}", hint=why[1])
     return StorageError(
