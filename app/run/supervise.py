@@ -17,7 +17,7 @@ from typing import IO
 from app.run.guard import end_groups
 from backend.private_files import open_private
 
-GRACE_S = 10.0  # the host takes up to 8 s; with a probe of the page and what is left behind (2 s each) 15 s at most
+GRACE_S = 10.0  # beside what the host's batches get; it takes 5 s of these to close
 POLL_S = 0.2
 STEADY_S = 60.0  # a child that lived this long starts again at the shortest pause
 FIRST_PAUSE_S = 1.0

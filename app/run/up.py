@@ -34,17 +34,18 @@ class AlreadyUpError(LakehouseError):
 
 
 def main(
-    settings: Settings | None = None, *, services: Sequence[Service] | None = None, grace_s: float = GRACE_S
+    settings: Settings | None = None, *, services: Sequence[Service] | None = None, grace_s: float | None = None
 ) -> int:
     """Run until Ctrl-C or SIGTERM. Raises `LakehouseError` when it must not or cannot start."""
     settings = settings or load_settings()
     services = services if services is not None else demo_services(settings)
+    grace_s = settings.host.stop_timeout_s + GRACE_S if grace_s is None else grace_s
     logs = settings.home / "logs"
     try:
         private_folder(logs)
     except OSError as exc:
         raise SettingsError(f"cannot create {logs}: {exc.strerror}", hint="set WEIR_HOME to a folder of yours") from exc
-    with only_one(settings.home) as lock_fd:
+    with only_one(settings.home, grace_s=grace_s) as lock_fd:
         check_port(settings.ui.address, settings.port)
         guard = Guard(grace_s=grace_s, keep_fd=lock_fd)
         env = {"WEIR_HOME": str(settings.home), "WEIR_PORT": str(settings.port), "PYTHONUNBUFFERED": "1"}
@@ -72,19 +73,19 @@ def demo_services(settings: Settings) -> tuple[Service, ...]:
 
 
 @contextlib.contextmanager
-def only_one(home: Path) -> Iterator[int]:
+def only_one(home: Path, *, grace_s: float) -> Iterator[int]:
     """Hold the lock of this WEIR_HOME; raises `AlreadyUpError` naming the process that has it."""
     with open_private(home / "up.lock", "a+") as lock:
-        _acquire(lock, home)
+        _acquire(lock, home, grace_s)
         lock.truncate(0)
         lock.write(f"{os.getpid()}\n")
         lock.flush()
         yield lock.fileno()
 
 
-def _acquire(lock: IO[str], home: Path) -> None:
+def _acquire(lock: IO[str], home: Path, grace_s: float) -> None:
     """Take the lock. A holder that is dead was killed: its guard is still ending the children, so wait for that."""
-    deadline, told = time.monotonic() + GRACE_S + 5, False
+    deadline, told = time.monotonic() + grace_s + 5, False
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -28,6 +28,7 @@ from pipelines.host.backlog_watch import BacklogWatch
 from pipelines.host.drain_watch import DrainWatch
 from pipelines.host.job_host import JobHost
 from pipelines.host.listener import ProgressListener, ProgressWriter
+from pipelines.host.loop_watch import LoopWatch
 from pipelines.host.metrics import HostMetrics, serving
 from pipelines.host.retention import Retention
 from pipelines.host.rounds import Rounds
@@ -39,7 +40,7 @@ from pipelines.spark.runtime import Runtime
 from pipelines.specs.registry import Registry
 from pipelines.stop_signals import stop_signals
 
-SHUTDOWN_LIMIT_S = 8.0  # of it all, below the 10 s that `weir up` gives; the next start replays a batch that is cut
+CLOSE_S = 5.0  # beside `host.stop_timeout_s`, which the batches get; whoever stops a host gives it 10 s beside that
 JOBS_LIMIT_S = 2.0  # running jobs go back into the queue, so nothing is lost
 WATCHES_LIMIT_S = 1.0  # they only ask
 
@@ -104,11 +105,17 @@ def _work(settings: Settings, registry: Registry, runtime: Runtime, *, metrics: 
     writer.start()
     jobs.start()
     retention = Retention(settings, lake, store, clock)
-    with _watching(topics.rounds, drains.rounds, backlogs.rounds, tables, retention.rounds):
-        stop = stop_signals()  # after Spark, which takes SIGINT for itself
+    loop = Loop(
+        host,
+        stop_signals(),  # after Spark, which takes SIGINT for itself
+        interval_s=settings.host.reconcile_interval_s,
+        metrics=metrics,
+    )
+    watch = LoopWatch(lambda: loop.ended, ttl_s=settings.host.lease_ttl_s)
+    with _watching(topics.rounds, drains.rounds, backlogs.rounds, tables, retention.rounds, watch.rounds):
         log.info("host_ready", host_id=heartbeat.host_id, spark=runtime.spark_version)
-        code = Loop(host, stop, interval_s=settings.host.reconcile_interval_s, metrics=metrics).run()
-        deadline = time.monotonic() + SHUTDOWN_LIMIT_S
+        code = loop.run()
+        deadline = time.monotonic() + settings.host.stop_timeout_s + CLOSE_S
     close(
         lambda: jobs.stop(JOBS_LIMIT_S),
         lambda: host.shut_down(deadline - time.monotonic()),

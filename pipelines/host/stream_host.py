@@ -98,6 +98,13 @@ class StreamHost:
             self.store.take_in(self.settings.roots)
             self._beat_at = now
 
+    def _say_goodbye(self) -> None:
+        """A heartbeat, when one is due, of a host that takes no stream any more."""
+        now = self.elapsed()
+        if self._beat_at is None or now - self._beat_at >= beat_every_s(self.settings):
+            self._beat_at = now
+            self.store.beat(replace(self.heartbeat, beat_at=self.clock()))
+
     def tick(self) -> None:
         """One reconciliation. Raises `SparkLostError`, or `StoreError`: then nothing is begun, and streams run on while
         their leases last."""
@@ -116,7 +123,8 @@ class StreamHost:
     def shut_down(self, limit_s: float) -> None:
         """Stops every stream within the limit, and gives its lease back as soon as it has stopped. Desired states stay,
         so that the next host resumes."""
-        self._quietly(lambda: self.store.beat(replace(self.heartbeat, beat_at=self.clock())))  # it takes none any more
+        self._beat_at = None
+        self._quietly(self._say_goodbye)
         deadline, patience_s = self.elapsed() + limit_s, max(0.0, limit_s - CUT_S)
         for name in self._fleet.occupied():
             self._fleet.stop(name, timeout_s=min(self.settings.host.stop_timeout_s, patience_s))
@@ -129,6 +137,7 @@ class StreamHost:
             if self.elapsed() >= deadline:
                 return
             self._quietly(lambda: self._ownership.renew_due())
+            self._quietly(self._say_goodbye)
             threading.Event().wait(0.1)
 
     def _refresh_ownership(self, desired: Mapping[str, Desired]) -> None:
@@ -264,6 +273,7 @@ class Loop:
         self._metrics = metrics or HostMetrics()
         self._silent_since: datetime | None = None
         self._trouble = 0
+        self.ended = 0  # rounds
 
     def run(self) -> int:
         """Returns the exit code: 0 when asked to stop, 1 when the process must be started anew."""
@@ -281,6 +291,7 @@ class Loop:
                 log.exception("reconcile_failed", in_a_row=self._trouble)
                 if self._trouble >= TROUBLE_LIMIT:
                     return 1
+            self.ended += 1
             self._stop.wait(self._interval_s)
         return 0
 

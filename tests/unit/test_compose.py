@@ -11,6 +11,7 @@ import yaml
 from sqlalchemy import make_url
 
 from backend.settings import load_settings
+from pipelines.host.__main__ import CLOSE_S
 
 TEXT = (Path(__file__).parents[2] / "compose.yaml").read_text()
 PASSWORD = "p@ss/w:rd#%1"
@@ -50,3 +51,8 @@ def test_a_shell_that_exports_what_it_asks_for_still_runs_weir(monkeypatch: pyte
         monkeypatch.setenv(name, "8600")
     assert load_settings().port == 8600
     assert names == {"DB_PASSWORD", "WEIR_PORT"}
+
+
+def test_a_host_gets_the_time_that_its_batches_may_take_and_what_it_takes_to_close() -> None:
+    given = yaml.safe_load(TEXT)["services"]["host"]["stop_grace_period"]
+    assert float(given.removesuffix("s")) >= load_settings().host.stop_timeout_s + CLOSE_S + 5

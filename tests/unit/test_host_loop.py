@@ -18,7 +18,7 @@ from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
 from backend.stream_model.stream import StreamDeclaration, StreamState
 from backend.streams.status import statuses
-from pipelines.host.__main__ import close
+from pipelines.host.__main__ import CLOSE_S, JOBS_LIMIT_S, close
 from pipelines.host.listener import ProgressWriter
 from pipelines.host.metrics import HostMetrics
 from pipelines.host.ownership import RAN_OUT
@@ -318,6 +318,23 @@ def test_shutting_down_does_not_wait_for_ever(store: ControlStore) -> None:
     assert set(runner.active) == {"gold"}
     assert set(store.leases()) == {stream_resource("gold")}, "what still runs keeps its lease until it expires"
     runner.slow_stop["gold"].set()
+
+
+def test_batches_get_what_is_set_to_end_and_the_host_beats_meanwhile(store: ControlStore) -> None:
+    host, runner = running_host(store, watch := Stopwatch())
+    runner.slow_stop["gold"] = threading.Event()
+    limits = dict[str, float]()
+    stop = runner.stop
+    runner.stop = lambda name, *, timeout_s: (limits.update({name: timeout_s}), stop(name, timeout_s=timeout_s))[1]  # type: ignore[method-assign]
+    closing = threading.Thread(target=host.shut_down, args=(5 + CLOSE_S - JOBS_LIMIT_S,))
+    closing.start()
+    wait_until(lambda: len(limits) == 3, "all are asked")
+    before = store.hosts()[0].beat_at
+    watch.forward(TTL_S / 4)  # longer than a heartbeat may be old, had it one alone
+    wait_until(lambda: not closing.is_alive() or store.hosts()[0].beat_at > before, "it says that it lives")
+    runner.slow_stop["gold"].set()
+    closing.join(60)
+    assert set(limits.values()) == {5}, "host.stop_timeout_s, whole"
 
 
 def test_shutting_down_gives_each_lease_back_as_soon_as_its_stream_rests(store: ControlStore) -> None:
