@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from py4j.protocol import Py4JNetworkError
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
@@ -179,7 +180,7 @@ class Runtime:
         except LakehouseError:
             raise
         except Exception as exc:  # job boundary: the transform is a user's
-            error_class, message = describe(exc)
+            error_class, message = _described(exc)
             raise StreamStartError(
                 f"stream {name} did not start: {message}", error_class=error_class, hint="see logs/spark.log"
             ) from exc
@@ -306,6 +307,15 @@ def _lost() -> SparkLostError:
     return SparkLostError("Spark's JVM does not answer any more", hint="restart the stream host; see logs/jvm.log")
 
 
+def _described(exc: Exception) -> tuple[str, str]:
+    """Class and message; raises `SparkLostError` where the whole application has ended under its queries."""
+    context = SparkContext._active_spark_context
+    if context is not None and context._jsc is not None and context._jsc.sc().isStopped():
+        hint = "logs/spark.log says why: no executor came up, or somebody ended it on the master's page"
+        raise SparkLostError("the Spark application has ended: its master removed it", hint=hint) from exc
+    return describe(exc)
+
+
 @contextmanager
 def _spark_errors(doing: str) -> Iterator[None]:
     try:
@@ -315,5 +325,5 @@ def _spark_errors(doing: str) -> Iterator[None]:
     except LakehouseError:
         raise
     except Exception as exc:  # py4j and pyspark raise many kinds, without a common base
-        error_class, message = describe(exc)
+        error_class, message = _described(exc)
         raise StreamError(f"{doing}: {error_class}: {message}", hint="see logs/spark.log") from exc

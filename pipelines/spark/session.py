@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -20,6 +21,7 @@ from backend.redaction import holds_secret, is_secret
 from backend.settings import Settings
 from pipelines.jars import JDBC, JDBC_LIB, jar_paths, missing_files
 from pipelines.jars.java import find_java
+from pipelines.jvm.failures import describe
 from pipelines.spark.s3 import S3_CONF, let_in, s3_jars, uses_s3, writes_s3
 
 _LOG4J = """\
@@ -133,8 +135,10 @@ def open_session(settings: Settings) -> SparkSession:
         with _standard_streams_to(folder / "jvm.log"):
             _launch(conf)
             session = builder.getOrCreate()
-    except PySparkException as exc:
-        raise SparkStartError(f"Spark did not start: {exc}", hint=f"see {folder / 'jvm.log'}") from exc
+    except (PySparkException, Py4JError) as exc:
+        error_class, message = describe(exc)
+        hint = f"see {folder / 'jvm.log'} and spark.log: does {settings.spark.master} answer, and keep the application?"
+        raise SparkStartError(f"Spark did not start: {error_class}: {message}", hint=hint) from exc
     let_in(session, settings)
     return session
 
