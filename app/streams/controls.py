@@ -106,12 +106,15 @@ def _ask(plan: ActPlan) -> None:
             ticked["downstream"] = st.checkbox(label, key="act_downstream")
         if action == "stop":
             ticked["drain"] = st.checkbox("Only once it has read what is there now", key="act_drain")
+            if len(plan.names) > 1 or others:
+                ticked["through"] = st.checkbox("Until all of it is through, in the graph's order", key="act_through")
 
     if reason := dialogs.reason(_ACT, label=action.capitalize(), boxes=boxes, disabled=wrong):
         names = [*plan.names, *(others if ticked.get("downstream") else ())]
         order = [status.declaration.name for status in in_graph_order(reading.streams, now=reading.read_at)]
         names.sort(key=lambda name: order.index(name) if name in order else len(order))
-        _send("drain" if ticked.get("drain") else action, names, reason, overrides)
+        drain: Action = "drain through" if ticked.get("through") else "drain"
+        _send(drain if ticked.get("drain") or ticked.get("through") else action, names, reason, overrides)
 
 
 def _overrides(name: str) -> tuple[dict[str, dict[str, str]], bool]:

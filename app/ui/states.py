@@ -9,7 +9,7 @@ from datetime import datetime
 
 from app.ui.view.theme import state_word
 from backend.format import UNKNOWN, age_s, rate_text, things
-from backend.stream_model.stream import Desired, DesiredState, StreamState
+from backend.stream_model.stream import Desired, StreamState
 from backend.streams.verdict import StreamStatus, Verdict
 
 GLYPHS = {
@@ -46,7 +46,7 @@ def verdict_text(verdict: Verdict) -> str:
 
 def wanted_text(desired: Desired | None) -> str:
     """What a person wants, or that nobody has said."""
-    if desired and desired.state is DesiredState.DRAINED:
+    if desired and desired.drains:
         return f"{GLYPHS[StreamState.STOPPING]} {state_word(desired.state)}"
     return state_text(StreamState(desired.state.value)) if desired else UNKNOWN
 

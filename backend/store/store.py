@@ -379,6 +379,7 @@ _STATE_OF = {
     "start": DesiredState.RUNNING,
     "stop": DesiredState.STOPPED,
     "drain": DesiredState.DRAINED,
+    "drain through": DesiredState.DRAINED_THROUGH,
     "restart": DesiredState.RUNNING,
 }
 _BUSY = {JobKind.RESET: "it is being reset", JobKind.REQUEUE: "rows of its quarantine are being requeued"}
@@ -396,7 +397,7 @@ def _request(
     overridden = before.overrides if before else {}
     if before is None:
         _check_declared(connection, name, action)
-    if action not in ("stop", "drain") and (act := unfinished_act(connection, name)):
+    if action in ("start", "restart") and (act := unfinished_act(connection, name)):
         raise StreamRefusedError(f"{action} {name}: {_BUSY[act.kind]}", hint="`weir jobs` says how far that is")
     if overrides is not None:
         declared = _declared(connection, name)

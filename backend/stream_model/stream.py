@@ -13,7 +13,8 @@ from typing import Literal
 MATERIALIZED_VIEW = "materialized view"
 ATTACHED = "attached query"  # of another Spark application, which tells of it and runs it
 
-Action = Literal["start", "stop", "drain", "restart"]  # drain: stop once what is there now is read
+# drain: stop once what is there now is read; drain through: and what the drained streams above it still bring
+Action = Literal["start", "stop", "drain", "drain through", "restart"]
 
 
 class StreamState(StrEnum):
@@ -41,6 +42,7 @@ class DesiredState(StrEnum):
     RUNNING = "RUNNING"
     STOPPED = "STOPPED"
     DRAINED = "DRAINED"  # stopped, once it has read what was there when that was asked for
+    DRAINED_THROUGH = "DRAINED_THROUGH"  # and what the streams that feed it, drained as well, wrote until they stopped
 
 
 class InputKind(StrEnum):
@@ -209,6 +211,11 @@ class Desired:
     def wants_stop(self) -> bool:
         """Whether it shall stop, or is to stay stopped."""
         return self.state is not DesiredState.RUNNING
+
+    @property
+    def drains(self) -> bool:
+        """Whether it shall read on before it stops."""
+        return self.state in (DesiredState.DRAINED, DesiredState.DRAINED_THROUGH)
 
 
 @dataclass(frozen=True, slots=True)

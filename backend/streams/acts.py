@@ -143,7 +143,7 @@ def _stop_blocked(status: StreamStatus) -> str | None:
 
 
 def _drain_blocked(status: StreamStatus) -> str | None:
-    if _wants(status, DesiredState.DRAINED) and status.state is StreamState.RUNNING:
+    if status.desired and status.desired.drains and status.state is StreamState.RUNNING:
         return "It stops by itself once it has read what was there."
     return None if status.state is StreamState.RUNNING else "It does not run, so it cannot catch up."
 
@@ -156,4 +156,10 @@ def _stop_wanted(status: StreamStatus) -> bool:
     return status.desired is not None and status.desired.wants_stop
 
 
-_BLOCKED = {"start": _start_blocked, "stop": _stop_blocked, "drain": _drain_blocked, "restart": _restart_blocked}
+_BLOCKED = {
+    "start": _start_blocked,
+    "stop": _stop_blocked,
+    "drain": _drain_blocked,
+    "drain through": _drain_blocked,
+    "restart": _restart_blocked,
+}

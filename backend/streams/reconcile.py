@@ -130,7 +130,7 @@ def _absent(want: Desired, seen: Observed, host: Host) -> Iterable[Action]:
 
 
 def _to_rest(want: Desired, seen: Observed, host: Host) -> Iterable[Action]:
-    rest = (StreamState.STOPPED, StreamState.FAILED) if want.state is DesiredState.DRAINED else (StreamState.STOPPED,)
+    rest = (StreamState.STOPPED, StreamState.FAILED) if want.drains else (StreamState.STOPPED,)
     if seen.state in rest and seen.generation == want.generation:
         return _adopt(seen, host)
     return (RecordState(_carried_out(want, seen, StreamState.STOPPED, host)),)
@@ -154,7 +154,7 @@ def _active(want: Desired, seen: Observed, live: Live, host: Host) -> Iterable[A
 def _drains(want: Desired, live: Live) -> bool:
     """Whether it has yet to read what was there when its stop was asked for."""
     read = live.read_until is not None and live.read_until > want.requested_at
-    return want.state is DesiredState.DRAINED and not read
+    return want.drains and not read
 
 
 def _running(seen: Observed, live: Live, host: Host) -> Observed:
@@ -177,7 +177,7 @@ def _ended(want: Desired, seen: Observed, host: Host) -> Iterable[Action]:
 
 
 def _failed(want: Desired, seen: Observed, live: Live, host: Host) -> Iterable[Action]:
-    if want.state is DesiredState.DRAINED:  # it ended too early, and a person should know
+    if want.drains:  # it ended too early, and a person should know
         broken = replace(_carried_out(want, seen, StreamState.FAILED, host), failures=_recent(seen, live, host))
         return (RecordState(broken), Forget(want.name))
     if want.generation > seen.generation:  # a person has asked anew: the old run's end no longer matters

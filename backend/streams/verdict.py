@@ -133,9 +133,11 @@ def _judge(evidence: StreamEvidence, now: datetime, heartbeat_stale_s: float) ->
     if observed.state in (StreamState.RUNNING, StreamState.STOPPED) and (backlog := evidence.backlog):
         unknown = backlog.unknown if backlog.is_caught_up is None else ""
         because += f"; how far behind it is, nobody knows: {unknown}" if unknown else ""
-    if evidence.desired and evidence.desired.state is DesiredState.DRAINED and observed.state is StreamState.RUNNING:
+    if evidence.desired and evidence.desired.drains and observed.state is StreamState.RUNNING:
         ago = span_text((now - evidence.desired.requested_at).total_seconds())
         because += f"; it stops once it has read what was there {ago} ago, when {evidence.desired.actor} asked for it"
+        if evidence.desired.state is DesiredState.DRAINED_THROUGH:
+            because += ", and what the streams that feed it bring until they have stopped"
     if gone_s is not None and _wanted(evidence):
         because += f"; {_silence(evidence, now)}"
     return StreamJudgement(observed.state, verdict, f"{name} {because}")
@@ -298,7 +300,7 @@ def _stopped(evidence: StreamEvidence, observed: Observed, now: datetime) -> str
 def drained_early(wanted: Desired, backlog: Backlog | None) -> bool:
     """Whether what a drained stream has not read is older than its drain: its host was away, or ended."""
     oldest_at = backlog.oldest_unread_at if backlog and not backlog.is_caught_up else None
-    return wanted.state is DesiredState.DRAINED and oldest_at is not None and oldest_at < wanted.requested_at
+    return wanted.drains and oldest_at is not None and oldest_at < wanted.requested_at
 
 
 def _failure(observed: Observed, now: datetime) -> str:

@@ -3,13 +3,13 @@
 Rule: a thread of its own, so that a slow lake or store holds up no stream; what nobody knows is never "read".
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from backend.lake.lake import Lake
 from backend.settings import Settings
 from backend.store.store import ControlStore
-from backend.stream_model.stream import Desired, DesiredState, StreamDeclaration, TopicEnds
+from backend.stream_model.stream import Desired, DesiredState, Observed, StreamDeclaration, TopicEnds
 from backend.streams.backlog.reader import BacklogReader
 from pipelines.host.fleet import utc_now
 from pipelines.host.rounds import Rounds
@@ -40,17 +40,16 @@ class DrainWatch:
 
     def look(self) -> None:
         """One round over the streams that drain; raises `StoreError`."""
-        wanted = {
-            name: desired for name, desired in self._store.desired().items() if desired.state is DesiredState.DRAINED
-        }
+        wanted = {name: desired for name, desired in self._store.desired().items() if desired.drains}
         self._marks = {key: ends for key, ends in self._marks.items() if key[0] in wanted}
         if not wanted:
             return
         declared, topics = self._store.declarations(), self._store.topic_ends()
-        self._read = {
+        read = {
             name: self._until(wanted[name], declared[name], topics.get(name, ()))
             for name in wanted.keys() & declared.keys()
         }
+        self._read = _through(read, wanted, declared, self._store.observed())
 
     def _until(self, wanted: Desired, declared: StreamDeclaration, reported: Sequence[TopicEnds]) -> datetime | None:
         waits = self._backlogs.read(declared, (), self._marked(wanted, reported), now=self._clock())
@@ -71,3 +70,31 @@ class DrainWatch:
             if ends.at > wanted.requested_at and not ends.problem:
                 self._marks.setdefault(key, ends)
         return [self._marks.get(key, ends) for key, ends in keys.items()]
+
+
+def _through(
+    read: Mapping[str, datetime | None],
+    wanted: Mapping[str, Desired],
+    declared: Mapping[str, StreamDeclaration],
+    observed: Mapping[str, Observed],
+) -> dict[str, datetime | None]:
+    """The same, but nothing of a stream that is to stop after those that feed it, until it has read what came before
+    the last of them had stopped."""
+    through = {name: declared[name] for name in read if wanted[name].state is DesiredState.DRAINED_THROUGH}
+    rested_at: dict[str, datetime | None] = {}
+    for name in through:
+        seen = observed.get(name)
+        is_at_rest = seen is not None and seen.state.has_ended and seen.generation == wanted[name].generation
+        rested_at[name] = seen.observed_at if seen is not None and is_at_rest else None
+    until = dict(read)
+    for name, stream in through.items():
+        ends = [rested_at[other.name] for other in through.values() if other.name != name and _feeds(other, stream)]
+        at, last = read[name], max((end for end in ends if end is not None), default=None)
+        if None in ends or (at is not None and last is not None and at <= last):
+            until[name] = None
+    return until
+
+
+def _feeds(writer: StreamDeclaration, reader: StreamDeclaration) -> bool:
+    written = {*writer.side_tables, *(output.table for output in writer.outputs)}
+    return not written.isdisjoint(reader.source_tables)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,8 +12,17 @@ from deltalake import DeltaTable
 from backend.access import Actor
 from backend.lake.lake import Lake
 from backend.settings import Settings, load_settings
+from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
-from backend.stream_model.stream import Desired, StreamDeclaration, StreamInput, TopicEnds
+from backend.stream_model.stream import (
+    Desired,
+    DesiredState,
+    Observed,
+    StreamDeclaration,
+    StreamInput,
+    StreamState,
+    TopicEnds,
+)
 from pipelines.host.drain_watch import DrainWatch
 from tests import builders
 from tests.checkpoints import delta_offset, write_checkpoint
@@ -138,3 +148,48 @@ def test_a_stream_that_nobody_drains_is_not_looked_at(store: ControlStore, setti
     drained(store, settings, StreamInput("rate", "rate", ""))
     store.request("silver", "start", reason="go on", actor=Actor("ann"), now=now())
     assert read_until(store, settings) is None
+
+
+def test_drained_through_it_waits_for_those_that_feed_it_and_for_what_they_brought(
+    store: ControlStore, settings: Settings, bronze: Path
+) -> None:
+    write(bronze)
+    drained(store, settings, StreamInput("table", "bronze/events", str(bronze)))
+    reads = replace(store.declarations()["silver"], source_tables=("bronze/events",))
+    feeds = StreamDeclaration("bronze", "", "", str(bronze), "bronze/events", (), "bronze", 5_000, "/c/bronze")
+    store.declare([reads, feeds], now=now())
+    names = ("bronze", "silver")
+    feeding, reading = store.request_all(names, "drain through", reason="a move", actor=Actor("ann"), now=now())
+    assert (feeding.state, reading.drains) == (DesiredState.DRAINED_THROUGH, True)
+    lease = store.acquire(stream_resource("bronze"), "host", ttl_s=60)
+    assert lease is not None
+
+    def bronze_is(state: StreamState, generation: int = feeding.generation) -> None:
+        store.observe(Observed("bronze", state, "host", generation, now()), token=lease.token)
+
+    table_id = str(DeltaTable(str(bronze)).metadata().id)
+    reached(settings, delta_offset(table_id, 1))
+    assert read_until(store, settings) is None, "nobody has seen what feeds it"
+    bronze_is(StreamState.RUNNING)
+    assert read_until(store, settings) is None, "all is read, and more may come"
+    bronze_is(StreamState.STOPPED, feeding.generation - 1)
+    assert read_until(store, settings) is None, "it was stopped before that was asked"
+    write(bronze)
+    bronze_is(StreamState.STOPPED)
+    assert read_until(store, settings) is None, "its last rows are not read"
+    reached(settings, delta_offset(table_id, 2))
+    rested_at, until = store.observed()["bronze"].observed_at, read_until(store, settings)
+    assert until is not None
+    assert until > rested_at
+    bronze_is(StreamState.FAILED)
+    assert read_until(store, settings) is not None, "one that failed brings no more"
+
+
+def test_drained_without_that_it_waits_for_nobody(store: ControlStore, settings: Settings, bronze: Path) -> None:
+    write(bronze)
+    drained(store, settings, StreamInput("table", "bronze/events", str(bronze)))
+    feeds = StreamDeclaration("bronze", "", "", str(bronze), "bronze/events", (), "bronze", 5_000, "/c/bronze")
+    store.declare([replace(store.declarations()["silver"], source_tables=("bronze/events",)), feeds], now=now())
+    store.request("bronze", "drain through", reason="a move", actor=Actor("ann"), now=now())
+    reached(settings, delta_offset(str(DeltaTable(str(bronze)).metadata().id), 1))
+    assert read_until(store, settings) is not None

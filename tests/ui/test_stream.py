@@ -453,6 +453,18 @@ def test_a_stop_names_what_lies_downstream_and_stops_it_too_where_asked(store, n
     }  # fmt: skip
 
 
+def test_with_what_lies_downstream_it_is_drained_until_all_is_through(store, now: datetime) -> None:
+    stream_store.flowing(store, "bronze_events", now)
+    stream_store.flowing(store, NAME, now, source_tables=("bronze/bronze_events",))
+    app = open_page("stream", stream="bronze_events")
+    press(app, "one_stop")
+    app.checkbox(key="act_downstream").check()
+    app.checkbox(key="act_through").check()
+    send(app, "act", "a move")
+    assert {each.state for each in store.desired().values()} == {DesiredState.DRAINED_THROUGH}
+    assert ":gray-badge[:material/hourglass_bottom: Drained through]" in words(app)
+
+
 def test_a_stream_of_another_application_can_be_looked_at_alone(home: Path, now: datetime) -> None:
     store = stream_store.open_store(home)
     with closing(store), closing(sqlite3.connect(home / "store" / "weir.db")) as inbox, inbox:

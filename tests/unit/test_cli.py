@@ -892,6 +892,16 @@ def test_many_streams_are_chosen_by_a_rule_sources_first_and_who_is_left_out_is_
     assert len(store.audit_entries()) == 4, "who stopped it first, and why, stays"
 
 
+def test_streams_are_drained_until_all_of_it_is_through(weir: Weir, store: ControlStore) -> None:
+    shown = weir("drain", "--all", "--through", "--dry-run", "--json").document
+    assert shown[0]["would_ask"] == "drain through"
+    assert weir("drain", "flows", "--through", "--reason", "a move", "--json").document["desired"] == "DRAINED_THROUGH"
+    assert store.audit_entries()[0].action == "drain through"
+    (found,) = [each for each in weir("streams", "--json").document if each["name"] == "flows"]
+    assert found["because"].endswith("and what the streams that feed it bring until they have stopped")
+    assert weir("stop", "flows", "--through", "--reason", "a move").code == 2
+
+
 def test_a_stream_is_drained_and_says_so(weir: Weir, store: ControlStore) -> None:
     assert weir("drain", "flows", "--reason", "a move", "--json").document["desired"] == "DRAINED"
     assert store.desired()["flows"].state is DesiredState.DRAINED

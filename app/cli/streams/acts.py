@@ -107,7 +107,7 @@ def preview(action: Action, selection: Selection, change: Change, *, as_json: bo
 def _planned(store: "ControlStore", action: Action, selection: Selection) -> tuple[ActPlan, Preflights]:
     """Who is asked, and what stands against each start."""
     plan = plan_acts(action, selection, streams_and_hosts()[0], now=services.now())
-    if action in ("stop", "drain"):
+    if action not in ("start", "restart"):
         return plan, {}
     return plan, {name: preflight.load(store, name) for name in plan.names}
 

@@ -136,11 +136,23 @@ def _add_act(action: "Action", does: str) -> None:
                 "--declared", help="Run with the declared settings again.", hidden=action not in ("start", "restart")
             ),
         ] = False,
+        through: Annotated[
+            bool,
+            typer.Option(
+                "--through",
+                help="Until all of it is through: each stops after those that feed it, with what they brought.",
+                hidden=action != "drain",
+            ),
+        ] = False,
         dry_run: DryRun = False,
         as_json: AsJson = False,
     ) -> int:
         from app.cli.streams import acts
         from backend.streams.acts import Selection
+
+        if through and action != "drain":
+            raise typer.BadParameter("it says how to drain: weir drain … --through")
+        asked: Action = "drain through" if through else action
 
         if sum(map(bool, (name, everything, layer, tag, upstream_of, downstream_of))) != 1 or (downstream and not name):
             ways = "NAME [--downstream], --all, --layer, --tag, --upstream-of or --downstream-of"
@@ -161,8 +173,8 @@ def _add_act(action: "Action", does: str) -> None:
             everything=everything,
         )
         if dry_run:
-            return acts.preview(action, selection, change, as_json=as_json)
-        return acts.request(action, selection, reason or "", change, as_json=as_json)
+            return acts.preview(asked, selection, change, as_json=as_json)
+        return acts.request(asked, selection, reason or "", change, as_json=as_json)
 
     app.command(name=action, help=does, rich_help_panel=ACT)(act)
 

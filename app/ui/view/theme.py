@@ -87,6 +87,7 @@ _STATES: dict[str, tuple[Literal["green", "orange", "red", "blue", "gray"], str]
     "FAILED": ("red", ":material/error:"),
     "CRITICAL": ("red", ":material/error:"),
     "DRAINED": ("gray", ":material/hourglass_bottom:"),
+    "DRAINED_THROUGH": ("gray", ":material/hourglass_bottom:"),
     "STOPPED": ("gray", ":material/stop_circle:"),
     "UNKNOWN": ("gray", ":material/help:"),
 }
@@ -143,7 +144,7 @@ def state_style(state: str, mode: Mode = "light") -> StateStyle:
 
 def state_word(state: str) -> str:
     """A stream state, verdict or severity as people read it: "Catching up", "OK"."""
-    return "OK" if str(state).upper() == "OK" else str(state).capitalize()
+    return "OK" if str(state).upper() == "OK" else str(state).capitalize().replace("_", " ")
 
 
 def template_name(mode: Mode) -> str:
