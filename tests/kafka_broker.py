@@ -54,7 +54,7 @@ class KafkaBroker:
         command = broker_command(self.folder, **ports, settings=settings)
         with (self.folder / "broker.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder)
-        wait_until(self.answers, self._describe, limit_s=120, pause_s=0.1)
+        wait_until(self.answers, self._describe, pause_s=0.1)
         return self
 
     def answers(self) -> bool:

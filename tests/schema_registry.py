@@ -37,7 +37,7 @@ class SchemaRegistry:
         command = [str(find_java()), *options, f"-Dquarkus.http.port={self.port}", "-jar", str(program)]
         with (self.folder / "registry.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder)
-        wait_until(self._answers, "the schema registry answers", limit_s=180)
+        wait_until(self._answers, "the schema registry answers")
         return self
 
     def kill(self) -> None:

@@ -38,7 +38,6 @@ STREAMS = (
     "silver_orders",
     "gold_orders_by_status",
 )
-START_LIMIT_S = 240.0
 RUNNING = StreamState.RUNNING
 # Streamlit's own, which no setting reaches: its navigation's list, colours of code, sparklines, labels out of use.
 NOT_OURS = ("[data-testid=stSidebarNavItems]", ".token", "[data-testid=stMetricChart]", "label[disabled]")
@@ -94,7 +93,7 @@ class Weir:
         finally:
             store.close()
 
-    def until_flowing(self, batch: int, limit_s: float = START_LIMIT_S) -> None:
+    def until_flowing(self, batch: int) -> None:
         """Wait until all six run and have done this micro-batch."""
         with self.store() as store:
             wait_until(
@@ -103,7 +102,6 @@ class Weir:
                     and all(batches(store).get(name, -1) >= batch for name in STREAMS)
                 ),
                 lambda: f"six streams run with batch_id ≥ {batch}: {states(store)}, {batches(store)}",
-                limit_s=limit_s,
                 pause_s=0.5,
             )
 
@@ -116,7 +114,7 @@ class Weir:
                         name, action, reason="for the next tests", actor=Actor("tests"), now=datetime.now(UTC)
                     )
             wanted = dict.fromkeys(STREAMS, state)
-            wait_until(lambda: states(store) == wanted, f"all streams are {state}", limit_s=120, pause_s=0.5)
+            wait_until(lambda: states(store) == wanted, f"all streams are {state}", pause_s=0.5)
 
     def log(self, name: str) -> str:
         return (self.home / "logs" / f"{name}.log").read_text(errors="replace")
@@ -184,7 +182,7 @@ def demo(home: Path, **settings: str) -> Iterator[Weir]:
     weir = Weir(f"http://127.0.0.1:{port}", home, env, process)
     try:
         ready = f"ready at {weir.url}"
-        wait_until(lambda: ready in output.read_text(), "the page is served", limit_s=START_LIMIT_S, pause_s=0.5)
+        wait_until(lambda: ready in output.read_text(), "the page is served", pause_s=0.5)
         weir.until_flowing(0)
         yield weir
     except AssertionError:
@@ -247,7 +245,7 @@ class Viewer:
             self.timers_fire(60)
         self.settle()
 
-    def sees(self, text: str | re.Pattern[str], *, limit_s: float = 20) -> None:
+    def sees(self, text: str | re.Pattern[str], *, limit_s: float = 60) -> None:
         """The text stands in the page's main part."""
         expect(self.main.get_by_text(text).first).to_be_visible(timeout=limit_s * 1_000)
 

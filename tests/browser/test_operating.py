@@ -89,7 +89,7 @@ def test_a_stream_is_started_over_and_that_is_taken_back(viewer: Viewer, weir: W
     dialog.get_by_label("Reason").fill("browser test: on again")
     dialog.get_by_role("button", name="Start", exact=True).click()
     expect(observed(viewer, "Running")).to_be_visible(timeout=120_000)
-    wait_until(lambda: weir.streams()[LAST]["batch_id"] > batch, "it goes on where it was", limit_s=180, pause_s=2)
+    wait_until(lambda: weir.streams()[LAST]["batch_id"] > batch, "it goes on where it was", pause_s=2)
 
 
 @pytest.mark.usefixtures("flowing")
@@ -101,7 +101,7 @@ def test_a_chain_is_stopped_from_its_first_stream_and_the_others_go_on(viewer: V
     dialog.get_by_role("button", name="Stop", exact=True).click()
     wanted = {name: StreamState.STOPPED if name in CHAIN else RUNNING for name in STREAMS}
     with weir.store() as store:
-        wait_until(lambda: states(store) == wanted, lambda: str(states(store)), limit_s=150, pause_s=0.5)
+        wait_until(lambda: states(store) == wanted, lambda: str(states(store)), pause_s=0.5)
         asked = [entry.subject for entry in store.audit_entries() if entry.reason == "browser test: the whole chain"]
     assert sorted(asked) == sorted(CHAIN)
     viewer.open("streams")
@@ -125,9 +125,7 @@ def test_a_killed_host_is_said_and_its_successor_takes_over(viewer: Viewer, weir
         weir.process.send_signal(signal.SIGCONT)
     expect(observed(viewer, "Running")).to_be_visible(timeout=180_000)
     with weir.store() as store:
-        wait_until(
-            lambda: states(store) == dict.fromkeys(STREAMS, RUNNING), lambda: str(states(store)), limit_s=120, pause_s=1
-        )
+        wait_until(lambda: states(store) == dict.fromkeys(STREAMS, RUNNING), lambda: str(states(store)), pause_s=1)
         assert all(seen.run_id != runs[name] for name, seen in store.observed().items())
     assert not viewer.page.get_by_text("Traceback").count()
 
@@ -151,7 +149,7 @@ def application(folder: Path, store_url: str) -> Iterator[None]:
 def test_a_foreign_application_is_watched_and_cannot_be_acted_on(page: Page, tmp_path: Path) -> None:
     stream_store.open_store(tmp_path).close()
     with pages_over(tmp_path) as weir, application(tmp_path / "etl", f"sqlite:///{tmp_path}/store/weir.db"):
-        wait_until(lambda: "shop etl.files" in weir.streams(), "it tells of its queries", limit_s=120, pause_s=1)
+        wait_until(lambda: "shop etl.files" in weir.streams(), "it tells of its queries", pause_s=1)
         wait_until(lambda: weir.streams()["shop etl.files"]["batch_id"] is not None, "a batch", pause_s=1)
         viewer = Viewer(page, weir)
         viewer.open("stream", stream="shop etl.files")

@@ -26,7 +26,7 @@ from backend.store.store import ControlStore
 from tests.hosts.engine import STREAMS
 from tests.hosts.line import Line
 from tests.postgres import OwnPostgres
-from tests.processes import wait_until
+from tests.processes import PATIENCE_S, wait_until
 
 TTL_S = 4.0
 TAGS = (["gpu"], ["gpu", "eu"], [])
@@ -118,7 +118,7 @@ class World:
             if slot.process is None and elapsed() >= slot.start_at:
                 self.spawn(slot)
 
-    def until(self, happens: Callable[[], object], *, limit_s: float = 240.0) -> float:
+    def until(self, happens: Callable[[], object], *, limit_s: float = PATIENCE_S) -> float:
         """Supervises until it happens; returns after how many seconds."""
 
         def look() -> object:

@@ -56,7 +56,7 @@ class SparkCluster:
             name = f"worker-{number}"
             size = ("--cores", "1", "--memory", "1g", "--webui-port", "0", "--work-dir", str(self.folder / name))
             self.workers[name] = self._daemon(name, "org.apache.spark.deploy.worker.Worker", *size, self.url)
-        wait_until(lambda: len(self.alive()) == WORKERS, self._describe, limit_s=120, pause_s=0.2)
+        wait_until(lambda: len(self.alive()) == WORKERS, self._describe, pause_s=0.2)
         return self
 
     def alive(self) -> set[str]:

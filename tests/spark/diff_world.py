@@ -33,7 +33,7 @@ from pipelines.host.job_host import JobHost
 from pipelines.jobs.diff import SparkLimits
 from pipelines.jobs.runner import SparkJobs
 from tests.diffs import Asked, diff, prepare
-from tests.processes import wait_until
+from tests.processes import PATIENCE_S, wait_until
 from tests.spark.delta_tables import AT_ONCE, make_table
 
 OLD = datetime(1400, 2, 28, 23, 59, 59, 999_999)
@@ -110,9 +110,9 @@ class World:
         return self.store.jobs.submit(wanted, now=datetime.now(UTC))
 
     def ended(self, job: Job) -> Job:
-        return self.until(job, lambda found: found.state.is_over, limit_s=240)
+        return self.until(job, lambda found: found.state.is_over)
 
-    def until(self, job: Job, condition: Callable[[Job], bool], *, limit_s: float = 60) -> Job:
+    def until(self, job: Job, condition: Callable[[Job], bool], *, limit_s: float = PATIENCE_S) -> Job:
         observed: list[Job] = []
 
         def holds() -> bool:

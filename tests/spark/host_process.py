@@ -24,7 +24,7 @@ from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 from backend.stream_model.stream import Observed, StreamState
 from tests.demo_ledger import Ledger
-from tests.processes import wait_until
+from tests.processes import PATIENCE_S, wait_until
 from tests.store.values import newest
 
 DEMO = (
@@ -115,7 +115,7 @@ class World:
 
     # what is waited for ------------------------------------------------------------------------------------------
 
-    def until(self, condition: Callable[[], bool], what: str, *, limit_s: float = 300) -> float:
+    def until(self, condition: Callable[[], bool], what: str, *, limit_s: float = PATIENCE_S) -> float:
         """Waits until the condition holds; the seconds it took."""
         return wait_until(condition, lambda: f"{what}\n{self.describe()}", limit_s=limit_s, pause_s=0.1)
 

@@ -28,7 +28,6 @@ from pipelines.specs.streams import StreamSpec, ViewSpec
 from tests.demo_ledger import Ledger
 from tests.processes import wait_until
 
-PATIENCE_S = 240.0
 _HEARING: list["Heard"] = []  # the listener of the lake that was opened last
 
 
@@ -72,12 +71,12 @@ class DemoLake:
             run = self.runtime.start(name, overrides)
             assert (failure := self.ended(name).failure) is None, failure
             # the listener's bus is behind the query
-            wait_until(lambda run=run: run.run_id in self.heard.ended, f"the listener heard all of {name}", limit_s=120)
+            wait_until(lambda run=run: run.run_id in self.heard.ended, f"the listener heard all of {name}")
         return [each["numInputRows"] for each in self.heard.progress[before:] if each["numInputRows"]]
 
     def ended(self, name: str) -> QueryState:
         """What the stream's query is once it has ended."""
-        wait_until(lambda: not self.runtime.poll(name).active, f"{name} ended", limit_s=PATIENCE_S)
+        wait_until(lambda: not self.runtime.poll(name).active, f"{name} ended")
         return self.runtime.poll(name)
 
     def rows(self, table: str) -> list[Row]:

@@ -61,7 +61,7 @@ class Application:
         env = {**os.environ, "PYTHONPATH": str(path) if path else ""}
         with (self.home / "log").open("wb") as log:
             self.process = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
-        wait_until(lambda: (self.home / "ready").exists(), "the application runs", limit_s=180)
+        wait_until(lambda: (self.home / "ready").exists(), "the application runs")
 
     def see(self, name: str) -> StreamStatus | None:
         self.store.take_in(self.settings.roots)
@@ -69,7 +69,7 @@ class Application:
         return next((each for each in found if each.declaration.name == f"shop etl.{name}"), None)
 
     def until(self, name: str, seen: Seen, what: str) -> StreamStatus:
-        wait_until(lambda: (status := self.see(name)) is not None and seen(status), what, limit_s=200)
+        wait_until(lambda: (status := self.see(name)) is not None and seen(status), what)
         status = self.see(name)
         assert status is not None
         return status
@@ -151,7 +151,7 @@ def _the_store_is_away(application: Application) -> None:
         before = len(list(commits.glob("[0-9]*")))
         for number in range(3):
             land(application.home, f"away-{number}.json", 100 + number)
-            wait_until(lambda n=before + number: len(list(commits.glob("[0-9]*"))) > n, "its batch", limit_s=60)
+            wait_until(lambda n=before + number: len(list(commits.glob("[0-9]*"))) > n, "its batch")
         connection.exec_driver_sql("ROLLBACK")
     engine.dispose()
     application.until("files", lambda s: len(_ids(application, "files")) >= before + 3, "what waited is told")

@@ -105,7 +105,7 @@ def test_it_runs_by_settings_alone(world: World) -> None:
     land(world, "1.json", change("a", "c", 5, 1), change("b", "c", 7, 2), change("c", "c", -1, 3))
     world.host()
     world.until_state(StreamState.RUNNING)
-    wait_until(lambda: rows(world, "gold/gold_orders") == [{"sum(amount)": 12.0, "count(1)": 2}], "gold", limit_s=240)
+    wait_until(lambda: rows(world, "gold/gold_orders") == [{"sum(amount)": 12.0, "count(1)": 2}], "gold")
     assert [(row["order_id"], row["amount"]) for row in rows(world, "silver/silver_orders_quarantine")] == [("c", -1.0)]
     bronze = rows(world, "bronze/bronze_orders")
     assert {row["file_name"] for row in bronze} == {"1.json"}
@@ -114,7 +114,7 @@ def test_it_runs_by_settings_alone(world: World) -> None:
 def test_gold_is_recomputed_when_silver_has_moved_on_and_not_before(world: World) -> None:
     before = commits(world, "gold/gold_orders")
     land(world, "2.json", change("a", "u", 6, 4), change("b", "d", None, 5), change("a", "c", 1, 0))
-    wait_until(lambda: rows(world, "gold/gold_orders") == [{"sum(amount)": 6.0, "count(1)": 1}], "gold", limit_s=240)
+    wait_until(lambda: rows(world, "gold/gold_orders") == [{"sum(amount)": 6.0, "count(1)": 1}], "gold")
     moved = commits(world, "silver/silver_orders")
     assert commits(world, "gold/gold_orders") - before <= moved
 
@@ -153,6 +153,6 @@ def test_the_host_judges_tables_that_it_writes_and_those_of_others(world: World)
         ("silver/silver_orders", "fresh"): ("met", None),
         ("crm/customers", "unique(id)"): ("broken", 1),
     }
-    wait_until(lambda: found() == expected, lambda: str(found()), limit_s=120)
+    wait_until(lambda: found() == expected, lambda: str(found()))
     said = weir(world, "expectations", "crm/customers")
     assert said.returncode == 1 and "1 key is repeated, in 2 rows: 2" in said.stdout

@@ -143,14 +143,14 @@ def test_a_host_that_is_killed_between_two_tables_leaves_each_with_every_row_onc
     with closing(World(home, env, ("silver_orders",))) as world:
         hold.touch()
         host = world.host()
-        wait_until(lambda: ids("first") == [1, 2, 3], world.describe, limit_s=300)
+        wait_until(lambda: ids("first") == [1, 2, 3], world.describe)
         assert ids("second") == [], "it was not between the two"
         kill_hard(host)
         hold.unlink()
         world.host()
-        wait_until(lambda: ids("second") == [1, 2, 3], world.describe, limit_s=300)
+        wait_until(lambda: ids("second") == [1, 2, 3], world.describe)
         builders.write(orders, {"id": [4]})
-        wait_until(lambda: ids("second") == [1, 2, 3, 4], world.describe, limit_s=300)
+        wait_until(lambda: ids("second") == [1, 2, 3, 4], world.describe)
         assert ids("first") == [1, 2, 3, 4]
         assert (home / "calls").read_text().split()[:2] == ["0", "0"], "the batch was not replayed"
         assert os.environ.get("ORDERS") is None

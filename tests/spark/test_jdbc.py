@@ -13,9 +13,9 @@ from pipelines.sources.jdbc import JdbcSource
 from pipelines.spark.analysis import Analysis
 from tests import builders
 from tests.postgres import OwnPostgres, own_postgres, server_programs
-from tests.processes import free_port, wait_until
+from tests.processes import PATIENCE_S, free_port, wait_until
 from tests.spark.declared import lake_of, pipeline_of, problems_of, registry_of
-from tests.spark.lakes import PATIENCE_S, DemoLake, open_lake
+from tests.spark.lakes import DemoLake, open_lake
 
 PASSWORD = "sesam-of-the-shop"
 needs_postgres = pytest.mark.skipif(not server_programs().exists(), reason="needs PostgreSQL's programs")
@@ -84,15 +84,15 @@ def test_rows_are_kept_for_as_long_as_is_said(
     lake = open_lake(load_settings(home=tmp_path), *pipeline.streams)
     lake.runtime.start("bronze_orders")
     try:
-        wait_until(lambda: names(lake) == {"Ann"}, "the first rows", limit_s=PATIENCE_S)
+        wait_until(lambda: names(lake) == {"Ann"}, "the first rows")
         change(server, "UPDATE users SET name = 'Anna'")
         if is_kept:
             before = lake.versions("bronze/bronze_orders")
-            wait_until(lambda: lake.versions("bronze/bronze_orders") > before + 2, "more batches", limit_s=PATIENCE_S)
+            wait_until(lambda: lake.versions("bronze/bronze_orders") > before + 2, "more batches")
             assert names(lake) == {"Ann"}
             lake.runtime.stop("bronze_orders", timeout_s=PATIENCE_S)
             lake.runtime.start("bronze_orders")
-        wait_until(lambda: names(lake) == {"Anna"}, "rows of the database as it is now", limit_s=PATIENCE_S)
+        wait_until(lambda: names(lake) == {"Anna"}, "rows of the database as it is now")
     finally:
         lake.runtime.cut("bronze_orders")
 

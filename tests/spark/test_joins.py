@@ -14,7 +14,7 @@ from tests import builders
 from tests.kafka_broker import KafkaBroker
 from tests.processes import wait_until
 from tests.spark.declared import lake_of, pipeline_of, problems_of
-from tests.spark.lakes import PATIENCE_S, open_lake
+from tests.spark.lakes import open_lake
 
 pytestmark = pytest.mark.spark
 
@@ -111,10 +111,10 @@ def test_a_batch_waits_for_as_many_records_as_are_asked_for(
         return [each["numInputRows"] for each in lake.heard.progress if each["numInputRows"]]
 
     try:
-        wait_until(lambda: read() == [1], "the first batch", limit_s=PATIENCE_S)
+        wait_until(lambda: read() == [1], "the first batch")
         for number in range(1, 11):
             kafka_broker.produce(topic, [(None, str(number).encode())])
-        wait_until(lambda: sum(read()) == 11, "the second batch", limit_s=PATIENCE_S)
+        wait_until(lambda: sum(read()) == 11, "the second batch")
     finally:
         lake.runtime.cut("bronze_numbers")
     assert read() == [1, 10]

@@ -110,11 +110,11 @@ def test_a_topic_made_anew_deleted_records_and_a_silent_broker_are_told(
     assert lost.sources[0].detail == "4 records were deleted before they were read"
 
     kafka_broker.delete(topic)
-    wait_until(lambda: bool(shop.heard().problem), "the broker forgot the topic", limit_s=60)
+    wait_until(lambda: bool(shop.heard().problem), "the broker forgot the topic")
     assert "there is no topic" in shop.heard().problem
     assert "there is no topic" in shop.backlog().unknown
     kafka_broker.create(topic, partitions=1)
-    wait_until(lambda: not shop.heard().problem, "the topic is there again", limit_s=60)
+    wait_until(lambda: not shop.heard().problem, "the topic is there again")
     found = shop.backlog()
     assert (found.rows, found.is_caught_up) == (None, None)
     assert "lies beyond its end: the topic was made anew" in found.unknown

@@ -16,7 +16,7 @@ from tests.kafka_broker import KafkaBroker
 from tests.processes import kill_hard, let_pass, wait_until
 from tests.spark.declared import lake_of
 from tests.spark.host_process import FAST, World
-from tests.spark.lakes import PATIENCE_S, DemoLake
+from tests.spark.lakes import DemoLake
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
 NAME = "bronze_orders"
@@ -60,7 +60,7 @@ def test_each_record_is_there_once_whatever_was_killed(
             kafka_broker.kill()
             let_pass(moments, 0, 1)
             kafka_broker.start()
-            wait_until(lambda before=before: len(shop.ledger) > before, "the shop goes on", limit_s=120)
+            wait_until(lambda before=before: len(shop.ledger) > before, "the shop goes on")
             _cut_within_a_batch(lake, moments)
             _keep_running(lake)
         shop.close()
@@ -214,7 +214,7 @@ def _keep_running(lake: DemoLake) -> None:
             lake.runtime.start(NAME)
         return _batches(lake)[1] > before
 
-    wait_until(moved, "the stream moves", limit_s=PATIENCE_S, pause_s=0.1)
+    wait_until(moved, "the stream moves", pause_s=0.1)
 
 
 def _cut_within_a_batch(lake: DemoLake, moments: random.Random) -> None:
@@ -222,7 +222,7 @@ def _cut_within_a_batch(lake: DemoLake, moments: random.Random) -> None:
     for _ in range(20):
         if not lake.runtime.poll(NAME).active:  # it gave up while the broker was away
             lake.runtime.start(NAME)
-        wait_until(lambda: len(set(_batches(lake))) > 1, "a batch runs", limit_s=PATIENCE_S, pause_s=0.005)
+        wait_until(lambda: len(set(_batches(lake))) > 1, "a batch runs", pause_s=0.005)
         let_pass(moments, 0, 0.3)
         lake.runtime.cut(NAME)
         assert not lake.runtime.poll(NAME).active

@@ -13,7 +13,7 @@ from pipelines import Pipeline, files, table
 from pipelines.declare.registry import declarations
 from pipelines.specs.registry import Registry
 from tests.processes import wait_until
-from tests.spark.lakes import PATIENCE_S, DemoLake, open_lake
+from tests.spark.lakes import DemoLake, open_lake
 
 pytestmark = pytest.mark.spark
 
@@ -93,6 +93,6 @@ def test_a_host_does_not_start_a_stream_with_what_the_store_should_not_hold(lake
 def test_a_trigger_paces_the_batches(lake: DemoLake) -> None:
     lake.runtime.start("bronze_orders", {"trigger": "1 day"})
     done = lake.settings.home / "checkpoints/bronze_orders/commits/0"
-    wait_until(done.exists, "the first batch", limit_s=PATIENCE_S)
+    wait_until(done.exists, "the first batch")
     assert lake.runtime.poll("bronze_orders").active, "it was declared to end"
     lake.runtime.cut("bronze_orders")

@@ -23,8 +23,8 @@ from pipelines.spark.runtime import NOT_RENEWED, QueryFailure, QueryState
 from pipelines.specs.sinks import Target
 from pipelines.specs.streams import StreamSpec
 from pipelines.specs.tables import TableSpec
-from tests.processes import wait_until
-from tests.spark.lakes import PATIENCE_S, DemoLake, open_lake
+from tests.processes import PATIENCE_S, wait_until
+from tests.spark.lakes import DemoLake, open_lake
 
 pytestmark = pytest.mark.spark
 

@@ -385,7 +385,7 @@ def running(stream: Stream) -> Iterator[StreamingQuery]:
     """It has read all, and looks for more."""
     query = stream.start(now=False)
     try:
-        wait_until((stream.checkpoint / "commits" / "2").exists, "it has read all", limit_s=60)
+        wait_until((stream.checkpoint / "commits" / "2").exists, "it has read all")
         yield query
     finally:
         query.stop()
