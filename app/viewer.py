@@ -3,14 +3,13 @@
 Rule: asked anew in every run of a page, since viewers of one server differ.
 """
 
-import ipaddress
 from typing import Literal
 
 import streamlit as st
 from streamlit import config
 
 from app import services
-from backend.access import Actor
+from backend.access import Actor, is_loopback
 from backend.settings import UiSettings
 
 _NAMED = "named_by_proxy"  # of Streamlit's user
@@ -69,13 +68,3 @@ def _why_unknown(ui: UiSettings) -> str:
     elif is_loopback(ui.address):
         reason = "it stands behind a proxy, and `ui.user_header` is not set"
     return f"Weir is read-only: {reason}. `WEIR_UI__ALLOW_REMOTE_WRITES=true` lets every viewer act."
-
-
-def is_loopback(address: str) -> bool:
-    """Whether only this machine reaches this address."""
-    if address == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return False

@@ -3,6 +3,7 @@
 Rule: `check` alone says who may act. Roles would be a table here.
 """
 
+import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -35,3 +36,13 @@ def check(access: Access) -> None:
         raise StreamRefusedError(f"{act}: {access.actor.refused}", hint="ask somebody who may act")
     if not access.reason.strip():
         raise StreamRefusedError(f"{act}: a reason is required", hint="say why, for those who come after you")
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine reaches this address."""
+    if address == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit.file_util import get_static_dir
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
-from app import viewer
+from backend.access import is_loopback
 from backend.settings import HOST, Settings, UiSettings
 
 _READS = ("GET", "HEAD", "OPTIONS")
@@ -155,7 +155,7 @@ def _names_listened_on(address: str, port: int) -> set[str]:
     if _listens_everywhere(address):
         return {"localhost", socket.gethostname().lower()}
     loopback = ("localhost", "127.0.0.1", "[::1]")
-    others = loopback if viewer.is_loopback(address) else (socket.gethostname().lower(),)
+    others = loopback if is_loopback(address) else (socket.gethostname().lower(),)
     own = f"[{address}]" if ":" in address else address
     return {f"{name}:{port}" for name in (_lowered(own), *others)}
 

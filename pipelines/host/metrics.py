@@ -5,10 +5,13 @@ that cannot be served stops no stream.
 """
 
 import re
+import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from wsgiref.simple_server import WSGIServer
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 import structlog
@@ -19,11 +22,12 @@ from prometheus_client import (
     Histogram,
     ProcessCollector,
     disable_created_metrics,
-    start_http_server,
+    make_wsgi_app,
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from backend import metrics as named
+from backend.access import is_loopback
 from backend.expectations.model import Judgement, State
 from backend.metrics import Described
 from backend.stream_model.stream import Observed, Progress, StreamState
@@ -31,7 +35,8 @@ from pipelines.host.fleet import utc_now
 
 BUCKETS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 CLOSE_S = 2.0
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
+PATIENCE_S = 10.0  # for what a client still has to send, or to take
+MOST_CLIENTS = 16  # at once, each with a thread; Prometheus is one or two
 
 log = structlog.get_logger()
 
@@ -103,33 +108,65 @@ class _Queue:
 
 
 @contextmanager
-def serving(metrics: HostMetrics, address: str) -> Iterator[int | None]:
+def serving(metrics: HostMetrics, address: str, *, patience_s: float = PATIENCE_S) -> Iterator[int | None]:
     """Serves `/metrics` until the end, on the port that is given; None where no address is set or it cannot be had."""
-    server = _start(metrics, address) if address else None
+    server = _opened(metrics, address, patience_s) if address else None
     if server is None:
         yield None
         return
-    httpd, thread = server
+    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
     try:
-        yield httpd.server_port
+        yield server.server_port
     finally:
-        httpd.shutdown()
-        httpd.server_close()
+        server.shutdown()
+        server.server_close()
         thread.join(CLOSE_S)
 
 
-def _start(metrics: HostMetrics, address: str) -> tuple[WSGIServer, threading.Thread] | None:
+def _opened(metrics: HostMetrics, address: str, patience_s: float) -> "_Server | None":
     name, _, port = address.rpartition(":")
+    name, app = name.strip("[]"), make_wsgi_app(metrics.registry)
     try:
-        server = start_http_server(int(port), name.strip("[]"), metrics.registry)
+        server = _Server(name, int(port), patience_s)
     except (OSError, OverflowError) as exc:
         log.warning("metrics_not_served", address=address, error=str(exc), effect="streams run without /metrics")
         return None
-    httpd = server[0]
-    if name.strip("[]") in LOOPBACK:
-        httpd.set_app(_for_own_names(httpd.get_app()))  # type: ignore[arg-type]  # typeshed: an app may be missing
-    log.info("metrics_served", address=f"{name}:{httpd.server_port}")
+    server.set_app(_for_own_names(app) if is_loopback(name) else app)
+    log.info("metrics_served", address=f"{name}:{server.server_port}")
     return server
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """Bears clients that say nothing, or come in crowds: at most `MOST_CLIENTS` threads are theirs."""
+
+    daemon_threads = True
+
+    def __init__(self, name: str, port: int, patience_s: float) -> None:
+        self._patience_s, self._free = patience_s, threading.BoundedSemaphore(MOST_CLIENTS)
+        self.address_family, _, _, _, found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)[0]
+        super().__init__((str(found[0]), port), _Silent)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        request.settimeout(self._patience_s)
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, _request: Any, client_address: Any) -> None:
+        log.debug("metrics_client_left", client=str(client_address[0]), exc_info=True)
+
+
+class _Silent(WSGIRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Nothing: a scrape every few seconds is no news."""
 
 
 def _for_own_names(app: WSGIApplication) -> WSGIApplication:
@@ -137,7 +174,7 @@ def _for_own_names(app: WSGIApplication) -> WSGIApplication:
 
     def guarded(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         name = re.sub(r":\d+$", "", str(environ.get("HTTP_HOST", "")).lower())
-        if name.strip("[]") in LOOPBACK:
+        if is_loopback(name.strip("[]")):
             return app(environ, start_response)
         start_response("403 Forbidden", [("Content-Type", "text/plain; charset=utf-8")])
         return [b"Refused: on this address a host answers for localhost alone.\n"]

@@ -1,9 +1,10 @@
 """What a host counts, as Prometheus reads it: each number beside a recount of the events."""
 
 import json
+import socket
 import urllib.request
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from datetime import UTC, datetime
 from http.client import HTTPConnection
 from pathlib import Path
@@ -21,7 +22,8 @@ from backend.metrics import OF_HOST, docs_table
 from backend.settings import load_settings
 from backend.stream_model.stream import Progress
 from pipelines.host.listener import ProgressWriter
-from pipelines.host.metrics import HostMetrics, serving
+from pipelines.host.metrics import MOST_CLIENTS, HostMetrics, serving
+from tests.processes import wait_until
 from tests.promtool import promtool
 
 Labels = Mapping[str, str]
@@ -146,6 +148,8 @@ def test_it_is_served_until_the_end_with_the_process_and_its_jvm() -> None:
     [
         ("127.0.0.1:0", "localhost:9108", 200),  # through a tunnel
         ("127.0.0.1:0", "127.0.0.1", 200),
+        ("127.0.0.2:0", "127.0.0.2:9108", 200),
+        ("127.0.0.2:0", "rebound.example:9108", 403),
         ("127.0.0.1:0", "rebound.example:9108", 403),
         ("127.0.0.1:0", "", 403),
         ("127.0.0.1:0", "localhost.rebound.example", 403),
@@ -153,11 +157,46 @@ def test_it_is_served_until_the_end_with_the_process_and_its_jvm() -> None:
     ],
 )
 def test_on_loopback_no_other_name_reads_it(metrics: HostMetrics, address: str, host: str, status: int) -> None:
-    with serving(metrics, address) as port, closing(HTTPConnection("127.0.0.1", port or 0, timeout=60)) as client:
+    listens = address.rpartition(":")[0]
+    with serving(metrics, address) as port, closing(HTTPConnection(listens, port or 0, timeout=60)) as client:
         client.request("GET", "/metrics", headers={"Host": host})
         answer = client.getresponse()
         assert answer.status == status
         assert (b"weir_host_store_up" in answer.read()) is (status == 200)
+
+
+def test_who_says_nothing_is_left(metrics: HostMetrics) -> None:
+    with serving(metrics, "127.0.0.1:0", patience_s=0.1) as port, _connected(port) as silent, _connected(port) as half:
+        with suppress(ConnectionError):  # on a busy machine it was left before
+            half.send(b"GET /metrics HTT")
+        assert _is_left(silent) and _is_left(half)
+
+
+def test_a_crowd_takes_no_more_threads_than_there_are_for_it(metrics: HostMetrics) -> None:
+    with serving(metrics, "127.0.0.1:0") as port, ExitStack() as crowd:
+        first, *_ = [crowd.enter_context(_connected(port)) for _ in range(MOST_CLIENTS)]
+        with _connected(port) as one_more:
+            assert _is_left(one_more)
+        first.close()
+        wait_until(lambda: _answers(port), "a scrape is answered once one of them has left")
+
+
+def _connected(port: int | None) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port or 0), timeout=60)
+
+
+def _is_left(client: socket.socket) -> bool:
+    try:
+        return client.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def _answers(port: int | None) -> bool:
+    try:
+        return "weir_host_store_up" in _get(f"http://127.0.0.1:{port}/metrics")
+    except OSError:
+        return False
 
 
 def test_nothing_is_served_unless_an_address_is_set() -> None:
