@@ -19,6 +19,7 @@ from app.server import metrics
 from backend.format import duration_text
 from backend.store.store import ControlStore
 from backend.stream_model.stream import StreamInput
+from tests.checkpoints import declare_anew
 from tests.processes import wait_until
 from tests.ui import stream_store
 from tests.ui.opened import forget_caches, home, open_page, words
@@ -50,7 +51,7 @@ def reads(store: ControlStore, name: str, source: Path, ends: list[tuple[datetim
         sink_uri=str(home / "lake" / name.split("_")[0] / name),
         pipeline="shop",
     )
-    store.declare([said], now=now)
+    declare_anew(store, said, now=now)
     for number, (ended, version) in enumerate(ends):
         end = {"reservoirId": DeltaTable(source).metadata().id, "reservoirVersion": version, "index": -1}
         batch = stream_store.batch(name, number, ended, run_id="r")
