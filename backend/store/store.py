@@ -5,7 +5,10 @@ current lease token.
 """
 
 import difflib
-from collections.abc import Collection, Mapping, Sequence
+import threading
+import uuid
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -16,7 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from backend.access import Access, Actor
-from backend.errors import StreamNotFoundError, StreamRefusedError
+from backend.errors import StoreError, StreamNotFoundError, StreamRefusedError
 from backend.expectations.model import Judgement
 from backend.jobs.model import JobKind
 from backend.private_files import private_folder
@@ -363,6 +366,30 @@ class ControlStore:
     def release(self, lease: Lease) -> None:
         with self._database.writing() as connection:
             leases.release(connection, lease)
+
+    @contextmanager
+    def alone(self, section: str, *, ttl_s: float = 15.0) -> Iterator[None]:
+        """Nobody else is in this section meanwhile, in whatever process; one that died or froze in it keeps the others
+        out for `ttl_s` at most. Raises `StoreError`."""
+        owner, over, pause_s = uuid.uuid4().hex, threading.Event(), 0.02
+        while (lease := self.acquire(f"section/{section}", owner, ttl_s=ttl_s)) is None:
+            over.wait(pause_s)
+            pause_s = min(2 * pause_s, 0.5)
+
+        def renew() -> None:
+            while not over.wait(ttl_s / 3):
+                with suppress(StoreError):
+                    self.renew(lease, ttl_s=ttl_s)
+
+        thread = threading.Thread(target=renew, name=f"section-{section}", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+            with suppress(StoreError):  # it ends by itself
+                self.release(lease)
 
     def leases(self) -> dict[str, Lease]:
         """By resource, those that have not expired."""

@@ -80,7 +80,7 @@ def _work(settings: Settings, registry: Registry, runtime: Runtime, *, metrics: 
     log.info("host_starting", host_id=heartbeat.host_id, store=store.shown_url, streams=list(registry.names()))
     declare(store, declared, clock())
     with _beating(store, heartbeat, clock, every_s=beat_every_s(settings)):
-        for problem in runtime.open():
+        for problem in runtime.open(store.alone):
             log.error("stream_cannot_work", stream=problem.name, at=str(problem.declared_at), error=problem.message)
     heartbeat = replace(heartbeat, spark_version=runtime.spark_version, spark_ui_url=runtime.spark_ui_url)
     metrics.is_host(heartbeat.host_id, runtime.spark_version)

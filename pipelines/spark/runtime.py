@@ -4,8 +4,8 @@ Rule: what a query does is asked of the query, never remembered. Every Spark err
 """
 
 import time
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -108,8 +108,14 @@ class Runtime:
             raise StreamError("the runtime is not open", hint="call open() first")
         return self._session
 
-    def open(self) -> tuple[Problem, ...]:
-        """Start Spark and create every table that is not there yet; returns why some streams will not start."""
+    def open(
+        self, alone: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
+    ) -> tuple[Problem, ...]:
+        """Start Spark and create every table that is not there yet; returns why some streams will not start.
+
+        `alone`: no other host makes that stream's tables meanwhile. On S3 the second to write a table's first version
+        would replace the first.
+        """
         self._close_folders()
         self._session = open_session(self._settings)
         self._switch = DeadMansSwitch(self._session._jvm)
@@ -121,7 +127,8 @@ class Runtime:
         for stream in analysis.streams:
             try:
                 if stream.name not in broken:
-                    self._make_tables(stream, analysis.schemas)
+                    with alone(f"tables of {stream.name}"):
+                        self._make_tables(stream, analysis.schemas)
                 for source in stream.sources:
                     source.prepare(self._settings)
             except (StreamError, OSError) as exc:  # it will fail when it starts; the others must not

@@ -3,7 +3,8 @@
 import math
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -74,6 +75,20 @@ class SlowSink:
         self.begun.append(batch_id)
         time.sleep(1)
         self.ended.append(batch_id)
+
+
+def test_tables_are_made_while_no_other_host_makes_them(numbers: Callable[..., DemoLake], tmp_path: Path) -> None:
+    lake, seen = numbers(), []
+    shutil.rmtree(tmp_path / "lake")
+
+    @contextmanager
+    def alone(section: str) -> Iterator[None]:
+        seen.append((section, (tmp_path / "lake").exists()))
+        yield
+        seen.append((section, (tmp_path / "lake" / "bronze" / "numbers" / "_delta_log").exists()))
+
+    assert lake.runtime.open(alone) == ()
+    assert seen == [("tables of numbers", False), ("tables of numbers", True)], list(tmp_path.rglob("_delta_log"))
 
 
 def test_a_stream_starts_stops_and_keeps_its_query_id(numbers: Callable[..., DemoLake]) -> None:

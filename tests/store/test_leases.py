@@ -1,5 +1,7 @@
 """A lease has one owner at a time by the store's clock, and a former owner's writes are refused."""
 
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
@@ -146,3 +148,40 @@ def test_of_many_contenders_exactly_one_wins(store: ControlStore, is_new: bool) 
         granted = list(pool.map(lambda owner: store.acquire(RESOURCE, owner, ttl_s=15), owners))
     (lease,) = [lease for lease in granted if lease]
     assert lease.token == token + 1
+
+
+def test_hosts_that_start_together_make_each_thing_once(store_url: str) -> None:
+    """What is made has no lock of its own: the second to put it replaces the first, as on S3."""
+    stores = [ControlStore(store_url) for _ in range(4)]
+    tables: dict[str, int] = {}
+    made, together = [], threading.Barrier(len(stores))
+
+    def make(number: int) -> None:
+        together.wait()
+        for name in ("bronze", "silver", "gold"):
+            with stores[number].alone(name):
+                is_there = name in tables
+                time.sleep(0.02)  # the others look, too
+                if not is_there:
+                    tables[name] = number
+                    made.append(name)
+
+    with ThreadPoolExecutor(len(stores)) as pool:
+        list(pool.map(make, range(len(stores))))
+    assert sorted(made) == ["bronze", "gold", "silver"]
+    assert not stores[0].leases(), "given back"
+    for opened in stores:
+        opened.close()
+
+
+def test_who_died_in_a_section_keeps_the_others_out_for_its_lease(store: ControlStore) -> None:
+    assert store.acquire("section/tables", "one that died", ttl_s=0.5)
+    with store.alone("tables", ttl_s=0.3):
+        before = store.leases()["section/tables"].expires_at
+        wait_until(lambda: store.leases()["section/tables"].expires_at > before, "it is renewed while it lasts")
+
+
+def test_a_section_that_failed_is_left(store: ControlStore) -> None:
+    with pytest.raises(ZeroDivisionError), store.alone("tables"):
+        _ = 1 / 0
+    assert not store.leases()
