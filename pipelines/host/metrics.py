@@ -1,4 +1,5 @@
-"""What a host counts from batch to batch, and where Prometheus reads it: `host.metrics_address`.
+"""What a host counts from batch to batch, and where Prometheus reads it: `host.metrics_address`. Beside it, whether the
+host is ready.
 
 Rule: a counter begins at 0 with the process and only grows. A scrape asks neither Spark nor the store, and an address
 that cannot be served stops no stream.
@@ -59,6 +60,7 @@ class HostMetrics:
         self._info = Gauge(*_made_of(named.HOST_INFO), registry=self.registry)
         self._round = Gauge(*_made_of(named.HOST_ROUND), registry=self.registry)
         self._store_up = Gauge(*_made_of(named.HOST_STORE_UP), registry=self.registry)
+        self.is_ready = False  # Spark is up, and the last round reached the store
 
     def is_host(self, host_id: str, spark_version: str | None) -> None:
         self._info.labels(host_id, spark_version or "").set(1)
@@ -92,6 +94,7 @@ class HostMetrics:
     def round_ended(self, *, store_up: bool) -> None:
         self._round.set(utc_now().timestamp())
         self._store_up.set(store_up)
+        self.is_ready = store_up
 
     def watch_queue(self, length: Callable[[], int], dropped: Callable[[], int]) -> None:
         """What waits for the store, and what was lost because too much waited."""
@@ -109,7 +112,7 @@ class _Queue:
 
 @contextmanager
 def serving(metrics: HostMetrics, address: str, *, patience_s: float = PATIENCE_S) -> Iterator[int | None]:
-    """Serves `/metrics` until the end, on the port that is given; None where no address is set or it cannot be had."""
+    """Serves `/metrics` and `/ready` until the end, on the port that is given; None where none is set or can be had."""
     server = _opened(metrics, address, patience_s) if address else None
     if server is None:
         yield None
@@ -126,7 +129,7 @@ def serving(metrics: HostMetrics, address: str, *, patience_s: float = PATIENCE_
 
 def _opened(metrics: HostMetrics, address: str, patience_s: float) -> "_Server | None":
     name, _, port = address.rpartition(":")
-    name, app = name.strip("[]"), make_wsgi_app(metrics.registry)
+    name, app = name.strip("[]"), _with_ready(metrics)
     try:
         server = _Server(name, int(port), patience_s)
     except (OSError, OverflowError) as exc:
@@ -167,6 +170,20 @@ class _Server(ThreadingMixIn, WSGIServer):
 class _Silent(WSGIRequestHandler):
     def log_message(self, *_: object) -> None:
         """Nothing: a scrape every few seconds is no news."""
+
+
+def _with_ready(metrics: HostMetrics) -> WSGIApplication:
+    """`/ready` answers 200 or 503; every other path has the metrics."""
+    prometheus: WSGIApplication = make_wsgi_app(metrics.registry)
+
+    def answered(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        if environ.get("PATH_INFO") != "/ready":
+            return prometheus(environ, start_response)
+        status, text = ("200 OK", b"ready\n") if metrics.is_ready else ("503 Service Unavailable", b"not ready\n")
+        start_response(status, [("Content-Type", "text/plain; charset=utf-8")])
+        return [text]
+
+    return answered
 
 
 def _for_own_names(app: WSGIApplication) -> WSGIApplication:

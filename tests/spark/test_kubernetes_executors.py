@@ -1,4 +1,4 @@
-"""The manifest's settings, pod template and executor script with Spark's own Kubernetes scheduler."""
+"""The manifests' settings, pod template and executor script with Spark's own Kubernetes scheduler."""
 
 import json
 import os
@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.kustomize import one
 from tests.processes import free_port
 from tests.spark.cluster import SMALL
 from tests.spark.kubernetes_api import KubernetesApi
-from tests.unit.test_kubernetes import EXECUTOR, host_environment, of
+from tests.unit.test_kubernetes import EXECUTOR, example, host_environment
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
 ROOT = Path(__file__).parents[2]
+HOST = "weir-host-orders-0"
 DRIVER = """
 from backend.settings import load_settings
 from pipelines.spark.session import open_session
@@ -30,10 +32,10 @@ spark.stop()
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[KubernetesApi]:
     opened = KubernetesApi(tmp_path, ("/opt/weir/", f"{ROOT}/")).start()
-    opened.pods["weir-host-0"] = {
+    opened.pods[HOST] = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": "weir-host-0", "namespace": "prod", "uid": "uid-0", "labels": {}},
+        "metadata": {"name": HOST, "namespace": "weir", "uid": "uid-0", "labels": {}},
         "spec": {"containers": []},
         "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
     }
@@ -47,7 +49,7 @@ def test_executors_come_up_as_pods_and_the_driver_s_rights_suffice(api: Kubernet
     given = host_environment()
     conf = json.loads(given["WEIR_SPARK__CONF"].replace("/opt/weir/", f"{ROOT}/"))
     here = {"spark.driver.host": "127.0.0.1", "spark.driver.port": str(free_port()), "spark.blockManager.port": "0"}
-    conf |= {**here, "spark.executor.instances": "1", "spark.executor.memory": "512m"}
+    conf |= {**here, "spark.executor.memory": "512m", "spark.dynamicAllocation.maxExecutors": "2"}
     conf["spark.pyspark.python"] = sys.executable
     conf |= {key: value for key, value in SMALL.items() if key not in here and "memory" not in key}
     env = {"WEIR_HOME": str(tmp_path), "WEIR_SPARK__MASTER": f"k8s://{api.url}", "WEIR_SPARK__CONF": json.dumps(conf)}
@@ -62,12 +64,15 @@ def test_executors_come_up_as_pods_and_the_driver_s_rights_suffice(api: Kubernet
     logs = "\n".join(path.read_text(errors="replace")[-2_000:] for path in tmp_path.rglob("*.log"))
     assert ran.returncode == 0, ran.stderr + logs
     assert ran.stdout.split() == ["499500", sys.executable]
-    (pod,) = [pod for name, pod in api.pods.items() if name != "weir-host-0"]
-    assert EXECUTOR["metadata"]["labels"].items() <= pod["metadata"]["labels"].items()
-    assert pod["spec"]["securityContext"] == EXECUTOR["spec"]["securityContext"]
+    executors = [pod for name, pod in api.pods.items() if name != HOST]
+    assert 1 <= len(executors) <= 2  # as many as the work asked for
+    for pod in executors:
+        assert EXECUTOR["metadata"]["labels"].items() <= pod["metadata"]["labels"].items()
+        assert pod["spec"]["serviceAccountName"] == "weir-executor"
+        assert pod["spec"]["securityContext"] == EXECUTOR["spec"]["securityContext"]
     allowed = {
         (verb, resource)
-        for rule in of("Role", "weir-executors")["rules"]
+        for rule in one(example(), "Role", "weir-executors")["rules"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }

@@ -143,6 +143,22 @@ def test_it_is_served_until_the_end_with_the_process_and_its_jvm() -> None:
         _get(f"http://127.0.0.1:{port}/metrics")
 
 
+def test_it_is_ready_once_a_round_reached_the_store_and_while_the_last_one_did(metrics: HostMetrics) -> None:
+    with serving(metrics, "127.0.0.1:0") as port:
+        answers = [_status(port, "/ready")]
+        for store_up in (True, False, True):
+            metrics.round_ended(store_up=store_up)
+            answers.append(_status(port, "/ready"))
+        assert _status(port, "/metrics") == 200
+    assert answers == [503, 200, 503, 200]
+
+
+def _status(port: int | None, path: str) -> int:
+    with closing(HTTPConnection("127.0.0.1", port or 0, timeout=60)) as client:
+        client.request("GET", path)
+        return client.getresponse().status
+
+
 @pytest.mark.parametrize(
     ("address", "host", "status"),
     [
