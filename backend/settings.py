@@ -19,6 +19,7 @@ from backend.redaction import remember_options
 
 _HINT = "docs/settings.md lists every key"
 HOST = r"(?P<name>(?i:\[[0-9a-f:.]+\]|[a-z0-9_.-]+))(:(?P<port>[0-9]{1,5}))?"
+STREAM_BYTES = 32 * 1_024**2  # of the heap of a driver, that a stream needs
 
 
 class Section(BaseModel):
@@ -107,6 +108,10 @@ class HostSettings(Section):
         list[str],
         Field(description="What this host has (`eu`, `gpu`). A stream with the tag `host` runs only where it is."),
     ] = []
+    max_streams: Annotated[
+        int,
+        Field(ge=0, description="Streams that run on one host at most. 0: one for each 32 MB of its JVM's heap."),
+    ] = 0
     reconcile_interval_s: Annotated[
         float, Field(gt=0, description="Pause between two reconciliations, in seconds.")
     ] = 1.0
@@ -323,6 +328,15 @@ class Settings(BaseSettings):
     def tables_uri(self) -> str:
         """Where streams make their tables, `layer/name` below it."""
         return self.lake.tables_uri.rstrip("/") or str(self.home / "lake")
+
+    @property
+    def max_streams(self) -> int:
+        """How many streams one host runs at most. A heap that Spark will refuse counts as 2 GB."""
+        heap = self.spark.conf.get("spark.driver.memory", self.spark.driver_memory).strip().lower()
+        match = re.fullmatch(r"(\d+)([kmgt]?)b?", heap)
+        number, unit = match.groups() if match else ("2", "g")
+        heap_bytes = int(number) * 1_024 ** ("kmgt".index(unit or "m") + 1)
+        return self.host.max_streams or max(1, heap_bytes // STREAM_BYTES)
 
     @property
     def store_url(self) -> str:

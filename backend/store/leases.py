@@ -5,7 +5,9 @@ Rule: the token grows with every grant and never falls, so a write that carries 
 lease ends, in the statement that grants it.
 """
 
+from collections.abc import Collection, Iterator
 from functools import partial
+from typing import TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -17,6 +19,8 @@ from backend.store.schema import EPOCH, lease
 from backend.stream_model.stream import Lease
 
 NOBODY = ""
+AT_ONCE = 1_000
+Value = TypeVar("Value")
 
 
 def stream_resource(name: str) -> str:
@@ -31,21 +35,42 @@ def job_resource(job_id: str) -> str:
 
 def acquire(connection: Connection, resource: str, owner: str, *, ttl_s: float) -> Lease | None:
     """Grants the lease with the next token; None while another owner's has not expired."""
+    return acquire_all(connection, [resource], owner, ttl_s=ttl_s).get(resource)
+
+
+def acquire_all(connection: Connection, resources: Collection[str], owner: str, *, ttl_s: float) -> dict[str, Lease]:
+    """The same of each that is free."""
     granted = {"owner": owner, "expires_at": moment(connection, ttl_s)}
     is_free = sa.or_(lease.c.owner.in_((NOBODY, owner)), lease.c.expires_at <= moment(connection))
-    statement = (
-        insert(connection, lease)
-        .values(resource=resource, token=1, **granted)
-        .on_conflict_do_update(index_elements=["resource"], set_={**granted, "token": lease.c.token + 1}, where=is_free)
-        .returning(*lease.c)
-    )
-    return _first(connection, statement)
+    leases = dict[str, Lease]()
+    for piece in _pieces(sorted(resources)):
+        statement = (
+            insert(connection, lease)
+            .values([{"resource": resource, "token": 1, **granted} for resource in piece])
+            .on_conflict_do_update(
+                index_elements=["resource"], set_={**granted, "token": lease.c.token + 1}, where=is_free
+            )
+            .returning(*lease.c)
+        )
+        leases |= _by_resource(connection, statement)
+    return leases
 
 
 def renew(connection: Connection, held: Lease, *, ttl_s: float) -> Lease | None:
     """Extends the lease, also a late one that nobody took; None when it has a new owner."""
-    later = sa.update(lease).where(*_is(held)).values(expires_at=moment(connection, ttl_s)).returning(*lease.c)
-    return _first(connection, later)
+    return renew_all(connection, [held], ttl_s=ttl_s).get(held.resource)
+
+
+def renew_all(connection: Connection, held: Collection[Lease], *, ttl_s: float) -> dict[str, Lease]:
+    """Extends those of these leases that have no new owner."""
+    renewed = dict[str, Lease]()
+    for piece in _pieces(sorted(held, key=lambda former: former.resource)):
+        keys = [(former.resource, former.owner, former.token) for former in piece]
+        still = sa.select(lease.c.resource).where(sa.tuple_(lease.c.resource, lease.c.owner, lease.c.token).in_(keys))
+        locked = still.order_by(lease.c.resource).with_for_update()  # in the order of `acquire_all`
+        later = sa.update(lease).where(lease.c.resource.in_(locked)).values(expires_at=moment(connection, ttl_s))
+        renewed |= _by_resource(connection, later.returning(*lease.c))
+    return renewed
 
 
 def release(connection: Connection, held: Lease) -> None:
@@ -73,9 +98,13 @@ def lock(connection: Connection, resource: str) -> None:
     connection.execute(sa.select(lease.c.token).where(lease.c.resource == resource).with_for_update())
 
 
-def _first(connection: Connection, statement: sa.Executable) -> Lease | None:
-    row = connection.execute(statement).mappings().first()
-    return rows.value_of(Lease, row) if row else None
+def _by_resource(connection: Connection, statement: sa.Executable) -> dict[str, Lease]:
+    return {row["resource"]: rows.value_of(Lease, row) for row in connection.execute(statement).mappings()}
+
+
+def _pieces(values: list[Value]) -> Iterator[list[Value]]:
+    """No statement takes endless values."""
+    return (values[at : at + AT_ONCE] for at in range(0, len(values), AT_ONCE))
 
 
 def _is(held: Lease) -> tuple[sa.ColumnElement[bool], ...]:

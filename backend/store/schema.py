@@ -177,7 +177,10 @@ host = sa.Table(
     sa.Column("spark_ui_url", sa.Text),
     sa.Column("tags", sa.JSON),
     sa.Column("streams", sa.JSON),
+    sa.Column("streams_key", sa.Text),  # says what is in `streams`, which is long and rarely changes
+    sa.Column("max_streams", sa.Integer),
 )
+HOSTS_ALONE = ("host_id", "tags", "streams", "streams_key", "max_streams")  # what no attached application has
 
 # Written by `weir_attach` in other Spark applications, to whom this table's columns are a contract.
 attached_event = sa.Table(
@@ -195,7 +198,7 @@ attached_app = sa.Table(
     metadata,
     sa.Column("host_id", sa.Text, primary_key=True),
     sa.Column("name", sa.Text, nullable=False),
-    *(column.copy() for column in host.c if column.name not in ("host_id", "tags", "streams")),
+    *(column.copy() for column in host.c if column.name not in HOSTS_ALONE),
 )
 
 lease = sa.Table(

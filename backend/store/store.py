@@ -24,7 +24,7 @@ from backend.expectations.model import Judgement
 from backend.jobs.model import JobKind
 from backend.private_files import private_folder
 from backend.settings import Settings
-from backend.store import addresses, audit, inbox, leases, progress, rollups, rows, schema
+from backend.store import addresses, audit, hosts, inbox, leases, progress, rollups, rows, schema
 from backend.store.clock import moment
 from backend.store.engine import Database, insert, upsert
 from backend.store.jobs import Jobs, unfinished_act
@@ -61,6 +61,7 @@ class ControlStore:
         self._database = Database(url)
         migrate(self._database)
         self.jobs = Jobs(self._database)
+        self._host_streams = hosts.Names(100)
 
     @classmethod
     def open(cls, settings: Settings) -> Self:
@@ -127,9 +128,14 @@ class ControlStore:
 
     def ensure_desired(self, name: str, state: DesiredState, *, now: datetime) -> None:
         """Registers a stream's default; what a person asked for stays."""
-        first = Desired(name, state, 1, "declared", "host", now)
-        with self._database.writing() as connection:
-            connection.execute(insert(connection, schema.desired).values(**rows.row_of(first)).on_conflict_do_nothing())
+        self.ensure_all_desired([name], state, now=now)
+
+    def ensure_all_desired(self, names: Collection[str], state: DesiredState, *, now: datetime) -> None:
+        """The same of many."""
+        first = [rows.row_of(Desired(name, state, 1, "declared", "host", now)) for name in sorted(names)]
+        if first:
+            with self._database.writing() as connection:
+                connection.execute(insert(connection, schema.desired).on_conflict_do_nothing(), first)
 
     def desired(self) -> dict[str, Desired]:
         with self._database.reading() as connection:
@@ -329,7 +335,7 @@ class ControlStore:
 
     def beat(self, heartbeat: HostHeartbeat) -> None:
         with self._database.writing() as connection:
-            upsert(connection, schema.host, rows.row_of(heartbeat))
+            hosts.beat(connection, heartbeat)
 
     def hosts(self, *, now: datetime | None = None) -> list[HostHeartbeat]:
         """Newest heartbeat first; hosts that ended stay until `prune_hosts`. Timestamps come from the store's clock, or
@@ -338,16 +344,14 @@ class ControlStore:
         if abs(ahead) < _NOTICED:
             ahead = timedelta()
         with self._database.reading() as connection:
-            newest = connection.execute(sa.select(schema.host).order_by(schema.host.c.beat_at.desc())).mappings()
-            hosts = rows.readable(rows.host_of, "host", newest)
-        return [replace(host, started_at=host.started_at + ahead, beat_at=host.beat_at + ahead) for host in hosts]
+            every = hosts.read(connection, self._host_streams)
+        newest = sorted(every, key=lambda host: host.beat_at, reverse=True)
+        return [replace(host, started_at=host.started_at + ahead, beat_at=host.beat_at + ahead) for host in newest]
 
     def live_hosts(self, *, within_s: float) -> list[HostHeartbeat]:
-        """Those whose heartbeat is no older than that."""
+        """Those whose heartbeat is no older than that, by id."""
         with self._database.reading() as connection:
-            is_fresh = schema.host.c.beat_at > moment(connection, -within_s)
-            fresh = connection.execute(sa.select(schema.host).where(is_fresh).order_by(schema.host.c.host_id))
-            return rows.readable(rows.host_of, "host", fresh.mappings())
+            return hosts.read(connection, self._host_streams, schema.host.c.beat_at > moment(connection, -within_s))
 
     def prune_hosts(self, *, before: datetime) -> int:
         with self._database.writing() as connection:
@@ -357,6 +361,16 @@ class ControlStore:
         """The lease with a new token, or None while another owner holds it."""
         with self._database.writing() as connection:
             return leases.acquire(connection, resource, owner, ttl_s=ttl_s)
+
+    def acquire_all(self, resources: Collection[str], owner: str, *, ttl_s: float) -> dict[str, Lease]:
+        """The same of many at once: the leases that were free, by resource."""
+        with self._database.writing() as connection:
+            return leases.acquire_all(connection, resources, owner, ttl_s=ttl_s)
+
+    def renew_all(self, held: Collection[Lease], *, ttl_s: float) -> dict[str, Lease]:
+        """These leases of one owner with a later end, by resource, but for those that have a new owner."""
+        with self._database.writing() as connection:
+            return leases.renew_all(connection, held, ttl_s=ttl_s)
 
     def renew(self, lease: Lease, *, ttl_s: float) -> Lease | None:
         """The lease with a later end, or None when it has a new owner."""

@@ -310,7 +310,8 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class HostHeartbeat:
-    """A stream host's sign of life. `streams`: those that it can run now; none before Spark is open."""
+    """A stream host's sign of life. `streams`: those that it can run now; none before Spark is open. `max_streams`: how
+    many of them at most, None for any number."""
 
     host_id: str
     hostname: str
@@ -321,6 +322,7 @@ class HostHeartbeat:
     spark_ui_url: str | None = None
     tags: tuple[str, ...] = ()
     streams: tuple[str, ...] = ()
+    max_streams: int | None = None
 
     def silent_s(self, now: datetime) -> float:
         """Seconds since it was last seen."""

@@ -3,6 +3,7 @@
 Rule: reads the store and the sources, computes the rest; nothing shown here is remembered.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from threading import Lock
@@ -12,7 +13,7 @@ from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog
 from backend.stream_model.overrides import compare, with_overrides
 from backend.stream_model.stream import Progress, StreamDeclaration, TopicEnds
-from backend.streams.balance import why_nobody_can
+from backend.streams.balance import NO_STREAMS, why_nobody_can
 from backend.streams.graph import WINDOW, reads_several, with_causes
 from backend.streams.verdict import StreamEvidence, StreamStatus, judge
 
@@ -49,6 +50,7 @@ def gather_evidence(
     hosts = {host.host_id: host for host in store.hosts()} | {key: app.host for key, app in store.apps().items()}
     alive = [host for host in hosts.values() if host.silent_s(now) <= heartbeat_stale_s]
     topics = store.topic_ends()
+    running = Counter(seen.host_id for seen in observed.values() if not seen.state.has_ended)
     evidence = []
     for name, declared in store.declarations().items():
         seen = observed.get(name)
@@ -58,8 +60,9 @@ def gather_evidence(
         declaration = with_overrides(declared, overrides)
         recent = store.progress(name, limit=RECENT)
         backlog = backlogs.read(declaration, recent, topics.get(name, ()), now=now) if backlogs else None
-        nobody_can = why_nobody_can(declaration, alive)
         host = hosts.get(seen.host_id) if seen else None
+        is_held = host in alive and seen is not None and not seen.state.has_ended
+        nobody_can = why_nobody_can(declaration, alive, NO_STREAMS if is_held else running)
         evidence.append(StreamEvidence(declaration, wanted, seen, host, recent, backlog, nobody_can, settings))
     return evidence
 

@@ -74,7 +74,7 @@ def _work(settings: Settings, registry: Registry, runtime: Runtime, *, metrics: 
     store = ControlStore.open(settings)
     clock = StoreClock(store.now)
     clock.look()
-    heartbeat = new_heartbeat(clock(), settings.host.tags)
+    heartbeat = new_heartbeat(clock(), settings.host.tags, settings.max_streams)
     refuse_problems(registry)
     declared = declarations(registry, settings)
     log.info("host_starting", host_id=heartbeat.host_id, store=store.shown_url, streams=list(registry.names()))

@@ -13,8 +13,8 @@ import structlog
 from backend.store.clock import elapsed
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
-from backend.stream_model.stream import Desired, Lease
-from backend.streams.balance import Move, plan_shares
+from backend.stream_model.stream import Desired, HostHeartbeat, Lease
+from backend.streams.balance import Move, Shares, plan_shares
 
 RENEW_AFTER = 1 / 3  # of its time
 CUT_AFTER = 9 / 10  # what is left is for the cut
@@ -65,19 +65,27 @@ class Ownership:
 
     def take(self, names: Iterable[str]) -> None:
         """Acquires the leases of these streams that are still free."""
-        for name in names:
+        by_resource = {stream_resource(name): name for name in names}
+        if by_resource:
             asked_at = self._elapsed()
-            lease = self._store.acquire(stream_resource(name), self._owner, ttl_s=self._ttl_s)
-            if lease is not None:
-                self._keep(name, lease, asked_at)
+            acquired = self._store.acquire_all(by_resource, self._owner, ttl_s=self._ttl_s)
+            for resource, lease in acquired.items():
+                self._keep(by_resource[resource], lease, asked_at)
 
     def renew_due(self) -> Mapping[str, str]:
-        """Renews the leases that are due; gives up the others, and says why."""
-        due_before = self._elapsed() - self._ttl_s * RENEW_AFTER
-        due = [name for name, held in self._held.items() if held.asked_at < due_before]
-        lost = {name: why for name in due if (why := self._renew(name))}
-        for name in lost:
-            self.drop(name)
+        """Renews all leases once one is due; gives up those that are lost, and says why."""
+        asked_at = self._elapsed()
+        if all(held.asked_at >= asked_at - self._ttl_s * RENEW_AFTER for held in self._held.values()):
+            return {}
+        renewed = self._store.renew_all([held.lease for held in self._held.values()], ttl_s=self._ttl_s)
+        now, lost = self._elapsed(), dict[str, str]()
+        for name, held in list(self._held.items()):
+            lease = renewed.get(stream_resource(name))
+            if lease is None or now >= held.until:
+                lost[name] = ANOTHER_HAS_IT if lease is None else RAN_OUT  # its query is cut already
+                self.drop(name)
+            else:
+                self._keep(name, lease, asked_at)
         return lost
 
     def drop(self, name: str) -> None:
@@ -89,17 +97,6 @@ class Ownership:
         if held is not None:
             self._store.release(held.lease)
 
-    def _renew(self, name: str) -> str | None:
-        """Why it is lost, if it is."""
-        held, asked_at = self._held[name], self._elapsed()
-        renewed = self._store.renew(held.lease, ttl_s=self._ttl_s)
-        if renewed is None:
-            return ANOTHER_HAS_IT
-        if self._elapsed() >= held.until:
-            return RAN_OUT  # its query is cut already
-        self._keep(name, renewed, asked_at)
-        return None
-
     def _keep(self, name: str, lease: Lease, asked_at: float) -> None:
         held = HeldLease(lease, asked_at, asked_at + self._ttl_s * CUT_AFTER)
         self._held[name] = held
@@ -109,46 +106,60 @@ class Ownership:
 @dataclass(frozen=True, slots=True)
 class Share:
     take: tuple[str, ...]
-    give: Move | None
+    give: tuple[Move, ...]
 
 
 class Sharing:
     """What this host takes, and what it gives up to another one. Used by one thread, the host's loop.
 
     Decided in `backend.streams.balance` from leases and heartbeats, which every host sees alike. A host gives only when
-    that has been uneven for a while, so that one which comes and goes moves nothing.
+    that has been uneven for a while and no host came or went, so that one which comes and goes moves nothing.
     """
 
     def __init__(
-        self, store: ControlStore, host_id: str, *, ttl_s: float, elapsed: Callable[[], float] = elapsed
+        self,
+        store: ControlStore,
+        heartbeat: HostHeartbeat,
+        *,
+        ttl_s: float,
+        elapsed: Callable[[], float] = elapsed,
     ) -> None:
-        self._store, self._host_id, self._ttl_s, self._elapsed = store, host_id, ttl_s, elapsed
+        self._store, self._host_id, self._ttl_s, self._elapsed = store, heartbeat.host_id, ttl_s, elapsed
+        self._most = heartbeat.max_streams
         self._others: dict[str, str] = {}
+        self._hosts: Collection[str] = ()
         self._uneven_since: float | None = None
 
-    def share(self, can: Collection[str], held: Collection[str], desired: Mapping[str, Desired]) -> Share:
-        """`can`: what this host is able to run now; `held`: the streams whose lease it has."""
+    def share(
+        self, can: frozenset[str], held: Collection[str], giving: Collection[str], desired: Mapping[str, Desired]
+    ) -> Share:
+        """`can`: what this host is able to run now; `held`: the streams whose lease it has, also those of `giving` that
+        are on their way to other hosts."""
         leases = self._store.leases()
         by_stream = {name: leases[stream_resource(name)] for name in desired if stream_resource(name) in leases}
         self._note(by_stream, can)
-        everyone = {host.host_id: host.streams for host in self._store.live_hosts(within_s=self._ttl_s)}
+        alive = self._store.live_hosts(within_s=self._ttl_s)
+        everyone: dict[str, Collection[str]] = {host.host_id: host.streams for host in alive}
+        everyone[self._host_id] = can
+        limits = {host.host_id: host.max_streams for host in alive} | {self._host_id: self._most}
         owners = {name: lease.owner for name, lease in by_stream.items()} | dict.fromkeys(held, self._host_id)
+        owners = {name: owner for name, owner in owners.items() if name not in giving}
         stopped = {name for name, wanted in desired.items() if wanted.wants_stop}
-        plan = plan_shares({**everyone, self._host_id: can}, owners, stopped)
+        plan = plan_shares(everyone, owners, stopped, limits)
         own = {name for name, lease in by_stream.items() if lease.owner == self._host_id}  # its lease ran out here
         mine = {name for name, host in plan.placed.items() if host == self._host_id} | own
-        return Share(tuple(sorted(mine & set(can) - set(held))), self._settled(plan.move, is_even=plan.is_even))
+        return Share(tuple(sorted((mine & can) - set(held))), self._settled(plan, everyone.keys()))
 
-    def _settled(self, move: Move | None, *, is_even: bool) -> Move | None:
-        """The move, when it is this host's and it has been uneven for long enough."""
+    def _settled(self, plan: Shares, hosts: Collection[str]) -> tuple[Move, ...]:
+        """The moves of this host, when it has been uneven among these hosts for long enough."""
         now = self._elapsed()
-        if is_even:
-            self._uneven_since = None
-        elif move is not None and self._uneven_since is None:
+        if plan.is_even or set(hosts) != self._hosts:
+            self._uneven_since, self._hosts = None, set(hosts)
+        if plan.moves and self._uneven_since is None:
             self._uneven_since = now
-        if move is None or move.host != self._host_id or self._uneven_since is None:
-            return None
-        return move if now - self._uneven_since >= SETTLE * self._ttl_s else None
+        if self._uneven_since is None or now - self._uneven_since < SETTLE * self._ttl_s:
+            return ()
+        return tuple(move for move in plan.moves if move.host == self._host_id)
 
     def _note(self, leases: Mapping[str, Lease], can: Collection[str]) -> None:
         """Says once of each stream that another host has it."""

@@ -32,11 +32,11 @@ TROUBLE_LIMIT = 10  # after so many unexplained failures in a row the process is
 log = structlog.get_logger()
 
 
-def new_heartbeat(now: datetime, tags: Sequence[str] = ()) -> HostHeartbeat:
+def new_heartbeat(now: datetime, tags: Sequence[str] = (), max_streams: int | None = None) -> HostHeartbeat:
     """The identity of this process. A restarted host is another owner, so that old leases are not its own."""
     hostname = socket.gethostname()
     host_id = f"{hostname}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    return HostHeartbeat(host_id, hostname, os.getpid(), now, now, tags=tuple(tags))
+    return HostHeartbeat(host_id, hostname, os.getpid(), now, now, tags=tuple(tags), max_streams=max_streams)
 
 
 def beat_every_s(settings: Settings) -> float:
@@ -47,8 +47,7 @@ def beat_every_s(settings: Settings) -> float:
 def declare(store: ControlStore, declarations: tuple[StreamDeclaration, ...], now: datetime) -> None:
     """Writes to the store what this host can run. A new stream is desired to run."""
     store.declare(declarations, now=now)
-    for declaration in declarations:
-        store.ensure_desired(declaration.name, DesiredState.RUNNING, now=now)
+    store.ensure_all_desired([declaration.name for declaration in declarations], DesiredState.RUNNING, now=now)
 
 
 @dataclass(slots=True)
@@ -70,7 +69,7 @@ class StreamHost:
     _observed: dict[str, Observed] = field(init=False, default_factory=dict)
     _known: set[str] = field(init=False, default_factory=set)  # owned, and what the store had of them is read
     _offered: dict[str, int] = field(init=False, default_factory=dict)  # by name the generation that failed here
-    _giving: str | None = field(init=False, default=None)
+    _giving: set[str] = field(init=False, default_factory=set)  # on their way to other hosts
     _beat_at: float | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -79,7 +78,7 @@ class StreamHost:
         self._ownership = Ownership(
             self.store, host_id, ttl_s=host.lease_ttl_s, hold=self._fleet.hold, elapsed=self.elapsed
         )
-        self._sharing = Sharing(self.store, host_id, ttl_s=host.lease_ttl_s, elapsed=self.elapsed)
+        self._sharing = Sharing(self.store, self.heartbeat, ttl_s=host.lease_ttl_s, elapsed=self.elapsed)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -113,7 +112,7 @@ class StreamHost:
         self.beat()
         desired = self.store.desired()
         self._refresh_ownership(desired)
-        owned = tuple(name for name in self._ownership.held if name != self._giving)
+        owned = tuple(name for name in self._ownership.held if name not in self._giving)
         host = Host(self.heartbeat.host_id, self._limits(), self.clock())
         live = {
             name: replace(query, read_until=self.read_until(name)) for name, query in self._fleet.live(owned).items()
@@ -148,7 +147,7 @@ class StreamHost:
             still = dict(self._offered.items() & wanted)
             self._beat_at = self._beat_at if still == self._offered else None  # others soon see it
             self._offered = still
-        share = self._sharing.share(self._able(), self._ownership.held, desired)
+        share = self._sharing.share(frozenset(self._able()), self._ownership.held, self._giving, desired)
         self._ownership.take(share.take)
         if won := self._ownership.held.keys() - self._known:
             seen = self.store.observed()
@@ -164,33 +163,34 @@ class StreamHost:
 
     def _able(self) -> tuple[str, ...]:
         """What it may run: it has the tags, no former query of the stream is left here, and others did not get it."""
-        tags, busy = set(self.heartbeat.tags), self._fleet.occupied() - self._ownership.held.keys()
+        tags, left = set(self.heartbeat.tags), self._fleet.occupied() - self._ownership.held.keys()
+        busy = left | self._offered.keys()
         return tuple(
             declaration.name
             for declaration in self.declarations
-            if declaration.host_tags <= tags and declaration.name not in busy | self._offered.keys()
+            if declaration.host_tags <= tags and declaration.name not in busy
         )
 
-    def _give(self, move: Move | None) -> None:
-        """One stream after the other: it is stopped after its batch, and then its lease is given back."""
-        if self._giving is None and move is not None:
-            log.info("stream_given", stream=move.stream, to=move.to, reason="that host has at least two fewer")
-            self._giving = move.stream
-        if self._giving is None:
-            return
-        if self._giving in self._fleet.occupied():
-            self._fleet.stop(self._giving)
-            return
-        try:
-            self._leave(self._giving)
-        except StreamRefusedError:
-            self._lose(self._giving, ANOTHER_HAS_IT)
-        self._giving = None
+    def _give(self, moves: Sequence[Move]) -> None:
+        """Each is stopped after its batch, and then its lease is given back."""
+        for move in moves:
+            log.info("stream_given", stream=move.stream, to=move.to, reason="that host has fewer, and room")
+            self._giving.add(move.stream)
+        occupied = self._fleet.occupied() if self._giving else ()
+        for name in sorted(self._giving):
+            if name in occupied:
+                self._fleet.stop(name)
+                continue
+            try:
+                self._leave(name)
+            except StreamRefusedError:
+                self._lose(name, ANOTHER_HAS_IT)
+            self._giving.discard(name)
 
     def _lose(self, name: str, why: str) -> None:
         log.warning("stream_lost", stream=name, reason=why)
         self._ownership.drop(name)
-        self._giving = None if self._giving == name else self._giving
+        self._giving.discard(name)
         self._unlearn(name)
         self._fleet.cut(name)
 

@@ -27,8 +27,9 @@ JOB = JobRequest(JobKind.DIFF, "silver_orders", "f1", "{}", Actor("ann"), "a fir
 # What hosts report of what they did and saw, and what the store does for itself. No front end calls these.
 REPORTS = {
     ControlStore: {
-        *("ensure_desired", "declare", "observe", "add_progress", "touch", "roll_up", "note_ends"),
-        *("note_backlogs", "expect", "note_judgement", "beat", "acquire", "renew", "release"),
+        *("ensure_desired", "ensure_all_desired", "declare", "observe", "add_progress", "touch", "roll_up"),
+        *("note_ends", "note_backlogs", "expect", "note_judgement", "beat"),
+        *("acquire", "acquire_all", "renew", "renew_all", "release", "alone"),
         *("prune_progress", "prune_rollups", "prune_judgements", "prune_hosts"),
         "take_in",  # what other applications left in the inbox; pages call it before they read
     },

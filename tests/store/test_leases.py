@@ -185,3 +185,19 @@ def test_a_section_that_failed_is_left(store: ControlStore) -> None:
     with pytest.raises(ZeroDivisionError), store.alone("tables"):
         _ = 1 / 0
     assert not store.leases()
+
+
+def test_leases_of_many_are_taken_and_renewed_at_once(store: ControlStore) -> None:
+    names = [stream_resource(f"s{number:04}") for number in range(1_500)]
+    others = store.acquire(names[7], "host-b", ttl_s=60)
+    mine = store.acquire_all(names, "host-a", ttl_s=30)
+    assert mine.keys() == set(names) - {names[7]}
+    assert store.leases() == {**mine, names[7]: others}
+    store.release(mine[names[3]])
+    assert store.acquire(names[3], "host-b", ttl_s=60)
+    renewed = store.renew_all(list(mine.values()), ttl_s=90)
+    assert renewed.keys() == mine.keys() - {names[3]}, "it has a new owner"
+    assert all(lease.token == mine[name].token for name, lease in renewed.items())
+    assert all(lease.expires_at > mine[name].expires_at for name, lease in renewed.items())
+    assert store.leases()[names[7]] == others
+    assert store.acquire_all([], "host-a", ttl_s=30) == store.renew_all([], ttl_s=30) == {}

@@ -1,9 +1,13 @@
 """The control store keeps what it is given, on every database it supports."""
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+import sqlalchemy as sa
 
 from backend.access import Actor
 from backend.errors import OverrideError, SettingsError, StoreError, StreamNotFoundError, StreamRefusedError
@@ -140,6 +144,55 @@ def test_retention_takes_what_is_added_up(store: ControlStore) -> None:
     assert store.roll_up(store.not_rolled_up()) == 12
     assert store.prune_progress(before=progress(3).progressed_at, keep=100) == 9
     assert [item.batch_id for item in store.progress("a")] == [3]
+
+
+def test_names_of_streams_are_written_and_read_where_they_changed(store: ControlStore, store_url: str) -> None:
+    names = tuple(f"stream_{number:04}" for number in range(1_000))
+    first = HostHeartbeat("a", "box", 1, NOW, NOW, streams=names, max_streams=20)
+    for heartbeat in (first, replace(first, host_id="b"), replace(first, host_id="c", streams=())):
+        store.beat(heartbeat)
+    reader = ControlStore(store_url)
+    with bytes_sent(store) as sent, bytes_sent(reader) as read:
+        assert [host.streams for host in reader.live_hosts(within_s=AGES_S)] == [names, names, ()]
+        assert len(read) == 2, "and then nobody asks for them"
+        for _ in range(5):
+            store.beat(replace(first, beat_at=NOW + timedelta(seconds=1)))
+            alive = reader.live_hosts(within_s=AGES_S)
+        assert (len(read), len(sent)) == (7, 5)
+        assert max(sent) < 1_000, "a sign of life is small"
+    assert alive[0] == replace(first, beat_at=NOW + timedelta(seconds=1))
+    store.beat(replace(first, streams=names[:2]))
+    assert [len(host.streams) for host in reader.live_hosts(within_s=AGES_S)] == [2, 1_000, 0]
+    assert [len(host.streams) for host in sorted(reader.hosts(), key=lambda host: host.host_id)] == [2, 1_000, 0]
+    reader.close()
+
+
+def test_a_host_of_the_former_weir_is_read_each_time(store: ControlStore, store_url: str) -> None:
+    store.beat(HostHeartbeat("a", "box", 1, NOW, NOW, streams=("one",)))
+    engine = sa.create_engine(store_url)
+    for streams in ('["one"]', '["one", "two"]'):
+        with engine.begin() as connection:
+            connection.execute(sa.text(f"UPDATE host SET streams_key = NULL, streams = '{streams}'"))
+        assert list(store.hosts()[0].streams) == json.loads(streams)
+    engine.dispose()
+
+
+AGES_S = 1e9
+
+
+@contextmanager
+def bytes_sent(store: ControlStore) -> Iterator[list[int]]:
+    """Of each statement's parameters."""
+    sent: list[int] = []
+
+    def note(connection: object, cursor: object, statement: str, parameters: object, *more: object) -> None:
+        if statement not in ("BEGIN", "BEGIN IMMEDIATE"):
+            sent.append(len(str(parameters)))
+
+    engine = store._database._engine
+    sa.event.listen(engine, "before_cursor_execute", note)
+    yield sent
+    sa.event.remove(engine, "before_cursor_execute", note)
 
 
 def test_heartbeats_are_one_row_a_host_newest_first(store: ControlStore) -> None:

@@ -487,6 +487,24 @@ def test_a_stream_runs_only_on_a_host_that_has_its_tags(store: ControlStore, mon
     assert running(plain) | running(gpu) == {"bronze", "silver"}
 
 
+def test_a_host_takes_no_more_than_it_has_room_for_and_the_others_say_why_they_wait(store: ControlStore) -> None:
+    def small_host() -> StreamHost:
+        heartbeat, declared = new_heartbeat(datetime.now(UTC), max_streams=2), tuple(map(declaration, NAMES))
+        return StreamHost(load_settings(), store, Runner(), declared, heartbeat, StoreClock(store.now))
+
+    first = small_host()
+    tick_until(first, lambda: len(running(first)) == 2 and len(states(store)) == 2)
+    for _ in range(3):
+        first.tick()
+    because = {each.declaration.name: each.because for each in statuses(store, now=store.now(), heartbeat_stale_s=15)}
+    (waits,) = set(NAMES) - running(first)
+    reason = "no host has room for it: 2 streams on 1 host, and host.max_streams allows no more"
+    assert [name for name, why in because.items() if reason in why] == [waits]
+    second = small_host()
+    all_tick_until([first, second], all_running(store))
+    assert running(second) == {waits}
+
+
 def test_a_host_that_lost_its_leases_cuts_its_queries_and_writes_no_more(store: ControlStore) -> None:
     """Its stopwatch stood still, as if its machine had slept: the store alone tells it."""
     stood = [elapsed()]
