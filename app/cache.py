@@ -53,6 +53,7 @@ from backend.streams.backlog.reader import BacklogReader
 from backend.streams.backlog.trail import Trails
 from backend.streams.checkpoint import pinned_by
 from backend.streams.latency import LayerLatency, layer_latencies, pipeline_latencies, read_trails
+from backend.streams.newest import Newest
 from backend.streams.points import DAY_S, MOST_POINTS, Points, plan_grain, points_of, points_over
 from backend.streams.preflight.model import Preflight
 from backend.streams.preflight.reading import preflight as load_preflight
@@ -175,9 +176,8 @@ def _kept_streams() -> LatestAnswer[StreamsReading]:
 def _streams_reading() -> StreamsReading:
     now, store = services.now(), services.store()
     store.take_in(services.settings().roots)
-    streams = statuses(
-        store, _backlogs(), now=store.now(), heartbeat_stale_s=services.settings().host.heartbeat_stale_s
-    )
+    stale_s = services.settings().host.heartbeat_stale_s
+    streams = statuses(store, _backlogs(), now=store.now(), heartbeat_stale_s=stale_s, newest=_newest())
     hosts, judgements = tuple(store.hosts(now=now)), tuple(store.judgements())
     return StreamsReading(tuple(streams), hosts, now, judgements=judgements, rows_left_out=len(store.unreadable()))
 
@@ -185,6 +185,11 @@ def _streams_reading() -> StreamsReading:
 @once
 def _backlogs() -> BacklogReader:
     return BacklogReader(services.settings(), services.lake())
+
+
+@once
+def _newest() -> Newest:
+    return Newest()
 
 
 def stream_names() -> dict[str, str]:

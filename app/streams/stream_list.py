@@ -16,12 +16,13 @@ from app.streams.view.streams import (
     build_stream_frame,
     by_urgency,
     in_order,
+    matches,
     scopes,
 )
-from app.ui.lists import Look, shape, styled
+from app.ui.lists import Look, chosen_page, shape, styled
 from app.ui.states import summary_sentence
-from app.ui.view.words import markdown_safe
-from backend.format import UNKNOWN
+from app.ui.view.words import PAGE_ROWS, markdown_safe, num_pages, page_sentence
+from backend.format import UNKNOWN, things
 from backend.streams.acts import choose
 from backend.streams.graph import in_graph_order
 from backend.streams.verdict import StreamStatus
@@ -39,7 +40,7 @@ STREAMS = Look(
         "Wanted": st.column_config.TextColumn(width=88, help="What a person asked for"),
         "Observed": st.column_config.TextColumn(width=92, help="What the host last saw"),
         "Behind": st.column_config.TextColumn(
-            width=80, help="Age of the oldest input that it has not read. “–”: nobody can tell"
+            width=96, help="Age of the oldest input that it has not read. “–”: nobody can tell"
         ),
         "Rows in": st.column_config.Column(
             width=86, alignment="right", help="Rows per second in the last batch, while it runs"
@@ -53,13 +54,24 @@ STREAMS = Look(
 )
 
 
-def _as_shown(streams: Sequence[StreamStatus]) -> list[StreamStatus]:
+def _as_shown(streams: Sequence[StreamStatus], key: str) -> list[StreamStatus]:
     """Most urgent first, or as the viewer saw them when a row was chosen."""
-    selection = st.session_state.get(LIST, {}).get("selection", {})
+    selection = st.session_state.get(key, {}).get("selection", {})
     chosen = selection.get("rows") or selection.get("cells")
     statuses = in_order(streams, st.session_state.get(SHOWN, ())) if chosen else by_urgency(streams)
     st.session_state[SHOWN] = [status.declaration.name for status in statuses]
     return statuses
+
+
+def _search(streams: Sequence[StreamStatus]) -> str:
+    """What the viewer looks for, where the list has pages."""
+    if num_pages(len(streams)) == 1:
+        return ""
+    words = st.text_input(
+        "Search", key=state.SEARCH, bind="query-params", live="200ms", width=280, on_change=state.first_page,
+        type="search", placeholder="Name, layer, tag, verdict", icon=":material/search:",
+    )  # fmt: skip
+    return (words or "").strip()
 
 
 def say_why_none(reading: cache.StreamsReading) -> None:
@@ -82,34 +94,45 @@ def stream_list() -> None:
     silent = host_sentence(reading.hosts, now=reading.read_at, stale_s=services.settings().host.heartbeat_stale_s)
     if silent and any(not status.declaration.is_attached for status in reading.streams):
         st.warning(f"{silent} Start one with `weir host`.", icon=":material/cloud_off:")
-    statuses = _as_shown(reading.streams)
-    st.markdown(summary_sentence(statuses))
-    st.caption(
-        "Click a cell to open a stream. Tick rows, or choose a layer, a tag or all, to start, stop or restart them."
-    )
-    _rows(statuses, now=reading.read_at)
+    st.markdown(summary_sentence(reading.streams))
+    words = _search(reading.streams)
+    matching = matches(reading.streams, words)
+    slot, page = st.container(), chosen_page(len(matching))
+    # Ticks are places in a list: another page, and what else is looked for, are other lists.
+    key = LIST if page == 1 and not words else f"{LIST}_{page}_{words}"
+    shown = _as_shown(matching, key)[(page - 1) * PAGE_ROWS : page * PAGE_ROWS]
+    with slot:
+        found = f"{things(len(matching), 'stream')} found. " if words else ""
+        how = (
+            "Click a cell to open a stream. Tick rows, or choose a layer, a tag or all, to start, stop or restart them."
+        )
+        st.caption(f"{found}{page_sentence(page, len(matching))} {how}".strip())
+        picked = _rows(shown, key, now=reading.read_at)
+    names = [status.declaration.name for status in shown]
+    with st.container(horizontal=True, vertical_alignment="bottom", key="acts"):
+        chosen = _acted_on([names[row] for row in picked if row < len(names)], reading.streams, now=reading.read_at)
+        act_buttons(chosen, key="many")
+    blocked_caption(chosen)
 
 
-def _rows(statuses: Sequence[StreamStatus], *, now: datetime) -> None:
-    since = services.now() - timedelta(seconds=RECENT_S)
+def _rows(statuses: Sequence[StreamStatus], key: str, *, now: datetime) -> Sequence[int]:
+    """A page of the list; the places of the rows that are ticked."""
     names = [status.declaration.name for status in statuses]
-    recent = {name: [p.num_input_rows for p in services.store().progress(name, since=since)] for name in names}
+    recent = services.store().input_rows(names, since=services.now() - timedelta(seconds=RECENT_S))
     frame = build_stream_frame(statuses, now=now, recent_rows=recent)
     picked = st.dataframe(
         styled(frame, STREAMS),
         placeholder=UNKNOWN,
         on_select="rerun",
         selection_mode=["multi-row", "single-cell"],
-        key=LIST,
+        key=key,
         **shape(frame, STREAMS),
     ).selection
     if picked.cells:
         row, _ = picked.cells[0]
         navigation.go("stream", {state.STREAM: names[row]})
-    with st.container(horizontal=True, vertical_alignment="bottom", key="acts"):
-        chosen = _acted_on([names[row] for row in picked.rows if row < len(names)], statuses, now=now)
-        act_buttons(chosen, key="many")
-    blocked_caption(chosen)
+    rows: Sequence[int] = picked.rows
+    return rows
 
 
 def _acted_on(ticked: Sequence[str], statuses: Sequence[StreamStatus], *, now: datetime) -> list[StreamStatus]:
@@ -121,4 +144,6 @@ def _acted_on(ticked: Sequence[str], statuses: Sequence[StreamStatus], *, now: d
     selection = offered[scope]
     if selection:
         return choose(selection, statuses, now=now)
-    return [status for status in in_graph_order(statuses, now=now) if status.declaration.name in ticked]
+    return (
+        [status for status in in_graph_order(statuses, now=now) if status.declaration.name in ticked] if ticked else []
+    )

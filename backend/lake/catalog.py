@@ -6,10 +6,10 @@ so no loop and no second name for what is below. What cannot be listed is report
 
 import difflib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from typing import TypeVar
 
@@ -28,12 +28,16 @@ Given = TypeVar("Given")
 Made = TypeVar("Made")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Listing:
     """The tables found, and the folders that could not be looked into."""
 
     refs: tuple[TableRef, ...]
     problems: tuple[UnreadableTable, ...] = ()
+
+    @cached_property
+    def by_uri(self) -> Mapping[str, TableRef]:
+        return {ref.uri: ref for ref in self.refs}
 
 
 @dataclass(frozen=True, slots=True)

@@ -323,15 +323,13 @@ class Lake:
         return rest_of(self._log(ref), version, read, feed=feed)
 
     def _find_uri(self, uri: str) -> TableRef:
-        for ref in self._list(self._settings.lake.refresh_s).refs:
-            if ref.uri == uri:
-                return ref
+        if ref := self._list(self._settings.lake.refresh_s).by_uri.get(uri):
+            return ref
         root = self._storage.root_of(uri)
         if not any(entry.name == LOG for entry in self._storage.folder(uri).list("")):
             raise TableNotFoundError(f"{uri} is not a Delta table", hint="it has no _delta_log folder")
-        for ref in self._list(0.0).refs:
-            if ref.uri == uri:
-                return ref
+        if ref := self._list(0.0).by_uri.get(uri):
+            return ref
         name = uri.removeprefix(root).strip("/") or uri.rpartition("/")[2]
         return TableRef(uri, name, root, catalog.layer_of(name))
 

@@ -71,6 +71,14 @@ def recent(
     return {stream: list(of)[-limit:] for stream, of in groupby(batches, attrgetter("stream"))}
 
 
+def input_rows(connection: Connection, streams: Collection[str], *, since: datetime) -> dict[str, list[int]]:
+    """What each batch of these streams since then read, oldest first."""
+    p = progress.c
+    query = sa.select(p.stream, p.num_input_rows).where(p.stream.in_(streams), p.progressed_at >= since)
+    batches = connection.execute(query.order_by(p.stream, p.progressed_at, p.id))
+    return {stream: [rows for _, rows in of] for stream, of in groupby(batches, attrgetter("stream"))}
+
+
 def _newest(column: str, *, place: int = 0) -> sa.ScalarSelect[Any]:
     """Of the declaration's newest batch, or of the one so many before it: found in the index."""
     q = progress.alias()

@@ -206,6 +206,11 @@ class ControlStore:
         with self._database.reading() as connection:
             return progress.recent(connection, streams, limit=limit, raw=raw)
 
+    def input_rows(self, streams: Collection[str], *, since: datetime) -> dict[str, list[int]]:
+        """How many rows each micro-batch of these streams since then read, oldest first."""
+        with self._database.reading() as connection:
+            return progress.input_rows(connection, streams, since=since)
+
     def batch(self, stream: str, batch_id: int) -> Progress | None:
         """The newest event of one batch; None where it is not kept."""
         with self._database.reading() as connection:
@@ -278,11 +283,19 @@ class ControlStore:
                 statement.on_conflict_do_update(index_elements=["stream"], set_=changed, where=is_later), new
             )
 
-    def backlogs(self) -> dict[str, Backlog]:
-        """What hosts last saw to wait, by stream."""
+    def backlogs(self, streams: Collection[str] | None = None) -> dict[str, Backlog]:
+        """What hosts last saw to wait, by stream; None: for all."""
+        query = sa.select(schema.backlog)
+        if streams is not None:
+            query = query.where(schema.backlog.c.stream.in_(streams))
         with self._database.reading() as connection:
-            every = connection.execute(sa.select(schema.backlog)).mappings()
-            return dict(rows.readable(rows.backlog_of, "backlog", every))
+            return dict(rows.readable(rows.backlog_of, "backlog", connection.execute(query).mappings()))
+
+    def backlogs_seen_at(self) -> dict[str, datetime]:
+        """When hosts last looked at what waits, by stream."""
+        with self._database.reading() as connection:
+            seen = connection.execute(sa.select(schema.backlog.c.stream, schema.backlog.c.seen_at))
+            return {name: seen_at for name, seen_at in seen}  # noqa: C416 - mypy knows no pairs in rows
 
     # expectations on tables ------------------------------------------------------------------------------------
 

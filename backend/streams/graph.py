@@ -7,6 +7,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from backend.format import span_text
 from backend.stream_model.stream import Progress, StreamDeclaration, StreamState
@@ -42,7 +43,7 @@ class Edge:
     rows_per_min: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Graph:
     """Nodes by name, each once; sources before what reads them."""
 
@@ -51,11 +52,19 @@ class Graph:
 
     def upstream(self, name: str) -> tuple[str, ...]:
         """Nodes that feed this one, directly or not, nearest first."""
-        return _reached(name, {edge.target: [] for edge in self.edges}, ((e.target, e.source) for e in self.edges))
+        return _reached(name, self._sources)
 
     def downstream(self, name: str) -> tuple[str, ...]:
         """Nodes that this one feeds, directly or not, nearest first."""
-        return _reached(name, {edge.source: [] for edge in self.edges}, ((e.source, e.target) for e in self.edges))
+        return _reached(name, self._readers)
+
+    @cached_property
+    def _sources(self) -> Mapping[str, Sequence[str]]:
+        return _ways((edge.target, edge.source) for edge in self.edges)
+
+    @cached_property
+    def _readers(self) -> Mapping[str, Sequence[str]]:
+        return _ways((edge.source, edge.target) for edge in self.edges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +173,14 @@ def _layer(table: str) -> str | None:
     return table.rpartition("/")[0] or None if "://" not in table and not table.startswith("/") else None
 
 
-def _reached(name: str, ways: dict[str, list[str]], steps: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+def _ways(steps: Iterable[tuple[str, str]]) -> Mapping[str, Sequence[str]]:
+    ways: dict[str, list[str]] = {}
     for start, end in steps:
-        ways[start].append(end)
+        ways.setdefault(start, []).append(end)
+    return ways
+
+
+def _reached(name: str, ways: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     reached: dict[str, None] = {}
     asked = list(ways.get(name, ()))
     while asked:

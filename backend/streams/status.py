@@ -4,8 +4,9 @@ Rule: reads the store and the sources, computes the rest; nothing shown here is 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
 from threading import Lock
 from typing import Protocol
 
@@ -15,9 +16,10 @@ from backend.stream_model.overrides import compare, with_overrides
 from backend.stream_model.stream import Progress, StreamDeclaration, TopicEnds
 from backend.streams.balance import NO_STREAMS, why_nobody_can
 from backend.streams.graph import WINDOW, reads_several, with_causes
+from backend.streams.newest import RECENT, Newest
 from backend.streams.verdict import StreamEvidence, StreamStatus, judge
 
-RECENT = 10
+SEEN_BY_HOST = timedelta(minutes=1)  # a host with a thousand streams needs a third of it for a round
 MOST_BATCHES = 5_000  # of one stream in the graph's window: one each 60 ms
 
 
@@ -35,36 +37,77 @@ class Backlogs(Protocol):
 
 
 def statuses(
-    store: ControlStore, backlogs: Backlogs | None = None, *, now: datetime, heartbeat_stale_s: float
+    store: ControlStore,
+    backlogs: Backlogs | None = None,
+    *,
+    now: datetime,
+    heartbeat_stale_s: float,
+    newest: Newest | None = None,
 ) -> list[StreamStatus]:
-    """One per declared stream, by name; raises `StoreError`. Without `backlogs` nobody looks at the sources."""
-    evidence = gather_evidence(store, backlogs, now=now, heartbeat_stale_s=heartbeat_stale_s)
+    """One per declared stream, by name; raises `StoreError`. Without `backlogs` nobody looks at the sources. `newest`
+    keeps what has not changed until the next call."""
+    evidence = gather_evidence(store, backlogs, now=now, heartbeat_stale_s=heartbeat_stale_s, newest=newest)
     return with_causes([_status(of_stream, now, heartbeat_stale_s) for of_stream in evidence], now=now)
 
 
 def gather_evidence(
-    store: ControlStore, backlogs: Backlogs | None = None, *, now: datetime, heartbeat_stale_s: float
+    store: ControlStore,
+    backlogs: Backlogs | None = None,
+    *,
+    now: datetime,
+    heartbeat_stale_s: float,
+    newest: Newest | None = None,
 ) -> list[StreamEvidence]:
-    """What is known of each declared stream, by name; raises `StoreError`."""
-    desired, observed = store.desired(), store.observed()
+    """What is known of each declared stream, by name, in as many statements for one as for all; raises `StoreError`."""
+    desired, observed, newest = store.desired(), store.observed(), newest or Newest()
     hosts = {host.host_id: host for host in store.hosts()} | {key: app.host for key, app in store.apps().items()}
     alive = [host for host in hosts.values() if host.silent_s(now) <= heartbeat_stale_s]
-    topics = store.topic_ends()
     running = Counter(seen.host_id for seen in observed.values() if not seen.state.has_ended)
-    evidence = []
+    recent, evidence = newest.batches.read(store), []
     for name, declared in store.declarations().items():
-        seen = observed.get(name)
-        wanted = desired.get(name)
+        seen, wanted = observed.get(name), desired.get(name)
         overrides = wanted.overrides if wanted else {}
-        settings = compare(declared, overrides, overrides)
         declaration = with_overrides(declared, overrides)
-        recent = store.progress(name, limit=RECENT)
-        backlog = backlogs.read(declaration, recent, topics.get(name, ()), now=now) if backlogs else None
         host = hosts.get(seen.host_id) if seen else None
+        settings = compare(declared, overrides, overrides) if overrides else ()
         is_held = host in alive and seen is not None and not seen.state.has_ended
         nobody_can = why_nobody_can(declaration, alive, NO_STREAMS if is_held else running)
-        evidence.append(StreamEvidence(declaration, wanted, seen, host, recent, backlog, nobody_can, settings))
-    return evidence
+        evidence.append(
+            StreamEvidence(declaration, wanted, seen, host, recent.get(name, ()), None, nobody_can, settings)
+        )
+    if backlogs is None:
+        return evidence
+    waits = _waiting(store, backlogs, evidence, newest.backlogs.read(store), now=now)
+    return [replace(of_stream, backlog=waits[of_stream.declaration.name]) for of_stream in evidence]
+
+
+def _waiting(
+    store: ControlStore,
+    backlogs: Backlogs,
+    evidence: Sequence[StreamEvidence],
+    seen_by_hosts: Mapping[str, Backlog],
+    *,
+    now: datetime,
+) -> dict[str, Backlog]:
+    """What waits for each stream as a host saw it; where that tells nothing of now, it is looked at here."""
+    waits = dict(seen_by_hosts)
+    left = [of.declaration for of in evidence if not _tells_of_now(seen_by_hosts.get(of.declaration.name), of, now)]
+    if left:
+        topics, recent = store.topic_ends(), store.recent([each.name for each in left], limit=RECENT, raw=True)
+        for declared in left:
+            name = declared.name
+            waits[name] = backlogs.read(declared, recent.get(name, ()), topics.get(name, ()), now=now)
+    return waits
+
+
+def _tells_of_now(backlog: Backlog | None, evidence: StreamEvidence, now: datetime) -> bool:
+    """Whether a look is young, and nothing has ended since: neither a run, nor the batch after which there was nothing
+    to read."""
+    seen, last = evidence.observed, evidence.recent[-1] if evidence.recent else None
+    if backlog is None or seen is None or now - backlog.seen_at > SEEN_BY_HOST or backlog.seen_at < seen.observed_at:
+        return False
+    is_idle = last is not None and seen.last_trigger_at is not None and seen.last_trigger_at > last.ended_at
+    return not is_idle or (last is not None and backlog.seen_at >= last.ended_at)
 
 
 def query_names(streams: Iterable[StreamStatus]) -> dict[str, str]:

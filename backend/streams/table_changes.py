@@ -7,7 +7,6 @@ for good, waits until somebody says so. What is not declared any more stays as i
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from backend.lake.files.clustering import declared_clustering
 from backend.lake.model import Snapshot
 from backend.lake.table.properties import KNOWN, explain_features
 from backend.lake.table.property_values import parse_interval
@@ -44,6 +43,8 @@ class PresentTable:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> "PresentTable":
+        from backend.lake.files.clustering import declared_clustering  # it counts with numpy
+
         metadata, features = snapshot.metadata, explain_features(snapshot.protocol)
         names = tuple(feature.name for feature in features)
         about = metadata.description or "", metadata.configuration, names, declared_clustering(snapshot)

@@ -67,7 +67,8 @@ def test_a_stream_is_stopped_and_started_from_its_page(viewer: Viewer, weir: Wei
     assert now[NAME]["state"] == "STOPPED"
     assert now[NAME]["batch_id"] == stopped_at[NAME]
     assert {now[name]["state"] for name in OTHERS} == {"RUNNING"}
-    assert now[NAME]["backlog"]["rows"] > 0 and now[NAME]["backlog"]["oldest_unread_at"]
+    wait_until(lambda: weir.streams()[NAME]["backlog"]["rows"], "its host saw what waits", pause_s=2)
+    assert weir.streams()[NAME]["backlog"]["oldest_unread_at"]
     wait_until(lambda: weir.streams()["gold_events_hourly"]["starved_by"] == NAME, "gold is starved", pause_s=2)
 
     viewer.open("stream", stream=NAME)

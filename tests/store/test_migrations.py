@@ -9,8 +9,10 @@ import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 
 from backend.errors import StoreError
+from backend.store import migrate
 from backend.store.schema import metadata
 from backend.store.store import ControlStore
 
@@ -64,3 +66,8 @@ def test_a_file_that_is_no_database_is_a_store_error(tmp_path: Path) -> None:
     path.write_text("this is not SQLite, whatever its name says" * 50)
     with pytest.raises(StoreError, match="not a database"):
         ControlStore(f"sqlite:///{path}")
+
+
+def test_the_newest_revision_is_known_without_reading_the_migrations() -> None:
+    scripts = ScriptDirectory(str(migrate.MIGRATIONS))
+    assert scripts.get_current_head() == migrate.HEAD

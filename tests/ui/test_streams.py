@@ -8,9 +8,12 @@ import pytest
 import sqlalchemy as sa
 import streamlit as st
 
+from app.ui.view.words import PAGE_ROWS
 from backend.access import Actor
 from backend.format import utc_text
+from backend.store.store import ControlStore
 from backend.stream_model.stream import ATTACHED, DesiredState
+from tests.statements import statements
 from tests.ui import stream_store
 from tests.ui.opened import again, home, open_page, plain, press, send, words
 
@@ -199,3 +202,54 @@ def test_a_tick_wins_over_the_layer_or_tag_that_was_chosen_before(home: Path, no
     press(app, "many_stop")
     send(app, "act", "this one")
     assert [entry.subject for entry in store.audit_entries()] == ["silver_events"]
+
+
+@pytest.fixture
+def many(home: Path, now: datetime) -> ControlStore:
+    """So many streams that the list has two pages."""
+    store = stream_store.open_store(home)
+    stream_store.beat(store, now)
+    stream_store.flowing(store, "bronze_000", now)
+    declared = store.declarations()["bronze_000"]
+    store.declare([replace(declared, name=f"bronze_{number:03d}") for number in range(PAGE_ROWS + 3)], now=now)
+    return store
+
+
+def test_a_long_list_has_pages_and_a_search_through_all_of_them(many: ControlStore) -> None:
+    first, second = open_page("streams"), open_page("streams", page_=2)
+    assert (len(_stream_list(first)), len(_stream_list(second))) == (PAGE_ROWS, 3)
+    assert f"Rows 101 to {PAGE_ROWS + 3} of {PAGE_ROWS + 3}." in words(second)
+    found = open_page("streams", q="RUNNING bronze")
+    assert list(_stream_list(found).index) == ["bronze_000"] and "1 stream found." in words(found)
+
+
+def test_a_tick_counts_on_the_page_and_in_the_search_where_it_was_made(many: ControlStore) -> None:
+    app = open_page("streams", page_=2)
+    name = _stream_list(app).index[1]
+    app.session_state["stream_list_2_"] = {"selection": {"rows": [1], "columns": [], "cells": []}}
+    again(app)
+    press(app, "many_stop")
+    send(app, "act", "this one")
+    assert [entry.subject for entry in many.audit_entries()] == [name]
+    app.text_input(key="q").set_value("bronze_00")
+    again(app)
+    assert app.button(key="many_stop").disabled
+
+
+def test_many_streams_take_as_many_statements_as_few(home: Path, now: datetime) -> None:
+    """Of a refresh."""
+    store = stream_store.open_store(home)
+    stream_store.beat(store, now)
+
+    def count() -> int:
+        app = open_page("streams")
+        with statements() as sent:
+            again(app)
+        return len(sent)
+
+    stream_store.flowing(store, "bronze_0", now)
+    few = count()
+    for number in range(1, 8):
+        stream_store.flowing(store, f"bronze_{number}", now)
+    st.cache_resource.clear()
+    assert count() == few

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from app import services
 from app.cli.output import Document, Shapes, only, print_json, print_table, say, shaped
-from app.cli.store import judgements_and_hosts, streams_and_hosts
+from app.cli.store import Looks, judgements_and_hosts, streams_and_hosts
 from app.cli.tables.lake import opened
 from app.health.text import log_sentence, run_text
 from backend.errors import LakehouseError
@@ -25,7 +25,6 @@ from backend.health.model import (
 )
 from backend.health.rules import URGENCY
 from backend.lake.model import TableCard
-from backend.streams.backlog.reader import BacklogReader
 from backend.streams.status import query_names
 
 _STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "", Severity.FINE: "green"}
@@ -79,7 +78,7 @@ def one(name: str, *, as_json: bool) -> int:
 def everything(*, as_json: bool) -> int:
     """Attention items, then every table; a table that cannot be read is an attention item."""
     cards = services.lake().cards()
-    streams, hosts = streams_and_hosts(BacklogReader(services.settings(), services.lake()))
+    streams, hosts = streams_and_hosts(Looks())
     judgements, rules = judgements_and_hosts()[0], AttentionRules.of(services.settings())
     items = attention(cards, streams, hosts, judgements=judgements, now=services.now(), rules=rules)
     groups, names = grouped(items), query_names(streams)

@@ -63,6 +63,19 @@ def in_order(statuses: Sequence[StreamStatus], shown: Sequence[str]) -> list[Str
     return sorted(statuses, key=lambda status: rank.get(status.declaration.name, len(rank)))
 
 
+def matches(statuses: Iterable[StreamStatus], words: str) -> list[StreamStatus]:
+    """Those that hold every word in name, layer, tags, state or verdict."""
+    wanted = words.casefold().split()
+    return [status for status in statuses if all(word in _text(status) for word in wanted)]
+
+
+def _text(status: StreamStatus) -> str:
+    declared = status.declaration
+    tags = (f"{tag}={value}" for tag, value in declared.tags.items())
+    parts = (declared.name, declared.layer or "", *tags, status.state.value, status.verdict.value)
+    return " ".join(parts).casefold()
+
+
 def last_batch_at(status: StreamStatus) -> datetime | None:
     """When the last batch ended."""
     return status.progress.ended_at if status.progress else None
