@@ -60,6 +60,7 @@ def test_many_streams_take_as_many_statements_as_one(store: ControlStore) -> Non
         return len(sent)
 
     run(store, "s0")
+    count(Looks())  # the store knows the host from now on
     one = count(Looks())
     run(store, *(f"s{number}" for number in range(1, 12)))
     looks = Looks()
