@@ -116,7 +116,8 @@ def _state_row(status: StreamStatus) -> None:
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute", key="state_row"):
         with st.container(horizontal=True, vertical_alignment="center", width="content", key="states"):
             _named("wanted", wanted, _wanted_help(status))
-            _named("observed", status.state.value, "What the host last reported, judged by its heartbeat")
+            host = f"host {status.observed.host_id}" if status.observed else "a host"
+            _named("observed", status.state.value, f"What {host} last reported, judged by its heartbeat")
             _named("verdict", status.verdict.value, sentence(status.because))
         with st.container(horizontal=True, width="content", key="acts"):
             act_buttons([status], key="one")

@@ -489,7 +489,9 @@ def test_stream_shows_one(weir: Weir, store: ControlStore) -> None:
     document = weir("stream", "fails", "--json").document
     assert document["failures"][0]["batch_id"] == 7
     assert document["checkpoint_location"] == "/cp"
-    assert "poisoned by a test" in weir("stream", "fails").out
+    out = weir("stream", "fails").out
+    assert "poisoned by a test" in out
+    assert ["host", document["host_id"]] in [line.split() for line in out.splitlines()]
 
 
 def test_a_failure_of_a_known_kind_says_cause_and_remedy(weir: Weir, store: ControlStore) -> None:

@@ -53,6 +53,7 @@ def one(name: str, *, as_json: bool) -> int:
     say()
     lines = {
         "desired": f"{desired}{_asked(status)}",
+        "host": (status.observed.host_id if status.observed else None) or "–",
         "source": declaration.source,
         "sink": f"{declaration.writes_to}" + (f" ({declaration.sink_uri})" if declaration.sink_uri else ""),
         "trigger": pace_text(declaration),
