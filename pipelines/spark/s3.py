@@ -27,6 +27,9 @@ _CREDENTIALS = {
     **dict.fromkeys(("session_token", "token"), "session.token"),
 }
 _ANONYMOUS = "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"
+# The role of a Kubernetes account, as EKS gives it: S3A by itself does not look there.
+_OF_ACCOUNT = "software.amazon.awssdk.auth.credentials.WebIdentityTokenFileCredentialsProvider"
+_PROVIDER = "fs.s3a.aws.credentials.provider"
 
 
 def uses_s3(settings: Settings) -> bool:
@@ -64,6 +67,8 @@ def hadoop_options(settings: Settings, environment: Mapping[str, str]) -> dict[s
             secrets = {_short(key): secret.get_secret_value() for key, secret in options.items()}
             by_bucket.setdefault(bucket, {}).update(secrets)
     around = {_short(key): value for key, value in environment.items() if key.startswith("AWS_") and value}
+    if f"spark.hadoop.{_PROVIDER}" in settings.spark.conf:
+        around.pop("web_identity_token_file", None)
     return {
         f"fs.s3a.bucket.{bucket}.{key}": value
         for bucket, options in by_bucket.items()
@@ -82,6 +87,8 @@ def _of_bucket(options: Mapping[str, str], around: Mapping[str, str]) -> dict[st
         place = {"endpoint.region": "us-east-1", "path.style.access": str(not by_host).lower(), **place}
     if whole.get("skip_signature", "").lower() == "true":
         return {**place, "aws.credentials.provider": _ANONYMOUS}
+    if not credentials and "web_identity_token_file" in whole:
+        return {**place, "aws.credentials.provider": _OF_ACCOUNT}
     return {**place, **credentials}
 
 

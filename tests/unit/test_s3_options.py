@@ -54,6 +54,15 @@ def test_switches(tmp_path: Path, option: str, key: str, value: str) -> None:
     assert found[f"fs.s3a.bucket.shop.{key}"] == value
 
 
+def test_the_role_of_a_kubernetes_account_is_taken_where_no_keys_are_given(tmp_path: Path) -> None:
+    around = {"AWS_WEB_IDENTITY_TOKEN_FILE": "/var/run/token", "AWS_ROLE_ARN": "arn:aws:iam::1:role/weir"}
+    key = "fs.s3a.bucket.shop.aws.credentials.provider"
+    assert hadoop_options(settings(tmp_path), around)[key].endswith(".WebIdentityTokenFileCredentialsProvider")
+    assert key not in hadoop_options(settings(tmp_path, OPTIONS), around)
+    own = {"spark.hadoop.fs.s3a.aws.credentials.provider": "my.Provider"}
+    assert key not in hadoop_options(settings(tmp_path, **own), around)
+
+
 def test_no_credential_is_among_sparks_settings(tmp_path: Path) -> None:
     conf = spark_conf(settings(tmp_path, OPTIONS))
     assert not any("hidden" in value for value in conf.values())
