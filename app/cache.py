@@ -39,6 +39,9 @@ from backend.lake.find import FoundTable, LakeFinder
 from backend.lake.model import Snapshot, TableCard, TableRef
 from backend.lake.table.schema import fields
 from backend.latest_answer import LatestAnswer
+from backend.maintenance import plan
+from backend.maintenance.model import ActPreview, TableAct
+from backend.maintenance.readers import load_users
 from backend.search.search import Bisects
 from backend.search.suggest import Held, held_numbers
 from backend.sql import numbers, profile
@@ -336,8 +339,18 @@ def pinned_conf(name: str) -> Mapping[str, str]:
     return dict(pinned_by(services.settings(), services.store().declarations()[name]))
 
 
+@st.cache_data(show_spinner="Counting what it would do …", ttl=PREFLIGHT_TTL_S, max_entries=FIXED_ENTRIES)
+def act_preview(act: str) -> ActPreview:
+    """What an act (as `TableAct.text`) on a table would do; raises `LakehouseError`."""
+    asked, settings, lake, now = TableAct.parse(act), services.settings(), services.lake(), services.now()
+    ref = lake.find(asked.uri)
+    users = load_users(settings, lake, services.existing_store(), ref, now=now)
+    return plan.preview(settings, lake, ref, asked.arguments, users, now=now)
+
+
 def forget_streams() -> None:
     """After an act: the next reading sees it."""
+    act_preview.clear()
     _streams_reading.clear()
     preflight.clear()
     reset_preview.clear()

@@ -35,10 +35,11 @@ _GROUPS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("bisect", "First bad version", ":material/troubleshoot:"),
         ("health", "Health", ":material/monitor_heart:"),
     ),
-    "Streams": (
+    "Operate": (
         ("streams", "Streams", ":material/water:"),
         ("stream", "One stream", ":material/waves:"),
         ("pipeline", "Pipeline", ":material/account_tree:"),
+        ("acts", "Acts", ":material/build:"),
     ),
 }
 

@@ -31,6 +31,10 @@ class LakeSettings(Section):
         list[str],
         Field(description="Folders or URIs that may be read. Nothing outside is opened. Empty: `lake.tables_uri`."),
     ] = []
+    read_only_roots: Annotated[
+        list[str],
+        Field(description="Roots, or folders below them, whose tables nobody may act on: they can be looked at alone."),
+    ] = []
     tables_uri: Annotated[
         str,
         Field(description="Folder or URI below which streams make their tables. Empty: `$WEIR_HOME/lake`."),

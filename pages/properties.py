@@ -6,7 +6,7 @@ from app.ui.frame import table_header
 
 opened = table_header("properties")
 with boundary():
-    properties.problems(opened.snapshot.metadata)
+    properties.problems(opened)
     properties.table(opened.snapshot.metadata)
 with boundary():
     properties.ownership_card(opened.snapshot.metadata)

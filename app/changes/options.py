@@ -10,11 +10,11 @@ from app.changes.text import impossible_lines
 from app.changes.view.frames import method_choices
 from app.ui.frame import OpenTable
 from app.ui.version_range import VersionRange
-from app.ui.view.conditions import example_condition
 from app.ui.view.words import markdown_safe, sentence
 from backend.changes.cache import LogPart
 from backend.changes.key import key_memory
 from backend.changes.model import DiffMethod, Question
+from backend.lake.history.conditions import example_condition
 from backend.lake.table.metadata_diff import column_names
 
 HERE, HOST = "Here", "On the stream host"

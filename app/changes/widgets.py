@@ -21,7 +21,6 @@ from app.ui import lists
 from app.ui.figures import chart, key_figures
 from app.ui.frame import OpenTable
 from app.ui.version_range import VersionRange, choose_range, pin_range
-from app.ui.view.conditions import predicate_text
 from app.ui.view.explanation import explained
 from app.ui.view.theme import operation_text
 from app.ui.view.words import markdown_safe, sentence
@@ -29,6 +28,7 @@ from backend.changes.cache import LogPart
 from backend.changes.model import DiffMethod, Question, VersionDiff
 from backend.errors import DiffError, LakehouseError
 from backend.format import UNKNOWN, things
+from backend.lake.history.conditions import predicate_text
 
 COMMITS = lists.Look(
     formats=dict.fromkeys(("Inserted", "Updated", "Deleted", "Files added", "Files removed"), "count")

@@ -11,6 +11,8 @@ from typer.core import TyperGroup
 READ, ACT, RUN = "Read", "Act", "Run"
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why; kept in the audit trail.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would do, and do nothing.")]
 TableName = Annotated[str, typer.Argument(metavar="T", help="Name of a table, or its URI under a root.")]
 
 

@@ -16,12 +16,14 @@ from app.ui.frame import OpenTable, empty_lake
 from app.ui.lake import LakeReading
 from app.ui.lists import Look, choose, paged, show
 from app.ui.live import reading_progress
+from app.ui.table_acts import act_button
 from app.ui.view.words import markdown_safe
 from app.ui.waiting import spinner
 from backend.format import count_text, things
 from backend.health.model import Offender, Recommendation
 from backend.health.rules import URGENCY
 from backend.lake.model import TableCard
+from backend.maintenance.model import Optimize, Vacuum
 
 _SHARE = st.column_config.ProgressColumn("Small share", format="percent", min_value=0, max_value=1)
 LAKE = Look(
@@ -90,6 +92,11 @@ def table_health(opened: OpenTable) -> None:
     streams, evidence = cache.stream_names(), health.evidence
     for number, item in enumerate(health.recommendations):
         _recommendation(item, streams, key=f"advice_{number}")
+    with st.container(horizontal=True, key="acts"):
+        act_button(opened.ref, opened.latest_version, Optimize(), key="optimize")
+        if opened.snapshot.num_deletion_vectors:
+            act_button(opened.ref, opened.latest_version, Optimize(purge=True), key="purge", label="Purge deleted rows")
+        act_button(opened.ref, opened.latest_version, Vacuum(), key="vacuum")
     key_figures(view.key_figures(evidence, now=now), key="health_figures")
     st.caption(f"{markdown_safe(evidence.rule.text)} {URGENCY} {log_sentence(evidence.log, now=now)}")
     chart(view.build_trend_figure(health, mode=viewer.mode()), key="trend", alt=trend_finding(health))

@@ -10,6 +10,7 @@ from app import navigation, services, state
 from app.properties import view
 from app.ui import lists
 from app.ui.frame import OpenTable
+from app.ui.table_acts import act_button
 from app.ui.view.frames import changes_frame
 from app.ui.view.table_changes import changes_sentence
 from app.ui.view.words import linked, markdown_safe
@@ -18,6 +19,7 @@ from backend.format import things
 from backend.lake.history.metadata_changes import ChangeKind, InForce, TableChange, compare
 from backend.lake.model import Metadata, Protocol, Snapshot
 from backend.lake.table.properties import explain_features, explain_properties, ownership
+from backend.maintenance.model import Alter
 
 _OWNER_PX = 190  # an e-mail address
 CHANGES = lists.Look(
@@ -48,13 +50,19 @@ def ownership_card(metadata: Metadata) -> None:
                 lists.facts(dict(list(facts.items())[5:]))
 
 
-def problems(metadata: Metadata) -> None:
-    """Properties that do not do what their writer meant, with what to write instead."""
-    for row in explain_properties(metadata):
+def problems(opened: OpenTable) -> None:
+    """Properties that do not do what their writer meant, with what to write instead; and the way to edit them."""
+    for row in explain_properties(opened.snapshot.metadata):
         if row.problem:
             what, step = view.problem_sentence(row)
             lines = [f"**{markdown_safe(what)}**"] + ([markdown_safe(step)] if step else [])
             st.warning("\n\n".join(lines), icon=":material/warning:")
+            if row.suggestion and opened.is_latest:
+                corrected = Alter({row.suggestion: row.value or ""}, (row.key,))
+                label = f"Rename it to {row.suggestion}"
+                act_button(opened.ref, opened.latest_version, corrected, key=f"fix_{row.key}", label=label)
+    if opened.is_latest:
+        act_button(opened.ref, opened.latest_version, Alter(), key="alter")
 
 
 # another version -----------------------------------------------------------------------------------------------------

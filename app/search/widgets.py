@@ -18,12 +18,12 @@ from app.ui import lists, work
 from app.ui.figures import chart
 from app.ui.frame import OpenTable
 from app.ui.version_range import CHOICES, picker
-from app.ui.view.conditions import example_condition
 from app.ui.view.explanation import explained
 from app.ui.view.words import markdown_safe, sentence
 from backend.changes.key import key_memory
 from backend.changes.model import Question, VersionDiff
 from backend.errors import LakehouseError, NothingBrokenError, QueryError
+from backend.lake.history.conditions import example_condition
 from backend.search.ends import named_version
 from backend.search.model import OLDEST, Bisection, BisectProgress, BisectRequest
 from backend.search.suggest import load_held, suggest

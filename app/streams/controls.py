@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 import streamlit as st
 
 from app import cache, errors, services, viewer
-from app.streams import dialogs
 from app.streams.start import before_start, overrides_input
 from app.streams.text import downstream_sentence, effects_sentence, host_sentence, left_out_sentences
 from app.streams.view.streams import acts, acts_on_all, allowed, build_operation_log
+from app.ui import dialogs
 from app.ui.lists import Look, show
 from app.ui.view.words import markdown_safe
 from backend.errors import LakehouseError

@@ -8,8 +8,8 @@ import pandas as pd
 import streamlit as st
 
 from app import cache, errors, navigation, services, viewer
-from app.streams import dialogs
 from app.streams.text import requeue_label, requeue_lines, requeue_samples
+from app.ui import dialogs
 from app.ui.lists import Look, show
 from app.ui.view.words import markdown_safe
 from app.ui.work import follow_job

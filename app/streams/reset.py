@@ -6,8 +6,8 @@ Rule: a click asks the stream host, which does it; nobody can start the stream u
 import streamlit as st
 
 from app import cache, errors, services, viewer
-from app.streams import dialogs
 from app.streams.text import RESET_LABELS, reset_lines
+from app.ui import dialogs
 from app.ui.view.words import markdown_safe, sentence
 from backend.errors import LakehouseError
 from backend.jobs.host_liveness import why_no_host

@@ -18,9 +18,9 @@ from app.summary.view import data as view
 from app.summary.view.snippets import Asked, names, snippets
 from app.ui import lists
 from app.ui.frame import OpenTable
-from app.ui.view.conditions import example_condition
 from app.ui.view.words import markdown_safe
 from backend.format import things
+from backend.lake.history.conditions import example_condition
 from backend.lake.model import SchemaField
 from backend.lake.rows.rows import SEARCH_FILES, RowPage, RowQuery
 from backend.lake.table.schema import fields, read_schema, readable_names

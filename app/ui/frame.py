@@ -13,6 +13,7 @@ from app import cache, errors, navigation, services, state, viewer
 from app.ui import lists
 from app.ui.badges import classification_badge, layer_badge, team_badge
 from app.ui.live import VIEWERS, paced, redrawn
+from app.ui.table_acts import act_dialog
 from app.ui.view.words import HostFreshness, LakeFreshness, folders_and_name, markdown_safe, state_line, version_label
 from app.ui.waiting import spinner
 from backend.errors import LakehouseError, TableCorruptError, TableNotFoundError, UnsupportedFeatureError
@@ -130,6 +131,7 @@ def table_header(
     name, pinned = state.settle_table()
     if name is None:
         _no_table_chosen(page)
+    act_dialog()
     opened = _open(name, pinned if versioned else None, page, otherwise)
     st.set_page_config(page_title=f"{opened.ref.name} · {navigation.title(page)} · Weir")
     _title_row(opened, versioned=versioned)

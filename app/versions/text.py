@@ -122,11 +122,6 @@ def answers_once(answer: VersionAnswer, zone: str | None, now: datetime) -> list
     return answers
 
 
-def restore_command(uri: str, version: int) -> str:
-    """Spark SQL that makes a version the latest again."""
-    return f"RESTORE TABLE delta.`{uri.replace('`', '``')}` TO VERSION AS OF {version}"
-
-
 def headline(label: str, answer: Answer, zone: str | None, now: datetime) -> str:
     """An answer as Markdown: ":green[yes]", until when."""
     return f"{_ICONS[answer.verdict]} **{label}**: :{_COLOURS[answer.verdict]}[{answer_text(answer, zone, now)}]"

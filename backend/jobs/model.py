@@ -16,11 +16,20 @@ class JobKind(StrEnum):
     RESET = "reset"
     REQUEUE = "requeue"
     REQUEUE_PREVIEW = "requeue preview"
+    OPTIMIZE = "optimize"
+    VACUUM = "vacuum"
+    RESTORE = "restore"
+    ALTER = "alter"
 
     @property
     def is_act(self) -> bool:
-        """Whether it changes what a stream wrote: one at a time for each stream, which nobody starts meanwhile."""
-        return self in (JobKind.RESET, JobKind.REQUEUE)
+        """Whether it changes tables: one at a time for each subject."""
+        return self in (JobKind.RESET, JobKind.REQUEUE) or self.is_of_table
+
+    @property
+    def is_of_table(self) -> bool:
+        """Whether its subject is a table, by name. That of other acts is a stream, which nobody starts meanwhile."""
+        return self in (JobKind.OPTIMIZE, JobKind.VACUUM, JobKind.RESTORE, JobKind.ALTER)
 
 
 class JobState(StrEnum):

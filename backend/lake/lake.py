@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from backend.lake.history.change_feed import ChangeFeedSupport
     from backend.lake.retention.file_check import LogSeen
     from backend.lake.retention.runs import FilesSeen, LogFacts
+    from backend.lake.retention.unneeded import UnneededFiles
     from backend.lake.rows.filters import RowFilter
     from backend.lake.rows.local_files import LocalFiles
     from backend.lake.rows.rows import RowPage, RowQuery
@@ -255,6 +256,14 @@ class Lake:
         from backend.lake.retention.file_check import FileFinder, see_log
 
         return see_log(FileFinder(self._storage, ref.uri), self._log(ref), self.retention_facts(ref).spans)
+
+    def unneeded_files(self, ref: TableRef, *, removed_before: datetime) -> UnneededFiles:
+        """What a VACUUM would delete that keeps all that was removed later; raises `VersionNotFoundError` where the log
+        does not say what was."""
+        from backend.lake.retention.unneeded import unneeded_files
+
+        folder = self._storage.folder(ref.uri)
+        return unneeded_files(self._log(ref), folder, self._storage.roots, removed_before=removed_before)
 
     def _latest_or_none(self, ref: TableRef) -> Snapshot | None:
         try:

@@ -73,9 +73,11 @@ class Jobs:
         with self._database.reading() as connection:
             return _newest(connection, fingerprint)
 
-    def newest(self, limit: int) -> list[Job]:
-        """The newest request first, whatever became of it."""
+    def newest(self, limit: int, *, of_tables: bool = False) -> list[Job]:
+        """The newest request first, whatever became of it; `of_tables`: acts on tables alone."""
         query = sa.select(job).order_by(job.c.requested_at.desc(), job.c.job_id).limit(limit)
+        if of_tables:
+            query = query.where(job.c.kind.in_([str(kind) for kind in JobKind if kind.is_of_table]))
         with self._database.reading() as connection:
             return rows.readable(rows.job_of, "job", connection.execute(query).mappings())
 
@@ -178,16 +180,16 @@ def _change(connection: Connection, job_id: str, changes: dict[str, object]) -> 
 
 
 def _require_alone(connection: Connection, wanted: JobRequest) -> None:
-    """Raises `StreamRefusedError` for a second act on one stream."""
-    if wanted.kind.is_act and (other := unfinished_act(connection, wanted.subject)):
+    """Raises `StreamRefusedError` for a second act on one stream or table."""
+    if wanted.kind.is_act and (other := unfinished_act(connection, wanted.subject, of_table=wanted.kind.is_of_table)):
         raise StreamRefusedError(
             f"{wanted.kind} of {wanted.subject}: a {other.kind} of it is under way",
             hint="`weir jobs` says how far that is",
         )
 
 
-def unfinished_act(connection: Connection, stream: str) -> Job | None:
-    """The job that changes what this stream wrote, or will."""
-    acts = [str(kind) for kind in JobKind if kind.is_act]
-    query = sa.select(job).where(job.c.kind.in_(acts), job.c.subject == stream, job.c.state.not_in(map(str, _OVER)))
+def unfinished_act(connection: Connection, subject: str, *, of_table: bool = False) -> Job | None:
+    """The job that changes a table, or what a stream wrote, or will."""
+    acts = [str(kind) for kind in JobKind if kind.is_act and kind.is_of_table == of_table]
+    query = sa.select(job).where(job.c.kind.in_(acts), job.c.subject == subject, job.c.state.not_in(map(str, _OVER)))
     return _first(connection, query)

@@ -51,6 +51,16 @@ APPENDS = "changed rows"
 RECORDS = "records"
 READABLE = "access"
 
+# How Delta names a commit that lost to another one, from Scala and from Python.
+CONFLICTS = (
+    "DELTA_CONCURRENT",
+    "DELTA_METADATA_CHANGED",
+    "DELTA_PROTOCOL_CHANGED",
+    "Concurrent",
+    "MetadataChanged",
+    "ProtocolChanged",
+)
+
 RESET = "Reset it: `weir reset NAME --level full`"
 ELSE_RESET = "Else reset it: `weir reset NAME --level full`"
 RESTORE = "Restore the checkpoint from its backup"
@@ -187,6 +197,14 @@ STATE_CHANGED = Fault(
     f"Undo the change. {ELSE_RESET}.",
     classes=("STATE_STORE_", "STREAMING_STATEFUL_OPERATOR_NOT_MATCH"),
 )
+CONFLICT = Fault(
+    "Another writer changed the same files",
+    "A DELETE, UPDATE, MERGE or OPTIMIZE of somebody else committed while the batch ran, and touched files that the "
+    "batch had read. Nothing was written.",
+    "Restart the stream: the batch runs again. Keep such statements to hours in which the stream is stopped, or to "
+    "partitions that it does not change.",
+    classes=CONFLICTS,
+)
 RECORDS_LOST = Fault(
     "Unread records of a topic are gone",
     "The topic's retention deleted records that the stream had not read, or the topic was made anew.",
@@ -261,7 +279,7 @@ DISK_FULL = Fault(
     is_hosts_own=True,
 )
 OTHERS_SEEN = (
-    *(ROWS_CHANGED, ROWS_DELETED, STATE_LOST, STATE_CHANGED, RECORDS_LOST, OLD_CHECKPOINT, SOURCES_CHANGED),
+    *(ROWS_CHANGED, ROWS_DELETED, STATE_LOST, STATE_CHANGED, CONFLICT, RECORDS_LOST, OLD_CHECKPOINT, SOURCES_CHANGED),
     *(KEYS_CHANGED, FILE_UNREADABLE, MISFIT, USER_CODE, OUT_OF_MEMORY, FOLDER_ELSEWHERE, DISK_FULL),
 )
 

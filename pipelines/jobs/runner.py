@@ -22,6 +22,7 @@ from backend.store.store import ControlStore
 from pipelines.jobs.diff import DiffTask, SparkLimits, run_diff
 from pipelines.jobs.requeue import Requeues
 from pipelines.jobs.reset import Resets
+from pipelines.jobs.table_acts import TableActs
 from pipelines.jvm.failures import SparkLostError, describe
 from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
 from pipelines.specs.registry import Registry
@@ -37,14 +38,15 @@ class JobCancelled(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Acts:
-    """What a host does to its streams' tables, besides running them."""
+    """What a host does to tables, besides running streams."""
 
     resets: Resets
     requeues: Requeues
+    tables: TableActs
 
     @classmethod
     def of(cls, settings: Settings, store: ControlStore, registry: Registry) -> "Acts":
-        return cls(Resets(settings, store, registry), Requeues(settings, store, registry))
+        return cls(Resets(settings, store, registry), Requeues(settings, store, registry), TableActs(settings, store))
 
 
 def write_document(session: SparkSession, uri: str, text: str) -> None:
@@ -179,9 +181,10 @@ class SparkJobs:
             run.changes("resetting the stream")
             self._acts.resets.run(job, self._session().newSession())
             return JobEnd(JobState.DONE, self.result_uri(job))
-        answer = self._acts.requeues.run(job, self._begun(job, run), run)
-        write_document(self._session(), self.result_uri(job), answer.text())
-        return JobEnd(JobState.DONE, self.result_uri(job), detail=answer.sentence() if job.kind.is_act else "")
+        act = self._acts.tables if job.kind.is_of_table else self._acts.requeues
+        result = act.run(job, self._begun(job, run), run)
+        write_document(self._session(), self.result_uri(job), result.text())
+        return JobEnd(JobState.DONE, self.result_uri(job), detail=result.sentence() if job.kind.is_act else "")
 
     def _compare(self, job: Job, run: _Run) -> None:
         prepared = prepare_job(self._lake, job, self._storage.root_of)

@@ -381,7 +381,7 @@ def test_a_stopped_stream_is_started_over_once_its_name_is_typed(store, now: dat
     assert "Its checkpoint is set aside" in words(app)
     assert "is there twice" in words(app)
     send(app, "reset", "a bad batch", typed="silver")
-    assert "the stream's name are needed" in words(app)
+    assert "the name are needed" in words(app)
     assert store.jobs.newest(5) == []
     app.text_input(key="reset_name").set_value(NAME)
     press(app, "reset_send")

@@ -129,7 +129,7 @@ def test_what_cannot_be_read_of_the_store_is_named_beside_the_document(
     forged = JobRequest(JobKind.DIFF, "orders", "another", "{}", Actor("ana"), "a look", 60.0)
     store.jobs.submit(forged, now=NOW)
     with sa.create_engine(store.shown_url).begin() as connection:
-        connection.execute(sa.text("UPDATE job SET kind = 'restore' WHERE fingerprint = 'another'"))
+        connection.execute(sa.text("UPDATE job SET kind = 'unheard of' WHERE fingerprint = 'another'"))
         connection.execute(sa.text("INSERT INTO attached_event (app_id, body, at) VALUES ('app', 'no JSON', 0)"))
     for command, named in (("jobs", "job '"), ("streams", "1 events of attached applications")):
         ended = subprocess.run(

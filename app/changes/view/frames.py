@@ -11,7 +11,6 @@ import plotly.graph_objects as go
 
 from app.changes.text import changed_share, rewrites
 from app.changes.view.rows import cell_text
-from app.ui.view.conditions import predicate_text
 from app.ui.view.frames import ages
 from app.ui.view.theme import Mode, categories, operation_text, template_name
 from app.ui.view.words import KeyFigure
@@ -19,6 +18,7 @@ from app.ui.view.writers import writer_text
 from backend.changes.cache import LogPart
 from backend.changes.model import CommitChanges, DiffMethod, VersionDiff
 from backend.format import bytes_text, count_text, cut, percent, signed, signed_bytes, things, utc_text
+from backend.lake.history.conditions import predicate_text
 from backend.lake.table.metadata_diff import PropertyChange, SchemaDiff
 
 MAX_BARS = 200

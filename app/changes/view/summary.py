@@ -14,11 +14,11 @@ from app.changes.text import (
     headline,
     key_text,
 )
-from app.ui.view.conditions import predicate_text
 from app.ui.view.explanation import explained
 from app.ui.view.writers import writer_text
 from backend.changes.model import CommitChanges, DiffMethod, VersionDiff
 from backend.format import count_text, cut, utc_text
+from backend.lake.history.conditions import predicate_text
 
 MOST_COMMITS = 20
 MOST_LINES = 20

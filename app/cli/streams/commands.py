@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from app.cli.options import ACT, READ, AsJson, ByPanel
+from app.cli.options import ACT, READ, AsJson, ByPanel, DryRun, Reason
 
 if TYPE_CHECKING:
     from backend.stream_model.stream import Action
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 StreamName = Annotated[str, typer.Argument(metavar="NAME", help="Name of a stream.")]
-Reason = Annotated[str, typer.Option("--reason", help="Why; kept in the audit trail.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would do, and do nothing.")]
 
 
 @app.command(rich_help_panel=READ)

@@ -8,12 +8,14 @@ from typing import Annotated, Literal
 
 import typer
 
-from app.cli.options import READ, AsJson, TableName
+from app.cli.options import ACT, READ, AsJson, DryRun, Reason, TableName
 
 app = typer.Typer()
 
 VERSION = "A version, `latest`, -5, or a time (ISO 8601)"
 TIME = "an age (24 h, 7 d), a date or a time (UTC)"
+
+Confirm = Annotated[str, typer.Option(metavar="TABLE", help="The table's name once more.")]
 
 At = Annotated[str | None, typer.Option("--version", help="A version, `latest`, -5, or a time (ISO 8601).")]
 
@@ -226,3 +228,78 @@ def health(
     from app.cli.tables import health
 
     return health.one(name, as_json=as_json) if name else health.everything(as_json=as_json)
+
+
+@app.command(rich_help_panel=ACT)
+def optimize(
+    name: TableName,
+    partition: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN=VALUE", help="Only files of this partition; once a column.")
+    ] = None,
+    zorder: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Lay rows out by this column.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="All files of a clustered table.")] = False,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Rewrite the files that have deletion vectors instead.")
+    ] = False,
+    small_bytes: Annotated[int, typer.Option(min=0, help="Merge files below this size; 0: as the table says.")] = 0,
+    target_bytes: Annotated[int, typer.Option(min=0, help="Into files of up to this size.")] = 0,
+    reason: Reason = "",
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> int:
+    """Merge small files of a table on the stream host; says first which, into how many, and whom that touches."""
+    from app.cli.tables import acts
+    from backend.maintenance.model import Optimize
+
+    chosen = acts.partition_of(partition or ())
+    asked = Optimize(chosen, tuple(zorder or ()), full, purge, small_bytes, target_bytes)
+    return acts.act(acts.TypedAct(name, reason, ""), asked, dry_run=dry_run, as_json=as_json)
+
+
+@app.command(rich_help_panel=ACT)
+def vacuum(
+    name: TableName,
+    lite: Annotated[bool, typer.Option("--lite", help="Find the files by the log, not by listing the table.")] = False,
+    reason: Reason = "",
+    confirm: Confirm = "",
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> int:
+    """Delete files that no version within the table's retention needs; refused while a stream has yet to read one."""
+    from app.cli.tables import acts
+    from backend.maintenance.model import Vacuum
+
+    return acts.act(acts.TypedAct(name, reason, confirm), Vacuum(lite), dry_run=dry_run, as_json=as_json)
+
+
+@app.command(rich_help_panel=ACT)
+def restore(
+    name: TableName,
+    to: Annotated[str, typer.Option("--to", metavar="VERSION", help=VERSION)],
+    keep_properties: Annotated[bool, typer.Option("--keep-properties", help="Today's properties stay.")] = False,
+    reason: Reason = "",
+    confirm: Confirm = "",
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> int:
+    """Make a former version the latest again; says first what that undoes, and who reads those rows again."""
+    from app.cli.tables import acts
+
+    asked = acts.restored(name, to, keeps_properties=keep_properties)
+    return acts.act(acts.TypedAct(name, reason, confirm), asked, dry_run=dry_run, as_json=as_json)
+
+
+@app.command(rich_help_panel=ACT)
+def alter(
+    name: TableName,
+    pairs: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a property.")] = None,
+    unset: Annotated[list[str] | None, typer.Option("--unset", metavar="KEY", help="Take a property away.")] = None,
+    reason: Reason = "",
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> int:
+    """Set and unset properties of a table; a misspelled key or a value that no engine reads is refused."""
+    from app.cli.tables import acts
+
+    asked = acts.altered(pairs or (), unset or ())
+    return acts.act(acts.TypedAct(name, reason, ""), asked, dry_run=dry_run, as_json=as_json)

@@ -81,7 +81,7 @@ def file_action(version: int, kind: FileAction, action: Any) -> tuple[Any, ...]:
         size,
         num_records,
         deleted_rows,
-        epoch_ms(action.get("modificationTime")),
+        epoch_ms(action.get("modificationTime", action.get("deletionTimestamp"))),
         _encoded(tuple(values.items())) if values else "",
         dv_id,
         dv_path,

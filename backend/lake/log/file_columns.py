@@ -17,7 +17,7 @@ FILE_FIELDS = (
     pa.field("size_bytes", pa.int64()),
     pa.field("num_records", pa.int64()),
     pa.field("deleted_rows", pa.int64(), nullable=False),
-    pa.field("modified_at", pa.timestamp("ms", tz="UTC")),
+    pa.field("modified_at", pa.timestamp("ms", tz="UTC")),  # of a remove: when its file was removed
     pa.field("encoded_partition", pa.string(), nullable=False),
     pa.field("dv_id", pa.string()),
     pa.field("dv_path", pa.string()),

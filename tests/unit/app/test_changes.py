@@ -31,7 +31,6 @@ from app.changes.view.frames import (
 )
 from app.changes.view.rows import CHANGED_MARK, build_row_table, filter_rows, style
 from app.changes.view.summary import escaped, to_markdown
-from app.ui.view.conditions import predicate_text, without_ids
 from backend.changes.model import (
     CommitChanges,
     CommonChange,
@@ -45,6 +44,7 @@ from backend.changes.model import (
     RowKind,
     VersionDiff,
 )
+from backend.lake.history.conditions import predicate_text, without_ids
 from backend.lake.model import Commit, OperationMetrics, TableRef
 from backend.lake.table.metadata_diff import FieldChange, FieldState, PropertyChange, SchemaDiff
 from tests.diffs import answer_of, but

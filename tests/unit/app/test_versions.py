@@ -91,10 +91,6 @@ def test_no_reason_is_given_twice(version: int) -> None:
     assert len(reasons) == len(set(reasons)) and len({label for label, _, _ in found}) == len(found)
 
 
-def test_a_path_cannot_leave_its_quotes() -> None:
-    assert text.restore_command("/a`b", 3) == "RESTORE TABLE delta.`/a``b` TO VERSION AS OF 3"
-
-
 def test_the_sentence_names_the_setting_and_what_it_would_give() -> None:
     found = judge(facts(), NOW)
     words = text.extension_sentence(judge_version(found, 15).time_travel, "UTC", NOW)

@@ -1,4 +1,4 @@
-"""Dialogs of acts: each says what will happen and asks for a reason, those that weigh for the stream's name as well.
+"""Dialogs of acts: each says what will happen and asks for a reason, those that weigh for a name as well.
 
 Rule: the page opens a dialog, outside every live region, whose next run would close it. The dialog stays open over
 reruns until it is sent or dismissed; then the page says what was asked. `kind` tells dialogs apart.
@@ -15,7 +15,7 @@ from app.ui.view.words import markdown_safe
 Subject = TypeVar("Subject")
 _MISSING = {  # by whether a name must be typed
     False: "A reason is needed: it goes into the operation log.",
-    True: "A reason and the stream's name are needed.",
+    True: "A reason and the name are needed.",
 }
 
 

@@ -1,0 +1,1 @@
+"""What was done to tables, and whether it did what it promised."""

@@ -1,0 +1,77 @@
+"""The Acts page: what was done to tables, what runs, and whether each act kept its promise.
+
+Rule: newest first; the list is the store's, the proof is what the host wrote down.
+"""
+
+import pandas as pd
+import streamlit as st
+
+from app import errors, navigation, services, state
+from app.ui.lists import Look, choose
+from app.ui.view.acts import LABELS, act_words, result_lines
+from app.ui.view.words import job_words, markdown_safe, sentence
+from app.ui.work import follow_job
+from backend.format import age_s
+from backend.jobs.model import Job, JobState
+from backend.maintenance.model import TableAct
+from backend.maintenance.plan import load_result
+
+MOST_ACTS = 100
+ACTS = Look(
+    formats={"When": "ago"},
+    config={
+        "Table": st.column_config.TextColumn(pinned=True),
+        "Reason": st.column_config.TextColumn(width="large"),
+    },
+    state_columns=("State",),
+    alt="Acts on tables, newest first",
+)
+
+
+def acts_list() -> None:
+    """Every act on a table that the store keeps; a click opens one."""
+    jobs = services.store().jobs.newest(MOST_ACTS, of_tables=True)
+    if not jobs:
+        st.info(
+            "**Nobody has acted on a table yet.** Health offers *Optimize…*, Versions *Restore…*, Properties *Edit "
+            "properties…*; in a terminal: `weir optimize T --dry-run`.",
+            icon=":material/build:",
+        )
+        return
+    names = [job.job_id for job in jobs]
+    chosen = choose(_frame(jobs), ACTS, key="acts", names=names)
+    st.caption("Click a row for what it did and the proof.")
+    for job in jobs:
+        if job.job_id == chosen:
+            _one(job)
+
+
+def _frame(jobs: list[Job]) -> pd.DataFrame:
+    now = services.now()
+    return pd.DataFrame(
+        {
+            "Table": [job.subject for job in jobs],
+            "Act": [LABELS[job.kind] for job in jobs],
+            "State": [job.state.value for job in jobs],
+            "When": pd.array([age_s(job.requested_at, now) for job in jobs], "Float64"),
+            "By": [job.actor for job in jobs],
+            "Reason": [job.reason for job in jobs],
+            "What": [act_words(TableAct.parse(job.request)) for job in jobs],
+        }
+    )
+
+
+def _one(job: Job) -> None:
+    act = TableAct.parse(job.request)
+    with st.container(border=True, key="one_act"), errors.boundary():
+        st.markdown(f"**{LABELS[job.kind]} {markdown_safe(job.subject)}** · {markdown_safe(act_words(act))}")
+        st.caption(markdown_safe(f"{job.actor}: {job.reason}"))
+        if not job.state.is_over:
+            follow_job(job.job_id, page="the Acts page", every_s=1.0)
+        elif job.state is JobState.DONE:
+            result = load_result(services.settings(), job)
+            st.markdown("\n".join(f"- {markdown_safe(sentence(line))}" for line in result_lines(result)))
+            navigation.table_link(job.subject, "History", {state.VERSION: None}, page="history")
+        else:
+            words = f"{job.error} {job.hint}".strip() or job_words(job, now=services.now())
+            st.error(markdown_safe(words), icon=":material/error:")

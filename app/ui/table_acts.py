@@ -1,0 +1,122 @@
+"""Acts on a table from any of its pages: a button where the finding stands, and one dialog for all of them.
+
+Rule: the dialog says in figures what will happen, then asks. A click asks the stream host, which looks at the table
+again, does it, and proves it; the Acts page shows how far it is.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import streamlit as st
+
+from app import cache, errors, services, viewer
+from app.ui import dialogs
+from app.ui.view.acts import GLYPHS, LABELS, preview_lines
+from app.ui.view.words import markdown_safe, sentence
+from backend.jobs.host_liveness import why_no_host
+from backend.lake.files.file_sizes import partition_codes
+from backend.lake.model import TableRef
+from backend.lake.table.metadata_diff import column_names
+from backend.lake.table.partitions import partition_values
+from backend.maintenance.model import ActPreview, Alter, Arguments, Optimize, Restore, TableAct, Vacuum, act_job
+
+_ACT = "table_act"
+WHOLE = "All of the table"
+
+
+def act_button(ref: TableRef, version: int, arguments: Arguments, *, key: str, label: str = "") -> None:
+    """Opens the dialog on the next full run; off where nobody may act here. `label`: not the act's own."""
+    blocked = viewer.read_only_reason()
+    effect = blocked or "Says first what it will do, and asks for a reason"
+    kind = arguments.kind
+    words = markdown_safe(f"{label or LABELS[kind]}…")
+    if st.button(words, key=key, icon=GLYPHS[kind], disabled=blocked is not None, help=markdown_safe(effect)):
+        dialogs.open_dialog(_ACT, TableAct(ref.uri, ref.name, version, arguments))
+
+
+def act_dialog() -> None:
+    """Called once by every page of a table: says what was just asked, and opens the dialog that is due."""
+    dialogs.dialog(_ACT, _dialog, title=lambda act: f"{LABELS[act.kind]} {act.name}?", width="large")
+
+
+def _dialog(act: TableAct) -> None:
+    with errors.boundary():
+        choose: dict[type, Callable[[TableAct], Arguments | None]] = {
+            Optimize: _optimize, Vacuum: _vacuum, Restore: _restore, Alter: _alter,
+        }  # fmt: skip
+        arguments = choose[type(act.arguments)](act)
+        if arguments is None:
+            return
+        planned = cache.act_preview(replace(act, arguments=arguments).text())
+        st.markdown("\n".join(f"- {markdown_safe(line)}" for line in preview_lines(planned)))
+        if planned.refused:
+            way_out = f" {sentence(planned.way_out)}" if planned.way_out else ""
+            st.warning(markdown_safe(f"{sentence(planned.refused)}{way_out}"), icon=":material/block:")
+        elif silent := _no_host():
+            st.warning(markdown_safe(sentence(silent)), icon=":material/cloud_off:")
+        else:
+            _ask(planned)
+
+
+def _ask(planned: ActPreview) -> None:
+    act = planned.act
+    if reason := dialogs.reason(_ACT, label=LABELS[act.kind], typed=act.name if planned.typed else ""):
+        services.store().jobs.submit(act_job(act, actor=viewer.actor(), reason=reason), now=services.now())
+        done = f"{LABELS[act.kind]} {act.name}: asked for. Its host does it next; Acts shows how far it is."
+        dialogs.asked(_ACT, done)
+
+
+def _no_host() -> str:
+    now, stale_s = services.now(), services.settings().host.heartbeat_stale_s
+    return why_no_host(services.store().hosts(now=now), now=now, stale_s=stale_s) or ""
+
+
+# what is chosen in the dialog ------------------------------------------------------------------------------------
+
+
+def _optimize(act: TableAct) -> Optimize:
+    """All of it or one partition, laid out by columns or not; or without deletion vectors."""
+    asked = act.arguments
+    assert isinstance(asked, Optimize)
+    if asked.purge:
+        return asked
+    snapshot = services.lake().snapshot(services.lake().find(act.uri))
+    partition: dict[str, str | None] = {}
+    if snapshot.metadata.partition_columns:
+        shown = st.selectbox("Where", [WHOLE, *sorted(partition_codes(snapshot)[1])], key="act_partition")
+        partition = {} if shown == WHOLE else partition_values(shown, snapshot.metadata)
+    columns = [name for name in column_names(snapshot.metadata) if name not in snapshot.metadata.partition_columns]
+    zorder: list[str] = []
+    if "delta.clustering" not in snapshot.domains:
+        help_text = "ZORDER BY: rows that are near in these columns come to lie in the same files. Rewrites all files."
+        zorder = st.multiselect("Lay rows out by", columns, key="act_zorder", help=help_text, max_selections=4)
+    return replace(asked, partition=partition, zorder_by=tuple(zorder))
+
+
+def _vacuum(act: TableAct) -> Arguments:
+    return act.arguments
+
+
+def _restore(act: TableAct) -> Restore:
+    asked = act.arguments
+    assert isinstance(asked, Restore)
+    label = "Keep today's properties (retention, change feed, owner, …)"
+    return replace(asked, keeps_properties=st.checkbox(label, value=True, key="act_keeps_properties"))
+
+
+def _alter(act: TableAct) -> Alter | None:
+    """None until something is to change."""
+    asked = act.arguments
+    assert isinstance(asked, Alter)
+    if asked.set_properties or asked.unset_properties:
+        return asked
+    configuration = services.lake().snapshot(services.lake().find(act.uri)).metadata.configuration
+    given = st.text_area(
+        "Set", key="act_set", height=90, placeholder="delta.appendOnly = true", help="One line a property: key = value"
+    )
+    unset = st.multiselect("Take away", sorted(configuration), key="act_unset")
+    pairs = [line.partition("=") for line in (given or "").splitlines() if line.strip()]
+    if not pairs and not unset:
+        st.caption("Say what is to change, and press Ctrl+Enter.")
+        return None
+    return Alter({key.strip(): value.strip() for key, _, value in pairs}, tuple(unset))

@@ -1,0 +1,56 @@
+"""The words of an act on a table, for page and terminal alike.
+
+Rule: what will happen comes first, then what it risks, then whether it can be taken back.
+"""
+
+from collections.abc import Mapping
+
+from backend.jobs.model import JobKind
+from backend.maintenance.model import ActPreview, ActResult, Alter, Optimize, Restore, TableAct, Vacuum
+
+LABELS: Mapping[JobKind, str] = {
+    JobKind.OPTIMIZE: "Optimize",
+    JobKind.VACUUM: "Vacuum",
+    JobKind.RESTORE: "Restore",
+    JobKind.ALTER: "Edit properties",
+}
+GLYPHS: Mapping[JobKind, str] = {
+    JobKind.OPTIMIZE: ":material/compress:",
+    JobKind.VACUUM: ":material/delete_sweep:",
+    JobKind.RESTORE: ":material/restore_page:",
+    JobKind.ALTER: ":material/tune:",
+}
+_HOLDS = {True: "proven", False: "DOES NOT HOLD", None: "not known"}
+
+
+def act_words(act: TableAct) -> str:
+    """What of the table, in a few words."""
+    match act.arguments:
+        case Optimize(purge=True):
+            return "files with deletion vectors"
+        case Optimize() as asked:
+            where = ", ".join(f"{name}={'null' if value is None else value}" for name, value in asked.partition.items())
+            order = f"by {', '.join(asked.zorder_by)}" if asked.zorder_by else ""
+            return " ".join(filter(None, [where or "all of it", order]))
+        case Vacuum(lite=lite):
+            return "by the log" if lite else "all of it"
+        case Restore() as asked:
+            return f"to v{asked.to_version}" + (", properties kept" if asked.keeps_properties else "")
+        case Alter() as asked:
+            given = [f"{key} = {value}" for key, value in asked.set_properties.items()]
+            return ", ".join([*given, *(f"{key} unset" for key in asked.unset_properties)])
+
+
+def preview_lines(planned: ActPreview) -> list[str]:
+    """Without the refusal, which stands by itself."""
+    effect = [f"{planned.effect[:1].upper()}{planned.effect[1:]}"] if planned.effect else []
+    risks = (f"Risk: {risk}" for risk in planned.risks)
+    back = [f"Way back: {planned.way_back}"] if planned.way_back and not planned.refused else []
+    return [*effect, *planned.notes, *risks, *back]
+
+
+def result_lines(result: ActResult) -> list[str]:
+    """What was done, the proofs, and what it had to give way to."""
+    proofs = (f"{proof.what}: {_HOLDS[proof.holds]} ({proof.detail})" for proof in result.proofs)
+    conflicts = (f"tried again behind {conflict}" for conflict in result.conflicts)
+    return [f"{result.effect}; the latest version is v{result.version}", *proofs, *conflicts]

@@ -1,0 +1,164 @@
+"""An act on a table: what is asked, what it would do, and what it did with the proof.
+
+Rule: one value travels unchanged from page, terminal or file to the host. It names the version that its preview saw.
+"""
+
+import json
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import ClassVar, TypeAlias
+
+from backend.access import Actor
+from backend.errors import JobError
+from backend.jobs.model import JobKind, JobRequest
+
+TIME_LIMIT_S = 6 * 3_600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Optimize:
+    """Merge small files. `partition`: values of partition columns, None for null; all of the table where empty.
+
+    `zorder_by`: columns to lay rows out by. `full`: all files of a clustered table. `purge`: instead, rewrite the files
+    that have deletion vectors. Files below `small_bytes` are merged into ones of up to `target_bytes`; 0: as the table
+    and the settings say.
+    """
+
+    kind: ClassVar[JobKind] = JobKind.OPTIMIZE
+    partition: Mapping[str, str | None] = field(default_factory=dict)
+    zorder_by: tuple[str, ...] = ()
+    full: bool = False
+    purge: bool = False
+    small_bytes: int = 0
+    target_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Vacuum:
+    """Delete the files that no version within the table's retention needs. `lite`: found by the log, not by listing."""
+
+    kind: ClassVar[JobKind] = JobKind.VACUUM
+    lite: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Make a former version the latest again. `keeps_properties`: today's properties stay."""
+
+    kind: ClassVar[JobKind] = JobKind.RESTORE
+    to_version: int = 0
+    keeps_properties: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Alter:
+    """Set and unset table properties."""
+
+    kind: ClassVar[JobKind] = JobKind.ALTER
+    set_properties: Mapping[str, str] = field(default_factory=dict)
+    unset_properties: tuple[str, ...] = ()
+
+
+Arguments: TypeAlias = Optimize | Vacuum | Restore | Alter
+_ARGUMENTS: Mapping[JobKind, Callable[..., Arguments]] = {
+    kind.kind: kind for kind in (Optimize, Vacuum, Restore, Alter)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TableAct:
+    """`uri` and `name` of the table; `version`: its latest when the act was previewed."""
+
+    uri: str
+    name: str
+    version: int
+    arguments: Arguments
+
+    @property
+    def kind(self) -> JobKind:
+        return self.arguments.kind
+
+    def text(self) -> str:
+        return json.dumps({"kind": self.kind, **asdict(self)})
+
+    @classmethod
+    def parse(cls, text: str) -> "TableAct":
+        """Raises `JobError` for what is no act."""
+        try:
+            body = json.loads(text)
+            kind = _ARGUMENTS[JobKind(body["kind"])]
+            given = {
+                key: tuple(value) if isinstance(value, list) else value for key, value in body["arguments"].items()
+            }
+            return cls(str(body["uri"]), str(body["name"]), int(body["version"]), kind(**given))
+        except (ValueError, KeyError, TypeError) as exc:
+            raise JobError(f"an act cannot be read: {exc}", hint="ask for it again") from exc
+
+
+@dataclass(frozen=True, slots=True)
+class ActPreview:
+    """What an act would do. `figures`: counts and bytes by name, None where one is not known. `refused`: why it may not
+    be done, empty where it may; `way_out`: what helps then. `typed`: whether the table's name has to be typed."""
+
+    act: TableAct
+    effect: str
+    figures: Mapping[str, int | None] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    risks: tuple[str, ...] = ()
+    way_back: str = ""
+    refused: str = ""
+    way_out: str = ""
+    typed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """One thing that must hold after an act, with what was compared. None: it could not be told."""
+
+    what: str
+    holds: bool | None
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class ActResult:
+    """What an act did: `version` is the table's latest after it. `conflicts`: commits that it had to give way to."""
+
+    effect: str
+    version: int
+    figures: Mapping[str, int | None] = field(default_factory=dict)
+    proofs: tuple[Proof, ...] = ()
+    conflicts: tuple[str, ...] = ()
+
+    def sentence(self) -> str:
+        """For the operation log."""
+        words = {True: "holds", False: "DOES NOT HOLD", None: "not known"}
+        proofs = "; ".join(f"{proof.what}: {words[proof.holds]} ({proof.detail})" for proof in self.proofs)
+        return f"{self.effect}, v{self.version}" + (f"; {proofs}" if proofs else "")
+
+    def text(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def parse(cls, text: str) -> "ActResult":
+        """Raises `JobError` for what is no result."""
+        try:
+            body = json.loads(text)
+            proofs = tuple(Proof(**proof) for proof in body["proofs"])
+            return cls(**{**body, "proofs": proofs, "conflicts": tuple(body["conflicts"])})
+        except (ValueError, KeyError, TypeError) as exc:
+            raise JobError(f"the result of the act cannot be read: {exc}", hint="look at the table's history") from exc
+
+
+def act_job(act: TableAct, *, actor: Actor, reason: str) -> JobRequest:
+    """What a host is asked; each is a job of its own, whoever asked the same before."""
+    given = {name: _words(value) for name, value in asdict(act.arguments).items() if value}
+    fingerprint = f"{act.kind} {uuid.uuid4().hex}"
+    return JobRequest(act.kind, act.name, fingerprint, act.text(), actor, reason, TIME_LIMIT_S, given)
+
+
+def _words(value: object) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}={'null' if item is None else item}" for key, item in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -1,0 +1,337 @@
+"""What an act on a table would do, whether it may be done, and what helps where it may not.
+
+Rule: `preview` reads and never writes; `plan_*` are pure. An act is refused where it would lose what somebody needs.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from backend.errors import QueryError
+from backend.format import bytes_text, count_text, things, utc_text
+from backend.jobs.model import Job
+from backend.jobs.results import read_result, results_lake
+from backend.lake.files.file_sizes import small_limit
+from backend.lake.history.conditions import predicate_text
+from backend.lake.lake import Lake
+from backend.lake.model import Commit, Snapshot, TableRef
+from backend.lake.retention.answers import Reach, judge_version
+from backend.lake.retention.runs import DELETED_FILES, FilesSeen, RetentionSetting, judge, retention_of
+from backend.lake.retention.unneeded import UnneededFiles
+from backend.lake.storage.paths import is_within, normal_uri
+from backend.lake.table.metadata_diff import column_names
+from backend.lake.table.properties import explain_properties
+from backend.lake.table.property_values import is_on
+from backend.maintenance.merging import merge_of
+from backend.maintenance.model import ActPreview, ActResult, Alter, Arguments, Optimize, Restore, TableAct, Vacuum
+from backend.maintenance.readers import Users
+from backend.settings import Settings
+
+MOST_COMMITS = 1_000  # undone ones that a preview reads
+_RESTORE_BACK = "RESTORE to v{0} takes it back"
+_PROTOCOL = ("delta.feature.", "delta.columnMapping.mode", "delta.minReaderVersion", "delta.minWriterVersion")
+_RAISING = (
+    "delta.enableDeletionVectors",
+    "delta.enableRowTracking",
+    "delta.enableTypeWidening",
+    "delta.enableInCommitTimestamps",
+    "delta.checkpointPolicy",
+)
+_OF_ENGINES = ("delta.columnMapping.maxColumnId", "delta.inCommitTimestampEnablement", "delta.rowTracking.")
+
+
+def preview(
+    settings: Settings, lake: Lake, ref: TableRef, arguments: Arguments, users: Users, *, now: datetime
+) -> ActPreview:
+    """Raises a `TableError` where the table cannot be read, `QueryError` for arguments that the table does not have."""
+    snapshot = lake.snapshot(ref)
+    match arguments:
+        case Optimize():
+            planned = plan_optimize(snapshot, _sized(settings, lake, snapshot, arguments), users)
+        case Vacuum():
+            retention = retention_of(snapshot.metadata.configuration, DELETED_FILES)
+            files = _unneeded(lake, ref, retention, now)
+            planned = plan_vacuum(snapshot, arguments, retention, files, users)
+        case Restore():
+            planned = plan_restore(snapshot, arguments, _load_restore(lake, snapshot, arguments, now), users)
+        case Alter():
+            planned = plan_alter(snapshot, arguments, users)
+    if why := _why_never(settings, snapshot):
+        return replace(planned, refused=why, way_out="act where the table may be changed")
+    return planned
+
+
+def load_result(settings: Settings, job: Job) -> ActResult:
+    """What an act did; raises `JobError` where it failed, `JobResultMissingError`."""
+    result = read_result(results_lake(settings), settings, job, ["detail"], again="look at the table's history")
+    return ActResult.parse(str(result["detail"][0].as_py()))
+
+
+def _why_never(settings: Settings, snapshot: Snapshot) -> str:
+    """Why nobody here may change this table."""
+    for root in map(normal_uri, settings.lake.read_only_roots):
+        if is_within(snapshot.ref.uri, root):
+            return f"its root {root} is read-only (lake.read_only_roots)"
+    if "catalogManaged" in snapshot.protocol.features:
+        return "a catalog decides its commits: act through the catalog"
+    return ""
+
+
+# OPTIMIZE --------------------------------------------------------------------------------------------------------
+
+
+def plan_optimize(snapshot: Snapshot, asked: Optimize, users: Users) -> ActPreview:
+    """`asked` with its sizes filled in."""
+    _check_columns(snapshot, asked)
+    merge = merge_of(snapshot, asked)
+    out = "as many files as clustering needs" if merge.files_out is None else things(merge.files_out, "file")
+    effect = (
+        f"{things(merge.files_in, 'file')} ({bytes_text(merge.bytes_in)}) of {count_text(snapshot.num_files)} "
+        f"become {out}"
+    )
+    if snapshot.metadata.partition_columns:
+        effect += f", in {things(merge.partitions, 'partition')}"
+    notes = [
+        f"files under {bytes_text(asked.small_bytes)} are merged into files of up to {bytes_text(asked.target_bytes)}"
+    ]
+    if asked.zorder_by or asked.full or asked.purge or "delta.clustering" in snapshot.domains:
+        notes = []
+    if merge.deleted_rows:
+        notes.append(f"{things(merge.deleted_rows, 'row')} that are marked as deleted are dropped from their files")
+    notes += [f"{reader.stream} reads the table: no row reaches it again" for reader in users.readers]
+    risks = [
+        f"{writer.stream} changes rows here ({writer.sink}): where both touch a file at once, this act gives way and "
+        "is tried again"
+        for writer in users.writers
+        if writer.merges and not writer.stopped
+    ]
+    return ActPreview(
+        TableAct(snapshot.ref.uri, snapshot.ref.name, snapshot.version, asked),
+        effect,
+        {
+            "files_in": merge.files_in, "bytes_in": merge.bytes_in, "files_out": merge.files_out,
+            "partitions": merge.partitions, "files_before": snapshot.num_files,
+            "files_after": None if merge.files_out is None else snapshot.num_files - merge.files_in + merge.files_out,
+        },
+        tuple(notes),
+        tuple(risks),
+        way_back=_RESTORE_BACK.format(snapshot.version),
+        refused="" if merge.files_in else "nothing is to be merged",
+        way_out="" if merge.files_in else "other sizes, partitions or columns may find something",
+    )  # fmt: skip
+
+
+def _sized(settings: Settings, lake: Lake, snapshot: Snapshot, asked: Optimize) -> Optimize:
+    target = lake.target_bytes(snapshot)
+    limit = small_limit(target, settings.health.small_file_ratio)
+    return replace(asked, small_bytes=asked.small_bytes or limit, target_bytes=asked.target_bytes or target.bytes)
+
+
+def _check_columns(snapshot: Snapshot, asked: Optimize) -> None:
+    partitions, columns = snapshot.metadata.partition_columns, column_names(snapshot.metadata)
+    if other := next((name for name in asked.partition if name not in partitions), None):
+        known = f"it is partitioned by {', '.join(partitions)}" if partitions else "it has no partitions"
+        raise QueryError(f"{snapshot.ref.name} has no partition column {other!r}", hint=known)
+    for name in asked.zorder_by:
+        if name not in columns or name in partitions:
+            raise QueryError(f"rows cannot be laid out by {name!r}", hint=f"the columns are {', '.join(columns)}")
+    is_clustered = "delta.clustering" in snapshot.domains
+    if asked.full and not is_clustered:
+        raise QueryError(f"{snapshot.ref.name} is not clustered, so there is no FULL", hint="leave it out")
+    if asked.zorder_by and (is_clustered or asked.purge):
+        raise QueryError("ZORDER BY goes with neither clustering nor a purge", hint="leave it out")
+
+
+# VACUUM ----------------------------------------------------------------------------------------------------------
+
+
+def plan_vacuum(
+    snapshot: Snapshot, asked: Vacuum, retention: RetentionSetting, files: UnneededFiles | None, users: Users
+) -> ActPreview:
+    """`files`: None where the retention cannot be read."""
+    act = TableAct(snapshot.ref.uri, snapshot.ref.name, snapshot.version, asked)
+    if files is None or retention.duration is None:
+        return ActPreview(act, "", refused=f"{DELETED_FILES} is {retention.words}", way_out="set it to an interval")
+    deleted = frozenset(files.paths)
+    hit = {reader.stream: len(reader.unread & deleted) for reader in users.readers if reader.unread & deleted}
+    refused = "; ".join(
+        f"{stream} has yet to read {things(count, 'file')} that would be deleted" for stream, count in hit.items()
+    )
+    unknown = [reader for reader in users.readers if reader.unknown and deleted]
+    return ActPreview(
+        act,
+        f"{things(len(files.paths), 'file')} ({bytes_text(files.size_bytes)}) are deleted for good",
+        {"files": len(files.paths), "size_bytes": files.size_bytes, "files_kept": files.kept},
+        (
+            f"versions that were replaced more than {retention.words} ago can no longer be read",
+            f"the rule is {DELETED_FILES}; no shorter retention is offered",
+        ),
+        tuple(f"what {reader.stream} has yet to read is not known: {reader.unknown}" for reader in unknown),
+        way_back="there is none: deleted files are gone",
+        refused=refused or ("" if deleted else "there is no file to delete"),
+        way_out="start it, and let it catch up first" if refused else "",
+        typed=True,
+    )
+
+
+def _unneeded(lake: Lake, ref: TableRef, retention: RetentionSetting, now: datetime) -> UnneededFiles | None:
+    if retention.duration is None:
+        return None
+    return lake.unneeded_files(ref, removed_before=now - retention.duration)
+
+
+# RESTORE ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreFacts:
+    """What a restore of `then` comes to. `undone`: commits after it, newest first, None where they are not listed."""
+
+    then: Snapshot
+    files_back: int
+    bytes_back: int
+    rows_back: int | None
+    files_off: int
+    bytes_off: int
+    rows_off: int | None
+    undone: Sequence[Commit]
+    seen: FilesSeen | None
+    refused: str
+    until: datetime | None
+
+
+def _load_restore(lake: Lake, now: Snapshot, asked: Restore, clock: datetime) -> RestoreFacts:
+    then = lake.snapshot(now.ref, asked.to_version)
+    difference = lake.file_difference(now.ref, asked.to_version, now.version)
+    back, off = difference.only_first, difference.only_second
+    present = lake.has_files(now.ref, back["path"].to_pylist()) if back.num_rows else []
+    seen = FilesSeen(asked.to_version, then.num_files, then.num_files, present.count(False))
+    answer = judge_version(judge(lake.retention_facts(now.ref), clock), asked.to_version, seen).restore
+    undone = lake.history(now.ref, starting_version=asked.to_version + 1, limit=MOST_COMMITS)
+    return RestoreFacts(
+        then, back.num_rows, _sum(back, "size_bytes") or 0, _rows(back), off.num_rows, _sum(off, "size_bytes") or 0,
+        _rows(off), undone, seen, answer.reasons[0] if answer.verdict is Reach.NO else "", answer.until,
+    )  # fmt: skip
+
+
+def plan_restore(now: Snapshot, asked: Restore, facts: RestoreFacts, users: Users) -> ActPreview:
+    """Deletions of rows that come back stand first among the risks: they may have been a duty."""
+    act = TableAct(now.ref.uri, now.ref.name, now.version, asked)
+    deletions = [commit for commit in facts.undone if commit.operation == "DELETE"]
+    risks = [f"rows of a {_told(commit)} come back" for commit in deletions]
+    changed = _changed_properties(now.metadata.configuration, facts.then.metadata.configuration)
+    if changed and not asked.keeps_properties:
+        risks.append(f"properties fall back: {', '.join(changed)}")
+    if now.metadata.schema_json != facts.then.metadata.schema_json:
+        risks.append(f"the schema falls back to that of v{asked.to_version}")
+    risks += [_rereads(reader.stream, facts, feed=reader.reads_feed) for reader in users.readers]
+    undone = [_told(commit) for commit in facts.undone if commit not in deletions]
+    refused, way_out = facts.refused, "choose a later version" if facts.refused else ""
+    if facts.seen and facts.seen.missing:
+        refused, way_out = (
+            f"{things(facts.seen.missing, 'file')} of v{asked.to_version} are gone",
+            "choose a later version",
+        )
+    elif asked.to_version == now.version:
+        refused = "it is the latest version"
+    elif users.running_writers:
+        refused = f"{', '.join(users.running_writers)} may write it meanwhile"
+        way_out = f"stop it first: weir stop {users.running_writers[0]}"
+    notes = [
+        f"{things(len(undone), 'commit')} are undone as well: {'; '.join(undone[:5])}"
+        + (" …" if len(undone) > 5 else "")
+    ]
+    if facts.until is not None:
+        notes.append(f"possible until {utc_text(facts.until)}")
+    return ActPreview(
+        act,
+        f"v{now.version} becomes v{asked.to_version} again: {things(facts.files_back, 'file')} "
+        f"({bytes_text(facts.bytes_back)}) come back, {things(facts.files_off, 'file')} "
+        f"({bytes_text(facts.bytes_off)}) go; {_net(now, facts.then)}",
+        {
+            "commits_undone": now.version - asked.to_version, "files_back": facts.files_back,
+            "bytes_back": facts.bytes_back, "files_off": facts.files_off, "bytes_off": facts.bytes_off,
+            "rows_before": now.num_rows, "rows_after": facts.then.num_rows,
+        },
+        tuple(notes if undone else notes[1:]),
+        tuple(risks),
+        way_back=_RESTORE_BACK.format(now.version),
+        refused=refused,
+        way_out=way_out,
+        typed=True,
+    )  # fmt: skip
+
+
+def _told(commit: Commit) -> str:
+    """ "v12 DELETE [amount < 0] by anna, job 7"."""
+    condition = predicate_text(commit)
+    by = f" by {commit.user}" if commit.user else ""
+    stream = f" of stream {commit.origin.stream}" if commit.origin and commit.origin.stream else ""
+    job = f", job {commit.job}" if commit.job else ""
+    return f"v{commit.version} {commit.operation or 'commit'}{f' {condition}' if condition else ''}{stream}{by}{job}"
+
+
+def _net(now: Snapshot, then: Snapshot) -> str:
+    rows = "an unknown number of rows" if then.num_rows is None else things(then.num_rows, "row")
+    return f"it then has {rows}" + ("" if now.num_rows is None else f", now {count_text(now.num_rows)}")
+
+
+def _rereads(stream: str, facts: RestoreFacts, *, feed: bool) -> str:
+    rows = "the rows" if facts.rows_back is None else things(facts.rows_back, "row")
+    if feed:
+        return f"{stream} reads the change feed: it gets what the restore changes"
+    if facts.files_off:
+        return f"{stream} reads the table: it stops at this commit, which takes rows away, or reads {rows} again"
+    return f"{stream} reads the table: it reads {rows} that come back again"
+
+
+def _changed_properties(now: Mapping[str, str], then: Mapping[str, str]) -> list[str]:
+    keys = sorted(key for key in {*now, *then} if now.get(key) != then.get(key))
+    return [f"{key} {now.get(key, 'unset')} → {then.get(key, 'unset')}" for key in keys]
+
+
+def _sum(files: pa.Table, name: str) -> int | None:
+    return None if files[name].null_count else int(pc.sum(files[name]).as_py() or 0)
+
+
+def _rows(files: pa.Table) -> int | None:
+    records = _sum(files, "num_records")
+    return None if records is None else records - int(pc.sum(files["deleted_rows"]).as_py() or 0)
+
+
+# properties ------------------------------------------------------------------------------------------------------
+
+
+def plan_alter(snapshot: Snapshot, asked: Alter, users: Users) -> ActPreview:
+    """Refused where no engine would understand a key or a value."""
+    now = snapshot.metadata.configuration
+    after = {key: value for key, value in {**now, **asked.set_properties}.items() if key not in asked.unset_properties}
+    changed = _changed_properties(now, after)
+    rows = {row.key: row for row in explain_properties(replace(snapshot.metadata, configuration=after))}
+    wrong = [f"{key}: {rows[key].problem}" for key in asked.set_properties if key in rows and rows[key].problem]
+    own = [key for key in (*asked.set_properties, *asked.unset_properties) if key.startswith(_OF_ENGINES)]
+    raising = [
+        key
+        for key, value in asked.set_properties.items()
+        if key.startswith(_PROTOCOL) or (key in _RAISING and value.lower() not in ("false", "classic"))
+    ]
+    declared = [key for key in (*asked.set_properties, *asked.unset_properties) if key in users.properties]
+    risks = [f"{key} raises the table's protocol for good: older readers and writers are shut out" for key in raising]
+    risks += [f"a stream declares {key} = {users.properties[key]}: its next start puts that back" for key in declared]
+    if is_on(after, "delta.appendOnly") and any(writer.merges for writer in users.writers):
+        risks.append("a stream changes rows here: with delta.appendOnly it fails")
+    inverse = ", ".join(_changed_properties(after, now))
+    refused = "; ".join(wrong) or (f"{', '.join(own)}: engines keep it themselves" if own else "")
+    return ActPreview(
+        TableAct(snapshot.ref.uri, snapshot.ref.name, snapshot.version, asked),
+        f"properties change: {', '.join(changed)}" if changed else "nothing changes",
+        {"properties_changed": len(changed)},
+        tuple(f"{row.key}: {row.meaning}" for key in asked.set_properties if (row := rows.get(key)) and row.meaning),
+        tuple(risks),
+        way_back=f"the inverse: {inverse}" if inverse else "",
+        refused=refused or ("" if changed else "it is so already"),
+        way_out="" if not wrong else "correct the spelling",
+    )

@@ -1,0 +1,114 @@
+"""Who uses a table: streams that write it, and those that read it with what they have not read yet.
+
+Rule: a stream that is stopped counts like one that runs. What cannot be told of a stream is said, and never taken for
+nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from backend.errors import LakehouseError
+from backend.lake.lake import Lake
+from backend.lake.model import TableRef
+from backend.lake.storage.paths import normal_uri
+from backend.settings import Settings
+from backend.store.store import ControlStore
+from backend.stream_model.backlog import SourceBacklog
+from backend.stream_model.stream import InputKind
+from backend.streams.backlog.reader import BacklogReader
+from backend.streams.reset.plan import is_stopped
+from backend.streams.status import statuses
+from backend.streams.verdict import StreamStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """A stream that writes the table. `merges`: it also changes or replaces rows that are there."""
+
+    stream: str
+    sink: str
+    stopped: bool
+
+    @property
+    def merges(self) -> bool:
+        return self.sink != "append"
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A stream that reads the table. `unread`: files that it has yet to read; `unknown`: why nobody can tell."""
+
+    stream: str
+    stopped: bool
+    reads_feed: bool = False
+    unread: frozenset[str] = frozenset()
+    unknown: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Users:
+    """Everyone who uses one table. `properties`: what streams declare for it, which their next start puts back."""
+
+    writers: tuple[Writer, ...] = ()
+    readers: tuple[Reader, ...] = ()
+    properties: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def running_writers(self) -> tuple[str, ...]:
+        return tuple(writer.stream for writer in self.writers if not writer.stopped)
+
+
+def load_users(settings: Settings, lake: Lake, store: ControlStore | None, ref: TableRef, *, now: datetime) -> Users:
+    """`store`: None where none was made yet. Raises `StoreError`."""
+    if store is None:
+        return Users()
+    backlogs = BacklogReader(settings, lake)
+    streams = statuses(store, backlogs, now=now, heartbeat_stale_s=settings.host.heartbeat_stale_s)
+    properties = {
+        key: value
+        for status in streams
+        for table in status.declaration.tables
+        if normal_uri(table.uri) == ref.uri
+        for key, value in table.properties.items()
+    }
+    return Users(_writers(streams, ref), tuple(_readers(lake, streams, ref)), properties)
+
+
+def _writers(streams: Sequence[StreamStatus], ref: TableRef) -> tuple[Writer, ...]:
+    return tuple(
+        Writer(status.declaration.name, output.sink, is_stopped(status.desired, status.observed))
+        for status in streams
+        for output in status.declaration.outputs
+        if normal_uri(output.uri) == ref.uri
+    )
+
+
+def _readers(lake: Lake, streams: Sequence[StreamStatus], ref: TableRef) -> list[Reader]:
+    readers = []
+    for status in streams:
+        counted = {source.name: source for source in (status.backlog.sources if status.backlog else ())}
+        for source in status.declaration.inputs:
+            if not source.is_table or normal_uri(source.uri) != ref.uri:
+                continue
+            feed = source.kind == InputKind.CHANGE_FEED
+            unread, unknown = _unread(lake, ref, counted.get(source.name), feed=feed)
+            stopped = is_stopped(status.desired, status.observed)
+            reader = Reader(status.declaration.name, stopped, feed, unread, "" if source.is_static else unknown)
+            readers.append(reader)
+    return readers
+
+
+def _unread(lake: Lake, ref: TableRef, backlog: SourceBacklog | None, *, feed: bool) -> tuple[frozenset[str], str]:
+    """The files that it has yet to read, or why that is not known."""
+    if backlog is None or backlog.versions is None:
+        return frozenset(), (backlog and backlog.unknown) or "how far it has read is not known"
+    try:
+        latest = lake.latest_version(ref)
+        first = max(0, latest - backlog.versions)
+        paths = {path for commit in lake.arrivals(ref, first + 1, latest, feed=feed) for path in commit.paths}
+        if backlog.is_first_read:
+            paths |= set(lake.snapshot(ref, first).columns(["path"])["path"].to_pylist())
+    except LakehouseError as exc:
+        return frozenset(), exc.message
+    return frozenset(paths), ""

@@ -1,0 +1,268 @@
+"""Acts on tables, done by Spark and proven from the log: OPTIMIZE, VACUUM, RESTORE, properties.
+
+Rule: what was previewed is looked at again first; where that changed, nothing is done. A job that is begun twice does
+not act twice: its commits carry its id. An act that a concurrent commit broke is tried again, a restore never.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import structlog
+from delta.tables import DeltaTable
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from backend.errors import StreamRefusedError
+from backend.format import bytes_text, things
+from backend.jobs.model import Job
+from backend.lake.lake import Lake
+from backend.lake.model import Commit, TableRef
+from backend.lake.retention.runs import DELETED_FILES, retention_of
+from backend.maintenance.model import ActPreview, ActResult, Alter, Optimize, Proof, Restore, TableAct, Vacuum
+from backend.maintenance.plan import preview
+from backend.maintenance.readers import load_users
+from backend.settings import Settings
+from backend.store.store import ControlStore
+from backend.streams.faults import CONFLICTS
+from pipelines.jobs.requeue import ActListener
+from pipelines.jvm.failures import describe
+from pipelines.jvm.hadoop import spark_uri
+
+MOST_TRIES = 3
+
+log = structlog.get_logger()
+
+
+class TableActs:
+    """What one host does to tables of the lake."""
+
+    def __init__(self, settings: Settings, store: ControlStore) -> None:
+        self._settings, self._store = settings, store
+
+    def run(self, job: Job, session: SparkSession, listener: ActListener) -> ActResult:
+        """Raises `StreamRefusedError` where it may not be done, or no longer as it was previewed."""
+        act = TableAct.parse(job.request)
+        lake = Lake(self._settings)
+        ref = lake.find(act.uri)
+        work = _Work(session, lake, ref, act, job)
+        listener.tell("looking at the table again")
+        if not work.own_commits() or isinstance(act.arguments, Vacuum):
+            planned = self._previewed(lake, ref, act)
+            session.conf.set("spark.databricks.delta.commitInfo.userMetadata", _metadata(job))
+            listener.changes(f"{act.kind} of {act.name}")
+            return work.done(planned, self._do(work, planned))
+        return work.done(None, ())
+
+    def _previewed(self, lake: Lake, ref: TableRef, act: TableAct) -> ActPreview:
+        """The act as it stands now."""
+        now = self._store.now()
+        users = load_users(self._settings, lake, self._store, ref, now=now)
+        planned = preview(self._settings, lake, ref, act.arguments, users, now=now)
+        if planned.refused:
+            raise StreamRefusedError(f"{act.kind} of {act.name}: {planned.refused}", hint=planned.way_out)
+        if planned.act.version != act.version and isinstance(act.arguments, Restore | Alter):
+            since = lake.history(ref, starting_version=act.version + 1)
+            if isinstance(act.arguments, Restore) or any(commit.metadata for commit in since):
+                raise StreamRefusedError(
+                    f"{act.name} moved on since the preview: {'; '.join(map(_told, since[:3]))}",
+                    hint="preview it again",
+                )
+        return planned
+
+    def _do(self, work: "_Work", planned: ActPreview) -> tuple[str, ...]:
+        """The commits that it had to give way to."""
+        conflicts: list[str] = []
+        while True:
+            try:
+                work.act(planned)
+                return tuple(conflicts)
+            except (PySparkException, Py4JJavaError) as exc:
+                error_class, message = describe(exc)
+                if not error_class.startswith(CONFLICTS):
+                    raise
+                conflicts.append(work.newest_by_others() or message)
+                if isinstance(planned.act.arguments, Restore) or len(conflicts) == MOST_TRIES:
+                    raise StreamRefusedError(
+                        f"{planned.act.kind} of {planned.act.name} gave way to {conflicts[-1]} ({error_class})",
+                        hint="try it while fewer writers are busy, or stop them first",
+                    ) from exc
+                log.info("act_gave_way", table=planned.act.name, error=error_class, to=conflicts[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    session: SparkSession
+    lake: Lake
+    ref: TableRef
+    asked: TableAct
+    job: Job
+
+    @property
+    def _table(self) -> DeltaTable:
+        return DeltaTable.forPath(self.session, spark_uri(self.ref.uri))
+
+    @property
+    def _name(self) -> str:
+        return f"delta.{_quoted(spark_uri(self.ref.uri))}"
+
+    def own_commits(self) -> list[Commit]:
+        """Newest first."""
+        since = self.lake.history(self.ref, starting_version=self.asked.version + 1)
+        return [commit for commit in since if self.job.job_id in (commit.user_metadata or "")]
+
+    def newest_by_others(self) -> str:
+        since = self.lake.history(self.ref, starting_version=self.asked.version + 1, limit=10)
+        return next((_told(commit) for commit in since if self.job.job_id not in (commit.user_metadata or "")), "")
+
+    def act(self, planned: ActPreview) -> None:
+        match planned.act.arguments:
+            case Optimize() as optimize:
+                self._optimize(optimize)
+            case Vacuum(lite=lite):
+                self.session.conf.set("spark.databricks.delta.vacuum.logging.enabled", "true")
+                self.session.sql(f"VACUUM {self._name}{' LITE' if lite else ''}")
+            case Restore() as restore:
+                self._restore(restore)
+            case Alter() as alter:
+                self._set(alter.set_properties)
+                if unset := ", ".join(_text(key) for key in alter.unset_properties):
+                    self.session.sql(f"ALTER TABLE {self._name} UNSET TBLPROPERTIES IF EXISTS ({unset})")
+
+    def done(self, planned: ActPreview | None, conflicts: tuple[str, ...]) -> ActResult:
+        """What the log says of it now."""
+        proving: Mapping[type, Callable[[ActPreview | None], ActResult]] = {
+            Optimize: self._optimized, Vacuum: self._vacuumed, Restore: self._restored, Alter: self._altered,
+        }  # fmt: skip
+        result = proving[type(self.asked.arguments)](planned)
+        log.info("table_act_done", table=self.ref.name, act=str(self.asked.kind), version=result.version)
+        return replace(result, conflicts=conflicts)
+
+    # OPTIMIZE ------------------------------------------------------------------------------------------------------
+
+    def _optimize(self, asked: Optimize) -> None:
+        conf = self.session.conf
+        conf.set("spark.databricks.delta.optimize.minFileSize", str(asked.small_bytes))
+        conf.set("spark.databricks.delta.optimize.maxFileSize", str(asked.target_bytes))
+        where = " AND ".join(_equals(name, value) for name, value in asked.partition.items())
+        clause = f" WHERE {where}" if where else ""
+        if asked.purge:
+            self.session.sql(f"REORG TABLE {self._name}{clause} APPLY (PURGE)")
+            return
+        order = ", ".join(map(_quoted, asked.zorder_by))
+        full = " FULL" if asked.full else ""
+        self.session.sql(f"OPTIMIZE {self._name}{full}{clause}{f' ZORDER BY ({order})' if order else ''}")
+
+    def _optimized(self, _: ActPreview | None) -> ActResult:
+        """Its commits are looked at one by one: what others wrote in between is theirs."""
+        commits = self.own_commits()
+        files = {"files_in": 0, "bytes_in": 0, "files_out": 0, "bytes_out": 0}
+        rows: dict[str, int | None] = {"in": 0, "out": 0}
+        for commit in commits:
+            difference = self.lake.file_difference(self.ref, commit.version - 1, commit.version)
+            for side, table in (("in", difference.only_first), ("out", difference.only_second)):
+                files[f"files_{side}"] += table.num_rows
+                files[f"bytes_{side}"] += sum(table["size_bytes"].to_pylist())
+                counted, known = table["num_records"], rows[side]
+                live = None if counted.null_count else sum(counted.to_pylist()) - sum(table["deleted_rows"].to_pylist())
+                rows[side] = None if known is None or live is None else known + live
+        holds = None if None in rows.values() else rows["in"] == rows["out"]
+        told = f"{rows['in']} rows in, {rows['out']} rows out" if holds is not None else "a file does not say its rows"
+        effect = (
+            f"{things(files['files_in'], 'file')} ({bytes_text(files['bytes_in'])}) became "
+            f"{things(files['files_out'], 'file')} ({bytes_text(files['bytes_out'])})"
+            if commits
+            else "nothing was left to merge"
+        )
+        proofs = (Proof("the same rows", holds, told),) if commits else ()
+        return ActResult(effect, self.lake.latest_version(self.ref), files, proofs)
+
+    # VACUUM --------------------------------------------------------------------------------------------------------
+
+    def _vacuumed(self, planned: ActPreview | None) -> ActResult:
+        """Every file that versions within the retention need is looked for."""
+        snapshot = self.lake.snapshot(self.ref)
+        retention = retention_of(snapshot.metadata.configuration, DELETED_FILES)
+        now = self.job.requested_at
+        assert retention.duration is not None and planned is not None
+        left = self.lake.unneeded_files(self.ref, removed_before=now - retention.duration)
+        before, size = planned.figures["files"] or 0, planned.figures["size_bytes"] or 0
+        oldest = self.lake.version_at(self.ref, now - retention.duration)
+        *_, seen = self.lake.see_files(self.ref, oldest or 0, sample=None)
+        *_, latest = self.lake.see_files(self.ref, snapshot.version, sample=None)
+        missing = seen.missing + latest.missing
+        looked = f"all {seen.total:,} files of v{seen.version} and {latest.total:,} of v{latest.version} are there"
+        gone = f"{things(missing, 'file')} of v{seen.version} or v{latest.version} are missing"
+        proof = Proof("versions within the retention are whole", missing == 0, gone if missing else looked)
+        effect = f"{things(before - len(left.paths), 'file')} ({bytes_text(size - left.size_bytes)}) were deleted"
+        figures = {
+            "files": before - len(left.paths),
+            "size_bytes": size - left.size_bytes,
+            "files_left": len(left.paths),
+        }
+        return ActResult(effect, snapshot.version, figures, (proof,))
+
+    # RESTORE -------------------------------------------------------------------------------------------------------
+
+    def _restore(self, asked: Restore) -> None:
+        now = dict(self.lake.snapshot(self.ref).metadata.configuration)
+        then = self.lake.snapshot(self.ref, asked.to_version).metadata.configuration
+        self._table.restoreToVersion(asked.to_version)
+        if asked.keeps_properties:
+            self._set({key: value for key, value in now.items() if then.get(key) != value})
+            if lost := ", ".join(_text(key) for key in then if key not in now):
+                self.session.sql(f"ALTER TABLE {self._name} UNSET TBLPROPERTIES IF EXISTS ({lost})")
+
+    def _restored(self, _: ActPreview | None) -> ActResult:
+        asked = self.asked.arguments
+        assert isinstance(asked, Restore)
+        own = self.own_commits()
+        latest = own[0].version if own else self.lake.latest_version(self.ref)
+        difference = self.lake.file_difference(self.ref, asked.to_version, latest)
+        odd = difference.only_first.num_rows + difference.only_second.num_rows
+        told = f"{things(odd, 'file')} differ" if odd else f"every file of v{latest} is one of v{asked.to_version}"
+        rows = self.lake.snapshot(self.ref, latest).num_rows
+        proof = Proof("it is what it was", odd == 0, told)
+        return ActResult(f"v{asked.to_version} is the latest again", latest, {"rows": rows}, (proof,))
+
+    # properties ----------------------------------------------------------------------------------------------------
+
+    def _set(self, properties: Mapping[str, str]) -> None:
+        if pairs := ", ".join(f"{_text(key)} = {_text(value)}" for key, value in properties.items()):
+            self.session.sql(f"ALTER TABLE {self._name} SET TBLPROPERTIES ({pairs})")
+
+    def _altered(self, _: ActPreview | None) -> ActResult:
+        asked = self.asked.arguments
+        assert isinstance(asked, Alter)
+        snapshot = self.lake.snapshot(self.ref)
+        now = snapshot.metadata.configuration
+        odd = [key for key, value in asked.set_properties.items() if now.get(key) != value]
+        odd += [key for key in asked.unset_properties if key in now]
+        told = f"{', '.join(odd)}: not as asked" if odd else "the log has each as asked"
+        changed = {**asked.set_properties, **dict.fromkeys(asked.unset_properties, "unset")}
+        effect = ", ".join(f"{key} is {value}" for key, value in changed.items())
+        return ActResult(effect, snapshot.version, {}, (Proof("the properties are set", not odd, told),))
+
+
+def _told(commit: Commit) -> str:
+    by = commit.origin.stream if commit.origin and commit.origin.stream else commit.user or commit.job or ""
+    return f"v{commit.version} {commit.operation or 'a commit'}{f' by {by}' if by else ''}"
+
+
+def _metadata(job: Job) -> str:
+    return json.dumps({str(job.kind): job.job_id, "by": job.actor, "reason": job.reason})
+
+
+def _equals(name: str, value: str | None) -> str:
+    return f"{_quoted(name)} IS NULL" if value is None else f"{_quoted(name)} = {_text(value)}"
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def _text(value: str) -> str:
+    """A literal of Spark SQL: nothing in it can end it."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -1,0 +1,113 @@
+"""Acts on tables from their pages: the figures first, then a reason and the name; then the Acts page and the proof."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from backend.jobs.model import Job, JobEnd, JobKind, JobState
+from backend.maintenance.model import ActResult, Alter, Optimize, Proof, Restore, TableAct
+from backend.settings import load_settings
+from backend.store.leases import job_resource
+from tests import builders
+from tests.ui import stream_store
+from tests.ui.opened import again, home, open_page, press, send, words
+
+__all__ = ["home"]
+TABLE = "bronze/clicks"
+DONE = ActResult("34 files (40 kB) became 2 files (9 kB)", 12, proofs=(Proof("the same rows", True, "34 in, 34 out"),))
+
+
+@pytest.fixture
+def store(home: Path):
+    builders.partitioned_table(home / "lake" / "bronze" / "clicks", days=2, files_per_day=17)
+    store = stream_store.open_store(home)
+    stream_store.beat(store, datetime.now(UTC))
+    yield store
+    store.close()
+
+
+def ended(store, job: Job, end: JobEnd) -> None:
+    """What a host would do."""
+    now = datetime.now(UTC)
+    lease = store.acquire(job_resource(job.job_id), "host-a", ttl_s=60)
+    assert lease is not None
+    store.jobs.begin(lease, job.job_id, now=now)
+    store.jobs.end(lease, job.job_id, end, now=now)
+
+
+def test_an_act_says_what_it_will_do_asks_and_is_proven(store) -> None:
+    app = open_page("health", table=TABLE)
+    press(app, "optimize")
+    assert "34 files (" in words(app) and "of 34 become 2 files, in 2 partitions" in words(app)
+    app.selectbox(key="act_partition").set_value(app.selectbox(key="act_partition").options[1])
+    again(app)
+    assert "17 files (" in words(app) and "of 34 become 1 file, in 1 partition" in words(app)
+    send(app, "table_act", "readers are slow")
+
+    (job,) = store.jobs.newest(5)
+    act = TableAct.parse(job.request)
+    assert (job.kind, job.subject, job.reason) == (JobKind.OPTIMIZE, TABLE, "readers are slow")
+    assert isinstance(act.arguments, Optimize) and list(act.arguments.partition) == ["day"]
+    assert "Its host does it next" in words(app)
+    listed = open_page("acts").dataframe[0].value
+    assert (listed.iloc[0]["Act"], listed.iloc[0]["Table"], listed.iloc[0]["By"]) == ("Optimize", TABLE, job.actor)
+
+    uri = f"{load_settings().results_uri}/{job.job_id}-1"
+    write_deltalake(uri, pa.table({"detail": [DONE.text()]}))
+    ended(store, job, JobEnd(JobState.DONE, uri, detail=DONE.sentence()))
+    app = open_page("acts")
+    app.session_state["acts"] = {"selection": {"rows": [0], "columns": [], "cells": []}}
+    again(app)
+    assert "34 files (40 kB) became 2 files (9 kB); the latest version is v12." in words(app)
+    assert "The same rows: proven (34 in, 34 out)." in words(app)
+
+
+def test_a_restore_needs_the_name(store) -> None:
+    app = open_page("versions", table=TABLE, at=3)
+    press(app, "restore")
+    send(app, "table_act", "a bad load", typed="clicks")
+    assert "the name are needed" in words(app) and not store.jobs.newest(5)
+    app.text_input(key="table_act_name").set_value(TABLE)
+    press(app, "table_act_send")
+    (job,) = store.jobs.newest(5)
+    assert TableAct.parse(job.request).arguments == Restore(3, keeps_properties=True)
+
+
+def test_a_property_is_edited_and_a_misspelled_value_refused(store) -> None:
+    app = open_page("properties", table=TABLE)
+    press(app, "alter")
+    app.text_area(key="act_set").set_value("delta.apendOnly = true")
+    again(app)
+    assert "did you mean delta.appendOnly" in words(app)
+    assert "table_act_send" not in {button.key for button in app.button}
+    app.text_area(key="act_set").set_value("delta.appendOnly = true")
+    again(app)
+    assert "Properties change: delta.appendOnly unset → true" in words(app)
+    send(app, "table_act", "no rewrites")
+    assert TableAct.parse(store.jobs.newest(1)[0].request).arguments == Alter({"delta.appendOnly": "true"})
+
+
+def test_an_act_that_failed_says_why(store) -> None:
+    app = open_page("health", table=TABLE)
+    press(app, "optimize")
+    send(app, "table_act", "try")
+    ended(store, store.jobs.newest(1)[0], JobEnd(JobState.FAILED, None, "it gave way to v35 MERGE", "try it later"))
+    app = open_page("acts")
+    app.session_state["acts"] = {"selection": {"rows": [0], "columns": [], "cells": []}}
+    again(app)
+    assert "it gave way to v35 MERGE try it later" in words(app)
+
+
+def test_nothing_can_be_asked_without_a_host(home: Path) -> None:
+    builders.partitioned_table(home / "lake" / "bronze" / "clicks", days=1, files_per_day=3)
+    app = open_page("health", table=TABLE)
+    press(app, "optimize")
+    assert "table_act_send" not in {button.key for button in app.button}
+    assert "host" in words(app)
+
+
+def test_without_any_act_the_page_teaches(home: Path) -> None:
+    assert "Nobody has acted on a table yet" in words(open_page("acts"))
