@@ -1,6 +1,7 @@
 """What a host does again and again beside its streams, in a thread of its own.
 
-Rule: a round that fails is logged, and the next one comes; a stop waits no longer than it may.
+Rule: a round that fails is logged, once for each reason in a row, and the next one comes; a stop waits no longer than
+it may.
 """
 
 import threading
@@ -39,13 +40,17 @@ class Rounds:
             self._thread.join(limit_s)
 
     def _run(self) -> None:
+        reason = ""
         while not self.is_stopping:
             try:
                 self._once()
+                reason = ""
             except Stopped:
                 return
             except LakehouseError as exc:
-                log.warning(self._failed, error=exc.message)
+                if exc.message != reason:  # a store that is away fails every round
+                    log.warning(self._failed, error=exc.message)
+                reason = exc.message
             except Exception:  # the thread must live: the next round may be fine
                 log.exception(self._failed)
             self._stop.wait(self._every_s)

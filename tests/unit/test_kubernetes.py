@@ -201,7 +201,7 @@ def test_weir_takes_the_settings(environment: Mapping[str, str], tmp_path: Path)
     settings = load_settings(home=tmp_path)
     conf = spark_conf(settings)
     assert settings.spark.master == "k8s://https://kubernetes.default.svc"
-    assert settings.host.tags == ["orders"]
+    assert (settings.host.tags, settings.host.max_streams) == (["orders"], 30)
     assert conf["spark.driver.host"] == "10.1.2.3"
     assert conf["spark.kubernetes.namespace"] == "weir"
     assert Path(conf["spark.kubernetes.executor.podTemplateFile"]).name == "executor.yaml"

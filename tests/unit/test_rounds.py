@@ -29,6 +29,19 @@ def test_a_round_that_fails_is_told_and_the_next_one_comes(failure: Exception, l
     assert [(each["event"], each["log_level"]) for each in logs] == [("not_watched", level)]
 
 
+def test_a_reason_that_lasts_is_told_once_and_told_again_when_it_comes_back() -> None:
+    fates = [StoreError("away"), StoreError("away"), StoreError("locked"), None, StoreError("locked"), Stopped()]
+
+    def once() -> None:
+        if (fate := fates.pop(0)) is not None:
+            raise fate
+
+    with capture_logs() as logs:
+        Rounds("lasts", once, every_s=0.01, failed="not_watched").start()
+        wait_until(lambda: not alive("lasts")(), "it has ended")
+    assert [line["error"] for line in logs] == ["away", "locked", "locked"]
+
+
 def alive(name: str) -> Callable[[], bool]:
     return lambda: name in {each.name for each in threading.enumerate()}
 
