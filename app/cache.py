@@ -48,6 +48,7 @@ from backend.sql import numbers, profile
 from backend.sql.exports import Exports, SizeEstimate, estimated
 from backend.sql.filters import parse_filter, within
 from backend.sql.numbers import Numbers
+from backend.store.notices import Kept, Topic
 from backend.stream_model.backlog import Lag
 from backend.stream_model.batches import versions_of
 from backend.stream_model.rollup import MINUTE_S
@@ -68,6 +69,7 @@ from backend.streams.verdict import StreamStatus
 
 HEALTH_TTL_S = 30.0  # its sentences hold ages
 STREAMS_TTL_S = 1.0  # hosts write about once a second
+STREAMS_KEPT_S = 5.0  # where the store tells of changes: signs of life, and what waits
 SCRAPE_PATIENCE_S = 0.5  # a store that is away answers after its time-outs
 SCRAPED_LAKE_S = 60.0  # a pass over a big lake is dear, and nobody looks
 RUNS_TTL_S = 10.0
@@ -177,6 +179,15 @@ def _kept_streams() -> LatestAnswer[StreamsReading]:
 
 @st.cache_resource(show_spinner=False, ttl=STREAMS_TTL_S, max_entries=1, refresh_mode="background")
 def _streams_reading() -> StreamsReading:
+    return _kept_reading()()
+
+
+@once
+def _kept_reading() -> Kept[StreamsReading]:
+    return Kept(services.store().notices, _read_streams, *Topic, every_s=STREAMS_KEPT_S)
+
+
+def _read_streams() -> StreamsReading:
     now, store = services.now(), services.store()
     store.take_in(services.settings().roots)
     stale_s = services.settings().host.heartbeat_stale_s

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+from psycopg import Error as PsycopgError
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
@@ -65,6 +66,17 @@ class Database:
         with self._mapped(), self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             yield connection
 
+    def listen(self, channel: str, *, hello: str, look_s: float) -> Iterator[str | None]:
+        """What PostgreSQL tells on this channel, `hello` first; None where nothing came for `look_s`."""
+        with self._mapped(), self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            driver: Any = connection.connection.driver_connection
+            connection.detach()  # nobody else is to be told on it
+            connection.exec_driver_sql(f"LISTEN {channel}")
+            connection.execute(sa.select(sa.func.pg_notify(channel, hello)))
+            while True:
+                yield from (notice.payload for notice in driver.notifies(timeout=look_s))
+                yield None
+
     def dispose(self) -> None:
         self._engine.dispose()
 
@@ -79,7 +91,7 @@ class Database:
                 f"the control store at {self.shown_url} holds what cannot be read: {_first_line(exc)}",
                 hint="another version of Weir wrote it, or something else did",
             ) from exc
-        except SQLAlchemyError as exc:
+        except (SQLAlchemyError, PsycopgError) as exc:
             cause = getattr(exc, "orig", None) or exc
             raise StoreError(
                 f"the control store at {self.shown_url} did not answer: {type(cause).__name__}: {_first_line(cause)}",

@@ -33,13 +33,8 @@ def job_resource(job_id: str) -> str:
     return f"job/{job_id}"
 
 
-def acquire(connection: Connection, resource: str, owner: str, *, ttl_s: float) -> Lease | None:
-    """Grants the lease with the next token; None while another owner's has not expired."""
-    return acquire_all(connection, [resource], owner, ttl_s=ttl_s).get(resource)
-
-
 def acquire_all(connection: Connection, resources: Collection[str], owner: str, *, ttl_s: float) -> dict[str, Lease]:
-    """The same of each that is free."""
+    """Grants each lease with the next token, but for those of other owners that have not expired."""
     granted = {"owner": owner, "expires_at": moment(connection, ttl_s)}
     is_free = sa.or_(lease.c.owner.in_((NOBODY, owner)), lease.c.expires_at <= moment(connection))
     leases = dict[str, Lease]()
@@ -56,13 +51,8 @@ def acquire_all(connection: Connection, resources: Collection[str], owner: str, 
     return leases
 
 
-def renew(connection: Connection, held: Lease, *, ttl_s: float) -> Lease | None:
-    """Extends the lease, also a late one that nobody took; None when it has a new owner."""
-    return renew_all(connection, [held], ttl_s=ttl_s).get(held.resource)
-
-
 def renew_all(connection: Connection, held: Collection[Lease], *, ttl_s: float) -> dict[str, Lease]:
-    """Extends those of these leases that have no new owner."""
+    """Extends these leases, also late ones that nobody took, but for those that have a new owner."""
     renewed = dict[str, Lease]()
     for piece in _pieces(sorted(held, key=lambda former: former.resource)):
         keys = [(former.resource, former.owner, former.token) for former in piece]
@@ -83,6 +73,13 @@ def held(connection: Connection) -> dict[str, Lease]:
     now = moment(connection)
     current = connection.execute(sa.select(lease).where(lease.c.owner != NOBODY, lease.c.expires_at > now)).mappings()
     return {lease.resource: lease for lease in rows.readable(partial(rows.value_of, Lease), "lease", current)}
+
+
+def sign(connection: Connection) -> object:
+    """Another one once a lease has ended or has another owner."""
+    is_held = lease.c.owner != NOBODY, lease.c.expires_at > moment(connection)
+    counted = sa.select(sa.func.count(), sa.func.sum(lease.c.token)).where(*is_held)
+    return tuple(connection.execute(counted).one())
 
 
 def is_current(connection: Connection, resource: str, token: int) -> bool:

@@ -30,6 +30,7 @@ from backend.store.engine import Database, insert, upsert
 from backend.store.jobs import Jobs, unfinished_act
 from backend.store.leases import stream_resource
 from backend.store.migrate import migrate
+from backend.store.notices import Notices, Topic
 from backend.stream_model.backlog import Backlog
 from backend.stream_model.overrides import changes, check_overrides, compare
 from backend.stream_model.rollup import Rollup
@@ -60,7 +61,8 @@ class ControlStore:
     def __init__(self, url: str) -> None:
         self._database = Database(url)
         migrate(self._database)
-        self.jobs = Jobs(self._database)
+        self.notices = Notices(self._database)
+        self.jobs = Jobs(self._database, self.notices)
         self._host_streams = hosts.Names(100)
 
     @classmethod
@@ -81,6 +83,7 @@ class ControlStore:
 
     def close(self) -> None:
         rows.UNREADABLE.clear()
+        self.notices.close()
         self._database.dispose()
 
     def now(self) -> datetime:
@@ -115,6 +118,7 @@ class ControlStore:
         """
         with self._database.writing() as connection:
             before = {name: _desired(connection, name) for name in sorted(names)}  # one order of locks for everyone
+            self.notices.tell(connection, Topic.DESIRED)
             return [
                 _request(
                     connection,
@@ -136,6 +140,12 @@ class ControlStore:
         if first:
             with self._database.writing() as connection:
                 connection.execute(insert(connection, schema.desired).on_conflict_do_nothing(), first)
+
+    def desired_sign(self) -> object:
+        """Another one once something else is wanted of a stream."""
+        with self._database.reading() as connection:
+            counted = sa.select(sa.func.count(), sa.func.sum(schema.desired.c.generation))
+            return tuple(connection.execute(counted).one())
 
     def desired(self) -> dict[str, Desired]:
         with self._database.reading() as connection:
@@ -166,6 +176,7 @@ class ControlStore:
                     hint="another host runs the stream now",
                 )
             upsert(connection, schema.observed, rows.observed_row(observed))
+            self.notices.tell(connection, Topic.STREAMS)
 
     def observed(self) -> dict[str, Observed]:
         with self._database.reading() as connection:
@@ -179,6 +190,7 @@ class ControlStore:
         if items:
             with self._database.writing() as connection:
                 progress.add(connection, items)
+                self.notices.tell(connection, Topic.STREAMS)
 
     def touch(self, name: str, *, at: datetime) -> None:
         """Notes that Spark reported on the stream (a batch or "idle") at `at`: `Observed.last_trigger_at`."""
@@ -348,7 +360,8 @@ class ControlStore:
 
     def beat(self, heartbeat: HostHeartbeat) -> None:
         with self._database.writing() as connection:
-            hosts.beat(connection, heartbeat)
+            if hosts.beat(connection, heartbeat):
+                self.notices.tell(connection, Topic.HOSTS)
 
     def hosts(self, *, now: datetime | None = None) -> list[HostHeartbeat]:
         """Newest heartbeat first; hosts that ended stay until `prune_hosts`. Timestamps come from the store's clock, or
@@ -372,13 +385,14 @@ class ControlStore:
 
     def acquire(self, resource: str, owner: str, *, ttl_s: float) -> Lease | None:
         """The lease with a new token, or None while another owner holds it."""
-        with self._database.writing() as connection:
-            return leases.acquire(connection, resource, owner, ttl_s=ttl_s)
+        return self.acquire_all([resource], owner, ttl_s=ttl_s).get(resource)
 
     def acquire_all(self, resources: Collection[str], owner: str, *, ttl_s: float) -> dict[str, Lease]:
         """The same of many at once: the leases that were free, by resource."""
         with self._database.writing() as connection:
-            return leases.acquire_all(connection, resources, owner, ttl_s=ttl_s)
+            if acquired := leases.acquire_all(connection, resources, owner, ttl_s=ttl_s):
+                self.notices.tell(connection, Topic.LEASES)
+            return acquired
 
     def renew_all(self, held: Collection[Lease], *, ttl_s: float) -> dict[str, Lease]:
         """These leases of one owner with a later end, by resource, but for those that have a new owner."""
@@ -387,12 +401,12 @@ class ControlStore:
 
     def renew(self, lease: Lease, *, ttl_s: float) -> Lease | None:
         """The lease with a later end, or None when it has a new owner."""
-        with self._database.writing() as connection:
-            return leases.renew(connection, lease, ttl_s=ttl_s)
+        return self.renew_all([lease], ttl_s=ttl_s).get(lease.resource)
 
     def release(self, lease: Lease) -> None:
         with self._database.writing() as connection:
             leases.release(connection, lease)
+            self.notices.tell(connection, Topic.LEASES)
 
     @contextmanager
     def alone(self, section: str, *, ttl_s: float = 15.0) -> Iterator[None]:
@@ -417,6 +431,11 @@ class ControlStore:
             thread.join()
             with suppress(StoreError):  # it ends by itself
                 self.release(lease)
+
+    def lease_sign(self) -> object:
+        """Another one once a lease has another owner, or none any more."""
+        with self._database.reading() as connection:
+            return leases.sign(connection)
 
     def leases(self) -> dict[str, Lease]:
         """By resource, those that have not expired."""

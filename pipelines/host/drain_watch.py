@@ -12,6 +12,7 @@ from backend.store.store import ControlStore
 from backend.stream_model.stream import Desired, DesiredState, Observed, StreamDeclaration, TopicEnds
 from backend.streams.backlog.reader import BacklogReader
 from pipelines.host.fleet import utc_now
+from pipelines.host.ownership import wanted_of
 from pipelines.host.rounds import Rounds
 
 EVERY_S = 1.0
@@ -29,6 +30,7 @@ class DrainWatch:
         clock: Callable[[], datetime],
     ) -> None:
         self._store, self._idle_at, self._clock = store, idle_at, clock
+        self._desired = wanted_of(store, ttl_s=settings.host.lease_ttl_s)
         self._backlogs = BacklogReader(settings, lake, keep_s=0)
         self._marks: dict[tuple[str, str, datetime], TopicEnds] = {}
         self._read: dict[str, datetime | None] = {}
@@ -40,7 +42,7 @@ class DrainWatch:
 
     def look(self) -> None:
         """One round over the streams that drain; raises `StoreError`."""
-        wanted = {name: desired for name, desired in self._store.desired().items() if desired.drains}
+        wanted = {name: desired for name, desired in self._desired().items() if desired.drains}
         self._marks = {key: ends for key, ends in self._marks.items() if key[0] in wanted}
         if not wanted:
             return

@@ -23,10 +23,11 @@ from backend.redaction import without_secrets
 from backend.settings import Settings
 from backend.store.clock import elapsed
 from backend.store.leases import job_resource
+from backend.store.notices import Kept, Topic
 from backend.store.store import ControlStore
 from backend.stream_model.stream import Lease
 from pipelines.host.fleet import utc_now
-from pipelines.host.ownership import CUT_AFTER
+from pipelines.host.ownership import CUT_AFTER, LOOK_AFTER, leases_of
 from pipelines.host.rounds import Rounds
 from pipelines.jobs.runner import JobCancelled
 from pipelines.jvm.failures import SparkLostError
@@ -81,6 +82,11 @@ class JobHost:
     ) -> None:
         self._settings, self._store, self._runner, self._host_id = settings, store, runner, host_id
         self._clock, self._elapsed, self._poll_s = clock, elapsed, poll_s
+        ttl_s = settings.host.lease_ttl_s
+        self._leased = leases_of(store, ttl_s=ttl_s, elapsed=elapsed)
+        self._unfinished = Kept(
+            store.notices, store.jobs.unfinished, Topic.JOBS, every_s=ttl_s * LOOK_AFTER, elapsed=elapsed
+        )
         self._running: dict[str, _Running] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="jobs", daemon=True)
@@ -167,8 +173,8 @@ class JobHost:
 
     def _due(self, running: _Running) -> JobEnd | None:
         """How it is to end now, if it is."""
-        now = self._store.jobs.get(running.job.job_id)
-        if now is not None and now.cancel_requested:
+        cancelled = {job.job_id for job in self._unfinished() if job.cancel_requested}
+        if running.job.job_id in cancelled:
             return JobEnd(JobState.CANCELLED)
         return _too_long(running.job) if self._elapsed() > running.ends_at else None
 
@@ -242,10 +248,10 @@ class JobHost:
     def _take(self) -> None:
         if len(self._running) >= self._settings.jobs.at_once:
             return
-        waiting = [job for job in self._store.jobs.unfinished() if job.job_id not in self._running]
+        waiting = [job for job in self._unfinished() if job.job_id not in self._running]
         if not waiting:
             return
-        held = self._store.leases()  # reading first keeps a waiting host from writing four times a second
+        held = self._leased()  # reading first keeps a waiting host from writing four times a second
         for job in waiting:
             if job_resource(job.job_id) not in held and len(self._running) < self._settings.jobs.at_once:
                 self._begin(job)

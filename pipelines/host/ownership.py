@@ -12,11 +12,13 @@ import structlog
 
 from backend.store.clock import elapsed
 from backend.store.leases import stream_resource
+from backend.store.notices import Kept, Topic
 from backend.store.store import ControlStore
 from backend.stream_model.stream import Desired, HostHeartbeat, Lease
 from backend.streams.balance import Move, Shares, plan_shares
 
 RENEW_AFTER = 1 / 3  # of its time
+LOOK_AFTER = 1 / 3  # of it, where no notice came
 CUT_AFTER = 9 / 10  # what is left is for the cut
 SETTLE = 2  # times a lease's length
 ANOTHER_HAS_IT = "another host holds its lease"
@@ -36,6 +38,18 @@ class HeldLease:
     @property
     def token(self) -> int:
         return self.lease.token
+
+
+def leases_of(store: ControlStore, *, ttl_s: float, elapsed: Callable[[], float] = elapsed) -> Kept[dict[str, Lease]]:
+    """Whose the leases are."""
+    every_s = ttl_s * LOOK_AFTER
+    return Kept(store.notices, store.leases, Topic.LEASES, every_s=every_s, sign=store.lease_sign, elapsed=elapsed)
+
+
+def wanted_of(store: ControlStore, *, ttl_s: float, elapsed: Callable[[], float] = elapsed) -> Kept[dict[str, Desired]]:
+    """What people want of streams."""
+    every_s = ttl_s * LOOK_AFTER
+    return Kept(store.notices, store.desired, Topic.DESIRED, every_s=every_s, sign=store.desired_sign, elapsed=elapsed)
 
 
 class Ownership:
@@ -124,7 +138,15 @@ class Sharing:
         ttl_s: float,
         elapsed: Callable[[], float] = elapsed,
     ) -> None:
-        self._store, self._host_id, self._ttl_s, self._elapsed = store, heartbeat.host_id, ttl_s, elapsed
+        self._host_id, self._ttl_s, self._elapsed = heartbeat.host_id, ttl_s, elapsed
+        self._leases = leases_of(store, ttl_s=ttl_s, elapsed=elapsed)
+        self.alive = Kept(
+            store.notices,
+            lambda: store.live_hosts(within_s=ttl_s),
+            Topic.HOSTS,
+            every_s=ttl_s * LOOK_AFTER,
+            elapsed=elapsed,
+        )
         self._most = heartbeat.max_streams
         self._others: dict[str, str] = {}
         self._hosts: Collection[str] = ()
@@ -135,10 +157,10 @@ class Sharing:
     ) -> Share:
         """`can`: what this host is able to run now; `held`: the streams whose lease it has, also those of `giving` that
         are on their way to other hosts."""
-        leases = self._store.leases()
+        leases = self._leases()
         by_stream = {name: leases[stream_resource(name)] for name in desired if stream_resource(name) in leases}
         self._note(by_stream, can)
-        alive = self._store.live_hosts(within_s=self._ttl_s)
+        alive = self.alive()
         everyone: dict[str, Collection[str]] = {host.host_id: host.streams for host in alive}
         everyone[self._host_id] = can
         limits = {host.host_id: host.max_streams for host in alive} | {self._host_id: self._most}

@@ -17,13 +17,14 @@ import structlog
 from backend.errors import LakehouseError, StoreError, StreamRefusedError
 from backend.settings import Settings
 from backend.store.clock import StoreClock, elapsed
+from backend.store.notices import Kept
 from backend.store.store import ControlStore
 from backend.stream_model.stream import Desired, DesiredState, HostHeartbeat, Observed, StreamDeclaration, StreamState
 from backend.streams.balance import Move
 from backend.streams.reconcile import Action, Forget, Host, Offer, RecordState, RestartLimits, Start, Stop, plan
 from pipelines.host.fleet import Fleet, QueryRunner
 from pipelines.host.metrics import HostMetrics
-from pipelines.host.ownership import ANOTHER_HAS_IT, RAN_OUT, Ownership, Sharing
+from pipelines.host.ownership import ANOTHER_HAS_IT, RAN_OUT, Ownership, Sharing, wanted_of
 from pipelines.jvm.failures import SparkLostError
 
 CUT_S = 2.0  # what a query takes that is cut at the limit
@@ -63,6 +64,7 @@ class StreamHost:
     elapsed: Callable[[], float] = elapsed
     read_until: Callable[[str], datetime | None] = lambda _: None  # what came before then has been read
     recorded: Callable[[Observed | None, Observed], None] = lambda *_: None  # what was seen of a stream before, and now
+    _desired: Kept[dict[str, Desired]] = field(init=False)
     _fleet: Fleet = field(init=False)
     _ownership: Ownership = field(init=False)
     _sharing: Sharing = field(init=False)
@@ -73,6 +75,7 @@ class StreamHost:
     _beat_at: float | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
+        self._desired = wanted_of(self.store, ttl_s=self.settings.host.lease_ttl_s, elapsed=self.elapsed)
         host, host_id = self.settings.host, self.heartbeat.host_id
         self._fleet = Fleet(self.runner, stop_timeout_s=host.stop_timeout_s, clock=self.clock)
         self._ownership = Ownership(
@@ -110,7 +113,7 @@ class StreamHost:
         for name in self._ownership.run_out():
             self._lose(name, RAN_OUT)
         self.beat()
-        desired = self.store.desired()
+        desired = self._desired()
         self._refresh_ownership(desired)
         owned = tuple(name for name in self._ownership.held if name not in self._giving)
         host = Host(self.heartbeat.host_id, self._limits(), self.clock())
@@ -158,8 +161,9 @@ class StreamHost:
 
     def _able_elsewhere(self) -> set[str]:
         """What other hosts can run."""
-        alive = self.store.live_hosts(within_s=self.settings.host.lease_ttl_s)
-        return {name for host in alive if host.host_id != self.heartbeat.host_id for name in host.streams}
+        return {
+            name for host in self._sharing.alive() if host.host_id != self.heartbeat.host_id for name in host.streams
+        }
 
     def _able(self) -> tuple[str, ...]:
         """What it may run: it has the tags, no former query of the stream is left here, and others did not get it."""
