@@ -1,0 +1,217 @@
+"""Hosts on a real store whose time passes when it is told to: minutes of many hosts and streams in seconds.
+
+Rule: all of a host is real but its queries. Those run while their host lives and as long as it may hold them, as in
+Spark's JVM.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from concurrent.futures import wait
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from backend.errors import StoreError
+from backend.settings import load_settings
+from backend.store.clock import StoreClock
+from backend.store.leases import stream_resource
+from backend.store.store import ControlStore
+from backend.stream_model.stream import StreamDeclaration
+from pipelines.host.stream_host import StreamHost, declare, new_heartbeat
+from pipelines.jvm.failures import StreamStartError
+from pipelines.spark.runtime import NOT_RENEWED, QueryState, RunningQuery
+
+BEGAN = datetime(2026, 3, 1, tzinfo=UTC)
+ENDLESS_S = float("inf")
+TTL_S = 15.0
+# PostgreSQL looks for functions in the first schema first.
+CLOCK = """
+CREATE SCHEMA simulated;
+CREATE TABLE simulated.clock (at timestamptz);
+INSERT INTO simulated.clock VALUES (now());
+CREATE FUNCTION simulated.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS 'SELECT at FROM simulated.clock';
+"""
+
+
+class Clock:
+    """`elapsed` of every host, and the store's own clock."""
+
+    def __init__(self, postgres_url: str | None) -> None:
+        self._now_s = 0.0
+        self._server = sa.create_engine(postgres_url, isolation_level="AUTOCOMMIT") if postgres_url else None
+        if self._server is not None:
+            with self._server.connect() as connection:
+                connection.exec_driver_sql(CLOCK)
+        self.forward(0)
+
+    def __call__(self) -> float:
+        return self._now_s
+
+    def now(self) -> datetime:
+        return BEGAN + timedelta(seconds=self._now_s)
+
+    def forward(self, seconds: float) -> None:
+        self._now_s += seconds
+        if self._server is not None:
+            with self._server.connect() as connection:
+                connection.execute(sa.text("UPDATE simulated.clock SET at = :at"), {"at": self.now()})
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.dispose()
+
+    def strftime(self, form: str, now: str, shift: str) -> str:
+        """SQLite's, as `moment` calls it."""
+        at = self.now() + timedelta(seconds=float(shift.split()[0]))
+        return at.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
+class Queries:
+    """What Spark is to one host. `writing` is asked of what runs at this moment."""
+
+    def __init__(self, clock: Clock, starts: Counter[str]) -> None:
+        self._clock, self._starts = clock, starts
+        self._running: dict[str, RunningQuery] = {}
+        self._until: dict[str, float] = {}
+        self._tripped: set[str] = set()
+        self.trips = 0  # queries that were ended since nobody held them any longer
+
+    def start(self, name: str, overrides: Mapping[str, str]) -> RunningQuery:
+        if self._clock() >= self._until.get(name, ENDLESS_S):
+            raise StreamStartError("its lease ran out", error_class="LEASE")
+        self._starts[name] += 1
+        self._tripped.discard(name)
+        self._running[name] = RunningQuery(name, f"query-{name}", f"run-{self._starts.total()}")
+        return self._running[name]
+
+    def stop(self, name: str, *, timeout_s: float) -> None:
+        self._running.pop(name, None)
+
+    def cut(self, name: str) -> None:
+        self._running.pop(name, None)
+
+    def hold(self, name: str, until: float) -> None:
+        self.writing()
+        self._until[name] = until
+
+    def poll(self, name: str) -> QueryState:
+        if name in self.writing():
+            return QueryState(True, f"query-{name}", self._running[name].run_id)
+        return QueryState(False, failure=NOT_RENEWED if name in self._tripped else None)
+
+    def writing(self) -> set[str]:
+        for name in [name for name in self._running if self._clock() >= self._until.get(name, ENDLESS_S)]:
+            del self._running[name]
+            self._tripped.add(name)
+            self.trips += 1
+        return set(self._running)
+
+
+class SimulatedHost:
+    def __init__(self, world: "Simulation", max_streams: int | None) -> None:
+        self.queries, self.is_dead, self.frozen_until = Queries(world.clock, world.starts), False, 0.0
+        self.host = StreamHost(
+            world.settings,
+            world.store,
+            self.queries,
+            world.declared,
+            new_heartbeat(world.clock.now(), max_streams=max_streams),
+            StoreClock(world.store.now, elapsed=world.clock),
+            elapsed=world.clock,
+        )
+
+    @property
+    def name(self) -> str:
+        return self.host.heartbeat.host_id
+
+    def tick(self) -> None:
+        with suppress(StoreError):  # the loop waits for it
+            self.host.tick()
+        wait([operation.done for operation in self.host._fleet._operations.values()], timeout=60)
+
+    def writing(self) -> set[str]:
+        return set() if self.is_dead else self.queries.writing()
+
+
+class Simulation:
+    """`postgres_url`: an empty database of one's own; without one the store is SQLite in the folder."""
+
+    def __init__(
+        self, folder: Path, *, streams: int, dice: random.Random | None = None, postgres_url: str | None = None
+    ) -> None:
+        self.clock, self.dice = Clock(postgres_url), dice or random.Random(0)
+        limits = {"lease_ttl_s": TTL_S, "heartbeat_stale_s": TTL_S, "max_restarts": 1_000}
+        self.settings = load_settings(home=folder, host=limits)
+        schema = "options=-csearch_path%3Dsimulated,pg_catalog"
+        self.store = ControlStore(f"{postgres_url}?{schema}" if postgres_url else f"sqlite:///{folder / 'weir.db'}")
+        self.is_store_up = True
+        self._engine = self.store._database._engine
+        sa.event.listen(self._engine, "before_cursor_execute", self._answer)
+        if not postgres_url:
+            sa.event.listen(self._engine, "connect", self._connected)
+            self.store._database.dispose()
+        names = [f"stream_{number:04}" for number in range(streams)]
+        self.declared = tuple(
+            StreamDeclaration(name, "", "x", f"/l/{name}", name, (), None, 1_000, f"/c/{name}") for name in names
+        )
+        declare(self.store, self.declared, self.clock.now())
+        self.starts = Counter[str]()  # by stream
+        self.hosts: list[SimulatedHost] = []
+
+    def join(self, *, max_streams: int | None = None) -> SimulatedHost:
+        self.hosts.append(host := SimulatedHost(self, max_streams))
+        return host
+
+    def second(self) -> None:
+        """In any order, and no stream has two writers at any moment."""
+        for host in self.dice.sample(self.hosts, len(self.hosts)):
+            self.clock.forward(1 / len(self.hosts))
+            if not host.is_dead and self.clock() >= host.frozen_until:
+                host.tick()
+        self.check_one_writer()
+
+    def check_one_writer(self) -> None:
+        writers = Counter(name for host in self.hosts for name in host.writing())
+        assert not (twice := [name for name, hosts in writers.items() if hosts > 1]), f"at {self.clock():.1f}: {twice}"
+
+    def loads(self) -> list[int]:
+        return [len(host.writing()) for host in self.hosts if not host.is_dead]
+
+    def is_as_desired(self) -> bool:
+        """Each stream is written by the host that has its lease."""
+        leases = self.store.leases()
+        owners = {name: host.name for host in self.hosts for name in host.writing()}
+        held = {declared.name: leases.get(stream_resource(declared.name)) for declared in self.declared}
+        return all(lease is not None and owners.get(name) == lease.owner for name, lease in held.items())
+
+    @contextmanager
+    def counted(self) -> Iterator[Counter[str]]:
+        """The statements meanwhile."""
+        statements = Counter[str]()
+
+        def note(connection: object, cursor: object, statement: str, *more: object) -> None:
+            if not statement.startswith("BEGIN"):
+                statements[" ".join(statement.split())] += 1
+
+        sa.event.listen(self._engine, "before_cursor_execute", note)
+        yield statements
+        sa.event.remove(self._engine, "before_cursor_execute", note)
+
+    def close(self) -> None:
+        self.is_store_up = True
+        for host in self.hosts:
+            host.host._fleet._starters.shutdown()
+            host.host._fleet._stoppers.shutdown()
+        self.store.close()
+        self.clock.close()
+
+    def _answer(self, connection: Any, *more: object) -> None:
+        if not self.is_store_up:
+            raise sa.exc.OperationalError("", None, OSError("the store is away"))
+
+    def _connected(self, connection: Any, _record: object) -> None:
+        connection.create_function("strftime", 3, self.clock.strftime)
