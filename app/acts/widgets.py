@@ -9,7 +9,7 @@ import streamlit as st
 from app import errors, navigation, services, state
 from app.ui.lists import Look, choose
 from app.ui.view.acts import LABELS, act_words, result_lines
-from app.ui.view.words import job_words, markdown_safe, sentence
+from app.ui.view.words import job_words, markdown_safe
 from app.ui.work import follow_job
 from backend.format import age_s
 from backend.jobs.model import Job, JobState
@@ -70,7 +70,7 @@ def _one(job: Job) -> None:
             follow_job(job.job_id, page="the Acts page", every_s=1.0)
         elif job.state is JobState.DONE:
             result = load_result(services.settings(), job)
-            st.markdown("\n".join(f"- {markdown_safe(sentence(line))}" for line in result_lines(result)))
+            st.markdown("\n".join(f"- {markdown_safe(line)}" for line in result_lines(result)))
             navigation.table_link(job.subject, "History", {state.VERSION: None}, page="history")
         else:
             words = f"{job.error} {job.hint}".strip() or job_words(job, now=services.now())

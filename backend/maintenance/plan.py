@@ -240,15 +240,12 @@ def plan_restore(now: Snapshot, asked: Restore, facts: RestoreFacts, users: User
     elif users.running_writers:
         refused = f"{', '.join(users.running_writers)} may write it meanwhile"
         way_out = f"stop it first: weir stop {users.running_writers[0]}"
-    notes = [
-        f"{things(len(undone), 'commit')} are undone as well: {'; '.join(undone[:5])}"
-        + (" …" if len(undone) > 5 else "")
-    ]
+    notes = [f"undone: {'; '.join(undone[:5])}" + (f" and {len(undone) - 5:,} more" if len(undone) > 5 else "")]
     if facts.until is not None:
         notes.append(f"possible until {utc_text(facts.until)}")
     return ActPreview(
         act,
-        f"v{now.version} becomes v{asked.to_version} again: {things(facts.files_back, 'file')} "
+        f"the table, now v{now.version}, becomes v{asked.to_version} again: {things(facts.files_back, 'file')} "
         f"({bytes_text(facts.bytes_back)}) come back, {things(facts.files_off, 'file')} "
         f"({bytes_text(facts.bytes_off)}) go; {_net(now, facts.then)}",
         {

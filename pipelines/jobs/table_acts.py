@@ -31,6 +31,7 @@ from pipelines.jvm.failures import describe
 from pipelines.jvm.hadoop import spark_uri
 
 MOST_TRIES = 3
+_LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"  # VACUUM and RESTORE start 10,000 else
 
 log = structlog.get_logger()
 
@@ -51,6 +52,7 @@ class TableActs:
         if not work.own_commits() or isinstance(act.arguments, Vacuum):
             planned = self._previewed(lake, ref, act)
             session.conf.set("spark.databricks.delta.commitInfo.userMetadata", _metadata(job))
+            session.conf.set(_LISTING_TASKS, str(4 * session.sparkContext.defaultParallelism))
             listener.changes(f"{act.kind} of {act.name}")
             return work.done(planned, self._do(work, planned))
         return work.done(None, ())
@@ -168,7 +170,9 @@ class _Work:
                 live = None if counted.null_count else sum(counted.to_pylist()) - sum(table["deleted_rows"].to_pylist())
                 rows[side] = None if known is None or live is None else known + live
         holds = None if None in rows.values() else rows["in"] == rows["out"]
-        told = f"{rows['in']} rows in, {rows['out']} rows out" if holds is not None else "a file does not say its rows"
+        told = "a file does not say its rows"
+        if holds is not None:
+            told = f"{rows['in']:,} live rows in, {rows['out']:,} out"
         effect = (
             f"{things(files['files_in'], 'file')} ({bytes_text(files['bytes_in'])}) became "
             f"{things(files['files_out'], 'file')} ({bytes_text(files['bytes_out'])})"

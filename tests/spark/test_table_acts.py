@@ -157,7 +157,7 @@ def test_a_purge_drops_marked_rows(shelf: Callable[..., Shelf]) -> None:
     assert (planned.figures["files_in"], planned.figures["files_out"]) == (2, 2)
     assert "4 rows that are marked as deleted are dropped from their files" in planned.notes
     result = table.act(Optimize(purge=True))
-    assert result.proofs[0].holds is True and result.proofs[0].detail == "196 rows in, 196 rows out"
+    assert result.proofs[0].holds is True and result.proofs[0].detail == "196 live rows in, 196 out"
     assert table.lake.snapshot(table.ref).num_deletion_vectors == 0 and len(table.ids()) == 196
 
 

@@ -5,6 +5,7 @@ Rule: what will happen comes first, then what it risks, then whether it can be t
 
 from collections.abc import Mapping
 
+from app.ui.view.words import sentence
 from backend.jobs.model import JobKind
 from backend.maintenance.model import ActPreview, ActResult, Alter, Optimize, Restore, TableAct, Vacuum
 
@@ -43,14 +44,14 @@ def act_words(act: TableAct) -> str:
 
 def preview_lines(planned: ActPreview) -> list[str]:
     """Without the refusal, which stands by itself."""
-    effect = [f"{planned.effect[:1].upper()}{planned.effect[1:]}"] if planned.effect else []
     risks = (f"Risk: {risk}" for risk in planned.risks)
     back = [f"Way back: {planned.way_back}"] if planned.way_back and not planned.refused else []
-    return [*effect, *planned.notes, *risks, *back]
+    return [sentence(line) for line in (planned.effect, *planned.notes, *risks, *back) if line]
 
 
 def result_lines(result: ActResult) -> list[str]:
     """What was done, the proofs, and what it had to give way to."""
     proofs = (f"{proof.what}: {_HOLDS[proof.holds]} ({proof.detail})" for proof in result.proofs)
     conflicts = (f"tried again behind {conflict}" for conflict in result.conflicts)
-    return [f"{result.effect}; the latest version is v{result.version}", *proofs, *conflicts]
+    lines = (f"{result.effect}; the latest version is v{result.version}", *proofs, *conflicts)
+    return [sentence(line) for line in lines]
