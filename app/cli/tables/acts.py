@@ -1,11 +1,12 @@
-"""`weir optimize|vacuum|restore|alter T`: what an act on a table would do, and the request for it, which a host carries
-out.
+"""`weir optimize|vacuum|restore|alter T`, `weir apply FILE`: what an act on a table would do, and the request for it,
+which a host carries out.
 
 Rule: nothing is asked for without a reason and, where rows or versions can be lost, the table's name typed once more.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from app import services
 from app.cli.output import Shapes, print_json, say, shaped
@@ -14,6 +15,7 @@ from app.cli.tables.lake import opened
 from app.ui.view.acts import preview_lines, result_lines
 from backend.changes.versions import resolve_version
 from backend.errors import SettingsError, StreamRefusedError
+from backend.maintenance.intent import Intent, digest
 from backend.maintenance.model import ActPreview, Alter, Arguments, Restore, TableAct, act_job
 from backend.maintenance.plan import load_result, preview
 from backend.maintenance.readers import load_users
@@ -26,30 +28,73 @@ _SHAPES: Shapes = {
 
 @dataclass(frozen=True, slots=True)
 class TypedAct:
-    """What was typed beside the act itself. `confirm`: the table's name once more."""
+    """What was typed beside the act itself. `confirm`: the table's name once more; `intent`: the file to write it to,
+    instead of doing it."""
 
     name: str
     reason: str
-    confirm: str
+    confirm: str = ""
+    intent: Path | None = None
 
 
 def act(typed: TypedAct, arguments: Arguments, *, dry_run: bool, as_json: bool) -> int:
-    """The preview alone, or the act; the exit code says whether it was done."""
-    lake, ref = opened(typed.name)
+    """The preview alone, the act written to a file, or the act; the exit code says whether it was done."""
+    planned = _planned(typed.name, arguments)
+    if dry_run:
+        print_json(planned, _SHAPES) if as_json else _say(planned)
+        return 0
+    if typed.intent is None:
+        return _done(planned, typed.reason, confirm=typed.confirm, noted={}, as_json=as_json)
+    _refuse(planned, as_json=as_json)
+    if not typed.reason.strip():
+        raise StreamRefusedError("nothing was written: a reason is required", hint="--reason says it to the reviewer")
+    text = Intent.of(planned, typed.reason).file(tuple(preview_lines(planned)), now=services.now())
+    typed.intent.write_text(text, encoding="utf-8")
+    say(f"{typed.intent}: {digest(text)}. `weir apply {typed.intent}` does it while it would do the same.")
+    return 0
+
+
+def apply(file: Path, *, approved_by: str, confirm: str, dry_run: bool, as_json: bool) -> int:
+    """What a file says, while it would do what was reviewed."""
+    text = file.read_text(encoding="utf-8")
+    intent = Intent.parse(text)
+    planned = _planned(intent.act.uri, intent.act.arguments)
+    if moved := intent.moved(planned):
+        raise StreamRefusedError(
+            f"{intent.act.kind} of {intent.act.name} would do something else now: {'; '.join(moved)}",
+            hint="write the intent anew, and have that reviewed",
+        )
+    if dry_run:
+        print_json(planned, _SHAPES) if as_json else _say(planned)
+        return 0
+    noted = {"intent": digest(text)} | ({"approved by": approved_by} if approved_by else {})
+    return _done(planned, intent.reason, confirm=confirm, noted=noted, as_json=as_json)
+
+
+def _planned(name: str, arguments: Arguments) -> ActPreview:
+    lake, ref = opened(name)
     settings, now = services.settings(), services.now()
     users = load_users(settings, lake, services.existing_store(), ref, now=now)
-    planned = preview(settings, lake, ref, arguments, users, now=now)
-    confirmed = not planned.typed or typed.confirm in (typed.name, ref.name)
-    if dry_run or planned.refused or not confirmed:
-        print_json(planned, _SHAPES) if as_json else _say(planned)
-    if dry_run:
-        return 0
+    return preview(settings, lake, ref, arguments, users, now=now)
+
+
+def _refuse(planned: ActPreview, *, as_json: bool) -> None:
     if planned.refused:
-        raise StreamRefusedError(f"{planned.act.kind} of {ref.name}: {planned.refused}", hint=planned.way_out)
-    if not confirmed:
-        raise StreamRefusedError("nothing was done", hint=f"say --confirm {ref.name} once you have read what it does")
-    job = done_on_host(required_store(), act_job(planned.act, actor=services.actor(), reason=typed.reason))
-    result = load_result(settings, job)
+        print_json(planned, _SHAPES) if as_json else _say(planned)
+        reason = f"{planned.act.kind} of {planned.act.name}: {planned.refused}"
+        raise StreamRefusedError(reason, hint=planned.way_out)
+
+
+def _done(planned: ActPreview, reason: str, *, confirm: str, noted: Mapping[str, str], as_json: bool) -> int:
+    """`noted`: what the audit trail keeps beside the act."""
+    _refuse(planned, as_json=as_json)
+    name = planned.act.name
+    if planned.typed and confirm not in (name, planned.act.uri):
+        print_json(planned, _SHAPES) if as_json else _say(planned)
+        raise StreamRefusedError("nothing was done", hint=f"say --confirm {name} once you have read what it does")
+    wanted = act_job(planned.act, actor=services.actor(), reason=reason)
+    job = done_on_host(required_store(), replace(wanted, parameters={**wanted.parameters, **noted}))
+    result = load_result(services.settings(), job)
     if as_json:
         print_json({"preview": planned, "result": result, "job_id": job.job_id}, _SHAPES)
     else:

@@ -15,6 +15,10 @@ app = typer.Typer()
 VERSION = "A version, `latest`, -5, or a time (ISO 8601)"
 TIME = "an age (24 h, 7 d), a date or a time (UTC)"
 
+IntentFile = Annotated[
+    Path | None,
+    typer.Option("--intent", metavar="FILE", help="Write the act to a file for review instead of doing it."),
+]
 Confirm = Annotated[str, typer.Option(metavar="TABLE", help="The table's name once more.")]
 
 At = Annotated[str | None, typer.Option("--version", help="A version, `latest`, -5, or a time (ISO 8601).")]
@@ -244,6 +248,7 @@ def optimize(
     small_bytes: Annotated[int, typer.Option(min=0, help="Merge files below this size; 0: as the table says.")] = 0,
     target_bytes: Annotated[int, typer.Option(min=0, help="Into files of up to this size.")] = 0,
     reason: Reason = "",
+    intent: IntentFile = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
@@ -253,7 +258,7 @@ def optimize(
 
     chosen = acts.partition_of(partition or ())
     asked = Optimize(chosen, tuple(zorder or ()), full, purge, small_bytes, target_bytes)
-    return acts.act(acts.TypedAct(name, reason, ""), asked, dry_run=dry_run, as_json=as_json)
+    return acts.act(acts.TypedAct(name, reason, intent=intent), asked, dry_run=dry_run, as_json=as_json)
 
 
 @app.command(rich_help_panel=ACT)
@@ -262,6 +267,7 @@ def vacuum(
     lite: Annotated[bool, typer.Option("--lite", help="Find the files by the log, not by listing the table.")] = False,
     reason: Reason = "",
     confirm: Confirm = "",
+    intent: IntentFile = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
@@ -269,7 +275,7 @@ def vacuum(
     from app.cli.tables import acts
     from backend.maintenance.model import Vacuum
 
-    return acts.act(acts.TypedAct(name, reason, confirm), Vacuum(lite), dry_run=dry_run, as_json=as_json)
+    return acts.act(acts.TypedAct(name, reason, confirm, intent), Vacuum(lite), dry_run=dry_run, as_json=as_json)
 
 
 @app.command(rich_help_panel=ACT)
@@ -279,6 +285,7 @@ def restore(
     keep_properties: Annotated[bool, typer.Option("--keep-properties", help="Today's properties stay.")] = False,
     reason: Reason = "",
     confirm: Confirm = "",
+    intent: IntentFile = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
@@ -286,7 +293,7 @@ def restore(
     from app.cli.tables import acts
 
     asked = acts.restored(name, to, keeps_properties=keep_properties)
-    return acts.act(acts.TypedAct(name, reason, confirm), asked, dry_run=dry_run, as_json=as_json)
+    return acts.act(acts.TypedAct(name, reason, confirm, intent), asked, dry_run=dry_run, as_json=as_json)
 
 
 @app.command(rich_help_panel=ACT)
@@ -295,6 +302,7 @@ def alter(
     pairs: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a property.")] = None,
     unset: Annotated[list[str] | None, typer.Option("--unset", metavar="KEY", help="Take a property away.")] = None,
     reason: Reason = "",
+    intent: IntentFile = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
@@ -302,4 +310,18 @@ def alter(
     from app.cli.tables import acts
 
     asked = acts.altered(pairs or (), unset or ())
-    return acts.act(acts.TypedAct(name, reason, ""), asked, dry_run=dry_run, as_json=as_json)
+    return acts.act(acts.TypedAct(name, reason, intent=intent), asked, dry_run=dry_run, as_json=as_json)
+
+
+@app.command(rich_help_panel=ACT)
+def apply(
+    file: Annotated[Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="As --intent wrote it.")],
+    approved_by: Annotated[str, typer.Option(metavar="NAME", help="Who reviewed it; kept in the audit trail.")] = "",
+    confirm: Confirm = "",
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> int:
+    """Carry out an act that was written to a file; refused where it would do something else than was reviewed."""
+    from app.cli.tables import acts
+
+    return acts.apply(file, approved_by=approved_by, confirm=confirm, dry_run=dry_run, as_json=as_json)

@@ -1,0 +1,125 @@
+"""`weir optimize|vacuum|restore|alter|apply` with a host that needs no Spark: what is asked, refused, written."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from backend.jobs.model import Job, JobEnd, JobState
+from backend.maintenance.model import ActResult, Alter, Optimize, Proof, Restore, TableAct
+from backend.settings import Settings, load_settings
+from backend.store.store import ControlStore
+from pipelines.host.job_host import JobHost
+from tests import builders
+from tests.ui import stream_store
+from tests.unit.test_cli import Weir, home, weir
+from tests.unit.test_job_host import Runner
+
+__all__ = ["home", "weir"]
+TABLE = "bronze/clicks"
+DONE = ActResult("it is done", 7, {"files_in": 34}, (Proof("the same rows", True, "34 live rows in, 34 out"),))
+
+
+@dataclass
+class Answering(Runner):
+    settings: Settings = field(default_factory=load_settings)
+    asked: list[Job] = field(default_factory=list)
+
+    def run(self, job: Job) -> JobEnd:
+        self.asked.append(job)
+        write_deltalake(self.result_uri(job), pa.table({"detail": [DONE.text()]}))
+        return JobEnd(JobState.DONE, self.result_uri(job), detail=DONE.sentence())
+
+    def result_uri(self, job: Job) -> str:
+        return f"{self.settings.results_uri}/{job.job_id}-{job.attempts}"
+
+
+@pytest.fixture
+def clicks(home: Path) -> Path:
+    return builders.partitioned_table(home / "lake" / "bronze" / "clicks", days=2, files_per_day=17)
+
+
+@pytest.fixture
+def runner(home: Path, clicks: Path) -> Iterator[Answering]:
+    store = ControlStore.open(load_settings())
+    stream_store.beat(store, datetime.now(UTC))
+    runner = Answering()
+    host = JobHost(load_settings(), store, runner, "host-a", poll_s=0.05)
+    host.start()
+    yield runner
+    host.stop(10)
+    store.close()
+
+
+def test_a_dry_run_asks_nobody(weir: Weir, clicks: Path) -> None:
+    answer = weir("optimize", TABLE, "--dry-run", "--json")
+    assert answer.code == 0 and answer.document["figures"]["files_in"] == 34
+    assert answer.document["act"]["table"] == TABLE and answer.document["needs_name"] is False
+    shown = weir("restore", TABLE, "--to", "0", "--dry-run").out
+    assert "The table, now v" in shown and "Way back: RESTORE to v" in shown
+
+
+def test_an_act_is_asked_of_the_host_and_its_proof_is_said(weir: Weir, runner: Answering) -> None:
+    answer = weir("optimize", TABLE, "--partition", "day=2026-01-01", "--reason", "slow readers")
+    assert answer.code == 0 and "The same rows: proven (34 live rows in, 34 out)." in answer.out
+    (job,) = runner.asked
+    asked = TableAct.parse(job.request).arguments
+    assert isinstance(asked, Optimize) and asked.partition == {"day": "2026-01-01"} and job.reason == "slow readers"
+    out = weir("alter", TABLE, "--set", "catalog.team_name=blue", "--reason", "owner", "--json").out
+    printed = json.loads(out[out.index("\n{") :])  # the host of this process logs to the same terminal
+    assert printed["result"]["proofs"][0]["holds"] is True and printed["job_id"] == runner.asked[1].job_id
+    assert TableAct.parse(runner.asked[1].request).arguments == Alter({"catalog.team_name": "blue"})
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "why"),
+    [
+        (("optimize", TABLE), 4, "a reason is required"),
+        (("optimize", TABLE, "--partition", "daz=1", "--reason", "x"), 2, "no partition column 'daz'"),
+        (("optimize", TABLE, "--zorder", "day", "--reason", "x"), 2, "laid out by 'day'"),
+        (("restore", TABLE, "--to", "0", "--reason", "x"), 4, "say --confirm bronze/clicks"),
+        (("restore", TABLE, "--to", "999", "--reason", "x"), 3, "no version 999"),
+        (("vacuum", TABLE, "--reason", "x", "--confirm", TABLE), 4, "there is no file to delete"),
+        (("alter", TABLE, "--reason", "x"), 2, "say --set KEY=VALUE"),
+        (("alter", TABLE, "--set", "delta.apendOnly=true", "--reason", "x"), 4, "did you mean delta.appendOnly"),
+    ],
+)
+def test_what_is_refused_says_why(weir: Weir, runner: Answering, words: tuple[str, ...], code: int, why: str) -> None:
+    answer = weir(*words)
+    assert (answer.code, why in answer.err) == (code, True), answer.err
+    assert runner.asked == []
+
+
+def test_an_intent_is_done_while_it_would_do_the_same(
+    weir: Weir, runner: Answering, clicks: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "intent.yaml"
+    answer = weir("restore", TABLE, "--to", "3", "--reason", "a bad load", "--intent", str(file))
+    assert answer.code == 0 and runner.asked == []
+    comments = [line for line in file.read_text().splitlines() if line.startswith("#")]
+    assert comments[0].startswith("# restore of bronze/clicks at v") and any(
+        "becomes v3 again" in line for line in comments
+    )
+
+    digest = answer.out.split("sha256:")[1].split(".")[0]
+    assert weir("apply", str(file), "--approved-by", "bo").code == 4, "the name is missing"
+    assert weir("apply", str(file), "--approved-by", "bo", "--confirm", TABLE).code == 0
+    (job,) = runner.asked
+    assert (job.reason, TableAct.parse(job.request).arguments) == ("a bad load", Restore(3))
+    store = ControlStore.open(load_settings())
+    (entry,) = [entry for entry in store.audit_entries(limit=9, subject=TABLE) if entry.action == "restore job"]
+    assert f"intent: sha256:{digest}" in entry.detail and "approved by: bo" in entry.detail
+    store.close()
+
+    rows = DeltaTable(clicks).to_pyarrow_table().slice(0, 1)
+    write_deltalake(clicks, rows, mode="append")
+    moved = weir("apply", str(file), "--confirm", TABLE)
+    assert moved.code == 4 and "would do something else now: commits_undone was" in moved.err
+    file.write_text("rubbish")
+    assert weir("apply", str(file)).code == 2
+    assert len(runner.asked) == 1
