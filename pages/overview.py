@@ -7,6 +7,7 @@ import streamlit as st
 from app import cache, errors, navigation, services, state
 from app.overview import view
 from app.overview import widgets as overview
+from app.streams.view.streams import by_urgency
 from app.ui import lists
 from app.ui.figures import key_figures
 from app.ui.frame import empty_lake
@@ -17,7 +18,7 @@ from app.ui.view.words import markdown_safe
 from backend.errors import LakehouseError
 from backend.health.model import AttentionGroup
 
-MOST_TABLES = 50
+MOST_ROWS = 50
 # Side by side where both fit, else one below the other.
 _LISTS = """<style>.st-key-overview_lists { display: flex; flex-wrap: wrap; }
 .st-key-overview_lists > .stGridCell { flex: 3 1 520px; min-width: 0; }
@@ -55,9 +56,9 @@ def region() -> None:
 
 
 def table_list(tables: list[Table], groups: Sequence[AttentionGroup]) -> None:
-    if len(tables) > MOST_TABLES:
-        cut = f"{MOST_TABLES} of {len(tables):,}: those in trouble, then the stalest. "
-        tables = view.most_troubled(tables, groups, MOST_TABLES)
+    if len(tables) > MOST_ROWS:
+        cut = f"{MOST_ROWS} of {len(tables):,}: those in trouble, then the stalest. "
+        tables = view.most_troubled(tables, groups, MOST_ROWS)
     else:
         cut = ""
     st.caption(f"{cut}Click a row to open the table.")
@@ -75,10 +76,15 @@ def stream_list(reading: cache.StreamsReading) -> None:
         what = "**The control store does not answer, so streams are not known.**"
         st.error(f"{what} {markdown_safe(reading.problem)}", icon=":material/error:")
     elif reading.streams:
-        st.caption(f"{summary_sentence(reading.streams)}. Click a row to open the stream.")
-        frame = view.streams_frame(reading.streams, services.now())
-        names = [status.declaration.name for status in reading.streams]
+        streams, cut = reading.streams, ""
+        if len(streams) > MOST_ROWS:
+            streams, cut = by_urgency(streams)[:MOST_ROWS], f"{MOST_ROWS} of them: those in trouble first. "
+        st.caption(f"{summary_sentence(reading.streams)}. {cut}Click a row to open the stream.")
+        names = [status.declaration.name for status in streams]
+        frame = view.streams_frame(streams, services.now())
         name = lists.choose(frame, overview.STREAMS, key="overview_streams", names=names)
+        if cut:
+            navigation.page_link("streams", "All streams")
         if name is not None:
             navigation.go("stream", {state.STREAM: name})
     else:

@@ -1,5 +1,6 @@
 """Overview: what needs attention, tables by layer, streams; each row opens its page."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from backend.stream_model.stream import DesiredState
 from tests import builders
 from tests.processes import wait_until
 from tests.ui import stream_store
-from tests.ui.opened import again, home, metrics, open_page, words
+from tests.ui.opened import again, home, links, metrics, open_page, words
 
 __all__ = ["home"]
 
@@ -111,3 +112,16 @@ def test_a_store_that_does_not_answer_is_not_a_healthy_one(
     app = open_page("overview")
     assert "Not known: streams could not be read" in words(app)
     assert len(app.dataframe(key="overview_tables").value) == 3
+
+
+def test_of_many_streams_those_in_trouble_are_shown(lake: Path, home: Path) -> None:
+    now, store = datetime.now(UTC), stream_store.open_store(home)
+    stream_store.beat(store, now)
+    stream_store.failed(store, "silver_broken", now)
+    declared = store.declarations()["silver_broken"]
+    store.declare([replace(declared, name=f"bronze_{number:03d}") for number in range(60)], now=now)
+    app = open_page("overview")
+    shown = app.dataframe(key="overview_streams").value["Stream"].tolist()
+    assert shown[0] == "silver_broken" and len(shown) == 50
+    assert "61 streams: 1 failed, 60 unknown" in words(app) and "50 of them: those in trouble first" in words(app)
+    assert links(app)["All streams"] == ""
