@@ -30,7 +30,7 @@ from backend.health.attention import attention as attention_items
 from backend.health.groups import grouped
 from backend.health.health import table_evidence, table_health
 from backend.health.judge import JudgedTable, LakeJudge
-from backend.health.model import AttentionGroup, TableHealth
+from backend.health.model import AttentionGroup, HealthEvidence, TableHealth
 from backend.lake.files import clustering, file_sizes, stats
 from backend.lake.files.clustering import Overlap
 from backend.lake.files.file_sizes import FileChoice, FileDistribution, FilePage, distribute
@@ -133,7 +133,12 @@ def attention(reading: LakeReading | None, streams: StreamsReading) -> tuple[Att
 @once
 def _lake_judge() -> LakeJudge:
     lake, settings = services.lake(), services.settings().health
-    return LakeJudge(lambda ref: table_evidence(lake, ref, now=services.now(), settings=settings))
+
+    def evidence(ref: TableRef) -> HealthEvidence:
+        with lake.at_one_moment(ref):
+            return table_evidence(lake, ref, now=services.now(), settings=settings)
+
+    return LakeJudge(evidence)
 
 
 def find(words: str) -> list[FoundTable]:

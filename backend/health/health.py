@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-import pyarrow.compute as pc
-
 from backend.health.model import HealthEvidence, LogHealth, Offender, SmallFileRule, TableHealth
 from backend.health.recommend import recommend
 from backend.health.rules import last_run, partition_offenders, small_file_rule, trend, writer_offenders
@@ -98,7 +96,7 @@ def _read(lake: HealthLake, ref: TableRef, settings: HealthSettings) -> _Reading
 
 def _evidence(read: _Reading, now: datetime, offenders: tuple[Offender, ...]) -> HealthEvidence:
     snapshot, files = read.snapshot, read.files
-    rows = snapshot.columns(["deleted_rows", "num_records"])
+    rows, unknown = snapshot.file_set.total("num_records")
     removed = _removed_since_vacuum(read.commits)
     return HealthEvidence(
         now=now,
@@ -110,9 +108,9 @@ def _evidence(read: _Reading, now: datetime, offenders: tuple[Offender, ...]) ->
         rule=read.rule,
         partition_columns=snapshot.metadata.partition_columns,
         num_partitions=len(files.partitions),
-        deleted_rows=int(pc.sum(rows["deleted_rows"]).as_py() or 0),
-        physical_rows=pc.sum(rows["num_records"]).as_py(),
-        files_without_stats=rows["num_records"].null_count,
+        deleted_rows=snapshot.deleted_rows,
+        physical_rows=rows if unknown < snapshot.num_files else None,
+        files_without_stats=unknown,
         offenders=offenders,
         last_optimize=last_run(read.commits, "OPTIMIZE"),
         last_vacuum=last_run(read.commits, "VACUUM"),

@@ -128,6 +128,10 @@ class Lake:
         by_uri = {table.ref.uri: table for table in self.read_cards(listing.refs)}
         return [*(by_uri[ref.uri] for ref in listing.refs), *listing.problems]
 
+    def at_one_moment(self, ref: TableRef) -> AbstractContextManager[None]:
+        """What is read of a table meanwhile knows of no later commit: each question alone looks for one."""
+        return self._log(ref).held()
+
     def latest_version(self, ref: TableRef) -> int:
         return self._log(ref).latest()
 
@@ -363,8 +367,9 @@ class Lake:
         return _Opened(log, TableTimeline(log, self._settings.health, self._timeline_store))
 
     def _make_card(self, ref: TableRef) -> TableCard:
-        snapshot, (totals, files_after_merge) = self.snapshot(ref), self._timeline(ref).newest()
-        newest = self.history(ref, starting_version=snapshot.version, ending_version=snapshot.version)
+        with self.at_one_moment(ref):
+            snapshot, (totals, files_after_merge) = self.snapshot(ref), self._timeline(ref).newest()
+            newest = self.history(ref, starting_version=snapshot.version, ending_version=snapshot.version)
         owner = ownership(snapshot.metadata)
         return TableCard(
             ref=ref,

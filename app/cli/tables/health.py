@@ -6,12 +6,12 @@ Rule: judges nothing itself; a store that is not there leaves streams out and sa
 from collections.abc import Mapping
 
 from app import services
-from app.cli.output import Document, Shapes, only, print_json, print_table, say, shaped
+from app.cli.output import Document, Shapes, only, print_json, print_table, say, shaped, status_line
 from app.cli.store import Looks, judgements_and_hosts, streams_and_hosts
 from app.cli.tables.lake import opened
 from app.health.text import log_sentence, run_text
 from backend.errors import LakehouseError
-from backend.format import bytes_text, count_text, percent
+from backend.format import bytes_text, count_text, percent, things
 from backend.health.attention import AttentionRules, attention
 from backend.health.groups import grouped
 from backend.health.health import table_health
@@ -24,9 +24,11 @@ from backend.health.model import (
     TrendPoint,
 )
 from backend.health.rules import URGENCY
+from backend.lake.cards import Table
 from backend.lake.model import TableCard
 from backend.streams.status import query_names
 
+TOLD_EACH = 50  # tables
 _STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "", Severity.FINE: "green"}
 _COUNTS = ("num_files", "size_bytes", "small_files", "small_share")
 _FACTS = ("rule", "offenders", "last_optimize", "last_vacuum", "log")
@@ -77,12 +79,11 @@ def one(name: str, *, as_json: bool) -> int:
 
 def everything(*, as_json: bool) -> int:
     """Attention items, then every table; a table that cannot be read is an attention item."""
-    cards = services.lake().cards()
     streams, hosts = streams_and_hosts(Looks())
     judgements, rules = judgements_and_hosts()[0], AttentionRules.of(services.settings())
+    cards, tables = _read(query_names(streams))
     items = attention(cards, streams, hosts, judgements=judgements, now=services.now(), rules=rules)
-    groups, names = grouped(items), query_names(streams)
-    tables = [health for card in cards if isinstance(card, TableCard) and (health := _readable(card, names))]
+    groups = grouped(items)
     if as_json:
         shapes = {**_SHAPES, TableHealth: _in_a_list}
         print_json({"attention": items, "attention_groups": groups, "tables": tables}, shapes)
@@ -104,11 +105,29 @@ def _in_a_list(health: TableHealth) -> Document:
     return {key: value for key, value in document.items() if key not in _OF_ONE_TABLE}
 
 
+def _read(names: Mapping[str, str]) -> tuple[list[Table], list[TableHealth]]:
+    """Every table, and the health of those that can be read, in the order of their names. A table is judged while what
+    its card was read from is at hand."""
+    lake = services.lake()
+    listing = lake.found()
+    cards, healths = dict[str, Table](), dict[str, TableHealth]()
+    with status_line() as update:
+        for card in lake.read_cards(listing.refs):
+            cards[card.ref.uri] = card
+            if isinstance(card, TableCard) and (health := _readable(card, names)):
+                healths[card.ref.uri] = health
+            if update and len(cards) % TOLD_EACH == 0:
+                update(f"{len(cards):,} of {things(len(listing.refs), 'table')} judged …")
+    in_order = [ref.uri for ref in listing.refs]
+    return [*(cards[uri] for uri in in_order), *listing.problems], [healths[uri] for uri in in_order if uri in healths]
+
+
 def _readable(card: TableCard, names: Mapping[str, str]) -> TableHealth | None:
     """None for a table that broke after its card was read; the next look shows it as unreadable."""
     lake, rules = services.lake(), services.settings().health
     try:
-        return table_health(lake, card.ref, now=services.now(), settings=rules, stream_names=names)
+        with lake.at_one_moment(card.ref):
+            return table_health(lake, card.ref, now=services.now(), settings=rules, stream_names=names)
     except LakehouseError as exc:
         say(f"{card.ref.name}: cannot be judged: {exc.message}", style="red", to_stderr=True)
         return None

@@ -56,7 +56,7 @@ class TableTimeline:
             latest = self._log.latest()
             self._forget_another_table()
             if not self._totals or self._totals[-1].version > latest:
-                self._begin(max(0, self._log.base_version(latest)))
+                self._begin(latest if self._log.base_version(latest) > 0 else 0)
             self._reach(latest)
             return self._totals[-1], self._running_at(latest).files_after_merge()
 

@@ -19,7 +19,7 @@ from backend.lake.storage.folder import Folder
 from backend.lake.storage.paths import is_remote
 from backend.lake.table.file_times import old_columns
 
-BATCH_ROWS = 65_536
+BATCH_ROWS = 16_384  # a column of texts of so many files is a few megabytes; four times as many take twice the memory
 BUFFER_BYTES = 65_536
 AT_ONCE = 2  # each holds a decoded batch; more threads cost memory and win little beside the interpreter's lock
 HINT = "restore the file, or rebuild the checkpoint with the engine that writes the table"

@@ -67,11 +67,24 @@ class TableLog:
             self._head()
             return self._names.whole()
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """What is read meanwhile is of one moment, and looks for news once."""
+        with self._lock:
+            self._head()
+            self._names.held += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._names.held -= 1
+
     def last_checkpoint(self) -> int | None:
         """The version of the newest complete checkpoint: a new one may come without a new commit."""
         with self._lock:
             self._head()
-            return max(self._names.relist().checkpoints, default=None)
+            names = self._names.whole() if self._names.held else self._names.relist()
+            return max(names.checkpoints, default=None)
 
     def generation(self) -> int:
         """Grows when the table at this address was found to be another one."""

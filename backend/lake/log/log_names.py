@@ -29,6 +29,7 @@ class LogNames:
         self._poll_s = poll_s if self._is_remote else 0.0
         self.times: dict[int, datetime] = {}  # when commits were written, where a listing told it
         self.generation = -1
+        self.held = 0  # how many want to see no news now
         self._polled_at = 0.0
         self._forget()
 
@@ -37,7 +38,7 @@ class LogNames:
         log (any more)."""
         if self._listing is None:
             self._list_head()
-        elif time.monotonic() - self._polled_at < self._poll_s:
+        elif self.held or time.monotonic() - self._polled_at < self._poll_s:
             return self._listing
         else:
             self._poll(self._listing)
