@@ -6,6 +6,7 @@ Rule: a notice says when to look and nothing else. One that never came delays a 
 import threading
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from enum import StrEnum
 from typing import Generic, TypeVar
 
@@ -63,15 +64,19 @@ class Notices:
     def _run(self) -> None:
         while not self._closing.is_set():
             try:
-                for topic in self._database.listen(CHANNEL, hello=Topic.HELLO, look_s=RETRY_S):
-                    if topic is not None:
-                        self._note(topic, is_listening=True)
-                    if self._closing.is_set():
-                        return
-            except StoreError:  # whoever reads logs it
+                with suppress(StoreError):  # whoever reads logs it
+                    self._hear()
+            finally:
                 with self._lock:
                     self._is_listening = False
             self._closing.wait(RETRY_S)
+
+    def _hear(self) -> None:
+        for topic in self._database.listen(CHANNEL, hello=Topic.HELLO, look_s=RETRY_S):
+            if topic is not None:
+                self._note(topic, is_listening=True)
+            if self._closing.is_set():
+                return
 
     def _note(self, topic: str, *, is_listening: bool = False) -> None:
         with self._lock:

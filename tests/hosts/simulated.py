@@ -201,6 +201,20 @@ class Simulation:
         yield statements
         sa.event.remove(self._engine, "before_cursor_execute", note)
 
+    @contextmanager
+    def bytes_read(self) -> Iterator[Counter[str]]:
+        """By statement, the values that PostgreSQL answers with meanwhile; SQLite sends none."""
+        read = Counter[str]()
+
+        def note(connection: object, cursor: Any, statement: str, *more: object) -> None:
+            answer = getattr(cursor, "pgresult", None)
+            for row in range(answer.ntuples if answer else 0):
+                read[statement] += sum(len(answer.get_value(row, column) or b"") for column in range(answer.nfields))
+
+        sa.event.listen(self._engine, "after_cursor_execute", note)
+        yield read
+        sa.event.remove(self._engine, "after_cursor_execute", note)
+
     def close(self) -> None:
         self.is_store_up = True
         for host in self.hosts:
