@@ -69,7 +69,6 @@ from backend.streams.verdict import StreamStatus
 
 HEALTH_TTL_S = 30.0  # its sentences hold ages
 STREAMS_TTL_S = 1.0  # hosts write about once a second
-STREAMS_KEPT_S = 5.0  # where the store tells of changes: signs of life, and what waits
 SCRAPE_PATIENCE_S = 0.5  # a store that is away answers after its time-outs
 SCRAPED_LAKE_S = 60.0  # a pass over a big lake is dear, and nobody looks
 RUNS_TTL_S = 10.0
@@ -189,7 +188,8 @@ def _streams_reading() -> StreamsReading:
 
 @once
 def _kept_reading() -> Kept[StreamsReading]:
-    return Kept(services.store().notices, _read_streams, *Topic, every_s=STREAMS_KEPT_S)
+    every_s = services.settings().host.heartbeat_stale_s / 3  # signs of life tell nobody, nor does what waits
+    return Kept(services.store().notices, _read_streams, *Topic, every_s=every_s)
 
 
 def _read_streams() -> StreamsReading:

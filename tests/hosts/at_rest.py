@@ -8,7 +8,6 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from app.cache import STREAMS_KEPT_S
 from backend.lake.lake import Lake
 from backend.settings import Settings, load_settings
 from backend.store.clock import StoreClock
@@ -99,7 +98,7 @@ def page_on(store: ControlStore, settings: Settings, watch: Stopwatch) -> Kept[o
         streams = statuses(store, backlogs, now=store.now(), heartbeat_stale_s=15, newest=newest)
         return streams, store.hosts(now=datetime.now(UTC)), store.judgements()
 
-    return Kept(store.notices, read, *Topic, every_s=STREAMS_KEPT_S, elapsed=watch)
+    return Kept(store.notices, read, *Topic, every_s=settings.host.heartbeat_stale_s / 3, elapsed=watch)
 
 
 @contextmanager
