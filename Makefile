@@ -6,7 +6,7 @@ WORKERS ?= 2
 PYTEST ?= -m pytest
 PYTHON_MISSING = error: there is no $(PYTHON) on this machine: install Python 3.11 (Debian: apt-get install python3.11 python3.11-venv) or name one with make PYTHON=/path/to/python3.11
 
-.PHONY: help run run-kafka test test-all test-fast check soak bench-lake bench-diff bench-pages bench-ui bench-streams bench-scale setup setup-test lock docs pictures clean
+.PHONY: help run run-kafka test test-all test-fast check soak bench-lake bench-diff bench-pages bench-ui bench-streams bench-scale bench-maintenance setup setup-test lock docs pictures clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -48,6 +48,9 @@ bench-pages: setup-test ## measure every page of a lake of 3,000 tables in a bro
 
 bench-ui: setup-test ## measure many viewers of one live page against plain streamlit run (ARGS="--write" keeps the figures)
 	@$(BIN)/python -m bench ui $(ARGS)
+
+bench-maintenance: setup-test ## measure acts on tables against Spark's bare statements (ARGS="--write" keeps the figures)
+	@$(BIN)/python -m bench maintenance $(ARGS)
 
 bench-streams: setup-test ## measure streams against the same work in PySpark alone, and fifty on one host (ARGS="--write" keeps the figures)
 	@$(BIN)/python -m bench streams $(ARGS)

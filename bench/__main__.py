@@ -1,4 +1,4 @@
-"""`python -m bench lake|diff|pages|ui|streams|scale`: one of the suites. `--help` tells what each can be asked for."""
+"""`python -m bench lake|diff|pages|ui|streams|scale|maintenance`: one suite. `--help` tells what each takes."""
 
 import importlib
 import sys
