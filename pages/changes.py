@@ -3,7 +3,7 @@
 import streamlit as st
 
 from app.changes.options import options_popover, other_table, where_input
-from app.changes.widgets import answer
+from app.changes.widgets import answer, way_back
 from app.errors import boundary
 from app.ui.frame import table_header
 from app.ui.version_range import version_range
@@ -18,3 +18,5 @@ with boundary():
     with pickers:
         chosen = version_range(opened, against)
     answer(opened, against, chosen, how)
+    if against is None:
+        way_back(opened, chosen)

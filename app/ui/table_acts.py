@@ -18,7 +18,8 @@ from backend.lake.files.file_sizes import partition_codes
 from backend.lake.model import TableRef
 from backend.lake.table.metadata_diff import column_names
 from backend.lake.table.partitions import partition_values
-from backend.maintenance.model import ActPreview, Alter, Arguments, Optimize, Restore, TableAct, Vacuum, act_job
+from backend.maintenance.model import ActPreview, Alter, Arguments, Optimize, Repair, Restore, TableAct, Vacuum, act_job
+from backend.streams.requeue import parse_repairs
 
 _ACT = "table_act"
 WHOLE = "All of the table"
@@ -42,7 +43,7 @@ def act_dialog() -> None:
 def _dialog(act: TableAct) -> None:
     with errors.boundary():
         choose: dict[type, Callable[[TableAct], Arguments | None]] = {
-            Optimize: _optimize, Vacuum: _vacuum, Restore: _restore, Alter: _alter,
+            Optimize: _optimize, Vacuum: _vacuum, Restore: _restore, Repair: _repair, Alter: _alter,
         }  # fmt: skip
         arguments = choose[type(act.arguments)](act)
         if arguments is None:
@@ -102,6 +103,21 @@ def _restore(act: TableAct) -> Restore:
     assert isinstance(asked, Restore)
     label = "Keep today's properties (retention, change feed, owner, …)"
     return replace(asked, keeps_properties=st.checkbox(label, value=True, key="act_keeps_properties"))
+
+
+def _repair(act: TableAct) -> Repair | None:
+    """None until a condition is there."""
+    asked = act.arguments
+    assert isinstance(asked, Repair)
+    where = st.text_input("Which rows", asked.where, key="act_where", placeholder="SQL over a row: amount < 0")
+    given = st.text_area(
+        "Their new values", key="act_values", height=90, placeholder="amount = abs(amount)",
+        help="One line a column: column = SQL over the row as it was. Without any, the rows are deleted.",
+    )  # fmt: skip
+    if not (where or "").strip():
+        st.caption("Say which rows, and press Enter.")
+        return None
+    return Repair(where.strip(), parse_repairs([line for line in (given or "").splitlines() if line.strip()]))
 
 
 def _alter(act: TableAct) -> Alter | None:

@@ -19,6 +19,7 @@ class JobKind(StrEnum):
     OPTIMIZE = "optimize"
     VACUUM = "vacuum"
     RESTORE = "restore"
+    REPAIR = "repair"
     ALTER = "alter"
 
     @property
@@ -29,7 +30,7 @@ class JobKind(StrEnum):
     @property
     def is_of_table(self) -> bool:
         """Whether its subject is a table, by name. That of other acts is a stream, which nobody starts meanwhile."""
-        return self in (JobKind.OPTIMIZE, JobKind.VACUUM, JobKind.RESTORE, JobKind.ALTER)
+        return self in (JobKind.OPTIMIZE, JobKind.VACUUM, JobKind.RESTORE, JobKind.REPAIR, JobKind.ALTER)
 
 
 class JobState(StrEnum):

@@ -52,6 +52,16 @@ class Restore:
 
 
 @dataclass(frozen=True, slots=True)
+class Repair:
+    """Give the rows that a condition lets through other values, or delete them. `where`: SQL over one row, in DuckDB's
+    dialect as everywhere. `values`: SQL for each column that changes, of the row as it was; empty to delete."""
+
+    kind: ClassVar[JobKind] = JobKind.REPAIR
+    where: str = ""
+    values: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Alter:
     """Set and unset table properties."""
 
@@ -60,9 +70,9 @@ class Alter:
     unset_properties: tuple[str, ...] = ()
 
 
-Arguments: TypeAlias = Optimize | Vacuum | Restore | Alter
+Arguments: TypeAlias = Optimize | Vacuum | Restore | Repair | Alter
 _ARGUMENTS: Mapping[JobKind, Callable[..., Arguments]] = {
-    kind.kind: kind for kind in (Optimize, Vacuum, Restore, Alter)
+    kind.kind: kind for kind in (Optimize, Vacuum, Restore, Repair, Alter)
 }
 
 

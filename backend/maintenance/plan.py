@@ -26,8 +26,19 @@ from backend.lake.table.metadata_diff import column_names
 from backend.lake.table.properties import explain_properties
 from backend.lake.table.property_values import is_on
 from backend.maintenance.merging import merge_of
-from backend.maintenance.model import ActPreview, ActResult, Alter, Arguments, Optimize, Restore, TableAct, Vacuum
+from backend.maintenance.model import (
+    ActPreview,
+    ActResult,
+    Alter,
+    Arguments,
+    Optimize,
+    Repair,
+    Restore,
+    TableAct,
+    Vacuum,
+)
 from backend.maintenance.readers import Users
+from backend.maintenance.rows_hit import RowsHit, count_hit
 from backend.settings import Settings
 
 MOST_COMMITS = 1_000  # undone ones that a preview reads
@@ -57,6 +68,8 @@ def preview(
             planned = plan_vacuum(snapshot, arguments, retention, files, users)
         case Restore():
             planned = plan_restore(snapshot, arguments, _load_restore(lake, snapshot, arguments, now), users)
+        case Repair():
+            planned = plan_repair(snapshot, arguments, count_hit(lake, snapshot, arguments, settings), users)
         case Alter():
             planned = plan_alter(snapshot, arguments, users)
     if why := _why_never(settings, snapshot):
@@ -297,6 +310,40 @@ def _sum(files: pa.Table, name: str) -> int | None:
 def _rows(files: pa.Table) -> int | None:
     records = _sum(files, "num_records")
     return None if records is None else records - int(pc.sum(files["deleted_rows"]).as_py() or 0)
+
+
+# repair ----------------------------------------------------------------------------------------------------------
+
+
+def plan_repair(snapshot: Snapshot, asked: Repair, hit: RowsHit, users: Users) -> ActPreview:
+    """What the rows become is shown of the first few."""
+    rows = "an unknown number of rows" if hit.rows is None else things(hit.rows, "row")
+    what = f"{', '.join(asked.values)} of {rows} change" if asked.values else f"{rows} are deleted"
+    where = f" in {things(hit.files, 'file')}" if hit.files is not None else ""
+    stop = f"these files are rewritten{where}" if hit.rows is not None else hit.unknown
+    refused, way_out = "", ""
+    if hit.rows == 0:
+        refused, way_out = "no row satisfies the condition", "look at the condition again"
+    elif is_on(snapshot.metadata.configuration, "delta.appendOnly"):
+        refused, way_out = "the table is append-only (delta.appendOnly)", "take the property away first"
+    elif users.running_writers:
+        refused = f"{', '.join(users.running_writers)} may write it meanwhile"
+        way_out = f"stop it first: weir stop {users.running_writers[0]}"
+    return ActPreview(
+        TableAct(snapshot.ref.uri, snapshot.ref.name, snapshot.version, asked),
+        what,
+        {"rows": hit.rows, "files": hit.files, "rows_before": snapshot.num_rows},
+        (stop, *hit.samples),
+        tuple(
+            f"{reader.stream} reads the table: "
+            + ("it gets the changes" if reader.reads_feed else "it stops at this commit, unless it skips such commits")
+            for reader in users.readers
+        ),
+        way_back=_RESTORE_BACK.format(snapshot.version),
+        refused=refused,
+        way_out=way_out,
+        typed=True,
+    )
 
 
 # properties ------------------------------------------------------------------------------------------------------

@@ -11,27 +11,30 @@ from dataclasses import dataclass, replace
 import structlog
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
-from backend.errors import StreamRefusedError
+from backend.errors import QueryError, StreamRefusedError
 from backend.format import bytes_text, things
 from backend.jobs.model import Job
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, TableRef
 from backend.lake.retention.runs import DELETED_FILES, retention_of
-from backend.maintenance.model import ActPreview, ActResult, Alter, Optimize, Proof, Restore, TableAct, Vacuum
+from backend.maintenance.model import ActPreview, ActResult, Alter, Optimize, Proof, Repair, Restore, TableAct, Vacuum
 from backend.maintenance.plan import preview
 from backend.maintenance.readers import load_users
 from backend.settings import Settings
 from backend.store.store import ControlStore
 from backend.streams.faults import CONFLICTS
+from pipelines.jobs.condition import satisfies, value_of, why_failed
 from pipelines.jobs.requeue import ActListener
 from pipelines.jvm.failures import describe
 from pipelines.jvm.hadoop import spark_uri
 
 MOST_TRIES = 3
 _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"  # VACUUM and RESTORE start 10,000 else
+_PLAIN = "write it in words that mean the same to DuckDB and Spark, such as plain comparisons"
 
 log = structlog.get_logger()
 
@@ -64,9 +67,9 @@ class TableActs:
         planned = preview(self._settings, lake, ref, act.arguments, users, now=now)
         if planned.refused:
             raise StreamRefusedError(f"{act.kind} of {act.name}: {planned.refused}", hint=planned.way_out)
-        if planned.act.version != act.version and isinstance(act.arguments, Restore | Alter):
+        if planned.act.version != act.version and isinstance(act.arguments, Restore | Repair | Alter):
             since = lake.history(ref, starting_version=act.version + 1)
-            if isinstance(act.arguments, Restore) or any(commit.metadata for commit in since):
+            if isinstance(act.arguments, Restore | Repair) or any(commit.metadata for commit in since):
                 raise StreamRefusedError(
                     f"{act.name} moved on since the preview: {'; '.join(map(_told, since[:3]))}",
                     hint="preview it again",
@@ -81,11 +84,13 @@ class TableActs:
                 work.act(planned)
                 return tuple(conflicts)
             except (PySparkException, Py4JJavaError) as exc:
+                if (failure := why_failed(exc)) is not None:
+                    raise failure from exc
                 error_class, message = describe(exc)
                 if not error_class.startswith(CONFLICTS):
                     raise
                 conflicts.append(work.newest_by_others() or message)
-                if isinstance(planned.act.arguments, Restore) or len(conflicts) == MOST_TRIES:
+                if isinstance(planned.act.arguments, Restore | Repair) or len(conflicts) == MOST_TRIES:
                     raise StreamRefusedError(
                         f"{planned.act.kind} of {planned.act.name} gave way to {conflicts[-1]} ({error_class})",
                         hint="try it while fewer writers are busy, or stop them first",
@@ -127,6 +132,8 @@ class _Work:
                 self.session.sql(f"VACUUM {self._name}{' LITE' if lite else ''}")
             case Restore() as restore:
                 self._restore(restore)
+            case Repair() as repair:
+                self._repair(repair)
             case Alter() as alter:
                 self._set(alter.set_properties)
                 if unset := ", ".join(_text(key) for key in alter.unset_properties):
@@ -135,7 +142,8 @@ class _Work:
     def done(self, planned: ActPreview | None, conflicts: tuple[str, ...]) -> ActResult:
         """What the log says of it now."""
         proving: Mapping[type, Callable[[ActPreview | None], ActResult]] = {
-            Optimize: self._optimized, Vacuum: self._vacuumed, Restore: self._restored, Alter: self._altered,
+            Optimize: self._optimized, Vacuum: self._vacuumed, Restore: self._restored, Repair: self._repaired,
+            Alter: self._altered,
         }  # fmt: skip
         result = proving[type(self.asked.arguments)](planned)
         log.info("table_act_done", table=self.ref.name, act=str(self.asked.kind), version=result.version)
@@ -230,6 +238,56 @@ class _Work:
         proof = Proof("it is what it was", odd == 0, told)
         return ActResult(f"v{asked.to_version} is the latest again", latest, {"rows": rows}, (proof,))
 
+    # repair --------------------------------------------------------------------------------------------------------
+
+    def _repair(self, asked: Repair) -> None:
+        """By Spark's own DELETE or UPDATE, once it is known that Spark reads the SQL as DuckDB does, row by row."""
+        for key in ("spark.sql.ansi.enabled", "spark.sql.ansi.doubleQuotedIdentifiers"):
+            self.session.conf.set(key, "true")
+        self._require_one_reading(asked)
+        if asked.values:
+            values = {_quoted(name): f"({text})" for name, text in asked.values.items()}
+            self._table.update(f"({asked.where})", values)
+        else:
+            self._table.delete(f"({asked.where})")
+
+    def _require_one_reading(self, asked: Repair) -> None:
+        """Raises `QueryError` where Spark would choose other rows, or give them other values."""
+        rows = self.session.read.format("delta").load(spark_uri(self.ref.uri))
+        try:
+            self._compare_readings(asked, rows)
+        except AnalysisException as exc:
+            raise QueryError(f"Spark cannot read this: {describe(exc)[1]}", hint=_PLAIN) from exc
+
+    def _compare_readings(self, asked: Repair, rows: DataFrame) -> None:
+        names, kinds = rows.columns, {field.name: field.dataType for field in rows.schema}
+        place = {name: f"c{number}" for number, name in enumerate(names)}
+        chosen = F.coalesce(F.expr(f"({asked.where})"), F.lit(False)).alias("spark")
+        given = [F.expr(f"({text})").cast(kinds[name]).alias(f"v{n}") for n, (name, text) in _numbered(asked.values)]
+        as_spark = rows.select(*(F.col(_quoted(name)).alias(c) for name, c in place.items()), chosen, *given)
+        own = as_spark.select(*place.values()).schema
+        differs = ~satisfies(asked.where, names, own).eqNullSafe(F.col("spark"))
+        for number, (name, text) in _numbered(asked.values):
+            differs = differs | (F.col("spark") & ~value_of(text, name, names, own).eqNullSafe(F.col(f"v{number}")))
+        if odd := as_spark.where(differs).count():
+            raise QueryError(
+                f"Spark reads this otherwise than the preview did, for {things(odd, 'row')}",
+                hint=_PLAIN,
+            )
+
+    def _repaired(self, planned: ActPreview | None) -> ActResult:
+        own = self.own_commits()
+        metrics = own[0].metrics if own else None
+        asked = self.asked.arguments
+        assert isinstance(asked, Repair)
+        changed = (metrics.rows_updated if asked.values else metrics.rows_deleted) if metrics else 0
+        expected = planned.figures["rows"] if planned else None
+        holds = None if changed is None or expected is None else changed == expected
+        told = f"{changed} by the commit, {expected} by the preview"
+        latest = own[0].version if own else self.lake.latest_version(self.ref)
+        effect = f"{things(changed, 'row')} {'changed' if asked.values else 'deleted'}"
+        return ActResult(effect, latest, {"rows": changed}, (Proof("exactly the rows of the preview", holds, told),))
+
     # properties ----------------------------------------------------------------------------------------------------
 
     def _set(self, properties: Mapping[str, str]) -> None:
@@ -252,6 +310,10 @@ class _Work:
 def _told(commit: Commit) -> str:
     by = commit.origin.stream if commit.origin and commit.origin.stream else commit.user or commit.job or ""
     return f"v{commit.version} {commit.operation or 'a commit'}{f' by {by}' if by else ''}"
+
+
+def _numbered(values: Mapping[str, str]) -> list[tuple[int, tuple[str, str]]]:
+    return list(enumerate(values.items()))
 
 
 def _metadata(job: Job) -> str:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from backend.access import Actor
-from backend.errors import StreamRefusedError
+from backend.errors import QueryError, StreamRefusedError
 from backend.jobs.model import Job, JobState
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
@@ -22,6 +22,7 @@ from backend.maintenance.model import (
     Alter,
     Arguments,
     Optimize,
+    Repair,
     Restore,
     TableAct,
     Vacuum,
@@ -291,6 +292,43 @@ def test_restore_makes_a_version_the_latest_again(shelf: Callable[..., Shelf], k
     assert [(proof.what, proof.holds) for proof in result.proofs] == [("it is what it was", True)]
     properties = table.lake.snapshot(table.ref).metadata.configuration
     assert properties.get("catalog.team_name") == ("blue" if keeps else None)
+
+
+def test_rows_are_repaired_as_they_were_previewed(shelf: Callable[..., Shelf]) -> None:
+    table = shelf()
+    table.write("2026-01-01", "2026-01-02")
+    asked = Repair("id % 50 = 3 AND \"day\" = '2026-01-02'", {"id": "-id"})
+    planned = table.preview(asked)
+    assert (planned.figures["rows"], planned.figures["files"]) == (2, 1)
+    assert "such as id 103, day 2026-01-02: id becomes -103" in planned.notes
+    result = table.act(asked)
+    assert [proof.holds for proof in result.proofs] == [True] and result.figures == {"rows": 2}
+    changed = {-103, -153}
+    assert table.ids() == sorted({*range(200)} - {103, 153} | changed)
+
+    assert table.preview(Repair("id < 0")).figures["rows"] == 2
+    result = table.act(Repair("id < 0"))
+    assert result.effect == "2 rows deleted" and result.proofs[0].holds is True
+    assert table.ids() == sorted({*range(200)} - {103, 153})
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (Repair("id = 7", {"id": "id / 2"}), "Spark reads this otherwise"),  # a double in both, rounded by DuckDB
+        (Repair("regexp_matches(day, 'a')"), "Spark cannot read this: .*regexp_matches"),
+        (Repair("id IN (SELECT 1)"), "a subquery is not allowed"),
+        (Repair("id = 1 OR read_text('/etc/passwd') = 'x'"), "'read_text' is not allowed"),
+        (Repair("id > 1e6"), "no row satisfies the condition"),
+        (Repair("id = 1; DROP TABLE t"), "syntax error at or near"),
+    ],
+)
+def test_sql_that_spark_reads_otherwise_changes_nothing(shelf: Callable[..., Shelf], asked: Repair, why: str) -> None:
+    table = shelf()
+    table.write("a", "b")
+    with pytest.raises((StreamRefusedError, QueryError), match=why):
+        table.run(table.submit(TableAct(table.uri, NAME, 1, asked)))
+    assert table.lake.latest_version(table.ref) == 1 and len(table.ids()) == 200
 
 
 def test_a_restore_of_a_table_that_moved_on_is_refused(shelf: Callable[..., Shelf]) -> None:

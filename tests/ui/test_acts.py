@@ -8,7 +8,7 @@ import pytest
 from deltalake import write_deltalake
 
 from backend.jobs.model import Job, JobEnd, JobKind, JobState
-from backend.maintenance.model import ActResult, Alter, Optimize, Proof, Restore, TableAct
+from backend.maintenance.model import ActResult, Alter, Optimize, Proof, Repair, Restore, TableAct
 from backend.settings import load_settings
 from backend.store.leases import job_resource
 from tests import builders
@@ -88,6 +88,21 @@ def test_a_property_is_edited_and_a_misspelled_value_refused(store) -> None:
     assert "Properties change: delta.appendOnly unset → true" in words(app)
     send(app, "table_act", "no rewrites")
     assert TableAct.parse(store.jobs.newest(1)[0].request).arguments == Alter({"delta.appendOnly": "true"})
+
+
+def test_rows_are_repaired_from_what_changed(store) -> None:
+    app = open_page("changes", table=TABLE)
+    press(app, "repair")
+    app.text_input(key="act_where").set_value("id = 1")
+    app.text_area(key="act_values").set_value("id = id + 1")
+    again(app)
+    said = words(app)
+    assert "such as id 1" in said and "id becomes 2" in said
+    app.text_area(key="act_values").set_value("")
+    again(app)
+    assert "are deleted" in words(app)
+    send(app, "table_act", "a test load", typed=TABLE)
+    assert TableAct.parse(store.jobs.newest(1)[0].request).arguments == Repair("id = 1")
 
 
 def test_an_act_that_failed_says_why(store) -> None:

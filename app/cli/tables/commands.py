@@ -297,6 +297,29 @@ def restore(
 
 
 @app.command(rich_help_panel=ACT)
+def repair(
+    name: TableName,
+    where: Annotated[str, typer.Option("--where", help="SQL over a row: amount < 0.")],
+    values: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="COLUMN=SQL", help="A new value, of the row as it was; without any, rows go."),
+    ] = None,
+    reason: Reason = "",
+    confirm: Confirm = "",
+    intent: IntentFile = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> int:
+    """Change or delete the rows that a condition lets through; says first how many, and shows a few."""
+    from app.cli.tables import acts
+    from backend.maintenance.model import Repair
+    from backend.streams.requeue import parse_repairs
+
+    asked = Repair(where, parse_repairs(values or ()))
+    return acts.act(acts.TypedAct(name, reason, confirm, intent), asked, dry_run=dry_run, as_json=as_json)
+
+
+@app.command(rich_help_panel=ACT)
 def alter(
     name: TableName,
     pairs: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a property.")] = None,

@@ -7,18 +7,20 @@ from collections.abc import Mapping
 
 from app.ui.view.words import sentence
 from backend.jobs.model import JobKind
-from backend.maintenance.model import ActPreview, ActResult, Alter, Optimize, Restore, TableAct, Vacuum
+from backend.maintenance.model import ActPreview, ActResult, Alter, Optimize, Repair, Restore, TableAct, Vacuum
 
 LABELS: Mapping[JobKind, str] = {
     JobKind.OPTIMIZE: "Optimize",
     JobKind.VACUUM: "Vacuum",
     JobKind.RESTORE: "Restore",
+    JobKind.REPAIR: "Repair rows",
     JobKind.ALTER: "Edit properties",
 }
 GLYPHS: Mapping[JobKind, str] = {
     JobKind.OPTIMIZE: ":material/compress:",
     JobKind.VACUUM: ":material/delete_sweep:",
     JobKind.RESTORE: ":material/restore_page:",
+    JobKind.REPAIR: ":material/healing:",
     JobKind.ALTER: ":material/tune:",
 }
 _HOLDS = {True: "proven", False: "DOES NOT HOLD", None: "not known"}
@@ -37,6 +39,9 @@ def act_words(act: TableAct) -> str:
             return "by the log" if lite else "all of it"
         case Restore() as asked:
             return f"to v{asked.to_version}" + (", properties kept" if asked.keeps_properties else "")
+        case Repair() as asked:
+            values = ", ".join(f"{column} = {text}" for column, text in asked.values.items())
+            return f"{f'set {values}' if values else 'delete'} where {asked.where}"
         case Alter() as asked:
             given = [f"{key} = {value}" for key, value in asked.set_properties.items()]
             return ", ".join([*given, *(f"{key} unset" for key in asked.unset_properties)])
