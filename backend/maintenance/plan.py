@@ -318,9 +318,8 @@ def _rows(files: pa.Table) -> int | None:
 def plan_repair(snapshot: Snapshot, asked: Repair, hit: RowsHit, users: Users) -> ActPreview:
     """What the rows become is shown of the first few."""
     rows = "an unknown number of rows" if hit.rows is None else things(hit.rows, "row")
-    what = f"{', '.join(asked.values)} of {rows} change" if asked.values else f"{rows} are deleted"
-    where = f" in {things(hit.files, 'file')}" if hit.files is not None else ""
-    stop = f"these files are rewritten{where}" if hit.rows is not None else hit.unknown
+    what = f"set in {rows}: {', '.join(asked.values)}" if asked.values else f"deleted: {rows}"
+    where = hit.unknown or f"what is rewritten or marked: {things(hit.files, 'file')}"
     refused, way_out = "", ""
     if hit.rows == 0:
         refused, way_out = "no row satisfies the condition", "look at the condition again"
@@ -333,7 +332,7 @@ def plan_repair(snapshot: Snapshot, asked: Repair, hit: RowsHit, users: Users) -
         TableAct(snapshot.ref.uri, snapshot.ref.name, snapshot.version, asked),
         what,
         {"rows": hit.rows, "files": hit.files, "rows_before": snapshot.num_rows},
-        (stop, *hit.samples),
+        (where, *hit.samples),
         tuple(
             f"{reader.stream} reads the table: "
             + ("it gets the changes" if reader.reads_feed else "it stops at this commit, unless it skips such commits")
