@@ -4,7 +4,7 @@ Rule: what the store has stays. A host with other addresses would begin on an em
 so it is refused, unless a person stopped the stream and no host holds its lease.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -15,9 +15,9 @@ from backend.store import leases, rows, schema
 from backend.stream_model.stream import StreamDeclaration
 
 
-def refuse_others(connection: Connection, declared: Sequence[StreamDeclaration]) -> None:
-    """Raises `StreamRefusedError` where one lies elsewhere than the store says. Nobody else declares until the
-    transaction ends."""
+def refuse_others(connection: Connection, declared: Sequence[StreamDeclaration]) -> Mapping[str, StreamDeclaration]:
+    """Those that the store has of these, by name; raises `StreamRefusedError` where one lies elsewhere than it says.
+    Nobody else declares until the transaction ends."""
     leases.lock(connection, "declarations")
     names = schema.declaration.c.name.in_([stream.name for stream in declared])
     kept = connection.execute(sa.select(schema.declaration).where(names)).mappings()
@@ -27,6 +27,7 @@ def refuse_others(connection: Connection, declared: Sequence[StreamDeclaration])
     refused = [stream for stream in moved if stream.name not in at_rest]
     if refused:
         raise _refusal(refused[0], before[refused[0].name], more=len(refused) - 1)
+    return before
 
 
 def _at_rest(connection: Connection) -> set[str]:

@@ -157,8 +157,8 @@ class ControlStore:
     def declare(self, declarations: Sequence[StreamDeclaration], *, now: datetime) -> None:
         """Keeps what a host can run. Raises `StreamRefusedError` where it would lie elsewhere than what is kept."""
         with self._database.writing() as connection:
-            addresses.refuse_others(connection, declarations)
-            for item in declarations:
+            before = addresses.refuse_others(connection, declarations)
+            for item in (item for item in declarations if before.get(item.name) != item):
                 row = {"name": item.name, "body": rows.json_of(item), "declared_at": now}
                 upsert(connection, schema.declaration, row)
 

@@ -167,6 +167,16 @@ def test_names_of_streams_are_written_and_read_where_they_changed(store: Control
     reader.close()
 
 
+def test_what_another_host_has_declared_alike_is_not_written_again(store: ControlStore) -> None:
+    """Hosts that start together wait for each other there."""
+    streams = [replace(DECLARATION, name=f"s{number}", sink_table=f"s{number}") for number in range(100)]
+    store.declare(streams, now=NOW)
+    with bytes_sent(store) as sent:
+        store.declare([*streams[1:], replace(streams[0], description="another")], now=NOW)
+    assert len(sent) < 6
+    assert store.declarations()["s0"].description == "another"
+
+
 def test_a_host_of_the_former_weir_is_read_each_time(store: ControlStore, store_url: str) -> None:
     store.beat(HostHeartbeat("a", "box", 1, NOW, NOW, streams=("one",)))
     engine = sa.create_engine(store_url)
