@@ -317,9 +317,9 @@ def _rows(files: pa.Table) -> int | None:
 
 def plan_repair(snapshot: Snapshot, asked: Repair, hit: RowsHit, users: Users) -> ActPreview:
     """What the rows become is shown of the first few."""
-    rows = "an unknown number of rows" if hit.rows is None else things(hit.rows, "row")
-    what = f"set in {rows}: {', '.join(asked.values)}" if asked.values else f"deleted: {rows}"
-    where = hit.unknown or f"what is rewritten or marked: {things(hit.files, 'file')}"
+    rows = "an unknown number" if hit.rows is None else f"{hit.rows:,}"
+    becomes = f"get another {' and '.join(asked.values)}" if asked.values else "are deleted"
+    where = hit.unknown or f"files that hold them, and are rewritten or marked: {hit.files:,}"
     refused, way_out = "", ""
     if hit.rows == 0:
         refused, way_out = "no row satisfies the condition", "look at the condition again"
@@ -330,7 +330,7 @@ def plan_repair(snapshot: Snapshot, asked: Repair, hit: RowsHit, users: Users) -
         way_out = f"stop it first: weir stop {users.running_writers[0]}"
     return ActPreview(
         TableAct(snapshot.ref.uri, snapshot.ref.name, snapshot.version, asked),
-        what,
+        f"rows that {becomes}: {rows}",
         {"rows": hit.rows, "files": hit.files, "rows_before": snapshot.num_rows},
         (where, *hit.samples),
         tuple(

@@ -100,7 +100,7 @@ def test_rows_are_repaired_from_what_changed(store) -> None:
     assert "Such as id 1" in said and "id becomes 2" in said
     app.text_area(key="act_values").set_value("")
     again(app)
-    assert "Deleted: 1 row" in words(app)
+    assert "Rows that are deleted: 1." in words(app)
     send(app, "table_act", "a test load", typed=TABLE)
     assert TableAct.parse(store.jobs.newest(1)[0].request).arguments == Repair("id = 1")
 
