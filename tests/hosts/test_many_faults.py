@@ -5,24 +5,28 @@ import random
 import secrets
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from tests.hosts.simulated import Simulation
+from tests.postgres import empty_postgres_url
+from tests.store.conftest import DATABASES
 
 STREAMS, HOSTS = 300, 3
 BACK_WITHIN_S = 30.0
 FAULTS = ("kill", "freeze", "store")
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[Simulation]:
+@pytest.fixture(params=DATABASES)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Simulation]:
     seed = int(os.environ.get("WEIR_TEST_SEED") or secrets.randbits(32))
     print(f"WEIR_TEST_SEED={seed}")  # noqa: T201 - shown when it fails
-    simulation = Simulation(tmp_path, streams=STREAMS, dice=random.Random(seed))
-    yield simulation
-    simulation.close()
+    with empty_postgres_url() if request.param == "postgresql" else nullcontext(None) as url:
+        simulation = Simulation(tmp_path, streams=STREAMS, dice=random.Random(seed), postgres_url=url)
+        yield simulation
+        simulation.close()
 
 
 def until_as_desired(world: Simulation, *, limit_s: float) -> float:

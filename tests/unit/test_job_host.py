@@ -187,7 +187,9 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 def test_a_forged_row_holds_up_no_job_and_deletes_no_folder(world: World) -> None:
     with sa.create_engine(world.store.shown_url).begin() as connection:
-        for number, (column, value) in enumerate({"kind": "of another Weir", "job_id": "../../home", "state": "?"}.items()):
+        for number, (column, value) in enumerate(
+            {"kind": "of another Weir", "job_id": "../../home", "state": "?"}.items()
+        ):
             row = dict.fromkeys(("subject", "fingerprint", "request", "actor", "reason", "phase", "error", "hint"), "x")
             row |= {"job_id": f"{number:012x}", "kind": "diff", "state": "QUEUED", "attempts": 1, "done_units": 0}
             row |= {"time_limit_s": 60.0, "cancel_requested": False, "requested_at": "2026-01-01 00:00:00"}
