@@ -6,12 +6,18 @@ on as they do: heartbeats, batches, backlogs.
 
 import json
 import os
-from datetime import datetime, timedelta
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
+from threading import Event, Thread
 
 from backend.settings import Settings
 from backend.store.leases import stream_resource
 from backend.store.store import CHUNK, ControlStore
+from backend.stream_model.backlog import Backlog, Lag, SourceBacklog
 from backend.stream_model.events import parse_progress
 from backend.stream_model.stream import (
     DesiredState,
@@ -24,6 +30,7 @@ from backend.stream_model.stream import (
     StreamInput,
     StreamState,
 )
+from backend.streams.newest import RECENT
 from bench.tables import STARTED_MS
 from tests.builders import HandLog, add, commit_info, metadata, protocol
 
@@ -55,7 +62,7 @@ def make_lake(folder: Path, tables: int) -> Path:
     lake = folder / f"weir-bench-large-{tables}"
     if not lake.exists():
         draft = folder / f"{lake.name}.{os.getpid()}"
-        first = _write(draft / table_name(0))
+        first = _write_log(draft / table_name(0))
         for number in range(1, tables):
             log = draft / table_name(number) / "_delta_log"
             log.mkdir(parents=True)
@@ -65,7 +72,7 @@ def make_lake(folder: Path, tables: int) -> Path:
     return lake
 
 
-def _write(table: Path) -> list[Path]:
+def _write_log(table: Path) -> list[Path]:
     log = HandLog(table)
     log.commit(commit_info(timestamp=STARTED_MS), protocol(), metadata(COLUMNS, table_id=TABLE_ID))
     for version in range(1, VERSIONS):
@@ -198,6 +205,47 @@ def batch(number: int, lake: Path, id_: int, now: datetime) -> Progress:
         "observedMetrics": {"expectations": {"order_id IS NOT NULL_passed": rows, "order_id IS NOT NULL_failed": 0}},
     }  # fmt: skip
     return parse_progress(json.dumps(event))
+
+
+def waits(number: int, now: datetime) -> Backlog:
+    """As a host sees it: one in three has not read the last version yet."""
+    is_behind = number % 3 == 0
+    read = read_by(number)
+    oldest_at = now - timedelta(seconds=TRIGGER_S) if is_behind else None
+    files = FILES if is_behind else 0
+    source = SourceBacklog(read, InputKind.TABLE, int(is_behind), files, 50_000 * files, 100 * files, oldest_at)
+    lags = tuple(Lag(now - timedelta(seconds=TRIGGER_S * id_), 3.0, 100 * files) for id_ in reversed(range(RECENT)))
+    return Backlog((source,), now, lags, has_planned=False)
+
+
+@contextmanager
+def hosts_at_work(store: ControlStore, lake: Path, *, streams: int) -> Iterator[None]:
+    """What hosts write goes on meanwhile: each second a heartbeat, and a batch and a backlog of one stream in ten."""
+    done = Event()
+    _write(store, lake, streams, BATCHES, range(streams))
+
+    def work() -> None:
+        for round_ in count(BATCHES + 1):
+            if done.wait(1):
+                return
+            _write(store, lake, streams, round_, range(round_ % TRIGGER_S, streams, TRIGGER_S))
+
+    thread = Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _write(store: ControlStore, lake: Path, streams: int, round_: int, numbers: range) -> None:
+    now = datetime.now(UTC)
+    began = now - timedelta(seconds=2)
+    store.beat(heartbeat(streams, now))
+    batches = (batch(number, lake, BATCHES, now) for number in numbers)
+    store.add_progress([replace(each, batch_id=round_, progressed_at=began) for each in batches])
+    store.note_backlogs({stream_name(number): waits(number, now) for number in numbers})
 
 
 def heartbeat(streams: int, now: datetime) -> HostHeartbeat:

@@ -1,4 +1,5 @@
-"""`make bench-pages`: every page of a lake of 3,000 tables in a real browser, and the commands that list it.
+"""`make bench-pages`: every page of a lake of 3,000 tables in a real browser, and the commands that list it; then those
+that grow with tables, streams and files, where there are many.
 
 Rule: the lake is logs alone, for no page that is measured opens a data file; a page is reached from one that shows
 neither figure nor list, so that nothing old is taken for new.
@@ -6,23 +7,30 @@ neither figure nor list, so that nothing old is taken for new.
 
 import asyncio
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench import browser
-from bench.harness import Bench, BenchError, Line, Suite, duration, within
-from bench.tables import STARTED_MS
+from backend.lake.lake import Lake
+from backend.settings import load_settings
+from bench import browser, large
+from bench.harness import Bench, BenchError, Line, Suite, Watch, at_most, duration, fresh, megabytes, within
+from bench.tables import STARTED_MS, make_tables
 from bench.viewer import viewers_of
 from tests.builders import HandLog, add, commit_info, metadata, protocol
 
 TABLES, FILES, VERSIONS = 3_000, 20, 60
 LONG = "silver/long"  # the table whose own pages are opened
 RERUNS = 15
+LIVE_S = 2.0  # between refreshes, as a browser asks for them
 NOTHING = "/streams"  # without a host it shows neither figure nor list
 CONTENT = (
     "[data-testid=stMain] :is([data-testid=stMetric], [data-testid=stDataFrame], [data-testid=stTable], "
@@ -110,6 +118,74 @@ async def _rerun_s(url: str, address: str) -> float:
         return statistics.median([await viewer.run() for _ in range(1 + RERUNS)][1:])
 
 
+def large_lake(bench: Bench) -> Iterator[Line]:
+    """10,000 tables and 1,000 streams, while hosts go on writing"""
+    lake = large.make_lake(bench.folder, round(large.TABLES * bench.scale))
+    streams, here = round(large.STREAMS * bench.scale), replace(bench, tables=lake)
+    with TemporaryDirectory(prefix="weir-bench-") as home:
+        settings = load_settings(home=home, lake={"roots": [str(lake)]})
+        store = large.make_streams(settings, lake, streams=streams, now=datetime.now(UTC))
+        with large.hosts_at_work(store, lake, streams=streams):
+            yield from _many("`weir health`, the first time", here, home, "health", 10, times=1)
+            shutil.rmtree(Path(home) / "cache")
+            yield from _many("`weir tables`, the first time", here, home, "tables", 8, times=1)
+            yield from _many("`weir tables`, nothing changed since", here, home, "tables", 1, times=bench.repeats)
+            yield from _many("`weir streams`", here, home, "streams", 1, times=bench.repeats)
+            yield from _large_pages(lake, Path(home))
+        store.close()
+
+
+def _many(what: str, bench: Bench, home: str, word: str, limit_s: float, *, times: int) -> Iterator[Line]:
+    """With the processor time, which other work on the machine changes less."""
+    took = []
+    for _ in range(times):
+        before = os.times()
+        seconds, after = _command_s(bench, home, word), os.times()
+        used = after.children_user + after.children_system - before.children_user - before.children_system
+        took.append((seconds, used))
+    yield within(what, statistics.median(seconds for seconds, _ in took), limit_s)
+    yield Line(f"{what}: processor time", ours=duration(statistics.median(used for _, used in took)))
+
+
+def _large_pages(lake: Path, home: Path) -> Iterator[Line]:
+    """Each page as the first one that a new server shows, and then its live region."""
+    for title, page in {"Overview": "overview", "Streams": "streams"}.items():
+        with browser.server(lake, home) as url:
+            first_s, refresh_s = asyncio.run(_live_s(url, page))
+        yield within(f"{title}, the first page of a server", first_s, 1.5)
+        yield within(f"a refresh of {title}", refresh_s, 0.1)
+
+
+async def _live_s(url: str, page: str) -> tuple[float, float]:
+    """Of the page, and of a refresh of its slowest region when it is due; the median."""
+    async with viewers_of(url, 1, page=page, query="") as (viewer,):
+        first_s, refreshes = await viewer.run(), dict[str, list[float]]()
+        for _ in range(RERUNS):
+            await asyncio.sleep(LIVE_S)
+            for region in viewer.regions:
+                refreshes.setdefault(region, []).append(await viewer.run(region))
+    return first_s, max(statistics.median(took_s) for took_s in refreshes.values())
+
+
+def million_files(bench: Bench) -> Iterator[Line]:
+    """The card of a table of a million files, read for the first time"""
+    lake = make_tables(bench.folder, bench.scale, ("T3",))
+    for name, writer in {"T3": "without checksums", "T3-crc": "with checksums"}.items():
+        (run,) = bench.runs(partial(fresh, card, uri=str(lake / name)))
+        yield within(f"a checkpoint and a hundred commits {writer}", run.seconds, 2)
+        shown = megabytes(run.grown_bytes), "300 MB"
+        yield at_most(f"its memory, {writer}", run.grown_bytes, 300e6, shown)
+
+
+def card(watch: Watch, *, uri: str) -> int:
+    """How many files it tells of."""
+    lake = Lake(load_settings(lake={"roots": [uri]}))
+    ref = lake.find(uri)
+    with watch:
+        found = lake.card(ref)
+    return found.num_files
+
+
 # the lake --------------------------------------------------------------------------------------------------------
 
 COLUMNS = {"order_id": "long", "customer_id": "string", "amount": "double", "status": "string", "at": "timestamp"}
@@ -139,7 +215,7 @@ SUITE = Suite(
     "bench-pages",
     __doc__,
     "pages.md",
-    {"commands": commands, "pages": pages, "reruns": reruns},
+    {"commands": commands, "pages": pages, "reruns": reruns, "large": large_lake, "million": million_files},
     packages=("streamlit",),
     repeats=5,
     make=make_lake,

@@ -48,7 +48,7 @@ def key_figures(totals: LakeTotals, streams: Sequence[StreamStatus]) -> list[Key
         KeyFigure("Files", count_text(totals.num_files), f"{percent(totals.small_share)} of them are small."),
         KeyFigure("Size", bytes_text(totals.size_bytes), size_help),
         KeyFigure(
-            "Streams running", f"{running} of {len(streams)}" if streams else UNKNOWN, "Observed by a live host."
+            "Streams running", f"{running:,} of {len(streams):,}" if streams else UNKNOWN, "Observed by a live host."
         ),
     ]
 

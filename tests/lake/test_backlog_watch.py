@@ -10,9 +10,11 @@ from backend.lake.lake import Lake
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 from backend.streams.backlog.reader import BacklogReader
+from backend.streams.status import statuses
 from bench import large
 from pipelines.host import backlog_watch
 from pipelines.host.backlog_watch import BacklogWatch
+from tests.store.looks import Looks
 
 NOW = datetime.now(UTC)
 STREAMS = 7
@@ -51,3 +53,12 @@ def test_a_watch_that_is_told_to_stop_ends_amid_its_round(settings: Settings, st
     watch.rounds.stop(0)
     watch.look()
     assert store.backlogs().keys() == set(owned), "one piece is done"
+
+
+def test_a_stand_in_for_hosts_leaves_no_stream_to_look_at(settings: Settings, store: ControlStore) -> None:
+    looks = Looks()
+    with large.hosts_at_work(store, Path(settings.roots[0]), streams=STREAMS):
+        seen = statuses(store, looks, now=store.now(), heartbeat_stale_s=60)
+    assert looks.at == []
+    assert [status.backlog.versions for status in seen if status.backlog] == [1, 1, 1, 0, 0, 0, 0]
+    assert {status.progress.batch_id for status in seen if status.progress} >= {large.BATCHES}

@@ -1,45 +1,22 @@
 """Many streams cost as many statements as one, and what hosts saw to wait for them is not looked at again."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from collections.abc import Collection
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from backend.store.store import ControlStore
-from backend.stream_model.backlog import Backlog, SourceBacklog
-from backend.stream_model.stream import HostHeartbeat, InputKind, Progress, StreamDeclaration, TopicEnds
+from backend.stream_model.backlog import Backlog
+from backend.stream_model.stream import HostHeartbeat, Progress
 from backend.streams.newest import RECENT, ByStream
 from backend.streams.status import gather_evidence, statuses
 from tests.statements import statements
+from tests.store.looks import Looks, waits
 from tests.store.values import DECLARATION, NOW, OBSERVED, progress
 
 NAME = DECLARATION.name
 AT = NOW + timedelta(seconds=30)
-
-
-@dataclass
-class Looks:
-    """Notes who is looked at."""
-
-    at: list[str] = field(default_factory=list)
-
-    def read(
-        self,
-        declared: StreamDeclaration,
-        recent: Sequence[Progress],
-        topics: Sequence[TopicEnds] = (),
-        *,
-        now: datetime,
-    ) -> Backlog:
-        assert all(batch.raw_json for batch in recent), "a look works from what Spark said of each batch"
-        self.at.append(declared.name)
-        return waits(now, files=7)
-
-
-def waits(seen_at: datetime, *, files: int = 3) -> Backlog:
-    source = SourceBacklog("bronze/orders", InputKind.TABLE, versions=1, files=files, oldest_unread_at=NOW)
-    return Backlog((source,), seen_at)
 
 
 def run(store: ControlStore, *names: str, batches: int = RECENT + 2) -> None:
