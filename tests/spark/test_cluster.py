@@ -10,9 +10,13 @@ from datetime import timedelta
 import pytest
 
 from backend.access import Actor
-from backend.jobs.model import JobState
+from backend.jobs.model import Job, JobRequest, JobState
 from backend.lake.lake import Lake
+from backend.lake.model import TableRef
 from backend.lake.storage.storage import declared_folder
+from backend.maintenance.model import ActResult, Alter, Arguments, Optimize, Restore, Vacuum, act_job
+from backend.maintenance.plan import load_result, preview
+from backend.maintenance.readers import load_users
 from backend.stream_model.stream import StreamState
 from backend.streams.preflight.model import Outcome
 from backend.streams.preflight.reading import preflight
@@ -26,6 +30,7 @@ from tests.spark.host_process import FAST, World, now
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
 BUCKET = "cluster-demo"
+EVENTS = "bronze/bronze_events"
 
 
 @pytest.fixture(scope="module")
@@ -111,14 +116,50 @@ def test_a_reset_moves_a_checkpoint_there_and_undo_brings_it_back(world: World) 
     check_lake(world)
 
 
+def test_acts_on_tables_run_there_as_they_were_previewed(world: World) -> None:
+    """Last of those that look at the lake: a restore that takes rows away stops who reads the table."""
+    world.store.request_all(world.streams, "stop", reason="test", actor=Actor("ann"), now=now())
+    world.until_state(StreamState.STOPPED, *world.streams)
+    before = sorted(world.rows(EVENTS)["raw"].to_pylist())
+    snapshot = Lake(world.settings).snapshot(_ref(world))
+    version, files = snapshot.version, snapshot.num_files
+
+    merged = _act(world, Optimize())
+    assert merged.figures["files_in"] == files > 1 and merged.figures["files_out"] == 1
+    assert sorted(world.rows(EVENTS)["raw"].to_pylist()) == before
+    restored = _act(world, Restore(version, keeps_properties=True))
+    assert restored.figures["rows"] == len(before) and sorted(world.rows(EVENTS)["raw"].to_pylist()) == before
+    _act(world, Alter({"delta.deletedFileRetentionDuration": "interval 0 seconds"}))
+    vacuumed = _act(world, Vacuum())
+    assert vacuumed.figures["files"] == 1, "the merged file alone: the restored version needs the others"
+    assert sorted(world.rows(EVENTS)["raw"].to_pylist()) == before
+
+
+def _ref(world: World) -> TableRef:
+    return Lake(world.settings).find(EVENTS)
+
+
+def _act(world: World, arguments: Arguments) -> ActResult:
+    lake, ref = Lake(world.settings), _ref(world)
+    users = load_users(world.settings, lake, world.store, ref, now=now())
+    planned = preview(world.settings, lake, ref, arguments, users, now=now())
+    result = load_result(world.settings, _done(world, act_job(planned.act, actor=Actor("ann"), reason="test")))
+    assert all(proof.holds for proof in result.proofs), result
+    return result
+
+
 def _reset(world: World, request: ResetRequest) -> str:
     """The job's id, once the host has done it."""
-    job_id = world.store.jobs.submit(reset_job(request, actor=Actor("ann"), reason="test"), now=now()).job_id
-    world.until(lambda: world.store.jobs.get(job_id).state in (JobState.DONE, JobState.FAILED), "the reset")
+    return _done(world, reset_job(request, actor=Actor("ann"), reason="test")).job_id
+
+
+def _done(world: World, wanted: JobRequest) -> Job:
+    job_id = world.store.jobs.submit(wanted, now=now()).job_id
+    world.until(lambda: world.store.jobs.get(job_id).state in (JobState.DONE, JobState.FAILED), f"the {wanted.kind}")
     job = world.store.jobs.get(job_id)
     assert job is not None
     assert job.state is JobState.DONE, job.error
-    return job_id
+    return job
 
 
 def _files(prefix: str) -> set[str]:
