@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from backend.lake.storage.folder import Content
 
 _FILE_ACTIONS = {"add": FileAction.ADD, "remove": FileAction.REMOVE, "cdc": FileAction.CDC}
+BLOCK_ROWS = 50_000  # after so many a block ends
 _KIND, _SIZE = 1, 6  # columns of a row of `file_columns.ACTIONS`
 
 Row = tuple[Any, ...]
@@ -85,18 +86,28 @@ def commit_name(version: int) -> str:
 
 
 def parse_commits(contents: Iterable[tuple[int, str, Content]]) -> list[CommitSlice]:
-    """Commits and log compactions, each given as the version it leads to, its name and its content. All share one block
-    of `file_columns.ACTIONS`, in the order given."""
+    """Commits and log compactions, each given as the version it leads to, its name and its content, in the order given.
+    Small ones share a block of `file_columns.ACTIONS`; many rows as objects would take five times its memory."""
     from backend.lake.log.file_columns import action_table
 
+    slices: list[CommitSlice] = []
     rows: list[Row] = []
     parsed: list[tuple[CommitRecord, int, int]] = []
+
+    def close_block() -> None:
+        block = action_table(rows)
+        slices.extend(CommitSlice(record, block, start, length) for record, start, length in parsed)
+        rows.clear()
+        parsed.clear()
+
     for version, name, content in contents:
         start = len(rows)
         record = parse_commit(version, content.data, rows, name)
         parsed.append((replace(record, modified_at=in_millis(content.modified_at)), start, len(rows) - start))
-    block = action_table(rows)
-    return [CommitSlice(record, block, start, length) for record, start, length in parsed]
+        if len(rows) >= BLOCK_ROWS:
+            close_block()
+    close_block()
+    return slices
 
 
 def parse_commit(version: int, content: bytes, rows: list[Row], name: str = "") -> CommitRecord:
