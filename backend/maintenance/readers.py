@@ -1,12 +1,13 @@
 """Who uses a table: streams that write it, and those that read it with what they have not read yet.
 
-Rule: a stream that is stopped counts like one that runs. What cannot be told of a stream is said, and never taken for
-nothing.
+Rule: a stream that is stopped counts like one that runs. How far it has read is looked at now, whatever a host saw a
+moment ago. What cannot be told of a stream is said, and never taken for nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
 from backend.errors import LakehouseError
 from backend.lake.lake import Lake
@@ -14,9 +15,10 @@ from backend.lake.model import TableRef
 from backend.lake.storage.paths import normal_uri
 from backend.settings import Settings
 from backend.store.store import ControlStore
-from backend.stream_model.backlog import SourceBacklog
-from backend.stream_model.stream import InputKind
+from backend.stream_model.backlog import Backlog, SourceBacklog
+from backend.stream_model.stream import InputKind, StreamInput
 from backend.streams.backlog.reader import BacklogReader
+from backend.streams.newest import RECENT
 from backend.streams.reset.plan import is_stopped
 from backend.streams.status import statuses
 from backend.streams.verdict import StreamStatus
@@ -63,8 +65,10 @@ def load_users(settings: Settings, lake: Lake, store: ControlStore | None, ref: 
     """`store`: None where none was made yet. Raises `StoreError`."""
     if store is None:
         return Users()
-    backlogs = BacklogReader(settings, lake)
-    streams = statuses(store, backlogs, now=now, heartbeat_stale_s=settings.host.heartbeat_stale_s)
+    streams = statuses(store, now=now, heartbeat_stale_s=settings.host.heartbeat_stale_s)
+    reading = [status for status in streams if any(map(partial(_is_of, ref), status.declaration.inputs))]
+    latest = lake.latest_version(ref)  # before it is asked how many versions are unread
+    backlogs = _looked_at(settings, lake, store, reading, now)
     properties = {
         key: value
         for status in streams
@@ -72,7 +76,22 @@ def load_users(settings: Settings, lake: Lake, store: ControlStore | None, ref: 
         if normal_uri(table.uri) == ref.uri
         for key, value in table.properties.items()
     }
-    return Users(_writers(streams, ref), tuple(_readers(lake, streams, ref)), properties)
+    return Users(_writers(streams, ref), tuple(_readers(lake, reading, ref, latest, backlogs)), properties)
+
+
+def _is_of(ref: TableRef, source: StreamInput) -> bool:
+    return source.is_table and normal_uri(source.uri) == ref.uri
+
+
+def _looked_at(
+    settings: Settings, lake: Lake, store: ControlStore, streams: Sequence[StreamStatus], now: datetime
+) -> dict[str, Backlog]:
+    names, reader = [status.declaration.name for status in streams], BacklogReader(settings, lake)
+    recent, topics = store.recent(names, limit=RECENT, raw=True), store.topic_ends()
+    return {
+        name: reader.read(status.declaration, recent.get(name, ()), topics.get(name, ()), now=now)
+        for name, status in zip(names, streams, strict=True)
+    }
 
 
 def _writers(streams: Sequence[StreamStatus], ref: TableRef) -> tuple[Writer, ...]:
@@ -84,29 +103,34 @@ def _writers(streams: Sequence[StreamStatus], ref: TableRef) -> tuple[Writer, ..
     )
 
 
-def _readers(lake: Lake, streams: Sequence[StreamStatus], ref: TableRef) -> list[Reader]:
+def _readers(
+    lake: Lake, streams: Sequence[StreamStatus], ref: TableRef, latest: int, backlogs: Mapping[str, Backlog]
+) -> list[Reader]:
     readers = []
     for status in streams:
-        counted = {source.name: source for source in (status.backlog.sources if status.backlog else ())}
-        for source in status.declaration.inputs:
-            if not source.is_table or normal_uri(source.uri) != ref.uri:
-                continue
+        counted = {source.name: source for source in backlogs[status.declaration.name].sources}
+        for source in filter(partial(_is_of, ref), status.declaration.inputs):
             feed = source.kind == InputKind.CHANGE_FEED
-            unread, unknown = _unread(lake, ref, counted.get(source.name), feed=feed)
+            unread, unknown = _unread(lake, ref, latest, counted.get(source.name), feed=feed)
             stopped = is_stopped(status.desired, status.observed)
             reader = Reader(status.declaration.name, stopped, feed, unread, "" if source.is_static else unknown)
             readers.append(reader)
     return readers
 
 
-def _unread(lake: Lake, ref: TableRef, backlog: SourceBacklog | None, *, feed: bool) -> tuple[frozenset[str], str]:
+def _unread(
+    lake: Lake, ref: TableRef, latest: int, backlog: SourceBacklog | None, *, feed: bool
+) -> tuple[frozenset[str], str]:
     """The files that it has yet to read, or why that is not known."""
     if backlog is None or backlog.versions is None:
         return frozenset(), (backlog and backlog.unknown) or "how far it has read is not known"
     try:
-        latest = lake.latest_version(ref)
         first = max(0, latest - backlog.versions)
-        paths = {path for commit in lake.arrivals(ref, first + 1, latest, feed=feed) for path in commit.paths}
+        paths = {
+            path
+            for commit in lake.arrivals(ref, first + 1, lake.latest_version(ref), feed=feed)
+            for path in commit.paths
+        }
         if backlog.is_first_read:
             paths |= set(lake.snapshot(ref, first).columns(["path"])["path"].to_pylist())
     except LakehouseError as exc:
