@@ -48,7 +48,7 @@ from backend.sql import numbers, profile
 from backend.sql.exports import Exports, SizeEstimate, estimated
 from backend.sql.filters import parse_filter, within
 from backend.sql.numbers import Numbers
-from backend.store.notices import Kept, Topic
+from backend.store.notices import KeptAnswer, NoticeTopic
 from backend.stream_model.backlog import Lag
 from backend.stream_model.batches import versions_of
 from backend.stream_model.rollup import MINUTE_S
@@ -187,9 +187,9 @@ def _streams_reading() -> StreamsReading:
 
 
 @once
-def _kept_reading() -> Kept[StreamsReading]:
+def _kept_reading() -> KeptAnswer[StreamsReading]:
     every_s = services.settings().host.heartbeat_stale_s / 3  # signs of life tell nobody, nor does what waits
-    return Kept(services.store().notices, _read_streams, *Topic, every_s=every_s)
+    return KeptAnswer(services.store().notices, _read_streams, *NoticeTopic, every_s=every_s)
 
 
 def _read_streams() -> StreamsReading:

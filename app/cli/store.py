@@ -41,7 +41,7 @@ def required_store() -> "ControlStore":
     return store
 
 
-class Looks:
+class BacklogLooks:
     """What waits for streams of which no host tells: its reader counts with Arrow, which takes 0.2 s to load."""
 
     @cached_property

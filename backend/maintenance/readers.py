@@ -25,7 +25,7 @@ from backend.streams.verdict import StreamStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
+class TableWriter:
     """A stream that writes the table. `merges`: it also changes or replaces rows that are there."""
 
     stream: str
@@ -38,7 +38,7 @@ class Writer:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class TableReader:
     """A stream that reads the table. `unread`: files that it has yet to read; `unknown`: why nobody can tell."""
 
     stream: str
@@ -52,8 +52,8 @@ class Reader:
 class Users:
     """Everyone who uses one table. `properties`: what streams declare for it, which their next start puts back."""
 
-    writers: tuple[Writer, ...] = ()
-    readers: tuple[Reader, ...] = ()
+    writers: tuple[TableWriter, ...] = ()
+    readers: tuple[TableReader, ...] = ()
     properties: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -94,9 +94,9 @@ def _looked_at(
     }
 
 
-def _writers(streams: Sequence[StreamStatus], ref: TableRef) -> tuple[Writer, ...]:
+def _writers(streams: Sequence[StreamStatus], ref: TableRef) -> tuple[TableWriter, ...]:
     return tuple(
-        Writer(status.declaration.name, output.sink, is_stopped(status.desired, status.observed))
+        TableWriter(status.declaration.name, output.sink, is_stopped(status.desired, status.observed))
         for status in streams
         for output in status.declaration.outputs
         if normal_uri(output.uri) == ref.uri
@@ -105,7 +105,7 @@ def _writers(streams: Sequence[StreamStatus], ref: TableRef) -> tuple[Writer, ..
 
 def _readers(
     lake: Lake, streams: Sequence[StreamStatus], ref: TableRef, latest: int, backlogs: Mapping[str, Backlog]
-) -> list[Reader]:
+) -> list[TableReader]:
     readers = []
     for status in streams:
         counted = {source.name: source for source in backlogs[status.declaration.name].sources}
@@ -113,7 +113,7 @@ def _readers(
             feed = source.kind == InputKind.CHANGE_FEED
             unread, unknown = _unread(lake, ref, latest, counted.get(source.name), feed=feed)
             stopped = is_stopped(status.desired, status.observed)
-            reader = Reader(status.declaration.name, stopped, feed, unread, "" if source.is_static else unknown)
+            reader = TableReader(status.declaration.name, stopped, feed, unread, "" if source.is_static else unknown)
             readers.append(reader)
     return readers
 

@@ -17,7 +17,7 @@ from backend.jobs.model import Job, JobEnd, JobKind, JobProgress, JobRequest, Jo
 from backend.store import audit, leases, rows
 from backend.store.engine import Database
 from backend.store.leases import job_resource
-from backend.store.notices import Notices, Topic
+from backend.store.notices import Notices, NoticeTopic
 from backend.store.schema import job, lease
 from backend.stream_model.stream import AuditEntry, Lease
 
@@ -48,7 +48,7 @@ class Jobs:
             access = Access(wanted.actor, wanted.subject, f"{wanted.kind} job", wanted.reason, wanted.parameters)
             audit.admit(connection, access, now=now, outcome=f"job {made.job_id}")
             connection.execute(sa.insert(job).values(**rows.job_row(made)))
-            self._notices.tell(connection, Topic.JOBS)
+            self._notices.tell(connection, NoticeTopic.JOBS)
             return made
 
     def cancel(self, job_id: str, *, actor: Actor, reason: str, now: datetime) -> Job:
@@ -60,7 +60,7 @@ class Jobs:
                 return asked
             access = Access(actor, asked.subject, f"cancel {asked.kind} job", reason, {"asked for by": asked.actor})
             audit.admit(connection, access, now=now, outcome=f"job {job_id}")
-            self._notices.tell(connection, Topic.JOBS)
+            self._notices.tell(connection, NoticeTopic.JOBS)
             changes: dict[str, object] = {"cancel_requested": True}
             if asked.state is JobState.QUEUED:
                 changes |= {"state": str(JobState.CANCELLED), "ended_at": now}
@@ -111,7 +111,7 @@ class Jobs:
         """A host that stops gives its job back: the attempt does not count."""
         with self._database.writing() as connection:
             before = _owned(connection, held, job_id)
-            self._notices.tell(connection, Topic.JOBS)
+            self._notices.tell(connection, NoticeTopic.JOBS)
             changes = {"state": str(JobState.QUEUED), "host_id": None, "started_at": None}
             attempts = max(0, before.attempts - 1)
             return _change(
@@ -121,7 +121,7 @@ class Jobs:
     def end(self, held: Lease, job_id: str, end: JobEnd, *, now: datetime) -> Job:
         with self._database.writing() as connection:
             before = _owned(connection, held, job_id)
-            self._notices.tell(connection, Topic.JOBS)
+            self._notices.tell(connection, NoticeTopic.JOBS)
             if detail := end.detail or (end.error if before.kind.is_act else ""):
                 outcome, text = f"{before.kind} {end.state.lower()}", f"job {job_id}: {detail}"
                 audit.note(connection, AuditEntry(now, before.actor, outcome, before.subject, before.reason, text))

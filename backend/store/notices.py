@@ -22,7 +22,7 @@ RETRY_S = 1.0
 Value = TypeVar("Value")
 
 
-class Topic(StrEnum):
+class NoticeTopic(StrEnum):
     DESIRED = "desired"
     STREAMS = "streams"  # what was observed of them, and their batches
     LEASES = "leases"  # whose they are, not until when
@@ -42,13 +42,13 @@ class Notices:
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def tell(self, connection: Connection, topic: Topic) -> None:
+    def tell(self, connection: Connection, topic: NoticeTopic) -> None:
         """Told to everybody once the transaction is committed, and here at once."""
         self._note(topic)
         if not self._database.is_sqlite:
             connection.execute(sa.select(sa.func.pg_notify(CHANNEL, topic.value)))
 
-    def heard(self, *topics: Topic) -> int | None:
+    def heard(self, *topics: NoticeTopic) -> int | None:
         """Grows with each notice of these topics. None: nobody tells, look for yourself."""
         with self._lock:
             if self._thread is None and not self._database.is_sqlite:
@@ -72,7 +72,7 @@ class Notices:
             self._closing.wait(RETRY_S)
 
     def _hear(self) -> None:
-        for topic in self._database.listen(CHANNEL, hello=Topic.HELLO, look_s=RETRY_S):
+        for topic in self._database.listen(CHANNEL, hello=NoticeTopic.HELLO, look_s=RETRY_S):
             if topic is not None:
                 self._note(topic, is_listening=True)
             if self._closing.is_set():
@@ -82,11 +82,11 @@ class Notices:
         with self._lock:
             self._heard[topic] += 1
             if is_listening and not self._is_listening:
-                self._heard.update(Topic)  # nobody knows what was told before
+                self._heard.update(NoticeTopic)  # nobody knows what was told before
                 self._is_listening = True
 
 
-class Kept(Generic[Value]):
+class KeptAnswer(Generic[Value]):
     """What `read` gave, until a notice of `topics` comes. After `every_s` it is read again as well, or first `sign`
     where that is much shorter and another one after each change. For one thread."""
 
@@ -94,7 +94,7 @@ class Kept(Generic[Value]):
         self,
         notices: Notices,
         read: Callable[[], Value],
-        *topics: Topic,
+        *topics: NoticeTopic,
         every_s: float,
         sign: Callable[[], object] = object,
         elapsed: Callable[[], float] = elapsed,

@@ -30,7 +30,7 @@ from backend.store.engine import Database, insert, upsert
 from backend.store.jobs import Jobs, unfinished_act
 from backend.store.leases import stream_resource
 from backend.store.migrate import migrate
-from backend.store.notices import Notices, Topic
+from backend.store.notices import Notices, NoticeTopic
 from backend.stream_model.backlog import Backlog
 from backend.stream_model.overrides import changes, check_overrides, compare
 from backend.stream_model.rollup import Rollup
@@ -118,7 +118,7 @@ class ControlStore:
         """
         with self._database.writing() as connection:
             before = {name: _desired(connection, name) for name in sorted(names)}  # one order of locks for everyone
-            self.notices.tell(connection, Topic.DESIRED)
+            self.notices.tell(connection, NoticeTopic.DESIRED)
             return [
                 _request(
                     connection,
@@ -176,7 +176,7 @@ class ControlStore:
                     hint="another host runs the stream now",
                 )
             upsert(connection, schema.observed, rows.observed_row(observed))
-            self.notices.tell(connection, Topic.STREAMS)
+            self.notices.tell(connection, NoticeTopic.STREAMS)
 
     def observed(self) -> dict[str, Observed]:
         with self._database.reading() as connection:
@@ -190,7 +190,7 @@ class ControlStore:
         if items:
             with self._database.writing() as connection:
                 progress.add(connection, items)
-                self.notices.tell(connection, Topic.STREAMS)
+                self.notices.tell(connection, NoticeTopic.STREAMS)
 
     def touch(self, name: str, *, at: datetime) -> None:
         """Notes that Spark reported on the stream (a batch or "idle") at `at`: `Observed.last_trigger_at`."""
@@ -361,7 +361,7 @@ class ControlStore:
     def beat(self, heartbeat: HostHeartbeat) -> None:
         with self._database.writing() as connection:
             if hosts.beat(connection, heartbeat):
-                self.notices.tell(connection, Topic.HOSTS)
+                self.notices.tell(connection, NoticeTopic.HOSTS)
 
     def hosts(self, *, now: datetime | None = None) -> list[HostHeartbeat]:
         """Newest heartbeat first; hosts that ended stay until `prune_hosts`. Timestamps come from the store's clock, or
@@ -391,7 +391,7 @@ class ControlStore:
         """The same of many at once: the leases that were free, by resource."""
         with self._database.writing() as connection:
             if acquired := leases.acquire_all(connection, resources, owner, ttl_s=ttl_s):
-                self.notices.tell(connection, Topic.LEASES)
+                self.notices.tell(connection, NoticeTopic.LEASES)
             return acquired
 
     def renew_all(self, held: Collection[Lease], *, ttl_s: float) -> dict[str, Lease]:
@@ -406,7 +406,7 @@ class ControlStore:
     def release(self, lease: Lease) -> None:
         with self._database.writing() as connection:
             leases.release(connection, lease)
-            self.notices.tell(connection, Topic.LEASES)
+            self.notices.tell(connection, NoticeTopic.LEASES)
 
     @contextmanager
     def alone(self, section: str, *, ttl_s: float = 15.0) -> Iterator[None]:

@@ -23,7 +23,7 @@ from backend.redaction import without_secrets
 from backend.settings import Settings
 from backend.store.clock import elapsed
 from backend.store.leases import job_resource
-from backend.store.notices import Kept, Topic
+from backend.store.notices import KeptAnswer, NoticeTopic
 from backend.store.store import ControlStore
 from backend.stream_model.stream import Lease
 from pipelines.host.fleet import utc_now
@@ -84,8 +84,8 @@ class JobHost:
         self._clock, self._elapsed, self._poll_s = clock, elapsed, poll_s
         ttl_s = settings.host.lease_ttl_s
         self._leased = leases_of(store, ttl_s=ttl_s, elapsed=elapsed)
-        self._unfinished = Kept(
-            store.notices, store.jobs.unfinished, Topic.JOBS, every_s=ttl_s * LOOK_AFTER, elapsed=elapsed
+        self._unfinished = KeptAnswer(
+            store.notices, store.jobs.unfinished, NoticeTopic.JOBS, every_s=ttl_s * LOOK_AFTER, elapsed=elapsed
         )
         self._running: dict[str, _Running] = {}
         self._stop = threading.Event()

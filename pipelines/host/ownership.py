@@ -12,7 +12,7 @@ import structlog
 
 from backend.store.clock import elapsed
 from backend.store.leases import stream_resource
-from backend.store.notices import Kept, Topic
+from backend.store.notices import KeptAnswer, NoticeTopic
 from backend.store.store import ControlStore
 from backend.stream_model.stream import Desired, HostHeartbeat, Lease
 from backend.streams.balance import Move, Shares, plan_shares
@@ -40,16 +40,24 @@ class HeldLease:
         return self.lease.token
 
 
-def leases_of(store: ControlStore, *, ttl_s: float, elapsed: Callable[[], float] = elapsed) -> Kept[dict[str, Lease]]:
+def leases_of(
+    store: ControlStore, *, ttl_s: float, elapsed: Callable[[], float] = elapsed
+) -> KeptAnswer[dict[str, Lease]]:
     """Whose the leases are."""
     every_s = ttl_s * LOOK_AFTER
-    return Kept(store.notices, store.leases, Topic.LEASES, every_s=every_s, sign=store.lease_sign, elapsed=elapsed)
+    return KeptAnswer(
+        store.notices, store.leases, NoticeTopic.LEASES, every_s=every_s, sign=store.lease_sign, elapsed=elapsed
+    )
 
 
-def wanted_of(store: ControlStore, *, ttl_s: float, elapsed: Callable[[], float] = elapsed) -> Kept[dict[str, Desired]]:
+def wanted_of(
+    store: ControlStore, *, ttl_s: float, elapsed: Callable[[], float] = elapsed
+) -> KeptAnswer[dict[str, Desired]]:
     """What people want of streams."""
     every_s = ttl_s * LOOK_AFTER
-    return Kept(store.notices, store.desired, Topic.DESIRED, every_s=every_s, sign=store.desired_sign, elapsed=elapsed)
+    return KeptAnswer(
+        store.notices, store.desired, NoticeTopic.DESIRED, every_s=every_s, sign=store.desired_sign, elapsed=elapsed
+    )
 
 
 class Ownership:
@@ -140,10 +148,10 @@ class Sharing:
     ) -> None:
         self._host_id, self._ttl_s, self._elapsed = heartbeat.host_id, ttl_s, elapsed
         self._leases = leases_of(store, ttl_s=ttl_s, elapsed=elapsed)
-        self.alive = Kept(
+        self.alive = KeptAnswer(
             store.notices,
             lambda: store.live_hosts(within_s=ttl_s),
-            Topic.HOSTS,
+            NoticeTopic.HOSTS,
             every_s=ttl_s * LOOK_AFTER,
             elapsed=elapsed,
         )

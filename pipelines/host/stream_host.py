@@ -17,7 +17,7 @@ import structlog
 from backend.errors import LakehouseError, StoreError, StreamRefusedError
 from backend.settings import Settings
 from backend.store.clock import StoreClock, elapsed
-from backend.store.notices import Kept
+from backend.store.notices import KeptAnswer
 from backend.store.store import ControlStore
 from backend.stream_model.stream import Desired, DesiredState, HostHeartbeat, Observed, StreamDeclaration, StreamState
 from backend.streams.balance import Move
@@ -64,7 +64,7 @@ class StreamHost:
     elapsed: Callable[[], float] = elapsed
     read_until: Callable[[str], datetime | None] = lambda _: None  # what came before then has been read
     recorded: Callable[[Observed | None, Observed], None] = lambda *_: None  # what was seen of a stream before, and now
-    _desired: Kept[dict[str, Desired]] = field(init=False)
+    _desired: KeptAnswer[dict[str, Desired]] = field(init=False)
     _fleet: Fleet = field(init=False)
     _ownership: Ownership = field(init=False)
     _sharing: Sharing = field(init=False)

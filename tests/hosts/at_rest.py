@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from backend.lake.lake import Lake
 from backend.settings import Settings, load_settings
 from backend.store.clock import StoreClock
-from backend.store.notices import Kept, Topic
+from backend.store.notices import KeptAnswer, NoticeTopic
 from backend.store.store import ControlStore
 from backend.stream_model.stream import StreamState
 from backend.streams.backlog.reader import BacklogReader
@@ -89,7 +89,7 @@ def statements_at_rest(home: Path, url: str, *, seconds: int) -> Counter[str]:
     return asked
 
 
-def page_on(store: ControlStore, settings: Settings, watch: Stopwatch) -> Kept[object]:
+def page_on(store: ControlStore, settings: Settings, watch: Stopwatch) -> KeptAnswer[object]:
     """What `app/cache.py` asks for all pages."""
     backlogs, newest = BacklogReader(settings, Lake(settings)), Newest()
 
@@ -98,7 +98,7 @@ def page_on(store: ControlStore, settings: Settings, watch: Stopwatch) -> Kept[o
         streams = statuses(store, backlogs, now=store.now(), heartbeat_stale_s=15, newest=newest)
         return streams, store.hosts(now=datetime.now(UTC)), store.judgements()
 
-    return Kept(store.notices, read, *Topic, every_s=settings.host.heartbeat_stale_s / 3, elapsed=watch)
+    return KeptAnswer(store.notices, read, *NoticeTopic, every_s=settings.host.heartbeat_stale_s / 3, elapsed=watch)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from backend.access import Actor
 from backend.jobs.model import JobKind, JobRequest
 from backend.store.leases import stream_resource
-from backend.store.notices import Kept, Topic
+from backend.store.notices import KeptAnswer, NoticeTopic
 from backend.store.store import ControlStore
 from backend.stream_model.stream import DesiredState, HostHeartbeat
 from tests.processes import wait_until
@@ -21,9 +21,9 @@ NEVER_S = 1e9
 class Counted:
     """What is read, how often."""
 
-    def __init__(self, store: ControlStore, read: Callable[[], object], *topics: Topic, **more: object) -> None:
+    def __init__(self, store: ControlStore, read: Callable[[], object], *topics: NoticeTopic, **more: object) -> None:
         self.reads, self._read = 0, read
-        self.kept = Kept(store.notices, self, *topics, **{"every_s": NEVER_S, **more})  # type: ignore[arg-type]
+        self.kept = KeptAnswer(store.notices, self, *topics, **{"every_s": NEVER_S, **more})  # type: ignore[arg-type]
 
     def __call__(self) -> object:
         self.reads += 1
@@ -42,7 +42,7 @@ def told(store: ControlStore, store_url: str) -> ControlStore:
 def test_sqlite_is_asked_each_time(store: ControlStore, store_url: str) -> None:
     if not store_url.startswith("sqlite"):
         pytest.skip("PostgreSQL tells")
-    desired = Counted(store, store.desired, Topic.DESIRED)
+    desired = Counted(store, store.desired, NoticeTopic.DESIRED)
     for _ in range(3):
         desired.kept()
     assert desired.reads == 3
@@ -54,17 +54,17 @@ JOB = JobRequest(JobKind.DIFF, NAME, "f1", "{}", Actor("ann"), "a first look", 6
 @pytest.mark.parametrize(
     ("topic", "change"),
     [
-        (Topic.LEASES, lambda other: other.acquire(stream_resource("x"), "b", ttl_s=60)),
-        (Topic.HOSTS, lambda other: other.beat(HostHeartbeat("a", "box", 1, NOW, NOW, streams=("x",)))),
-        (Topic.JOBS, lambda other: other.jobs.submit(JOB, now=NOW)),
-        (Topic.STREAMS, lambda other: other.add_progress([progress(1)])),
+        (NoticeTopic.LEASES, lambda other: other.acquire(stream_resource("x"), "b", ttl_s=60)),
+        (NoticeTopic.HOSTS, lambda other: other.beat(HostHeartbeat("a", "box", 1, NOW, NOW, streams=("x",)))),
+        (NoticeTopic.JOBS, lambda other: other.jobs.submit(JOB, now=NOW)),
+        (NoticeTopic.STREAMS, lambda other: other.add_progress([progress(1)])),
     ],
 )
 def test_what_another_process_changes_is_read_once_more(
-    told: ControlStore, store_url: str, topic: Topic, change: Callable[[ControlStore], object]
+    told: ControlStore, store_url: str, topic: NoticeTopic, change: Callable[[ControlStore], object]
 ) -> None:
     other = ControlStore(store_url)
-    ours, rest = Counted(told, object, topic), Counted(told, object, Topic.DESIRED)
+    ours, rest = Counted(told, object, topic), Counted(told, object, NoticeTopic.DESIRED)
     first = ours.kept(), rest.kept()
     assert (ours.kept(), rest.kept()) == first
     change(other)
@@ -77,17 +77,17 @@ def test_what_another_process_changes_is_read_once_more(
 
 def test_a_sign_of_life_alone_is_no_notice(told: ControlStore) -> None:
     beat = HostHeartbeat("a", "box", 1, NOW, NOW, streams=("x",))
-    before = told.notices.heard(Topic.HOSTS)
+    before = told.notices.heard(NoticeTopic.HOSTS)
     told.beat(beat)
-    wait_until(lambda: told.notices.heard(Topic.HOSTS) == before + 2, "here, and from the store")  # type: ignore[operator]
-    before = told.notices.heard(Topic.HOSTS)
+    wait_until(lambda: told.notices.heard(NoticeTopic.HOSTS) == before + 2, "here, and from the store")  # type: ignore[operator]
+    before = told.notices.heard(NoticeTopic.HOSTS)
     told.beat(beat)
-    assert told.notices.heard(Topic.HOSTS) == before
+    assert told.notices.heard(NoticeTopic.HOSTS) == before
 
 
 def test_what_this_process_changed_is_read_at_once(told: ControlStore) -> None:
     """Else a host would take back what it has just given."""
-    leases = Counted(told, told.leases, Topic.LEASES)
+    leases = Counted(told, told.leases, NoticeTopic.LEASES)
     assert leases.kept() == {}
     lease = told.acquire("stream/x", "a", ttl_s=60)
     assert leases.kept() == {"stream/x": lease}
@@ -99,12 +99,16 @@ def test_what_this_process_changed_is_read_at_once(told: ControlStore) -> None:
 def test_what_nobody_told_is_seen_by_its_sign(told: ControlStore, store_url: str) -> None:
     """A lease that ran out tells nobody, nor does what a former Weir writes."""
     passed = [0.0]
-    leases = Counted(told, told.leases, Topic.LEASES, every_s=5.0, sign=told.lease_sign, elapsed=lambda: passed[0])
+    leases = Counted(
+        told, told.leases, NoticeTopic.LEASES, every_s=5.0, sign=told.lease_sign, elapsed=lambda: passed[0]
+    )
     told.ensure_desired(NAME, DesiredState.RUNNING, now=NOW)
-    desired = Counted(told, told.desired, Topic.DESIRED, every_s=5.0, sign=told.desired_sign, elapsed=lambda: passed[0])
-    before = told.notices.heard(Topic.LEASES)
+    desired = Counted(
+        told, told.desired, NoticeTopic.DESIRED, every_s=5.0, sign=told.desired_sign, elapsed=lambda: passed[0]
+    )
+    before = told.notices.heard(NoticeTopic.LEASES)
     told.acquire("stream/x", "a", ttl_s=60)
-    wait_until(lambda: told.notices.heard(Topic.LEASES) == before + 2, "here, and from the store")  # type: ignore[operator]
+    wait_until(lambda: told.notices.heard(NoticeTopic.LEASES) == before + 2, "here, and from the store")  # type: ignore[operator]
     held = leases.kept()
     desired.kept()
     assert list(held) == ["stream/x"]  # type: ignore[call-overload]
@@ -126,7 +130,7 @@ def test_what_nobody_told_is_seen_by_its_sign(told: ControlStore, store_url: str
 
 def test_while_nobody_listens_everything_is_read_and_then_once_more(told: ControlStore, store_url: str) -> None:
     told.ensure_desired(NAME, DesiredState.RUNNING, now=NOW)
-    desired = Counted(told, told.desired, Topic.DESIRED)
+    desired = Counted(told, told.desired, NoticeTopic.DESIRED)
     desired.kept()
     engine = sa.create_engine(store_url)
     ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_notify%' AND pid <> "

@@ -11,7 +11,7 @@ from backend.lake.retention.runs import (
     DataFiles,
     FilesSeen,
     LogFacts,
-    Vacuum,
+    VacuumRun,
     judge,
     retention_of,
     with_missing,
@@ -163,21 +163,21 @@ def test_a_checkpoint_without_its_commit_opens_elsewhere_and_not_in_spark() -> N
 @pytest.mark.parametrize(
     ("vacuum", "at_risk"),
     [
-        (Vacuum(18, T0 + 18 * DAY, timedelta(), 5), range(17)),  # RETAIN 0 HOURS
-        (Vacuum(18, T0 + 18 * DAY, 3 * DAY, 5), range(14)),  # removed before day 15
-        (Vacuum(18, T0 + 18 * DAY, None, 5), range(10)),  # the table's own 7 days
-        (Vacuum(18, T0 + 18 * DAY, timedelta(), 0), range(0)),  # it deleted nothing
-        (Vacuum(18, None, timedelta(), 5), range(0)),
+        (VacuumRun(18, T0 + 18 * DAY, timedelta(), 5), range(17)),  # RETAIN 0 HOURS
+        (VacuumRun(18, T0 + 18 * DAY, 3 * DAY, 5), range(14)),  # removed before day 15
+        (VacuumRun(18, T0 + 18 * DAY, None, 5), range(10)),  # the table's own 7 days
+        (VacuumRun(18, T0 + 18 * DAY, timedelta(), 0), range(0)),  # it deleted nothing
+        (VacuumRun(18, None, timedelta(), 5), range(0)),
     ],
 )
-def test_which_versions_a_vacuum_may_have_touched(vacuum: Vacuum, at_risk: range) -> None:
+def test_which_versions_a_vacuum_may_have_touched(vacuum: VacuumRun, at_risk: range) -> None:
     found = judge(facts(vacuums=(vacuum,)), NOW)
     hit = [v for v in range(21) if found.run_of(v).data_files is DataFiles.AT_RISK]  # type: ignore[union-attr]
     assert hit == list(at_risk)
 
 
 def test_a_vacuum_with_a_shorter_retention_takes_the_promise_away() -> None:
-    found = judge(facts(vacuums=(Vacuum(18, T0 + 18 * DAY, timedelta(), 5),)), NOW)
+    found = judge(facts(vacuums=(VacuumRun(18, T0 + 18 * DAY, timedelta(), 5),)), NOW)
     assert judge_version(found, 15).time_travel.verdict is Reach.UNKNOWN
     looked = judge_version(found, 15, FilesSeen(15, 10, 10, 0))
     assert looked.time_travel.verdict is Reach.YES and looked.elsewhere.verdict is Reach.YES

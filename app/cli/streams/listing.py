@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from app import services
 from app.cli.output import Document, Shapes, fields_of, only, print_json, print_table, say, shaped
-from app.cli.store import NO_HOST_HINT, Looks, is_host_alive, stream_named, streams_and_hosts
+from app.cli.store import NO_HOST_HINT, BacklogLooks, is_host_alive, stream_named, streams_and_hosts
 from backend.format import ago, rate_text, things, utc_text, value_text
 from backend.stream_model.backlog import Backlog, SourceBacklog, waiting
 from backend.stream_model.events import observed_metrics
@@ -19,7 +19,7 @@ from backend.streams.verdict import StreamStatus
 
 
 def everything(*, as_json: bool) -> int:
-    statuses, hosts = streams_and_hosts(Looks())
+    statuses, hosts = streams_and_hosts(BacklogLooks())
     if as_json:
         print_json([_line(status) for status in statuses], SHAPES)
         return 0
@@ -41,7 +41,7 @@ def everything(*, as_json: bool) -> int:
 def one(name: str, *, as_json: bool) -> int:
     from app.streams.text import pace_text  # with what reads and repairs rows: 0.3 s that a list does not need
 
-    status = stream_named(name, streams_and_hosts(Looks())[0])
+    status = stream_named(name, streams_and_hosts(BacklogLooks())[0])
     if as_json:
         print_json(_line(status) | _rest(status), SHAPES)
         return 0

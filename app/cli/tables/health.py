@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from app import services
 from app.cli.output import Document, Shapes, only, print_json, print_table, say, shaped, status_line
-from app.cli.store import Looks, judgements_and_hosts, streams_and_hosts
+from app.cli.store import BacklogLooks, judgements_and_hosts, streams_and_hosts
 from app.cli.tables.lake import opened
 from app.health.text import log_sentence, run_text
 from backend.errors import LakehouseError
@@ -79,7 +79,7 @@ def one(name: str, *, as_json: bool) -> int:
 
 def everything(*, as_json: bool) -> int:
     """Attention items, then every table; a table that cannot be read is an attention item."""
-    streams, hosts = streams_and_hosts(Looks())
+    streams, hosts = streams_and_hosts(BacklogLooks())
     judgements, rules = judgements_and_hosts()[0], AttentionRules.of(services.settings())
     cards, tables = _read(query_names(streams))
     items = attention(cards, streams, hosts, judgements=judgements, now=services.now(), rules=rules)

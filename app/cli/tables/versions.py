@@ -16,7 +16,7 @@ from backend.lake.retention.runs import (
     FilesSeen,
     RetentionRuns,
     RetentionSetting,
-    Vacuum,
+    VacuumRun,
     judge,
     with_missing,
 )
@@ -55,7 +55,7 @@ def _files(lake: Lake, ref: TableRef, version: int) -> FilesSeen:
 
 _SHAPES: Shapes = {
     RetentionSetting: only("key", "is_set", value="text", duration_s="duration"),
-    Vacuum: only("version", "at", "deleted_files", retention_s="retention"),
+    VacuumRun: only("version", "at", "deleted_files", retention_s="retention"),
     Answer: only("until", "is_promise", "reasons", answer="verdict", extend="extension"),
     Extension: only("key", "current", "until", "note", suggested_s="suggested", empty_is_null=("note",)),
     FilesSeen: only("state", "total", "checked", "missing", "examples"),

@@ -20,7 +20,7 @@ from backend.lake.retention.runs import (
     LOG_CLEANUP,
     LOG_RETENTION,
     LogFacts,
-    Vacuum,
+    VacuumRun,
     retention_of,
 )
 from backend.lake.table.property_values import is_on
@@ -59,7 +59,7 @@ class _Walk:
         self._listing = listing
         self.times = times
         self.feed: list[tuple[int, int, bool | None]] = []
-        self.vacuums: list[Vacuum] = []
+        self.vacuums: list[VacuumRun] = []
         self.broken: list[int] = []
         self.problems: list[str] = []
         self.configuration: Mapping[str, str] | None = None
@@ -123,7 +123,7 @@ class _Walk:
         details = {**self._started, **parameters}
         chosen = _millis(details.get("specifiedRetentionMillis"))  # 0 is a choice too
         self.vacuums.append(
-            Vacuum(
+            VacuumRun(
                 version=version,
                 at=self.times.get(version),
                 retention=_millis(details.get("defaultRetentionMillis")) if chosen is None else chosen,

@@ -62,7 +62,7 @@ class RetentionSetting:
 
 
 @dataclass(frozen=True, slots=True)
-class Vacuum:
+class VacuumRun:
     """A VACUUM that the log records. It deleted files that were removed more than `retention` before `at`."""
 
     version: int
@@ -87,7 +87,7 @@ class LogFacts:
     deleted_files: RetentionSetting
     log_retention: RetentionSetting
     cleanup: bool
-    vacuums: tuple[Vacuum, ...] = ()
+    vacuums: tuple[VacuumRun, ...] = ()
     in_commit_timestamps: bool = False
     problems: tuple[str, ...] = ()
 

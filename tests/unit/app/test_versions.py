@@ -11,7 +11,7 @@ from app.ui.view.theme import MAX_POINTS
 from app.versions import text, view
 from backend.lake.model import VersionTotals
 from backend.lake.retention.answers import judge_version
-from backend.lake.retention.runs import DELETED_FILES, FilesSeen, Vacuum, judge
+from backend.lake.retention.runs import DELETED_FILES, FilesSeen, VacuumRun, judge
 from backend.sql.numbers import VersionValue
 from tests.unit.test_retention import NOW, T0, facts
 
@@ -109,7 +109,7 @@ def test_a_promise_is_called_one_and_an_estimate_too() -> None:
 
 def test_vacuums_and_their_silence() -> None:
     assert "records no VACUUM" in text.vacuum_sentence(facts(), NOW)
-    last = Vacuum(18, NOW - timedelta(hours=2), timedelta(), 5)
+    last = VacuumRun(18, NOW - timedelta(hours=2), timedelta(), 5)
     assert text.vacuum_sentence(facts(vacuums=(last,)), NOW) == (
         "Last VACUUM: v18, 2 h ago, keeping 0 seconds; it deleted 5 files."
     )
