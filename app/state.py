@@ -79,6 +79,8 @@ SQL = "sql"
 FIRST = "first"
 LAST = "last"
 POINTS = "points"
+# acts on tables
+ACT = "act"
 # streams
 PIPELINE = "pipeline"
 WINDOW = "window"

@@ -30,7 +30,8 @@ ACTS = Look(
 
 def acts_list() -> None:
     """Every act on a table that the store keeps; a click opens one."""
-    jobs = services.store().jobs.newest(MOST_ACTS, of_tables=True)
+    store = services.store()
+    jobs = store.jobs.newest(MOST_ACTS, of_tables=True)
     if not jobs:
         st.info(
             "**Nobody has acted on a table yet.** Health offers *Optimize…*, Versions *Restore…*, Properties *Edit "
@@ -39,11 +40,14 @@ def acts_list() -> None:
         )
         return
     names = [job.job_id for job in jobs]
-    chosen = choose(_frame(jobs), ACTS, key="acts", names=names)
+    chosen = choose(_frame(jobs), ACTS, key="acts", names=names) or state.text(state.ACT)
     st.caption("Click a row for what it did and the proof.")
-    for job in jobs:
-        if job.job_id == chosen:
-            _one(job)
+    if chosen is None:
+        return
+    if job := store.jobs.get(chosen):
+        _one(job)
+    else:
+        st.info("**This act is no longer kept.** The table's history has its commit.", icon=":material/history:")
 
 
 def _frame(jobs: list[Job]) -> pd.DataFrame:

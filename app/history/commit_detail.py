@@ -12,6 +12,7 @@ import streamlit as st
 from app import cache, errors, navigation, services, state, viewer
 from app.history.view import commits as view
 from app.ui import lists
+from app.ui.view.acts import act_of
 from app.ui.view.frames import changes_frame
 from app.ui.view.table_changes import changes_sentence
 from app.ui.view.theme import operation_style
@@ -71,6 +72,8 @@ def detail(ref: TableRef, version: int) -> None:
         return
     with st.container(border=True, key="commit_detail"):
         st.markdown(f"**v{version}** in full")
+        if job := act_of(commit):
+            navigation.page_link("acts", "Who asked for it, and the proof", {state.ACT: job})
         _changes(load_metadata_changes(services.lake(), ref, [commit]).get(version, ()))
         left, right = st.columns(2)
         with left:

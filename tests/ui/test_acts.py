@@ -1,5 +1,6 @@
 """Acts on tables from their pages: the figures first, then a reason and the name; then the Acts page and the proof."""
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from backend.settings import load_settings
 from backend.store.leases import job_resource
 from tests import builders
 from tests.ui import stream_store
-from tests.ui.opened import again, home, open_page, press, send, words
+from tests.ui.opened import again, home, links, open_page, press, send, words
 
 __all__ = ["home"]
 TABLE = "bronze/clicks"
@@ -63,6 +64,20 @@ def test_an_act_says_what_it_will_do_asks_and_is_proven(store) -> None:
     again(app)
     assert "34 files (40 kB) became 2 files (9 kB); the latest version is v12." in words(app)
     assert "The same rows: proven (34 in, 34 out)." in words(app)
+
+
+def test_a_commit_leads_to_its_act_and_a_link_to_one_that_is_gone_says_so(store, home: Path) -> None:
+    press(app := open_page("health", table=TABLE), "optimize")
+    send(app, "table_act", "readers are slow")
+    (job,) = store.jobs.newest(5)
+    stamp = json.dumps({"optimize": job.job_id, "by": "ana", "reason": "readers are slow"})
+    builders.HandLog(home / "lake" / "stamped").commit(
+        builders.protocol(), builders.metadata(), builders.commit_info("OPTIMIZE", userMetadata=stamp)
+    )
+    found = links(open_page("history", table="stamped", commit=0))
+    assert found["Who asked for it, and the proof"] == f"act={job.job_id}"
+    assert "readers are slow" in words(open_page("acts", act=job.job_id))
+    assert "no longer kept" in words(open_page("acts", act="gone"))
 
 
 def test_a_restore_needs_the_name(store) -> None:

@@ -5,8 +5,11 @@ Rule: what will happen comes first, then what it risks, then whether it can be t
 
 from collections.abc import Mapping
 
+import orjson
+
 from app.ui.view.words import sentence
 from backend.jobs.model import JobKind
+from backend.lake.model import Commit
 from backend.maintenance.model import ActPreview, ActResult, Alter, Optimize, Repair, Restore, TableAct, Vacuum
 
 LABELS: Mapping[JobKind, str] = {
@@ -24,6 +27,18 @@ GLYPHS: Mapping[JobKind, str] = {
     JobKind.ALTER: ":material/tune:",
 }
 _HOLDS = {True: "proven", False: "DOES NOT HOLD", None: "not known"}
+
+
+def act_of(commit: Commit) -> str | None:
+    """The job of the act that made the commit, as its `userMetadata` names it; None for any other commit."""
+    try:
+        noted = orjson.loads(commit.user_metadata or "{}")
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(noted, dict):
+        return None
+    jobs = (noted.get(kind.value) for kind in LABELS)
+    return next((job for job in jobs if isinstance(job, str)), None)
 
 
 def act_words(act: TableAct) -> str:
