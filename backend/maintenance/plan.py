@@ -51,7 +51,7 @@ _RAISING = (
     "delta.enableInCommitTimestamps",
     "delta.checkpointPolicy",
 )
-_OF_ENGINES = ("delta.columnMapping.maxColumnId", "delta.inCommitTimestampEnablement", "delta.rowTracking.")
+OF_ENGINES = ("delta.columnMapping.maxColumnId", "delta.inCommitTimestampEnablement", "delta.rowTracking.")
 
 
 def preview(
@@ -355,7 +355,7 @@ def plan_alter(snapshot: Snapshot, asked: Alter, users: Users) -> ActPreview:
     changed = _changed_properties(now, after)
     rows = {row.key: row for row in explain_properties(replace(snapshot.metadata, configuration=after))}
     wrong = [f"{key}: {rows[key].problem}" for key in asked.set_properties if key in rows and rows[key].problem]
-    own = [key for key in (*asked.set_properties, *asked.unset_properties) if key.startswith(_OF_ENGINES)]
+    own = [key for key in (*asked.set_properties, *asked.unset_properties) if key.startswith(OF_ENGINES)]
     raising = [
         key
         for key, value in asked.set_properties.items()

@@ -1,11 +1,12 @@
 """Acts on tables, done by Spark and proven from the log: OPTIMIZE, VACUUM, RESTORE, properties.
 
 Rule: what was previewed is looked at again first; where that changed, nothing is done. A job that is begun twice does
-not act twice: its commits carry its id. An act that a concurrent commit broke is tried again, a restore never.
+not act twice: its commits carry its id, and behind the first of them it carries on. An act that a concurrent commit
+broke is tried again, a restore and a repair never.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
@@ -22,7 +23,7 @@ from backend.lake.lake import Lake
 from backend.lake.model import Commit, TableRef
 from backend.lake.retention.runs import DELETED_FILES, retention_of
 from backend.maintenance.model import ActPreview, ActResult, Alter, Optimize, Proof, Repair, Restore, TableAct, Vacuum
-from backend.maintenance.plan import preview
+from backend.maintenance.plan import OF_ENGINES, preview
 from backend.maintenance.readers import load_users
 from backend.settings import Settings
 from backend.store.store import ControlStore
@@ -52,13 +53,15 @@ class TableActs:
         ref = lake.find(act.uri)
         work = _Work(session, lake, ref, act, job)
         listener.tell("looking at the table again")
-        if not work.own_commits() or isinstance(act.arguments, Vacuum):
-            planned = self._previewed(lake, ref, act)
-            session.conf.set("spark.databricks.delta.commitInfo.userMetadata", _metadata(job))
-            session.conf.set(_LISTING_TASKS, str(4 * session.sparkContext.defaultParallelism))
-            listener.changes(f"{act.kind} of {act.name}")
-            return work.done(planned, self._do(work, planned))
-        return work.done(None, ())
+        is_begun = bool(work.own_commits()) and not isinstance(act.arguments, Vacuum)
+        planned = None if is_begun else self._previewed(lake, ref, act)
+        session.conf.set("spark.databricks.delta.commitInfo.userMetadata", _metadata(job))
+        session.conf.set(_LISTING_TASKS, str(4 * session.sparkContext.defaultParallelism))
+        listener.changes(f"{act.kind} of {act.name}")
+        if planned is None:
+            work.carry_on()
+            return work.done(None, ())
+        return work.done(planned, self._do(work, planned))
 
     def _previewed(self, lake: Lake, ref: TableRef, act: TableAct) -> ActPreview:
         """The act as it stands now."""
@@ -135,9 +138,14 @@ class _Work:
             case Repair() as repair:
                 self._repair(repair)
             case Alter() as alter:
-                self._set(alter.set_properties)
-                if unset := ", ".join(_text(key) for key in alter.unset_properties):
-                    self.session.sql(f"ALTER TABLE {self._name} UNSET TBLPROPERTIES IF EXISTS ({unset})")
+                self._alter(alter)
+
+    def carry_on(self) -> None:
+        """After a host that died behind the first of its commits."""
+        if isinstance(self.asked.arguments, Restore):
+            self._keep_properties(self.asked.arguments)
+        elif isinstance(self.asked.arguments, Alter):
+            self._alter(self.asked.arguments)
 
     def done(self, planned: ActPreview | None, conflicts: tuple[str, ...]) -> ActResult:
         """What the log says of it now."""
@@ -218,13 +226,17 @@ class _Work:
     # RESTORE -------------------------------------------------------------------------------------------------------
 
     def _restore(self, asked: Restore) -> None:
-        now = dict(self.lake.snapshot(self.ref).metadata.configuration)
-        then = self.lake.snapshot(self.ref, asked.to_version).metadata.configuration
         self._table.restoreToVersion(asked.to_version)
+        self._keep_properties(asked)
+
+    def _keep_properties(self, asked: Restore) -> None:
+        """Those of the version that was previewed, which is the one before the restore."""
         if asked.keeps_properties:
-            self._set({key: value for key, value in now.items() if then.get(key) != value})
-            if lost := ", ".join(_text(key) for key in then if key not in now):
-                self.session.sql(f"ALTER TABLE {self._name} UNSET TBLPROPERTIES IF EXISTS ({lost})")
+            kept = self.lake.snapshot(self.ref, self.asked.version).metadata.configuration
+            then = self.lake.snapshot(self.ref, asked.to_version).metadata.configuration
+            ours = {key: value for key, value in kept.items() if not key.startswith(OF_ENGINES)}
+            self._set({key: value for key, value in ours.items() if then.get(key) != value})
+            self._unset([key for key in then if key not in kept and not key.startswith(OF_ENGINES)])
 
     def _restored(self, _: ActPreview | None) -> ActResult:
         asked = self.asked.arguments
@@ -293,6 +305,14 @@ class _Work:
     def _set(self, properties: Mapping[str, str]) -> None:
         if pairs := ", ".join(f"{_text(key)} = {_text(value)}" for key, value in properties.items()):
             self.session.sql(f"ALTER TABLE {self._name} SET TBLPROPERTIES ({pairs})")
+
+    def _unset(self, keys: Sequence[str]) -> None:
+        if names := ", ".join(map(_text, keys)):
+            self.session.sql(f"ALTER TABLE {self._name} UNSET TBLPROPERTIES IF EXISTS ({names})")
+
+    def _alter(self, asked: Alter) -> None:
+        self._set(asked.set_properties)
+        self._unset(asked.unset_properties)
 
     def _altered(self, _: ActPreview | None) -> ActResult:
         asked = self.asked.arguments

@@ -1,5 +1,6 @@
 """Acts on tables, done by Spark: what was previewed is what happens, and what was not previewed does not."""
 
+import json
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -350,6 +351,20 @@ def test_an_act_that_is_begun_twice_acts_once(shelf: Callable[..., Shelf]) -> No
     result = table.run(job)
     assert end.state is JobState.DONE and result.version == 2 and result.proofs[0].holds is True
     assert [commit.operation for commit in table.lake.history(table.ref)] == ["WRITE", "RESTORE", "WRITE", "WRITE"]
+
+
+def test_a_restore_whose_host_died_halfway_keeps_the_properties(shelf: Callable[..., Shelf]) -> None:
+    table = shelf()
+    table.write("a")
+    table.sql("ALTER TABLE {} SET TBLPROPERTIES ('catalog.team_name' = 'blue')")
+    job = table.submit(table.preview(Restore(0, keeps_properties=True)).act)
+    table.spark.conf.set("spark.databricks.delta.commitInfo.userMetadata", json.dumps({"restore": job.job_id}))
+    table.sql("RESTORE TABLE {} TO VERSION AS OF 0")
+    table.spark.conf.unset("spark.databricks.delta.commitInfo.userMetadata")
+    assert "catalog.team_name" not in table.lake.snapshot(table.ref).metadata.configuration
+    table.run(job)
+    assert table.lake.snapshot(table.ref).metadata.configuration["catalog.team_name"] == "blue"
+    assert [commit.operation for commit in table.lake.history(table.ref)][:2] == ["SET TBLPROPERTIES", "RESTORE"]
 
 
 def test_properties_are_set_as_they_were_typed(shelf: Callable[..., Shelf]) -> None:
