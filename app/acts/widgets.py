@@ -8,7 +8,7 @@ import streamlit as st
 
 from app import errors, navigation, services, state
 from app.ui.lists import Look, choose
-from app.ui.view.acts import LABELS, act_words, result_lines
+from app.ui.view.acts import LABELS, STATES, act_title, act_words, result_lines
 from app.ui.view.words import job_words, markdown_safe
 from app.ui.work import follow_job
 from backend.format import age_s
@@ -21,7 +21,8 @@ ACTS = Look(
     formats={"When": "ago"},
     config={
         "Table": st.column_config.TextColumn(pinned=True),
-        "Reason": st.column_config.TextColumn(width="large"),
+        "What": st.column_config.TextColumn(width="medium"),
+        "Reason": st.column_config.TextColumn(width="medium"),
     },
     state_columns=("State",),
     alt="Acts on tables, newest first",
@@ -56,11 +57,11 @@ def _frame(jobs: list[Job]) -> pd.DataFrame:
         {
             "Table": [job.subject for job in jobs],
             "Act": [LABELS[job.kind] for job in jobs],
-            "State": [job.state.value for job in jobs],
+            "State": [STATES[job.state] for job in jobs],
+            "What": [act_words(TableAct.parse(job.request)) for job in jobs],
             "When": pd.array([age_s(job.requested_at, now) for job in jobs], "Float64"),
             "By": [job.actor for job in jobs],
             "Reason": [job.reason for job in jobs],
-            "What": [act_words(TableAct.parse(job.request)) for job in jobs],
         }
     )
 
@@ -68,7 +69,7 @@ def _frame(jobs: list[Job]) -> pd.DataFrame:
 def _one(job: Job) -> None:
     act = TableAct.parse(job.request)
     with st.container(border=True, key="one_act"), errors.boundary():
-        st.markdown(f"**{LABELS[job.kind]} {markdown_safe(job.subject)}** · {markdown_safe(act_words(act))}")
+        st.markdown(f"**{markdown_safe(act_title(job.kind, job.subject))}** · {markdown_safe(act_words(act))}")
         st.caption(markdown_safe(f"{job.actor}: {job.reason}"))
         if not job.state.is_over:
             follow_job(job.job_id, page="the Acts page", every_s=1.0)

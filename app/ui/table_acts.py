@@ -11,7 +11,7 @@ import streamlit as st
 
 from app import cache, errors, services, viewer
 from app.ui import dialogs
-from app.ui.view.acts import GLYPHS, LABELS, preview_lines
+from app.ui.view.acts import GLYPHS, LABELS, act_title, preview_lines
 from app.ui.view.words import markdown_safe, sentence
 from backend.jobs.host_liveness import why_no_host
 from backend.lake.files.file_sizes import partition_codes
@@ -37,7 +37,7 @@ def act_button(ref: TableRef, version: int, arguments: Arguments, *, key: str, l
 
 def act_dialog() -> None:
     """Called once by every page of a table: says what was just asked, and opens the dialog that is due."""
-    dialogs.dialog(_ACT, _dialog, title=lambda act: f"{LABELS[act.kind]} {act.name}?", width="large")
+    dialogs.dialog(_ACT, _dialog, title=lambda act: f"{act_title(act.kind, act.name)}?", width="large")
 
 
 def _dialog(act: TableAct) -> None:
@@ -63,7 +63,7 @@ def _ask(planned: ActPreview) -> None:
     act = planned.act
     if reason := dialogs.reason(_ACT, label=LABELS[act.kind], typed=act.name if planned.typed else ""):
         services.store().jobs.submit(act_job(act, actor=viewer.actor(), reason=reason), now=services.now())
-        done = f"{LABELS[act.kind]} {act.name}: asked for. Its host does it next; Acts shows how far it is."
+        done = f"{act_title(act.kind, act.name)}: asked for. Its host does it next; Acts shows how far it is."
         dialogs.asked(_ACT, done)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import orjson
 
 from app.ui.view.words import sentence
-from backend.jobs.model import JobKind
+from backend.jobs.model import JobKind, JobState
 from backend.lake.model import Commit
 from backend.maintenance.model import ActPreview, ActResult, Alter, Optimize, Repair, Restore, TableAct, Vacuum
 
@@ -26,7 +26,20 @@ GLYPHS: Mapping[JobKind, str] = {
     JobKind.REPAIR: ":material/healing:",
     JobKind.ALTER: ":material/tune:",
 }
+STATES: Mapping[JobState, str] = {
+    JobState.QUEUED: "… Queued",
+    JobState.RUNNING: "▶ Running",
+    JobState.DONE: "✓ Done",
+    JobState.FAILED: "✕ Failed",
+    JobState.CANCELLED: "– Cancelled",
+}
 _HOLDS = {True: "proven", False: "DOES NOT HOLD", None: "not known"}
+
+
+def act_title(kind: JobKind, table: str) -> str:
+    """ "Optimize silver/orders", "Repair rows of silver/orders"."""
+    label = LABELS[kind]
+    return f"{label} of {table}" if " " in label else f"{label} {table}"
 
 
 def act_of(commit: Commit) -> str | None:

@@ -74,7 +74,9 @@ _STATES: dict[str, tuple[Literal["green", "orange", "red", "blue", "gray"], str]
     "FINE": ("green", ":material/check_circle:"),
     "COMPLETED": ("green", ":material/task_alt:"),
     "MET": ("green", ":material/check_circle:"),
+    "DONE": ("green", ":material/check_circle:"),
     "STARTING": ("blue", ":material/hourglass_top:"),
+    "QUEUED": ("blue", ":material/hourglass_empty:"),
     "IDLE": ("blue", ":material/bedtime:"),
     "CATCHING UP": ("blue", ":material/fast_forward:"),
     "NOTE": ("blue", ":material/info:"),
@@ -88,6 +90,7 @@ _STATES: dict[str, tuple[Literal["green", "orange", "red", "blue", "gray"], str]
     "CRITICAL": ("red", ":material/error:"),
     "DRAINED": ("gray", ":material/hourglass_bottom:"),
     "DRAINED_THROUGH": ("gray", ":material/hourglass_bottom:"),
+    "CANCELLED": ("gray", ":material/cancel:"),
     "STOPPED": ("gray", ":material/stop_circle:"),
     "UNKNOWN": ("gray", ":material/help:"),
 }
