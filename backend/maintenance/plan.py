@@ -42,6 +42,7 @@ from backend.maintenance.rows_hit import RowsHit, count_hit
 from backend.settings import Settings
 
 MOST_COMMITS = 1_000  # undone ones that a preview reads
+MOST_LOOKED_FOR = 20_000  # files that would come back; Spark looks for each of them
 _RESTORE_BACK = "RESTORE to v{0} takes it back"
 _PROTOCOL = ("delta.feature.", "delta.columnMapping.mode", "delta.minReaderVersion", "delta.minWriterVersion")
 _RAISING = (
@@ -220,8 +221,9 @@ def _load_restore(lake: Lake, now: Snapshot, asked: Restore, clock: datetime) ->
     then = lake.snapshot(now.ref, asked.to_version)
     difference = lake.file_difference(now.ref, asked.to_version, now.version)
     back, off = difference.only_first, difference.only_second
-    present = lake.has_files(now.ref, back["path"].to_pylist()) if back.num_rows else []
-    seen = FilesSeen(asked.to_version, then.num_files, then.num_files, present.count(False))
+    present = lake.has_files(now.ref, back["path"].slice(0, MOST_LOOKED_FOR).to_pylist()) if back.num_rows else []
+    checked = then.num_files - back.num_rows + len(present)  # files that the latest version has are not looked for
+    seen = FilesSeen(asked.to_version, then.num_files, checked, present.count(False))
     answer = judge_version(judge(lake.retention_facts(now.ref), clock), asked.to_version, seen).restore
     undone = lake.history(now.ref, starting_version=asked.to_version + 1, limit=MOST_COMMITS)
     return RestoreFacts(
@@ -242,18 +244,10 @@ def plan_restore(now: Snapshot, asked: Restore, facts: RestoreFacts, users: User
         risks.append(f"the schema falls back to that of v{asked.to_version}")
     risks += [_rereads(reader.stream, facts, feed=reader.reads_feed) for reader in users.readers]
     undone = [_told(commit) for commit in facts.undone if commit not in deletions]
-    refused, way_out = facts.refused, "choose a later version" if facts.refused else ""
-    if facts.seen and facts.seen.missing:
-        refused, way_out = (
-            f"{things(facts.seen.missing, 'file')} of v{asked.to_version} are gone",
-            "choose a later version",
-        )
-    elif asked.to_version == now.version:
-        refused = "it is the latest version"
-    elif users.running_writers:
-        refused = f"{', '.join(users.running_writers)} may write it meanwhile"
-        way_out = f"stop it first: weir stop {users.running_writers[0]}"
+    refused, way_out = _why_not_restored(now, asked, facts, users)
     notes = [f"undone: {'; '.join(undone[:5])}" + (f" and {len(undone) - 5:,} more" if len(undone) > 5 else "")]
+    if facts.seen and facts.seen.checked < facts.seen.total:
+        notes.append(f"{count_text(facts.seen.total - facts.seen.checked)} files were not looked for")
     if facts.until is not None:
         notes.append(f"possible until {utc_text(facts.until)}")
     return ActPreview(
@@ -273,6 +267,25 @@ def plan_restore(now: Snapshot, asked: Restore, facts: RestoreFacts, users: User
         way_out=way_out,
         typed=True,
     )  # fmt: skip
+
+
+def _why_not_restored(now: Snapshot, asked: Restore, facts: RestoreFacts, users: Users) -> tuple[str, str]:
+    """With what helps."""
+    if asked.to_version == now.version:
+        return "it is the latest version", ""
+    if facts.refused:
+        return facts.refused, "choose a later version"
+    return _why_written(users)
+
+
+def _why_written(users: Users) -> tuple[str, str]:
+    """Why rows may not be changed while streams write them, and what helps."""
+    running = users.running_writers
+    return (
+        (f"{', '.join(running)} may write it meanwhile", f"stop it first: weir stop {running[0]}")
+        if running
+        else ("", "")
+    )
 
 
 def _told(commit: Commit) -> str:
@@ -320,14 +333,12 @@ def plan_repair(snapshot: Snapshot, asked: Repair, hit: RowsHit, users: Users) -
     rows = "an unknown number" if hit.rows is None else f"{hit.rows:,}"
     becomes = f"get another {' and '.join(asked.values)}" if asked.values else "are deleted"
     where = hit.unknown or f"files that hold them, and are rewritten or marked: {hit.files:,}"
-    refused, way_out = "", ""
     if hit.rows == 0:
         refused, way_out = "no row satisfies the condition", "look at the condition again"
     elif is_on(snapshot.metadata.configuration, "delta.appendOnly"):
         refused, way_out = "the table is append-only (delta.appendOnly)", "take the property away first"
-    elif users.running_writers:
-        refused = f"{', '.join(users.running_writers)} may write it meanwhile"
-        way_out = f"stop it first: weir stop {users.running_writers[0]}"
+    else:
+        refused, way_out = _why_written(users)
     return ActPreview(
         TableAct(snapshot.ref.uri, snapshot.ref.name, snapshot.version, asked),
         f"rows that {becomes}: {rows}",
