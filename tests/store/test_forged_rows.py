@@ -64,7 +64,9 @@ GARBAGE = [
     pytest.param(schema.progress, {"run_id": "r2", "raw": RAW}, lambda store: store.progress(NAME), id="no packed"),
     pytest.param(schema.progress, {"run_id": "r2", "durations_ms": 1}, lambda store: store.runs(NAME), id="durations"),
     pytest.param(schema.progress, {"run_id": "r2", "raw": RAW}, lambda store: store.not_rolled_up(), id="roll up"),
-    pytest.param(schema.job, {"kind": "restore"}, lambda store: store.jobs.unfinished(), id="an unknown kind of job"),
+    pytest.param(
+        schema.job, {"kind": "unheard of"}, lambda store: store.jobs.unfinished(), id="an unknown kind of job"
+    ),
     pytest.param(schema.job, {"state": "PAUSED"}, lambda store: store.jobs.newest(9), id="an unknown state of a job"),
 ]
 
