@@ -299,7 +299,7 @@ def _told(commit: Commit) -> str:
 
 def _net(now: Snapshot, then: Snapshot) -> str:
     rows = "an unknown number of rows" if then.num_rows is None else things(then.num_rows, "row")
-    return f"it then has {rows}" + ("" if now.num_rows is None else f", now {count_text(now.num_rows)}")
+    return f"it then has {rows}" + ("" if now.num_rows is None else f" (now {count_text(now.num_rows)})")
 
 
 def _rereads(stream: str, facts: RestoreFacts, *, feed: bool) -> str:
