@@ -34,6 +34,7 @@ from pipelines.jvm.failures import describe
 from pipelines.jvm.hadoop import spark_uri
 
 MOST_TRIES = 3
+_AT_ONCE_S = 1e-9
 _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"  # VACUUM and RESTORE start 10,000 else
 _PLAIN = "write it in words that mean the same to DuckDB and Spark, such as plain comparisons"
 
@@ -45,11 +46,14 @@ class TableActs:
 
     def __init__(self, settings: Settings, store: ControlStore) -> None:
         self._settings, self._store = settings, store
+        # Readers ask an object store for news once a second at most: a proof is of now.
+        always = settings.lake.model_copy(update={"refresh_s": _AT_ONCE_S})
+        self._looks_each_time = settings.model_copy(update={"lake": always})
 
     def run(self, job: Job, session: SparkSession, listener: ActListener) -> ActResult:
         """Raises `StreamRefusedError` where it may not be done, or no longer as it was previewed."""
         act = TableAct.parse(job.request)
-        lake = Lake(self._settings)
+        lake = Lake(self._looks_each_time)
         ref = lake.find(act.uri)
         work = _Work(session, lake, ref, act, job)
         listener.tell("looking at the table again")
