@@ -1,5 +1,6 @@
 """Overview: what needs attention, tables by layer, streams; each row opens its page."""
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -94,7 +95,8 @@ def test_a_dead_host_is_said_and_its_streams_are_unknown(lake: Path, home: Path)
     stream_store.beat(store, now - timedelta(minutes=10))
     store.close()
     text = words(open_page("overview"))
-    assert "is silent. 1 stream should run and nobody runs it · 10 min ago" in text and "1 stream: 1 unknown" in text
+    assert re.search(r"is silent\. 1 stream should run and nobody runs it · 10 min( \d+ s)? ago", text)
+    assert "1 stream: 1 unknown" in text
 
 
 def test_a_row_opens_its_table(lake: Path) -> None:
