@@ -32,7 +32,7 @@ def run(store: ControlStore, *names: str, batches: int = RECENT + 2) -> None:
 
 def test_many_streams_take_as_many_statements_as_one(store: ControlStore) -> None:
     def count(backlogs: Looks) -> int:
-        with statements() as sent:
+        with statements(store) as sent:
             statuses(store, backlogs, now=AT, heartbeat_stale_s=60)
         return len(sent)
 

@@ -243,7 +243,7 @@ def test_many_streams_take_as_many_statements_as_few(home: Path, now: datetime) 
 
     def count() -> int:
         app = open_page("streams")
-        with statements() as sent:
+        with statements(store) as sent:
             again(app)
         return len(sent)
 

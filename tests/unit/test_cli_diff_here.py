@@ -97,7 +97,8 @@ def test_leaving_at_once_while_a_comparison_runs_is_no_abort(many_rows: Path, tm
     """A thread that comes back from native code while Python ends would abort the process (exit code -6)."""
     argv = [sys.executable, "-m", "app.cli", "diff", "many", "--from", "0", "--to", "1", "--key", "id", "--json"]
     env = {**os.environ, "WEIR_HOME": str(many_rows), "TMPDIR": str(tmp_path)}
-    process = subprocess.Popen(argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    # Unbuffered: reading one line must not take what `communicate` is to get.
+    process = subprocess.Popen(argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, bufsize=0)
     wait_until(lambda: list(tmp_path.glob("weir-diff-*")) != [], "the comparison's database")
     process.send_signal(signal.SIGINT)
     wait_until(lambda: not _is_pending(signal.SIGINT, process.pid), "the first was taken")  # else both are one
