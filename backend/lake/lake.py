@@ -269,6 +269,13 @@ class Lake:
         folder = self._storage.folder(ref.uri)
         return unneeded_files(self._log(ref), folder, self._storage.roots, removed_before=removed_before)
 
+    def files_to_read(self, ref: TableRef, *, since: int, is_first_read: bool, feed: bool) -> frozenset[str]:
+        """What a stream has yet to read that read all before version `since`; see `unneeded.files_to_read`."""
+        from backend.lake.retention.unneeded import files_to_read
+
+        folder, roots = self._storage.folder(ref.uri), self._storage.roots
+        return files_to_read(self._log(ref), folder, roots, since=since, is_first_read=is_first_read, feed=feed)
+
     def _latest_or_none(self, ref: TableRef) -> Snapshot | None:
         try:
             return self.snapshot(ref)

@@ -5,7 +5,7 @@ moment ago. What cannot be told of a stream is said, and never taken for nothing
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
@@ -39,7 +39,8 @@ class TableWriter:
 
 @dataclass(frozen=True, slots=True)
 class TableReader:
-    """A stream that reads the table. `unread`: files that it has yet to read; `unknown`: why nobody can tell."""
+    """A stream that reads the table. `unread`: files that it has yet to read, as paths below the table; `unknown`: why
+    nobody can tell."""
 
     stream: str
     stopped: bool
@@ -111,9 +112,11 @@ def _readers(
         counted = {source.name: source for source in backlogs[status.declaration.name].sources}
         for source in filter(partial(_is_of, ref), status.declaration.inputs):
             feed = source.kind == InputKind.CHANGE_FEED
-            unread, unknown = _unread(lake, ref, latest, counted.get(source.name), feed=feed)
             stopped = is_stopped(status.desired, status.observed)
-            reader = TableReader(status.declaration.name, stopped, feed, unread, "" if source.is_static else unknown)
+            reader = TableReader(status.declaration.name, stopped, feed)
+            if not source.is_static:  # such a one reads the latest version alone
+                unread, unknown = _unread(lake, ref, latest, counted.get(source.name), feed=feed)
+                reader = replace(reader, unread=unread, unknown=unknown)
             readers.append(reader)
     return readers
 
@@ -122,17 +125,10 @@ def _unread(
     lake: Lake, ref: TableRef, latest: int, backlog: SourceBacklog | None, *, feed: bool
 ) -> tuple[frozenset[str], str]:
     """The files that it has yet to read, or why that is not known."""
-    if backlog is None or backlog.versions is None:
+    if backlog is None or backlog.versions is None or backlog.files is None:
         return frozenset(), (backlog and backlog.unknown) or "how far it has read is not known"
+    since = max(0, latest - backlog.versions + 1)
     try:
-        first = max(0, latest - backlog.versions)
-        paths = {
-            path
-            for commit in lake.arrivals(ref, first + 1, lake.latest_version(ref), feed=feed)
-            for path in commit.paths
-        }
-        if backlog.is_first_read:
-            paths |= set(lake.snapshot(ref, first).columns(["path"])["path"].to_pylist())
+        return lake.files_to_read(ref, since=since, is_first_read=backlog.is_first_read, feed=feed), ""
     except LakehouseError as exc:
         return frozenset(), exc.message
-    return frozenset(paths), ""

@@ -54,7 +54,7 @@ def rest_of(log: TableLog, version: int, read: int, *, feed: bool) -> Arrival:
 def _arrival(log: TableLog, commit: CommitSlice, *, feed: bool, read: int = 0) -> Arrival:
     actions = commit.actions
     gone = actions.filter(pc.equal(actions["kind"], int(FileAction.REMOVE)))
-    left = (feed_files(actions) if feed else _appended(actions)).slice(read)
+    left = arriving(actions, feed=feed).slice(read)
     return Arrival(
         version=commit.record.version,
         committed_at=log.committed_at(commit.record.version),
@@ -72,7 +72,10 @@ def rest_of_snapshot(files: pa.Table, read: int) -> pa.Table:
     return files.sort_by([("modified_at", "ascending"), ("path", "ascending")]).slice(read)
 
 
-def _appended(actions: pa.Table) -> pa.Table:
+def arriving(actions: pa.Table, *, feed: bool) -> pa.Table:
+    """The files of a commit that a stream reads."""
+    if feed:
+        return feed_files(actions)
     return actions.filter(pc.and_(pc.equal(actions["kind"], int(FileAction.ADD)), actions["data_change"]))
 
 

@@ -1,4 +1,5 @@
-"""Files that VACUUM would delete: nothing within the table's retention names them, and they are older than that.
+"""Files that VACUUM would delete: nothing within the table's retention names them, and they are older than that. And
+files that a stream has yet to read, by the same names.
 
 Rule: by Delta's own rule (PROTOCOL.md, "Data Files"; VacuumCommand). Where the log no longer says what was removed
 within the retention, nothing is claimed.
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.errors import VersionNotFoundError
+from backend.lake.history.arrivals import arriving
 from backend.lake.log.actions import FileAction, read_vector_id
 from backend.lake.log.log import TableLog
 from backend.lake.storage.folder import Entry, Folder
@@ -36,8 +38,7 @@ def unneeded_files(log: TableLog, folder: Folder, roots: Sequence[str], *, remov
     say what was."""
     snapshot = log.snapshot(None)
     needed = _files_of(snapshot.columns(["path", "dv_id"])) | _removed_since(log, removed_before)
-    uris = {resolve_log_path(path, folder.uri, roots) for path in needed}
-    kept = {uri.removeprefix(folder.uri).lstrip("/") for uri in uris if is_within(uri, folder.uri)}
+    kept = _below(folder, roots, needed)
     partitions = tuple(f"{name}=" for name in snapshot.metadata.partition_columns)
     paths, size = [], 0
     for entries in _listed(folder, "", partitions):
@@ -46,6 +47,28 @@ def unneeded_files(log: TableLog, folder: Folder, roots: Sequence[str], *, remov
                 paths.append(path)
                 size += entry.size_bytes or 0
     return UnneededFiles(tuple(sorted(paths)), size, len(kept))
+
+
+def files_to_read(
+    log: TableLog, folder: Folder, roots: Sequence[str], *, since: int, is_first_read: bool, feed: bool
+) -> frozenset[str]:
+    """Files, deletion vectors too, of a stream that has read all before version `since`, as paths below the table.
+
+    With `is_first_read` it reads the whole of that version, then changes. Commits that are no longer listed name none;
+    raises `VersionNotFoundError` where the version is gone.
+    """
+    listed = log.listing().commits
+    changes = [version for version in range(since + is_first_read, log.latest() + 1) if version in listed]
+    names = {name for commit in log.commits(changes) for name in _files_of(arriving(commit.actions, feed=feed))}
+    if is_first_read:
+        names |= _files_of(log.snapshot(since).columns(["path", "dv_id"]))
+    return frozenset(_below(folder, roots, names))
+
+
+def _below(folder: Folder, roots: Sequence[str], names: set[str]) -> set[str]:
+    """As paths below the table, of those that the log names there."""
+    uris = {resolve_log_path(name, folder.uri, roots) for name in names}
+    return {uri.removeprefix(folder.uri).lstrip("/") for uri in uris if is_within(uri, folder.uri)}
 
 
 def _removed_since(log: TableLog, moment: datetime) -> set[str]:
