@@ -3,23 +3,17 @@
 Rule: `preview` reads and never writes; `plan_*` are pure. An act is refused where it would lose what somebody needs.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from backend.errors import QueryError
-from backend.format import bytes_text, count_text, things, utc_text
+from backend.format import bytes_text, count_text, things
 from backend.jobs.model import Job
 from backend.jobs.results import read_result, results_lake
 from backend.lake.files.file_sizes import small_limit
-from backend.lake.history.conditions import predicate_text
 from backend.lake.lake import Lake
-from backend.lake.model import Commit, Snapshot, TableRef
-from backend.lake.retention.answers import Reach, judge_version
-from backend.lake.retention.runs import DELETED_FILES, FilesSeen, RetentionSetting, judge, retention_of
+from backend.lake.model import Snapshot, TableRef
+from backend.lake.retention.runs import DELETED_FILES, RetentionSetting, retention_of
 from backend.lake.retention.unneeded import UnneededFiles
 from backend.lake.storage.paths import is_within, normal_uri
 from backend.lake.table.metadata_diff import column_names
@@ -38,12 +32,10 @@ from backend.maintenance.model import (
     Vacuum,
 )
 from backend.maintenance.readers import Users
+from backend.maintenance.restore import RESTORE_BACK, changed_properties, load_restore, plan_restore, why_written
 from backend.maintenance.rows_hit import RowsHit, count_hit
 from backend.settings import Settings
 
-MOST_COMMITS = 1_000  # undone ones that a preview reads
-MOST_LOOKED_FOR = 20_000  # files that would come back; Spark looks for each of them
-_RESTORE_BACK = "RESTORE to v{0} takes it back"
 _PROTOCOL = ("delta.feature.", "delta.columnMapping.mode", "delta.minReaderVersion", "delta.minWriterVersion")
 _RAISING = (
     "delta.enableDeletionVectors",
@@ -68,7 +60,7 @@ def preview(
             files = _unneeded(lake, ref, retention, now)
             planned = plan_vacuum(snapshot, arguments, retention, files, users)
         case Restore():
-            planned = plan_restore(snapshot, arguments, _load_restore(lake, snapshot, arguments, now), users)
+            planned = plan_restore(snapshot, arguments, load_restore(lake, snapshot, arguments, now), users)
         case Repair():
             planned = plan_repair(snapshot, arguments, count_hit(lake, snapshot, arguments, settings), users)
         case Alter():
@@ -132,7 +124,7 @@ def plan_optimize(snapshot: Snapshot, asked: Optimize, users: Users) -> ActPrevi
         },
         tuple(notes),
         tuple(risks),
-        way_back=_RESTORE_BACK.format(snapshot.version),
+        way_back=RESTORE_BACK.format(snapshot.version),
         refused="" if merge.files_in else "nothing is to be merged",
         way_out="" if merge.files_in else "other sizes, partitions or columns may find something",
     )  # fmt: skip
@@ -197,134 +189,6 @@ def _unneeded(lake: Lake, ref: TableRef, retention: RetentionSetting, now: datet
     return lake.unneeded_files(ref, removed_before=now - retention.duration)
 
 
-# RESTORE ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class RestoreFacts:
-    """What a restore of `then` comes to. `undone`: commits after it, newest first, None where they are not listed."""
-
-    then: Snapshot
-    files_back: int
-    bytes_back: int
-    rows_back: int | None
-    files_off: int
-    bytes_off: int
-    rows_off: int | None
-    undone: Sequence[Commit]
-    seen: FilesSeen | None
-    refused: str
-    until: datetime | None
-
-
-def _load_restore(lake: Lake, now: Snapshot, asked: Restore, clock: datetime) -> RestoreFacts:
-    then = lake.snapshot(now.ref, asked.to_version)
-    difference = lake.file_difference(now.ref, asked.to_version, now.version)
-    back, off = difference.only_first, difference.only_second
-    present = lake.has_files(now.ref, back["path"].slice(0, MOST_LOOKED_FOR).to_pylist()) if back.num_rows else []
-    checked = then.num_files - back.num_rows + len(present)  # files that the latest version has are not looked for
-    seen = FilesSeen(asked.to_version, then.num_files, checked, present.count(False))
-    answer = judge_version(judge(lake.retention_facts(now.ref), clock), asked.to_version, seen).restore
-    undone = lake.history(now.ref, starting_version=asked.to_version + 1, limit=MOST_COMMITS)
-    return RestoreFacts(
-        then, back.num_rows, _sum(back, "size_bytes") or 0, _rows(back), off.num_rows, _sum(off, "size_bytes") or 0,
-        _rows(off), undone, seen, answer.reasons[0] if answer.verdict is Reach.NO else "", answer.until,
-    )  # fmt: skip
-
-
-def plan_restore(now: Snapshot, asked: Restore, facts: RestoreFacts, users: Users) -> ActPreview:
-    """Deletions of rows that come back stand first among the risks: they may have been a duty."""
-    act = TableAct(now.ref.uri, now.ref.name, now.version, asked)
-    deletions = [commit for commit in facts.undone if commit.operation == "DELETE"]
-    risks = [f"rows of a {_told(commit)} come back" for commit in deletions]
-    changed = _changed_properties(now.metadata.configuration, facts.then.metadata.configuration)
-    if changed and not asked.keeps_properties:
-        risks.append(f"properties fall back: {', '.join(changed)}")
-    if now.metadata.schema_json != facts.then.metadata.schema_json:
-        risks.append(f"the schema falls back to that of v{asked.to_version}")
-    risks += [_rereads(reader.stream, facts, feed=reader.reads_feed) for reader in users.readers]
-    undone = [_told(commit) for commit in facts.undone if commit not in deletions]
-    refused, way_out = _why_not_restored(now, asked, facts, users)
-    notes = [f"undone: {'; '.join(undone[:5])}" + (f" and {len(undone) - 5:,} more" if len(undone) > 5 else "")]
-    if facts.seen and facts.seen.checked < facts.seen.total:
-        notes.append(f"{count_text(facts.seen.total - facts.seen.checked)} files were not looked for")
-    if facts.until is not None:
-        notes.append(f"possible until {utc_text(facts.until)}")
-    return ActPreview(
-        act,
-        f"the table, now v{now.version}, becomes v{asked.to_version} again: {things(facts.files_back, 'file')} "
-        f"({bytes_text(facts.bytes_back)}) come back, {things(facts.files_off, 'file')} "
-        f"({bytes_text(facts.bytes_off)}) go; {_net(now, facts.then)}",
-        {
-            "commits_undone": now.version - asked.to_version, "files_back": facts.files_back,
-            "bytes_back": facts.bytes_back, "files_off": facts.files_off, "bytes_off": facts.bytes_off,
-            "rows_before": now.num_rows, "rows_after": facts.then.num_rows,
-        },
-        tuple(notes if undone else notes[1:]),
-        tuple(risks),
-        way_back=_RESTORE_BACK.format(now.version),
-        refused=refused,
-        way_out=way_out,
-        typed=True,
-    )  # fmt: skip
-
-
-def _why_not_restored(now: Snapshot, asked: Restore, facts: RestoreFacts, users: Users) -> tuple[str, str]:
-    """With what helps."""
-    if asked.to_version == now.version:
-        return "it is the latest version", ""
-    if facts.refused:
-        return facts.refused, "choose a later version"
-    return _why_written(users)
-
-
-def _why_written(users: Users) -> tuple[str, str]:
-    """Why rows may not be changed while streams write them, and what helps."""
-    running = users.running_writers
-    return (
-        (f"{', '.join(running)} may write it meanwhile", f"stop it first: weir stop {running[0]}")
-        if running
-        else ("", "")
-    )
-
-
-def _told(commit: Commit) -> str:
-    """ "v12 DELETE [amount < 0] by anna, job 7"."""
-    condition = predicate_text(commit)
-    by = f" by {commit.user}" if commit.user else ""
-    stream = f" of stream {commit.origin.stream}" if commit.origin and commit.origin.stream else ""
-    job = f", job {commit.job}" if commit.job else ""
-    return f"v{commit.version} {commit.operation or 'commit'}{f' {condition}' if condition else ''}{stream}{by}{job}"
-
-
-def _net(now: Snapshot, then: Snapshot) -> str:
-    rows = "an unknown number of rows" if then.num_rows is None else things(then.num_rows, "row")
-    return f"it then has {rows}" + ("" if now.num_rows is None else f" (now {count_text(now.num_rows)})")
-
-
-def _rereads(stream: str, facts: RestoreFacts, *, feed: bool) -> str:
-    rows = "the rows" if facts.rows_back is None else things(facts.rows_back, "row")
-    if feed:
-        return f"{stream} reads the change feed: it gets what the restore changes"
-    if facts.files_off:
-        return f"{stream} reads the table: it stops at this commit, which takes rows away, or reads {rows} again"
-    return f"{stream} reads the table: it reads {rows} that come back again"
-
-
-def _changed_properties(now: Mapping[str, str], then: Mapping[str, str]) -> list[str]:
-    keys = sorted(key for key in {*now, *then} if now.get(key) != then.get(key))
-    return [f"{key} {now.get(key, 'unset')} → {then.get(key, 'unset')}" for key in keys]
-
-
-def _sum(files: pa.Table, name: str) -> int | None:
-    return None if files[name].null_count else int(pc.sum(files[name]).as_py() or 0)
-
-
-def _rows(files: pa.Table) -> int | None:
-    records = _sum(files, "num_records")
-    return None if records is None else records - int(pc.sum(files["deleted_rows"]).as_py() or 0)
-
-
 # repair ----------------------------------------------------------------------------------------------------------
 
 
@@ -338,7 +202,7 @@ def plan_repair(snapshot: Snapshot, asked: Repair, hit: RowsHit, users: Users) -
     elif is_on(snapshot.metadata.configuration, "delta.appendOnly"):
         refused, way_out = "the table is append-only (delta.appendOnly)", "take the property away first"
     else:
-        refused, way_out = _why_written(users)
+        refused, way_out = why_written(users)
     return ActPreview(
         TableAct(snapshot.ref.uri, snapshot.ref.name, snapshot.version, asked),
         f"rows that {becomes}: {rows}",
@@ -349,7 +213,7 @@ def plan_repair(snapshot: Snapshot, asked: Repair, hit: RowsHit, users: Users) -
             + ("it gets the changes" if reader.reads_feed else "it stops at this commit, unless it skips such commits")
             for reader in users.readers
         ),
-        way_back=_RESTORE_BACK.format(snapshot.version),
+        way_back=RESTORE_BACK.format(snapshot.version),
         refused=refused,
         way_out=way_out,
         typed=True,
@@ -363,7 +227,7 @@ def plan_alter(snapshot: Snapshot, asked: Alter, users: Users) -> ActPreview:
     """Refused where no engine would understand a key or a value."""
     now = snapshot.metadata.configuration
     after = {key: value for key, value in {**now, **asked.set_properties}.items() if key not in asked.unset_properties}
-    changed = _changed_properties(now, after)
+    changed = changed_properties(now, after)
     rows = {row.key: row for row in explain_properties(replace(snapshot.metadata, configuration=after))}
     wrong = [f"{key}: {rows[key].problem}" for key in asked.set_properties if key in rows and rows[key].problem]
     own = [key for key in (*asked.set_properties, *asked.unset_properties) if key.startswith(OF_ENGINES)]
@@ -377,7 +241,7 @@ def plan_alter(snapshot: Snapshot, asked: Alter, users: Users) -> ActPreview:
     risks += [f"a stream declares {key} = {users.properties[key]}: its next start puts that back" for key in declared]
     if is_on(after, "delta.appendOnly") and any(writer.merges for writer in users.writers):
         risks.append("a stream changes rows here: with delta.appendOnly it fails")
-    inverse = ", ".join(_changed_properties(after, now))
+    inverse = ", ".join(changed_properties(after, now))
     refused = "; ".join(wrong) or (f"{', '.join(own)}: engines keep it themselves" if own else "")
     return ActPreview(
         TableAct(snapshot.ref.uri, snapshot.ref.name, snapshot.version, asked),

@@ -1,0 +1,149 @@
+"""A restore: what comes back and what goes, which commits that undoes, and until when it can be done.
+
+Rule: `load_restore` reads, `plan_restore` is pure. Deletions of rows that come back stand first among the risks.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from backend.format import bytes_text, count_text, things, utc_text
+from backend.lake.history.conditions import predicate_text
+from backend.lake.lake import Lake
+from backend.lake.model import Commit, Snapshot
+from backend.lake.retention.answers import Reach, judge_version
+from backend.lake.retention.runs import FilesSeen, judge
+from backend.maintenance.model import ActPreview, Restore, TableAct
+from backend.maintenance.readers import Users
+
+MOST_COMMITS = 1_000  # undone ones that a preview reads
+MOST_LOOKED_FOR = 20_000  # files that would come back; Spark looks for each of them
+RESTORE_BACK = "RESTORE to v{0} takes it back"
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreFacts:
+    """What a restore of `then` comes to. `undone`: commits after it, newest first, None where they are not listed."""
+
+    then: Snapshot
+    files_back: int
+    bytes_back: int
+    rows_back: int | None
+    files_off: int
+    bytes_off: int
+    rows_off: int | None
+    undone: Sequence[Commit]
+    seen: FilesSeen | None
+    refused: str
+    until: datetime | None
+
+
+def load_restore(lake: Lake, now: Snapshot, asked: Restore, clock: datetime) -> RestoreFacts:
+    then = lake.snapshot(now.ref, asked.to_version)
+    difference = lake.file_difference(now.ref, asked.to_version, now.version)
+    back, off = difference.only_first, difference.only_second
+    present = lake.has_files(now.ref, back["path"].slice(0, MOST_LOOKED_FOR).to_pylist()) if back.num_rows else []
+    checked = then.num_files - back.num_rows + len(present)  # files that the latest version has are not looked for
+    seen = FilesSeen(asked.to_version, then.num_files, checked, present.count(False))
+    answer = judge_version(judge(lake.retention_facts(now.ref), clock), asked.to_version, seen).restore
+    undone = lake.history(now.ref, starting_version=asked.to_version + 1, limit=MOST_COMMITS)
+    return RestoreFacts(
+        then, back.num_rows, _sum(back, "size_bytes") or 0, _rows(back), off.num_rows, _sum(off, "size_bytes") or 0,
+        _rows(off), undone, seen, answer.reasons[0] if answer.verdict is Reach.NO else "", answer.until,
+    )  # fmt: skip
+
+
+def plan_restore(now: Snapshot, asked: Restore, facts: RestoreFacts, users: Users) -> ActPreview:
+    """Deletions of rows that come back stand first among the risks: they may have been a duty."""
+    act = TableAct(now.ref.uri, now.ref.name, now.version, asked)
+    deletions = [commit for commit in facts.undone if commit.operation == "DELETE"]
+    risks = [f"rows of a {_told(commit)} come back" for commit in deletions]
+    changed = changed_properties(now.metadata.configuration, facts.then.metadata.configuration)
+    if changed and not asked.keeps_properties:
+        risks.append(f"properties fall back: {', '.join(changed)}")
+    if now.metadata.schema_json != facts.then.metadata.schema_json:
+        risks.append(f"the schema falls back to that of v{asked.to_version}")
+    risks += [_rereads(reader.stream, facts, feed=reader.reads_feed) for reader in users.readers]
+    undone = [_told(commit) for commit in facts.undone if commit not in deletions]
+    refused, way_out = _why_not_restored(now, asked, facts, users)
+    notes = [f"undone: {'; '.join(undone[:5])}" + (f" and {len(undone) - 5:,} more" if len(undone) > 5 else "")]
+    if facts.seen and facts.seen.checked < facts.seen.total:
+        notes.append(f"{count_text(facts.seen.total - facts.seen.checked)} files were not looked for")
+    if facts.until is not None:
+        notes.append(f"possible until {utc_text(facts.until)}")
+    return ActPreview(
+        act,
+        f"the table, now v{now.version}, becomes v{asked.to_version} again: {things(facts.files_back, 'file')} "
+        f"({bytes_text(facts.bytes_back)}) come back, {things(facts.files_off, 'file')} "
+        f"({bytes_text(facts.bytes_off)}) go; {_net(now, facts.then)}",
+        {
+            "commits_undone": now.version - asked.to_version, "files_back": facts.files_back,
+            "bytes_back": facts.bytes_back, "files_off": facts.files_off, "bytes_off": facts.bytes_off,
+            "rows_before": now.num_rows, "rows_after": facts.then.num_rows,
+        },
+        tuple(notes if undone else notes[1:]),
+        tuple(risks),
+        way_back=RESTORE_BACK.format(now.version),
+        refused=refused,
+        way_out=way_out,
+        typed=True,
+    )  # fmt: skip
+
+
+def _why_not_restored(now: Snapshot, asked: Restore, facts: RestoreFacts, users: Users) -> tuple[str, str]:
+    """With what helps."""
+    if asked.to_version == now.version:
+        return "it is the latest version", ""
+    if facts.refused:
+        return facts.refused, "choose a later version"
+    return why_written(users)
+
+
+def why_written(users: Users) -> tuple[str, str]:
+    """Why rows may not be changed while streams write them, and what helps."""
+    running = users.running_writers
+    return (
+        (f"{', '.join(running)} may write it meanwhile", f"stop it first: weir stop {running[0]}")
+        if running
+        else ("", "")
+    )
+
+
+def _told(commit: Commit) -> str:
+    """ "v12 DELETE [amount < 0] by anna, job 7"."""
+    condition = predicate_text(commit)
+    by = f" by {commit.user}" if commit.user else ""
+    stream = f" of stream {commit.origin.stream}" if commit.origin and commit.origin.stream else ""
+    job = f", job {commit.job}" if commit.job else ""
+    return f"v{commit.version} {commit.operation or 'commit'}{f' {condition}' if condition else ''}{stream}{by}{job}"
+
+
+def _net(now: Snapshot, then: Snapshot) -> str:
+    rows = "an unknown number of rows" if then.num_rows is None else things(then.num_rows, "row")
+    return f"it then has {rows}" + ("" if now.num_rows is None else f" (now {count_text(now.num_rows)})")
+
+
+def _rereads(stream: str, facts: RestoreFacts, *, feed: bool) -> str:
+    rows = "the rows" if facts.rows_back is None else things(facts.rows_back, "row")
+    if feed:
+        return f"{stream} reads the change feed: it gets what the restore changes"
+    if facts.files_off:
+        return f"{stream} reads the table: it stops at this commit, which takes rows away, or reads {rows} again"
+    return f"{stream} reads the table: it reads {rows} that come back again"
+
+
+def changed_properties(now: Mapping[str, str], then: Mapping[str, str]) -> list[str]:
+    keys = sorted(key for key in {*now, *then} if now.get(key) != then.get(key))
+    return [f"{key} {now.get(key, 'unset')} → {then.get(key, 'unset')}" for key in keys]
+
+
+def _sum(files: pa.Table, name: str) -> int | None:
+    return None if files[name].null_count else int(pc.sum(files[name]).as_py() or 0)
+
+
+def _rows(files: pa.Table) -> int | None:
+    records = _sum(files, "num_records")
+    return None if records is None else records - int(pc.sum(files["deleted_rows"]).as_py() or 0)
