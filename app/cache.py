@@ -360,8 +360,9 @@ def act_preview(act: str) -> ActPreview:
     """What an act (as `TableAct.text`) on a table would do; raises `LakehouseError`."""
     asked, settings, lake, now = TableAct.parse(act), services.settings(), services.lake(), services.now()
     ref = lake.find(asked.uri)
-    users = load_users(settings, lake, services.existing_store(), ref, now=now)
-    return plan.preview(settings, lake, ref, asked.arguments, users, now=now)
+    store = services.existing_store()
+    users = load_users(settings, lake, store, ref, now=now)
+    return plan.preview(settings, lake, ref, asked.arguments, users, now=now, store=store)
 
 
 def forget_streams() -> None:

@@ -52,13 +52,13 @@ def acts_list() -> None:
 
 
 def _frame(jobs: list[Job]) -> pd.DataFrame:
-    now = services.now()
+    now, acts = services.now(), [TableAct.parse(job.request) for job in jobs]
     return pd.DataFrame(
         {
-            "Table": [job.subject for job in jobs],
+            "Table": [act.name for act in acts],
             "Act": [LABELS[job.kind] for job in jobs],
             "State": [STATES[job.state] for job in jobs],
-            "What": [act_words(TableAct.parse(job.request)) for job in jobs],
+            "What": list(map(act_words, acts)),
             "When": pd.array([age_s(job.requested_at, now) for job in jobs], "Float64"),
             "By": [job.actor for job in jobs],
             "Reason": [job.reason for job in jobs],
@@ -69,14 +69,14 @@ def _frame(jobs: list[Job]) -> pd.DataFrame:
 def _one(job: Job) -> None:
     act = TableAct.parse(job.request)
     with st.container(border=True, key="one_act"), errors.boundary():
-        st.markdown(f"**{markdown_safe(act_title(job.kind, job.subject))}** · {markdown_safe(act_words(act))}")
+        st.markdown(f"**{markdown_safe(act_title(job.kind, act.name))}** · {markdown_safe(act_words(act))}")
         st.caption(markdown_safe(f"{job.actor}: {job.reason}"))
         if not job.state.is_over:
             follow_job(job.job_id, page="the Acts page", every_s=1.0)
         elif job.state is JobState.DONE:
             result = load_result(services.settings(), job)
             st.markdown("\n".join(f"- {markdown_safe(line)}" for line in result_lines(result)))
-            navigation.table_link(job.subject, "History", {state.VERSION: None}, page="history")
+            navigation.table_link(act.name, "History", {state.VERSION: None}, page="history")
         else:
             words = f"{job.error} {job.hint}".strip() or job_words(job, now=services.now())
             st.error(markdown_safe(words), icon=":material/error:")

@@ -20,7 +20,7 @@ from app.changes.view.summary import to_markdown
 from app.ui import lists
 from app.ui.figures import chart, key_figures
 from app.ui.frame import OpenTable
-from app.ui.table_acts import act_button
+from app.ui.table_acts import act_button, back_buttons
 from app.ui.version_range import VersionRange, choose_range, pin_range
 from app.ui.view.explanation import explained
 from app.ui.view.theme import operation_text
@@ -30,7 +30,7 @@ from backend.changes.model import DiffMethod, Question, VersionDiff
 from backend.errors import DiffError, LakehouseError
 from backend.format import UNKNOWN, things
 from backend.lake.history.conditions import predicate_text
-from backend.maintenance.model import Repair, Restore
+from backend.maintenance.model import Repair
 
 COMMITS = lists.Look(
     formats=dict.fromkeys(("Inserted", "Updated", "Deleted", "Files added", "Files removed"), "count")
@@ -277,7 +277,6 @@ def way_back(opened: OpenTable, versions: VersionRange) -> None:
     with st.container(horizontal=True, key="way_back"):
         before = min(versions.from_version, versions.to_version)
         if before < opened.latest_version:
-            label = f"Restore v{before}"
-            act_button(opened.ref, opened.latest_version, Restore(before), key="restore", label=label)
+            back_buttons(opened.ref, opened.latest_version, before)
         where = str(st.session_state.get(state.ROWS_WHERE) or "").strip()
         act_button(opened.ref, opened.latest_version, Repair(where), key="repair")

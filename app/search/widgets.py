@@ -17,7 +17,7 @@ from app.search import text, view
 from app.ui import lists, work
 from app.ui.figures import chart
 from app.ui.frame import OpenTable
-from app.ui.table_acts import act_button
+from app.ui.table_acts import back_buttons
 from app.ui.version_range import CHOICES, picker
 from app.ui.view.explanation import explained
 from app.ui.view.words import markdown_safe, sentence
@@ -25,7 +25,6 @@ from backend.changes.key import key_memory
 from backend.changes.model import Question, VersionDiff
 from backend.errors import LakehouseError, NothingBrokenError, QueryError
 from backend.lake.history.conditions import example_condition
-from backend.maintenance.model import Restore
 from backend.search.ends import named_version
 from backend.search.model import OLDEST, Bisection, BisectProgress, BisectRequest
 from backend.search.suggest import load_held, suggest
@@ -192,8 +191,8 @@ def _links(opened: OpenTable, result: Bisection) -> None:
             name, f"Can v{result.good_seen} be restored?", {state.AT: result.good_seen}, page="versions"
         )
     if result.culprit is not None and result.good_seen < opened.latest_version:
-        act = Restore(result.good_seen)
-        act_button(opened.ref, opened.latest_version, act, key="restore", label=f"Restore v{result.good_seen}")
+        with st.container(horizontal=True, key="bisect_back"):
+            back_buttons(opened.ref, opened.latest_version, result.good_seen)
 
 
 def _candidates(result: Bisection, streams: Mapping[str, str]) -> None:

@@ -16,9 +16,21 @@ from app.ui.view.words import markdown_safe, sentence
 from backend.jobs.host_liveness import why_no_host
 from backend.lake.files.file_sizes import partition_codes
 from backend.lake.model import TableRef
+from backend.lake.storage.paths import normal_uri
 from backend.lake.table.metadata_diff import column_names
 from backend.lake.table.partitions import partition_values
-from backend.maintenance.model import ActPreview, Alter, Arguments, Optimize, Repair, Restore, TableAct, Vacuum, act_job
+from backend.maintenance.model import (
+    ActPreview,
+    Alter,
+    Arguments,
+    Optimize,
+    Repair,
+    Restore,
+    Rewind,
+    TableAct,
+    Vacuum,
+    act_job,
+)
 from backend.streams.requeue import parse_repairs
 
 _ACT = "table_act"
@@ -35,6 +47,15 @@ def act_button(ref: TableRef, version: int, arguments: Arguments, *, key: str, l
         dialogs.open_dialog(_ACT, TableAct(ref.uri, ref.name, version, arguments))
 
 
+def back_buttons(ref: TableRef, version: int, to_version: int, *, named: bool = True) -> None:
+    """Back to a former version: the table alone, or with the stream that writes it. `named`: with the version."""
+    to = f" v{to_version}" if named else ""
+    act_button(ref, version, Restore(to_version), key="restore", label=f"Restore{to}")
+    streams = (status.declaration for status in cache.streams_reading().streams)
+    if any(normal_uri(output.uri) == ref.uri for stream in streams if not stream.is_view for output in stream.outputs):
+        act_button(ref, version, Rewind(to_version), key="rewind", label=f"Rewind{f' to{to}' if named else ''}")
+
+
 def act_dialog() -> None:
     """Called once by every page of a table: says what was just asked, and opens the dialog that is due."""
     dialogs.dialog(_ACT, _dialog, title=lambda act: f"{act_title(act.kind, act.name)}?", width="large")
@@ -43,7 +64,8 @@ def act_dialog() -> None:
 def _dialog(act: TableAct) -> None:
     with errors.boundary():
         choose: dict[type, Callable[[TableAct], Arguments | None]] = {
-            Optimize: _optimize, Vacuum: _vacuum, Restore: _restore, Repair: _repair, Alter: _alter,
+            Optimize: _optimize, Vacuum: _as_asked, Restore: _restore, Rewind: _as_asked, Repair: _repair,
+            Alter: _alter,
         }  # fmt: skip
         arguments = choose[type(act.arguments)](act)
         if arguments is None:
@@ -94,7 +116,7 @@ def _optimize(act: TableAct) -> Optimize:
     return replace(asked, partition=partition, zorder_by=tuple(zorder))
 
 
-def _vacuum(act: TableAct) -> Arguments:
+def _as_asked(act: TableAct) -> Arguments:
     return act.arguments
 
 

@@ -19,18 +19,24 @@ class JobKind(StrEnum):
     OPTIMIZE = "optimize"
     VACUUM = "vacuum"
     RESTORE = "restore"
+    REWIND = "rewind"
     REPAIR = "repair"
     ALTER = "alter"
 
     @property
     def is_act(self) -> bool:
         """Whether it changes tables: one at a time for each subject."""
-        return self in (JobKind.RESET, JobKind.REQUEUE) or self.is_of_table
+        return self in (JobKind.RESET, JobKind.REQUEUE) or self.is_table_act
 
     @property
     def is_of_table(self) -> bool:
         """Whether its subject is a table, by name. That of other acts is a stream, which nobody starts meanwhile."""
         return self in (JobKind.OPTIMIZE, JobKind.VACUUM, JobKind.RESTORE, JobKind.REPAIR, JobKind.ALTER)
+
+    @property
+    def is_table_act(self) -> bool:
+        """Whether `backend.maintenance` describes it. Of a rewind the subject is the stream that writes the table."""
+        return self.is_of_table or self is JobKind.REWIND
 
 
 class JobState(StrEnum):

@@ -52,6 +52,16 @@ class Restore:
 
 
 @dataclass(frozen=True, slots=True)
+class Rewind:
+    """Make a former version the latest again, and set the checkpoint of the stream that writes the table back to before
+    the batches that it wrote since: its next start runs them again. `stream`: its name, which a preview fills in."""
+
+    kind: ClassVar[JobKind] = JobKind.REWIND
+    to_version: int = 0
+    stream: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Repair:
     """Give the rows that a condition lets through other values, or delete them. `where`: SQL over one row, in DuckDB's
     dialect as everywhere. `values`: SQL for each column that changes, of the row as it was; empty to delete."""
@@ -70,9 +80,9 @@ class Alter:
     unset_properties: tuple[str, ...] = ()
 
 
-Arguments: TypeAlias = Optimize | Vacuum | Restore | Repair | Alter
+Arguments: TypeAlias = Optimize | Vacuum | Restore | Rewind | Repair | Alter
 _ARGUMENTS: Mapping[JobKind, Callable[..., Arguments]] = {
-    kind.kind: kind for kind in (Optimize, Vacuum, Restore, Repair, Alter)
+    kind.kind: kind for kind in (Optimize, Vacuum, Restore, Rewind, Repair, Alter)
 }
 
 
@@ -88,6 +98,11 @@ class TableAct:
     @property
     def kind(self) -> JobKind:
         return self.arguments.kind
+
+    @property
+    def subject(self) -> str:
+        """What no other act may change meanwhile: the table, or the stream of a rewind, which nobody starts then."""
+        return self.arguments.stream if isinstance(self.arguments, Rewind) else self.name
 
     def text(self) -> str:
         return json.dumps({"kind": self.kind, **asdict(self)})
@@ -165,7 +180,7 @@ def act_job(act: TableAct, *, actor: Actor, reason: str) -> JobRequest:
     """What a host is asked; each is a job of its own, whoever asked the same before."""
     given = {name: _words(value) for name, value in asdict(act.arguments).items() if value}
     fingerprint = f"{act.kind} {uuid.uuid4().hex}"
-    return JobRequest(act.kind, act.name, fingerprint, act.text(), actor, reason, TIME_LIMIT_S, given)
+    return JobRequest(act.kind, act.subject, fingerprint, act.text(), actor, reason, TIME_LIMIT_S, given)
 
 
 def _words(value: object) -> str:

@@ -28,13 +28,16 @@ from backend.maintenance.model import (
     Optimize,
     Repair,
     Restore,
+    Rewind,
     TableAct,
     Vacuum,
 )
 from backend.maintenance.readers import Users
 from backend.maintenance.restore import RESTORE_BACK, changed_properties, load_restore, plan_restore, why_written
+from backend.maintenance.rewind import preview_rewind
 from backend.maintenance.rows_hit import RowsHit, count_hit
 from backend.settings import Settings
+from backend.store.store import ControlStore
 
 _PROTOCOL = ("delta.feature.", "delta.columnMapping.mode", "delta.minReaderVersion", "delta.minWriterVersion")
 _RAISING = (
@@ -48,8 +51,9 @@ OF_ENGINES = ("delta.columnMapping.maxColumnId", "delta.inCommitTimestampEnablem
 
 
 def preview(
-    settings: Settings, lake: Lake, ref: TableRef, arguments: Arguments, users: Users, *, now: datetime
-) -> ActPreview:
+    settings: Settings, lake: Lake, ref: TableRef, arguments: Arguments, users: Users,
+    *, now: datetime, store: ControlStore | None = None,
+) -> ActPreview:  # fmt: skip
     """Raises a `TableError` where the table cannot be read, `QueryError` for arguments that the table does not have."""
     snapshot = lake.snapshot(ref)
     match arguments:
@@ -61,6 +65,8 @@ def preview(
             planned = plan_vacuum(snapshot, arguments, retention, files, users)
         case Restore():
             planned = plan_restore(snapshot, arguments, load_restore(lake, snapshot, arguments, now), users)
+        case Rewind():
+            planned = preview_rewind(settings, lake, store, snapshot, arguments, users, now=now)
         case Repair():
             planned = plan_repair(snapshot, arguments, count_hit(lake, snapshot, arguments, settings), users)
         case Alter():

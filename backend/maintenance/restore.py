@@ -69,7 +69,7 @@ def plan_restore(now: Snapshot, asked: Restore, facts: RestoreFacts, users: User
     risks += [_rereads(reader.stream, facts, feed=reader.reads_feed) for reader in users.readers]
     undone = [_told(commit) for commit in facts.undone if commit not in deletions]
     refused, way_out = _why_not_restored(now, asked, facts, users)
-    notes = [f"undone: {'; '.join(undone[:5])}" + (f" and {len(undone) - 5:,} more" if len(undone) > 5 else "")]
+    notes = [f"it undoes {'; '.join(undone[:5])}" + (f" and {len(undone) - 5:,} more" if len(undone) > 5 else "")]
     if facts.seen and facts.seen.checked < facts.seen.total:
         notes.append(f"{count_text(facts.seen.total - facts.seen.checked)} files were not looked for")
     if facts.until is not None:

@@ -80,7 +80,7 @@ class Jobs:
         """The newest request first, whatever became of it; `of_tables`: acts on tables alone."""
         query = sa.select(job).order_by(job.c.requested_at.desc(), job.c.job_id).limit(limit)
         if of_tables:
-            query = query.where(job.c.kind.in_([str(kind) for kind in JobKind if kind.is_of_table]))
+            query = query.where(job.c.kind.in_([str(kind) for kind in JobKind if kind.is_table_act]))
         with self._database.reading() as connection:
             return rows.readable(rows.job_of, "job", connection.execute(query).mappings())
 

@@ -455,7 +455,11 @@ _STATE_OF = {
     "drain through": DesiredState.DRAINED_THROUGH,
     "restart": DesiredState.RUNNING,
 }
-_BUSY = {JobKind.RESET: "it is being reset", JobKind.REQUEUE: "rows of its quarantine are being requeued"}
+_BUSY = {
+    JobKind.RESET: "it is being reset",
+    JobKind.REQUEUE: "rows of its quarantine are being requeued",
+    JobKind.REWIND: "it is being rewound",
+}
 
 
 def _request(

@@ -7,7 +7,7 @@ source).
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,6 +28,11 @@ class StreamCheckpoint:
     has_metadata: bool
     planned: tuple[int, ...]
     finished: tuple[int, ...]
+
+    def until(self, batch: int) -> "StreamCheckpoint":
+        """As if nothing behind this batch had been planned."""
+        planned, finished = (tuple(each for each in of if each <= batch) for of in (self.planned, self.finished))
+        return replace(self, planned=planned, finished=finished)
 
     @property
     def is_empty(self) -> bool:

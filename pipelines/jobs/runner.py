@@ -181,7 +181,7 @@ class SparkJobs:
             run.changes("resetting the stream")
             self._acts.resets.run(job, self._session().newSession())
             return JobEnd(JobState.DONE, self.result_uri(job))
-        act = self._acts.tables if job.kind.is_of_table else self._acts.requeues
+        act = self._acts.tables if job.kind.is_table_act else self._acts.requeues
         result = act.run(job, self._begun(job, run), run)
         write_document(self._session(), self.result_uri(job), result.text())
         return JobEnd(JobState.DONE, self.result_uri(job), detail=result.sentence() if job.kind.is_act else "")

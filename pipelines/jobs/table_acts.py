@@ -22,16 +22,29 @@ from backend.jobs.model import Job
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, TableRef
 from backend.lake.retention.runs import DELETED_FILES, retention_of
-from backend.maintenance.model import ActPreview, ActResult, Alter, Optimize, Proof, Repair, Restore, TableAct, Vacuum
+from backend.maintenance.model import (
+    ActPreview,
+    ActResult,
+    Alter,
+    Optimize,
+    Proof,
+    Repair,
+    Restore,
+    Rewind,
+    TableAct,
+    Vacuum,
+)
 from backend.maintenance.plan import OF_ENGINES, preview
 from backend.maintenance.readers import load_users
+from backend.maintenance.rewind import load_rewind
 from backend.settings import Settings
 from backend.store.store import ControlStore
 from backend.streams.faults import CONFLICTS
 from pipelines.jobs.condition import satisfies, value_of, why_failed
 from pipelines.jobs.requeue import ActListener
+from pipelines.jobs.rewind import read_plan, set_back, write_plan
 from pipelines.jvm.failures import describe
-from pipelines.jvm.hadoop import spark_uri
+from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
 
 MOST_TRIES = 3
 _AT_ONCE_S = 1e-9
@@ -55,35 +68,59 @@ class TableActs:
         act = TableAct.parse(job.request)
         lake = Lake(self._looks_each_time)
         ref = lake.find(act.uri)
-        work = _Work(session, lake, ref, act, job)
+        work = Work(session, lake, ref, act, job)
         listener.tell("looking at the table again")
-        is_begun = bool(work.own_commits()) and not isinstance(act.arguments, Vacuum)
-        planned = None if is_begun else self._previewed(lake, ref, act)
         session.conf.set("spark.databricks.delta.commitInfo.userMetadata", _metadata(job))
         session.conf.set(_LISTING_TASKS, str(4 * session.sparkContext.defaultParallelism))
+        if isinstance(act.arguments, Rewind):
+            return self._rewound(work, act.arguments, listener)
+        is_begun = bool(work.own_commits()) and not isinstance(act.arguments, Vacuum)
+        planned = None if is_begun else self._previewed(lake, ref, act)
         listener.changes(f"{act.kind} of {act.name}")
         if planned is None:
             work.carry_on()
             return work.done(None, ())
         return work.done(planned, self._do(work, planned))
 
+    def _rewound(self, work: "Work", asked: Rewind, listener: ActListener) -> ActResult:
+        """A plan that is written down is carried on with, whichever host wrote it."""
+        files, now = CheckpointFiles(work.session), self._store.now()
+        plan = read_plan(self._settings, asked.stream, work.job)
+        if plan is None:
+            self._previewed(work.lake, work.ref, work.asked)
+            users = load_users(self._settings, work.lake, self._store, work.ref, now=now)
+            table = work.lake.snapshot(work.ref)
+            facts = load_rewind(self._settings, work.lake, self._store, table, asked, users, now=now)
+            plan = write_plan(self._settings, facts, work.job, files)
+        listener.changes(f"rewind of {asked.stream}")
+        restored = [work.restored(back.uri, back.name, back.version, back.to_version) for back in plan.tables]
+        told = set_back(self._settings, asked.stream, plan, work.job, files)
+        effect = f"{restored[0].effect}; {asked.stream} goes on behind batch {plan.batch}"
+        proofs = [
+            replace(proof, what=f"{back.name} is what it was")
+            for back, result in zip(plan.tables, restored, strict=True)
+            for proof in result.proofs
+        ]
+        log.info("stream_rewound", stream=asked.stream, batch=plan.batch, table=work.ref.name)
+        return ActResult(effect, restored[0].version, {"batch": plan.batch}, (*proofs, told))
+
     def _previewed(self, lake: Lake, ref: TableRef, act: TableAct) -> ActPreview:
         """The act as it stands now."""
         now = self._store.now()
         users = load_users(self._settings, lake, self._store, ref, now=now)
-        planned = preview(self._settings, lake, ref, act.arguments, users, now=now)
+        planned = preview(self._settings, lake, ref, act.arguments, users, now=now, store=self._store)
         if planned.refused:
             raise StreamRefusedError(f"{act.kind} of {act.name}: {planned.refused}", hint=planned.way_out)
-        if planned.act.version != act.version and isinstance(act.arguments, Restore | Repair | Alter):
+        if planned.act.version != act.version and isinstance(act.arguments, Restore | Rewind | Repair | Alter):
             since = lake.history(ref, starting_version=act.version + 1)
-            if isinstance(act.arguments, Restore | Repair) or any(commit.metadata for commit in since):
+            if isinstance(act.arguments, Restore | Rewind | Repair) or any(commit.metadata for commit in since):
                 raise StreamRefusedError(
                     f"{act.name} moved on since the preview: {'; '.join(map(_told, since[:3]))}",
                     hint="preview it again",
                 )
         return planned
 
-    def _do(self, work: "_Work", planned: ActPreview) -> tuple[str, ...]:
+    def _do(self, work: "Work", planned: ActPreview) -> tuple[str, ...]:
         """The commits that it had to give way to."""
         conflicts: list[str] = []
         while True:
@@ -106,7 +143,7 @@ class TableActs:
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class Work:
     session: SparkSession
     lake: Lake
     ref: TableRef
@@ -143,6 +180,13 @@ class _Work:
                 self._repair(repair)
             case Alter() as alter:
                 self._alter(alter)
+
+    def restored(self, uri: str, name: str, version: int, to_version: int) -> ActResult:
+        """A table of the same stream as it was, with the properties of today."""
+        asked = Restore(to_version, keeps_properties=True)
+        work = Work(self.session, self.lake, self.lake.find(uri), TableAct(uri, name, version, asked), self.job)
+        work.carry_on() if work.own_commits() else work._restore(asked)
+        return work.done(None, ())
 
     def carry_on(self) -> None:
         """After a host that died behind the first of its commits."""

@@ -6,6 +6,7 @@ file is there whole or not at all.
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,25 @@ class CheckpointFiles:
                 Path(target).parent.mkdir(parents=True, exist_ok=True)
                 shutil.move(source, target)
         self.write(done, "")
+
+    def copy(self, source: str, target: str, keep: Callable[[str], bool]) -> None:
+        """The files of a folder that `keep` lets through by their path in it, in place of what is in `target`."""
+        self.remove(target)
+        if not is_remote(source):
+            for file in Path(source).rglob("*"):
+                path = file.relative_to(source)
+                if file.is_file() and keep(str(path)):
+                    (Path(target) / path).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy2(file, Path(target) / path)
+            return
+        system, old = self._remote(source)
+        conf, left = system.getConf(), system.listFiles(old, True)
+        while left.hasNext():
+            file = left.next().getPath()
+            path = file.toString().removeprefix(old.toString()).lstrip("/")
+            if keep(path):
+                _, place = self._remote(f"{target}/{path}")
+                self._jvm.org.apache.hadoop.fs.FileUtil.copy(system, file, system, place, False, conf)
 
     def _move_objects(self, source: str, target: str) -> None:
         system, old = self._remote(source)

@@ -9,10 +9,12 @@ import pytest
 from deltalake import write_deltalake
 
 from backend.jobs.model import Job, JobEnd, JobKind, JobState
-from backend.maintenance.model import ActResult, Alter, Optimize, Proof, Repair, Restore, TableAct
+from backend.maintenance.model import ActResult, Alter, Optimize, Proof, Repair, Restore, Rewind, TableAct
 from backend.settings import load_settings
 from backend.store.leases import job_resource
 from tests import builders
+from tests.rewindable import TABLE as REWOUND
+from tests.rewindable import write_rewindable
 from tests.ui import stream_store
 from tests.ui.opened import again, home, links, open_page, press, send, words
 
@@ -89,6 +91,22 @@ def test_a_restore_needs_the_name(store) -> None:
     press(app, "table_act_send")
     (job,) = store.jobs.newest(5)
     assert TableAct.parse(job.request).arguments == Restore(3, keeps_properties=True)
+
+
+def test_a_table_goes_back_with_the_stream_that_writes_it(home: Path, store) -> None:
+    write_rewindable(home, store, datetime.now(UTC))
+    app = open_page("versions", table=REWOUND, at=1)
+    press(app, "rewind")
+    said = words(app)
+    assert "Silver/orders, now v3, becomes v1 again" in said or "The table, now v3, becomes v1 again" in said
+    assert "silver_orders goes back to the end of batch 1: its next start reads again what batch 2 to 3 read" in said
+    assert "(4 rows, 2 files" in said and "`weir reset silver_orders --level undo` takes both back" in said
+    send(app, "table_act", "cents as euros", typed=REWOUND)
+    (job,) = store.jobs.newest(1)
+    assert (job.kind, job.subject) == (JobKind.REWIND, "silver_orders")
+    assert TableAct.parse(job.request).arguments == Rewind(1, "silver_orders")
+    assert open_page("acts").dataframe[0].value.iloc[0]["Table"] == REWOUND
+    assert "rewind" not in {button.key for button in open_page("versions", table=TABLE, at=3).button}
 
 
 def test_a_property_is_edited_and_a_misspelled_value_refused(store) -> None:

@@ -16,6 +16,8 @@ from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 from pipelines.host.job_host import JobHost
 from tests import builders
+from tests.rewindable import STREAM, write_rewindable
+from tests.rewindable import TABLE as REWOUND
 from tests.ui import stream_store
 from tests.unit.test_cli import Weir, home, weir
 from tests.unit.test_job_host import Runner
@@ -93,6 +95,23 @@ def test_what_is_refused_says_why(weir: Weir, runner: Answering, words: tuple[st
     answer = weir(*words)
     assert (answer.code, why in answer.err) == (code, True), answer.err
     assert runner.asked == []
+
+
+def test_a_table_is_rewound_with_its_stream(weir: Weir, runner: Answering, home: Path) -> None:
+    store = ControlStore.open(load_settings())
+    write_rewindable(home, store, datetime.now(UTC))
+    planned = weir("rewind", REWOUND, "--to", "1", "--dry-run", "--json").document
+    assert (planned["figures"]["batch"], planned["figures"]["rows_again"], planned["refused"]) == (1, 4, None)
+    assert planned["act"]["arguments"] == {"kind": "rewind", "to_version": 1, "stream": STREAM}
+    assert planned["needs_name"] is True
+    assert weir("rewind", REWOUND, "--to", "1", "--reason", "x").code == 4
+    assert weir("rewind", REWOUND, "--to", "1", "--reason", "cents", "--confirm", REWOUND).code == 0
+    assert [(job.subject, job.reason) for job in runner.asked] == [(STREAM, "cents")]
+    for name in ("2", "3"):  # Spark keeps the newest alone
+        (home / "checkpoints" / STREAM / "offsets" / name).replace(home / name)
+    again = weir("rewind", REWOUND, "--to", "2", "--reason", "x", "--confirm", REWOUND)
+    assert again.code == 4 and f"{STREAM} no longer keeps batch 2" in again.err
+    store.close()
 
 
 def test_an_intent_is_done_while_it_would_do_the_same(

@@ -1,5 +1,5 @@
-"""`weir optimize|vacuum|restore|alter T`, `weir apply FILE`: what an act on a table would do, and the request for it,
-which a host carries out.
+"""`weir optimize|vacuum|restore|rewind|repair|alter T`, `weir apply FILE`: what an act on a table would do, and the
+request for it, which a host carries out.
 
 Rule: nothing is asked for without a reason and, where rows or versions can be lost, the table's name typed once more.
 """
@@ -16,7 +16,7 @@ from app.ui.view.acts import preview_lines, result_lines
 from backend.changes.versions import resolve_version
 from backend.errors import SettingsError, StreamRefusedError
 from backend.maintenance.intent import Intent, digest
-from backend.maintenance.model import ActPreview, Alter, Arguments, Restore, TableAct, act_job
+from backend.maintenance.model import ActPreview, Alter, Arguments, Restore, Rewind, TableAct, act_job
 from backend.maintenance.plan import load_result, preview
 from backend.maintenance.readers import load_users
 
@@ -74,8 +74,9 @@ def apply(file: Path, *, approved_by: str, confirm: str, dry_run: bool, as_json:
 def _planned(name: str, arguments: Arguments) -> ActPreview:
     lake, ref = opened(name)
     settings, now = services.settings(), services.now()
-    users = load_users(settings, lake, services.existing_store(), ref, now=now)
-    return preview(settings, lake, ref, arguments, users, now=now)
+    store = services.existing_store()
+    users = load_users(settings, lake, store, ref, now=now)
+    return preview(settings, lake, ref, arguments, users, now=now, store=store)
 
 
 def _refuse(planned: ActPreview, *, as_json: bool) -> None:
@@ -107,6 +108,11 @@ def _done(planned: ActPreview, reason: str, *, confirm: str, noted: Mapping[str,
 def restored(name: str, to: str, *, keeps_properties: bool) -> Restore:
     lake, ref = opened(name)
     return Restore(resolve_version(lake, ref, to), keeps_properties)
+
+
+def rewound(name: str, to: str) -> Rewind:
+    lake, ref = opened(name)
+    return Rewind(resolve_version(lake, ref, to))
 
 
 def partition_of(pairs: Sequence[str]) -> dict[str, str | None]:

@@ -297,6 +297,24 @@ def restore(
 
 
 @app.command(rich_help_panel=ACT)
+def rewind(
+    name: TableName,
+    to: Annotated[str, typer.Option("--to", metavar="VERSION", help=VERSION)],
+    reason: Reason = "",
+    confirm: Confirm = "",
+    intent: IntentFile = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> int:
+    """Bring a table back to a former version, and the stream that writes it to before what it wrote since: its next
+    start runs those batches again. Says first which, and whether their source can still be read."""
+    from app.cli.tables import acts
+
+    asked = acts.rewound(name, to)
+    return acts.act(acts.TypedAct(name, reason, confirm, intent), asked, dry_run=dry_run, as_json=as_json)
+
+
+@app.command(rich_help_panel=ACT)
 def repair(
     name: TableName,
     where: Annotated[str, typer.Option("--where", help="SQL over a row: amount < 0.")],

@@ -10,12 +10,13 @@ import orjson
 from app.ui.view.words import sentence
 from backend.jobs.model import JobKind, JobState
 from backend.lake.model import Commit
-from backend.maintenance.model import ActPreview, ActResult, Alter, Optimize, Repair, Restore, TableAct, Vacuum
+from backend.maintenance.model import ActPreview, ActResult, Alter, Optimize, Repair, Restore, Rewind, TableAct, Vacuum
 
 LABELS: Mapping[JobKind, str] = {
     JobKind.OPTIMIZE: "Optimize",
     JobKind.VACUUM: "Vacuum",
     JobKind.RESTORE: "Restore",
+    JobKind.REWIND: "Rewind",
     JobKind.REPAIR: "Repair rows",
     JobKind.ALTER: "Edit properties",
 }
@@ -23,6 +24,7 @@ GLYPHS: Mapping[JobKind, str] = {
     JobKind.OPTIMIZE: ":material/compress:",
     JobKind.VACUUM: ":material/delete_sweep:",
     JobKind.RESTORE: ":material/restore_page:",
+    JobKind.REWIND: ":material/fast_rewind:",
     JobKind.REPAIR: ":material/healing:",
     JobKind.ALTER: ":material/tune:",
 }
@@ -67,6 +69,8 @@ def act_words(act: TableAct) -> str:
             return "by the log" if lite else "all of it"
         case Restore() as asked:
             return f"to v{asked.to_version}" + (", properties kept" if asked.keeps_properties else "")
+        case Rewind() as asked:
+            return f"to v{asked.to_version}, and {asked.stream} before what it wrote since"
         case Repair() as asked:
             values = ", ".join(f"{column} = {text}" for column, text in asked.values.items())
             return f"{f'set {values}' if values else 'delete'} where {asked.where}"

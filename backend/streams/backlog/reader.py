@@ -82,6 +82,12 @@ class BacklogReader:
         look = _Look(self._lake, self._settings, folder, [], {topic.source: topic for topic in topics}, now)
         return Backlog(tuple(look.source(each, _begins_at(each)) for each in inputs), now)
 
+    def from_batch(
+        self, declared: StreamDeclaration, batch: int, topics: Sequence[TopicEnds] = (), *, now: datetime
+    ) -> Backlog:
+        """What a start behind this batch of its checkpoint would read. Not kept."""
+        return self._look(declared, (), now, topics, behind=batch)[0]
+
     def history(self, declared: StreamDeclaration, batches: Sequence[Progress], *, now: datetime) -> tuple[Lag, ...]:
         """What waited after each of these batches (oldest first, with Spark's JSON), and since the last one until now;
         () where its sources keep no times. Not kept."""
@@ -122,9 +128,15 @@ class BacklogReader:
             return None
 
     def _look(
-        self, declared: StreamDeclaration, ends: Sequence[BatchEnd], now: datetime, topics: Sequence[TopicEnds] = ()
+        self,
+        declared: StreamDeclaration,
+        ends: Sequence[BatchEnd],
+        now: datetime,
+        topics: Sequence[TopicEnds] = (),
+        *,
+        behind: int | None = None,
     ) -> tuple[Backlog, Mapping[int, Sequence[Arrival]]]:
-        """With what came to each source since the oldest of these batches."""
+        """With what came to each source since the oldest of these batches. `behind`: a batch in place of the newest."""
         inputs = [source for source in declared.inputs if source.has_place]
         folder: Folder | None = None
         has_planned: bool | None = None
@@ -136,7 +148,8 @@ class BacklogReader:
                 folder = declared_folder(self._settings, declared.checkpoint_location)
                 checkpoint = read_checkpoint(folder)
                 has_planned = checkpoint.planned[-1:] != checkpoint.finished[-1:]
-                placed = list(read_positions(folder, checkpoint.processed_batch).items())
+                batch = checkpoint.processed_batch if behind is None else behind
+                placed = list(read_positions(folder, batch).items())
         except LakehouseError as exc:
             unknown = tuple(_unknown(each, exc.message) for each in inputs)
             return Backlog(unknown, now, has_planned=has_planned), {}

@@ -48,14 +48,22 @@ def judge(evidence: PreflightEvidence) -> Preflight:
             *judge_checkpoint(evidence.checkpoint),
             *judge_definition(evidence.declaration, evidence.checkpoint),
             *judge_owners(evidence),
-            *(check for table in evidence.tables for check in judge_table(table)),
-            *(check for folder in evidence.folders for check in judge_folder(folder)),
-            *(judge_topics(topics, now=evidence.seen_at) for topics in evidence.topics),
+            *judge_sources(evidence),
             judge_sink(evidence.sink, evidence.checkpoint),
             *judge_changes(evidence),
             judge_room(evidence.room),
         ),
     )
+
+
+def judge_sources(evidence: PreflightEvidence) -> Iterator[Check]:
+    """Whether what the stream has yet to read is there."""
+    for table in evidence.tables:
+        yield from judge_table(table)
+    for folder in evidence.folders:
+        yield from judge_folder(folder)
+    for topics in evidence.topics:
+        yield judge_topics(topics, now=evidence.seen_at)
 
 
 # the checkpoint ------------------------------------------------------------------------------------------------------

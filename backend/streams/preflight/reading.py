@@ -86,8 +86,10 @@ def preflight(settings: Settings, lake: Lake, store: ControlStore, name: str, *,
 
 
 def load_evidence(
-    settings: Settings, lake: Lake, store: ControlStore, name: str, *, now: datetime
+    settings: Settings, lake: Lake, store: ControlStore, name: str, *, now: datetime, until: int | None = None
 ) -> PreflightEvidence:
+    """`until`: as if the checkpoint ended with this batch. Raises what `preflight` does, `StreamRefusedError` for one
+    that another application runs."""
     declarations = store.declarations()
     if name not in declarations:
         names = ", ".join(declarations)
@@ -97,7 +99,7 @@ def load_evidence(
         raise StreamRefusedError(f"{name}: another Spark application runs it", hint=f"look into {declared.pipeline}")
     progress = store.progress(name, limit=1, raw=False)
     keeps_state = bool(progress) and progress[-1].state_rows is not None
-    checkpoint, places = _checkpoint(settings, declared.checkpoint_location, keeps_state=keeps_state)
+    checkpoint, places = _checkpoint(settings, declared.checkpoint_location, until, keeps_state=keeps_state)
     tables = [source for source in declared.inputs if source.is_table]
     files = [each for each in declared.inputs if each.kind == InputKind.FILES]
     topics = [each for each in declared.inputs if each.kind == InputKind.KAFKA]
@@ -115,10 +117,13 @@ def load_evidence(
     )
 
 
-def _checkpoint(settings: Settings, location: str, *, keeps_state: bool) -> tuple[CheckpointSeen, _Places]:
+def _checkpoint(
+    settings: Settings, location: str, until: int | None, *, keeps_state: bool
+) -> tuple[CheckpointSeen, _Places]:
     try:
         folder = declared_folder(settings, location)
         checkpoint = read_checkpoint(folder)
+        checkpoint = checkpoint if until is None else checkpoint.until(until)
         id_, damage = _damage(folder, checkpoint.planned, checkpoint.finished)
         lost = next(lost_state(folder, checkpoint.finished, keeps_state=keeps_state), "")
     except LakehouseError as exc:

@@ -6,7 +6,7 @@ restore takes back.
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
@@ -15,7 +15,7 @@ from backend.errors import StreamError
 from backend.format import bytes_text, things
 from backend.jobs.model import JobKind, JobRequest
 from backend.stream_model.backlog import Backlog
-from backend.stream_model.stream import Desired, InputKind, Observed, StreamDeclaration, StreamInput, StreamState
+from backend.stream_model.stream import Desired, InputKind, Observed, StreamDeclaration, StreamState
 from backend.streams.reset.starts import Starts
 from backend.streams.verdict import StreamStatus
 
@@ -39,6 +39,8 @@ EFFECTS: Mapping[ResetLevel, str] = {
 }
 
 
+_PASSES = frozenset({"skipChangeCommits"})  # readers with such an option pass over a commit that takes rows away
+_PASSING = {ResetLevel.FULL: _PASSES | {"ignoreDeletes", "ignoreChanges"}}  # which drops whole files, and adds none
 _TWICE = {
     "kafka": "each row is sent again, with a new position",
     "postgresql": "rows are written over by key, and those that the source has no longer stay",
@@ -100,7 +102,7 @@ def preview(
         EFFECTS[level],
         None if level is ResetLevel.UNDO else again,
         tuple(_risks(declared, level)),
-        tuple(_downstream(declared, level, others)),
+        tuple(downstream(declared, others, passing=_PASSING.get(level, _PASSES), doubles=level in AGAIN)),
     )
 
 
@@ -173,8 +175,7 @@ def _risks(declared: StreamDeclaration, level: ResetLevel) -> list[str]:
     if level is ResetLevel.UNDO:
         stays = f"{declared.writes_to} keeps what the stream wrote since the reset"
         return [stays if declared.outside else "what the stream wrote since the reset leaves its tables"]
-    twice = _TWICE.get(declared.sink, "nobody here knows what it does with rows that come twice")
-    risks = [f"{declared.writes_to} keeps what it holds: {twice}"] if declared.outside else []
+    risks = twice_outside(declared)
     for table in (output.table for output in declared.outputs if level in AGAIN and output.sink == "append"):
         risks.append(f"{table} keeps its rows: each row that is read again is there twice")
     if level is ResetLevel.FROM:
@@ -188,14 +189,15 @@ def _risks(declared: StreamDeclaration, level: ResetLevel) -> list[str]:
     return risks
 
 
-def _passes_over(read: StreamInput, level: ResetLevel) -> bool:
-    """Whether its reader lets the stream go on after the commit: a full reset drops whole files and adds none."""
-    passing = {"skipChangeCommits", *(("ignoreDeletes", "ignoreChanges") if level is ResetLevel.FULL else ())}
-    return any(read.options.get(name, "").lower() == "true" for name in passing)
-
-
-def _downstream(declared: StreamDeclaration, level: ResetLevel, others: Sequence[StreamDeclaration]) -> list[str]:
-    """What each stream that reads the table will see."""
+def downstream(
+    declared: StreamDeclaration,
+    others: Sequence[StreamDeclaration],
+    *,
+    passing: Collection[str] = _PASSES,
+    doubles: bool = False,
+) -> list[str]:
+    """What each stream that reads its tables will see. `passing`: options with which a reader passes over what takes
+    rows away; `doubles`: nothing is taken away, and rows come twice."""
     lines, sinks = [], {output.uri: output.sink for output in declared.outputs}
     for other in others:
         reads = [source for source in other.inputs if source.is_table and source.uri in sinks]
@@ -206,10 +208,16 @@ def _downstream(declared: StreamDeclaration, level: ResetLevel, others: Sequence
             lines.append(f"{other.name} is computed anew")
         elif read.kind == InputKind.CHANGE_FEED:
             lines.append(f"{other.name} gets each change as a change: deletes, then inserts")
-        elif level in AGAIN and sinks[read.uri] == "append":
+        elif doubles and sinks[read.uri] == "append":
             lines.append(f"{other.name} gets the doubled rows as new ones")
-        elif _passes_over(read, level):
+        elif any(read.options.get(name, "").lower() == "true" for name in passing):
             lines.append(f"{other.name} passes over the commit that takes rows away, and gets the new rows as new ones")
         else:
             lines.append(f"{other.name} fails at the commit that takes rows away: reset it as well")
     return lines
+
+
+def twice_outside(declared: StreamDeclaration) -> list[str]:
+    """What becomes of rows that are sent again to where nobody here can take them back."""
+    twice = _TWICE.get(declared.sink, "nobody here knows what it does with rows that come twice")
+    return [f"{declared.writes_to} keeps what it holds: {twice}"] if declared.outside else []

@@ -1,0 +1,156 @@
+"""An incident from its first bad version to its end: found, rewound, run again with mended code, by page alone but for
+the code.
+
+A host and a server of their own: the code of a stream is changed between two starts.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from backend.access import Actor
+from backend.stream_model.stream import StreamState
+from tests.browser.conftest import Viewer
+from tests.browser.server import pages_over
+from tests.processes import wait_until
+from tests.spark.host_process import FAST, World, kill_group, now
+
+pytestmark = [pytest.mark.browser, pytest.mark.long, pytest.mark.timeout(900)]
+
+SALE = ("id", "country", "amount")
+STREAMS = ("bronze_sales", "silver_sales", "gold_sales")
+SILVER = "silver/silver_sales"
+MODULE = """
+from pyspark.sql import functions as F
+
+from pipelines import Pipeline, complete, files, table
+
+shop = Pipeline("shop")
+
+
+SALE = "id BIGINT, country STRING, amount DOUBLE"
+FEED = {{"delta.enableChangeDataFeed": "true"}}
+
+
+@shop.streaming_table("bronze_sales", source=files("{landing}", format="json", schema=SALE))
+def bronze_sales(rows):
+    return rows
+
+
+@shop.streaming_table("silver_sales", source=table("bronze_sales"), table_properties=FEED)
+def silver_sales(rows):
+    return rows.withColumn("amount", {amount})
+
+
+@shop.streaming_table("gold_sales", source=table("silver_sales").changes(), sink=complete())
+def gold_sales(changes):
+    sign = F.when(F.col("_change_type") == "delete", -1).otherwise(1)
+    return changes.groupBy("country").agg(F.sum(sign).alias("sales"), F.sum(sign * F.col("amount")).alias("amount"))
+"""
+AS_IT_WAS = 'F.col("amount")'
+MENDED = 'F.when(F.col("amount") > 1000, F.col("amount") / 100).otherwise(F.col("amount"))'
+
+
+def sale(number: int) -> dict[str, Any]:
+    return {"id": number, "country": ("ES", "NL")[number % 2], "amount": 20.0 + number}
+
+
+def in_cents(sold: dict[str, Any]) -> dict[str, Any]:
+    return {**sold, "amount": sold["amount"] * 100}
+
+
+DAYS = [[sale(n) for n in range(6)], [in_cents(sale(n)) for n in range(6, 9)], [sale(n) for n in range(9, 12)]]
+TRUE = [sale(number) for number in range(12)]
+
+
+@pytest.fixture
+def shop(browser_type_launch_args: object, tmp_path: Path) -> Iterator[World]:
+    (tmp_path / "landing").mkdir()
+    (tmp_path / "modules").mkdir()
+    write_module(tmp_path, AS_IT_WAS)
+    env = {**FAST, "PYTHONPATH": str(tmp_path / "modules"), "WEIR_HOST__PIPELINES": '["shop"]'}
+    with closing(World(tmp_path, env, STREAMS)) as opened:
+        yield opened
+
+
+def write_module(home: Path, amount: str) -> None:
+    (home / "modules" / "shop.py").write_text(MODULE.format(landing=home / "landing", amount=amount))
+
+
+def rows(world: World, name: str, *columns: str) -> list[dict[str, Any]]:
+    """In their order by text; of all columns, or of some."""
+    there = (world.home / "lake" / name / "_delta_log" / f"{0:020}.json").exists()
+    found = world.rows(name) if there else None
+    return [] if found is None else sorted(found.select(columns or found.column_names).to_pylist(), key=str)
+
+
+def land(world: World, day: int) -> None:
+    draft = world.home / "landing" / f".{day}.json"
+    draft.write_text("".join(f"{json.dumps(sold)}\n" for sold in DAYS[day]))
+    draft.rename(world.home / "landing" / f"{day}.json")
+    count = sum(map(len, DAYS[: day + 1]))
+    world.until(lambda: sum(row["sales"] for row in rows(world, "gold/gold_sales")) == count, f"{count} sales in gold")
+
+
+def test_a_bad_batch_is_found_rewound_and_run_again_with_mended_code(page: Page, shop: World) -> None:
+    host = shop.host()
+    for day in range(3):
+        land(shop, day)
+    with pages_over(shop.home, **shop.env) as weir:
+        viewer = Viewer(page, weir)
+        viewer.open("bisect", table=SILVER)
+        viewer.main.get_by_role("textbox", name="A good version satisfies").fill("amount < 1000")
+        page.keyboard.press("Enter")
+        viewer.settle()
+        viewer.main.get_by_role("button", name="Find first bad version").click()
+        viewer.settle()
+        viewer.main.get_by_role("button", name=re.compile("Rewind to v")).click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog.get_by_text("silver_sales: it is running: stop it first")).to_be_visible()
+        viewer.picture("rewind-refused")
+        page.keyboard.press("Escape")
+
+        stop_all(shop)
+        viewer.page.reload()
+        viewer.settle()
+        viewer.main.get_by_role("button", name=re.compile("Rewind to v")).click()
+        expect(dialog.get_by_text("silver_sales goes back to the end of batch")).to_be_visible()
+        expect(dialog.get_by_text("read, with the code as it is then (6 rows")).to_be_visible()
+        viewer.picture("rewind")
+        dialog.get_by_label("Reason").fill("cents as euros")
+        dialog.get_by_label(f"Type {SILVER} to confirm").fill(SILVER)
+        dialog.locator(".st-key-table_act_send button").click()
+        expect(dialog).to_have_count(0)
+        wait_until(lambda: [job["state"] for job in weir.json("jobs")] == ["DONE"], "it is rewound", pause_s=0.5)
+        assert rows(shop, SILVER, *SALE) == sorted(DAYS[0], key=str)
+        viewer.open("acts")
+        viewer.click_row("Acts on tables", 0)
+        viewer.sees(re.compile("Silver/silver_sales is what it was: proven", re.IGNORECASE))
+        viewer.picture("rewind-done")
+
+        kill_group(host)
+        write_module(shop.home, MENDED)
+        shop.host()
+        for name in STREAMS:
+            shop.store.request(name, "start", reason="mended", actor=Actor("ana"), now=now())
+        shop.until(lambda: rows(shop, SILVER, *SALE) == sorted(TRUE, key=str), "silver as if it had never come")
+        true = {
+            country: (6, sum(sold["amount"] for sold in TRUE if sold["country"] == country)) for country in ("ES", "NL")
+        }
+        shop.until(
+            lambda: {row["country"]: (row["sales"], row["amount"]) for row in rows(shop, "gold/gold_sales")} == true,
+            "gold as if it had never come",
+        )
+        assert viewer.complaints == []
+
+
+def stop_all(world: World) -> None:
+    for name in STREAMS:
+        world.store.request(name, "stop", reason="an incident", actor=Actor("ana"), now=now())
+    world.until_state(StreamState.STOPPED)
