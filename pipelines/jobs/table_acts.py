@@ -309,7 +309,8 @@ class Work:
             values = {_quoted(name): f"({text})" for name, text in asked.values.items()}
             self._table.update(f"({asked.where})", values)
         else:
-            self._table.delete(f"({asked.where})")
+            # A condition given to DeltaTable is parsed by whichever session is active, where "day" may be a text.
+            self.session.sql(f"DELETE FROM {self._name} WHERE ({asked.where})")
 
     def _require_one_reading(self, asked: Repair) -> None:
         """Raises `QueryError` where Spark would choose other rows, or give them other values."""

@@ -298,7 +298,7 @@ def test_restore_makes_a_version_the_latest_again(shelf: Callable[..., Shelf], k
 def test_rows_are_repaired_as_they_were_previewed(shelf: Callable[..., Shelf]) -> None:
     table = shelf()
     table.write("2026-01-01", "2026-01-02")
-    asked = Repair("id % 50 = 3 AND \"day\" = '2026-01-02'", {"id": "-id"})
+    asked = Repair("id % 50 = 3 AND \"day\" = '2026-01-02'", {"id": '-"id"'})
     planned = table.preview(asked)
     assert (planned.figures["rows"], planned.figures["files"]) == (2, 1)
     assert "such as id 103, day 2026-01-02: id becomes -103" in planned.notes
@@ -307,8 +307,9 @@ def test_rows_are_repaired_as_they_were_previewed(shelf: Callable[..., Shelf]) -
     changed = {-103, -153}
     assert table.ids() == sorted({*range(200)} - {103, 153} | changed)
 
-    assert table.preview(Repair("id < 0")).figures["rows"] == 2
-    result = table.act(Repair("id < 0"))
+    gone = Repair('"day" > \'2026\' AND "id" < 0')
+    assert table.preview(gone).figures["rows"] == 2
+    result = table.act(gone)
     assert result.effect == "2 rows deleted" and result.proofs[0].holds is True
     assert table.ids() == sorted({*range(200)} - {103, 153})
 
