@@ -31,6 +31,7 @@ from backend.health.groups import grouped
 from backend.health.health import table_evidence, table_health
 from backend.health.judge import JudgedTable, LakeJudge
 from backend.health.model import AttentionGroup, HealthEvidence, TableHealth
+from backend.jobs.policy_runs import RestingPolicy, resting
 from backend.lake.files import clustering, file_sizes, stats
 from backend.lake.files.clustering import Overlap
 from backend.lake.files.file_sizes import FileChoice, FileDistribution, FilePage, distribute
@@ -41,6 +42,7 @@ from backend.lake.table.schema import fields
 from backend.latest_answer import LatestAnswer
 from backend.maintenance import plan
 from backend.maintenance.model import ActPreview, TableAct
+from backend.maintenance.policies import PolicyPlan, PolicyPlans
 from backend.maintenance.readers import load_users
 from backend.search.search import Bisects
 from backend.search.suggest import Held, held_numbers
@@ -74,6 +76,7 @@ SCRAPED_LAKE_S = 60.0  # a pass over a big lake is dear, and nobody looks
 RUNS_TTL_S = 10.0
 LAGS_TTL_S = 5.0
 PREFLIGHT_TTL_S = 5.0  # logs and leases change, and a live page asks for it every two seconds
+POLICIES_TTL_S = 10.0  # hosts look every fifteen seconds
 RECENT_TTL_S = 5.0  # rates over minutes change slowly
 LONG_TTL_S = 60.0  # of charts over days
 WINDOWS_KEPT = 16  # of 360 points or fewer
@@ -95,6 +98,7 @@ class StreamsReading:
     read_at: datetime
     problem: str | None = None
     judgements: tuple[Judgement, ...] = ()
+    resting: tuple[RestingPolicy, ...] = ()
     rows_left_out: int = 0  # of the store, since they cannot be read
 
 
@@ -124,8 +128,9 @@ def attention(reading: LakeReading | None, streams: StreamsReading) -> tuple[Att
     """What needs a person as these readings tell it, by cause and most urgent first: made once for all viewers."""
     tables, rules = reading.tables if reading else (), AttentionRules.of(services.settings())
     items = attention_items(
-        tables, streams.streams, streams.hosts, judgements=streams.judgements, now=streams.read_at, rules=rules
-    )
+        tables, streams.streams, streams.hosts, judgements=streams.judgements, resting=streams.resting,
+        now=streams.read_at, rules=rules,
+    )  # fmt: skip
     return grouped(items)
 
 
@@ -198,7 +203,10 @@ def _read_streams() -> StreamsReading:
     stale_s = services.settings().host.heartbeat_stale_s
     streams = statuses(store, _backlogs(), now=store.now(), heartbeat_stale_s=stale_s, newest=_newest())
     hosts, judgements = tuple(store.hosts(now=now)), tuple(store.judgements())
-    return StreamsReading(tuple(streams), hosts, now, judgements=judgements, rows_left_out=len(store.unreadable()))
+    policies = services.settings().table_policies
+    rests = tuple(resting(policies, store.jobs.acts_on_tables())) if policies else ()
+    left_out = len(store.unreadable())
+    return StreamsReading(tuple(streams), hosts, now, judgements=judgements, resting=rests, rows_left_out=left_out)
 
 
 @once
@@ -365,9 +373,21 @@ def act_preview(act: str) -> ActPreview:
     return plan.preview(settings, lake, ref, asked.arguments, users, now=now, store=store)
 
 
+@st.cache_resource(show_spinner="Looking at what policies do next …", ttl=POLICIES_TTL_S, max_entries=1)
+def policy_plans() -> list[PolicyPlan]:
+    """What policies do next, and why they wait; raises `LakehouseError`."""
+    return _policies().plans(services.existing_store(), now=services.now())
+
+
+@once
+def _policies() -> PolicyPlans:
+    return PolicyPlans(services.settings(), services.lake())
+
+
 def forget_streams() -> None:
     """After an act: the next reading sees it."""
     act_preview.clear()
+    policy_plans.clear()
     _streams_reading.clear()
     preflight.clear()
     reset_preview.clear()

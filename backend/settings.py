@@ -16,10 +16,13 @@ from pydantic_settings.exceptions import SettingsError as SourceError
 
 from backend.errors import SettingsError
 from backend.redaction import remember_options
+from backend.table_policies import OptimizeWhen, TablePolicy
 
 _HINT = "docs/settings.md lists every key"
 HOST = r"(?P<name>(?i:\[[0-9a-f:.]+\]|[a-z0-9_.-]+))(:(?P<port>[0-9]{1,5}))?"
 STREAM_BYTES = 32 * 1_024**2  # of the heap of a driver, that a stream needs
+DEMO = "pipelines.demo"
+_DEMO_POLICY = TablePolicy(tables="bronze/bronze_orders", optimize=OptimizeWhen(spares_files=20))
 
 
 class Section(BaseModel):
@@ -103,7 +106,7 @@ class HostSettings(Section):
         Field(
             description="Python modules that declare streams: `Pipeline` values or a function `pipelines(settings)`."
         ),
-    ] = ["pipelines.demo"]
+    ] = [DEMO]
     checkpoints_uri: Annotated[
         str,
         Field(description="Folder or URI of the checkpoints, also for pages. Empty: `$WEIR_HOME/checkpoints`."),
@@ -289,6 +292,9 @@ class DemoSettings(Section):
             "Empty: through files. Used by `make run-kafka`.",
         ),
     ] = ""
+    policy: Annotated[
+        bool, Field(description="Whether the host merges the small files of the demo's `bronze_orders` by itself.")
+    ] = True
 
 
 class Settings(BaseSettings):
@@ -301,6 +307,10 @@ class Settings(BaseSettings):
 
     home: Annotated[Path, Field(description="Folder of lake, checkpoints, store and logs.")] = Path(".weir")
     port: Annotated[int, Field(ge=1, le=65_535, description="Port of the UI.")] = 8501
+    policies: Annotated[
+        list[TablePolicy],
+        Field(description="Acts on tables that the stream host does by itself; in `weir.toml` as `[[policies]]`."),
+    ] = []
     lake: LakeSettings = LakeSettings()
     store: StoreSettings = StoreSettings()
     spark: SparkSettings = SparkSettings()
@@ -332,6 +342,12 @@ class Settings(BaseSettings):
     def tables_uri(self) -> str:
         """Where streams make their tables, `layer/name` below it."""
         return self.lake.tables_uri.rstrip("/") or str(self.home / "lake")
+
+    @property
+    def table_policies(self) -> tuple[TablePolicy, ...]:
+        """The policies, and that of the demo while its streams are there."""
+        demo = self.demo.enabled and self.demo.policy and DEMO in self.host.pipelines
+        return (*self.policies, _DEMO_POLICY) if demo else tuple(self.policies)
 
     @property
     def max_streams(self) -> int:

@@ -52,17 +52,29 @@ class DocumentedSetting:
 
     @property
     def variable(self) -> str:
-        return "WEIR_" + self.key.upper().replace(".", "__")
+        """Of what is in a list the list's."""
+        return "WEIR_" + self.key.partition("[]")[0].upper().replace(".", "__")
 
 
 def documented_settings(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[DocumentedSetting]:
-    """Every leaf of the settings, in the order of the source."""
+    """Every leaf of the settings, in the order of the source; what is inside a list comes last."""
+    inside = list[tuple[str, type[BaseModel]]]()
     for name, field in model.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             yield from documented_settings(field.annotation, f"{prefix}{name}.")
         else:
             text = type_text(field.annotation) + bounds_text(field)
-            yield DocumentedSetting(f"{prefix}{name}", text, default_text(field.default), field.description or "")
+            default = "required" if field.is_required() else default_text(field.default)
+            yield DocumentedSetting(f"{prefix}{name}", text, default, field.description or "")
+            of_list = "[]" if get_origin(field.annotation) is list else ""
+            inside += [(f"{prefix}{name}{of_list}.", part) for part in _parts(field.annotation)]
+    for place, part in inside:
+        yield from documented_settings(part, place)
+
+
+def _parts(annotation: Any) -> list[type[BaseModel]]:
+    """The models that a list holds, or that may be left out."""
+    return [kind for kind in get_args(annotation) if isinstance(kind, type) and issubclass(kind, BaseModel)]
 
 
 def type_text(annotation: Any) -> str:
@@ -74,6 +86,8 @@ def type_text(annotation: Any) -> str:
         return f"list of {type_text(arguments[0])}"
     if origin is dict:
         return f"map of {type_text(arguments[0])} to {type_text(arguments[1])}"
+    if issubclass(annotation, BaseModel):
+        return "section"
     words = {
         str: "text",
         int: "whole number",

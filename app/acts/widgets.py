@@ -6,9 +6,9 @@ Rule: newest first; the list is the store's, the proof is what the host wrote do
 import pandas as pd
 import streamlit as st
 
-from app import errors, navigation, services, state
-from app.ui.lists import Look, choose
-from app.ui.view.acts import LABELS, STATES, act_title, act_words, result_lines
+from app import cache, errors, navigation, services, state, viewer
+from app.ui.lists import Look, choose, show
+from app.ui.view.acts import LABELS, STATES, act_title, act_words, last_run_text, next_run_text, result_lines
 from app.ui.view.words import job_words, markdown_safe
 from app.ui.work import follow_job
 from backend.format import age_s
@@ -27,6 +27,38 @@ ACTS = Look(
     state_columns=("State",),
     alt="Acts on tables, newest first",
 )
+PLANS = Look(
+    config={
+        "Table": st.column_config.TextColumn(pinned=True),
+        "Why it waits": st.column_config.TextColumn(width="large"),
+        "Policy": st.column_config.TextColumn(width="medium"),
+    },
+    state_columns=("State",),
+    alt="What policies do next",
+)
+_PLAN_STATES = {"due": "… Due", "running": "▶ Running", "waiting": "– Waiting", "resting": "✕ Resting"}
+
+
+def planned_by_policies() -> None:
+    """What ran, what is next, and why it waits; nothing where no policy is declared."""
+    if not services.settings().table_policies:
+        return
+    st.subheader("Planned by policies", anchor=False)
+    now, zone = services.now(), viewer.timezone()
+    plans = cache.policy_plans()
+    st.caption("What the stream host does by itself, as `policies` of the settings say. A host looks every 15 seconds.")
+    frame = pd.DataFrame(
+        {
+            "Table": [plan.table for plan in plans],
+            "Act": [LABELS[plan.kind] for plan in plans],
+            "State": [_PLAN_STATES[plan.state] for plan in plans],
+            "Last": [last_run_text(plan, now) for plan in plans],
+            "Next": [next_run_text(plan, now, zone) for plan in plans],
+            "Why it waits": [plan.why_not for plan in plans],
+            "Policy": [plan.text for plan in plans],
+        }
+    )
+    show(frame, PLANS, key="policy_plans")
 
 
 def acts_list() -> None:

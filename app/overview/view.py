@@ -147,6 +147,8 @@ _LISTS = {
 def destination(group: AttentionGroup) -> LinkTarget:
     """The page that helps: of one thing its own, of several the list of them."""
     item, cause = group.only, group.cause
+    if cause is Cause.RESTING_POLICY:
+        return LinkTarget("acts", "Open acts")
     if item is None and len({each.subject for each in group.items}) == 1:
         item = group.items[0]
     if item is None:

@@ -20,9 +20,8 @@ from typing import IO
 from app.run.supervise import GRACE_S, Guard, Service, Supervisor, say
 from backend.errors import LakehouseError, SettingsError
 from backend.private_files import open_private, private_folder
-from backend.settings import Settings, load_settings
+from backend.settings import DEMO, Settings, load_settings
 
-DEMO = "pipelines.demo"
 PROBE_TIMEOUT_S = 2.0
 SLOW_START_S = 30.0
 

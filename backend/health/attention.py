@@ -11,9 +11,10 @@ from datetime import datetime
 from backend.expectations.judge import away
 from backend.expectations.model import ExpectationKind, Judgement, State
 from backend.expectations.text import expected_text, found_text
-from backend.format import ago, duration_text
+from backend.format import ago, duration_text, things
 from backend.health.model import AttentionItem, Cause, Severity
 from backend.health.rules import gain_text, merge_gain
+from backend.jobs.policy_runs import TRIES, RestingPolicy
 from backend.lake.model import TableCard, UnreadableTable
 from backend.settings import Settings
 from backend.stream_model.stream import DesiredState, HostHeartbeat, StreamState
@@ -46,11 +47,12 @@ def attention(
     hosts: Iterable[HostHeartbeat],
     *,
     judgements: Sequence[Judgement] = (),
+    resting: Iterable[RestingPolicy] = (),
     now: datetime,
     rules: AttentionRules,
 ) -> tuple[AttentionItem, ...]:
-    """Failed and stopped streams, dead hosts, unreadable and stale tables, broken expectations, many small files; most
-    urgent first."""
+    """Failed and stopped streams, dead hosts, unreadable and stale tables, broken expectations, resting policies, many
+    small files; most urgent first."""
     beats = sorted(hosts, key=lambda host: host.beat_at)
     alive = any(host.silent_s(now) <= rules.heartbeat_stale_s for host in beats)
     items = [
@@ -72,6 +74,7 @@ def attention(
     for judgement in judgements:
         name = names.get(judgement.expectation.uri, judgement.expectation.table)
         items.extend(_expectation_items(judgement, name, now, is_old=judgement in silent))
+    items.extend(map(_resting_item, resting))
     return tuple(sorted(items, key=lambda item: (_URGENCY[item.severity], _ORDER[item.cause], item.subject)))
 
 
@@ -210,6 +213,18 @@ def _expectation_items(judgement: Judgement, name: str, now: datetime, *, is_old
         step = "Summary says why."
         what = f"Expected: {expected}. It is {found}."
         yield AttentionItem(Severity.NOTE, Cause.UNKNOWN_EXPECTATION, name, what, step, detail=expected)
+
+
+def _resting_item(rest: RestingPolicy) -> AttentionItem:
+    return AttentionItem(
+        Severity.WARNING,
+        Cause.RESTING_POLICY,
+        rest.table,
+        f"Its policy ({rest.policy}) rests after {things(TRIES, 'failure')} in a row: {rest.error}.",
+        "Remove the cause and do the act by hand once: then the policy goes on.",
+        rest.since,
+        detail=str(rest.kind),
+    )
 
 
 def _table_items(

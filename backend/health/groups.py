@@ -115,6 +115,10 @@ _WORDS: dict[Cause, tuple[_Words, _Words]] = {
         _of_names("have no fresh commit although streams should write them"),
         _always("Look at the streams that feed them."),
     ),
+    Cause.RESTING_POLICY: (
+        _of_names("have policies that rest after failures"),
+        _always("Acts says why each failed; done by hand once, its policy goes on."),
+    ),
     Cause.SMALL_FILES: (_spared, _small_step),
     Cause.QUIET_TABLE: (
         _of_names("have had no commit for long"),

@@ -159,6 +159,7 @@ class Cause(StrEnum):
     UNWATCHED_STREAM = "unwatched_stream"
     BROKEN_EXPECTATION = "broken_expectation"  # of a table, as a host judged it
     SILENT_TABLE = "silent_table"  # no fresh commit although a stream should write it
+    RESTING_POLICY = "resting_policy"  # the host acts on the table no more by itself: it failed too often
     SMALL_FILES = "small_files"
     QUIET_TABLE = "quiet_table"  # no fresh commit, and nobody says that there should be one
     UNKNOWN_EXPECTATION = "unknown_expectation"  # it cannot be judged, or nobody does any more

@@ -55,6 +55,14 @@ def merge_of(snapshot: Snapshot, asked: Optimize) -> Merge:
     )
 
 
+def small_within(snapshot: Snapshot, asked: Optimize, most_bytes: int) -> int:
+    """The size below which all small files together have at most so many bytes; 0 where the smallest has more."""
+    sizes = np.sort(integers(snapshot.columns(["size_bytes"])["size_bytes"]))
+    sizes = sizes[sizes < asked.small_bytes]
+    fitting = int(np.searchsorted(np.cumsum(sizes), most_bytes, side="right"))
+    return int(sizes[fitting]) if 0 < fitting < len(sizes) else asked.small_bytes * (fitting > 0)
+
+
 def is_in(partition: str, asked: Optimize, snapshot: Snapshot) -> bool:
     """Whether a partition, as people read it, is one of those asked for."""
     values = partition_values(partition, snapshot.metadata)

@@ -14,6 +14,7 @@ from sqlalchemy.engine import Connection
 from backend.access import Access, Actor
 from backend.errors import JobNotFoundError, StreamRefusedError
 from backend.jobs.model import Job, JobEnd, JobKind, JobProgress, JobRequest, JobState
+from backend.jobs.policy_runs import KEPT, POLICY
 from backend.store import audit, leases, rows
 from backend.store.engine import Database
 from backend.store.leases import job_resource
@@ -84,6 +85,15 @@ class Jobs:
         with self._database.reading() as connection:
             return rows.readable(rows.job_of, "job", connection.execute(query).mappings())
 
+    def acts_on_tables(self) -> list[Job]:
+        """Of each table and kind of act the `KEPT` newest, and all that are not over; the newest request first."""
+        ranked = _ranked()
+        wanted = sa.or_(ranked.c.nth <= KEPT, job.c.state.not_in(list(map(str, _OVER))))
+        query = sa.select(job).join(ranked, ranked.c.job_id == job.c.job_id).where(wanted)
+        with self._database.reading() as connection:
+            newest_first = query.order_by(job.c.requested_at.desc(), job.c.job_id)
+            return rows.readable(rows.job_of, "job", connection.execute(newest_first).mappings())
+
     def unfinished(self) -> list[Job]:
         """Queued and running, the oldest request first."""
         query = sa.select(job).where(job.c.state.not_in(list(map(str, _OVER)))).order_by(job.c.requested_at)
@@ -132,14 +142,30 @@ class Jobs:
             return _change(connection, job_id, changes)
 
     def prune(self, *, before: datetime) -> list[Job]:
-        """Forgets jobs that ended before; whoever calls it deletes their results."""
-        old = sa.select(job).where(job.c.state.in_(list(map(str, _OVER))), job.c.ended_at < before)
+        """Forgets jobs that ended before, but for the newest acts where policies act; whoever calls it deletes their
+        results."""
+        ranked = _ranked()
+        kept = sa.select(ranked.c.job_id).where(ranked.c.by_policy == 1, ranked.c.nth <= KEPT)
+        is_over = job.c.state.in_(list(map(str, _OVER)))
+        old = sa.select(job).where(is_over, job.c.ended_at < before, job.c.job_id.not_in(kept))
         with self._database.writing() as connection:
             pruned = rows.readable(rows.job_of, "job", connection.execute(old.with_for_update()).mappings())
             names = [ended.job_id for ended in pruned]
             connection.execute(sa.delete(job).where(job.c.job_id.in_(names)))
             connection.execute(sa.delete(lease).where(lease.c.resource.in_([job_resource(name) for name in names])))
             return pruned
+
+
+def _ranked() -> sa.Subquery:
+    """Acts on tables: which newest of its table and kind each is, and whether a policy did any of these."""
+    same = (job.c.subject, job.c.kind)
+    by_policy = sa.case((job.c.actor == POLICY.name, 1), else_=0)
+    ranks = sa.select(
+        job.c.job_id,
+        sa.func.row_number().over(partition_by=same, order_by=(job.c.requested_at.desc(), job.c.job_id)).label("nth"),
+        sa.func.max(by_policy).over(partition_by=same).label("by_policy"),
+    )
+    return ranks.where(job.c.kind.in_([str(kind) for kind in JobKind if kind.is_of_table])).subquery()
 
 
 def _answers(asked: Job) -> bool:

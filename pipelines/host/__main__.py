@@ -30,6 +30,7 @@ from pipelines.host.job_host import JobHost
 from pipelines.host.listener import ProgressListener, ProgressWriter
 from pipelines.host.loop_watch import LoopWatch
 from pipelines.host.metrics import HostMetrics, serving
+from pipelines.host.policy_rounds import PolicyRounds
 from pipelines.host.retention import Retention
 from pipelines.host.rounds import Rounds
 from pipelines.host.stream_host import Loop, StreamHost, beat_every_s, declare, new_heartbeat
@@ -105,6 +106,7 @@ def _work(settings: Settings, registry: Registry, runtime: Runtime, *, metrics: 
     writer.start()
     jobs.start()
     retention = Retention(settings, lake, store, clock)
+    policies = PolicyRounds(settings, lake, store, heartbeat.host_id, clock)
     loop = Loop(
         host,
         stop_signals(),  # after Spark, which takes SIGINT for itself
@@ -112,7 +114,9 @@ def _work(settings: Settings, registry: Registry, runtime: Runtime, *, metrics: 
         metrics=metrics,
     )
     watch = LoopWatch(lambda: loop.ended, ttl_s=settings.host.lease_ttl_s)
-    with _watching(topics.rounds, drains.rounds, backlogs.rounds, tables, retention.rounds, watch.rounds):
+    with _watching(
+        topics.rounds, drains.rounds, backlogs.rounds, tables, retention.rounds, policies.rounds, watch.rounds
+    ):
         log.info("host_ready", host_id=heartbeat.host_id, spark=runtime.spark_version)
         code = loop.run()
         deadline = time.monotonic() + settings.host.stop_timeout_s + CLOSE_S

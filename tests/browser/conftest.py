@@ -147,8 +147,9 @@ def batches(store: ControlStore) -> dict[str, int]:
 @pytest.fixture(scope="package")
 def weir(browser_type_launch_args: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weir]:
     """The demo. A test says whether its streams are `flowing` or `resting`."""
-    # Fewer files than people see: what streams do takes the processor from the browser.
-    with demo(tmp_path_factory.mktemp("browser") / "weir", WEIR_DEMO__LANDING_INTERVAL_S="5") as running:
+    # Fewer files than people see: what streams do takes the processor from the browser. No act but those of a test.
+    calm = {"WEIR_DEMO__LANDING_INTERVAL_S": "5", "WEIR_DEMO__POLICY": "false"}
+    with demo(tmp_path_factory.mktemp("browser") / "weir", **calm) as running:
         yield running
 
 

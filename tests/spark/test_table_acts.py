@@ -3,7 +3,7 @@
 import json
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from typer.testing import CliRunner
 
+from app import services
+from app.cli.commands import app
 from backend.access import Actor
 from backend.errors import QueryError, StreamRefusedError
 from backend.jobs.model import Job, JobState
@@ -30,14 +33,17 @@ from backend.maintenance.model import (
     act_job,
 )
 from backend.maintenance.plan import load_result, preview
+from backend.maintenance.policies import PolicyPlans
 from backend.maintenance.readers import load_users
 from backend.settings import load_settings
 from backend.store.store import ControlStore
 from backend.streams.faults import CONFLICTS
+from backend.table_policies import TablePolicy
 from pipelines import append
 from pipelines import table as declared_table
 from pipelines.declare.registry import declarations
 from pipelines.host.job_host import JobHost
+from pipelines.host.policy_rounds import PolicyRounds
 from pipelines.jobs.runner import Acts, SparkJobs
 from pipelines.jvm.failures import describe
 from pipelines.specs.registry import Registry
@@ -407,3 +413,63 @@ def test_a_read_only_root_refuses_all(shelf: Callable[..., Shelf], tmp_path: Pat
         assert "is read-only" in table.preview(asked).refused
         with pytest.raises(StreamRefusedError, match="is read-only"):
             table.run(table.submit(TableAct(table.uri, NAME, 1, asked)))
+
+
+def run_of_policy(table: Shelf, policy: dict[str, object], now: datetime) -> tuple[ActPreview, ActResult, Job]:
+    """What a host asks of itself for the one act that is due, carried out by its jobs."""
+    settings = table.settings.model_copy(update={"policies": [TablePolicy.model_validate(policy)]})
+    rounds = PolicyRounds(settings, table.lake, table.store, "host-a", lambda: now)
+    (plan, *_) = PolicyPlans(settings, table.lake).plans(table.store, now=now)
+    rounds.once()
+    (job,) = table.store.jobs.unfinished()
+    result = table.run(job)
+    assert plan.previewed is not None and table.ended(job).actor == "policy"
+    rounds.once()
+    assert table.store.jobs.unfinished() == [], "it is done once"
+    return plan.previewed, result, job
+
+
+def test_a_policy_does_what_anybody_would_have_previewed(
+    shelf: Callable[..., Shelf], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = shelf()
+    table.write(*["2026-01-01"] * 6, *["2026-01-02"] * 3)
+    rows = table.ids()
+    monkeypatch.setenv("WEIR_HOME", str(table.settings.home))
+    shown = CliRunner().invoke(app, ["optimize", table.uri, "--dry-run", "--json"])
+    services.forget()
+    merge = {"tables": "sales/*", "optimize": {"spares_files": 7}}
+    planned, result, job = run_of_policy(table, merge, datetime.now(UTC))
+    assert dict(planned.figures) == json.loads(shown.stdout)["figures"]
+    assert (planned.figures["files_in"], planned.figures["files_out"]) == (9, 2)
+    assert {name: result.figures[name] for name in ("files_in", "bytes_in", "files_out")} == {
+        name: planned.figures[name] for name in ("files_in", "bytes_in", "files_out")
+    }
+    assert [(proof.what, proof.holds) for proof in result.proofs] == [("the same rows", True)]
+    assert table.ids() == rows
+    entries = [(entry.actor, entry.action) for entry in table.store.audit_entries(subject=NAME)]
+    assert entries == [("policy", "optimize done"), ("policy", "optimize job")]
+    (commit, *_) = table.lake.history(table.ref)
+    stamp = json.loads(commit.user_metadata or "")
+    assert (stamp["optimize"], stamp["by"], stamp["reason"]) == (job.job_id, "policy", job.reason)
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz", "date"])
+def test_expiry_deletes_exactly_the_rows_that_are_too_old(shelf: Callable[..., Shelf], kind: str) -> None:
+    table = shelf()
+    now = datetime.now(UTC)
+    began = now.replace(minute=0, second=0, microsecond=0)
+    ages_h = [0, 1, 47, 48, 49, 71, 72, 73, 100, 1_000]  # around a limit of two days, to the hour and to the day
+    moments = [began - timedelta(hours=hours) for hours in ages_h]
+    rows = [(number, moment.strftime("%Y-%m-%d %H:%M:%S"), "a") for number, moment in enumerate(moments)]
+    rows.append((99, None, "a"))
+    frame = table.spark.createDataFrame(rows, "id INT, at STRING, day STRING")
+    frame.withColumn("at", F.col("at").cast(kind)).repartition(3).write.format("delta").save(table.uri)
+    expire = {"tables": "sales/*", "expire": {"column": "at", "older_than_days": 2}}
+    planned, result, _ = run_of_policy(table, expire, now)
+    limit = began - timedelta(days=2)
+    is_old = (lambda at: at.date() < limit.date()) if kind == "date" else (lambda at: at < limit)
+    old = {number for number, moment in enumerate(moments) if is_old(moment)}
+    assert len(old) >= 4 and planned.figures["rows"] == result.figures["rows"] == len(old)
+    assert table.ids() == [number for number, *_ in rows if number not in old]
+    assert [(proof.what, proof.holds) for proof in result.proofs] == [("exactly the rows of the preview", True)]

@@ -9,6 +9,7 @@ import pytest
 from backend.access import Actor
 from backend.errors import JobNotFoundError, StreamRefusedError
 from backend.jobs.model import JobEnd, JobKind, JobProgress, JobRequest, JobState
+from backend.jobs.policy_runs import KEPT, POLICY
 from backend.store.leases import job_resource
 from backend.store.store import ControlStore
 from backend.stream_model.stream import Lease
@@ -116,6 +117,22 @@ def test_a_job_given_back_waits_again_and_its_attempt_does_not_count(store: Cont
     store.jobs.begin(lease, asked.job_id, now=NOW)
     assert store.jobs.requeue(lease, asked.job_id) == asked
     assert store.jobs.unfinished() == [asked]
+
+
+def test_the_newest_acts_of_each_kind_and_table_are_told_and_kept_where_policies_act(store: ControlStore) -> None:
+    def done(kind: JobKind, table: str, number: int, actor: Actor = WANTED.actor) -> str:
+        at = NOW + timedelta(minutes=number)
+        wanted = replace(WANTED, kind=kind, subject=table, fingerprint=f"{kind} {table} {number}", actor=actor)
+        job = store.jobs.submit(wanted, now=at)
+        return store.jobs.end(leased(store, job.job_id), job.job_id, DONE, now=at).job_id
+
+    by_policy = [done(JobKind.OPTIMIZE, "t", number, POLICY) for number in range(KEPT + 2)]
+    by_hand = [done(JobKind.VACUUM, "t", 50), done(JobKind.OPTIMIZE, "u", 51), done(JobKind.DIFF, "t", 52)]
+    newest = [by_hand[1], by_hand[0], *reversed(by_policy[2:])]
+    assert [job.job_id for job in store.jobs.acts_on_tables()] == newest
+    pruned = {job.job_id for job in store.jobs.prune(before=NOW + timedelta(days=1))}
+    assert pruned == {*by_policy[:2], *by_hand}
+    assert [job.job_id for job in store.jobs.acts_on_tables()] == newest[2:]
 
 
 def test_old_jobs_are_forgotten_with_their_leases_and_no_younger_or_living_one(store: ControlStore) -> None:

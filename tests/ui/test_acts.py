@@ -11,12 +11,12 @@ from deltalake import write_deltalake
 from backend.jobs.model import Job, JobEnd, JobKind, JobState
 from backend.maintenance.model import ActResult, Alter, Optimize, Proof, Repair, Restore, Rewind, TableAct
 from backend.settings import load_settings
-from backend.store.leases import job_resource
 from tests import builders
+from tests.policy_world import PolicyWorld, end
 from tests.rewindable import TABLE as REWOUND
 from tests.rewindable import write_rewindable
 from tests.ui import stream_store
-from tests.ui.opened import again, home, links, open_page, press, send, words
+from tests.ui.opened import again, forget_caches, home, links, open_page, press, send, words
 
 __all__ = ["home"]
 TABLE = "bronze/clicks"
@@ -32,13 +32,8 @@ def store(home: Path):
     store.close()
 
 
-def ended(store, job: Job, end: JobEnd) -> None:
-    """What a host would do."""
-    now = datetime.now(UTC)
-    lease = store.acquire(job_resource(job.job_id), "host-a", ttl_s=60)
-    assert lease is not None
-    store.jobs.begin(lease, job.job_id, now=now)
-    store.jobs.end(lease, job.job_id, end, now=now)
+def ended(store, job: Job, how: JobEnd) -> None:
+    end(store, job, how, now=datetime.now(UTC))
 
 
 def test_an_act_says_what_it_will_do_asks_and_is_proven(store) -> None:
@@ -159,3 +154,39 @@ def test_nothing_can_be_asked_without_a_host(home: Path) -> None:
 
 def test_without_any_act_the_page_teaches(home: Path) -> None:
     assert "Nobody has acted on a table yet" in words(open_page("acts"))
+
+
+def test_what_policies_do_next_stands_below_the_acts(store, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEIR_DEMO__POLICY", "false")
+    assert "Planned by policies" not in [heading.value for heading in open_page("acts").subheader]
+    forget_caches()
+    nightly = {"tables": "bronze/*", "vacuum": {}, "window": "0 2 * * *"}
+    monkeypatch.setenv("WEIR_POLICIES", json.dumps([{"tables": TABLE, "optimize": {"spares_files": 99}}, nightly]))
+    app = open_page("acts")
+    assert "Planned by policies" in [heading.value for heading in app.subheader]
+    shown = app.dataframe[-1].value
+    assert shown[["Table", "Act", "State", "Last"]].to_numpy().tolist() == [
+        [TABLE, "Optimize", "– Waiting", "–"], [TABLE, "Vacuum", "– Waiting", "–"]
+    ]  # fmt: skip
+    assert shown["Why it waits"][0] == "32 files would be spared, the policy wants 99"
+    # The second one depends on the hour of this run.
+    assert shown["Why it waits"][1] in (f"next window opens {shown['Next'][1]}", "there is no file to delete")
+
+
+def test_a_policy_that_rests_needs_attention(store, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = {"tables": TABLE, "optimize": {"spares_files": 10}}
+    monkeypatch.setenv("WEIR_DEMO__POLICY", "false")
+    monkeypatch.setenv("WEIR_POLICIES", json.dumps([policy]))
+    world = PolicyWorld(home, policy)
+    world.pass_(hours=-3)
+    for number in range(3):
+        assert "rests after" not in words(open_page("overview"))
+        forget_caches()
+        world.fail(f"it gave way to v{number} MERGE")
+        world.pass_(hours=1)
+    world.store.close()
+    app = open_page("overview")
+    assert "rests after 3 failures in a row: it gave way to v2 MERGE" in words(app)
+    assert "Open acts" in [link.label for link in app.main.page_link]
+    shown = open_page("acts").dataframe[-1].value
+    assert (shown["State"][0], shown["Last"][0]) == ("✕ Resting", "✕ Failed · 1 h ago")

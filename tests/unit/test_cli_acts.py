@@ -16,6 +16,7 @@ from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 from pipelines.host.job_host import JobHost
 from tests import builders
+from tests.policy_world import PolicyWorld
 from tests.rewindable import STREAM, write_rewindable
 from tests.rewindable import TABLE as REWOUND
 from tests.ui import stream_store
@@ -142,3 +143,37 @@ def test_an_intent_is_done_while_it_would_do_the_same(
     file.write_text("rubbish")
     assert weir("apply", str(file)).code == 2
     assert len(runner.asked) == 1
+
+
+def test_policies_say_what_ran_what_is_next_and_why_they_wait(
+    weir: Weir, clicks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert weir("policies", "--json").document[0]["why_not"] == "no table is called bronze/bronze_orders"
+    monkeypatch.setenv("WEIR_DEMO__POLICY", "false")
+    assert "No policies" in weir("policies").out and weir("policies", "--json").document == []
+    policies = [
+        {"tables": TABLE, "optimize": {"spares_files": 32}},
+        {"tables": TABLE, "optimize": {"spares_files": 33}},
+    ]
+    monkeypatch.setenv("WEIR_POLICIES", json.dumps(policies))
+    due, waits = weir("policies", "--json").document
+    figures = weir("optimize", TABLE, "--dry-run", "--json").document["figures"]
+    assert due == {
+        "kind": "optimize", "table": TABLE, "uri": str(clicks), "state": "due", "why_not": None, "next_at": None,
+        "policy": f"optimize {TABLE}: spares_files 32", "failures": 0, "last_job_id": None, "last_state": None,
+        "last_at": None, "last_error": None, "figures": figures,
+    }  # fmt: skip
+    assert (waits["state"], waits["why_not"]) == ("waiting", "32 files would be spared, the policy wants 33")
+    out = weir("policies").out
+    assert "32 files would be spared, the policy wants 33" in out and "Optimize" in out
+
+    world = PolicyWorld(load_settings().home, policies[0])
+    for number in range(3):
+        job = world.fail(f"failure {number}")
+        world.pass_(hours=2)
+    world.store.close()
+    rests = weir("policies", "--json").document[0]
+    assert (rests["state"], rests["failures"], rests["last_job_id"]) == ("resting", 3, job.job_id)
+    assert (rests["last_state"], rests["last_error"]) == ("FAILED", "failure 2")
+    (item,) = [item for item in weir("health", "--json").document["attention"] if item["cause"] == "resting_policy"]
+    assert item["subject"] == TABLE and "rests after 3 failures in a row: failure 2." in item["what"]

@@ -234,6 +234,14 @@ def health(
     return health.one(name, as_json=as_json) if name else health.everything(as_json=as_json)
 
 
+@app.command(rich_help_panel=READ)
+def policies(as_json: AsJson = False) -> int:
+    """What policies did to tables, what they do next, and why they wait."""
+    from app.cli.tables import policies
+
+    return policies.everything(as_json=as_json)
+
+
 @app.command(rich_help_panel=ACT)
 def optimize(
     name: TableName,

@@ -4,13 +4,16 @@ Rule: what will happen comes first, then what it risks, then whether it can be t
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 
 import orjson
 
 from app.ui.view.words import sentence
+from backend.format import UNKNOWN, ago, clock_text
 from backend.jobs.model import JobKind, JobState
 from backend.lake.model import Commit
 from backend.maintenance.model import ActPreview, ActResult, Alter, Optimize, Repair, Restore, Rewind, TableAct, Vacuum
+from backend.maintenance.policies import PolicyPlan
 
 LABELS: Mapping[JobKind, str] = {
     JobKind.OPTIMIZE: "Optimize",
@@ -77,6 +80,19 @@ def act_words(act: TableAct) -> str:
         case Alter() as asked:
             given = [f"{key} = {value}" for key, value in asked.set_properties.items()]
             return ", ".join([*given, *(f"{key} unset" for key in asked.unset_properties)])
+
+
+def last_run_text(plan: PolicyPlan, now: datetime) -> str:
+    """ "✓ Done · 3 min ago"; a dash before the first."""
+    last = plan.runs.last
+    return f"{STATES[last.state]} · {ago(last.ended_at or last.requested_at, now)}" if last else UNKNOWN
+
+
+def next_run_text(plan: PolicyPlan, now: datetime, zone: str | None = None) -> str:
+    """ "Fri 02:00 UTC"; what else it waits for stands beside it."""
+    if plan.due:
+        return "now"
+    return clock_text(plan.next_at, zone, now) if plan.next_at else UNKNOWN
 
 
 def preview_lines(planned: ActPreview) -> list[str]:

@@ -86,6 +86,7 @@ _STATES: dict[str, tuple[Literal["green", "orange", "red", "blue", "gray"], str]
     "STALLED": ("orange", ":material/pending:"),
     "WARNING": ("orange", ":material/warning:"),
     "BROKEN": ("orange", ":material/warning:"),
+    "RESTING": ("orange", ":material/pause_circle:"),
     "FAILED": ("red", ":material/error:"),
     "CRITICAL": ("red", ":material/error:"),
     "DRAINED": ("gray", ":material/hourglass_bottom:"),
