@@ -51,7 +51,8 @@ class TrendPoint:
 class Offender:
     """Who or where small files come from. `kind` is "partition", "stream" or "engine".
 
-    For a partition: its live small files. For a stream or engine: small files written by the commits looked at.
+    For a partition: its live small files. For a stream or engine: small files written by the commits looked at, how
+    many commits that were, and over how many seconds; None where their times are not known.
     """
 
     kind: str
@@ -59,10 +60,17 @@ class Offender:
     small_files: int
     files: int
     bytes: int
+    commits: int = 0
+    span_s: float | None = None
 
     @property
     def average_bytes(self) -> int | None:
         return self.bytes // self.files if self.files else None
+
+    @property
+    def interval_s(self) -> float | None:
+        """Between two of its commits, on average."""
+        return self.span_s / (self.commits - 1) if self.span_s and self.commits > 1 else None
 
 
 @dataclass(frozen=True, slots=True)

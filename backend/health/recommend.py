@@ -6,7 +6,7 @@ Rule: pure; a table in order says so in one sentence; nothing is recommended wit
 from collections.abc import Iterator
 
 from backend.format import ago, bytes_text, count_text, duration_text, percent, things
-from backend.health.model import HealthEvidence, Recommendation, Severity
+from backend.health.model import HealthEvidence, Offender, Recommendation, Severity
 from backend.health.rules import MergeGain
 
 DELETED_ROWS = 0.05  # Delta's OPTIMIZE rewrites files above it
@@ -55,16 +55,31 @@ def _optimize_words(e: HealthEvidence) -> str:
 
 
 def _cause(e: HealthEvidence) -> str:
-    """Who writes them, and what would stop it."""
+    """Who writes them and how fast, and what would stop it."""
     writers = [o for o in e.offenders if o.kind != "partition"]
     if not writers:
         return ""
     top = max(writers, key=lambda o: o.small_files)
-    average = f" of {bytes_text(top.average_bytes)} on average" if top.average_bytes is not None else ""
-    source = f" Most come from {'the stream ' if top.kind == 'stream' else ''}{top.name}{average}"
-    if top.kind == "stream":
-        return f"{source}: a longer trigger interval, or delta.autoOptimize.autoCompact = true, would write fewer."
-    return f"{source}: larger batches, or delta.autoOptimize.autoCompact = true, would write fewer."
+    share = top.small_files / sum(writer.small_files for writer in writers)
+    average = f", of {bytes_text(top.average_bytes)} on average" if top.average_bytes is not None else ""
+    source = f" {percent(share)} of those that the log tells of come from {_writer(top)}{average}{_pace(top)}"
+    longer = "a longer trigger interval" if top.kind == "stream" else "larger batches"
+    return f"{source}: {longer}, delta.autoOptimize.optimizeWrite or delta.autoOptimize.autoCompact would write fewer."
+
+
+def _writer(top: Offender) -> str:
+    return f"the stream {top.name}" if top.kind == "stream" else top.name
+
+
+def _pace(top: Offender) -> str:
+    """How many a commit and a day."""
+    if not top.commits:
+        return ""
+    each = f", {top.small_files / top.commits:.3g} a commit"
+    if top.interval_s is None:
+        return each
+    per_day = count_text(round(top.small_files / top.commits * 86_400 / top.interval_s))
+    return f"{each} every {duration_text(top.interval_s)} ({per_day} a day at this pace)"
 
 
 def _partitioning(e: HealthEvidence) -> Iterator[Recommendation]:

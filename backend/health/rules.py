@@ -6,7 +6,8 @@ never urgent, only what readers would save by merging. Opening a file counts as 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 
 from backend.format import bytes_text, count_text, percent, things
 from backend.health.model import MaintenanceRun, Offender, Severity, SmallFileRule, TrendPoint
@@ -131,8 +132,12 @@ def writer_offenders(
     for commit in commits:
         written = _written(commit, sizes)
         if written is not None:
-            tallies.setdefault(_writer(commit, stream_names or {}), _Tally()).add(written, small_limit_bytes)
-    offenders = [Offender(kind, name, t.small_files, t.files, t.bytes) for (kind, name), t in tallies.items()]
+            tally = tallies.setdefault(_writer(commit, stream_names or {}), _Tally())
+            tally.add(written, small_limit_bytes, commit.committed_at)
+    offenders = [
+        Offender(kind, name, t.small_files, t.files, t.bytes, t.commits, t.span_s)
+        for (kind, name), t in tallies.items()
+    ]
     worst = sorted((o for o in offenders if o.small_files), key=lambda o: (-o.small_files, o.name))
     return tuple(worst[:TOP])
 
@@ -142,9 +147,17 @@ class _Tally:
     small_files: int = 0
     files: int = 0
     bytes: int = 0
+    commits: int = 0
+    times: list[datetime] = field(default_factory=list)
 
-    def add(self, written: tuple[int, int], limit: int) -> None:
+    @property
+    def span_s(self) -> float | None:
+        return (max(self.times) - min(self.times)).total_seconds() if len(self.times) == self.commits else None
+
+    def add(self, written: tuple[int, int], limit: int, at: datetime | None) -> None:
         files, size_bytes = written
+        self.commits += 1
+        self.times += [at] if at else []
         self.files += files
         self.bytes += size_bytes
         self.small_files += files if size_bytes / files < limit else 0

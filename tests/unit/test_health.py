@@ -68,7 +68,7 @@ def test_a_table_in_order_says_so_and_asks_for_nothing() -> None:
 
 
 def test_small_files_name_the_gain_the_cause_and_the_last_optimize() -> None:
-    stream = Offender("stream", "bronze_events", 900, 900, 900 * MB)
+    stream = Offender("stream", "bronze_events", 900, 900, 900 * MB, commits=451, span_s=450 * 5)
     evidence = replace(
         WELL,
         num_files=1_000,
@@ -76,7 +76,7 @@ def test_small_files_name_the_gain_the_cause_and_the_last_optimize() -> None:
         small_files=920,
         small_bytes=920 * MB,
         files_after_optimize=20,
-        offenders=(stream, Offender("partition", "day=1", 99, 99, 1)),
+        offenders=(stream, Offender("engine", "Trino", 100, 100, 1, 1), Offender("partition", "day=1", 99, 99, 1)),
         last_optimize=MaintenanceRun(3, NOW - 5 * DAY),
     )
     found = only(evidence)
@@ -84,7 +84,8 @@ def test_small_files_name_the_gain_the_cause_and_the_last_optimize() -> None:
     assert "920 of 1,000 files (92 %)" in found.finding
     assert "v3, 5 d ago" in found.finding
     assert "about 20 files of 1,000, rewriting 920 MB" in found.next_step
-    assert "the stream bronze_events of 1 MB on average" in found.next_step
+    assert "90 % of those that the log tells of come from the stream bronze_events, of 1 MB" in found.next_step
+    assert "2 a commit every 5 s (34,483 a day at this pace)" in found.next_step
     assert "trigger" in found.next_step
 
 
