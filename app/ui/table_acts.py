@@ -15,10 +15,11 @@ from app.ui.view.acts import GLYPHS, LABELS, act_title, preview_lines
 from app.ui.view.words import markdown_safe, sentence
 from backend.jobs.host_liveness import why_no_host
 from backend.lake.files.file_sizes import partition_codes
-from backend.lake.model import TableRef
+from backend.lake.model import Metadata, TableRef
 from backend.lake.storage.paths import normal_uri
 from backend.lake.table.metadata_diff import column_names
 from backend.lake.table.partitions import partition_values
+from backend.maintenance.column_types import read_column, read_pair
 from backend.maintenance.model import (
     ActPreview,
     Alter,
@@ -146,15 +147,34 @@ def _alter(act: TableAct) -> Alter | None:
     """None until something is to change."""
     asked = act.arguments
     assert isinstance(asked, Alter)
-    if asked.set_properties or asked.unset_properties:
+    if asked != Alter():
         return asked
-    configuration = services.lake().snapshot(services.lake().find(act.uri)).metadata.configuration
+    metadata = services.lake().snapshot(services.lake().find(act.uri)).metadata
     given = st.text_area(
         "Set", key="act_set", height=90, placeholder="delta.appendOnly = true", help="One line a property: key = value"
     )
-    unset = st.multiselect("Take away", sorted(configuration), key="act_unset")
+    unset = st.multiselect("Take away", sorted(metadata.configuration), key="act_unset")
     pairs = [line.partition("=") for line in (given or "").splitlines() if line.strip()]
-    if not pairs and not unset:
+    properties = Alter({key.strip(): value.strip() for key, _, value in pairs}, tuple(unset))
+    with st.expander("Comment, column, constraint", key="act_more"):
+        changed = _alter_more(metadata, properties)
+    if changed == Alter():
         st.caption("Say what is to change, and press Ctrl+Enter.")
         return None
-    return Alter({key.strip(): value.strip() for key, _, value in pairs}, tuple(unset))
+    return changed
+
+
+def _alter_more(metadata: Metadata, asked: Alter) -> Alter:
+    """One new column and one new constraint at a time: `weir alter` takes more."""
+    before = metadata.description or ""
+    comment = st.text_input("Comment", before, key="act_comment") or ""
+    column = st.text_input("New column", key="act_column", placeholder="discount decimal(10,2) COMMENT 'of the order'")
+    constraint = st.text_input("New constraint", key="act_constraint", placeholder="positive = amount >= 0")
+    if comment != before:
+        asked = replace(asked, comment=comment)
+    if (column or "").strip():
+        name, kind, text = read_column(column)
+        asked = replace(asked, add_columns={name: kind}, column_comments={name: text} if text else {})
+    if (constraint or "").strip():
+        asked = replace(asked, add_constraints=dict([read_pair(constraint, such_as="positive = amount >= 0")]))
+    return asked

@@ -5,7 +5,7 @@ Rule: one value travels unchanged from page, terminal or file to the host. It na
 
 import json
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import ClassVar, TypeAlias
 
@@ -73,11 +73,37 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Alter:
-    """Set and unset table properties."""
+    """Change what a table's metadata says; of columns, the outermost alone.
+
+    `comment`: of the table, None to leave it. `add_columns`: types of new, nullable columns by name, some of them with
+    `column_comments`. `rename_columns`: new names by old ones. `widen_columns`: wider types by name. `add_constraints`:
+    CHECK conditions by name.
+    """
 
     kind: ClassVar[JobKind] = JobKind.ALTER
     set_properties: Mapping[str, str] = field(default_factory=dict)
     unset_properties: tuple[str, ...] = ()
+    comment: str | None = None
+    add_columns: Mapping[str, str] = field(default_factory=dict)
+    column_comments: Mapping[str, str] = field(default_factory=dict)
+    rename_columns: Mapping[str, str] = field(default_factory=dict)
+    drop_columns: tuple[str, ...] = ()
+    widen_columns: Mapping[str, str] = field(default_factory=dict)
+    add_constraints: Mapping[str, str] = field(default_factory=dict)
+    drop_constraints: tuple[str, ...] = ()
+
+    def words(self) -> Iterator[str]:
+        """Each change, in a few words."""
+        yield from (f"{key} = {value}" for key, value in self.set_properties.items())
+        yield from (f"{key} unset" for key in self.unset_properties)
+        if self.comment is not None:
+            yield f"comment {self.comment!r}"
+        yield from (f"add column {name} {kind}" for name, kind in self.add_columns.items())
+        yield from (f"rename {old} to {new}" for old, new in self.rename_columns.items())
+        yield from (f"drop column {name}" for name in self.drop_columns)
+        yield from (f"widen {name} to {kind}" for name, kind in self.widen_columns.items())
+        yield from (f"add constraint {name}: {text}" for name, text in self.add_constraints.items())
+        yield from (f"drop constraint {name}" for name in self.drop_constraints)
 
 
 Arguments: TypeAlias = Optimize | Vacuum | Restore | Rewind | Repair | Alter
@@ -178,7 +204,7 @@ class ActResult:
 
 def act_job(act: TableAct, *, actor: Actor, reason: str) -> JobRequest:
     """What a host is asked; each is a job of its own, whoever asked the same before."""
-    given = {name: _words(value) for name, value in asdict(act.arguments).items() if value}
+    given = {name: _words(value) for name, value in asdict(act.arguments).items() if value or value == ""}
     fingerprint = f"{act.kind} {uuid.uuid4().hex}"
     return JobRequest(act.kind, act.subject, fingerprint, act.text(), actor, reason, TIME_LIMIT_S, given)
 

@@ -17,8 +17,8 @@ from backend.lake.retention.runs import DELETED_FILES, RetentionSetting, retenti
 from backend.lake.retention.unneeded import UnneededFiles
 from backend.lake.storage.paths import is_within, normal_uri
 from backend.lake.table.metadata_diff import column_names
-from backend.lake.table.properties import explain_properties
 from backend.lake.table.property_values import is_on
+from backend.maintenance.alter import checked_alter, plan_alter, violations
 from backend.maintenance.merging import merge_of
 from backend.maintenance.model import (
     ActPreview,
@@ -33,21 +33,11 @@ from backend.maintenance.model import (
     Vacuum,
 )
 from backend.maintenance.readers import Users
-from backend.maintenance.restore import RESTORE_BACK, changed_properties, load_restore, plan_restore, why_written
+from backend.maintenance.restore import RESTORE_BACK, load_restore, plan_restore, why_written
 from backend.maintenance.rewind import preview_rewind
 from backend.maintenance.rows_hit import RowsHit, count_hit
 from backend.settings import Settings
 from backend.store.store import ControlStore
-
-_PROTOCOL = ("delta.feature.", "delta.columnMapping.mode", "delta.minReaderVersion", "delta.minWriterVersion")
-_RAISING = (
-    "delta.enableDeletionVectors",
-    "delta.enableRowTracking",
-    "delta.enableTypeWidening",
-    "delta.enableInCommitTimestamps",
-    "delta.checkpointPolicy",
-)
-OF_ENGINES = ("delta.columnMapping.maxColumnId", "delta.inCommitTimestampEnablement", "delta.rowTracking.")
 
 
 def preview(
@@ -70,7 +60,8 @@ def preview(
         case Repair():
             planned = plan_repair(snapshot, arguments, count_hit(lake, snapshot, arguments, settings), users)
         case Alter():
-            planned = plan_alter(snapshot, arguments, users)
+            asked = checked_alter(snapshot.metadata, arguments)
+            planned = plan_alter(snapshot, asked, violations(lake, snapshot, asked, settings), users)
     if why := _why_never(settings, snapshot):
         return replace(planned, refused=why, way_out="act where the table may be changed")
     return planned
@@ -223,39 +214,4 @@ def plan_repair(snapshot: Snapshot, asked: Repair, hit: RowsHit, users: Users) -
         refused=refused,
         way_out=way_out,
         typed=True,
-    )
-
-
-# properties ------------------------------------------------------------------------------------------------------
-
-
-def plan_alter(snapshot: Snapshot, asked: Alter, users: Users) -> ActPreview:
-    """Refused where no engine would understand a key or a value."""
-    now = snapshot.metadata.configuration
-    after = {key: value for key, value in {**now, **asked.set_properties}.items() if key not in asked.unset_properties}
-    changed = changed_properties(now, after)
-    rows = {row.key: row for row in explain_properties(replace(snapshot.metadata, configuration=after))}
-    wrong = [f"{key}: {rows[key].problem}" for key in asked.set_properties if key in rows and rows[key].problem]
-    own = [key for key in (*asked.set_properties, *asked.unset_properties) if key.startswith(OF_ENGINES)]
-    raising = [
-        key
-        for key, value in asked.set_properties.items()
-        if key.startswith(_PROTOCOL) or (key in _RAISING and value.lower() not in ("false", "classic"))
-    ]
-    declared = [key for key in (*asked.set_properties, *asked.unset_properties) if key in users.properties]
-    risks = [f"{key} raises the table's protocol for good: older readers and writers are shut out" for key in raising]
-    risks += [f"a stream declares {key} = {users.properties[key]}: its next start puts that back" for key in declared]
-    if is_on(after, "delta.appendOnly") and any(writer.merges for writer in users.writers):
-        risks.append("a stream changes rows here: with delta.appendOnly it fails")
-    inverse = ", ".join(changed_properties(after, now))
-    refused = "; ".join(wrong) or (f"{', '.join(own)}: engines keep it themselves" if own else "")
-    return ActPreview(
-        TableAct(snapshot.ref.uri, snapshot.ref.name, snapshot.version, asked),
-        f"properties change: {', '.join(changed)}" if changed else "nothing changes",
-        {"properties_changed": len(changed)},
-        tuple(f"{row.key}: {row.meaning}" for key in asked.set_properties if (row := rows.get(key)) and row.meaning),
-        tuple(risks),
-        way_back=f"the inverse: {inverse}" if inverse else "",
-        refused=refused or ("" if changed else "it is so already"),
-        way_out="" if not wrong else "correct the spelling",
     )

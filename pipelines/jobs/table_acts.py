@@ -6,7 +6,7 @@ broke is tried again, a restore and a repair never.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import structlog
@@ -22,6 +22,7 @@ from backend.jobs.model import Job
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, TableRef
 from backend.lake.retention.runs import DELETED_FILES, retention_of
+from backend.maintenance.alter import OF_ENGINES
 from backend.maintenance.model import (
     ActPreview,
     ActResult,
@@ -34,17 +35,26 @@ from backend.maintenance.model import (
     TableAct,
     Vacuum,
 )
-from backend.maintenance.plan import OF_ENGINES, preview
+from backend.maintenance.plan import preview
 from backend.maintenance.readers import load_users
 from backend.maintenance.rewind import load_rewind
 from backend.settings import Settings
 from backend.store.store import ControlStore
 from backend.streams.faults import CONFLICTS
+from pipelines.jobs.alter import (
+    altered_proofs,
+    literal,
+    missing_constraints,
+    set_statements,
+    statements,
+    unset_statements,
+)
 from pipelines.jobs.condition import satisfies, value_of, why_failed
 from pipelines.jobs.requeue import ActListener
 from pipelines.jobs.rewind import read_plan, set_back, write_plan
 from pipelines.jvm.failures import describe
 from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
+from pipelines.specs.tables import quoted
 
 MOST_TRIES = 3
 _AT_ONCE_S = 1e-9
@@ -156,7 +166,7 @@ class Work:
 
     @property
     def _name(self) -> str:
-        return f"delta.{_quoted(spark_uri(self.ref.uri))}"
+        return f"delta.{quoted(spark_uri(self.ref.uri))}"
 
     def own_commits(self) -> list[Commit]:
         """Newest first."""
@@ -216,7 +226,7 @@ class Work:
         if asked.purge:
             self.session.sql(f"REORG TABLE {self._name}{clause} APPLY (PURGE)")
             return
-        order = ", ".join(map(_quoted, asked.zorder_by))
+        order = ", ".join(map(quoted, asked.zorder_by))
         full = " FULL" if asked.full else ""
         self.session.sql(f"OPTIMIZE {self._name}{full}{clause}{f' ZORDER BY ({order})' if order else ''}")
 
@@ -283,8 +293,10 @@ class Work:
             kept = self.lake.snapshot(self.ref, self.asked.version).metadata.configuration
             then = self.lake.snapshot(self.ref, asked.to_version).metadata.configuration
             ours = {key: value for key, value in kept.items() if not key.startswith(OF_ENGINES)}
-            self._set({key: value for key, value in ours.items() if then.get(key) != value})
-            self._unset([key for key in then if key not in kept and not key.startswith(OF_ENGINES)])
+            others = [key for key in then if key not in kept and not key.startswith(OF_ENGINES)]
+            changed = {key: value for key, value in ours.items() if then.get(key) != value}
+            for statement in (*set_statements(self._name, changed), *unset_statements(self._name, others)):
+                self.session.sql(statement)
 
     def _restored(self, _: ActPreview | None) -> ActResult:
         asked = self.asked.arguments
@@ -306,7 +318,7 @@ class Work:
             self.session.conf.set(key, "true")
         self._require_one_reading(asked)
         if asked.values:
-            values = {_quoted(name): f"({text})" for name, text in asked.values.items()}
+            values = {quoted(name): f"({text})" for name, text in asked.values.items()}
             self._table.update(f"({asked.where})", values)
         else:
             # A condition given to DeltaTable is parsed by whichever session is active, where "day" may be a text.
@@ -325,7 +337,7 @@ class Work:
         place = {name: f"c{number}" for number, name in enumerate(names)}
         chosen = F.coalesce(F.expr(f"({asked.where})"), F.lit(False)).alias("spark")
         given = [F.expr(f"({text})").cast(kinds[name]).alias(f"v{n}") for n, (name, text) in _numbered(asked.values)]
-        as_spark = rows.select(*(F.col(_quoted(name)).alias(c) for name, c in place.items()), chosen, *given)
+        as_spark = rows.select(*(F.col(quoted(name)).alias(c) for name, c in place.items()), chosen, *given)
         own = as_spark.select(*place.values()).schema
         differs = ~satisfies(asked.where, names, own).eqNullSafe(F.col("spark"))
         for number, (name, text) in _numbered(asked.values):
@@ -349,31 +361,22 @@ class Work:
         effect = f"{things(changed, 'row')} {'changed' if asked.values else 'deleted'}"
         return ActResult(effect, latest, {"rows": changed}, (Proof("exactly the rows of the preview", holds, told),))
 
-    # properties ----------------------------------------------------------------------------------------------------
-
-    def _set(self, properties: Mapping[str, str]) -> None:
-        if pairs := ", ".join(f"{_text(key)} = {_text(value)}" for key, value in properties.items()):
-            self.session.sql(f"ALTER TABLE {self._name} SET TBLPROPERTIES ({pairs})")
-
-    def _unset(self, keys: Sequence[str]) -> None:
-        if names := ", ".join(map(_text, keys)):
-            self.session.sql(f"ALTER TABLE {self._name} UNSET TBLPROPERTIES IF EXISTS ({names})")
+    # metadata ------------------------------------------------------------------------------------------------------
 
     def _alter(self, asked: Alter) -> None:
-        self._set(asked.set_properties)
-        self._unset(asked.unset_properties)
+        metadata = self.lake.snapshot(self.ref).metadata
+        for name in missing_constraints(asked, metadata):
+            self._require_one_reading(Repair(asked.add_constraints[name]))
+        for statement in statements(asked, metadata, self._name):
+            self.session.sql(statement)
 
     def _altered(self, _: ActPreview | None) -> ActResult:
         asked = self.asked.arguments
         assert isinstance(asked, Alter)
         snapshot = self.lake.snapshot(self.ref)
-        now = snapshot.metadata.configuration
-        odd = [key for key, value in asked.set_properties.items() if now.get(key) != value]
-        odd += [key for key in asked.unset_properties if key in now]
-        told = f"{', '.join(odd)}: not as asked" if odd else "the log has each as asked"
-        changed = {**asked.set_properties, **dict.fromkeys(asked.unset_properties, "unset")}
-        effect = ", ".join(f"{key} is {value}" for key, value in changed.items())
-        return ActResult(effect, snapshot.version, {}, (Proof("the properties are set", not odd, told),))
+        return ActResult(
+            ", ".join(asked.words()), snapshot.version, {}, tuple(altered_proofs(asked, snapshot.metadata))
+        )
 
 
 def _told(commit: Commit) -> str:
@@ -390,14 +393,4 @@ def _metadata(job: Job) -> str:
 
 
 def _equals(name: str, value: str | None) -> str:
-    return f"{_quoted(name)} IS NULL" if value is None else f"{_quoted(name)} = {_text(value)}"
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
-
-
-def _text(value: str) -> str:
-    """A literal of Spark SQL: nothing in it can end it."""
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+    return f"{quoted(name)} IS NULL" if value is None else f"{quoted(name)} = {literal(value)}"

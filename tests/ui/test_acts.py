@@ -118,6 +118,31 @@ def test_a_property_is_edited_and_a_misspelled_value_refused(store) -> None:
     assert TableAct.parse(store.jobs.newest(1)[0].request).arguments == Alter({"delta.appendOnly": "true"})
 
 
+def test_a_comment_a_column_and_a_constraint_are_added(store) -> None:
+    press(app := open_page("properties", table=TABLE), "alter")
+    app.text_input(key="act_comment").set_value("clicks of *all* shops")
+    app.text_input(key="act_column").set_value("shop stringg")
+    again(app)
+    assert "'stringg' is no type" in words(app)
+    app.text_input(key="act_column").set_value("shop string COMMENT 'where'")
+    app.text_input(key="act_constraint").set_value("first = id = 0")
+    again(app)
+    assert "rows violate first" in words(app) and "table_act_send" not in {button.key for button in app.button}
+    app.text_input(key="act_constraint").set_value("known = id >= 0")
+    again(app)
+    assert "A constraint raises the table's protocol for good" in words(app).replace("Risk: a", "A")
+    send(app, "table_act", "a catalog")
+    asked = Alter(
+        comment="clicks of *all* shops",
+        add_columns={"shop": "string"},
+        column_comments={"shop": "where"},
+        add_constraints={"known": "id >= 0"},
+    )
+    assert TableAct.parse(store.jobs.newest(1)[0].request).arguments == asked
+    listed = open_page("acts").dataframe[0].value.iloc[0]["What"]
+    assert listed == "comment 'clicks of *all* shops', add column shop string, add constraint known: id >= 0"
+
+
 def test_rows_are_repaired_from_what_changed(store) -> None:
     app = open_page("changes", table=TABLE)
     press(app, "repair")

@@ -25,6 +25,7 @@ from tests.unit.test_job_host import Runner
 
 __all__ = ["home", "weir"]
 TABLE = "bronze/clicks"
+MAPPED = "delta.columnMapping.mode=name"
 DONE = ActResult("it is done", 7, {"files_in": 34}, (Proof("the same rows", True, "34 live rows in, 34 out"),))
 
 
@@ -90,6 +91,16 @@ def test_an_act_is_asked_of_the_host_and_its_proof_is_said(weir: Weir, runner: A
         (("vacuum", TABLE, "--reason", "x", "--confirm", TABLE), 4, "there is no file to delete"),
         (("alter", TABLE, "--reason", "x"), 2, "say --set KEY=VALUE"),
         (("alter", TABLE, "--set", "delta.apendOnly=true", "--reason", "x"), 4, "did you mean delta.appendOnly"),
+        (("alter", TABLE, "--drop-column", "`id`", "--reason", "x"), 4, "dropping columns need column mapping"),
+        (("alter", TABLE, "--drop-column", "id`; DROP", "--reason", "x"), 2, "is no name"),
+        (("alter", TABLE, "--drop-column", "`id``; DROP`", "--reason", "x"), 2, "there is no column 'id`; DROP'"),
+        (("alter", TABLE, "--rename-column", "id=a b", "--reason", "x"), 2, "'a b' is no name"),
+        (("alter", TABLE, "--set", MAPPED, "--drop-column", "id", "--reason", "x"), 4, f"say --confirm {TABLE}"),
+        (("alter", TABLE, "--rename-column", "id", "--reason", "x"), 2, "says no value for 'id'"),
+        (("alter", TABLE, "--add-column", "x int); DROP TABLE t", "--reason", "x"), 2, "is no type"),
+        (("alter", TABLE, "--add-constraint", "x=id < 0", "--reason", "x"), 4, "68 rows violate x"),
+        (("alter", TABLE, "--add-constraint", "x=id < 0) OR (1=1", "--reason", "x"), 2, "syntax error"),
+        (("alter", TABLE, "--widen-column", "id=int", "--reason", "x"), 4, "cannot become int"),
     ],
 )
 def test_what_is_refused_says_why(weir: Weir, runner: Answering, words: tuple[str, ...], code: int, why: str) -> None:
@@ -113,6 +124,27 @@ def test_a_table_is_rewound_with_its_stream(weir: Weir, runner: Answering, home:
     again = weir("rewind", REWOUND, "--to", "2", "--reason", "x", "--confirm", REWOUND)
     assert again.code == 4 and f"{STREAM} no longer keeps batch 2" in again.err
     store.close()
+
+
+def test_columns_are_changed_as_they_were_typed(weir: Weir, runner: Answering, tmp_path: Path) -> None:
+    hostile = "x'); DROP TABLE t; -- \\ \" `\nü"
+    typed = ("--set", MAPPED, "--comment", hostile, "--add-column", "`a ``b` int COMMENT 'it''s'")
+    typed += ("--rename-column", "ID=`new ``\n=`", "--add-constraint", "Small=day <> 'a  b'")
+    file = tmp_path / "intent.yaml"
+    assert weir("alter", TABLE, *typed, "--reason", "tidy", "--intent", str(file)).code == 0
+    assert weir("apply", str(file)).code == 0
+    (job,) = runner.asked
+    assert TableAct.parse(job.request).arguments == Alter(
+        {"delta.columnMapping.mode": "name"},
+        comment=hostile,
+        add_columns={"a `b": "int"},
+        column_comments={"a `b": "it's"},
+        rename_columns={"id": "new `\n="},
+        add_constraints={"small": "day <> 'a  b'"},
+    )
+    assert weir("alter", TABLE, "--comment", "", "--dry-run").out.count("It is so already") == 0
+    document = weir("alter", TABLE, "--add-constraint", "small=id < 3", "--dry-run", "--json").document
+    assert document["figures"]["rows_violating"] > 0 and "violate small" in document["refused"]
 
 
 def test_an_intent_is_done_while_it_would_do_the_same(

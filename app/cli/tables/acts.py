@@ -15,6 +15,7 @@ from app.cli.tables.lake import opened
 from app.ui.view.acts import preview_lines, result_lines
 from backend.changes.versions import resolve_version
 from backend.errors import SettingsError, StreamRefusedError
+from backend.maintenance.column_types import read_column, read_pair, read_whole_name
 from backend.maintenance.intent import Intent, digest
 from backend.maintenance.model import ActPreview, Alter, Arguments, Restore, Rewind, TableAct, act_job
 from backend.maintenance.plan import load_result, preview
@@ -126,17 +127,46 @@ def partition_of(pairs: Sequence[str]) -> dict[str, str | None]:
     return partition
 
 
-def altered(pairs: Sequence[str], unset: Sequence[str]) -> Alter:
-    """ "delta.appendOnly=true"; raises `SettingsError`."""
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """What was typed of columns and constraints: "NAME TYPE", "OLD=NEW", "NAME", "NAME=TYPE", "NAME=CONDITION"."""
+
+    add: Sequence[str] = ()
+    rename: Sequence[str] = ()
+    drop: Sequence[str] = ()
+    widen: Sequence[str] = ()
+    constraints: Sequence[str] = ()
+    drop_constraints: Sequence[str] = ()
+
+
+def altered(pairs: Sequence[str], unset: Sequence[str], comment: str | None, typed: Columns) -> Alter:
+    """ "delta.appendOnly=true"; raises `SettingsError`, `QueryError` for names and types."""
     given: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
             raise SettingsError(f"{pair!r} sets no property", hint="such as --set delta.appendOnly=true")
         given[name.strip()] = value.strip()
-    if not given and not unset:
-        raise SettingsError("say --set KEY=VALUE or --unset KEY", hint="`weir alter --help`")
-    return Alter(given, tuple(unset))
+    new = list(map(read_column, typed.add))
+    asked = Alter(
+        given,
+        tuple(unset),
+        comment,
+        {name: kind for name, kind, _ in new},
+        {name: text for name, _, text in new if text},
+        {old: read_whole_name(to, such_as="new") for old, to in _pairs(typed.rename, "--rename-column old=new")},
+        tuple(read_whole_name(name, such_as="--drop-column discount") for name in typed.drop),
+        dict(_pairs(typed.widen, "--widen-column amount=double")),
+        dict(_pairs(typed.constraints, "--add-constraint 'positive=amount >= 0'")),
+        tuple(typed.drop_constraints),
+    )
+    if asked == Alter():
+        raise SettingsError("say --set KEY=VALUE, --unset KEY or what of its columns", hint="`weir alter --help`")
+    return asked
+
+
+def _pairs(texts: Sequence[str], such_as: str) -> list[tuple[str, str]]:
+    return [read_pair(text, such_as=such_as) for text in texts]
 
 
 def _say(planned: ActPreview) -> None:

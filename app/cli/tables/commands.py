@@ -350,16 +350,31 @@ def alter(
     name: TableName,
     pairs: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a property.")] = None,
     unset: Annotated[list[str] | None, typer.Option("--unset", metavar="KEY", help="Take a property away.")] = None,
+    comment: Annotated[str | None, typer.Option("--comment", metavar="TEXT", help="What the table is.")] = None,
+    add: Annotated[
+        list[str] | None,
+        typer.Option("--add-column", metavar="'NAME TYPE'", help="Nullable; COMMENT 'text' may follow."),
+    ] = None,
+    rename: Annotated[list[str] | None, typer.Option("--rename-column", metavar="OLD=NEW")] = None,
+    drop: Annotated[list[str] | None, typer.Option("--drop-column", metavar="NAME")] = None,
+    widen: Annotated[list[str] | None, typer.Option("--widen-column", metavar="NAME=TYPE")] = None,
+    constraints: Annotated[
+        list[str] | None,
+        typer.Option("--add-constraint", metavar="NAME=SQL", help="Every row satisfies it: positive=amount >= 0."),
+    ] = None,
+    drop_constraints: Annotated[list[str] | None, typer.Option("--drop-constraint", metavar="NAME")] = None,
     reason: Reason = "",
+    confirm: Confirm = "",
     intent: IntentFile = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
-    """Set and unset properties of a table; a misspelled key or a value that no engine reads is refused."""
+    """Change properties, comment, columns and constraints of a table; says first whom that shuts out."""
     from app.cli.tables import acts
 
-    asked = acts.altered(pairs or (), unset or ())
-    return acts.act(acts.TypedAct(name, reason, intent=intent), asked, dry_run=dry_run, as_json=as_json)
+    given = (add, rename, drop, widen, constraints, drop_constraints)
+    asked = acts.altered(pairs or (), unset or (), comment, acts.Columns(*(texts or () for texts in given)))
+    return acts.act(acts.TypedAct(name, reason, confirm, intent), asked, dry_run=dry_run, as_json=as_json)
 
 
 @app.command(rich_help_panel=ACT)

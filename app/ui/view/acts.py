@@ -78,8 +78,7 @@ def act_words(act: TableAct) -> str:
             values = ", ".join(f"{column} = {text}" for column, text in asked.values.items())
             return f"{f'set {values}' if values else 'delete'} where {asked.where}"
         case Alter() as asked:
-            given = [f"{key} = {value}" for key, value in asked.set_properties.items()]
-            return ", ".join([*given, *(f"{key} unset" for key in asked.unset_properties)])
+            return ", ".join(asked.words())
 
 
 def last_run_text(plan: PolicyPlan, now: datetime) -> str:
