@@ -13,6 +13,7 @@ from app import cache, errors, services, viewer
 from app.ui import dialogs
 from app.ui.view.acts import GLYPHS, LABELS, act_title, preview_lines
 from app.ui.view.words import markdown_safe, sentence
+from backend.changes.versions import resolve_version
 from backend.jobs.host_liveness import why_no_host
 from backend.lake.files.file_sizes import partition_codes
 from backend.lake.model import Metadata, TableRef
@@ -133,13 +134,20 @@ def _repair(act: TableAct) -> Repair | None:
     asked = act.arguments
     assert isinstance(asked, Repair)
     where = st.text_input("Which rows", asked.where, key="act_where", placeholder="SQL over a row: amount < 0")
-    given = st.text_area(
+    version = st.text_input(
+        "Take them from version", key="act_from_version", placeholder="118, -5, a time",
+        help="The rows that satisfy the condition there come in the place of those that do now.",
+    )  # fmt: skip
+    given = version or st.text_area(
         "Their new values", key="act_values", height=90, placeholder="amount = abs(amount)",
         help="One line a column: column = SQL over the row as it was. Without any, the rows are deleted.",
     )  # fmt: skip
     if not (where or "").strip():
         st.caption("Say which rows, and press Enter.")
         return None
+    if version:
+        lake = services.lake()
+        return Repair(where.strip(), from_version=resolve_version(lake, lake.find(act.uri), version))
     return Repair(where.strip(), parse_repairs([line for line in (given or "").splitlines() if line.strip()]))
 
 

@@ -63,12 +63,22 @@ class Rewind:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """Give the rows that a condition lets through other values, or delete them. `where`: SQL over one row, in DuckDB's
-    dialect as everywhere. `values`: SQL for each column that changes, of the row as it was; empty to delete."""
+    """Give the rows that a condition lets through other values, replace or delete them. `where`: SQL over one row, in
+    DuckDB's dialect as everywhere. `values`: SQL for each column that changes, of the row as it was.
+
+    `from_version`, `from_table` (name or URI): the rows that satisfy it there come in their place; of the table itself
+    where it is None, of the latest version likewise.
+    """
 
     kind: ClassVar[JobKind] = JobKind.REPAIR
     where: str = ""
     values: Mapping[str, str] = field(default_factory=dict)
+    from_version: int | None = None
+    from_table: str | None = None
+
+    @property
+    def takes_rows(self) -> bool:
+        return self.from_version is not None or self.from_table is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from backend.maintenance.model import (
     Vacuum,
 )
 from backend.maintenance.readers import Users
+from backend.maintenance.replacing import Incoming, load_incoming
 from backend.maintenance.restore import RESTORE_BACK, load_restore, plan_restore, why_written
 from backend.maintenance.rewind import preview_rewind
 from backend.maintenance.rows_hit import RowsHit, count_hit
@@ -58,7 +59,9 @@ def preview(
         case Rewind():
             planned = preview_rewind(settings, lake, store, snapshot, arguments, users, now=now)
         case Repair():
-            planned = plan_repair(snapshot, arguments, count_hit(lake, snapshot, arguments, settings), users)
+            incoming = load_incoming(lake, snapshot, arguments, settings, now)
+            hit = count_hit(lake, snapshot, arguments, settings)
+            planned = plan_repair(snapshot, arguments, hit, users, incoming)
         case Alter():
             asked = checked_alter(snapshot.metadata, arguments)
             planned = plan_alter(snapshot, asked, violations(lake, snapshot, asked, settings), users)
@@ -189,22 +192,32 @@ def _unneeded(lake: Lake, ref: TableRef, retention: RetentionSetting, now: datet
 # repair ----------------------------------------------------------------------------------------------------------
 
 
-def plan_repair(snapshot: Snapshot, asked: Repair, hit: RowsHit, users: Users) -> ActPreview:
+def plan_repair(
+    snapshot: Snapshot, asked: Repair, hit: RowsHit, users: Users, incoming: Incoming | None = None
+) -> ActPreview:
     """What the rows become is shown of the first few."""
     rows = "an unknown number" if hit.rows is None else f"{hit.rows:,}"
     becomes = f"get another {' and '.join(asked.values)}" if asked.values else "are deleted"
-    where = hit.unknown or f"files that hold them, and are rewritten or marked: {hit.files:,}"
-    if hit.rows == 0:
+    notes = [hit.unknown or f"files that hold them, and are rewritten or marked: {hit.files:,}", *hit.samples]
+    effect, is_empty, rows_in = f"rows that {becomes}: {rows}", hit.rows == 0, None
+    if incoming is not None:
+        rows_in = incoming.hit.rows
+        coming = "an unknown number" if rows_in is None else f"{rows_in:,}"
+        effect = f"rows that go: {rows}; rows of {incoming.source} that come: {coming}"
+        is_empty = hit.rows == rows_in == 0
+        notes += [incoming.hit.unknown, *(f"of those that come, {sample}" for sample in incoming.hit.samples)]
+    refused, way_out = why_written(users)
+    if incoming is not None and incoming.refused:
+        refused, way_out = incoming.refused, incoming.way_out
+    elif is_empty:
         refused, way_out = "no row satisfies the condition", "look at the condition again"
     elif is_on(snapshot.metadata.configuration, "delta.appendOnly"):
         refused, way_out = "the table is append-only (delta.appendOnly)", "take the property away first"
-    else:
-        refused, way_out = why_written(users)
     return ActPreview(
-        TableAct(snapshot.ref.uri, snapshot.ref.name, snapshot.version, asked),
-        f"rows that {becomes}: {rows}",
-        {"rows": hit.rows, "files": hit.files, "rows_before": snapshot.num_rows},
-        (where, *hit.samples),
+        TableAct(snapshot.ref.uri, snapshot.ref.name, snapshot.version, incoming.asked if incoming else asked),
+        effect,
+        {"rows": hit.rows, "files": hit.files, "rows_before": snapshot.num_rows, "rows_in": rows_in},
+        tuple(filter(None, notes)),
         tuple(
             f"{reader.stream} reads the table: "
             + ("it gets the changes" if reader.reads_feed else "it stops at this commit, unless it skips such commits")

@@ -12,15 +12,14 @@ from dataclasses import dataclass, replace
 import structlog
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
-from backend.errors import QueryError, StreamRefusedError
+from backend.errors import StreamRefusedError
 from backend.format import bytes_text, things
 from backend.jobs.model import Job
 from backend.lake.lake import Lake
-from backend.lake.model import Commit, TableRef
+from backend.lake.model import Commit, OperationMetrics, TableRef
 from backend.lake.retention.runs import DELETED_FILES, retention_of
 from backend.maintenance.alter import OF_ENGINES
 from backend.maintenance.model import (
@@ -49,7 +48,8 @@ from pipelines.jobs.alter import (
     statements,
     unset_statements,
 )
-from pipelines.jobs.condition import satisfies, value_of, why_failed
+from pipelines.jobs.condition import why_failed
+from pipelines.jobs.repair import Repaired, repair_table, repaired, require_one_reading, table_rows
 from pipelines.jobs.requeue import ActListener
 from pipelines.jobs.rewind import read_plan, set_back, write_plan
 from pipelines.jvm.failures import describe
@@ -59,7 +59,6 @@ from pipelines.specs.tables import quoted
 MOST_TRIES = 3
 _AT_ONCE_S = 1e-9
 _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"  # VACUUM and RESTORE start 10,000 else
-_PLAIN = "write it in words that mean the same to DuckDB and Spark, such as plain comparisons"
 
 log = structlog.get_logger()
 
@@ -187,7 +186,7 @@ class Work:
             case Restore() as restore:
                 self._restore(restore)
             case Repair() as repair:
-                self._repair(repair)
+                repair_table(self.session, self.ref.uri, repair)
             case Alter() as alter:
                 self._alter(alter)
 
@@ -312,61 +311,27 @@ class Work:
 
     # repair --------------------------------------------------------------------------------------------------------
 
-    def _repair(self, asked: Repair) -> None:
-        """By Spark's own DELETE or UPDATE, once it is known that Spark reads the SQL as DuckDB does, row by row."""
-        for key in ("spark.sql.ansi.enabled", "spark.sql.ansi.doubleQuotedIdentifiers"):
-            self.session.conf.set(key, "true")
-        self._require_one_reading(asked)
-        if asked.values:
-            values = {quoted(name): f"({text})" for name, text in asked.values.items()}
-            self._table.update(f"({asked.where})", values)
-        else:
-            # A condition given to DeltaTable is parsed by whichever session is active, where "day" may be a text.
-            self.session.sql(f"DELETE FROM {self._name} WHERE ({asked.where})")
-
-    def _require_one_reading(self, asked: Repair) -> None:
-        """Raises `QueryError` where Spark would choose other rows, or give them other values."""
-        rows = self.session.read.format("delta").load(spark_uri(self.ref.uri))
-        try:
-            self._compare_readings(asked, rows)
-        except AnalysisException as exc:
-            raise QueryError(f"Spark cannot read this: {describe(exc)[1]}", hint=_PLAIN) from exc
-
-    def _compare_readings(self, asked: Repair, rows: DataFrame) -> None:
-        names, kinds = rows.columns, {field.name: field.dataType for field in rows.schema}
-        place = {name: f"c{number}" for number, name in enumerate(names)}
-        chosen = F.coalesce(F.expr(f"({asked.where})"), F.lit(False)).alias("spark")
-        given = [F.expr(f"({text})").cast(kinds[name]).alias(f"v{n}") for n, (name, text) in _numbered(asked.values)]
-        as_spark = rows.select(*(F.col(quoted(name)).alias(c) for name, c in place.items()), chosen, *given)
-        own = as_spark.select(*place.values()).schema
-        differs = ~satisfies(asked.where, names, own).eqNullSafe(F.col("spark"))
-        for number, (name, text) in _numbered(asked.values):
-            differs = differs | (F.col("spark") & ~value_of(text, name, names, own).eqNullSafe(F.col(f"v{number}")))
-        if odd := as_spark.where(differs).count():
-            raise QueryError(
-                f"Spark reads this otherwise than the preview did, for {things(odd, 'row')}",
-                hint=_PLAIN,
-            )
-
     def _repaired(self, planned: ActPreview | None) -> ActResult:
-        own = self.own_commits()
-        metrics = own[0].metrics if own else None
-        asked = self.asked.arguments
+        asked, own = self.asked.arguments, self.own_commits()
         assert isinstance(asked, Repair)
-        changed = (metrics.rows_updated if asked.values else metrics.rows_deleted) if metrics else 0
-        expected = planned.figures["rows"] if planned else None
-        holds = None if changed is None or expected is None else changed == expected
-        told = f"{changed} by the commit, {expected} by the preview"
         latest = own[0].version if own else self.lake.latest_version(self.ref)
-        effect = f"{things(changed, 'row')} {'changed' if asked.values else 'deleted'}"
-        return ActResult(effect, latest, {"rows": changed}, (Proof("exactly the rows of the preview", holds, told),))
+        return repaired(self.session, self.ref.uri, asked, Repaired(latest, self._rows_moved(own), planned))
+
+    def _rows_moved(self, own: list[Commit]) -> OperationMetrics:
+        """By the commit's own metrics; Spark leaves them out where whole files went and no row came."""
+        metrics = own[0].metrics if own else OperationMetrics(rows_inserted=0, rows_updated=0, rows_deleted=0)
+        if metrics.rows_deleted is not None or metrics.files_added != 0:
+            return metrics
+        before, after = (self.lake.snapshot(self.ref, own[0].version - back).num_rows for back in (1, 0))
+        gone = None if before is None or after is None else before - after
+        return replace(metrics, rows_inserted=0, rows_deleted=gone)
 
     # metadata ------------------------------------------------------------------------------------------------------
 
     def _alter(self, asked: Alter) -> None:
         metadata = self.lake.snapshot(self.ref).metadata
         for name in missing_constraints(asked, metadata):
-            self._require_one_reading(Repair(asked.add_constraints[name]))
+            require_one_reading(Repair(asked.add_constraints[name]), table_rows(self.session, self.ref.uri))
         for statement in statements(asked, metadata, self._name):
             self.session.sql(statement)
 
@@ -382,10 +347,6 @@ class Work:
 def _told(commit: Commit) -> str:
     by = commit.origin.stream if commit.origin and commit.origin.stream else commit.user or commit.job or ""
     return f"v{commit.version} {commit.operation or 'a commit'}{f' by {by}' if by else ''}"
-
-
-def _numbered(values: Mapping[str, str]) -> list[tuple[int, tuple[str, str]]]:
-    return list(enumerate(values.items()))
 
 
 def _metadata(job: Job) -> str:

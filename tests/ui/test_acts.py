@@ -158,6 +158,18 @@ def test_rows_are_repaired_from_what_changed(store) -> None:
     assert TableAct.parse(store.jobs.newest(1)[0].request).arguments == Repair("id = 1")
 
 
+def test_rows_are_taken_from_a_former_version(store) -> None:
+    press(app := open_page("changes", table=TABLE), "repair")
+    app.text_input(key="act_where").set_value("id >= 0")
+    app.text_input(key="act_from_version").set_value("1")
+    again(app)
+    assert "act_values" not in {area.key for area in app.text_area}
+    assert "Rows that go: 68; rows of v1 that come: 4." in words(app)
+    send(app, "table_act", "a double load", typed=TABLE)
+    assert TableAct.parse(store.jobs.newest(1)[0].request).arguments == Repair("id >= 0", from_version=1)
+    assert open_page("acts").dataframe[0].value.iloc[0]["What"] == "replace where id >= 0 by v1"
+
+
 def test_an_act_that_failed_says_why(store) -> None:
     app = open_page("health", table=TABLE)
     press(app, "optimize")

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from backend.jobs.model import Job, JobEnd, JobState
-from backend.maintenance.model import ActResult, Alter, Optimize, Proof, Restore, TableAct
+from backend.maintenance.model import ActResult, Alter, Optimize, Proof, Repair, Restore, TableAct
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 from pipelines.host.job_host import JobHost
@@ -145,6 +145,27 @@ def test_columns_are_changed_as_they_were_typed(weir: Weir, runner: Answering, t
     assert weir("alter", TABLE, "--comment", "", "--dry-run").out.count("It is so already") == 0
     document = weir("alter", TABLE, "--add-constraint", "small=id < 3", "--dry-run", "--json").document
     assert document["figures"]["rows_violating"] > 0 and "violate small" in document["refused"]
+
+
+def test_rows_are_taken_from_a_version_and_from_another_table(weir: Weir, runner: Answering, clicks: Path) -> None:
+    latest = DeltaTable(clicks).version()
+    DeltaTable(clicks).delete("id >= 0")
+    other = clicks.parent / "it's other"
+    write_deltalake(other, DeltaTable(clicks, version=latest).to_pyarrow_table().slice(0, 3))
+    where = ("--where", "id >= 0", "--from-version", str(latest))
+    figures = weir("repair", TABLE, *where, "--dry-run", "--json").document["figures"]
+    assert (figures["rows"], figures["rows_in"]) == (0, DeltaTable(clicks, version=latest).to_pyarrow_table().num_rows)
+    assert weir("repair", TABLE, *where, "--reason", "x").code == 4, "the name is missing"
+    assert weir("repair", TABLE, *where, "--reason", "x", "--confirm", TABLE).code == 0
+    typed = ("--where", "id >= 0", "--from-table", "it's other", "--reason", "x", "--confirm", TABLE)
+    assert weir("repair", TABLE, *typed).code == 0
+    one, two = (TableAct.parse(job.request).arguments for job in runner.asked)
+    assert one == Repair("id >= 0", from_version=latest)
+    assert two == Repair("id >= 0", from_version=0, from_table=str(other))
+    refused = weir("repair", TABLE, "--where", "id >= 0", "--from-version", "-0", "--set", "id=1", "--dry-run")
+    assert refused.code == 2 and "come as they are" in refused.err
+    assert weir("repair", TABLE, "--where", "id >= 0", "--from-version", "99", "--dry-run").code == 3
+    assert weir("repair", TABLE, "--where", "id >= 0", "--from-table", "../../etc", "--dry-run").code == 4
 
 
 def test_an_intent_is_done_while_it_would_do_the_same(

@@ -17,9 +17,10 @@ from backend.changes.versions import resolve_version
 from backend.errors import SettingsError, StreamRefusedError
 from backend.maintenance.column_types import read_column, read_pair, read_whole_name
 from backend.maintenance.intent import Intent, digest
-from backend.maintenance.model import ActPreview, Alter, Arguments, Restore, Rewind, TableAct, act_job
+from backend.maintenance.model import ActPreview, Alter, Arguments, Repair, Restore, Rewind, TableAct, act_job
 from backend.maintenance.plan import load_result, preview
 from backend.maintenance.readers import load_users
+from backend.streams.requeue import parse_repairs
 
 _SHAPES: Shapes = {
     ActPreview: shaped(without=("typed",), empty_is_null=("refused", "way_out", "way_back"), needs_name="typed"),
@@ -114,6 +115,13 @@ def restored(name: str, to: str, *, keeps_properties: bool) -> Restore:
 def rewound(name: str, to: str) -> Rewind:
     lake, ref = opened(name)
     return Rewind(resolve_version(lake, ref, to))
+
+
+def repaired(name: str, where: str, values: Sequence[str], version: str | None, table: str | None) -> Repair:
+    """`version`, `table`: where rows come from. Raises `QueryError`, and where there is no such table or version."""
+    lake, ref = opened(table or name)
+    number = None if version is None else resolve_version(lake, ref, version)
+    return Repair(where, parse_repairs(values), number, table and ref.uri)
 
 
 def partition_of(pairs: Sequence[str]) -> dict[str, str | None]:

@@ -330,18 +330,20 @@ def repair(
         list[str] | None,
         typer.Option("--set", metavar="COLUMN=SQL", help="A new value, of the row as it was; without any, rows go."),
     ] = None,
+    from_version: Annotated[
+        str | None, typer.Option(metavar="VERSION", help="Instead, the rows that satisfy it there come in their place.")
+    ] = None,
+    from_table: Annotated[str | None, typer.Option(metavar="T", help="They come from another table.")] = None,
     reason: Reason = "",
     confirm: Confirm = "",
     intent: IntentFile = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
-    """Change or delete the rows that a condition lets through; says first how many, and shows a few."""
+    """Change, replace or delete the rows that a condition lets through; says first how many, and shows a few."""
     from app.cli.tables import acts
-    from backend.maintenance.model import Repair
-    from backend.streams.requeue import parse_repairs
 
-    asked = Repair(where, parse_repairs(values or ()))
+    asked = acts.repaired(name, where, values or (), from_version, from_table)
     return acts.act(acts.TypedAct(name, reason, confirm, intent), asked, dry_run=dry_run, as_json=as_json)
 
 

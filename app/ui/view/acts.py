@@ -74,6 +74,10 @@ def act_words(act: TableAct) -> str:
             return f"to v{asked.to_version}" + (", properties kept" if asked.keeps_properties else "")
         case Rewind() as asked:
             return f"to v{asked.to_version}, and {asked.stream} before what it wrote since"
+        case Repair(takes_rows=True) as asked:
+            version = "the latest" if asked.from_version is None else f"v{asked.from_version}"
+            source = f"{version} of {asked.from_table}" if asked.from_table else version
+            return f"replace where {asked.where} by {source}"
         case Repair() as asked:
             values = ", ".join(f"{column} = {text}" for column, text in asked.values.items())
             return f"{f'set {values}' if values else 'delete'} where {asked.where}"
