@@ -25,6 +25,7 @@ from backend.maintenance.model import (
     ActPreview,
     Alter,
     Arguments,
+    Clone,
     Optimize,
     Repair,
     Restore,
@@ -67,7 +68,7 @@ def _dialog(act: TableAct) -> None:
     with errors.boundary():
         choose: dict[type, Callable[[TableAct], Arguments | None]] = {
             Optimize: _optimize, Vacuum: _as_asked, Restore: _restore, Rewind: _as_asked, Repair: _repair,
-            Alter: _alter,
+            Alter: _alter, Clone: _clone,
         }  # fmt: skip
         arguments = choose[type(act.arguments)](act)
         if arguments is None:
@@ -149,6 +150,19 @@ def _repair(act: TableAct) -> Repair | None:
         lake = services.lake()
         return Repair(where.strip(), from_version=resolve_version(lake, lake.find(act.uri), version))
     return Repair(where.strip(), parse_repairs([line for line in (given or "").splitlines() if line.strip()]))
+
+
+def _clone(act: TableAct) -> Clone | None:
+    """None until it is said where to."""
+    asked = act.arguments
+    assert isinstance(asked, Clone)
+    help_text = "A name below the same root, or an address below another one."
+    target = st.text_input("Where to", key="act_target", placeholder=f"{act.name}_copy", help=help_text)
+    shallow = st.checkbox("Shallow: reads the data files of this table", key="act_shallow")
+    if not (target or "").strip():
+        st.caption("Say where to, and press Enter.")
+        return None
+    return replace(asked, target=target.strip(), shallow=shallow)
 
 
 def _alter(act: TableAct) -> Alter | None:

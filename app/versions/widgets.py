@@ -8,7 +8,7 @@ import streamlit as st
 from app import navigation, services, state, viewer
 from app.ui import work
 from app.ui.figures import chart
-from app.ui.table_acts import back_buttons
+from app.ui.table_acts import act_button, back_buttons
 from app.ui.view.words import markdown_safe, sentence
 from app.ui.waiting import spinner
 from app.versions import text, view
@@ -17,6 +17,7 @@ from backend.lake.model import TableRef
 from backend.lake.retention.answers import Reach, VersionAnswer, judge_version, missing_words
 from backend.lake.retention.file_check import SAMPLE, LogSeen
 from backend.lake.retention.runs import FilesSeen, RetentionRuns, judge, with_missing
+from backend.maintenance.model import Clone
 
 _CHART = "versions_strip"
 _SEEN = "_files_seen"  # by table, version: what looking found in this session
@@ -119,6 +120,8 @@ def _links(ref: TableRef, retention: RetentionRuns, answer: VersionAnswer) -> No
     if version != latest and answer.restore.verdict is not Reach.NO:
         with st.container(horizontal=True, key="version_back"):
             back_buttons(ref, latest, version, named=False)
+    if answer.time_travel.verdict is not Reach.NO:
+        act_button(ref, latest, Clone(version=version), key="clone")
 
 
 # files -----------------------------------------------------------------------------------------------------------

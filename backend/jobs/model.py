@@ -22,6 +22,7 @@ class JobKind(StrEnum):
     REWIND = "rewind"
     REPAIR = "repair"
     ALTER = "alter"
+    CLONE = "clone"
 
     @property
     def is_act(self) -> bool:
@@ -31,7 +32,9 @@ class JobKind(StrEnum):
     @property
     def is_of_table(self) -> bool:
         """Whether its subject is a table, by name. That of other acts is a stream, which nobody starts meanwhile."""
-        return self in (JobKind.OPTIMIZE, JobKind.VACUUM, JobKind.RESTORE, JobKind.REPAIR, JobKind.ALTER)
+        return self in (
+            JobKind.OPTIMIZE, JobKind.VACUUM, JobKind.RESTORE, JobKind.REPAIR, JobKind.ALTER, JobKind.CLONE
+        )  # fmt: skip
 
     @property
     def is_table_act(self) -> bool:

@@ -116,9 +116,20 @@ class Alter:
         yield from (f"drop constraint {name}" for name in self.drop_constraints)
 
 
-Arguments: TypeAlias = Optimize | Vacuum | Restore | Rewind | Repair | Alter
+@dataclass(frozen=True, slots=True)
+class Clone:
+    """Copy a version (None: the latest) to another place: an address, or a name below the same root. `shallow`: the
+    copy has a log of its own and reads the data files of this table."""
+
+    kind: ClassVar[JobKind] = JobKind.CLONE
+    target: str = ""
+    version: int | None = None
+    shallow: bool = False
+
+
+Arguments: TypeAlias = Optimize | Vacuum | Restore | Rewind | Repair | Alter | Clone
 _ARGUMENTS: Mapping[JobKind, Callable[..., Arguments]] = {
-    kind.kind: kind for kind in (Optimize, Vacuum, Restore, Rewind, Repair, Alter)
+    kind.kind: kind for kind in (Optimize, Vacuum, Restore, Rewind, Repair, Alter, Clone)
 }
 
 

@@ -19,12 +19,14 @@ from backend.lake.storage.paths import is_within, normal_uri
 from backend.lake.table.metadata_diff import column_names
 from backend.lake.table.property_values import is_on
 from backend.maintenance.alter import checked_alter, plan_alter, violations
+from backend.maintenance.clone import preview_clone
 from backend.maintenance.merging import merge_of
 from backend.maintenance.model import (
     ActPreview,
     ActResult,
     Alter,
     Arguments,
+    Clone,
     Optimize,
     Repair,
     Restore,
@@ -65,6 +67,8 @@ def preview(
         case Alter():
             asked = checked_alter(snapshot.metadata, arguments)
             planned = plan_alter(snapshot, asked, violations(lake, snapshot, asked, settings), users)
+        case Clone():
+            planned = preview_clone(settings, lake, snapshot, arguments, now)
     if why := _why_never(settings, snapshot):
         return replace(planned, refused=why, way_out="act where the table may be changed")
     return planned

@@ -26,6 +26,7 @@ from backend.maintenance.model import (
     ActPreview,
     ActResult,
     Alter,
+    Clone,
     Optimize,
     Proof,
     Repair,
@@ -48,6 +49,7 @@ from pipelines.jobs.alter import (
     statements,
     unset_statements,
 )
+from pipelines.jobs.clone import clone_commits, clone_statement, cloned
 from pipelines.jobs.condition import why_failed
 from pipelines.jobs.repair import Repaired, repair_table, repaired, require_one_reading, table_rows
 from pipelines.jobs.requeue import ActListener
@@ -168,7 +170,9 @@ class Work:
         return f"delta.{quoted(spark_uri(self.ref.uri))}"
 
     def own_commits(self) -> list[Commit]:
-        """Newest first."""
+        """Newest first; those of a copy are in its own log."""
+        if isinstance(self.asked.arguments, Clone):
+            return clone_commits(self.lake, self.asked.arguments, self.job.job_id)
         since = self.lake.history(self.ref, starting_version=self.asked.version + 1)
         return [commit for commit in since if self.job.job_id in (commit.user_metadata or "")]
 
@@ -189,6 +193,8 @@ class Work:
                 repair_table(self.session, self.ref.uri, repair)
             case Alter() as alter:
                 self._alter(alter)
+            case Clone() as clone:
+                self.session.sql(clone_statement(self.lake, self.ref, clone))
 
     def restored(self, uri: str, name: str, version: int, to_version: int) -> ActResult:
         """A table of the same stream as it was, with the properties of today."""
@@ -208,7 +214,7 @@ class Work:
         """What the log says of it now."""
         proving: Mapping[type, Callable[[ActPreview | None], ActResult]] = {
             Optimize: self._optimized, Vacuum: self._vacuumed, Restore: self._restored, Repair: self._repaired,
-            Alter: self._altered,
+            Alter: self._altered, Clone: self._cloned,
         }  # fmt: skip
         result = proving[type(self.asked.arguments)](planned)
         log.info("table_act_done", table=self.ref.name, act=str(self.asked.kind), version=result.version)
@@ -342,6 +348,13 @@ class Work:
         return ActResult(
             ", ".join(asked.words()), snapshot.version, {}, tuple(altered_proofs(asked, snapshot.metadata))
         )
+
+    # copy ----------------------------------------------------------------------------------------------------------
+
+    def _cloned(self, _: ActPreview | None) -> ActResult:
+        asked = self.asked.arguments
+        assert isinstance(asked, Clone)
+        return cloned(self.session, self.lake, self.ref, asked)
 
 
 def _told(commit: Commit) -> str:

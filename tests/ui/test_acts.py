@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from backend.jobs.model import Job, JobEnd, JobKind, JobState
-from backend.maintenance.model import ActResult, Alter, Optimize, Proof, Repair, Restore, Rewind, TableAct
+from backend.maintenance.model import ActResult, Alter, Clone, Optimize, Proof, Repair, Restore, Rewind, TableAct
 from backend.settings import load_settings
 from tests import builders
 from tests.policy_world import PolicyWorld, end
@@ -168,6 +168,25 @@ def test_rows_are_taken_from_a_former_version(store) -> None:
     send(app, "table_act", "a double load", typed=TABLE)
     assert TableAct.parse(store.jobs.newest(1)[0].request).arguments == Repair("id >= 0", from_version=1)
     assert open_page("acts").dataframe[0].value.iloc[0]["What"] == "replace where id >= 0 by v1"
+
+
+def test_a_version_is_copied(store, home: Path) -> None:
+    press(app := open_page("versions", table=TABLE, at=3), "clone")
+    assert "Say where to" in words(app)
+    app.text_input(key="act_target").set_value(TABLE)
+    again(app)
+    assert "there is a table already" in words(app)
+    app.text_input(key="act_target").set_value("bronze/clicks_v3")
+    app.checkbox(key="act_shallow").check()
+    again(app)
+    files = DeltaTable(home / "lake" / TABLE, version=3).get_add_actions()
+    count = sum(files["num_records"].to_pylist())
+    assert f"becomes a copy of v3: {count} rows; no file is written; it reads the {files.num_rows} files" in words(app)
+    send(app, "table_act", "to try a fix")
+    (job,) = store.jobs.newest(1)
+    assert TableAct.parse(job.request).arguments == Clone(str(home / "lake" / "bronze" / "clicks_v3"), 3, shallow=True)
+    listed = open_page("acts").dataframe[0].value.iloc[0]
+    assert (listed["Act"], listed["What"].endswith("clicks_v3, shallow")) == ("Copy", True)
 
 
 def test_an_act_that_failed_says_why(store) -> None:

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from backend.jobs.model import Job, JobEnd, JobState
-from backend.maintenance.model import ActResult, Alter, Optimize, Proof, Repair, Restore, TableAct
+from backend.maintenance.model import ActResult, Alter, Clone, Optimize, Proof, Repair, Restore, TableAct
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 from pipelines.host.job_host import JobHost
@@ -166,6 +166,47 @@ def test_rows_are_taken_from_a_version_and_from_another_table(weir: Weir, runner
     assert refused.code == 2 and "come as they are" in refused.err
     assert weir("repair", TABLE, "--where", "id >= 0", "--from-version", "99", "--dry-run").code == 3
     assert weir("repair", TABLE, "--where", "id >= 0", "--from-table", "../../etc", "--dry-run").code == 4
+
+
+def test_a_copy_goes_only_where_nothing_is(weir: Weir, runner: Answering, clicks: Path, home: Path) -> None:
+    table = clicks.parent / "taken"
+    write_deltalake(table, pa.table({"id": [1]}))
+    (clicks.parent / "full").mkdir()
+    (clicks.parent / "full" / "note.txt").write_text("mine")
+    refused = {
+        "bronze/taken": "there is a table already",
+        "bronze/taken/inner/deep": f"it lies within the table {table}",
+        "bronze/full": "is not empty",
+        "bronze/_hidden": "is no place for a table",
+        "bronze/.hidden/x": "is no place for a table",
+        ".": "is no place for a table",
+        "../outside": "outside every allowed root",
+        "/etc/weir": "outside every allowed root",
+        "s3://bucket/x": "outside every allowed root",
+    }
+    for target, why in refused.items():
+        answer = weir("clone", TABLE, target, "--reason", "x")
+        assert (answer.code, why in answer.err) == (4, True), (target, answer.err)
+    assert runner.asked == []
+    hostile = "it's `a copy`; DROP \\ 100 %"
+    document = weir("clone", TABLE, hostile, "--version", "3", "--dry-run", "--json").document
+    files = DeltaTable(clicks, version=3).get_add_actions()
+    assert document["figures"] == {
+        "rows": sum(files["num_records"].to_pylist()),
+        "files": files.num_rows,
+        "bytes_written": sum(files["size_bytes"].to_pylist()),
+    }
+    assert weir("clone", TABLE, hostile, "--version", "3", "--shallow", "--reason", "to try a fix").code == 0
+    (job,) = runner.asked
+    assert TableAct.parse(job.request).arguments == Clone(str(home / "lake" / hostile), 3, shallow=True)
+
+
+def test_a_copy_into_a_read_only_root_is_refused(
+    weir: Weir, clicks: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEIR_LAKE__READ_ONLY_ROOTS", json.dumps([str(home / "lake" / "gold")]))
+    answer = weir("clone", TABLE, "gold/clicks", "--reason", "x")
+    assert (answer.code, "is read-only" in answer.err) == (4, True)
 
 
 def test_an_intent_is_done_while_it_would_do_the_same(

@@ -1,5 +1,5 @@
-"""`weir optimize|vacuum|restore|rewind|repair|alter T`, `weir apply FILE`: what an act on a table would do, and the
-request for it, which a host carries out.
+"""`weir optimize|vacuum|restore|rewind|repair|alter|clone T`, `weir apply FILE`: what an act on a table would do, and
+the request for it, which a host carries out.
 
 Rule: nothing is asked for without a reason and, where rows or versions can be lost, the table's name typed once more.
 """
@@ -17,7 +17,7 @@ from backend.changes.versions import resolve_version
 from backend.errors import SettingsError, StreamRefusedError
 from backend.maintenance.column_types import read_column, read_pair, read_whole_name
 from backend.maintenance.intent import Intent, digest
-from backend.maintenance.model import ActPreview, Alter, Arguments, Repair, Restore, Rewind, TableAct, act_job
+from backend.maintenance.model import ActPreview, Alter, Arguments, Clone, Repair, Restore, Rewind, TableAct, act_job
 from backend.maintenance.plan import load_result, preview
 from backend.maintenance.readers import load_users
 from backend.streams.requeue import parse_repairs
@@ -122,6 +122,11 @@ def repaired(name: str, where: str, values: Sequence[str], version: str | None, 
     lake, ref = opened(table or name)
     number = None if version is None else resolve_version(lake, ref, version)
     return Repair(where, parse_repairs(values), number, table and ref.uri)
+
+
+def cloned(name: str, target: str, version: str | None, *, shallow: bool) -> Clone:
+    lake, ref = opened(name)
+    return Clone(target, None if version is None else resolve_version(lake, ref, version), shallow)
 
 
 def partition_of(pairs: Sequence[str]) -> dict[str, str | None]:

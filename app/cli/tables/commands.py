@@ -330,10 +330,8 @@ def repair(
         list[str] | None,
         typer.Option("--set", metavar="COLUMN=SQL", help="A new value, of the row as it was; without any, rows go."),
     ] = None,
-    from_version: Annotated[
-        str | None, typer.Option(metavar="VERSION", help="Instead, the rows that satisfy it there come in their place.")
-    ] = None,
-    from_table: Annotated[str | None, typer.Option(metavar="T", help="They come from another table.")] = None,
+    from_version: Annotated[str | None, typer.Option(metavar="VERSION", help="Take its rows instead.")] = None,
+    from_table: Annotated[str | None, typer.Option(metavar="T", help="Take its rows instead.")] = None,
     reason: Reason = "",
     confirm: Confirm = "",
     intent: IntentFile = None,
@@ -354,8 +352,7 @@ def alter(
     unset: Annotated[list[str] | None, typer.Option("--unset", metavar="KEY", help="Take a property away.")] = None,
     comment: Annotated[str | None, typer.Option("--comment", metavar="TEXT", help="What the table is.")] = None,
     add: Annotated[
-        list[str] | None,
-        typer.Option("--add-column", metavar="'NAME TYPE'", help="Nullable; COMMENT 'text' may follow."),
+        list[str] | None, typer.Option("--add-column", metavar="'NAME TYPE'", help="COMMENT 'text' may follow.")
     ] = None,
     rename: Annotated[list[str] | None, typer.Option("--rename-column", metavar="OLD=NEW")] = None,
     drop: Annotated[list[str] | None, typer.Option("--drop-column", metavar="NAME")] = None,
@@ -377,6 +374,24 @@ def alter(
     given = (add, rename, drop, widen, constraints, drop_constraints)
     asked = acts.altered(pairs or (), unset or (), comment, acts.Columns(*(texts or () for texts in given)))
     return acts.act(acts.TypedAct(name, reason, confirm, intent), asked, dry_run=dry_run, as_json=as_json)
+
+
+@app.command(rich_help_panel=ACT)
+def clone(
+    name: TableName,
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="A name below the same root, or a URI below a root.")],
+    at: At = None,
+    shallow: Annotated[bool, typer.Option("--shallow", help="It reads the data files of T; none is copied.")] = False,
+    reason: Reason = "",
+    intent: IntentFile = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> int:
+    """Copy a version of a table to a place where nothing is; says first how much, and who shares its files."""
+    from app.cli.tables import acts
+
+    asked = acts.cloned(name, target, at, shallow=shallow)
+    return acts.act(acts.TypedAct(name, reason, intent=intent), asked, dry_run=dry_run, as_json=as_json)
 
 
 @app.command(rich_help_panel=ACT)

@@ -12,7 +12,18 @@ from app.ui.view.words import sentence
 from backend.format import UNKNOWN, ago, clock_text
 from backend.jobs.model import JobKind, JobState
 from backend.lake.model import Commit
-from backend.maintenance.model import ActPreview, ActResult, Alter, Optimize, Repair, Restore, Rewind, TableAct, Vacuum
+from backend.maintenance.model import (
+    ActPreview,
+    ActResult,
+    Alter,
+    Clone,
+    Optimize,
+    Repair,
+    Restore,
+    Rewind,
+    TableAct,
+    Vacuum,
+)
 from backend.maintenance.policies import PolicyPlan
 
 LABELS: Mapping[JobKind, str] = {
@@ -22,6 +33,7 @@ LABELS: Mapping[JobKind, str] = {
     JobKind.REWIND: "Rewind",
     JobKind.REPAIR: "Repair rows",
     JobKind.ALTER: "Edit properties",
+    JobKind.CLONE: "Copy",
 }
 GLYPHS: Mapping[JobKind, str] = {
     JobKind.OPTIMIZE: ":material/compress:",
@@ -30,6 +42,7 @@ GLYPHS: Mapping[JobKind, str] = {
     JobKind.REWIND: ":material/fast_rewind:",
     JobKind.REPAIR: ":material/healing:",
     JobKind.ALTER: ":material/tune:",
+    JobKind.CLONE: ":material/content_copy:",
 }
 STATES: Mapping[JobState, str] = {
     JobState.QUEUED: "… Queued",
@@ -81,6 +94,9 @@ def act_words(act: TableAct) -> str:
         case Repair() as asked:
             values = ", ".join(f"{column} = {text}" for column, text in asked.values.items())
             return f"{f'set {values}' if values else 'delete'} where {asked.where}"
+        case Clone() as asked:
+            version = "the latest" if asked.version is None else f"v{asked.version}"
+            return f"{version} to {asked.target}" + (", shallow" if asked.shallow else "")
         case Alter() as asked:
             return ", ".join(asked.words())
 
