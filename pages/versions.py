@@ -4,6 +4,7 @@ from app.errors import boundary
 from app.ui.frame import table_header
 from app.versions import widgets as versions
 from app.versions.numbers import numbers
+from app.versions.pins import pin_dialog
 
 opened = table_header("versions", versioned=False, otherwise=versions.of_broken)
 with boundary():
@@ -12,3 +13,4 @@ with boundary():
     versions.problems(retention)
     versions.answers(opened.ref, retention, chosen)
     numbers(opened, retention)
+pin_dialog()

@@ -21,6 +21,7 @@ from backend.format import (
     datetime_text,
     things,
 )
+from backend.lake.model import Pin
 from backend.lake.retention.answers import Answer, Reach, VersionAnswer
 from backend.lake.retention.runs import DataFiles, LogFacts, RetentionRuns, VersionRun
 from backend.lake.table.property_values import interval_text
@@ -180,6 +181,11 @@ def vacuum_sentence(facts: LogFacts, now: datetime) -> str:
     reach = f", keeping {interval_text(last.retention)}" if last.retention is not None else ""
     many = f" {things(len(facts.vacuums), 'VACUUM')} in the log." if len(facts.vacuums) > 1 else ""
     return f"Last VACUUM: v{last.version}, {ago(last.at, now)}{reach}; it deleted {deleted}.{many}"
+
+
+def pin_words(pin: Pin, now: datetime) -> str:
+    """ "v118 is pinned by ana, 3 days ago: audit of May"."""
+    return f"v{pin.version} is pinned by {pin.actor}, {ago(pin.pinned_at, now)}: {pin.reason}"
 
 
 # a number over versions ----------------------------------------------------------------------------------------------

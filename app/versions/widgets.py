@@ -11,7 +11,7 @@ from app.ui.figures import chart
 from app.ui.table_acts import act_button, back_buttons
 from app.ui.view.words import markdown_safe, sentence
 from app.ui.waiting import spinner
-from app.versions import text, view
+from app.versions import pins, text, view
 from backend.format import ago, moment_help, things
 from backend.lake.model import TableRef
 from backend.lake.retention.answers import Reach, VersionAnswer, judge_version, missing_words
@@ -90,13 +90,17 @@ def _on_chart() -> None:
 
 def answers(ref: TableRef, retention: RetentionRuns, version: int) -> None:
     """What can be done with a version in one line, where it leads, and folded why."""
-    now, zone = services.now(), viewer.timezone()
+    now, zone, pinned = services.now(), viewer.timezone(), pins.pins_of(ref)
     answer = judge_version(retention, version, st.session_state.get(_SEEN, {}).get((ref.uri, version)))
     with st.container(border=True, key="verdict"):
         st.markdown(text.verdict_text(answer, retention.facts.latest, zone, now))
         made = "its commit is not in the log" if answer.at is None else f"written to the log {ago(answer.at, now)}"
         st.caption(made[:1].upper() + made[1:], help=moment_help(answer.at, zone) if answer.at else None)
         _links(ref, retention, answer)
+        can_be_read = answer.run is not None and answer.run.reconstructable
+        if pinned is not None and (can_be_read or any(pin.version == version for pin in pinned)):
+            pins.pin_button(ref, version, pinned)
+    pins.listed(ref, pinned or [])
     with st.expander("Why, and what else can be done with it", key="why"):
         for label, part, reasons in text.answers_once(answer, zone, now):
             help_text = " · ".join(t for t in (text.kind_sentence(part), moment_help(part.until, zone)) if t)

@@ -276,6 +276,12 @@ class Lake:
         folder, roots = self._storage.folder(ref.uri), self._storage.roots
         return files_to_read(self._log(ref), folder, roots, since=since, is_first_read=is_first_read, feed=feed)
 
+    def files_between(self, ref: TableRef, first: int, last: int) -> frozenset[str]:
+        """What comparing two versions reads, or reading one where both are it; see `unneeded.files_between`."""
+        from backend.lake.retention.unneeded import files_between
+
+        return files_between(self._log(ref), self._storage.folder(ref.uri), self._storage.roots, first, last)
+
     def _latest_or_none(self, ref: TableRef) -> Snapshot | None:
         try:
             return self.snapshot(ref)

@@ -33,6 +33,17 @@ class TableRef:
 
 
 @dataclass(frozen=True, slots=True)
+class Pin:
+    """A version that `actor` keeps readable: no VACUUM of Weir takes a file of it. `uri`: the table's."""
+
+    uri: str
+    version: int
+    actor: str
+    reason: str
+    pinned_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Protocol:
     min_reader_version: int
     min_writer_version: int

@@ -13,8 +13,6 @@ from backend.jobs.results import read_result, results_lake
 from backend.lake.files.file_sizes import small_limit
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
-from backend.lake.retention.runs import DELETED_FILES, RetentionSetting, retention_of
-from backend.lake.retention.unneeded import UnneededFiles
 from backend.lake.storage.paths import is_within, normal_uri
 from backend.lake.table.metadata_diff import column_names
 from backend.lake.table.property_values import is_on
@@ -39,6 +37,7 @@ from backend.maintenance.replacing import Incoming, load_incoming
 from backend.maintenance.restore import RESTORE_BACK, load_restore, plan_restore, why_written
 from backend.maintenance.rewind import preview_rewind
 from backend.maintenance.rows_hit import RowsHit, count_hit
+from backend.maintenance.vacuum import load_vacuum, plan_vacuum
 from backend.settings import Settings
 from backend.store.store import ControlStore
 
@@ -53,9 +52,7 @@ def preview(
         case Optimize():
             planned = plan_optimize(snapshot, _sized(settings, lake, snapshot, arguments), users)
         case Vacuum():
-            retention = retention_of(snapshot.metadata.configuration, DELETED_FILES)
-            files = _unneeded(lake, ref, retention, now)
-            planned = plan_vacuum(snapshot, arguments, retention, files, users)
+            planned = plan_vacuum(snapshot, arguments, load_vacuum(lake, snapshot, users, now), users)
         case Restore():
             planned = plan_restore(snapshot, arguments, load_restore(lake, snapshot, arguments, now), users)
         case Rewind():
@@ -153,44 +150,6 @@ def _check_columns(snapshot: Snapshot, asked: Optimize) -> None:
         raise QueryError(f"{snapshot.ref.name} is not clustered, so there is no FULL", hint="leave it out")
     if asked.zorder_by and (is_clustered or asked.purge):
         raise QueryError("ZORDER BY goes with neither clustering nor a purge", hint="leave it out")
-
-
-# VACUUM ----------------------------------------------------------------------------------------------------------
-
-
-def plan_vacuum(
-    snapshot: Snapshot, asked: Vacuum, retention: RetentionSetting, files: UnneededFiles | None, users: Users
-) -> ActPreview:
-    """`files`: None where the retention cannot be read."""
-    act = TableAct(snapshot.ref.uri, snapshot.ref.name, snapshot.version, asked)
-    if files is None or retention.duration is None:
-        return ActPreview(act, "", refused=f"{DELETED_FILES} is {retention.words}", way_out="set it to an interval")
-    deleted = frozenset(files.paths)
-    hit = {reader.stream: len(reader.unread & deleted) for reader in users.readers if reader.unread & deleted}
-    refused = "; ".join(
-        f"{stream} has yet to read {things(count, 'file')} that would be deleted" for stream, count in hit.items()
-    )
-    unknown = [reader for reader in users.readers if reader.unknown and deleted]
-    return ActPreview(
-        act,
-        f"{things(len(files.paths), 'file')} ({bytes_text(files.size_bytes)}) are deleted for good",
-        {"files": len(files.paths), "size_bytes": files.size_bytes, "files_kept": files.kept},
-        (
-            f"versions that were replaced more than {retention.words} ago can no longer be read",
-            f"the rule is {DELETED_FILES}; no shorter retention is offered",
-        ),
-        tuple(f"what {reader.stream} has yet to read is not known: {reader.unknown}" for reader in unknown),
-        way_back="there is none: deleted files are gone",
-        refused=refused or ("" if deleted else "there is no file to delete"),
-        way_out="start it, and let it catch up first" if refused else "",
-        typed=True,
-    )
-
-
-def _unneeded(lake: Lake, ref: TableRef, retention: RetentionSetting, now: datetime) -> UnneededFiles | None:
-    if retention.duration is None:
-        return None
-    return lake.unneeded_files(ref, removed_before=now - retention.duration)
 
 
 # repair ----------------------------------------------------------------------------------------------------------

@@ -1,15 +1,18 @@
-"""Who uses a table: streams that write it, and those that read it with what they have not read yet.
+"""Who uses a table: streams that write it, those that read it with what they have not read yet, pinned versions and
+comparisons under way.
 
-Rule: a stream that is stopped counts like one that runs. How far it has read is looked at now, whatever a host saw a
-moment ago. What cannot be told of a stream is said, and never taken for nothing.
+Rule: a stream that is stopped counts like one that runs, and one of another application as one of ours. How far it has
+read is looked at now, whatever a host saw a moment ago. What cannot be told of one is said, never taken for nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
-from backend.errors import LakehouseError
+from backend.changes.host_job import question_of
+from backend.errors import DiffError, LakehouseError
+from backend.jobs.model import JobKind
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.lake.storage.paths import normal_uri
@@ -40,22 +43,37 @@ class TableWriter:
 @dataclass(frozen=True, slots=True)
 class TableReader:
     """A stream that reads the table. `unread`: files that it has yet to read, as paths below the table; `unknown`: why
-    nobody can tell."""
+    nobody can tell. `application`: the other Spark application that runs it."""
 
     stream: str
     stopped: bool
     reads_feed: bool = False
     unread: frozenset[str] = frozenset()
     unknown: str = ""
+    application: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptVersions:
+    """A version that somebody needs whole, or two of them with the changes between. `reason`: who, and why; `way_out`:
+    what lets them go."""
+
+    first: int
+    last: int
+    reason: str
+    way_out: str
 
 
 @dataclass(frozen=True, slots=True)
 class Users:
-    """Everyone who uses one table. `properties`: what streams declare for it, which their next start puts back."""
+    """Everyone who uses one table. `properties`: what streams declare for it, which their next start puts back.
+    `untold`: streams of other applications that may read it: they have not told yet what they read."""
 
     writers: tuple[TableWriter, ...] = ()
     readers: tuple[TableReader, ...] = ()
     properties: dict[str, str] = field(default_factory=dict)
+    kept: tuple[KeptVersions, ...] = ()
+    untold: tuple[str, ...] = ()
 
     @property
     def running_writers(self) -> tuple[str, ...]:
@@ -66,6 +84,7 @@ def load_users(settings: Settings, lake: Lake, store: ControlStore | None, ref: 
     """`store`: None where none was made yet. Raises `StoreError`."""
     if store is None:
         return Users()
+    store.take_in(settings.roots)
     streams = statuses(store, now=now, heartbeat_stale_s=settings.host.heartbeat_stale_s)
     reading = [status for status in streams if any(map(partial(_is_of, ref), status.declaration.inputs))]
     latest = lake.latest_version(ref)  # before it is asked how many versions are unread
@@ -77,7 +96,41 @@ def load_users(settings: Settings, lake: Lake, store: ControlStore | None, ref: 
         if normal_uri(table.uri) == ref.uri
         for key, value in table.properties.items()
     }
-    return Users(_writers(streams, ref), tuple(_readers(lake, reading, ref, latest, backlogs)), properties)
+    readers = tuple(_readers(lake, reading, ref, latest, backlogs))
+    return Users(_writers(streams, ref), readers, properties, (*_pinned(store, ref), *_compared(store, ref)),
+                 tuple(_untold(streams)))  # fmt: skip
+
+
+def _pinned(store: ControlStore, ref: TableRef) -> Iterator[KeptVersions]:
+    for pin in store.pins.of_table(ref):
+        reason = f"v{pin.version} is pinned by {pin.actor}: {pin.reason}"
+        yield KeptVersions(pin.version, pin.version, reason, f"unpin it: weir unpin {ref.name} {pin.version}")
+
+
+def _compared(store: ControlStore, ref: TableRef) -> Iterator[KeptVersions]:
+    """By hosts. A comparison of two tables needs one version of each."""
+    for job in store.jobs.unfinished():
+        if job.kind is not JobKind.DIFF:
+            continue
+        try:
+            question = question_of(job.request, lambda uri: uri)
+        except (DiffError, ValueError, KeyError, TypeError):
+            continue  # of another Weir, or a stranger: no host here answers it
+        way_out = f"let job {job.job_id} end, or cancel it: weir cancel {job.job_id}"
+        against = question.against or question.ref
+        ends = [(question.ref, question.from_version), (against, question.to_version)]
+        versions = sorted(version for table, version in ends if normal_uri(table.uri) == ref.uri)
+        if versions:
+            names = " and ".join(f"v{version}" for version in dict.fromkeys(versions))
+            reason = f"job {job.job_id} of {job.actor} compares {names}"
+            yield KeptVersions(versions[0], versions[-1], reason, way_out)
+
+
+def _untold(streams: Sequence[StreamStatus]) -> Iterator[str]:
+    for status in streams:
+        declared = status.declaration
+        if declared.is_attached and not declared.inputs and not is_stopped(status.desired, status.observed):
+            yield declared.name
 
 
 def _is_of(ref: TableRef, source: StreamInput) -> bool:
@@ -111,11 +164,14 @@ def _readers(
     for status in streams:
         counted = {source.name: source for source in backlogs[status.declaration.name].sources}
         for source in filter(partial(_is_of, ref), status.declaration.inputs):
-            feed = source.kind == InputKind.CHANGE_FEED
+            declared, feed = status.declaration, source.kind == InputKind.CHANGE_FEED
             stopped = is_stopped(status.desired, status.observed)
-            reader = TableReader(status.declaration.name, stopped, feed)
+            application = declared.pipeline if declared.is_attached else ""
+            reader = TableReader(declared.name, stopped, feed, application=application)
             if not source.is_static:  # such a one reads the latest version alone
                 unread, unknown = _unread(lake, ref, latest, counted.get(source.name), feed=feed)
+                if application and not unknown:  # it does not tell whether it reads the table or its feed
+                    unread |= _unread(lake, ref, latest, counted.get(source.name), feed=True)[0]
                 reader = replace(reader, unread=unread, unknown=unknown)
             readers.append(reader)
     return readers

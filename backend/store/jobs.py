@@ -25,7 +25,7 @@ from backend.stream_model.stream import AuditEntry, Lease
 ANSWERS = (JobState.QUEUED, JobState.RUNNING, JobState.DONE)  # states in which a job serves who asks the same
 _OVER = tuple(state for state in JobState if state.is_over)
 _LOOKED_AT = 10  # the newest job that can be read is among so many
-_ASKING = "job-questions"  # a lease row that is only locked: PostgreSQL lets two transactions look at once
+ASKING = "job-questions"  # a lease row that is only locked: PostgreSQL lets two transactions look at once
 
 
 class Jobs:
@@ -40,7 +40,7 @@ class Jobs:
         """The job that answers the request: one that is there already, queued, running or done, or a new one.
         `instead_of` is one whose result is gone."""
         with self._database.writing() as connection:
-            leases.lock(connection, _ASKING)
+            leases.lock(connection, ASKING)
             before = _newest(connection, wanted.fingerprint)
             if before is not None and before.job_id != instead_of and _answers(before):
                 return before

@@ -250,3 +250,13 @@ job = sa.Table(
     sa.Index("ix_job_fingerprint", "fingerprint", "requested_at"),
     sa.Index("ix_job_state", "state", "requested_at"),
 )
+
+pin = sa.Table(
+    "pin",
+    metadata,
+    sa.Column("uri", sa.Text, primary_key=True),
+    sa.Column("version", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("actor", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("pinned_at", UtcDateTime, nullable=False),
+)

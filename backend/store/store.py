@@ -31,6 +31,7 @@ from backend.store.jobs import Jobs, unfinished_act
 from backend.store.leases import stream_resource
 from backend.store.migrate import migrate
 from backend.store.notices import Notices, NoticeTopic
+from backend.store.pins import Pins
 from backend.stream_model.backlog import Backlog
 from backend.stream_model.overrides import changes, check_overrides, compare
 from backend.stream_model.rollup import Rollup
@@ -63,6 +64,7 @@ class ControlStore:
         migrate(self._database)
         self.notices = Notices(self._database)
         self.jobs = Jobs(self._database, self.notices)
+        self.pins = Pins(self._database)
         self._host_streams = hosts.Names(100)
 
     @classmethod

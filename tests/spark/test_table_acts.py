@@ -235,6 +235,34 @@ def test_vacuum_is_refused_while_a_stopped_stream_has_to_read_a_file(spark: Spar
     assert failure is not None and failure.error_class == "FAILED_READ_FILE.FILE_NOT_EXIST"
 
 
+def test_vacuum_is_refused_while_a_pinned_version_needs_a_file(shelf: Callable[..., Shelf]) -> None:
+    """Plain VACUUM breaks the reading of the version; Weir's is refused until it is unpinned."""
+    table = shelf()
+    table.write("a", "a", "b", **{"delta.deletedFileRetentionDuration": "interval 0 seconds"})
+    table.act(Optimize())
+    planned = table.preview(Vacuum())
+    table.store.pins.add(table.ref, 1, actor=Actor("bo"), reason="audit of May", now=datetime.now(UTC))
+    refused = "v1 is pinned by bo: audit of May; 2 files of it would be deleted"
+    assert table.preview(Vacuum()).refused == refused
+    with pytest.raises(StreamRefusedError, match=refused):  # by the host as well, whoever asked before
+        table.run(table.submit(planned.act))
+
+    def rows_of_v1() -> list[int]:
+        """Delta refuses what is beyond the retention, files or not."""
+        kept = "ALTER TABLE {} SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = 'interval %s')"
+        table.sql(kept % "7 days")
+        try:
+            rows = table.spark.read.format("delta").option("versionAsOf", 1).load(table.uri).collect()
+        finally:
+            table.sql(kept % "0 seconds")
+        return sorted(row.id for row in rows)
+
+    assert rows_of_v1() == [*range(200)]
+    table.sql("VACUUM {}")
+    with pytest.raises(Py4JJavaError, match=r"FAILED_READ_FILE.FILE_NOT_EXIST"):
+        rows_of_v1()
+
+
 def test_optimize_beside_an_append_loses_no_row(shelf: Callable[..., Shelf]) -> None:
     table = shelf()
     table.write(*["a"] * 4)

@@ -11,9 +11,11 @@ from backend.errors import StorageError
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.lake.retention.file_check import LogSeen
+from backend.settings import load_settings
+from backend.store.store import ControlStore
 from tests import builders
 from tests.ui.frames import frame_with, titles
-from tests.ui.opened import again, home, open_page, press, words
+from tests.ui.opened import again, home, links, open_page, press, send, words
 
 __all__ = ["home"]
 
@@ -166,3 +168,30 @@ def test_a_wrong_aggregate_shows_its_place(orders: Path) -> None:
     press(app, "compute")
     assert "There is no column 'amuont' (character 5)" in words(app) and "Did you mean amount?" in words(app)
     assert "sum(amuont)\n    ^" in words(app)
+
+
+def test_a_version_is_pinned_and_unpinned(orders: Path) -> None:
+    app = open_page("versions", table="orders", at=1)
+    press(app, "pin")
+    assert "VACUUM by Weir is refused while it would delete a file of this version" in words(app)
+    press(app, "pin_send")
+    assert "A reason is needed" in words(app)
+    send(app, "pin", "audit of May")
+    assert "v1 is pinned" in words(app) and ": audit of May." in words(app)
+    store = ControlStore.open(load_settings())
+    ref = Lake(load_settings()).find("orders")
+    assert [(pin.version, pin.reason) for pin in store.pins.of_table(ref)] == [(1, "audit of May")]
+
+    other = open_page("versions", table="orders", at=2)
+    assert other.button(key="pin").label == "Pin…" and links(other)["Show v1"] == "table=orders&at=1"
+    app = open_page("versions", table="orders", at=1)
+    press(app, "pin")
+    send(app, "pin", "audited")
+    assert "v1 is not pinned any more" in words(app) and store.pins.of_table(ref) == []
+    assert [entry.action for entry in store.audit_entries(subject="orders")] == ["unpin", "pin"]
+    store.close()
+
+
+def test_nobody_pins_where_weir_is_read_only(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEIR_UI__ADDRESS", "0.0.0.0")
+    assert open_page("versions", table="orders", at=1).button(key="pin").disabled

@@ -119,8 +119,8 @@ def test_every_command_that_prints_json_is_pinned(weir: Weir) -> None:
     commands = set(re.findall(r"^  ([a-z]+) ", weir("--help").out, re.MULTILINE))
     named = {command.split()[0] for command, _ in pinned()}
     without = {"up", "ui", "host", "demo"}  # they run
-    # As restart and drain; as jobs; a host has to answer, see its tests; as the act that it carries out.
-    same = {"start", "stop", "cancel", "requeue", "apply"}
+    # As restart and drain; as jobs; a host has to answer, see its tests; as the act that it carries out; as pin.
+    same = {"start", "stop", "cancel", "requeue", "apply", "unpin"}
     assert commands - without - same == named
 
 

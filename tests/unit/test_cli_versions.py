@@ -94,3 +94,24 @@ def test_wrong_use_has_its_codes(home: Path, weir: Weir) -> None:
     for args, code in (("nowhere",), 3), (("one", "--at", "9"), 3), (("one", "--at", "x"), 2):
         answer = weir("versions", *args)
         assert answer.code == code and answer.err.startswith("error: ")
+
+
+def test_a_version_is_pinned_listed_and_unpinned(home: Path, weir: Weir) -> None:
+    builders.orders_table(home / "lake" / "orders")
+    assert weir("versions", "orders", "--json").document["pins"] == []
+    assert weir("pin", "orders", "1").code == 4 and weir("pin", "orders", "9", "--reason", "x").code == 3
+    answer = weir("pin", "orders", "1", "--reason", "audit of May")
+    assert answer.code == 0 and "orders: v1 is pinned by" in answer.out and ": audit of May." in answer.out
+    assert "time travel: yes, until" in answer.out and "a pin does not change that" in answer.out
+    again = weir("pin", "orders", "1", "--reason", "mine")
+    assert again.code == 4 and "v1 of orders is pinned already" in again.err
+    assert weir("pin", "orders", "latest", "--reason", "the end", "--json").document["version"] == 3
+
+    pins = weir("versions", "orders", "--json").document["pins"]
+    assert [(pin["version"], pin["reason"]) for pin in pins] == [(1, "audit of May"), (3, "the end")]
+    assert "v1 is pinned by" in weir("versions", "orders").out
+    assert weir("unpin", "orders", "1").code == 4, "a reason is required"
+    assert weir("unpin", "orders", "1", "--reason", "audited").code == 0
+    assert [pin["version"] for pin in weir("versions", "orders", "--json").document["pins"]] == [3]
+    gone = weir("unpin", "orders", "1", "--reason", "audited")
+    assert gone.code == 4 and "pinned: v3" in gone.err

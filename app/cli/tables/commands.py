@@ -406,3 +406,22 @@ def apply(
     from app.cli.tables import acts
 
     return acts.apply(file, approved_by=approved_by, confirm=confirm, dry_run=dry_run, as_json=as_json)
+
+
+PinnedVersion = Annotated[str, typer.Argument(metavar="VERSION", help=VERSION)]
+
+
+@app.command(rich_help_panel=ACT)
+def pin(name: TableName, version: PinnedVersion, reason: Reason = "", as_json: AsJson = False) -> int:
+    """Keep a version readable: Weir's VACUUM is refused while it would delete a file of it."""
+    from app.cli.tables import versions
+
+    return versions.pin(name, version, reason, as_json=as_json)
+
+
+@app.command(rich_help_panel=ACT)
+def unpin(name: TableName, version: PinnedVersion, reason: Reason = "", as_json: AsJson = False) -> int:
+    """Let a pinned version go; `weir versions T` lists those that are pinned."""
+    from app.cli.tables import versions
+
+    return versions.unpin(name, version, reason, as_json=as_json)

@@ -1,4 +1,4 @@
-"""`weir versions T`: which versions can still be reached, until when, and why.
+"""`weir versions T`: which versions can still be reached, until when, and why; `weir pin|unpin T VERSION` keeps one.
 
 Rule: a broken table is an answer, not a failure; nothing is claimed of files that nobody looked for.
 """
@@ -6,11 +6,11 @@ Rule: a broken table is an answer, not a failure; nothing is claimed of files th
 from app import services
 from app.cli.output import Document, Shapes, only, print_json, print_table, say
 from app.cli.tables.lake import opened
-from app.versions.text import answer_text, file_words, run_words
+from app.versions.text import answer_text, file_words, pin_words, run_words
 from backend.changes.versions import resolve_version
 from backend.format import ago, utc_text
 from backend.lake.lake import Lake
-from backend.lake.model import Commit, TableRef
+from backend.lake.model import Commit, Pin, TableRef
 from backend.lake.retention.answers import Answer, Extension, VersionAnswer, judge_version, missing_words
 from backend.lake.retention.runs import (
     FilesSeen,
@@ -32,12 +32,46 @@ def versions(name: str, at: str | None, *, check: bool, as_json: bool) -> int:
     if version is not None:
         files = _files(lake, ref, version) if check and retention.facts.is_reconstructable(version) else None
         answer = judge_version(retention, version, files)
+    pins = _pins(ref)
     if as_json:
         commits = [] if version is None else lake.history(ref, starting_version=version, ending_version=version)
-        print_json(document(ref, retention, answer, next(iter(commits), None)), _SHAPES)
+        print_json(document(ref, retention, answer, next(iter(commits), None)) | {"pins": pins}, _SHAPES)
     else:
         _print(ref, retention, answer)
+        for pin in pins:
+            say(pin_words(pin, services.now()))
     return 0
+
+
+def pin(name: str, at: str, reason: str, *, as_json: bool) -> int:
+    lake, ref = opened(name)
+    version = resolve_version(lake, ref, at)
+    lake.snapshot(ref, version)  # raises where nobody can read it any more
+    made = services.store().pins.add(ref, version, actor=services.actor(), reason=reason, now=services.now())
+    answer = judge_version(judge(lake.retention_facts(ref), services.now()), version)
+    if as_json:
+        print_json(made, _SHAPES)
+        return 0
+    say(f"{ref.name}: {pin_words(made, services.now())}. Weir's VACUUM is refused while it would delete a file of it.")
+    if version != lake.latest_version(ref):
+        say(f"time travel: {answer_text(answer.time_travel, None)}; a pin does not change that.", style="dim")
+    return 0
+
+
+def unpin(name: str, at: str, reason: str, *, as_json: bool) -> int:
+    lake, ref = opened(name)
+    version = resolve_version(lake, ref, at) if not at.isdecimal() else int(at)  # also one that is gone
+    gone = services.store().pins.remove(ref, version, actor=services.actor(), reason=reason, now=services.now())
+    if as_json:
+        print_json(gone, _SHAPES)
+    else:
+        say(f"{ref.name}: v{version} is not pinned any more.")
+    return 0
+
+
+def _pins(ref: TableRef) -> list[Pin]:
+    store = services.existing_store()
+    return store.pins.of_table(ref) if store else []
 
 
 def _looked_for(lake: Lake, ref: TableRef, retention: RetentionRuns) -> RetentionRuns:
@@ -58,6 +92,7 @@ _SHAPES: Shapes = {
     VacuumRun: only("version", "at", "deleted_files", retention_s="retention"),
     Answer: only("until", "is_promise", "reasons", answer="verdict", extend="extension"),
     Extension: only("key", "current", "until", "note", suggested_s="suggested", empty_is_null=("note",)),
+    Pin: only("version", "actor", "reason", "pinned_at"),
     FilesSeen: only("state", "total", "checked", "missing", "examples"),
 }
 

@@ -1,5 +1,5 @@
 """Files that VACUUM would delete: nothing within the table's retention names them, and they are older than that. And
-files that a stream has yet to read, by the same names.
+files that somebody has yet to read, by the same names.
 
 Rule: by Delta's own rule (PROTOCOL.md, "Data Files"; VacuumCommand). Where the log no longer says what was removed
 within the retention, nothing is claimed.
@@ -62,6 +62,18 @@ def files_to_read(
     names = {name for commit in log.commits(changes) for name in _files_of(arriving(commit.actions, feed=feed))}
     if is_first_read:
         names |= _files_of(log.snapshot(since).columns(["path", "dv_id"]))
+    return frozenset(_below(folder, roots, names))
+
+
+def files_between(log: TableLog, folder: Folder, roots: Sequence[str], first: int, last: int) -> frozenset[str]:
+    """Files, deletion vectors too, that two versions have, and those of the changes between them, as paths below the
+    table. Raises `VersionNotFoundError` where one of the two cannot be rebuilt."""
+    listed = log.listing().commits
+    names = set[str]()
+    for version in {first, last}:
+        names |= _files_of(log.snapshot(version).columns(["path", "dv_id"]))
+    changes = [version for version in range(first + 1, last + 1) if version in listed]
+    names |= _files_of(log.file_actions(log.commits(changes)))
     return frozenset(_below(folder, roots, names))
 
 

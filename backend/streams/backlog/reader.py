@@ -156,7 +156,8 @@ class BacklogReader:
         if declared.is_view:
             return Backlog(tuple(self._of_view(inputs, placed)), now, has_planned=has_planned), {}
         reported = {topic.source: topic for topic in topics}
-        look = _Look(self._lake, self._settings, folder, [end.positions for end in ends], reported, now)
+        positions = [end.positions for end in ends]
+        look = _Look(self._lake, self._settings, folder, positions, reported, now, declared.is_attached)
         places = matched(inputs, placed, [look.table_id(each) for each in inputs])
         sources = tuple(look.source(each, places.get(number)) for number, each in enumerate(inputs))
         return Backlog(sources, now, lags(ends, look.arrivals), has_planned), look.arrivals
@@ -182,6 +183,7 @@ class _Look:
     recent: Sequence[tuple[Position, ...]]
     reported: Mapping[str, TopicEnds]
     now: datetime
+    is_attached: bool = False
     arrivals: dict[int, Sequence[Arrival]] = field(default_factory=dict)
 
     def table_id(self, source: StreamInput) -> str | None:
@@ -196,6 +198,8 @@ class _Look:
             match source.kind:
                 case InputKind.TABLE | InputKind.CHANGE_FEED:
                     assert position is None or isinstance(position, DeltaPosition)
+                    if position is None and self.is_attached:  # its checkpoint may say what is not told here
+                        return _unknown(source, "its application has not told yet where it stands")
                     came = self._commits(source, place) if place is not None else None
                     if place is not None and came is not None:
                         self.arrivals[place] = came
