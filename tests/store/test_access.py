@@ -14,14 +14,17 @@ import sqlalchemy as sa
 from backend.access import Actor
 from backend.errors import StoreError, StreamRefusedError
 from backend.jobs.model import JobKind, JobRequest
+from backend.lake.model import TableRef
 from backend.store import schema
 from backend.store.jobs import Jobs
+from backend.store.pins import Pins
 from backend.store.store import ControlStore
 from backend.stream_model.stream import Action
 from tests.store.values import DECLARATION, NOW
 
 ROOT = Path(__file__).parents[2]
 REFUSED = "Weir is read-only"
+TABLE = TableRef("/lake/silver/orders", "silver_orders", "/lake", "silver")
 JOB = JobRequest(JobKind.DIFF, "silver_orders", "f1", "{}", Actor("ann"), "a first look", 60.0)
 
 # What hosts report of what they did and saw, and what the store does for itself. No front end calls these.
@@ -34,6 +37,7 @@ REPORTS = {
         "take_in",  # what other applications left in the inbox; pages call it before they read
     },
     Jobs: {"begin", "report", "requeue", "end", "prune"},
+    Pins: set(),
 }
 
 Act = Callable[[ControlStore, Actor, str], object]
@@ -59,11 +63,21 @@ def cancelled(store: ControlStore, actor: Actor, reason: str) -> object:
     return store.jobs.cancel(asked.job_id, actor=actor, reason=reason, now=NOW)
 
 
+def pinned(store: ControlStore, actor: Actor, reason: str) -> object:
+    return store.pins.add(TABLE, 7, actor=actor, reason=reason, now=NOW)
+
+
+def unpinned(store: ControlStore, actor: Actor, reason: str) -> object:
+    return store.pins.remove(TABLE, 3, actor=actor, reason=reason, now=NOW)
+
+
 # By the method that writes: each act through it, and the name that the audit trail gives it.
 ACTS: dict[str, dict[str, Act]] = {
     "ControlStore.request_all": {**{str(action): requested(action) for action in get_args(Action)}},
     "Jobs.submit": {f"{kind} job": submitted(kind) for kind in JobKind},
     "Jobs.cancel": {"cancel diff job": cancelled},
+    "Pins.add": {"pin": pinned},
+    "Pins.remove": {"unpin": unpinned},
 }
 EACH = [
     *(pytest.param(name, act, id=name) for acts in ACTS.values() for name, act in acts.items()),
@@ -73,8 +87,9 @@ EACH = [
 
 @pytest.fixture
 def acted_on(store: ControlStore) -> ControlStore:
-    """A store with a stream and a job of ann's."""
+    """A store with a stream, a job and a pinned version of ann's."""
     store.declare([DECLARATION], now=NOW)
+    store.pins.add(TABLE, 3, actor=Actor("ann"), reason="the audit of May", now=NOW)
     store.jobs.submit(JOB, now=NOW)
     return store
 
@@ -104,7 +119,12 @@ def test_each_function_that_writes_is_an_act_with_its_check_or_what_a_host_repor
 def test_nothing_but_the_store_writes_to_it() -> None:
     files = [file for folder in ("app", "backend", "pages", "pipelines") for file in (ROOT / folder).rglob("*.py")]
     writing = {file.relative_to(ROOT).as_posix() for file in files if ".writing(" in file.read_text()}
-    assert writing == {"backend/store/store.py", "backend/store/jobs.py", "backend/store/migrate.py"}
+    assert writing == {
+        "backend/store/store.py",
+        "backend/store/jobs.py",
+        "backend/store/pins.py",
+        "backend/store/migrate.py",
+    }
 
 
 def test_no_front_end_reports_what_only_a_host_knows() -> None:
