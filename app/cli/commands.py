@@ -12,6 +12,7 @@ import typer
 from app.cli import USAGE
 from app.cli.options import RUN, ByPanel
 from app.cli.streams.commands import app as streams
+from app.cli.tables.act_commands import app as table_acts
 from app.cli.tables.commands import app as tables
 
 app = typer.Typer(
@@ -24,7 +25,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 run = typer.Typer()
-for each in (tables, streams, run):  # the order of `weir --help`
+for each in (tables, table_acts, streams, run):  # the order of `weir --help`
     app.add_typer(each)
 
 

@@ -9,10 +9,12 @@ import typer
 from typer.core import TyperGroup
 
 READ, ACT, RUN = "Read", "Act", "Run"
+VERSION = "A version, `latest`, -5, or a time (ISO 8601)"
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why; kept in the audit trail.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would do, and do nothing.")]
+At = Annotated[str | None, typer.Option("--version", help=f"{VERSION}.")]
 TableName = Annotated[str, typer.Argument(metavar="T", help="Name of a table, or its URI under a root.")]
 
 

@@ -1,0 +1,204 @@
+"""The commands of `weir` that act on tables, and their options.
+
+Rule: a command parses, calls, prints; what is behind it is imported when it runs, so that `weir` starts fast.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.cli.options import ACT, VERSION, AsJson, At, DryRun, Reason, TableName
+
+app = typer.Typer()
+
+IntentFile = Annotated[
+    Path | None,
+    typer.Option("--intent", metavar="FILE", help="Write the act to a file for review instead of doing it."),
+]
+Confirm = Annotated[str, typer.Option(metavar="TABLE", help="The table's name once more.")]
+
+
+@app.command(rich_help_panel=ACT)
+def optimize(
+    name: TableName,
+    partition: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN=VALUE", help="Only files of this partition; once a column.")
+    ] = None,
+    zorder: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Lay rows out by this column.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="All files of a clustered table.")] = False,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Rewrite the files that have deletion vectors instead.")
+    ] = False,
+    small_bytes: Annotated[int, typer.Option(min=0, help="Merge files below this size; 0: as the table says.")] = 0,
+    target_bytes: Annotated[int, typer.Option(min=0, help="Into files of up to this size.")] = 0,
+    reason: Reason = "",
+    intent: IntentFile = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> int:
+    """Merge small files of a table on the stream host; says first which, into how many, and whom that touches."""
+    from app.cli.tables import acts
+    from backend.maintenance.model import Optimize
+
+    chosen = acts.partition_of(partition or ())
+    asked = Optimize(chosen, tuple(zorder or ()), full, purge, small_bytes, target_bytes)
+    return acts.act(acts.TypedAct(name, reason, intent=intent), asked, dry_run=dry_run, as_json=as_json)
+
+
+@app.command(rich_help_panel=ACT)
+def vacuum(
+    name: TableName,
+    lite: Annotated[bool, typer.Option("--lite", help="Find the files by the log, not by listing the table.")] = False,
+    reason: Reason = "",
+    confirm: Confirm = "",
+    intent: IntentFile = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> int:
+    """Delete files that no version within the table's retention needs; refused while a stream has yet to read one."""
+    from app.cli.tables import acts
+    from backend.maintenance.model import Vacuum
+
+    return acts.act(acts.TypedAct(name, reason, confirm, intent), Vacuum(lite), dry_run=dry_run, as_json=as_json)
+
+
+@app.command(rich_help_panel=ACT)
+def restore(
+    name: TableName,
+    to: Annotated[str, typer.Option("--to", metavar="VERSION", help=VERSION)],
+    keep_properties: Annotated[bool, typer.Option("--keep-properties", help="Today's properties stay.")] = False,
+    reason: Reason = "",
+    confirm: Confirm = "",
+    intent: IntentFile = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> int:
+    """Make a former version the latest again; says first what that undoes, and who reads those rows again."""
+    from app.cli.tables import acts
+
+    asked = acts.restored(name, to, keeps_properties=keep_properties)
+    return acts.act(acts.TypedAct(name, reason, confirm, intent), asked, dry_run=dry_run, as_json=as_json)
+
+
+@app.command(rich_help_panel=ACT)
+def rewind(
+    name: TableName,
+    to: Annotated[str, typer.Option("--to", metavar="VERSION", help=VERSION)],
+    reason: Reason = "",
+    confirm: Confirm = "",
+    intent: IntentFile = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> int:
+    """Bring a table back to a former version, and the stream that writes it to before what it wrote since: its next
+    start runs those batches again. Says first which, and whether their source can still be read."""
+    from app.cli.tables import acts
+
+    asked = acts.rewound(name, to)
+    return acts.act(acts.TypedAct(name, reason, confirm, intent), asked, dry_run=dry_run, as_json=as_json)
+
+
+@app.command(rich_help_panel=ACT)
+def repair(
+    name: TableName,
+    where: Annotated[str, typer.Option("--where", help="SQL over a row: amount < 0.")],
+    values: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="COLUMN=SQL", help="A new value, of the row as it was; without any, rows go."),
+    ] = None,
+    from_version: Annotated[str | None, typer.Option(metavar="VERSION", help="Take its rows instead.")] = None,
+    from_table: Annotated[str | None, typer.Option(metavar="T", help="Take its rows instead.")] = None,
+    reason: Reason = "",
+    confirm: Confirm = "",
+    intent: IntentFile = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> int:
+    """Change, replace or delete the rows that a condition lets through; says first how many, and shows a few."""
+    from app.cli.tables import acts
+
+    asked = acts.repaired(name, where, values or (), from_version, from_table)
+    return acts.act(acts.TypedAct(name, reason, confirm, intent), asked, dry_run=dry_run, as_json=as_json)
+
+
+@app.command(rich_help_panel=ACT)
+def alter(
+    name: TableName,
+    pairs: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a property.")] = None,
+    unset: Annotated[list[str] | None, typer.Option("--unset", metavar="KEY", help="Take a property away.")] = None,
+    comment: Annotated[str | None, typer.Option("--comment", metavar="TEXT", help="What the table is.")] = None,
+    add: Annotated[
+        list[str] | None, typer.Option("--add-column", metavar="'NAME TYPE'", help="COMMENT 'text' may follow.")
+    ] = None,
+    rename: Annotated[list[str] | None, typer.Option("--rename-column", metavar="OLD=NEW")] = None,
+    drop: Annotated[list[str] | None, typer.Option("--drop-column", metavar="NAME")] = None,
+    widen: Annotated[list[str] | None, typer.Option("--widen-column", metavar="NAME=TYPE")] = None,
+    constraints: Annotated[
+        list[str] | None,
+        typer.Option("--add-constraint", metavar="NAME=SQL", help="Every row satisfies it: positive=amount >= 0."),
+    ] = None,
+    drop_constraints: Annotated[list[str] | None, typer.Option("--drop-constraint", metavar="NAME")] = None,
+    reason: Reason = "",
+    confirm: Confirm = "",
+    intent: IntentFile = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> int:
+    """Change properties, comment, columns and constraints of a table; says first whom that shuts out."""
+    from app.cli.tables import acts
+
+    given = (add, rename, drop, widen, constraints, drop_constraints)
+    asked = acts.altered(pairs or (), unset or (), comment, acts.Columns(*(texts or () for texts in given)))
+    return acts.act(acts.TypedAct(name, reason, confirm, intent), asked, dry_run=dry_run, as_json=as_json)
+
+
+@app.command(rich_help_panel=ACT)
+def clone(
+    name: TableName,
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="A name below the same root, or a URI below a root.")],
+    at: At = None,
+    shallow: Annotated[bool, typer.Option("--shallow", help="It reads the data files of T; none is copied.")] = False,
+    reason: Reason = "",
+    intent: IntentFile = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> int:
+    """Copy a version of a table to a place where nothing is; says first how much, and who shares its files."""
+    from app.cli.tables import acts
+
+    asked = acts.cloned(name, target, at, shallow=shallow)
+    return acts.act(acts.TypedAct(name, reason, intent=intent), asked, dry_run=dry_run, as_json=as_json)
+
+
+@app.command(rich_help_panel=ACT)
+def apply(
+    file: Annotated[Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="As --intent wrote it.")],
+    approved_by: Annotated[str, typer.Option(metavar="NAME", help="Who reviewed it; kept in the audit trail.")] = "",
+    confirm: Confirm = "",
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> int:
+    """Carry out an act that was written to a file; refused where it would do something else than was reviewed."""
+    from app.cli.tables import acts
+
+    return acts.apply(file, approved_by=approved_by, confirm=confirm, dry_run=dry_run, as_json=as_json)
+
+
+PinnedVersion = Annotated[str, typer.Argument(metavar="VERSION", help=VERSION)]
+
+
+@app.command(rich_help_panel=ACT)
+def pin(name: TableName, version: PinnedVersion, reason: Reason = "", as_json: AsJson = False) -> int:
+    """Keep a version readable: Weir's VACUUM is refused while it would delete a file of it."""
+    from app.cli.tables import versions
+
+    return versions.pin(name, version, reason, as_json=as_json)
+
+
+@app.command(rich_help_panel=ACT)
+def unpin(name: TableName, version: PinnedVersion, reason: Reason = "", as_json: AsJson = False) -> int:
+    """Let a pinned version go; `weir versions T` lists those that are pinned."""
+    from app.cli.tables import versions
+
+    return versions.unpin(name, version, reason, as_json=as_json)
