@@ -19,6 +19,7 @@ TOGETHER = {
 }
 # These files are of a folder above and do not use what it shares.
 ALONE = (
+    "tests/spark/test_act_kills.py",
     "tests/spark/test_attach.py",
     "tests/spark/test_bring_your_own.py",
     "tests/spark/test_declaring.py",
