@@ -3,6 +3,8 @@
 Rule: the chosen version is in the URL. Files are looked for on request, and only what was looked at is said.
 """
 
+from collections.abc import Sequence
+
 import streamlit as st
 
 from app import navigation, services, state, viewer
@@ -13,7 +15,7 @@ from app.ui.view.words import markdown_safe, sentence
 from app.ui.waiting import spinner
 from app.versions import pins, text, view
 from backend.format import ago, moment_help, things
-from backend.lake.model import TableRef
+from backend.lake.model import Pin, TableRef
 from backend.lake.retention.answers import Reach, VersionAnswer, judge_version, missing_words
 from backend.lake.retention.file_check import SAMPLE, LogSeen
 from backend.lake.retention.runs import FilesSeen, RetentionRuns, judge, with_missing
@@ -97,9 +99,7 @@ def answers(ref: TableRef, retention: RetentionRuns, version: int) -> None:
         made = "its commit is not in the log" if answer.at is None else f"written to the log {ago(answer.at, now)}"
         st.caption(made[:1].upper() + made[1:], help=moment_help(answer.at, zone) if answer.at else None)
         _links(ref, retention, answer)
-        can_be_read = answer.run is not None and answer.run.reconstructable
-        if pinned is not None and (can_be_read or any(pin.version == version for pin in pinned)):
-            pins.pin_button(ref, version, pinned)
+        _acts(ref, retention, answer, pinned)
     pins.listed(ref, pinned or [])
     with st.expander("Why, and what else can be done with it", key="why"):
         for label, part, reasons in text.answers_once(answer, zone, now):
@@ -121,11 +121,19 @@ def _links(ref: TableRef, retention: RetentionRuns, answer: VersionAnswer) -> No
         if version != latest and retention.facts.is_reconstructable(latest):
             label = f"Changes from v{version} to v{latest}"
             navigation.table_link(ref.name, label, {state.FROM: version, state.TO: latest}, page="changes")
-    if version != latest and answer.restore.verdict is not Reach.NO:
-        with st.container(horizontal=True, key="version_back"):
+
+
+def _acts(ref: TableRef, retention: RetentionRuns, answer: VersionAnswer, pinned: Sequence[Pin] | None) -> None:
+    """What a person can have done with the version. `pinned`: None where nobody knows."""
+    version, latest = answer.version, retention.facts.latest
+    can_be_read = answer.run is not None and answer.run.reconstructable
+    with st.container(horizontal=True, key="version_acts"):
+        if can_be_read and version != latest and answer.restore.verdict is not Reach.NO:
             back_buttons(ref, latest, version, named=False)
-    if answer.time_travel.verdict is not Reach.NO:
-        act_button(ref, latest, Clone(version=version), key="clone")
+        if can_be_read and answer.time_travel.verdict is not Reach.NO:
+            act_button(ref, latest, Clone(version=version), key="clone")
+        if pinned is not None and (can_be_read or any(pin.version == version for pin in pinned)):
+            pins.pin_button(ref, version, pinned)
 
 
 # files -----------------------------------------------------------------------------------------------------------
