@@ -24,7 +24,7 @@ from tests.processes import wait_until
 from tests.spark.host_process import FAST, World
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
-FILES, ROWS = 12, 200_000  # 60 MB that do not compress: one file of them takes seconds to write
+FILES, ROWS = 12, 100_000  # 30 MB that do not compress: one file of them takes a second and more to write
 
 
 @pytest.fixture
