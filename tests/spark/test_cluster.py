@@ -14,7 +14,7 @@ from backend.jobs.model import Job, JobRequest, JobState
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.lake.storage.storage import declared_folder
-from backend.maintenance.model import ActResult, Alter, Arguments, Optimize, Restore, Vacuum, act_job
+from backend.maintenance.model import ActResult, Alter, Arguments, Optimize, Restore, Rewind, Vacuum, act_job
 from backend.maintenance.plan import load_result, preview
 from backend.maintenance.readers import load_users
 from backend.stream_model.stream import StreamState
@@ -31,6 +31,7 @@ from tests.spark.host_process import FAST, World, now
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
 BUCKET = "cluster-demo"
 EVENTS = "bronze/bronze_events"
+ORDERS = "silver/silver_orders"
 
 
 @pytest.fixture(scope="module")
@@ -116,12 +117,31 @@ def test_a_reset_moves_a_checkpoint_there_and_undo_brings_it_back(world: World) 
     check_lake(world)
 
 
+def test_a_stream_is_rewound_there_and_runs_its_batches_again(world: World) -> None:
+    """After the two batches at least that the tests before have seen."""
+    name, place = "silver_orders", "checkpoints/silver_orders/"
+    world.store.request(name, "stop", reason="test", actor=Actor("ann"), now=now())
+    world.until_state(StreamState.STOPPED, name)
+    before, latest = _files(place), Lake(world.settings).latest_version(_ref(world, ORDERS))
+
+    rewound = _act(world, Rewind(latest - 1), ORDERS)
+    batch = rewound.figures["batch"]
+    assert _files(f"checkpoints/.set_aside/{name}/{set_aside(world.settings, name)[-1]}/checkpoint/") == before
+    gone = before - _files(place)
+    numbers = [int(path.rpartition("/")[2]) for path in gone if path.startswith(("offsets", "commits"))]
+    assert numbers and min(numbers) > batch
+    world.store.request(name, "start", reason="test", actor=Actor("ann"), now=now())
+    world.until_state(StreamState.RUNNING, name)
+    world.until_drained(now() + timedelta(seconds=1))
+    check_lake(world)
+
+
 def test_acts_on_tables_run_there_as_they_were_previewed(world: World) -> None:
     """Last of those that look at the lake: a restore that takes rows away stops who reads the table."""
     world.store.request_all(world.streams, "stop", reason="test", actor=Actor("ann"), now=now())
     world.until_state(StreamState.STOPPED, *world.streams)
     before = sorted(world.rows(EVENTS)["raw"].to_pylist())
-    snapshot = Lake(world.settings).snapshot(_ref(world))
+    snapshot = Lake(world.settings).snapshot(_ref(world, EVENTS))
     version, files = snapshot.version, snapshot.num_files
 
     merged = _act(world, Optimize())
@@ -135,14 +155,14 @@ def test_acts_on_tables_run_there_as_they_were_previewed(world: World) -> None:
     assert sorted(world.rows(EVENTS)["raw"].to_pylist()) == before
 
 
-def _ref(world: World) -> TableRef:
-    return Lake(world.settings).find(EVENTS)
+def _ref(world: World, name: str) -> TableRef:
+    return Lake(world.settings).find(name)
 
 
-def _act(world: World, arguments: Arguments) -> ActResult:
-    lake, ref = Lake(world.settings), _ref(world)
+def _act(world: World, arguments: Arguments, name: str = EVENTS) -> ActResult:
+    lake, ref = Lake(world.settings), _ref(world, name)
     users = load_users(world.settings, lake, world.store, ref, now=now())
-    planned = preview(world.settings, lake, ref, arguments, users, now=now())
+    planned = preview(world.settings, lake, ref, arguments, users, now=now(), store=world.store)
     result = load_result(world.settings, _done(world, act_job(planned.act, actor=Actor("ann"), reason="test")))
     assert all(proof.holds for proof in result.proofs), result
     return result
