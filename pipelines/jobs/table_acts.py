@@ -79,7 +79,7 @@ class TableActs:
         act = TableAct.parse(job.request)
         lake = Lake(self._looks_each_time)
         ref = lake.find(act.uri)
-        work = Work(session, lake, ref, act, job)
+        work = _Work(session, lake, ref, act, job)
         listener.tell("looking at the table again")
         session.conf.set("spark.databricks.delta.commitInfo.userMetadata", _metadata(job))
         session.conf.set(_LISTING_TASKS, str(4 * session.sparkContext.defaultParallelism))
@@ -93,7 +93,7 @@ class TableActs:
             return work.done(None, ())
         return work.done(planned, self._do(work, planned))
 
-    def _rewound(self, work: "Work", asked: Rewind, listener: ActListener) -> ActResult:
+    def _rewound(self, work: "_Work", asked: Rewind, listener: ActListener) -> ActResult:
         """A plan that is written down is carried on with, whichever host wrote it."""
         files, now = CheckpointFiles(work.session), self._store.now()
         plan = read_plan(self._settings, asked.stream, work.job)
@@ -131,7 +131,7 @@ class TableActs:
                 )
         return planned
 
-    def _do(self, work: "Work", planned: ActPreview) -> tuple[str, ...]:
+    def _do(self, work: "_Work", planned: ActPreview) -> tuple[str, ...]:
         """The commits that it had to give way to."""
         conflicts: list[str] = []
         while True:
@@ -154,7 +154,7 @@ class TableActs:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class _Work:
     session: SparkSession
     lake: Lake
     ref: TableRef
@@ -199,7 +199,7 @@ class Work:
     def restored(self, uri: str, name: str, version: int, to_version: int) -> ActResult:
         """A table of the same stream as it was, with the properties of today."""
         asked = Restore(to_version, keeps_properties=True)
-        work = Work(self.session, self.lake, self.lake.find(uri), TableAct(uri, name, version, asked), self.job)
+        work = _Work(self.session, self.lake, self.lake.find(uri), TableAct(uri, name, version, asked), self.job)
         work.carry_on() if work.own_commits() else work._restore(asked)
         return work.done(None, ())
 

@@ -149,7 +149,7 @@ def alter(
     from app.cli.tables import acts
 
     given = (add, rename, drop, widen, constraints, drop_constraints)
-    asked = acts.altered(pairs or (), unset or (), comment, acts.Columns(*(texts or () for texts in given)))
+    asked = acts.altered(pairs or (), unset or (), comment, acts.TypedColumns(*(texts or () for texts in given)))
     return acts.act(acts.TypedAct(name, reason, confirm, intent), asked, dry_run=dry_run, as_json=as_json)
 
 

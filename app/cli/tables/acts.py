@@ -141,7 +141,7 @@ def partition_of(pairs: Sequence[str]) -> dict[str, str | None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class TypedColumns:
     """What was typed of columns and constraints: "NAME TYPE", "OLD=NEW", "NAME", "NAME=TYPE", "NAME=CONDITION"."""
 
     add: Sequence[str] = ()
@@ -152,7 +152,7 @@ class Columns:
     drop_constraints: Sequence[str] = ()
 
 
-def altered(pairs: Sequence[str], unset: Sequence[str], comment: str | None, typed: Columns) -> Alter:
+def altered(pairs: Sequence[str], unset: Sequence[str], comment: str | None, typed: TypedColumns) -> Alter:
     """ "delta.appendOnly=true"; raises `SettingsError`, `QueryError` for names and types."""
     given: dict[str, str] = {}
     for pair in pairs:
