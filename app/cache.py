@@ -369,7 +369,7 @@ def act_preview(act: str) -> ActPreview:
     asked, settings, lake, now = TableAct.parse(act), services.settings(), services.lake(), services.now()
     ref = lake.find(asked.uri)
     store = services.existing_store()
-    users = load_users(settings, lake, store, ref, now=now)
+    users = load_users(settings, lake, store, ref, asked.arguments, now=now)
     return plan.preview(settings, lake, ref, asked.arguments, users, now=now, store=store)
 
 

@@ -56,7 +56,7 @@ class PolicyWorld:
 
     def preview(self, name: str, arguments: Arguments) -> ActPreview:
         """As pages and commands make it."""
-        users = load_users(self.settings, self.lake, self.store, self.ref(name), now=self.now)
+        users = load_users(self.settings, self.lake, self.store, self.ref(name), arguments, now=self.now)
         return preview(self.settings, self.lake, self.ref(name), arguments, users, now=self.now)
 
     def ask(self) -> Job:

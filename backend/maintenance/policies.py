@@ -195,12 +195,13 @@ class PolicyPlans:
         self, policy: TablePolicy, ref: TableRef, store: ControlStore | None, now: datetime
     ) -> tuple[str, ActPreview]:
         snapshot = self._lake.snapshot(ref)
-        users = load_users(self._settings, self._lake, store, ref, now=now)
+        due = _asked(policy, snapshot, now)
+        users = load_users(self._settings, self._lake, store, ref, due, now=now)
 
         def previewed(arguments: Arguments) -> ActPreview:
             return preview(self._settings, self._lake, ref, arguments, users, now=now)
 
-        planned = previewed(_asked(policy, snapshot, now))
+        planned = previewed(due)
         why, most = why_not_worth(policy, planned), policy.optimize.most_bytes if policy.optimize else None
         if why or most is None or (planned.figures["bytes_in"] or 0) <= most:
             return why, planned

@@ -16,6 +16,7 @@ from backend.jobs.model import JobKind
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.lake.storage.paths import normal_uri
+from backend.maintenance.model import Arguments, Vacuum
 from backend.settings import Settings
 from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog, SourceBacklog
@@ -80,15 +81,17 @@ class Users:
         return tuple(writer.stream for writer in self.writers if not writer.stopped)
 
 
-def load_users(settings: Settings, lake: Lake, store: ControlStore | None, ref: TableRef, *, now: datetime) -> Users:
-    """`store`: None where none was made yet. Raises `StoreError`."""
+def load_users(
+    settings: Settings, lake: Lake, store: ControlStore | None, ref: TableRef, arguments: Arguments, *, now: datetime
+) -> Users:
+    """As the act must know them: which files they need, a VACUUM alone asks, for that reads the log and checkpoints.
+
+    `store`: None where none was made yet. Raises `StoreError`.
+    """
     if store is None:
         return Users()
     store.take_in(settings.roots)
     streams = statuses(store, now=now, heartbeat_stale_s=settings.host.heartbeat_stale_s)
-    reading = [status for status in streams if any(map(partial(_is_of, ref), status.declaration.inputs))]
-    latest = lake.latest_version(ref)  # before it is asked how many versions are unread
-    backlogs = _looked_at(settings, lake, store, reading, now)
     properties = {
         key: value
         for status in streams
@@ -96,9 +99,12 @@ def load_users(settings: Settings, lake: Lake, store: ControlStore | None, ref: 
         if normal_uri(table.uri) == ref.uri
         for key, value in table.properties.items()
     }
-    readers = tuple(_readers(lake, reading, ref, latest, backlogs))
-    return Users(_writers(streams, ref), readers, properties, (*_pinned(store, ref), *_compared(store, ref)),
-                 tuple(_untold(streams)))  # fmt: skip
+    users = Users(_writers(streams, ref), tuple(reader for *_, reader in _readers(streams, ref)), properties)
+    if not isinstance(arguments, Vacuum):
+        return users
+    readers = tuple(_with_files(settings, lake, store, streams, ref, now))
+    kept = (*_pinned(store, ref), *_compared(store, ref))
+    return replace(users, readers=readers, kept=kept, untold=tuple(_untold(streams)))
 
 
 def _pinned(store: ControlStore, ref: TableRef) -> Iterator[KeptVersions]:
@@ -138,13 +144,14 @@ def _is_of(ref: TableRef, source: StreamInput) -> bool:
 
 
 def _looked_at(
-    settings: Settings, lake: Lake, store: ControlStore, streams: Sequence[StreamStatus], now: datetime
+    settings: Settings, lake: Lake, store: ControlStore, streams: Mapping[str, StreamStatus], now: datetime
 ) -> dict[str, Backlog]:
-    names, reader = [status.declaration.name for status in streams], BacklogReader(settings, lake)
-    recent, topics = store.recent(names, limit=RECENT, raw=True), store.topic_ends()
+    """By the stream's name."""
+    reader = BacklogReader(settings, lake)
+    recent, topics = store.recent(list(streams), limit=RECENT, raw=True), store.topic_ends()
     return {
         name: reader.read(status.declaration, recent.get(name, ()), topics.get(name, ()), now=now)
-        for name, status in zip(names, streams, strict=True)
+        for name, status in streams.items()
     }
 
 
@@ -157,24 +164,32 @@ def _writers(streams: Sequence[StreamStatus], ref: TableRef) -> tuple[TableWrite
     )
 
 
-def _readers(
-    lake: Lake, streams: Sequence[StreamStatus], ref: TableRef, latest: int, backlogs: Mapping[str, Backlog]
-) -> list[TableReader]:
-    readers = []
+def _readers(streams: Sequence[StreamStatus], ref: TableRef) -> Iterator[tuple[StreamStatus, StreamInput, TableReader]]:
+    """One for each time that a stream reads the table."""
     for status in streams:
-        counted = {source.name: source for source in backlogs[status.declaration.name].sources}
-        for source in filter(partial(_is_of, ref), status.declaration.inputs):
-            declared, feed = status.declaration, source.kind == InputKind.CHANGE_FEED
-            stopped = is_stopped(status.desired, status.observed)
-            application = declared.pipeline if declared.is_attached else ""
-            reader = TableReader(declared.name, stopped, feed, application=application)
-            if not source.is_static:  # such a one reads the latest version alone
-                unread, unknown = _unread(lake, ref, latest, counted.get(source.name), feed=feed)
-                if application and not unknown:  # it does not tell whether it reads the table or its feed
-                    unread |= _unread(lake, ref, latest, counted.get(source.name), feed=True)[0]
-                reader = replace(reader, unread=unread, unknown=unknown)
-            readers.append(reader)
-    return readers
+        declared, stopped = status.declaration, is_stopped(status.desired, status.observed)
+        application = declared.pipeline if declared.is_attached else ""
+        for source in filter(partial(_is_of, ref), declared.inputs):
+            feed = source.kind == InputKind.CHANGE_FEED
+            yield status, source, TableReader(declared.name, stopped, feed, application=application)
+
+
+def _with_files(
+    settings: Settings, lake: Lake, store: ControlStore, streams: Sequence[StreamStatus], ref: TableRef, now: datetime
+) -> Iterator[TableReader]:
+    """The same with what each has yet to read."""
+    found = list(_readers(streams, ref))
+    latest = lake.latest_version(ref)  # before it is asked how many versions are unread
+    backlogs = _looked_at(settings, lake, store, {status.declaration.name: status for status, *_ in found}, now)
+    for status, source, reader in found:
+        if source.is_static:  # such a one reads the latest version alone
+            yield reader
+            continue
+        counted = {each.name: each for each in backlogs[status.declaration.name].sources}.get(source.name)
+        unread, unknown = _unread(lake, ref, latest, counted, feed=reader.reads_feed)
+        if reader.application and not unknown:  # it does not tell whether it reads the table or its feed
+            unread |= _unread(lake, ref, latest, counted, feed=True)[0]
+        yield replace(reader, unread=unread, unknown=unknown)
 
 
 def _unread(

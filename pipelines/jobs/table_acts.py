@@ -99,7 +99,7 @@ class TableActs:
         plan = read_plan(self._settings, asked.stream, work.job)
         if plan is None:
             self._previewed(work.lake, work.ref, work.asked)
-            users = load_users(self._settings, work.lake, self._store, work.ref, now=now)
+            users = load_users(self._settings, work.lake, self._store, work.ref, asked, now=now)
             table = work.lake.snapshot(work.ref)
             facts = load_rewind(self._settings, work.lake, self._store, table, asked, users, now=now)
             plan = write_plan(self._settings, facts, work.job, files)
@@ -118,7 +118,7 @@ class TableActs:
     def _previewed(self, lake: Lake, ref: TableRef, act: TableAct) -> ActPreview:
         """The act as it stands now."""
         now = self._store.now()
-        users = load_users(self._settings, lake, self._store, ref, now=now)
+        users = load_users(self._settings, lake, self._store, ref, act.arguments, now=now)
         planned = preview(self._settings, lake, ref, act.arguments, users, now=now, store=self._store)
         if planned.refused:
             raise StreamRefusedError(f"{act.kind} of {act.name}: {planned.refused}", hint=planned.way_out)

@@ -54,8 +54,9 @@ def whole(world: World) -> bool:
 def planned(world: World) -> ActPreview:
     lake, now = Lake(world.settings), datetime.now(UTC)
     ref = lake.find("bronze/events")
-    users = load_users(world.settings, lake, world.store, ref, now=now)
-    return preview(world.settings, lake, ref, Optimize(), users, now=now)
+    asked = Optimize()
+    users = load_users(world.settings, lake, world.store, ref, asked, now=now)
+    return preview(world.settings, lake, ref, asked, users, now=now)
 
 
 def submitted(world: World) -> Job:

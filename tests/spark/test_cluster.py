@@ -161,7 +161,7 @@ def _ref(world: World, name: str) -> TableRef:
 
 def _act(world: World, arguments: Arguments, name: str = EVENTS) -> ActResult:
     lake, ref = Lake(world.settings), _ref(world, name)
-    users = load_users(world.settings, lake, world.store, ref, now=now())
+    users = load_users(world.settings, lake, world.store, ref, arguments, now=now())
     planned = preview(world.settings, lake, ref, arguments, users, now=now(), store=world.store)
     result = load_result(world.settings, _done(world, act_job(planned.act, actor=Actor("ann"), reason="test")))
     assert all(proof.holds for proof in result.proofs), result

@@ -67,8 +67,9 @@ class World:
     def preview(self, name: str, to_version: int) -> ActPreview:
         lake, now = Lake(self.settings), datetime.now(UTC)
         ref = lake.find(name)
-        users = load_users(self.settings, lake, self.store, ref, now=now)
-        return preview(self.settings, lake, ref, Rewind(to_version), users, now=now, store=self.store)
+        asked = Rewind(to_version)
+        users = load_users(self.settings, lake, self.store, ref, asked, now=now)
+        return preview(self.settings, lake, ref, asked, users, now=now, store=self.store)
 
     def ask(self, planned: ActPreview) -> Job:
         wanted = act_job(planned.act, actor=Actor("ana"), reason="cents as euros")

@@ -92,7 +92,7 @@ class Shelf:
 
     def preview(self, arguments: Arguments) -> ActPreview:
         now = datetime.now(UTC)
-        users = load_users(self.settings, self.lake, self.store, self.ref, now=now)
+        users = load_users(self.settings, self.lake, self.store, self.ref, arguments, now=now)
         return preview(self.settings, self.lake, self.ref, arguments, users, now=now)
 
     def submit(self, act: TableAct) -> Job:
@@ -221,7 +221,8 @@ def test_vacuum_is_refused_while_a_stopped_stream_has_to_read_a_file(spark: Spar
     def planned() -> ActPreview:
         reader, now = Lake(home), datetime.now(UTC)
         ref = reader.find("bronze/orders")
-        return preview(home, reader, ref, Vacuum(), load_users(home, reader, store, ref, now=now), now=now)
+        asked = Vacuum()
+        return preview(home, reader, ref, asked, load_users(home, reader, store, ref, asked, now=now), now=now)
 
     assert planned().refused == "copies has yet to read 2 files that would be deleted"
     lake.process("copies")

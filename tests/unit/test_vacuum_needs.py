@@ -45,7 +45,9 @@ class Orders:
         return Lake(self.settings)
 
     def users(self) -> Users:
-        return load_users(self.settings, self.lake, self.store, self.lake.find("orders"), now=datetime.now(UTC))
+        return load_users(
+            self.settings, self.lake, self.store, self.lake.find("orders"), Vacuum(), now=datetime.now(UTC)
+        )
 
     def vacuum(self) -> ActPreview:
         lake, now = self.lake, datetime.now(UTC)
@@ -156,7 +158,7 @@ def test_and_what_its_change_feed_holds(orders: Orders, told: Callable[..., None
     orders.table = feed
     told(delta_offset(str(DeltaTable(feed).metadata().id), 2))
     ref, now = orders.lake.find("feed"), datetime.now(UTC)
-    (reader,) = load_users(orders.settings, orders.lake, orders.store, ref, now=now).readers
+    (reader,) = load_users(orders.settings, orders.lake, orders.store, ref, Vacuum(), now=now).readers
     changes = {str(path.relative_to(feed)) for path in feed.glob("_change_data/*.parquet")}
     (rewritten,) = (uri.removeprefix(f"{feed}/") for uri in set(files(feed, 2)) - set(files(feed, 1)))
     assert changes | {rewritten} <= reader.unread

@@ -77,7 +77,7 @@ def _planned(name: str, arguments: Arguments) -> ActPreview:
     lake, ref = opened(name)
     settings, now = services.settings(), services.now()
     store = services.existing_store()
-    users = load_users(settings, lake, store, ref, now=now)
+    users = load_users(settings, lake, store, ref, arguments, now=now)
     return preview(settings, lake, ref, arguments, users, now=now, store=store)
 
 
