@@ -3,6 +3,7 @@
 Precedence: environment (`WEIR_SECTION__KEY`) > `weir.toml` > default.
 """
 
+import glob
 import os
 import re
 import tomllib
@@ -22,7 +23,6 @@ _HINT = "docs/settings.md lists every key"
 HOST = r"(?P<name>(?i:\[[0-9a-f:.]+\]|[a-z0-9_.-]+))(:(?P<port>[0-9]{1,5}))?"
 STREAM_BYTES = 32 * 1_024**2  # of the heap of a driver, that a stream needs
 DEMO = "pipelines.demo"
-_DEMO_POLICY = TablePolicy(tables="bronze/bronze_orders", optimize=OptimizeWhen(spares_files=20))
 
 
 class Section(BaseModel):
@@ -345,9 +345,11 @@ class Settings(BaseSettings):
 
     @property
     def table_policies(self) -> tuple[TablePolicy, ...]:
-        """The policies, and that of the demo while its streams are there."""
-        demo = self.demo.enabled and self.demo.policy and DEMO in self.host.pipelines
-        return (*self.policies, _DEMO_POLICY) if demo else tuple(self.policies)
+        """The policies, and that of the demo while its streams are there: for its own table, wherever it lies."""
+        if not (self.demo.enabled and self.demo.policy and DEMO in self.host.pipelines):
+            return tuple(self.policies)
+        own = glob.escape(f"{self.tables_uri}/bronze/bronze_orders")
+        return (*self.policies, TablePolicy(tables=own, optimize=OptimizeWhen(spares_files=20)))
 
     @property
     def max_streams(self) -> int:

@@ -41,11 +41,11 @@ _PLAN_STATES = {"due": "… Due", "running": "▶ Running", "waiting": "– Wait
 
 def planned_by_policies() -> None:
     """What ran, what is next, and why it waits; nothing where no policy is declared."""
-    if not services.settings().table_policies:
+    plans = cache.policy_plans() if services.settings().table_policies else []
+    if not plans:
         return
     st.subheader("Planned by policies", anchor=False)
     now, zone = services.now(), viewer.timezone()
-    plans = cache.policy_plans()
     st.caption("What the stream host does by itself, as `policies` of the settings say. A host looks every 15 seconds.")
     frame = pd.DataFrame(
         {

@@ -12,6 +12,7 @@ from backend.health.rules import MergeGain
 DELETED_ROWS = 0.05  # Delta's OPTIMIZE rewrites files above it
 CHECKPOINT_LATE = 2  # times the interval
 PARTITION_BYTES = 1_000_000_000
+PACE_AFTER_S = 600.0  # a load of a minute says nothing of a day
 PARTITION_TABLE_BYTES = 1_000_000_000_000
 
 
@@ -76,7 +77,7 @@ def _pace(top: Offender) -> str:
     if not top.commits:
         return ""
     each = f", {top.small_files / top.commits:.3g} a commit"
-    if top.interval_s is None:
+    if top.interval_s is None or (top.span_s or 0) < PACE_AFTER_S:
         return each
     per_day = count_text(round(top.small_files / top.commits * 86_400 / top.interval_s))
     return f"{each} every {duration_text(top.interval_s)} ({per_day} a day at this pace)"

@@ -53,8 +53,9 @@ def keys_of(value: Any, place: str = "", found: Keys | None = None) -> Keys:
 
 
 @pytest.fixture
-def world(home: Path, lake: Path, store: ControlStore) -> None:
+def world(home: Path, lake: Path, store: ControlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lake and the store of the other tests, and what the documents hold beside that."""
+    monkeypatch.setenv("WEIR_POLICIES", json.dumps([{"tables": "silver/orders", "optimize": {}}]))
     typed_table(lake / "typed")
     orders = lake / "silver" / "orders"
     first = (orders / "_delta_log" / f"{0:020d}.json").read_text().splitlines()

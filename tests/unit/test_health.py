@@ -87,6 +87,8 @@ def test_small_files_name_the_gain_the_cause_and_the_last_optimize() -> None:
     assert "90 % of those that the log tells of come from the stream bronze_events, of 1 MB" in found.next_step
     assert "2 a commit every 5 s (34,483 a day at this pace)" in found.next_step
     assert "trigger" in found.next_step
+    burst = replace(stream, span_s=7.0)
+    assert "of 1 MB on average, 2 a commit: a" in only(replace(evidence, offenders=(burst,))).next_step
 
 
 @pytest.mark.parametrize(

@@ -45,8 +45,11 @@ def test_policies_come_from_the_file_and_none_is_on_by_default(in_file, monkeypa
 
 
 def test_the_demo_has_one_while_its_streams_are_there() -> None:
-    (policy,) = load_settings().table_policies
-    assert policy.is_for("bronze/bronze_orders", "/x") and policy.optimize is not None
+    settings = load_settings()
+    (policy,) = settings.table_policies
+    own = f"{settings.tables_uri}/bronze/bronze_orders"
+    assert policy.is_for("bronze/bronze_orders", own) and policy.optimize is not None
+    assert not policy.is_for("bronze/bronze_orders", "/somebody's/bronze/bronze_orders"), "it may have another's name"
     for without in ({"demo": {"policy": False}}, {"demo": {"enabled": False}}, {"host": {"pipelines": ["mine"]}}):
         assert load_settings(**without).table_policies == ()
 
