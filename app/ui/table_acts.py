@@ -54,9 +54,14 @@ def back_buttons(ref: TableRef, version: int, to_version: int, *, named: bool = 
     """Back to a former version: the table alone, or with the stream that writes it. `named`: with the version."""
     to = f" v{to_version}" if named else ""
     act_button(ref, version, Restore(to_version), key="restore", label=f"Restore{to}")
-    streams = (status.declaration for status in cache.streams_reading().streams)
-    if any(normal_uri(output.uri) == ref.uri for stream in streams if not stream.is_view for output in stream.outputs):
+    if _is_written_here(ref.uri):
         act_button(ref, version, Rewind(to_version), key="rewind", label=f"Rewind{f' to{to}' if named else ''}")
+
+
+def _is_written_here(uri: str) -> bool:
+    """Whether a stream writes the table, whoever runs it."""
+    streams = (status.declaration for status in cache.streams_reading().streams)
+    return any(normal_uri(output.uri) == uri for stream in streams if not stream.is_view for output in stream.outputs)
 
 
 def act_dialog() -> None:
@@ -127,7 +132,13 @@ def _restore(act: TableAct) -> Restore:
     asked = act.arguments
     assert isinstance(asked, Restore)
     label = "Keep today's properties (retention, change feed, owner, …)"
-    return replace(asked, keeps_properties=st.checkbox(label, value=True, key="act_keeps_properties"))
+    keeps = st.checkbox(label, value=True, key="act_keeps_properties")
+    return replace(asked, keeps_properties=keeps, stops_writers=_stops_writers(act))
+
+
+def _stops_writers(act: TableAct) -> bool:
+    label = "Stop the streams that write it meanwhile, and start them again after"
+    return _is_written_here(act.uri) and st.checkbox(label, key="act_stops_writers")
 
 
 def _repair(act: TableAct) -> Repair | None:
@@ -143,13 +154,17 @@ def _repair(act: TableAct) -> Repair | None:
         "Their new values", key="act_values", height=90, placeholder="amount = abs(amount)",
         help="One line a column: column = SQL over the row as it was. Without any, the rows are deleted.",
     )  # fmt: skip
+    stops = _stops_writers(act)
     if not (where or "").strip():
         st.caption("Say which rows, and press Enter.")
         return None
     if version:
         lake = services.lake()
-        return Repair(where.strip(), from_version=resolve_version(lake, lake.find(act.uri), version))
-    return Repair(where.strip(), parse_repairs([line for line in (given or "").splitlines() if line.strip()]))
+        return Repair(
+            where.strip(), from_version=resolve_version(lake, lake.find(act.uri), version), stops_writers=stops
+        )
+    values = parse_repairs([line for line in (given or "").splitlines() if line.strip()])
+    return Repair(where.strip(), values, stops_writers=stops)
 
 
 def _clone(act: TableAct) -> Clone | None:

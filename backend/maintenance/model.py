@@ -44,11 +44,13 @@ class Vacuum:
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """Make a former version the latest again. `keeps_properties`: today's properties stay."""
+    """Make a former version the latest again. `keeps_properties`: today's properties stay. `stops_writers`: streams
+    that write the table are stopped first, and started again after."""
 
     kind: ClassVar[JobKind] = JobKind.RESTORE
     to_version: int = 0
     keeps_properties: bool = False
+    stops_writers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ class Repair:
     DuckDB's dialect as everywhere. `values`: SQL for each column that changes, of the row as it was.
 
     `from_version`, `from_table` (name or URI): the rows that satisfy it there come in their place; of the table itself
-    where it is None, of the latest version likewise.
+    where it is None, of the latest version likewise. `stops_writers`: as of a restore.
     """
 
     kind: ClassVar[JobKind] = JobKind.REPAIR
@@ -75,6 +77,7 @@ class Repair:
     values: Mapping[str, str] = field(default_factory=dict)
     from_version: int | None = None
     from_table: str | None = None
+    stops_writers: bool = False
 
     @property
     def takes_rows(self) -> bool:

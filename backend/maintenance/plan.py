@@ -10,6 +10,7 @@ from backend.errors import QueryError
 from backend.format import bytes_text, count_text, things
 from backend.jobs.model import Job
 from backend.jobs.results import read_result, results_lake
+from backend.lake.files.clustering import look_up
 from backend.lake.files.file_sizes import small_limit
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
@@ -34,7 +35,7 @@ from backend.maintenance.model import (
 )
 from backend.maintenance.readers import Users
 from backend.maintenance.replacing import Incoming, load_incoming
-from backend.maintenance.restore import RESTORE_BACK, load_restore, plan_restore, why_written
+from backend.maintenance.restore import RESTORE_BACK, load_restore, pause_note, plan_restore, why_written
 from backend.maintenance.rewind import preview_rewind
 from backend.maintenance.rows_hit import RowsHit, count_hit
 from backend.maintenance.vacuum import load_vacuum, plan_vacuum
@@ -106,6 +107,11 @@ def plan_optimize(snapshot: Snapshot, asked: Optimize, users: Users) -> ActPrevi
     ]
     if asked.zorder_by or asked.full or asked.purge or "delta.clustering" in snapshot.domains:
         notes = []
+    cost = look_up(snapshot, asked.zorder_by)
+    files_after = None if merge.files_out is None else snapshot.num_files - merge.files_in + merge.files_out
+    if cost is not None:
+        most = "" if files_after is None else f", at most {count_text(files_after)} after"
+        notes.append(f"{cost.look_up_text} now{most}")
     if merge.deleted_rows:
         notes.append(f"{things(merge.deleted_rows, 'row')} that are marked as deleted are dropped from their files")
     notes += [f"{reader.stream} reads the table: no row reaches it again" for reader in users.readers]
@@ -121,7 +127,7 @@ def plan_optimize(snapshot: Snapshot, asked: Optimize, users: Users) -> ActPrevi
         {
             "files_in": merge.files_in, "bytes_in": merge.bytes_in, "files_out": merge.files_out,
             "partitions": merge.partitions, "files_before": snapshot.num_files,
-            "files_after": None if merge.files_out is None else snapshot.num_files - merge.files_in + merge.files_out,
+            "files_after": files_after,
         },
         tuple(notes),
         tuple(risks),
@@ -169,7 +175,8 @@ def plan_repair(
         effect = f"rows that go: {rows}; rows of {incoming.source} that come: {coming}"
         is_empty = hit.rows == rows_in == 0
         notes += [incoming.hit.unknown, *(f"of those that come, {sample}" for sample in incoming.hit.samples)]
-    refused, way_out = why_written(users)
+    notes.append(pause_note(users, stops_writers=asked.stops_writers))
+    refused, way_out = why_written(users, stops_writers=asked.stops_writers)
     if incoming is not None and incoming.refused:
         refused, way_out = incoming.refused, incoming.way_out
     elif is_empty:

@@ -30,11 +30,13 @@ from backend.streams.verdict import StreamStatus
 
 @dataclass(frozen=True, slots=True)
 class TableWriter:
-    """A stream that writes the table. `merges`: it also changes or replaces rows that are there."""
+    """A stream that writes the table. `merges`: it also changes or replaces rows that are there. `application`: the
+    other Spark application that runs it."""
 
     stream: str
     sink: str
     stopped: bool
+    application: str = ""
 
     @property
     def merges(self) -> bool:
@@ -79,6 +81,11 @@ class Users:
     @property
     def running_writers(self) -> tuple[str, ...]:
         return tuple(writer.stream for writer in self.writers if not writer.stopped)
+
+    @property
+    def stoppable_writers(self) -> tuple[str, ...]:
+        """Those of them that a host runs: an act may stop and start them."""
+        return tuple(writer.stream for writer in self.writers if not writer.stopped and not writer.application)
 
 
 def load_users(
@@ -157,7 +164,9 @@ def _looked_at(
 
 def _writers(streams: Sequence[StreamStatus], ref: TableRef) -> tuple[TableWriter, ...]:
     return tuple(
-        TableWriter(status.declaration.name, output.sink, is_stopped(status.desired, status.observed))
+        TableWriter(
+            status.declaration.name, output.sink, is_stopped(status.desired, status.observed), _application(status)
+        )
         for status in streams
         for output in status.declaration.outputs
         if normal_uri(output.uri) == ref.uri
@@ -167,11 +176,18 @@ def _writers(streams: Sequence[StreamStatus], ref: TableRef) -> tuple[TableWrite
 def _readers(streams: Sequence[StreamStatus], ref: TableRef) -> Iterator[tuple[StreamStatus, StreamInput, TableReader]]:
     """One for each time that a stream reads the table."""
     for status in streams:
-        declared, stopped = status.declaration, is_stopped(status.desired, status.observed)
-        application = declared.pipeline if declared.is_attached else ""
+        declared, stopped, application = (
+            status.declaration,
+            is_stopped(status.desired, status.observed),
+            _application(status),
+        )
         for source in filter(partial(_is_of, ref), declared.inputs):
             feed = source.kind == InputKind.CHANGE_FEED
             yield status, source, TableReader(declared.name, stopped, feed, application=application)
+
+
+def _application(status: StreamStatus) -> str:
+    return status.declaration.pipeline if status.declaration.is_attached else ""
 
 
 def _with_files(

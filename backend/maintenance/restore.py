@@ -72,6 +72,9 @@ def plan_restore(now: Snapshot, asked: Restore, facts: RestoreFacts, users: User
     notes = [f"it undoes {'; '.join(undone[:5])}" + (f" and {len(undone) - 5:,} more" if len(undone) > 5 else "")]
     if facts.seen and facts.seen.checked < facts.seen.total:
         notes.append(f"{count_text(facts.seen.total - facts.seen.checked)} files were not looked for")
+    if pause := pause_note(users, stops_writers=asked.stops_writers):
+        notes.append(pause)
+        risks.append("what the stream writes until it has stopped is undone as well, and it does not write that again")
     if facts.until is not None:
         notes.append(f"possible until {utc_text(facts.until)}")
     return ActPreview(
@@ -99,17 +102,26 @@ def _why_not_restored(now: Snapshot, asked: Restore, facts: RestoreFacts, users:
         return "it is the latest version", ""
     if facts.refused:
         return facts.refused, "choose a later version"
-    return why_written(users)
+    return why_written(users, stops_writers=asked.stops_writers)
 
 
-def why_written(users: Users) -> tuple[str, str]:
-    """Why rows may not be changed while streams write them, and what helps."""
-    running = users.running_writers
-    return (
-        (f"{', '.join(running)} may write it meanwhile", f"stop it first: weir stop {running[0]}")
-        if running
-        else ("", "")
-    )
+def why_written(users: Users, *, stops_writers: bool) -> tuple[str, str]:
+    """Why rows may not be changed while streams write them, and what helps. `stops_writers`: the act stops its own."""
+    ours = users.stoppable_writers
+    others = [name for name in users.running_writers if name not in ours]
+    if others:
+        return f"{', '.join(others)} of another application may write it meanwhile", "stop it there first"
+    if ours and not stops_writers:
+        way_out = f"let the act stop it meanwhile (--stop-writers), or stop it first: weir stop {ours[0]}"
+        return f"{', '.join(ours)} may write it meanwhile", way_out
+    return "", ""
+
+
+def pause_note(users: Users, *, stops_writers: bool) -> str:
+    """ "silver_orders is stopped first, and started again after"; empty where none has to be."""
+    ours = users.stoppable_writers if stops_writers else ()
+    verb = "is" if len(ours) == 1 else "are"
+    return f"{', '.join(ours)} {verb} stopped first, and started again after" if ours else ""
 
 
 def _told(commit: Commit) -> str:

@@ -6,7 +6,7 @@ broke is tried again, a restore and a repair never.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 import structlog
@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from backend.errors import StreamRefusedError
 from backend.format import bytes_text, things
 from backend.jobs.model import Job
+from backend.lake.files.clustering import look_up
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, OperationMetrics, TableRef
 from backend.lake.retention.runs import DELETED_FILES, retention_of
@@ -36,7 +37,7 @@ from backend.maintenance.model import (
     Vacuum,
 )
 from backend.maintenance.plan import preview
-from backend.maintenance.readers import load_users
+from backend.maintenance.readers import Users, load_users
 from backend.maintenance.rewind import load_rewind
 from backend.settings import Settings
 from backend.store.store import ControlStore
@@ -54,6 +55,7 @@ from pipelines.jobs.condition import why_failed
 from pipelines.jobs.repair import Repaired, repair_table, repaired, require_one_reading, table_rows
 from pipelines.jobs.requeue import ActListener
 from pipelines.jobs.rewind import read_plan, set_back, write_plan
+from pipelines.jobs.stopped_writers import stopped_writers
 from pipelines.jvm.failures import describe
 from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
 from pipelines.specs.tables import quoted
@@ -85,21 +87,22 @@ class TableActs:
         session.conf.set(_LISTING_TASKS, str(4 * session.sparkContext.defaultParallelism))
         if isinstance(act.arguments, Rewind):
             return self._rewound(work, act.arguments, listener)
-        is_begun = bool(work.own_commits()) and not isinstance(act.arguments, Vacuum)
-        planned = None if is_begun else self._previewed(lake, ref, act)
-        listener.changes(f"{act.kind} of {act.name}")
-        if planned is None:
-            work.carry_on()
-            return work.done(None, ())
-        return work.done(planned, self._do(work, planned))
+        with stopped_writers(self._store, job, act, lambda: self._users(work), listener) as stopped:
+            is_begun = bool(work.own_commits()) and not isinstance(act.arguments, Vacuum)
+            planned = None if is_begun else self._previewed(work, stopped)
+            listener.changes(f"{act.kind} of {act.name}")
+            if planned is None:
+                work.carry_on()
+                return work.done(None, ())
+            return work.done(planned, self._do(work, planned))
 
     def _rewound(self, work: "_Work", asked: Rewind, listener: ActListener) -> ActResult:
         """A plan that is written down is carried on with, whichever host wrote it."""
         files, now = CheckpointFiles(work.session), self._store.now()
         plan = read_plan(self._settings, asked.stream, work.job)
         if plan is None:
-            self._previewed(work.lake, work.ref, work.asked)
-            users = load_users(self._settings, work.lake, self._store, work.ref, asked, now=now)
+            self._previewed(work)
+            users = self._users(work)
             table = work.lake.snapshot(work.ref)
             facts = load_rewind(self._settings, work.lake, self._store, table, asked, users, now=now)
             plan = write_plan(self._settings, facts, work.job, files)
@@ -115,16 +118,25 @@ class TableActs:
         log.info("stream_rewound", stream=asked.stream, batch=plan.batch, table=work.ref.name)
         return ActResult(effect, restored[0].version, {"batch": plan.batch}, (*proofs, told))
 
-    def _previewed(self, lake: Lake, ref: TableRef, act: TableAct) -> ActPreview:
-        """The act as it stands now."""
+    def _users(self, work: "_Work") -> Users:
         now = self._store.now()
-        users = load_users(self._settings, lake, self._store, ref, act.arguments, now=now)
+        return load_users(self._settings, work.lake, self._store, work.ref, work.asked.arguments, now=now)
+
+    def _previewed(self, work: "_Work", stopped: Collection[str] = ()) -> ActPreview:
+        """The act as it stands now. `stopped`: streams that wrote on until the act had stopped them."""
+        act, lake, ref = work.asked, work.lake, work.ref
+        users, now = self._users(work), self._store.now()
         planned = preview(self._settings, lake, ref, act.arguments, users, now=now, store=self._store)
         if planned.refused:
             raise StreamRefusedError(f"{act.kind} of {act.name}: {planned.refused}", hint=planned.way_out)
         if planned.act.version != act.version and isinstance(act.arguments, Restore | Rewind | Repair | Alter):
-            since = lake.history(ref, starting_version=act.version + 1)
-            if isinstance(act.arguments, Restore | Rewind | Repair) or any(commit.metadata for commit in since):
+            since = [
+                commit
+                for commit in lake.history(ref, starting_version=act.version + 1)
+                if not (commit.origin and commit.origin.stream in stopped)
+            ]
+            is_of_rows = isinstance(act.arguments, Restore | Rewind | Repair)
+            if (is_of_rows and since) or any(commit.metadata for commit in since):
                 raise StreamRefusedError(
                     f"{act.name} moved on since the preview: {'; '.join(map(_told, since[:3]))}",
                     hint="preview it again",
@@ -258,8 +270,20 @@ class _Work:
             if commits
             else "nothing was left to merge"
         )
+        if commits:
+            effect += self._look_ups(commits[-1].version - 1, commits[0].version)
         proofs = (Proof("the same rows", holds, told),) if commits else ()
         return ActResult(effect, self.lake.latest_version(self.ref), files, proofs)
+
+    def _look_ups(self, before: int, after: int) -> str:
+        """What finding a value cost in two versions, where the statistics tell it of both by one column."""
+        asked = self.asked.arguments
+        assert isinstance(asked, Optimize)
+        was = look_up(self.lake.snapshot(self.ref, before), asked.zorder_by)
+        now = was and look_up(self.lake.snapshot(self.ref, after), (was.column,))
+        if was is None or now is None or was.column != now.column:
+            return ""
+        return f"; {now.look_up_text}, before {was.average_text}"
 
     # VACUUM --------------------------------------------------------------------------------------------------------
 

@@ -37,6 +37,8 @@ def test_small_files_are_merged_and_the_rows_proven_the_same(viewer: Viewer, wei
     viewer.open("acts")
     viewer.click_row("Acts on tables", 0)
     viewer.sees(re.compile(r"The same rows: proven"))
+    told = re.search(r"reads ([\d.]+) files?, before ([\d.,]+)", viewer.main.inner_text())
+    assert told and float(told[1]) < float(told[2].replace(",", "")), "a look-up reads fewer files"
     viewer.picture("acts")
 
 

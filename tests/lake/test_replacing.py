@@ -1,5 +1,6 @@
 """Rows from a former version, planned: counted on both sides, and not under a stream that writes."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -31,6 +32,11 @@ def test_both_sides_are_counted_and_a_running_writer_refuses(tmp_path: Path) -> 
     stopped, running = (TableWriter("load", "append", stopped=is_stopped) for is_stopped in (True, False))
     assert planned(tmp_path, asked, stopped).refused == ""
     assert planned(tmp_path, asked, running).refused == "load may write it meanwhile"
+    stops = replace(asked, stops_writers=True)
+    let = planned(tmp_path, stops, running)
+    assert let.refused == "" and "load is stopped first, and started again after" in let.notes
+    elsewhere = replace(running, application="etl")
+    assert planned(tmp_path, stops, elsewhere).refused == "load of another application may write it meanwhile"
     write_deltalake(uri, pa.table({"id": ["x"]}), mode="overwrite", schema_mode="overwrite")
     assert (
         "the columns of v0 are others: id bigint, here string" in planned(tmp_path, Repair("id < '4'", {}, 0)).refused

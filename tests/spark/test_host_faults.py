@@ -19,6 +19,11 @@ from deltalake import DeltaTable
 from prometheus_client.parser import text_string_to_metric_families
 
 from backend.access import Actor
+from backend.jobs.model import Job, JobState
+from backend.lake.lake import Lake
+from backend.maintenance.model import Repair, act_job
+from backend.maintenance.plan import preview
+from backend.maintenance.readers import load_users
 from backend.stream_model.stream import StreamState
 from tests.processes import free_port, kill_hard, let_pass
 from tests.spark.demo_lake import check_events, check_lake, drain
@@ -139,6 +144,34 @@ def test_a_drained_stream_reads_what_was_there_and_stops_while_its_source_goes_o
 
     ask(world, "silver_events", "start")
     world.until_state(StreamState.RUNNING, "silver_events")
+
+
+def test_an_act_stops_the_stream_that_writes_the_table_and_starts_it_again(world: World) -> None:
+    """Rows stay as they are, so that the lake equals the ledger afterwards."""
+    lake, before = Lake(world.settings), world.observed()["silver_events"]
+    ref = lake.find("silver/silver_events")
+    asked = Repair("event_id IS NOT NULL", {"event_type": "event_type"}, stops_writers=True)
+    users = load_users(world.settings, lake, world.store, ref, asked, now=now())
+    planned = preview(world.settings, lake, ref, asked, users, now=now(), store=world.store)
+    assert (planned.refused, users.running_writers) == ("", ("silver_events",))
+    job = world.store.jobs.submit(act_job(planned.act, actor=Actor("ann"), reason="test"), now=now())
+
+    world.until(lambda: _job(world, job.job_id).state.is_over, "the act ends")
+    assert _job(world, job.job_id).state is JobState.DONE, _job(world, job.job_id).error
+    world.until_state(StreamState.RUNNING, "silver_events")
+    world.until_moved(1, "silver_events")
+    after = world.observed()["silver_events"]
+    assert after.query_id == before.query_id and after.run_id != before.run_id
+    told = [entry for entry in world.store.audit_entries(subject="silver_events") if job.job_id in entry.reason]
+    assert [(entry.action, entry.actor) for entry in told] == [("start", "ann"), ("stop", "ann")]
+    history = DeltaTable(ref.uri).history()
+    assert [entry["operation"] for entry in history if job.job_id in entry.get("userMetadata", "")] == ["UPDATE"]
+
+
+def _job(world: World, job_id: str) -> Job:
+    found = world.store.jobs.get(job_id)
+    assert found is not None
+    return found
 
 
 def test_a_second_host_refuses_until_the_first_is_killed_and_then_the_lake_equals_the_ledger(world: World) -> None:

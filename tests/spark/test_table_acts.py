@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from statistics import mean
 
 import pytest
 from py4j.protocol import Py4JJavaError
@@ -128,9 +129,11 @@ def shelf(spark: SparkSession, tmp_path: Path) -> Callable[..., Shelf]:
 def test_optimize_does_what_was_previewed(shelf: Callable[..., Shelf]) -> None:
     table = shelf()
     table.write("2026-01-01", "2026-01-02", "2026-01-01", "2026-01-02", "2026-01-01", "2026-01-03")
-    before = table.ids()
+    table.write("2026-01-01", "2026-01-02", rows=300)
+    before, cost = table.ids(), files_a_look_up(table)
     planned = table.preview(Optimize())
-    assert (planned.figures["files_in"], planned.figures["files_out"], planned.figures["partitions"]) == (5, 2, 2)
+    assert (planned.figures["files_in"], planned.figures["files_out"], planned.figures["partitions"]) == (7, 2, 2)
+    assert f"a look-up of one value of id reads {cost} files now, at most 3 after" in planned.notes
 
     result = table.act(Optimize())
 
@@ -139,10 +142,19 @@ def test_optimize_does_what_was_previewed(shelf: Callable[..., Shelf]) -> None:
     }
     assert [(proof.what, proof.holds) for proof in result.proofs] == [("the same rows", True)]
     assert table.ids() == before and table.lake.snapshot(table.ref).num_files == 3
+    assert result.effect.endswith(f"; a look-up of one value of id reads {files_a_look_up(table)} files, before {cost}")
     (commit, *_) = table.lake.history(table.ref)
     assert commit.operation == "OPTIMIZE" and '"by": "ana"' in (commit.user_metadata or "")
     again = table.preview(Optimize())
     assert again.refused == "nothing is to be merged"
+
+
+def files_a_look_up(table: Shelf) -> str:
+    """By the rows themselves: at the least and the largest value of each file, the files that may hold it."""
+    rows = table.spark.read.format("delta").load(table.uri)
+    bounds = rows.groupBy("_metadata.file_path").agg(F.min("id"), F.max("id")).collect()
+    holding = [sum(low <= value <= high for _, low, high in bounds) for _, *ends in bounds for value in ends]
+    return f"{mean(holding):.1f}".removesuffix(".0")
 
 
 def test_optimize_of_one_partition_and_of_sizes(shelf: Callable[..., Shelf]) -> None:

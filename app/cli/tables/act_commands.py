@@ -16,6 +16,9 @@ IntentFile = Annotated[
     Path | None,
     typer.Option("--intent", metavar="FILE", help="Write the act to a file for review instead of doing it."),
 ]
+StopWriters = Annotated[
+    bool, typer.Option("--stop-writers", help="Stop the streams that write it meanwhile, and start them again after.")
+]
 Confirm = Annotated[str, typer.Option(metavar="TABLE", help="The table's name once more.")]
 
 
@@ -68,6 +71,7 @@ def restore(
     name: TableName,
     to: Annotated[str, typer.Option("--to", metavar="VERSION", help=VERSION)],
     keep_properties: Annotated[bool, typer.Option("--keep-properties", help="Today's properties stay.")] = False,
+    stop_writers: StopWriters = False,
     reason: Reason = "",
     confirm: Confirm = "",
     intent: IntentFile = None,
@@ -77,7 +81,7 @@ def restore(
     """Make a former version the latest again; says first what that undoes, and who reads those rows again."""
     from app.cli.tables import acts
 
-    asked = acts.restored(name, to, keeps_properties=keep_properties)
+    asked = acts.restored(name, to, keeps_properties=keep_properties, stops_writers=stop_writers)
     return acts.act(acts.TypedAct(name, reason, confirm, intent), asked, dry_run=dry_run, as_json=as_json)
 
 
@@ -109,6 +113,7 @@ def repair(
     ] = None,
     from_version: Annotated[str | None, typer.Option(metavar="VERSION", help="Take its rows instead.")] = None,
     from_table: Annotated[str | None, typer.Option(metavar="T", help="Take its rows instead.")] = None,
+    stop_writers: StopWriters = False,
     reason: Reason = "",
     confirm: Confirm = "",
     intent: IntentFile = None,
@@ -118,7 +123,7 @@ def repair(
     """Change, replace or delete the rows that a condition lets through; says first how many, and shows a few."""
     from app.cli.tables import acts
 
-    asked = acts.repaired(name, where, values or (), from_version, from_table)
+    asked = acts.repaired(name, where, values or (), from_version, from_table, stops_writers=stop_writers)
     return acts.act(acts.TypedAct(name, reason, confirm, intent), asked, dry_run=dry_run, as_json=as_json)
 
 

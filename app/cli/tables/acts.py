@@ -107,9 +107,9 @@ def _done(planned: ActPreview, reason: str, *, confirm: str, noted: Mapping[str,
     return 0
 
 
-def restored(name: str, to: str, *, keeps_properties: bool) -> Restore:
+def restored(name: str, to: str, *, keeps_properties: bool, stops_writers: bool) -> Restore:
     lake, ref = opened(name)
-    return Restore(resolve_version(lake, ref, to), keeps_properties)
+    return Restore(resolve_version(lake, ref, to), keeps_properties, stops_writers)
 
 
 def rewound(name: str, to: str) -> Rewind:
@@ -117,11 +117,13 @@ def rewound(name: str, to: str) -> Rewind:
     return Rewind(resolve_version(lake, ref, to))
 
 
-def repaired(name: str, where: str, values: Sequence[str], version: str | None, table: str | None) -> Repair:
+def repaired(
+    name: str, where: str, values: Sequence[str], version: str | None, table: str | None, *, stops_writers: bool
+) -> Repair:
     """`version`, `table`: where rows come from. Raises `QueryError`, and where there is no such table or version."""
     lake, ref = opened(table or name)
     number = None if version is None else resolve_version(lake, ref, version)
-    return Repair(where, parse_repairs(values), number, table and ref.uri)
+    return Repair(where, parse_repairs(values), number, table and ref.uri, stops_writers)
 
 
 def cloned(name: str, target: str, version: str | None, *, shallow: bool) -> Clone:

@@ -298,14 +298,10 @@ def overlap_sentence(overlap: Overlap, *, is_chosen_by_table: bool) -> str:
     if overlap.average_files is None or overlap.most_files is None:
         every = things(overlap.files, "file")
         return f"No file's statistics hold bounds of {overlap.column}: every look-up reads all {every}."
-    reads = (
-        f"{overlap.average_files:.1f}".removesuffix(".0")
-        if overlap.average_files < 10
-        else count_text(round(overlap.average_files))
-    )
     text = (
-        f"A look-up of one value of {overlap.column} reads {reads} of {things(overlap.files, 'file')} on average, "
-        f"at most {count_text(overlap.most_files)}; well clustered would be 1–3."
+        f"A look-up of one value of {overlap.column} reads {overlap.average_text} of "
+        f"{things(overlap.files, 'file')} on average, at most {count_text(overlap.most_files)}; "
+        "well clustered would be 1–3."
     )
     if overlap.average_in_partition is not None:
         text += f" With its partition named: {overlap.average_in_partition:.1f} on average."

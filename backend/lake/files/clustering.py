@@ -13,7 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backend.errors import TableCorruptError
+from backend.errors import TableCorruptError, TableError
+from backend.format import count_text
 from backend.lake.files.file_sizes import partition_codes
 from backend.lake.files.stats import ColumnStats, column_stats, columns_with_stats
 from backend.lake.files.stats_text import StatKind
@@ -21,6 +22,7 @@ from backend.lake.model import Commit, Snapshot
 from backend.lake.table.schema import columns
 
 MOST_POINTS = 400
+MOST_FILES, MOST_COLUMNS = 200_000, 4  # that `look_up` reads statistics of, while somebody waits
 _PARAMETERS = ("zOrderBy", "clusterBy", "newClusteringColumns")
 
 Ranks = npt.NDArray[np.int64]
@@ -49,6 +51,21 @@ class Overlap:
     average_in_partition: float | None
     partitions: int
     profile: tuple[DepthPoint, ...]
+
+    @property
+    def average_text(self) -> str:
+        """ "1.4" below ten, else whole files; "unknown number" where no file has bounds."""
+        if self.average_files is None:
+            return "unknown number"
+        if self.average_files < 10:
+            return f"{self.average_files:.1f}".removesuffix(".0")
+        return count_text(round(self.average_files))
+
+    @property
+    def look_up_text(self) -> str:
+        """ "a look-up of one value of id reads 1.4 files"."""
+        files = "file" if self.average_text == "1" else "files"
+        return f"a look-up of one value of {self.column} reads {self.average_text} {files}"
 
 
 def overlap(snapshot: Snapshot, column: str) -> Overlap:
@@ -84,6 +101,19 @@ def overlap_of(stats: ColumnStats, codes: Ranks, partitions: int) -> Overlap:
         partitions=partitions,
         profile=_profile(ends, order, depths + without),
     )
+
+
+def look_up(snapshot: Snapshot, preferred: Sequence[str] = ()) -> Overlap | None:
+    """What finding one value costs: by the first preferred column whose files have bounds, else one that rows are
+    clustered by, else any of the first few. None where none has, statistics cannot be read, or files are many."""
+    if not 0 < snapshot.num_files <= MOST_FILES:
+        return None
+    try:
+        asked = sorted_first(snapshot, preferred or declared_clustering(snapshot))[:MOST_COLUMNS]
+        found = (overlap(snapshot, column) for column in asked)
+        return next((each for each in found if each.average_files is not None), None)
+    except TableError:
+        return None
 
 
 def clustering_columns(commits: Iterable[Commit]) -> tuple[str, ...]:
