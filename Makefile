@@ -6,7 +6,7 @@ WORKERS ?= 2
 PYTEST ?= -m pytest
 PYTHON_MISSING = error: there is no $(PYTHON) on this machine: install Python 3.11 (Debian: apt-get install python3.11 python3.11-venv) or name one with make PYTHON=/path/to/python3.11
 
-.PHONY: help run run-kafka test test-all test-fast check soak bench-lake bench-diff bench-pages bench-ui bench-streams bench-scale bench-maintenance setup setup-test lock docs pictures clean
+.PHONY: help run run-kafka test test-long test-all test-fast check soak bench-lake bench-diff bench-pages bench-ui bench-streams bench-scale bench-maintenance setup setup-test lock docs pictures clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -21,14 +21,17 @@ run-kafka: setup-test ## the same demo through the topics of a Kafka broker, in 
 	@$(BIN)/weir up
 
 # Else every process that a test starts compiles all that it imports, where the environment forbids to keep it.
-test test-all test-fast soak: export PYTHONDONTWRITEBYTECODE =
+test test-long test-all test-fast soak: export PYTHONDONTWRITEBYTECODE =
 
 soak: export WEIR_TEST_SOAK = 1
 
 test: setup-test ## run a test of every kind on two workers (ARGS="-k name" for a part, ARGS="-n 0" for one process)
 	@$(BIN)/python $(PYTEST) -n $(WORKERS) --durations=5 -m "not soak and not long" $(ARGS)
 
-test-all: setup-test ## the same with the long walks, faults and comparisons: what CI runs, in half an hour
+test-long: setup-test ## run the long walks, faults and comparisons
+	@$(BIN)/python $(PYTEST) -n $(WORKERS) --durations=5 -m "long and not soak" $(ARGS)
+
+test-all: setup-test ## run both
 	@$(BIN)/python $(PYTEST) -n $(WORKERS) --durations=5 -m "not soak" $(ARGS)
 
 test-fast: setup-test ## run the unit and store tests: no JVM, no browser, about a minute

@@ -1,33 +1,25 @@
-"""How the suite is shared out over workers: whole files, and together what uses one dear thing; and its random seed.
+"""How the suite is shared out over workers: whole files, and together what uses one dear thing; its random seed; and
+until when long tests begin.
 
 Rule: a unit runs on one worker, in the order of its files. Units with a process of many seconds begin first.
 """
 
+import os
 import secrets
+import time
 
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-# What is started once and shared: a Spark session, a whole Weir with a browser, an S3 server. Longest first.
-# Two Spark sessions, since each waits more than it computes.
+# What is started once for several files, and only by one worker. A Spark session is each worker's own.
 TOGETHER = {
     "comparisons": ("tests/spark/test_diff_", "tests/spark/test_reader_agreement.py"),
-    "streams": ("tests/spark/",),
     "browser": ("tests/browser/",),
     "s3": ("tests/lake/test_s3_", "tests/lake/test_object_store.py", "tests/lake/test_catalog_requests.py"),
 }
 # These files are of a folder above and do not use what it shares.
 ALONE = (
-    "tests/spark/test_act_kills.py",
-    "tests/spark/test_attach.py",
-    "tests/spark/test_bring_your_own.py",
-    "tests/spark/test_declaring.py",
-    "tests/spark/test_files_on_s3.py",
-    "tests/spark/test_host_faults.py",
-    "tests/spark/test_jars.py",
-    "tests/spark/test_export_kill.py",
-    "tests/spark/test_sample_project.py",
     "tests/browser/test_behind_proxy.py",
     "tests/browser/test_door.py",
     "tests/browser/test_export.py",
@@ -39,9 +31,11 @@ ALONE = (
     "tests/browser/test_rewind.py",
     "tests/browser/test_live_charts.py",
 )
-FIRST = ("comparisons", "streams", "browser", "s3")
+FIRST = ("tests/browser/", "tests/spark/", *TOGETHER["s3"])
 # The demo's streams run when it has started; the tests that need them at rest come after these.
 EARLY = "tests/browser/test_streams.py"
+# Seconds since 1970, after which no test marked `long` begins: CI has an end, whatever the machine is worth that day.
+LONG_UNTIL = float(os.environ.get("WEIR_TEST_LONG_UNTIL", "inf"))
 
 
 def unit(nodeid: str) -> str:
@@ -72,9 +66,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _turn(item: pytest.Item) -> tuple[int, bool]:
-    """Units that begin first, then the others as they were collected."""
-    name = unit(item.nodeid)
-    return FIRST.index(name) if name in FIRST else len(FIRST), not item.nodeid.startswith(EARLY)
+    """Folders that begin first, then the others as they were collected."""
+    folder = next((number for number, start in enumerate(FIRST) if item.nodeid.startswith(start)), len(FIRST))
+    return folder, not item.nodeid.startswith(EARLY)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("long") and time.time() > LONG_UNTIL:
+        pytest.skip("no time is left for long tests")
 
 
 @pytest.hookimpl(tryfirst=True)

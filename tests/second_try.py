@@ -5,6 +5,7 @@ began has failed, and so has a test that is skipped the second time. What passes
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -57,6 +58,7 @@ def main(arguments: Sequence[str]) -> int:
         if first_run != pytest.ExitCode.TESTS_FAILED or not failed:
             return first_run
         print(f"\n{len(failed)} failed: once more, alone, in one process", flush=True)  # noqa: T201
+        os.environ.pop("WEIR_TEST_LONG_UNTIL", None)  # what failed gets its second try, however late it is
         second_try = SecondTry(failed)
         second_run = pytest.main([*whole, "--lf", "--lfnf=none", "-n", "0"], plugins=[second_try])
         return int(second_try.exit_code(second_run))

@@ -33,8 +33,6 @@ LIVED = """
 from pathlib import Path
 import pytest
 
-from tests.conftest import ALONE, EARLY
-
 mark = Path(__file__).with_suffix(".lived")
 
 @pytest.fixture
