@@ -1,7 +1,7 @@
 """Stop, act, start in one request: streams of this table stand still while an act changes its rows.
 
 Rule: only what the job itself stopped does it start again, however it ends; a person who asked for something else
-meanwhile is not overruled. A host that takes the job over knows by the reason which streams those are.
+before or meanwhile is not overruled. A host that takes the job over knows by the reason which streams those are.
 """
 
 import time
@@ -29,7 +29,8 @@ def stopped_writers(
         yield frozenset()
         return
     actor, reason = Actor(job.actor), f"{act.kind} of {act.name}, job {job.job_id}"
-    running = users().stoppable_writers
+    wanted = store.desired()
+    running = [name for name in users().stoppable_writers if name not in wanted or not wanted[name].wants_stop]
     if running:
         store.request_all(running, "stop", reason=reason, actor=actor, now=store.now())
     ours = frozenset(name for name, desired in store.desired().items() if desired.reason == reason)
