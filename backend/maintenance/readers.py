@@ -176,11 +176,8 @@ def _writers(streams: Sequence[StreamStatus], ref: TableRef) -> tuple[TableWrite
 def _readers(streams: Sequence[StreamStatus], ref: TableRef) -> Iterator[tuple[StreamStatus, StreamInput, TableReader]]:
     """One for each time that a stream reads the table."""
     for status in streams:
-        declared, stopped, application = (
-            status.declaration,
-            is_stopped(status.desired, status.observed),
-            _application(status),
-        )
+        declared, stopped = status.declaration, is_stopped(status.desired, status.observed)
+        application = _application(status)
         for source in filter(partial(_is_of, ref), declared.inputs):
             feed = source.kind == InputKind.CHANGE_FEED
             yield status, source, TableReader(declared.name, stopped, feed, application=application)
