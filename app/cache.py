@@ -43,7 +43,6 @@ from backend.latest_answer import LatestAnswer
 from backend.maintenance import plan
 from backend.maintenance.model import ActPreview, TableAct
 from backend.maintenance.policies import PolicyPlan, PolicyPlans
-from backend.maintenance.readers import load_users
 from backend.search.search import Bisects
 from backend.search.suggest import Held, held_numbers
 from backend.sql import numbers, profile
@@ -366,11 +365,8 @@ def pinned_conf(name: str) -> Mapping[str, str]:
 @st.cache_data(show_spinner="Counting what it would do …", ttl=PREFLIGHT_TTL_S, max_entries=FIXED_ENTRIES)
 def act_preview(act: str) -> ActPreview:
     """What an act (as `TableAct.text`) on a table would do; raises `LakehouseError`."""
-    asked, settings, lake, now = TableAct.parse(act), services.settings(), services.lake(), services.now()
-    ref = lake.find(asked.uri)
-    store = services.existing_store()
-    users = load_users(settings, lake, store, ref, asked.arguments, now=now)
-    return plan.preview(settings, lake, ref, asked.arguments, users, now=now, store=store)
+    asked, settings, lake, store = TableAct.parse(act), services.settings(), services.lake(), services.existing_store()
+    return plan.load_preview(settings, lake, store, asked.uri, asked.arguments, now=services.now())
 
 
 @st.cache_resource(show_spinner="Looking at what policies do next …", ttl=POLICIES_TTL_S, max_entries=1)

@@ -3,17 +3,21 @@
 Rule: newest first; the list is the store's, the proof is what the host wrote down.
 """
 
+from datetime import datetime
+
 import pandas as pd
 import streamlit as st
 
 from app import cache, errors, navigation, services, state, viewer
 from app.ui.lists import Look, choose, show
+from app.ui.table_acts import act_button
 from app.ui.view.acts import LABELS, STATES, act_title, act_words, last_run_text, next_run_text, result_lines
 from app.ui.view.words import job_words, markdown_safe
 from app.ui.work import follow_job
 from backend.format import age_s
 from backend.jobs.model import Job, JobState
-from backend.maintenance.model import TableAct
+from backend.maintenance.drop import dropped_tables
+from backend.maintenance.model import Purge, TableAct, Undrop
 from backend.maintenance.plan import load_result
 
 MOST_ACTS = 100
@@ -35,6 +39,11 @@ PLANS = Look(
     },
     state_columns=("State",),
     alt="What policies do next",
+)
+DROPPED = Look(
+    formats={"Size": "bytes", "Dropped": "ago"},
+    config={"Table": st.column_config.TextColumn(pinned=True), "Reason": st.column_config.TextColumn(width="medium")},
+    alt="Dropped tables, newest first",
 )
 _PLAN_STATES = {"due": "… Due", "running": "▶ Running", "waiting": "– Waiting", "resting": "✕ Resting"}
 
@@ -59,6 +68,32 @@ def planned_by_policies() -> None:
         }
     )
     show(frame, PLANS, key="policy_plans")
+
+
+def dropped_list() -> None:
+    """Tables that lie aside; a click offers to bring one back, or to delete it for good."""
+    tables = dropped_tables(services.settings())
+    if not tables:
+        return
+    st.subheader("Dropped tables", anchor=False)
+    now = services.now()
+    frame = pd.DataFrame(
+        {
+            "Table": [table.name for table in tables],
+            "Version": [f"v{table.version}" for table in tables],
+            "Rows": pd.array([table.num_rows for table in tables], "Int64"),
+            "Size": [table.size_bytes for table in tables],
+            "Dropped": [age_s(datetime.fromisoformat(table.dropped_at), now) for table in tables],
+            "By": [table.actor for table in tables],
+            "Reason": [table.reason for table in tables],
+        }
+    )
+    chosen = choose(frame, DROPPED, key="dropped", names=[table.job_id for table in tables])
+    st.caption("They lie aside, whole. Click a row to bring one back or to delete it.")
+    if table := next((table for table in tables if table.job_id == chosen), None):
+        with st.container(horizontal=True, key="dropped_acts"):
+            act_button(table.ref, table.version, Undrop(table.job_id), key="undrop", label=f"Undrop {table.name}")
+            act_button(table.ref, table.version, Purge(table.job_id), key="purge_dropped", label=f"Purge {table.name}")
 
 
 def acts_list() -> None:
@@ -108,7 +143,8 @@ def _one(job: Job) -> None:
         elif job.state is JobState.DONE:
             result = load_result(services.settings(), job)
             st.markdown("\n".join(f"- {markdown_safe(line)}" for line in result_lines(result)))
-            navigation.table_link(act.name, "History", {state.VERSION: None}, page="history")
+            if result.version is not None:
+                navigation.table_link(act.name, "History", {state.VERSION: None}, page="history")
         else:
             words = f"{job.error} {job.hint}".strip() or job_words(job, now=services.now())
             st.error(markdown_safe(words), icon=":material/error:")

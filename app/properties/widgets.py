@@ -19,7 +19,7 @@ from backend.format import things
 from backend.lake.history.metadata_changes import ChangeKind, InForce, TableChange, compare
 from backend.lake.model import Metadata, Protocol, Snapshot
 from backend.lake.table.properties import explain_features, explain_properties, ownership
-from backend.maintenance.model import Alter
+from backend.maintenance.model import Alter, Drop
 
 _OWNER_PX = 190  # an e-mail address
 CHANGES = lists.Look(
@@ -62,7 +62,9 @@ def problems(opened: OpenTable) -> None:
                 label = f"Rename it to {row.suggestion}"
                 act_button(opened.ref, opened.latest_version, corrected, key=f"fix_{row.key}", label=label)
     if opened.is_latest:
-        act_button(opened.ref, opened.latest_version, Alter(), key="alter")
+        with st.container(horizontal=True, key="property_acts"):
+            act_button(opened.ref, opened.latest_version, Alter(), key="alter")
+            act_button(opened.ref, opened.latest_version, Drop(), key="drop", label="Drop the table")
 
 
 # another version -----------------------------------------------------------------------------------------------------

@@ -26,11 +26,14 @@ from backend.maintenance.model import (
     Alter,
     Arguments,
     Clone,
+    Drop,
     Optimize,
+    Purge,
     Repair,
     Restore,
     Rewind,
     TableAct,
+    Undrop,
     Vacuum,
     act_job,
 )
@@ -65,7 +68,7 @@ def _is_written_here(uri: str) -> bool:
 
 
 def act_dialog() -> None:
-    """Called once by every page of a table: says what was just asked, and opens the dialog that is due."""
+    """Called once by every page with such buttons: says what was just asked, and opens the dialog that is due."""
     dialogs.dialog(_ACT, _dialog, title=lambda act: f"{act_title(act.kind, act.name)}?", width="large")
 
 
@@ -73,7 +76,7 @@ def _dialog(act: TableAct) -> None:
     with errors.boundary():
         choose: dict[type, Callable[[TableAct], Arguments | None]] = {
             Optimize: _optimize, Vacuum: _as_asked, Restore: _restore, Rewind: _as_asked, Repair: _repair,
-            Alter: _alter, Clone: _clone,
+            Alter: _alter, Clone: _clone, Drop: _as_asked, Undrop: _as_asked, Purge: _as_asked,
         }  # fmt: skip
         arguments = choose[type(act.arguments)](act)
         if arguments is None:

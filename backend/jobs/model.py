@@ -23,6 +23,9 @@ class JobKind(StrEnum):
     REPAIR = "repair"
     ALTER = "alter"
     CLONE = "clone"
+    DROP = "drop"
+    UNDROP = "undrop"
+    PURGE = "purge"
 
     @property
     def is_act(self) -> bool:
@@ -33,7 +36,8 @@ class JobKind(StrEnum):
     def is_of_table(self) -> bool:
         """Whether its subject is a table, by name. That of other acts is a stream, which nobody starts meanwhile."""
         return self in (
-            JobKind.OPTIMIZE, JobKind.VACUUM, JobKind.RESTORE, JobKind.REPAIR, JobKind.ALTER, JobKind.CLONE
+            JobKind.OPTIMIZE, JobKind.VACUUM, JobKind.RESTORE, JobKind.REPAIR, JobKind.ALTER, JobKind.CLONE,
+            JobKind.DROP, JobKind.UNDROP, JobKind.PURGE,
         )  # fmt: skip
 
     @property

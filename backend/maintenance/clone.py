@@ -9,14 +9,14 @@ from datetime import datetime
 from backend.format import bytes_text, things
 from backend.lake.files.clustering import declared_clustering
 from backend.lake.lake import Lake, is_uri
-from backend.lake.log.listing import LOG
 from backend.lake.model import Snapshot, TableRef
 from backend.lake.retention.answers import Reach, judge_version
 from backend.lake.retention.runs import judge
-from backend.lake.storage.paths import is_within, normal_uri
+from backend.lake.storage.paths import normal_uri
 from backend.lake.storage.storage import Storage
 from backend.lake.table.schema import columns
 from backend.maintenance.model import ActPreview, Clone, TableAct
+from backend.maintenance.places import read_only_root, why_taken
 from backend.settings import Settings
 
 
@@ -63,18 +63,12 @@ def _left_behind(then: Snapshot) -> list[str]:
 
 def _why_not_there(settings: Settings, ref: TableRef, target: str) -> tuple[str, str]:
     """Why no table may begin at an address, and what helps."""
-    storage = Storage(settings)
-    root = storage.root_of(target)
-    for read_only in map(normal_uri, settings.lake.read_only_roots):
-        if is_within(target, read_only):
-            return f"{target} is read-only (lake.read_only_roots)", "copy to another root"
+    root = Storage(settings).root_of(target)
+    if read_only_root(settings, target) is not None:
+        return f"{target} is read-only (lake.read_only_roots)", "copy to another root"
     names = target.removeprefix(root).strip("/").split("/")
     if not names[0] or any(name.startswith((".", "_")) for name in names):
         return f"{target} is no place for a table", "name a folder below a root that begins with neither . nor _"
-    around = ["/".join([root.rstrip("/"), *names[:depth]]) for depth in range(len(names), 0, -1)]
-    if outer := next((place for place in around if storage.folder(place).holds(LOG)), None):
-        what = "there is a table already" if outer == target else f"it lies within the table {outer}"
-        return f"{target}: {what}", "choose another place"
-    if storage.folder(target).list(""):
-        return f"{target} is not empty", f"choose another place; {ref.name} is not copied over anything"
+    if taken := why_taken(settings, target):
+        return f"{target}: {taken}", f"choose another place; {ref.name} is not copied over anything"
     return "", ""

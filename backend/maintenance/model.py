@@ -130,9 +130,32 @@ class Clone:
     shallow: bool = False
 
 
-Arguments: TypeAlias = Optimize | Vacuum | Restore | Rewind | Repair | Alter | Clone
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Move the table aside, below its root, where nobody finds it as a table. Nothing of it is deleted."""
+
+    kind: ClassVar[JobKind] = JobKind.DROP
+
+
+@dataclass(frozen=True, slots=True)
+class Undrop:
+    """Bring a dropped table back to its place. `dropped`: the job that dropped it."""
+
+    kind: ClassVar[JobKind] = JobKind.UNDROP
+    dropped: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Purge:
+    """Delete a dropped table for good. `dropped`: the job that dropped it."""
+
+    kind: ClassVar[JobKind] = JobKind.PURGE
+    dropped: str = ""
+
+
+Arguments: TypeAlias = Optimize | Vacuum | Restore | Rewind | Repair | Alter | Clone | Drop | Undrop | Purge
 _ARGUMENTS: Mapping[JobKind, Callable[..., Arguments]] = {
-    kind.kind: kind for kind in (Optimize, Vacuum, Restore, Rewind, Repair, Alter, Clone)
+    kind.kind: kind for kind in (Optimize, Vacuum, Restore, Rewind, Repair, Alter, Clone, Drop, Undrop, Purge)
 }
 
 
@@ -198,10 +221,11 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class ActResult:
-    """What an act did: `version` is the table's latest after it. `conflicts`: commits that it had to give way to."""
+    """What an act did: `version` is the table's latest after it, None where there is no table any more. `conflicts`:
+    commits that it had to give way to."""
 
     effect: str
-    version: int
+    version: int | None
     figures: Mapping[str, int | None] = field(default_factory=dict)
     proofs: tuple[Proof, ...] = ()
     conflicts: tuple[str, ...] = ()
@@ -210,7 +234,8 @@ class ActResult:
         """For the operation log."""
         words = {True: "holds", False: "DOES NOT HOLD", None: "not known"}
         proofs = "; ".join(f"{proof.what}: {words[proof.holds]} ({proof.detail})" for proof in self.proofs)
-        return f"{self.effect}, v{self.version}" + (f"; {proofs}" if proofs else "")
+        version = "" if self.version is None else f", v{self.version}"
+        return f"{self.effect}{version}" + (f"; {proofs}" if proofs else "")
 
     def text(self) -> str:
         return json.dumps(asdict(self))

@@ -14,11 +14,11 @@ from backend.lake.files.clustering import look_up
 from backend.lake.files.file_sizes import small_limit
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
-from backend.lake.storage.paths import is_within, normal_uri
 from backend.lake.table.metadata_diff import column_names
 from backend.lake.table.property_values import is_on
 from backend.maintenance.alter import checked_alter, plan_alter, violations
 from backend.maintenance.clone import preview_clone
+from backend.maintenance.drop import find_dropped, plan_drop, preview_dropped
 from backend.maintenance.merging import merge_of
 from backend.maintenance.model import (
     ActPreview,
@@ -26,14 +26,18 @@ from backend.maintenance.model import (
     Alter,
     Arguments,
     Clone,
+    Drop,
     Optimize,
+    Purge,
     Repair,
     Restore,
     Rewind,
     TableAct,
+    Undrop,
     Vacuum,
 )
-from backend.maintenance.readers import Users
+from backend.maintenance.places import read_only_root
+from backend.maintenance.readers import Users, load_users
 from backend.maintenance.replacing import Incoming, load_incoming
 from backend.maintenance.restore import RESTORE_BACK, load_restore, pause_note, plan_restore, why_written
 from backend.maintenance.rewind import preview_rewind
@@ -43,11 +47,25 @@ from backend.settings import Settings
 from backend.store.store import ControlStore
 
 
+def load_preview(
+    settings: Settings, lake: Lake, store: ControlStore | None, name: str, arguments: Arguments, *, now: datetime
+) -> ActPreview:
+    """Of a table by its name or URI, with everyone who uses it. Raises as `preview` does, `TableNotFoundError` and
+    `StoreError`."""
+    dropped = find_dropped(settings, arguments.dropped) if isinstance(arguments, Undrop | Purge) else None
+    ref = dropped.ref if dropped else lake.find(name)
+    users = load_users(settings, lake, store, ref, arguments, now=now)
+    return preview(settings, lake, ref, arguments, users, now=now, store=store)
+
+
 def preview(
     settings: Settings, lake: Lake, ref: TableRef, arguments: Arguments, users: Users,
     *, now: datetime, store: ControlStore | None = None,
 ) -> ActPreview:  # fmt: skip
-    """Raises a `TableError` where the table cannot be read, `QueryError` for arguments that the table does not have."""
+    """`ref`: of a dropped table the place where it was. Raises a `TableError` where the table cannot be read,
+    `QueryError` for arguments that the table does not have."""
+    if isinstance(arguments, Undrop | Purge):
+        return preview_dropped(settings, arguments)
     snapshot = lake.snapshot(ref)
     match arguments:
         case Optimize():
@@ -67,6 +85,8 @@ def preview(
             planned = plan_alter(snapshot, asked, violations(lake, snapshot, asked, settings), users)
         case Clone():
             planned = preview_clone(settings, lake, snapshot, arguments, now)
+        case Drop():
+            planned = plan_drop(settings, snapshot, users)
     if why := _why_never(settings, snapshot):
         return replace(planned, refused=why, way_out="act where the table may be changed")
     return planned
@@ -80,9 +100,8 @@ def load_result(settings: Settings, job: Job) -> ActResult:
 
 def _why_never(settings: Settings, snapshot: Snapshot) -> str:
     """Why nobody here may change this table."""
-    for root in map(normal_uri, settings.lake.read_only_roots):
-        if is_within(snapshot.ref.uri, root):
-            return f"its root {root} is read-only (lake.read_only_roots)"
+    if root := read_only_root(settings, snapshot.ref.uri):
+        return f"its root {root} is read-only (lake.read_only_roots)"
     if "catalogManaged" in snapshot.protocol.features:
         return "a catalog decides its commits: act through the catalog"
     return ""

@@ -16,7 +16,7 @@ from backend.jobs.model import JobKind
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.lake.storage.paths import normal_uri
-from backend.maintenance.model import Arguments, Vacuum
+from backend.maintenance.model import Arguments, Drop, Vacuum
 from backend.settings import Settings
 from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog, SourceBacklog
@@ -107,11 +107,12 @@ def load_users(
         for key, value in table.properties.items()
     }
     users = Users(_writers(streams, ref), tuple(reader for *_, reader in _readers(streams, ref)), properties)
+    if isinstance(arguments, Vacuum | Drop):
+        users = replace(users, kept=(*_pinned(store, ref), *_compared(store, ref)))
     if not isinstance(arguments, Vacuum):
         return users
     readers = tuple(_with_files(settings, lake, store, streams, ref, now))
-    kept = (*_pinned(store, ref), *_compared(store, ref))
-    return replace(users, readers=readers, kept=kept, untold=tuple(_untold(streams)))
+    return replace(users, readers=readers, untold=tuple(_untold(streams)))
 
 
 def _pinned(store: ControlStore, ref: TableRef) -> Iterator[KeptVersions]:

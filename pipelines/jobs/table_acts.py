@@ -18,22 +18,27 @@ from pyspark.sql import SparkSession
 from backend.errors import StreamRefusedError
 from backend.format import bytes_text, things
 from backend.jobs.model import Job
+from backend.lake.catalog import layer_of
 from backend.lake.files.clustering import look_up
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, OperationMetrics, TableRef
 from backend.lake.retention.runs import DELETED_FILES, retention_of
+from backend.lake.storage.storage import Storage
 from backend.maintenance.alter import OF_ENGINES
 from backend.maintenance.model import (
     ActPreview,
     ActResult,
     Alter,
     Clone,
+    Drop,
     Optimize,
     Proof,
+    Purge,
     Repair,
     Restore,
     Rewind,
     TableAct,
+    Undrop,
     Vacuum,
 )
 from backend.maintenance.plan import preview
@@ -52,6 +57,7 @@ from pipelines.jobs.alter import (
 )
 from pipelines.jobs.clone import clone_commits, clone_statement, cloned
 from pipelines.jobs.condition import why_failed
+from pipelines.jobs.drop import Dropping
 from pipelines.jobs.repair import Repaired, repair_table, repaired, require_one_reading, table_rows
 from pipelines.jobs.requeue import ActListener
 from pipelines.jobs.rewind import read_plan, set_back, write_plan
@@ -80,9 +86,12 @@ class TableActs:
         """Raises `StreamRefusedError` where it may not be done, or no longer as it was previewed."""
         act = TableAct.parse(job.request)
         lake = Lake(self._looks_each_time)
-        ref = lake.find(act.uri)
+        moves = isinstance(act.arguments, Drop | Undrop | Purge)
+        ref = self._place(act) if moves else lake.find(act.uri)
         work = _Work(session, lake, ref, act, job)
         listener.tell("looking at the table again")
+        if moves:
+            return Dropping(lake, ref, act, job, CheckpointFiles(session), lambda: self._previewed(work)).run(listener)
         session.conf.set("spark.databricks.delta.commitInfo.userMetadata", _metadata(job))
         session.conf.set(_LISTING_TASKS, str(4 * session.sparkContext.defaultParallelism))
         if isinstance(act.arguments, Rewind):
@@ -118,6 +127,10 @@ class TableActs:
         log.info("stream_rewound", stream=asked.stream, batch=plan.batch, table=work.ref.name)
         return ActResult(effect, restored[0].version, {"batch": plan.batch}, (*proofs, told))
 
+    def _place(self, act: TableAct) -> TableRef:
+        """Where a table was or is; raises `PathRefusedError`."""
+        return TableRef(act.uri, act.name, Storage(self._settings).root_of(act.uri), layer_of(act.name))
+
     def _users(self, work: "_Work") -> Users:
         now = self._store.now()
         return load_users(self._settings, work.lake, self._store, work.ref, work.asked.arguments, now=now)
@@ -129,13 +142,13 @@ class TableActs:
         planned = preview(self._settings, lake, ref, act.arguments, users, now=now, store=self._store)
         if planned.refused:
             raise StreamRefusedError(f"{act.kind} of {act.name}: {planned.refused}", hint=planned.way_out)
-        if planned.act.version != act.version and isinstance(act.arguments, Restore | Rewind | Repair | Alter):
+        is_of_rows = isinstance(act.arguments, Restore | Rewind | Repair | Drop)
+        if planned.act.version != act.version and (is_of_rows or isinstance(act.arguments, Alter)):
             since = [
                 commit
                 for commit in lake.history(ref, starting_version=act.version + 1)
                 if not (commit.origin and commit.origin.stream in stopped)
             ]
-            is_of_rows = isinstance(act.arguments, Restore | Rewind | Repair)
             if (is_of_rows and since) or any(commit.metadata for commit in since):
                 raise StreamRefusedError(
                     f"{act.name} moved on since the preview: {'; '.join(map(_told, since[:3]))}",

@@ -42,7 +42,8 @@ METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 ROWS = 90  # of a round, in three files
 # Beside one act. Any commit breaks a restore, and of several one always comes first; a repair compares readings first.
 WRITES = {"optimize": 3, "restore": 1, "repair": 6, "vacuum": 3}
-MOST_TRIES = 5  # of a round whose two sides missed each other
+# Of a round whose two sides missed each other: each time the writer begins so much later.
+MOST_TRIES, LATER_S = 8, 0.4
 LONG_AGO_S = 7_200  # twice the retention
 
 
@@ -204,6 +205,7 @@ class Beside:
 
     write: Callable[[int], str]
     writes: int
+    pause_s: float
     began: list[datetime] = field(default_factory=list)
     is_over: threading.Event = field(default_factory=threading.Event)
     done: list[tuple[str, datetime, datetime]] = field(default_factory=list)
@@ -224,6 +226,7 @@ class Beside:
         assert not self.faults, self.faults
 
     def _run(self) -> None:
+        self.is_over.wait(self.pause_s)
         for number in range(self.writes):
             if self.is_over.is_set() or self.faults:
                 return
@@ -239,8 +242,9 @@ class Beside:
         return [Side(began, ended, made) for made, began, ended in named if made]
 
 
-def race_once(race: Race, act: str, writer: str) -> bool:
-    """One round; whether the two sides met. Whatever came of it must be right."""
+def race_once(race: Race, act: str, writer: str, pause_s: float) -> bool:
+    """One round; whether the two sides met, of which the writer began so much later. Whatever came of it must be
+    right."""
     start, table = next(race.starts), race.table
     race.append(start, files=3)
     left_over = race.plant()
@@ -250,7 +254,7 @@ def race_once(race: Race, act: str, writer: str) -> bool:
     assert planned.refused == "", planned
     job = table.submit(planned.act)
     race.changes[job.job_id] = change
-    beside = Beside(lambda number: WRITERS[writer](race, start, number), WRITES[act])
+    beside = Beside(lambda number: WRITERS[writer](race, start, number), WRITES[act], pause_s)
     table.runner.listen = lambda phase: beside.start() if phase.startswith(f"{job.kind} of") else None
     result, error = ended(table, job)
     beside.stop()
@@ -303,9 +307,11 @@ def check_recorded(
 def test_every_act_beside_every_writer(race: Race, rounds: int) -> None:
     for act in ACTS:
         for writer in WRITERS:
+            met_at = 0  # by how many steps later the writer began when they met last
             for number in range(rounds):
-                tries = (race_once(race, act, writer) for _ in range(MOST_TRIES))
-                assert any(tries), f"{act} and {writer} did not meet, round {number}"
+                order = [(met_at + further) % MOST_TRIES for further in range(MOST_TRIES)]
+                met_at = next((each for each in order if race_once(race, act, writer, each * LATER_S)), -1)
+                assert met_at >= 0, f"{act} and {writer} did not meet, round {number}"
     assert race.conflicts, "no act ever gave way"
 
 

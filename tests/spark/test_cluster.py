@@ -14,9 +14,20 @@ from backend.jobs.model import Job, JobRequest, JobState
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.lake.storage.storage import declared_folder
-from backend.maintenance.model import ActResult, Alter, Arguments, Optimize, Restore, Rewind, Vacuum, act_job
-from backend.maintenance.plan import load_result, preview
-from backend.maintenance.readers import load_users
+from backend.maintenance.drop import ASIDE, dropped_tables
+from backend.maintenance.model import (
+    ActResult,
+    Alter,
+    Arguments,
+    Drop,
+    Optimize,
+    Restore,
+    Rewind,
+    Undrop,
+    Vacuum,
+    act_job,
+)
+from backend.maintenance.plan import load_preview, load_result
 from backend.stream_model.stream import StreamState
 from backend.streams.preflight.model import Outcome
 from backend.streams.preflight.reading import preflight
@@ -154,15 +165,21 @@ def test_acts_on_tables_run_there_as_they_were_previewed(world: World) -> None:
     assert vacuumed.figures["files"] == 1, "the merged file alone: the restored version needs the others"
     assert sorted(world.rows(EVENTS)["raw"].to_pylist()) == before
 
+    objects = _files(f"lake/{EVENTS}/")
+    _act(world, Drop())
+    (dropped,) = dropped_tables(world.settings)
+    assert _files(f"lake/{EVENTS}/") == set() and _files(f"lake/{ASIDE}/{dropped.job_id}/table/") == objects
+    _act(world, Undrop(EVENTS))
+    assert _files(f"lake/{EVENTS}/") == objects and _files(f"lake/{ASIDE}/") == set()
+    assert sorted(world.rows(EVENTS)["raw"].to_pylist()) == before
+
 
 def _ref(world: World, name: str) -> TableRef:
     return Lake(world.settings).find(name)
 
 
 def _act(world: World, arguments: Arguments, name: str = EVENTS) -> ActResult:
-    lake, ref = Lake(world.settings), _ref(world, name)
-    users = load_users(world.settings, lake, world.store, ref, arguments, now=now())
-    planned = preview(world.settings, lake, ref, arguments, users, now=now(), store=world.store)
+    planned = load_preview(world.settings, Lake(world.settings), world.store, name, arguments, now=now())
     result = load_result(world.settings, _done(world, act_job(planned.act, actor=Actor("ann"), reason="test")))
     assert all(proof.holds for proof in result.proofs), result
     return result

@@ -9,7 +9,21 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from backend.jobs.model import Job, JobEnd, JobKind, JobState
-from backend.maintenance.model import ActResult, Alter, Clone, Optimize, Proof, Repair, Restore, Rewind, TableAct
+from backend.lake.lake import Lake
+from backend.maintenance.drop import DroppedTable, folder_of
+from backend.maintenance.model import (
+    ActResult,
+    Alter,
+    Clone,
+    Drop,
+    Optimize,
+    Proof,
+    Repair,
+    Restore,
+    Rewind,
+    TableAct,
+    Undrop,
+)
 from backend.settings import load_settings
 from tests import builders
 from tests.policy_world import PolicyWorld, end
@@ -187,6 +201,34 @@ def test_a_version_is_copied(store, home: Path) -> None:
     assert TableAct.parse(job.request).arguments == Clone(str(home / "lake" / "bronze" / "clicks_v3"), 3, shallow=True)
     listed = open_page("acts").dataframe[0].value.iloc[0]
     assert (listed["Act"], listed["What"].endswith("clicks_v3, shallow")) == ("Copy", True)
+
+
+def test_a_table_is_dropped_listed_and_asked_back(store, home: Path) -> None:
+    """The host of this test does nothing: what a host moves is moved here by hand."""
+    press(app := open_page("properties", table=TABLE), "drop")
+    assert "is moved to" in words(app) and "weir undrop bronze/clicks" in words(app)
+    send(app, "table_act", "nobody reads it", typed=TABLE)
+    (job,) = store.jobs.newest(1)
+    assert TableAct.parse(job.request).arguments == Drop()
+    assert "Dropped tables" not in words(open_page("acts"))
+    settings, root = load_settings(), str(home / "lake")
+    lake, folder = Lake(settings), Path(folder_of(root, job.job_id))
+    folder.mkdir(parents=True)
+    (folder / "dropped.json").write_text(DroppedTable.of(lake.snapshot(lake.find(TABLE)), root, job).text())
+    (home / "lake" / TABLE).rename(folder / "table")
+    ended(store, job, JobEnd(JobState.DONE, None))
+    forget_caches()
+
+    app = open_page("acts")
+    assert "Dropped tables" in words(app)
+    listed = app.dataframe[1].value.iloc[0]
+    assert (listed["Table"], listed["Reason"]) == (TABLE, "nobody reads it")
+    app.session_state["dropped"] = {"selection": {"rows": [], "columns": [], "cells": [(0, "Table")]}}
+    again(app)
+    press(app, "undrop")
+    assert f"comes back to {home / 'lake' / TABLE}" in words(app)
+    send(app, "table_act", "it is read after all")
+    assert TableAct.parse(store.jobs.newest(1)[0].request).arguments == Undrop(job.job_id)
 
 
 def test_an_act_that_failed_says_why(store) -> None:

@@ -10,8 +10,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from backend.access import Actor
 from backend.jobs.model import Job, JobEnd, JobState
-from backend.maintenance.model import ActResult, Alter, Clone, Optimize, Proof, Repair, Restore, TableAct
+from backend.lake.lake import Lake
+from backend.maintenance.drop import DroppedTable, folder_of
+from backend.maintenance.model import ActResult, Alter, Clone, Drop, Optimize, Proof, Repair, Restore, TableAct
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 from pipelines.host.job_host import JobHost
@@ -207,6 +210,57 @@ def test_a_copy_into_a_read_only_root_is_refused(
     monkeypatch.setenv("WEIR_LAKE__READ_ONLY_ROOTS", json.dumps([str(home / "lake" / "gold")]))
     answer = weir("clone", TABLE, "gold/clicks", "--reason", "x")
     assert (answer.code, "is read-only" in answer.err) == (4, True)
+
+
+def test_a_table_is_dropped_and_asked_back(weir: Weir, runner: Answering, clicks: Path, home: Path) -> None:
+    """The host of this test does nothing: what a host moves is moved here by hand."""
+    latest = DeltaTable(clicks)
+    rows, version = latest.to_pyarrow_table().num_rows, latest.version()
+    assert weir("dropped").out.strip() == "No table was dropped that could be brought back."
+    assert weir("drop", TABLE, "--reason", "x").code == 4 and runner.asked == []
+    assert weir("drop", TABLE, "--reason", "nobody reads it", "--confirm", TABLE).code == 0
+    (job,) = runner.asked
+    assert TableAct.parse(job.request).arguments == Drop() and job.reason == "nobody reads it"
+    settings = load_settings()
+    root = str(home / "lake")
+    lake = Lake(settings)
+    folder = Path(folder_of(root, job.job_id))
+    folder.mkdir(parents=True)
+    (folder / "dropped.json").write_text(DroppedTable.of(lake.snapshot(lake.find(TABLE)), root, job).text())
+    clicks.rename(folder / "table")
+    (home / "lake" / ".dropped" / "strange").mkdir()
+
+    (listed,) = weir("dropped", "--json").document
+    assert (listed["name"], listed["num_rows"], listed["version"]) == (TABLE, rows, version)
+    assert TABLE in weir("dropped").out and weir("files", TABLE).code == 3
+    for name in (TABLE, "clicks", str(clicks), job.job_id):
+        document = weir("undrop", name, "--dry-run", "--json").document
+        assert document["act"]["arguments"] == {"kind": "undrop", "dropped": job.job_id}, name
+        assert (document["act"]["uri"], document["refused"], document["needs_name"]) == (str(clicks), None, False)
+    assert weir("purge", "clicks", "--reason", "x").code == 4 and len(runner.asked) == 1
+    assert weir("purge", "clicks", "--reason", "x", "--confirm", TABLE).code == 0
+    assert weir("undrop", "clacks", "--reason", "x").code == 3
+    clicks.mkdir()
+    (clicks / "mine.txt").write_text("mine")
+    assert "it is not empty" in weir("undrop", TABLE, "--reason", "x").err
+    note = json.loads((folder / "dropped.json").read_text())
+    (folder / "dropped.json").write_text(json.dumps({**note, "uri": "/etc/elsewhere"}))
+    assert "No table was dropped" in weir("dropped").out
+
+
+def test_who_uses_a_table_keeps_it_from_being_dropped(weir: Weir, runner: Answering, clicks: Path, home: Path) -> None:
+    assert weir("pin", TABLE, "2", "--reason", "audit").code == 0
+    answer = weir("drop", TABLE, "--reason", "x", "--confirm", TABLE)
+    assert (answer.code, "v2 is pinned" in answer.err, "weir unpin" in answer.err) == (4, True, True)
+    store = ControlStore.open(load_settings())
+    write_rewindable(home, store, datetime.now(UTC))
+    planned = weir("drop", REWOUND, "--dry-run", "--json").document
+    assert planned["refused"] is None and f"{STREAM} writes it: its next start makes a new" in planned["risks"][0]
+    store.request_all([STREAM], "start", reason="x", actor=Actor("ana"), now=datetime.now(UTC))
+    answer = weir("drop", REWOUND, "--reason", "x", "--confirm", REWOUND)
+    assert (answer.code, f"weir stop {STREAM}" in answer.err) == (4, True), answer.err
+    assert runner.asked == []
+    store.close()
 
 
 def test_an_intent_is_done_while_it_would_do_the_same(

@@ -19,6 +19,7 @@ from app.cli.streams.listing import SHAPES
 from backend.access import Actor
 from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
 from backend.jobs.model import JobKind, JobRequest
+from backend.maintenance.drop import DroppedTable
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog, DataLoss, SourceBacklog
@@ -82,6 +83,10 @@ def world(home: Path, lake: Path, store: ControlStore, monkeypatch: pytest.Monke
     store.observe(replace(seen, failures=(explained,)), token=lease.token)
     unique = TableExpectation(str(orders), "orders", ExpectationKind.UNIQUE, "shop", columns=("id",))
     store.note_judgement(Judgement(unique, Finding(State.BROKEN, version=4), "host-1", NOW, NOW))
+    gone = DroppedTable("job-7", "", str(lake / "gone"), "gone", 4, 10, 2, 100, "ana", "unread", NOW.isoformat())
+    (lake / ".dropped" / "job-7" / "table" / "_delta_log").mkdir(parents=True)
+    (lake / ".dropped" / "job-7" / "table" / "_delta_log" / f"{4:020d}.json").write_text("")
+    (lake / ".dropped" / "job-7" / "dropped.json").write_text(gone.text())
     store.jobs.submit(JobRequest(JobKind.DIFF, "orders", "orders 0 4", "{}", Actor("ana"), "a look", 60.0), now=NOW)
 
 
@@ -120,8 +125,8 @@ def test_every_command_that_prints_json_is_pinned(weir: Weir) -> None:
     commands = set(re.findall(r"^  ([a-z]+) ", weir("--help").out, re.MULTILINE))
     named = {command.split()[0] for command, _ in pinned()}
     without = {"up", "ui", "host", "demo"}  # they run
-    # As restart and drain; as jobs; a host has to answer, see its tests; as the act that it carries out; as pin.
-    same = {"start", "stop", "cancel", "requeue", "apply", "unpin"}
+    # As restart and drain; as jobs; a host has to answer, see its tests; as what it carries out; as pin; as undrop.
+    same = {"start", "stop", "cancel", "requeue", "apply", "unpin", "purge"}
     assert commands - without - same == named
 
 

@@ -177,6 +177,53 @@ def clone(
 
 
 @app.command(rich_help_panel=ACT)
+def drop(
+    name: TableName,
+    reason: Reason = "",
+    confirm: Confirm = "",
+    intent: IntentFile = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> int:
+    """Move a table aside, out of everybody's sight; says first who uses it. `weir undrop` brings it back."""
+    from app.cli.tables import acts
+    from backend.maintenance.model import Drop
+
+    return acts.act(acts.TypedAct(name, reason, confirm, intent), Drop(), dry_run=dry_run, as_json=as_json)
+
+
+DroppedName = Annotated[str, typer.Argument(metavar="T", help="A dropped table, or the job that dropped it.")]
+
+
+@app.command(rich_help_panel=ACT)
+def undrop(name: DroppedName, reason: Reason = "", dry_run: DryRun = False, as_json: AsJson = False) -> int:
+    """Bring a dropped table back to its place, where that is free."""
+    from app.cli.tables import acts
+    from backend.maintenance.model import Undrop
+
+    return acts.act(acts.TypedAct(name, reason), Undrop(name), dry_run=dry_run, as_json=as_json)
+
+
+@app.command(rich_help_panel=ACT)
+def purge(
+    name: DroppedName, reason: Reason = "", confirm: Confirm = "", dry_run: DryRun = False, as_json: AsJson = False
+) -> int:
+    """Delete a dropped table for good."""
+    from app.cli.tables import acts
+    from backend.maintenance.model import Purge
+
+    return acts.act(acts.TypedAct(name, reason, confirm), Purge(name), dry_run=dry_run, as_json=as_json)
+
+
+@app.command(rich_help_panel=ACT)
+def dropped(as_json: AsJson = False) -> int:
+    """Dropped tables that can be brought back."""
+    from app.cli.tables import acts
+
+    return acts.dropped(as_json=as_json)
+
+
+@app.command(rich_help_panel=ACT)
 def apply(
     file: Annotated[Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="As --intent wrote it.")],
     approved_by: Annotated[str, typer.Option(metavar="NAME", help="Who reviewed it; kept in the audit trail.")] = "",

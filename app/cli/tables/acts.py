@@ -1,30 +1,43 @@
-"""`weir optimize|vacuum|restore|rewind|repair|alter|clone T`, `weir apply FILE`: what an act on a table would do, and
-the request for it, which a host carries out.
+"""`weir optimize|vacuum|restore|rewind|repair|alter|clone|drop|undrop|purge T`, `weir apply FILE`: what an act on a
+table would do, and the request for it, which a host carries out.
 
 Rule: nothing is asked for without a reason and, where rows or versions can be lost, the table's name typed once more.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 
 from app import services
-from app.cli.output import Shapes, print_json, say, shaped
+from app.cli.output import Shapes, print_json, print_table, say, shaped
 from app.cli.store import done_on_host, required_store
 from app.cli.tables.lake import opened
 from app.ui.view.acts import preview_lines, result_lines
 from backend.changes.versions import resolve_version
 from backend.errors import SettingsError, StreamRefusedError
+from backend.format import bytes_text, count_text, utc_text
 from backend.maintenance.column_types import read_column, read_pair, read_whole_name
+from backend.maintenance.drop import DroppedTable, dropped_tables
 from backend.maintenance.intent import Intent, digest
-from backend.maintenance.model import ActPreview, Alter, Arguments, Clone, Repair, Restore, Rewind, TableAct, act_job
-from backend.maintenance.plan import load_result, preview
-from backend.maintenance.readers import load_users
+from backend.maintenance.model import (
+    ActPreview,
+    Alter,
+    Arguments,
+    Clone,
+    Repair,
+    Restore,
+    Rewind,
+    TableAct,
+    act_job,
+)
+from backend.maintenance.plan import load_preview, load_result
 from backend.streams.requeue import parse_repairs
 
 _SHAPES: Shapes = {
     ActPreview: shaped(without=("typed",), empty_is_null=("refused", "way_out", "way_back"), needs_name="typed"),
     TableAct: shaped("kind", without=("name",), table="name"),
+    DroppedTable: shaped(without=("root",)),
 }
 
 
@@ -74,11 +87,29 @@ def apply(file: Path, *, approved_by: str, confirm: str, dry_run: bool, as_json:
 
 
 def _planned(name: str, arguments: Arguments) -> ActPreview:
-    lake, ref = opened(name)
-    settings, now = services.settings(), services.now()
-    store = services.existing_store()
-    users = load_users(settings, lake, store, ref, arguments, now=now)
-    return preview(settings, lake, ref, arguments, users, now=now, store=store)
+    settings, lake, store = services.settings(), services.lake(), services.existing_store()
+    return load_preview(settings, lake, store, name, arguments, now=services.now())
+
+
+def dropped(*, as_json: bool) -> int:
+    tables = dropped_tables(services.settings())
+    if as_json:
+        print_json(tables, _SHAPES)
+    elif not tables:
+        say("No table was dropped that could be brought back.")
+    else:
+        print_table(
+            ("table", "job", "rows", "size", "dropped", "by", "reason"),
+            (
+                (
+                    table.name, table.job_id, count_text(table.num_rows), bytes_text(table.size_bytes),
+                    utc_text(datetime.fromisoformat(table.dropped_at)), table.actor, table.reason,
+                )
+                for table in tables
+            ),
+            right=("rows", "size"),
+        )  # fmt: skip
+    return 0
 
 
 def _refuse(planned: ActPreview, *, as_json: bool) -> None:

@@ -17,11 +17,14 @@ from backend.maintenance.model import (
     ActResult,
     Alter,
     Clone,
+    Drop,
     Optimize,
+    Purge,
     Repair,
     Restore,
     Rewind,
     TableAct,
+    Undrop,
     Vacuum,
 )
 from backend.maintenance.policies import PolicyPlan
@@ -34,6 +37,9 @@ LABELS: Mapping[JobKind, str] = {
     JobKind.REPAIR: "Repair rows",
     JobKind.ALTER: "Edit properties",
     JobKind.CLONE: "Copy",
+    JobKind.DROP: "Drop",
+    JobKind.UNDROP: "Undrop",
+    JobKind.PURGE: "Purge",
 }
 GLYPHS: Mapping[JobKind, str] = {
     JobKind.OPTIMIZE: ":material/compress:",
@@ -43,6 +49,9 @@ GLYPHS: Mapping[JobKind, str] = {
     JobKind.REPAIR: ":material/healing:",
     JobKind.ALTER: ":material/tune:",
     JobKind.CLONE: ":material/content_copy:",
+    JobKind.DROP: ":material/delete:",
+    JobKind.UNDROP: ":material/restore_from_trash:",
+    JobKind.PURGE: ":material/delete_forever:",
 }
 STATES: Mapping[JobState, str] = {
     JobState.QUEUED: "… Queued",
@@ -99,6 +108,10 @@ def act_words(act: TableAct) -> str:
             return f"{version} to {asked.target}" + (", shallow" if asked.shallow else "")
         case Alter() as asked:
             return ", ".join(asked.words())
+        case Drop():
+            return "moved aside"
+        case Undrop(dropped=job) | Purge(dropped=job):
+            return f"as job {job} dropped it"
 
 
 def last_run_text(plan: PolicyPlan, now: datetime) -> str:
@@ -125,5 +138,6 @@ def result_lines(result: ActResult) -> list[str]:
     """What was done, the proofs, and what it had to give way to."""
     proofs = (f"{proof.what}: {_HOLDS[proof.holds]} ({proof.detail})" for proof in result.proofs)
     conflicts = (f"tried again behind {conflict}" for conflict in result.conflicts)
-    lines = (f"{result.effect}; the latest version is v{result.version}", *proofs, *conflicts)
+    latest = "" if result.version is None else f"; the latest version is v{result.version}"
+    lines = (f"{result.effect}{latest}", *proofs, *conflicts)
     return [sentence(line) for line in lines]
