@@ -43,6 +43,7 @@ from backend.latest_answer import LatestAnswer
 from backend.maintenance import plan
 from backend.maintenance.model import ActPreview, TableAct
 from backend.maintenance.policies import PolicyPlan, PolicyPlans
+from backend.search.notice import Notice
 from backend.search.search import Bisects
 from backend.search.suggest import Held, held_numbers
 from backend.sql import numbers, profile
@@ -87,7 +88,8 @@ FIXED_ENTRIES = 64  # results at a fixed version: bounded by number, not by age
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamsReading:
-    """All streams, hosts and judgements of tables as the store last had them. `problem` says why there are none.
+    """All streams, hosts, judgements of tables and notices as the store last had them. `problem` says why there are
+    none.
 
     Each reading is a value of its own, whatever it holds.
     """
@@ -98,6 +100,7 @@ class StreamsReading:
     problem: str | None = None
     judgements: tuple[Judgement, ...] = ()
     resting: tuple[RestingPolicy, ...] = ()
+    notices: tuple[Notice, ...] = ()  # that are open
     rows_left_out: int = 0  # of the store, since they cannot be read
 
 
@@ -128,7 +131,7 @@ def attention(reading: LakeReading | None, streams: StreamsReading) -> tuple[Att
     tables, rules = reading.tables if reading else (), AttentionRules.of(services.settings())
     items = attention_items(
         tables, streams.streams, streams.hosts, judgements=streams.judgements, resting=streams.resting,
-        now=streams.read_at, rules=rules,
+        notices=streams.notices, now=streams.read_at, rules=rules,
     )  # fmt: skip
     return grouped(items)
 
@@ -205,7 +208,10 @@ def _read_streams() -> StreamsReading:
     policies = services.settings().table_policies
     rests = tuple(resting(policies, store.jobs.acts_on_tables())) if policies else ()
     left_out = len(store.unreadable())
-    return StreamsReading(tuple(streams), hosts, now, judgements=judgements, resting=rests, rows_left_out=left_out)
+    return StreamsReading(
+        tuple(streams), hosts, now, judgements=judgements, resting=rests, notices=tuple(store.noticed.open()),
+        rows_left_out=left_out,
+    )  # fmt: skip
 
 
 @once

@@ -4,11 +4,13 @@ import streamlit as st
 
 from app import errors, services, state
 from app.profile.widgets import profile
-from app.summary import data, schema
+from app.summary import data, notices, schema
 from app.summary import widgets as summary
 from app.ui.frame import table_header
 
 opened = table_header("table")
+with errors.boundary():
+    notices.notices(opened)
 with errors.boundary():
     summary.about(opened)
     summary.key_figures(opened)

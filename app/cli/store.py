@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from backend.expectations.model import Judgement
     from backend.jobs.model import Job, JobRequest
     from backend.jobs.policy_runs import RestingPolicy
+    from backend.search.notice import Notice
     from backend.store.store import ControlStore
     from backend.stream_model.backlog import Backlog
     from backend.stream_model.stream import Progress, StreamDeclaration, TopicEnds
@@ -78,6 +79,12 @@ def judgements_and_hosts() -> "tuple[list[Judgement], list[HostHeartbeat]]":
     """Every judgement of a table and every host; both empty where there is no store yet."""
     store = services.existing_store()
     return (store.judgements(), store.hosts(now=services.now())) if store else ([], [])
+
+
+def open_notices() -> "list[Notice]":
+    """What hosts noticed and nobody has seen; nothing where there is no store yet."""
+    store = services.existing_store()
+    return store.noticed.open() if store else []
 
 
 def resting_policies() -> "list[RestingPolicy]":

@@ -160,6 +160,8 @@ def destination(group: AttentionGroup) -> LinkTarget:
         return LinkTarget("streams", "Open streams")
     if cause.kind == "stream":
         return LinkTarget("stream", "Open stream", {"stream": item.subject})
+    if cause is Cause.UNUSUAL_COMMIT:
+        return LinkTarget("table", "Open table", {"table": item.subject})
     if cause is Cause.SMALL_FILES:
         return LinkTarget("health", "Open health", {"table": item.subject})
     return LinkTarget("table", "Open table", {"table": item.subject})

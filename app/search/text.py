@@ -7,21 +7,19 @@ that nobody gives is not made up.
 import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from decimal import Decimal
-from typing import Any
 
 import orjson
 
 from app.ui.view.words import markdown_safe
 from app.ui.view.writers import stream_text
 from backend.changes.model import CommitChanges, VersionDiff
-from backend.format import UNKNOWN, bytes_text, count_text, cut, duration_text, percent, things, utc_text, value_text
+from backend.format import UNKNOWN, bytes_text, count_text, cut, duration_text, things, utc_text
 from backend.lake.history.conditions import predicate_text
 from backend.lake.model import Commit
 from backend.search.ends import gave_text
 from backend.search.model import Bisection, BisectProgress, Probe, ProbeOutcome
 from backend.search.search import may_change_rows
-from backend.search.suggest import Measure, Suggestion
+from backend.search.suggest import Suggestion, measure_text
 from backend.sql.numbers import ValueSource
 
 MOST_TEXT = 200  # characters of what a writer noted
@@ -177,22 +175,9 @@ def _looked(result: Bisection) -> str:
 
 def suggestion_text(suggestion: Suggestion) -> str:
     """ "highest `amount` 1,998.4 up to v36, 1,284,900 from v38"."""
-    before, after = (measure_text(suggestion, value) for value in (suggestion.before, suggestion.after))
+    before, after = (measure_text(suggestion.measure, value) for value in (suggestion.before, suggestion.after))
     what = f"{suggestion.measure.value} of `{suggestion.column}`" if suggestion.column else suggestion.measure.value
     return f"{what}: {before} up to v{suggestion.last}, {after} at v{suggestion.first}"
-
-
-def measure_text(suggestion: Suggestion, value: Any) -> str:
-    if suggestion.measure is Measure.NULLS:
-        return percent(value)
-    return count_text(value) if suggestion.measure is Measure.ROWS else bound_text(value)
-
-
-def bound_text(value: Any) -> str:
-    """A value of a column; numbers with two decimals, small ones with four digits."""
-    if isinstance(value, float | Decimal):
-        return f"{value:,.2f}".rstrip("0").rstrip(".") if abs(float(value)) >= 1 else f"{value:.4g}"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value_text(value)
 
 
 def progress_text(step: BisectProgress) -> tuple[float, str]:

@@ -10,13 +10,13 @@ from decimal import Decimal
 import pandas as pd
 import plotly.graph_objects as go
 
-from app.search.text import bound_text, read_text, strip_title
+from app.search.text import read_text, strip_title
 from app.ui.view.frames import ages
 from app.ui.view.theme import SURFACES, Mode, operation_style, state_style, template_name
 from backend.format import UNKNOWN, cut, percent, utc_text
 from backend.search.ends import gave_text
 from backend.search.model import Bisection, Examples, Probe, ProbeOutcome, Purpose
-from backend.search.suggest import QUANTILES, Held
+from backend.search.suggest import QUANTILES, Held, bound_text
 from backend.sql.values import json_value
 
 SIGNS = {ProbeOutcome.GOOD: "✓ good", ProbeOutcome.BAD: "✕ bad", ProbeOutcome.SKIPPED: "○ skipped"}

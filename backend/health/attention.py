@@ -16,6 +16,7 @@ from backend.health.model import AttentionItem, Cause, Severity
 from backend.health.rules import gain_text, merge_gain
 from backend.jobs.policy_runs import TRIES, RestingPolicy
 from backend.lake.model import TableCard, UnreadableTable
+from backend.search.notice import Notice, notice_text
 from backend.settings import Settings
 from backend.stream_model.stream import DesiredState, HostHeartbeat, StreamState
 from backend.streams.backlog.text import data_loss_sentence, lost_text
@@ -48,11 +49,12 @@ def attention(
     *,
     judgements: Sequence[Judgement] = (),
     resting: Iterable[RestingPolicy] = (),
+    notices: Iterable[Notice] = (),
     now: datetime,
     rules: AttentionRules,
 ) -> tuple[AttentionItem, ...]:
-    """Failed and stopped streams, dead hosts, unreadable and stale tables, broken expectations, resting policies, many
-    small files; most urgent first."""
+    """Failed and stopped streams, dead hosts, unreadable and stale tables, unusual commits, broken expectations,
+    resting policies, many small files; most urgent first. `notices`: those that are open."""
     beats = sorted(hosts, key=lambda host: host.beat_at)
     alive = any(host.silent_s(now) <= rules.heartbeat_stale_s for host in beats)
     items = [
@@ -75,6 +77,7 @@ def attention(
         name = names.get(judgement.expectation.uri, judgement.expectation.table)
         items.extend(_expectation_items(judgement, name, now, is_old=judgement in silent))
     items.extend(map(_resting_item, resting))
+    items.extend(_notice_item(notice, below(notice.uri, streams)) for notice in notices)
     return tuple(sorted(items, key=lambda item: (_URGENCY[item.severity], _ORDER[item.cause], item.subject)))
 
 
@@ -213,6 +216,33 @@ def _expectation_items(judgement: Judgement, name: str, now: datetime, *, is_old
         step = "Summary says why."
         what = f"Expected: {expected}. It is {found}."
         yield AttentionItem(Severity.NOTE, Cause.UNKNOWN_EXPECTATION, name, what, step, detail=expected)
+
+
+def below(uri: str, streams: Iterable[StreamStatus]) -> tuple[str, ...]:
+    """The streams that read a table, and those that read what they write: whom its rows reach."""
+    declared, reached = [status.declaration for status in streams], {_plain(uri)}
+    found: dict[str, None] = {}
+    while new := [
+        stream
+        for stream in declared
+        if stream.name not in found and any(_plain(source.uri) in reached for source in stream.inputs)
+    ]:
+        found |= dict.fromkeys(stream.name for stream in new)
+        reached |= {_plain(output.uri) for stream in new for output in stream.outputs}
+    return tuple(found)
+
+
+def _notice_item(notice: Notice, downstream: Sequence[str]) -> AttentionItem:
+    reaches = f" Downstream: {', '.join(downstream)}." if downstream else ""
+    return AttentionItem(
+        Severity.WARNING,
+        Cause.UNUSUAL_COMMIT,
+        notice.table,
+        f"{notice_text(notice)}.{reaches}",
+        "Its page says what that commit changed; said to be *Seen* there, it is told no more.",
+        notice.committed_at,
+        detail=notice_text(notice),
+    )
 
 
 def _resting_item(rest: RestingPolicy) -> AttentionItem:

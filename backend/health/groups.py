@@ -47,6 +47,13 @@ def _details(items: Sequence[AttentionItem]) -> str:
     return details if rest <= 0 else f"{details} and {things(rest, 'other reason')}"
 
 
+def _each(items: Sequence[AttentionItem]) -> str:
+    """ "orders (highest amount 498.2 → 47,189 at v31, …), …": few whole, of many the names."""
+    if len(items) > MOST_DETAILS:
+        return _names(items)
+    return "; ".join(f"{item.subject} ({item.detail})" if item.detail else item.subject for item in items)
+
+
 def _spared(items: Sequence[AttentionItem]) -> str:
     return f"hold mostly small files: merging would spare {sum(item.spared for item in items):,} files"
 
@@ -102,6 +109,10 @@ _WORDS: dict[Cause, tuple[_Words, _Words]] = {
     Cause.UNWATCHED_STREAM: (
         _of_names("should run and no living host runs them"),
         _always("Start their host again, or let a living one run them by declaring them there."),
+    ),
+    Cause.UNUSUAL_COMMIT: (
+        lambda items: f"did what no commit before did: {_each(items)}",
+        _always("The page of each says what that commit changed; said to be *Seen* there, it is told no more."),
     ),
     Cause.BROKEN_EXPECTATION: (
         _expectations("breaks", "break"),

@@ -165,6 +165,7 @@ class Cause(StrEnum):
     FAILING_STREAM = "failing_stream"
     SLOW_STREAM = "slow_stream"
     UNWATCHED_STREAM = "unwatched_stream"
+    UNUSUAL_COMMIT = "unusual_commit"  # of a table: it did what none before it did
     BROKEN_EXPECTATION = "broken_expectation"  # of a table, as a host judged it
     SILENT_TABLE = "silent_table"  # no fresh commit although a stream should write it
     RESTING_POLICY = "resting_policy"  # the host acts on the table no more by itself: it failed too often

@@ -14,6 +14,7 @@ from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, Protocol
 
 from backend.cells import day_text, moment_text
+from backend.format import count_text, percent, value_text
 from backend.lake.files.stats import ColumnTotals, StatKind, column_totals, columns_with_stats
 from backend.lake.model import Snapshot, TableRef
 from backend.lake.table.metadata_diff import column_names
@@ -92,14 +93,21 @@ def load_held(numbers: Numbers[Held], lake: HeldLake, ref: TableRef, ends: tuple
     most = min(MOST_VERSIONS, MOST_FILES // max(1, lake.snapshot(ref, high).num_files))
     if most < 2:
         return ()
-    *_, last = numbers.over(lake, ref, _BY_LOG, spread(lake.versions(ref), most, within=(low, high)))
-    held = {value.version: value.value for value in last.values if value.value is not None}
+    held = {
+        each.version: each for each in held_at(numbers, lake, ref, spread(lake.versions(ref), most, within=(low, high)))
+    }
     outer = [lake.snapshot(ref, version) for version in (min(held, default=low), max(held, default=low))]
     if len(held) > 1 and all(snapshot.size_bytes <= MOST_BYTES for snapshot in outer):
         *_, last = numbers.over(lake, ref, _BY_ROWS, [snapshot.version for snapshot in outer])
         # a file is gone, a reader refuses: bounds are known all the same
         held |= {value.version: value.value for value in last.values if value.value is not None}
     return tuple(held.values())
+
+
+def held_at(numbers: Numbers[Held], lake: HeldLake, ref: TableRef, versions: Sequence[int]) -> tuple[Held, ...]:
+    """What columns hold at these versions by the log, oldest first; without those that cannot be read."""
+    *_, last = numbers.over(lake, ref, _BY_LOG, versions)
+    return tuple(value.value for value in last.values if value.value is not None)
 
 
 def _held(reading: Reading, snapshot: Snapshot, source: str) -> Held:
@@ -127,13 +135,19 @@ def _quantiles(
 
 def suggest(held: Sequence[Held]) -> tuple[Suggestion, ...]:
     """The conditions that stand out most, at most one a column; pure."""
+    largest: dict[str | None, Suggestion] = {}
+    for each in sorted(steps(held), key=lambda each: -each.jump):
+        largest.setdefault(each.column, each)
+    return tuple(largest.values())[:MOST_SUGGESTED]
+
+
+def steps(held: Sequence[Held]) -> Iterator[Suggestion]:
+    """Each measure with one step far larger than all others, of the rows and of each column that the last one has."""
     if len(held) < 2:
-        return ()
-    suggestions: list[Suggestion] = [*_of_rows(held)]
+        return
+    yield from _of_rows(held)
     for name in held[-1].columns:
-        mine = sorted(_of_column(name, held), key=lambda each: -each.jump)
-        suggestions += mine[:1]
-    return tuple(sorted(suggestions, key=lambda each: -each.jump)[:MOST_SUGGESTED])
+        yield from _of_column(name, held)
 
 
 def _of_column(name: str, held: Sequence[Held]) -> Iterator[Suggestion]:
@@ -141,7 +155,7 @@ def _of_column(name: str, held: Sequence[Held]) -> Iterator[Suggestion]:
     alike = _NUMBERS if newest in _NUMBERS else (newest,)  # a column that was made anew may hold days for numbers
     known = [(each.version, t) for each in held if (t := each.columns.get(name)) is not None and t.kind in alike]
     yield from _of_nulls(name, known)
-    bounded = [(v, t) for v, t in known if _number(t.lowest) is not None and _number(t.highest) is not None]
+    bounded = [(v, t) for v, t in known if as_number(t.lowest) is not None and as_number(t.highest) is not None]
     if len(bounded) < 2 or bounded[-1][1].kind not in _KINDS:
         return
     bounds = [each for sign in (1, -1) for each in _of_bound(name, bounded, sign)]
@@ -151,8 +165,8 @@ def _of_column(name: str, held: Sequence[Held]) -> Iterator[Suggestion]:
 def _of_bound(name: str, known: Sequence[tuple[int, ColumnTotals]], sign: int) -> Iterator[Suggestion]:
     """The highest value (`sign` 1) or the lowest one (−1), where one step moved it."""
     ends = [(t.highest, t.lowest) if sign > 0 else (t.lowest, t.highest) for _, t in known]
-    outer = [sign * (_number(end) or 0.0) for end, _ in ends]
-    inner = [sign * (_number(end) or 0.0) for _, end in ends]
+    outer = [sign * (as_number(end) or 0.0) for end, _ in ends]
+    inner = [sign * (as_number(end) or 0.0) for _, end in ends]
     step = _largest_step(outer)
     if step is None or outer[-1] <= step.before:
         return
@@ -161,7 +175,7 @@ def _of_bound(name: str, known: Sequence[tuple[int, ColumnTotals]], sign: int) -
     if step.size < _LEAST_JUMP * scale and not turned:
         return
     kind, most = known[-1][1].kind, min(step.after, outer[-1])
-    limit = 0.0 if turned and kind not in _TIMES else _rounded(step.before + 0.1 * scale, kind)
+    limit = 0.0 if turned and kind not in TIMES else _rounded(step.before + 0.1 * scale, kind)
     limit = limit if limit < most else step.before
     condition = f"{sql_name(name)} {'<=' if sign > 0 else '>='} {_literal(sign * limit + 0.0, kind)}"
     measure = Measure.HIGHEST if sign > 0 else Measure.LOWEST
@@ -206,8 +220,8 @@ def _of_quantiles(name: str, held: Sequence[Held]) -> Iterator[Suggestion]:
     before, after = (each.quantiles.get(name, ()) for each in (first, last))
     if len(before) != len(QUANTILES) or len(after) != len(QUANTILES) or name not in first.columns:
         return
-    low, high = (_number(getattr(first.columns[name], end)) or 0.0 for end in ("lowest", "highest"))
-    if (_number(last.columns[name].highest) or 0.0) - high > _LEAST_JUMP * (high - low):
+    low, high = (as_number(getattr(first.columns[name], end)) or 0.0 for end in ("lowest", "highest"))
+    if (as_number(last.columns[name].highest) or 0.0) - high > _LEAST_JUMP * (high - low):
         return
     scale = before[-1] - before[0] or abs(before[-1]) or 1.0
     moved = max((1, 2), key=lambda place: abs(after[place] - before[place]))
@@ -247,14 +261,27 @@ def _largest_step(values: Sequence[float]) -> _Step | None:
     return _Step(place, reached[place], reached[place + 1])
 
 
-# numbers and SQL -----------------------------------------------------------------------------------------------------
+# words, numbers and SQL ----------------------------------------------------------------------------------------------
 
 _NUMBERS = (StatKind.INTEGER, StatKind.FLOAT, StatKind.DECIMAL)
-_TIMES = (StatKind.DATE, StatKind.TIMESTAMP, StatKind.TIMESTAMP_NTZ)
-_KINDS = (*_NUMBERS, *_TIMES)
+TIMES = (StatKind.DATE, StatKind.TIMESTAMP, StatKind.TIMESTAMP_NTZ)
+_KINDS = (*_NUMBERS, *TIMES)
 
 
-def _number(value: Any) -> float | None:
+def measure_text(measure: Measure, value: Any) -> str:
+    if measure is Measure.NULLS:
+        return percent(value)
+    return count_text(value) if measure is Measure.ROWS else bound_text(value)
+
+
+def bound_text(value: Any) -> str:
+    """A value of a column; numbers with two decimals, small ones with four digits."""
+    if isinstance(value, float | Decimal):
+        return f"{value:,.2f}".rstrip("0").rstrip(".") if abs(float(value)) >= 1 else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value_text(value)
+
+
+def as_number(value: Any) -> float | None:
     """A bound as a number: times in seconds, dates in days."""
     if isinstance(value, datetime):
         return ((value if value.tzinfo else value.replace(tzinfo=UTC)) - _EPOCH).total_seconds()
@@ -269,7 +296,7 @@ def _rounded(number: float, kind: StatKind) -> float:
     """Upwards: to two digits, a time to a day."""
     if kind is StatKind.DATE:
         return math.ceil(number)
-    if kind in _TIMES:
+    if kind in TIMES:
         return math.ceil(number / 86_400) * 86_400
     if not number:
         return 0.0
@@ -281,7 +308,7 @@ def _rounded(number: float, kind: StatKind) -> float:
 def _literal(number: float, kind: StatKind) -> str:
     if kind is StatKind.DATE:
         return f"DATE '{day_text(round(number)).removeprefix('+')}'"
-    if kind in _TIMES:
+    if kind in TIMES:
         moment = moment_text(round(number * 10**6), zoned=False).replace("T", " ").removeprefix("+")
         ntz = kind is StatKind.TIMESTAMP_NTZ
         return f"{'TIMESTAMP' if ntz else 'TIMESTAMPTZ'} '{moment}{'' if ntz else '+00'}'"

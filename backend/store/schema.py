@@ -101,6 +101,25 @@ table_expectation = sa.Table(
     sa.Column("finding", sa.JSON, nullable=False),
 )
 
+notice = sa.Table(
+    "notice",
+    metadata,
+    sa.Column("uri", sa.Text, primary_key=True),
+    sa.Column("version", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("kind", sa.Text, primary_key=True),
+    sa.Column("subject", sa.Text, primary_key=True),
+    sa.Column("table", sa.Text, nullable=False),
+    sa.Column("before", sa.Text, nullable=False),
+    sa.Column("after", sa.Text, nullable=False),
+    sa.Column("condition", sa.Text, nullable=False),
+    sa.Column("by", sa.Text, nullable=False),
+    sa.Column("committed_at", UtcDateTime),
+    sa.Column("mended_at", sa.BigInteger),
+    sa.Column("seen_by", sa.Text, nullable=False),
+    sa.Column("seen_reason", sa.Text, nullable=False),
+    sa.Column("noticed_at", UtcDateTime, nullable=False),
+)
+
 _NOT_YET = sa.text("counted IS NULL")
 progress = sa.Table(
     "progress",

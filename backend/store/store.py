@@ -30,6 +30,7 @@ from backend.store.engine import Database, insert, upsert
 from backend.store.jobs import Jobs, unfinished_act
 from backend.store.leases import stream_resource
 from backend.store.migrate import migrate
+from backend.store.noticed import Noticed
 from backend.store.notices import Notices, NoticeTopic
 from backend.store.pins import Pins
 from backend.stream_model.backlog import Backlog
@@ -65,6 +66,7 @@ class ControlStore:
         self.notices = Notices(self._database)
         self.jobs = Jobs(self._database, self.notices)
         self.pins = Pins(self._database)
+        self.noticed = Noticed(self._database)
         self._host_streams = hosts.Names(100)
 
     @classmethod

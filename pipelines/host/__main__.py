@@ -30,6 +30,7 @@ from pipelines.host.job_host import JobHost
 from pipelines.host.listener import ProgressListener, ProgressWriter
 from pipelines.host.loop_watch import LoopWatch
 from pipelines.host.metrics import HostMetrics, serving
+from pipelines.host.notice_rounds import NoticeRounds
 from pipelines.host.policy_rounds import PolicyRounds
 from pipelines.host.retention import Retention
 from pipelines.host.rounds import Rounds
@@ -107,6 +108,7 @@ def _work(settings: Settings, registry: Registry, runtime: Runtime, *, metrics: 
     jobs.start()
     retention = Retention(settings, lake, store, clock)
     policies = PolicyRounds(settings, lake, store, heartbeat.host_id, clock)
+    notices = NoticeRounds(lake, store, heartbeat.host_id, clock)
     loop = Loop(
         host,
         stop_signals(),  # after Spark, which takes SIGINT for itself
@@ -115,7 +117,14 @@ def _work(settings: Settings, registry: Registry, runtime: Runtime, *, metrics: 
     )
     watch = LoopWatch(lambda: loop.ended, ttl_s=settings.host.lease_ttl_s)
     with _watching(
-        topics.rounds, drains.rounds, backlogs.rounds, tables, retention.rounds, policies.rounds, watch.rounds
+        topics.rounds,
+        drains.rounds,
+        backlogs.rounds,
+        tables,
+        retention.rounds,
+        policies.rounds,
+        notices.rounds,
+        watch.rounds,
     ):
         log.info("host_ready", host_id=heartbeat.host_id, spark=runtime.spark_version)
         code = loop.run()

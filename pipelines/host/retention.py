@@ -69,4 +69,5 @@ class Retention:
             self._store.prune_rollups(grain_s=grain_s, before=now - timedelta(days=days))
         self._store.prune_hosts(before=before)
         self._store.prune_judgements(before=before)
+        self._store.noticed.prune(before=before)
         log.info("progress_pruned", rows=rows, before=before.isoformat())

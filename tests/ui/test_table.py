@@ -14,11 +14,12 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
+from backend.search.notice import Notice, NoticeKind
 from tests import builders
 from tests.processes import wait_until
 from tests.ui import stream_store
 from tests.ui.frames import frame_with
-from tests.ui.opened import MAIN, again, home, links, metrics, open_page, press, words
+from tests.ui.opened import MAIN, again, home, links, metrics, open_page, press, send, words
 
 __all__ = ["home"]
 
@@ -292,3 +293,22 @@ def test_a_filter_ends_when_its_viewer_leaves(home: Path, monkeypatch: pytest.Mo
         app.run()
     until_no_work_is_left()
     assert 5 < process_time() - begun < 60, "it ran, and not to its end"
+
+
+def test_an_unusual_commit_is_told_until_somebody_has_seen_it(orders: Path, home: Path) -> None:
+    store = stream_store.open_store(home)
+    jump = Notice(
+        str(orders), "silver/orders", 2, NoticeKind.HIGHEST, "amount", "498.2", "47,189", "amount <= 550", "WRITE",
+        datetime.now(UTC),
+    )  # fmt: skip
+    store.noticed.keep([jump], now=datetime.now(UTC))
+    assert "highest amount 498.2 → 47,189 at v2, WRITE" in words(open_page("overview"))
+    app = open_page("table", table="silver/orders")
+    assert "Highest amount 498.2 → 47,189 at v2, WRITE." in app.warning[0].value.replace("\\", "")
+    assert links(app)["What changed"] == "table=silver%2Forders&from=1&to=2"
+    assert links(app)["First bad version"] == "table=silver%2Forders&good=1&condition=amount+%3C%3D+550"
+    press(app, "seen_2")
+    send(app, "seen", "a price list in cents")
+    assert not open_page("table", table="silver/orders").warning and store.noticed.open() == []
+    assert [entry.reason for entry in store.audit_entries(subject="silver/orders")] == ["a price list in cents"]
+    store.close()

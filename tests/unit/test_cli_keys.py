@@ -24,6 +24,7 @@ from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog, DataLoss, SourceBacklog
 from backend.stream_model.stream import ExpectationCount, InputKind, Output, Progress, StreamInput
+from tests import builders
 from tests.builders import HandLog, add, commit_info, metadata, protocol
 from tests.checkpoints import declare_anew, delta_offset, write_checkpoint
 from tests.unit.test_cli import ERROR, NOW, Weir, declaration, home, lake, store, weir
@@ -87,6 +88,8 @@ def world(home: Path, lake: Path, store: ControlStore, monkeypatch: pytest.Monke
     (lake / ".dropped" / "job-7" / "table" / "_delta_log").mkdir(parents=True)
     (lake / ".dropped" / "job-7" / "table" / "_delta_log" / f"{4:020d}.json").write_text("")
     (lake / ".dropped" / "job-7" / "dropped.json").write_text(gone.text())
+    for amount in (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 900.0):
+        builders.write(lake / "risen", {"amount": [amount]})
     store.jobs.submit(JobRequest(JobKind.DIFF, "orders", "orders 0 4", "{}", Actor("ana"), "a look", 60.0), now=NOW)
 
 
@@ -125,8 +128,9 @@ def test_every_command_that_prints_json_is_pinned(weir: Weir) -> None:
     commands = set(re.findall(r"^  ([a-z]+) ", weir("--help").out, re.MULTILINE))
     named = {command.split()[0] for command, _ in pinned()}
     without = {"up", "ui", "host", "demo"}  # they run
-    # As restart and drain; as jobs; a host has to answer, see its tests; as what it carries out; as pin; as undrop.
-    same = {"start", "stop", "cancel", "requeue", "apply", "unpin", "purge"}
+    # As restart and drain; as jobs; a host has to answer, see its tests; as what it carries out; as pin; as undrop;
+    # says a line.
+    same = {"start", "stop", "cancel", "requeue", "apply", "unpin", "purge", "seen"}
     assert commands - without - same == named
 
 

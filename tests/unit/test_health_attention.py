@@ -6,18 +6,21 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
-from backend.health.attention import AttentionRules, attention
+from backend.health.attention import AttentionRules, attention, below
 from backend.health.groups import grouped
 from backend.health.model import AttentionItem, Cause, Severity
 from backend.lake.model import TableCard, TableRef, UnreadableTable
+from backend.search.notice import Notice, NoticeKind
 from backend.stream_model.backlog import Backlog, DataLoss, SourceBacklog
 from backend.stream_model.stream import (
     Desired,
     DesiredState,
     HostHeartbeat,
+    InputKind,
     Observed,
     StreamDeclaration,
     StreamFailure,
+    StreamInput,
     StreamState,
 )
 from backend.streams.verdict import StreamStatus, Verdict
@@ -283,3 +286,33 @@ def test_several_broken_expectations_are_one_line_by_tables() -> None:
     other = replace(KEY, uri="/lake/x", table="x")
     (both,) = grouped(judged((KEY, BROKEN), (other, BROKEN), (replace(other, columns=("b",)), BROKEN)))
     assert both.what == "2 tables break 3 expectations: silver/orders, x."
+
+
+JUMP = Notice(
+    "/lake/silver/orders", "silver/orders", 31, NoticeKind.HIGHEST, "amount", "498.2", "47,189", "amount <= 550",
+    "MERGE by stream silver_orders", NOW - HOUR,
+)  # fmt: skip
+
+
+def reading(name: str, source: str, sink: str) -> StreamStatus:
+    read = StreamInput(InputKind.TABLE, source, source)
+    declared = replace(RUNNING.declaration, name=name, sink_uri=sink, inputs=(read,))
+    return replace(RUNNING, declaration=declared)
+
+
+def test_an_unusual_commit_says_what_it_did_and_whom_it_reaches() -> None:
+    streams = (
+        reading("gold", "file:///lake/silver/orders", "/lake/gold"), reading("more", "/lake/gold/", "/lake/more"),
+        reading("apart", "/lake/other", "/lake/silver/orders"),
+    )  # fmt: skip
+    (item,) = attention([], streams, [ALIVE], notices=[JUMP], now=NOW, rules=RULES)
+    assert (item.severity, item.cause, item.subject) == (Severity.WARNING, Cause.UNUSUAL_COMMIT, "silver/orders")
+    assert item.what == ("highest amount 498.2 → 47,189 at v31, MERGE by stream silver_orders. Downstream: gold, more.")
+    two = [JUMP, replace(JUMP, uri="/lake/b", table="b")]
+    (group,) = grouped(attention([], streams, [ALIVE], notices=two, now=NOW, rules=RULES))
+    assert group.what.startswith("2 tables did what no commit before did: ") and "b (highest" in group.what
+
+
+def test_streams_that_read_each_other_end() -> None:
+    streams = (reading("there", "/lake/a", "/lake/b"), reading("back", "/lake/b", "/lake/a"))
+    assert below("/lake/a", streams) == ("there", "back")

@@ -249,6 +249,18 @@ def pin(name: TableName, version: PinnedVersion, reason: Reason = "", as_json: A
 
 
 @app.command(rich_help_panel=ACT)
+def seen(
+    name: TableName,
+    version: Annotated[int, typer.Argument(metavar="VERSION", min=0, help="Whose notices they are.")],
+    reason: Reason = "",
+) -> int:
+    """Say that what `weir notices` tells of a commit was looked at: Overview tells it no more, to anybody."""
+    from app.cli.tables import notices
+
+    return notices.seen(name, version, reason)
+
+
+@app.command(rich_help_panel=ACT)
 def unpin(name: TableName, version: PinnedVersion, reason: Reason = "", as_json: AsJson = False) -> int:
     """Let a pinned version go; `weir versions T` lists those that are pinned."""
     from app.cli.tables import versions

@@ -97,6 +97,18 @@ def history(
 
 
 @app.command(rich_help_panel=READ)
+def notices(
+    name: Annotated[str | None, typer.Argument(metavar="[T]", help="A table; without it, all of them.")] = None,
+    since: Annotated[str, typer.Option("--since", help=f"Commits not before {TIME}.")] = "7 d",
+    as_json: AsJson = False,
+) -> int:
+    """Commits that did what none before them did: a highest or lowest value, nulls or rows took a far larger step."""
+    from app.cli.tables import notices
+
+    return notices.notices(name, since, as_json=as_json)
+
+
+@app.command(rich_help_panel=READ)
 def properties(
     name: TableName,
     at: Annotated[str | None, typer.Option("--at", "--version", help=f"{VERSION}.")] = None,

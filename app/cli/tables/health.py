@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from app import services
 from app.cli.output import Document, Shapes, only, print_json, print_table, say, shaped, status_line
-from app.cli.store import BacklogLooks, judgements_and_hosts, resting_policies, streams_and_hosts
+from app.cli.store import BacklogLooks, judgements_and_hosts, open_notices, resting_policies, streams_and_hosts
 from app.cli.tables.lake import opened
 from app.health.text import log_sentence, run_text
 from backend.errors import LakehouseError
@@ -83,8 +83,9 @@ def everything(*, as_json: bool) -> int:
     judgements, rules = judgements_and_hosts()[0], AttentionRules.of(services.settings())
     cards, tables = _read(query_names(streams))
     items = attention(
-        cards, streams, hosts, judgements=judgements, resting=resting_policies(), now=services.now(), rules=rules
-    )
+        cards, streams, hosts, judgements=judgements, resting=resting_policies(), notices=open_notices(),
+        now=services.now(), rules=rules,
+    )  # fmt: skip
     groups = grouped(items)
     if as_json:
         shapes = {**_SHAPES, TableHealth: _in_a_list}

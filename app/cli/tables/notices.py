@@ -1,0 +1,50 @@
+"""`weir notices [T]`: which commits did what none before them did, and `weir seen T VERSION`.
+
+Rule: judged here and now from the log, as a host judges what comes: no store is needed. A table that cannot be read is
+named and hides no other.
+"""
+
+from app import services
+from app.cli.output import Shapes, print_json, print_table, say, shaped
+from app.cli.store import required_store
+from app.cli.tables.lake import opened
+from app.history.view.filters import moment_of
+from backend.errors import LakehouseError
+from backend.format import utc_text
+from backend.search.notice import Notice, notice_text
+from backend.search.notices import NoticeLooks
+
+_SHAPES: Shapes = {Notice: shaped(without=("seen_by", "seen_reason"))}  # which the store knows
+
+
+def notices(name: str | None, since: str, *, as_json: bool) -> int:
+    lake, now = services.lake(), services.now()
+    moment = moment_of(since, now, end_of_day=False) or now
+    looks, found = NoticeLooks(lake), list[Notice]()
+    for ref in lake.tables() if name is None else [opened(name)[1]]:
+        try:
+            found += looks.look(ref, moment)
+        except LakehouseError as exc:
+            if name is not None:
+                raise
+            say(f"{ref.name}: {exc.message}", style="yellow")
+    if as_json:
+        print_json(found, _SHAPES)
+    elif found:
+        print_table(("table", "when", "what", "mended"), map(_row, found))
+    else:
+        say(f"No commit since {utc_text(moment)} did what none before it did.")
+    return 0
+
+
+def _row(notice: Notice) -> tuple[str, ...]:
+    mended = "" if notice.mended_at is None else f"at v{notice.mended_at}"
+    return notice.table, utc_text(notice.committed_at), notice_text(notice), mended
+
+
+def seen(name: str, version: int, reason: str) -> int:
+    _, ref = opened(name)
+    told = required_store().noticed.seen(ref.uri, version, actor=services.actor(), reason=reason, now=services.now())
+    for notice in told:
+        say(f"Told no more: {notice_text(notice)}.")
+    return 0

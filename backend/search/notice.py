@@ -1,0 +1,62 @@
+"""What a commit did that none before it did: the value that is judged, kept and shown.
+
+Rule: light, since the store and every command load it.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+Key = tuple[str, int, str, str]
+
+
+class NoticeKind(StrEnum):
+    """What took a step far larger than all steps before."""
+
+    HIGHEST = "highest"
+    LOWEST = "lowest"
+    NULLS = "share of nulls"
+    ROWS = "rows"
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """One step of one table, at `version`. `subject`: the column, empty for rows; `before` and `after` as people read
+    them; `condition`: SQL that held before; `by`: "MERGE by stream silver_orders".
+
+    `mended_at`: the first later version at which half of the step or more was taken back. `seen_by`: who said that no
+    one has to look any more, and why.
+    """
+
+    uri: str
+    table: str
+    version: int
+    kind: NoticeKind
+    subject: str
+    before: str
+    after: str
+    condition: str
+    by: str
+    committed_at: datetime | None
+    mended_at: int | None = None
+    seen_by: str = ""
+    seen_reason: str = ""
+
+    @property
+    def key(self) -> Key:
+        return self.uri, self.version, self.kind, self.subject
+
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody has to look."""
+        return self.mended_at is None and not self.seen_by
+
+
+def notice_text(notice: Notice) -> str:
+    """ "highest amount 498.2 → 47,189 at v31, MERGE by stream silver_orders"."""
+    what = (
+        " of ".join(filter(None, [notice.kind, notice.subject]))
+        if notice.kind is NoticeKind.NULLS
+        else (" ".join(filter(None, [notice.kind, notice.subject])))
+    )
+    return f"{what} {notice.before} → {notice.after} at v{notice.version}, {notice.by}"

@@ -1,0 +1,194 @@
+"""Judges each commit of a table as it comes, and in the same way what came long ago, from the log's statistics alone.
+
+Rule: a first load is no step: it needs a past. A value that grows with the rows (ids, offsets) or with the clock
+(times, sums of an aggregate) is no finding, however long nothing came.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Protocol
+
+from backend.lake.model import Commit, CommitReader, TableRef
+from backend.lru import Lru
+from backend.search.notice import Key, Notice, NoticeKind
+from backend.search.search import may_change_rows
+from backend.search.suggest import (
+    MOST_FILES,
+    TIMES,
+    Held,
+    HeldLake,
+    Measure,
+    Suggestion,
+    as_number,
+    held_at,
+    held_numbers,
+    measure_text,
+    steps,
+)
+from backend.sql.numbers import spread
+
+LEAST_BEFORE, MOST_BEFORE = 5, 24  # versions whose rows changed
+MOST_AT_ONCE = 1_000  # versions of one look; what lies further back is left out
+MOST_TABLES = 256  # whose past is remembered
+_MOST_OF_A_COMMIT = 4  # the largest
+_LEAST_JUMP, _LEAST_NULLS, _LEAST_LOSS = 1.0, 0.05, 0.5  # of the range before; of the rows
+_LEAST_TIME_S = 86_400.0  # that the oldest time went back: what comes late is no fault
+_FASTER = 4.0  # a row or a second, than ever before
+_CLOCKS_APART = timedelta(days=2)  # a writer's, its time zone and ours
+_KINDS = {
+    Measure.HIGHEST: NoticeKind.HIGHEST, Measure.LOWEST: NoticeKind.LOWEST, Measure.NULLS: NoticeKind.NULLS,
+    Measure.ROWS: NoticeKind.ROWS,
+}  # fmt: skip
+
+
+class NoticeLake(HeldLake, CommitReader, Protocol):
+    """The part of `backend.lake.lake.Lake` that this needs."""
+
+
+@dataclass
+class TableJudge:
+    """Is shown a table's versions one after another, oldest first."""
+
+    ref: TableRef
+    _past: list[tuple[Held, Commit | None]] = field(default_factory=list)
+    _open: dict[Key, tuple[Notice, Suggestion]] = field(default_factory=dict)
+
+    def see(self, held: Held, commit: Commit | None) -> Iterator[Notice]:
+        """What this version did, and former notices that it mends."""
+        for key, (notice, found) in list(self._open.items()):
+            if _is_back(found, held):
+                del self._open[key]
+                yield replace(notice, mended_at=held.version)
+        if not (may_change_rows(commit) if self._past else held.num_rows):
+            return
+        self._past = [*self._past[-MOST_BEFORE:], (held, commit)]
+        if commit is None or len(self._past) <= LEAST_BEFORE:
+            return
+        past = [one for one, _ in self._past]
+        told = [each for each in steps(past) if each.column is not None and self._is_told(each)]
+        told += _rows_lost(past)
+        for each in sorted(told, key=lambda each: -each.jump)[:_MOST_OF_A_COMMIT]:
+            notice = self._notice(each, commit)
+            self._open[notice.key] = notice, each
+            yield notice
+
+    def _notice(self, found: Suggestion, commit: Commit) -> Notice:
+        before, after = (measure_text(found.measure, value) for value in (found.before, found.after))
+        who = f"stream {commit.origin.stream}" if commit.origin and commit.origin.stream else commit.user or commit.job
+        by = f"{commit.operation or 'a commit'}{f' by {who}' if who else ''}"
+        return Notice(
+            self.ref.uri, self.ref.name, commit.version, _KINDS[found.measure], found.column or "", before, after,
+            found.condition, by, commit.committed_at,
+        )  # fmt: skip
+
+    def _is_told(self, found: Suggestion) -> bool:
+        """Whether the newest version took the step, and far enough for somebody who did not ask."""
+        newest, _ = self._past[-1]
+        if found.first != newest.version:
+            return False
+        if found.measure is Measure.NULLS:
+            return bool(found.after - found.before >= _LEAST_NULLS)
+        before, after = as_number(found.before) or 0.0, as_number(found.after) or 0.0
+        if newest.columns[found.column or ""].kind in TIMES:
+            days = 1 if isinstance(found.after, datetime) else _LEAST_TIME_S
+            if found.measure is Measure.LOWEST and (before - after) * days < _LEAST_TIME_S:
+                return False
+        elif found.jump < _LEAST_JUMP and not after < 0 <= before:
+            return False
+        return not self._is_growth(found)
+
+    def _is_growth(self, found: Suggestion) -> bool:
+        """Whether the bound went no further than time did, or no faster than ever before, a row or a second."""
+        newest, commit = self._past[-1]
+        is_time = newest.columns[found.column or ""].kind in TIMES
+        if is_time and found.measure is Measure.HIGHEST and commit and commit.committed_at:
+            return (as_number(found.after) or 0.0) <= _like(found.after, commit.committed_at + _CLOCKS_APART)
+        for speeds in zip(*self._speeds(found.column or "", found.measure), strict=True):
+            *before, now = speeds
+            if now <= _FASTER * max(before):
+                return True
+        return False
+
+    def _speeds(self, column: str, measure: Measure) -> Iterator[tuple[float, float]]:
+        """How far the bound moved at each version, a row that came with it and a second since the one before."""
+        for (before, first), (after, second) in pairwise(self._past):
+            ends = [as_number(_bound(each, column, measure)) for each in (before, after)]
+            moved = 0.0 if None in ends else abs((ends[1] or 0.0) - (ends[0] or 0.0))
+            rows = (after.num_rows or 0) - (before.num_rows or 0)
+            yield moved / max(1, rows), moved / max(1.0, _seconds(first, second))
+
+
+class NoticeLooks:
+    """Looks at tables again and again, each time at what is new. One thread at a time."""
+
+    def __init__(self, lake: NoticeLake) -> None:
+        self._lake, self._numbers = lake, held_numbers()
+        self._judges: Lru[str, tuple[str, int, TableJudge]] = Lru(MOST_TABLES)  # with the table's id and the version
+
+    def look(self, ref: TableRef, since: datetime) -> list[Notice]:
+        """What commits since then did, and what was mended, each once, oldest first; of a table that was looked at
+        before, what is new. Nothing of a table of more than `MOST_FILES` files, whose versions cost too much.
+
+        Raises where the table cannot be read.
+        """
+        latest = self._lake.snapshot(ref)
+        if latest.num_files > MOST_FILES or (latest.committed_at and latest.committed_at < since):
+            return []
+        table_id, seen, judge = self._judges.get(ref.uri) or ("", -1, TableJudge(ref))
+        if table_id != latest.metadata.id or not latest.version - MOST_AT_ONCE <= seen <= latest.version:
+            first = self._lake.version_at(ref, since) or 0
+            seen, judge = max(first - MOST_BEFORE, latest.version - MOST_AT_ONCE, 0) - 1, TableJudge(ref)
+        found = self._judged(judge, ref, seen + 1, latest.version) if seen < latest.version else {}
+        self._judges.put(ref.uri, (latest.metadata.id, latest.version, judge))
+        return [each for each in found.values() if each.committed_at is None or each.committed_at >= since]
+
+    def _judged(self, judge: TableJudge, ref: TableRef, low: int, high: int) -> Mapping[Key, Notice]:
+        versions = spread(self._lake.versions(ref), high - low + 1, within=(low, high))
+        commits = {commit.version: commit for commit in self._lake.history(ref, starting_version=low)}
+        held = held_at(self._numbers, self._lake, ref, versions)
+        return {notice.key: notice for one in held for notice in judge.see(one, commits.get(one.version))}
+
+
+def _rows_lost(past: Sequence[Held]) -> Iterator[Suggestion]:
+    """Where the newest version lost half of the rows or more, and none before it nearly as large a share."""
+    rows = [one.num_rows for one in past]
+    losses = [1 - after / before if before and after is not None else 0.0 for before, after in pairwise(rows)]
+    before, after = rows[-2:]
+    if before is None or after is None or losses[-1] < max(_LEAST_LOSS, _FASTER * max(losses[:-1])):
+        return
+    condition, jump = f"count(*) >= {(before + after + 1) // 2}", (before - after) / max(1, after)
+    yield Suggestion(condition, None, Measure.ROWS, past[-2].version, past[-1].version, before, after, jump)
+
+
+def _like(value: object, moment: datetime) -> float:
+    """The moment as `as_number` gives it for values of this kind."""
+    return as_number(moment if isinstance(value, datetime) else moment.astimezone(UTC).date()) or 0.0
+
+
+def _seconds(first: Commit | None, second: Commit | None) -> float:
+    if not (first and second and first.committed_at and second.committed_at):
+        return 0.0
+    return (second.committed_at - first.committed_at).total_seconds()
+
+
+def _bound(held: Held, column: str, measure: Measure) -> object:
+    totals = held.columns.get(column)
+    return totals and (totals.highest if measure is Measure.HIGHEST else totals.lowest)
+
+
+def _is_back(found: Suggestion, held: Held) -> bool:
+    """Half of the step or more is taken back."""
+    if found.measure is Measure.ROWS:
+        return held.num_rows is not None and held.num_rows >= (found.before + found.after) / 2
+    totals = held.columns.get(found.column or "")
+    if totals is None:
+        return False
+    if found.measure is Measure.NULLS:
+        return totals.null_share is not None and totals.null_share <= (found.before + found.after) / 2
+    values: Sequence[object] = (_bound(held, found.column or "", found.measure), found.before, found.after)
+    now, before, after = map(as_number, values)
+    if now is None or before is None or after is None:
+        return False
+    return abs(now - before) <= abs(after - before) / 2

@@ -1,0 +1,61 @@
+"""Judges what commits did to tables of the lake, whoever wrote them, as they come.
+
+Rule: of several hosts that share a store one does it, by a lease that it keeps. A table is read when its latest version
+is another one than at the round before.
+"""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import structlog
+
+from backend.errors import LakehouseError
+from backend.lake.lake import Lake
+from backend.lake.model import TableRef
+from backend.search.notice import notice_text
+from backend.search.notices import NoticeLooks
+from backend.store.store import ControlStore
+from backend.work import Stopped
+from pipelines.host.rounds import Rounds
+
+EVERY_S = 5.0
+_LEASE_S = 60.0
+_BACK = timedelta(hours=1)  # that a host looks at when it begins
+
+log = structlog.get_logger()
+
+
+class NoticeRounds:
+    """`rounds` begin once the store is open."""
+
+    def __init__(self, lake: Lake, store: ControlStore, host_id: str, clock: Callable[[], datetime]) -> None:
+        self._lake, self._store, self._host_id, self._clock = lake, store, host_id, clock
+        self._looks, self._begun_at = NoticeLooks(lake), clock()
+        self._seen: dict[str, int] = {}
+        self.rounds = Rounds("notices", self.once, every_s=EVERY_S, failed="notices_not_judged")
+
+    def once(self) -> None:
+        """One round; raises `StoreError`, `StorageError`, and `Stopped` when told to end."""
+        lease = self._store.acquire("notices", self._host_id, ttl_s=_LEASE_S)
+        if lease is None:
+            return
+        for ref in self._lake.tables():
+            if self.rounds.is_stopping:
+                raise Stopped
+            try:
+                self._look(ref)
+            except LakehouseError as exc:  # it is told where the table is shown
+                log.debug("notices_of_table_not_judged", table=ref.name, error=exc.message)
+            if self._store.renew(lease, ttl_s=_LEASE_S) is None:
+                return
+
+    def _look(self, ref: TableRef) -> None:
+        latest = self._lake.latest_version(ref)
+        if self._seen.get(ref.uri) == latest:
+            return
+        found = self._looks.look(ref, self._begun_at - _BACK)
+        self._store.noticed.keep(found, now=self._clock())
+        self._seen[ref.uri] = latest
+        for notice in found:
+            if notice.mended_at is None:
+                log.warning("commit_noticed", table=ref.name, version=notice.version, what=notice_text(notice))

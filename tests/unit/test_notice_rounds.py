@@ -1,0 +1,76 @@
+"""The rounds of the host that notices what commits do: which tables are read, and what becomes known to everybody."""
+
+import random
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from backend.lake.lake import Lake
+from backend.lake.model import Snapshot
+from backend.search.notice import notice_text
+from backend.settings import Settings, load_settings
+from backend.store.store import ControlStore
+from pipelines.host.notice_rounds import NoticeRounds
+from tests import builders
+from tests.unit.test_notices import orders, write
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    (tmp_path / "store").mkdir()
+    return load_settings(home=tmp_path, lake={"refresh_s": 0.01})
+
+
+@pytest.fixture
+def store(settings: Settings) -> Iterator[ControlStore]:
+    opened = ControlStore.open(settings)
+    yield opened
+    opened.close()
+
+
+def rounds(settings: Settings, store: ControlStore, host: str = "host-a") -> NoticeRounds:
+    return NoticeRounds(Lake(settings), store, host, lambda: datetime.now(UTC))
+
+
+def test_a_bad_batch_is_known_after_one_round_and_its_end_after_another(
+    settings: Settings, store: ControlStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dice, table = random.Random(7), tmp_path / "lake" / "orders"
+    write(table, [orders(dice) for _ in range(8)])
+    (tmp_path / "lake" / "broken" / "_delta_log").mkdir(parents=True)
+    watching = rounds(settings, store)
+    watching.once()
+    assert store.noticed.open() == []
+
+    write(table, [{**orders(dice), "amount": [47_189.0] * 20}])
+    watching.once()
+    (notice,) = store.noticed.open()
+    assert notice.table == "orders" and "→ 47,189 at v8, WRITE" in notice_text(notice)
+
+    read: list[int] = []
+    looked = Lake.snapshot
+
+    def looks(lake: Lake, ref: object, version: int | None = None) -> Snapshot:
+        read.append(1)
+        return looked(lake, ref, version)
+
+    monkeypatch.setattr(Lake, "snapshot", looks)
+    watching.once()
+    assert read == [], "no table has another latest version"
+    builders.write(table, orders(dice), mode="overwrite")
+    watching.once()
+    assert store.noticed.open() == [] or {each.kind for each in store.noticed.open()} == {"rows"}
+
+
+def test_of_two_hosts_one_notices(settings: Settings, store: ControlStore, tmp_path: Path) -> None:
+    dice = random.Random(7)
+    write(tmp_path / "lake" / "orders", [*[orders(dice) for _ in range(8)], {**orders(dice), "amount": [9e9] * 20}])
+    first, second = rounds(settings, store), rounds(settings, store, "host-b")
+    lease = store.acquire("notices", "host-a", ttl_s=60)
+    assert lease is not None
+    second.once()
+    assert store.noticed.open() == []
+    first.once()
+    assert len(store.noticed.open()) == 1

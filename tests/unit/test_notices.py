@@ -1,0 +1,151 @@
+"""What is noticed of commits, and what is not: real tables, written by deltalake, judged from their logs."""
+
+import json
+import random
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from backend.lake.lake import Lake
+from backend.search.notice import Notice, NoticeKind, notice_text
+from backend.search.notices import MOST_BEFORE, NoticeLooks
+from backend.settings import load_settings
+from tests import builders
+from tests.builders import HandLog, add, commit_info, metadata, protocol, remove
+
+LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
+NOW = datetime.now(UTC).replace(microsecond=0)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(load_settings(home=tmp_path, lake={"roots": [str(tmp_path)]}))
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return tmp_path / "orders"
+
+
+def orders(dice: random.Random, rows: int = 20) -> dict[str, list[object]]:
+    return {
+        "amount": [round(dice.uniform(1, 500), 2) for _ in range(rows)],
+        "email": [f"a{number}@example.org" for number in range(rows)],
+    }
+
+
+def write(table: Path, batches: Sequence[dict[str, list[object]]]) -> None:
+    for batch in batches:
+        builders.write(table, batch)
+
+
+def noticed(lake: Lake, table: Path) -> list[Notice]:
+    return NoticeLooks(lake).look(lake.find(str(table)), LONG_AGO)
+
+
+def test_a_bad_batch_is_noticed_once_and_until_it_is_mended(lake: Lake, table: Path) -> None:
+    dice = random.Random(7)
+    write(table, [orders(dice) for _ in range(12)])
+    ref, looks = lake.find(str(table)), NoticeLooks(lake)
+    assert looks.look(ref, LONG_AGO) == []
+    highest = max(DeltaTable(table).to_pyarrow_table()["amount"].to_pylist())
+    write(table, [{**orders(dice), "amount": [47_189.0] * 20}])
+    (notice,) = looks.look(ref, LONG_AGO)
+    assert (notice.version, notice.kind, notice.subject) == (12, NoticeKind.HIGHEST, "amount")
+    assert notice_text(notice) == f"highest amount {highest:,.2f} → 47,189 at v12, WRITE"
+    assert notice.is_open and notice.condition.startswith("amount <= ")
+
+    write(table, [{**orders(dice), "amount": [50_000.0] * 20}, orders(dice)])
+    assert looks.look(ref, LONG_AGO) == [], "no more than was told"
+    DeltaTable(table).delete("amount > 500")
+    (mended,) = looks.look(ref, LONG_AGO)
+    assert (mended.key, mended.mended_at, mended.is_open) == (notice.key, 15, False)
+    assert noticed(lake, table) == [mended], "in replay as it was live"
+
+
+def test_nulls_lost_rows_and_the_first_negative_are_noticed(lake: Lake, table: Path) -> None:
+    dice = random.Random(7)
+    write(table, [orders(dice) for _ in range(8)])
+    write(table, [{**orders(dice), "email": [None] * 20}])
+    write(table, [{**orders(dice), "amount": [-300.0, *[5.0] * 19]}])
+    DeltaTable(table).delete("amount > 100")
+    found = [(notice.version, notice.kind, notice.subject, notice.before) for notice in noticed(lake, table)]
+    rows = DeltaTable(table, version=9).to_pyarrow_table().num_rows
+    assert found[:2] == [(8, NoticeKind.NULLS, "email", "0 %"), (9, NoticeKind.LOWEST, "amount", found[1][3])]
+    assert (10, NoticeKind.ROWS, "", f"{rows}") in found
+
+
+def ids(dice: random.Random) -> Iterator[dict[str, list[object]]]:
+    """Of batches that become fifty times as large."""
+    start = 0
+    for rows in [20] * 10 + [1_000] + [20] * 3:
+        yield {"id": list(range(start, start + rows)), "offset": list(range(10**9 + start, 10**9 + start + rows))}
+        start += rows
+
+
+def times(dice: random.Random) -> Iterator[dict[str, list[object]]]:
+    """Of now, some of it some hours late."""
+    for minute in range(14):
+        at = NOW - timedelta(minutes=14 - minute)
+        late = timedelta(hours=dice.choice([0, 0, 5, 20]))
+        yield {"at": [at, at - late], "day": [at.date(), (at - late).date()]}
+
+
+def steady(dice: random.Random) -> Iterator[dict[str, list[object]]]:
+    for _ in range(60):
+        yield {
+            "uniform": [dice.uniform(1, 500) for _ in range(20)],
+            "normal": [dice.gauss(1_000, 50) for _ in range(20)],
+            "status": [dice.choice(["new", "paid"]) for _ in range(20)],
+            "some": [None if dice.random() < 0.3 else 1 for _ in range(20)],
+        }
+
+
+@pytest.mark.parametrize("batches", [ids, times, steady])
+@pytest.mark.parametrize("seed", range(3))
+def test_what_always_grows_or_varies_is_not_noticed(
+    lake: Lake, table: Path, batches: Callable[[random.Random], Iterator[dict[str, list[object]]]], seed: int
+) -> None:
+    write(table, list(batches(random.Random(seed))))
+    assert noticed(lake, table) == []
+
+
+def test_a_far_future_and_a_default_time_are_noticed(lake: Lake, table: Path) -> None:
+    days: list[dict[str, list[object]]] = [{"day": [date.today() - timedelta(days=9 - n)]} for n in range(9)]
+    write(table, [*days, {"day": [date(9999, 12, 31)]}])
+    other = table.with_name("other")
+    write(other, [*days, {"day": [date(1970, 1, 1)]}])
+    assert [(each.kind, each.after) for each in noticed(lake, table)] == [(NoticeKind.HIGHEST, "9999-12-31")]
+    assert [(each.kind, each.after) for each in noticed(lake, other)] == [(NoticeKind.LOWEST, "1970-01-01")]
+
+
+def test_sums_of_an_aggregate_may_rest_and_catch_up(lake: Lake, tmp_path: Path) -> None:
+    """The same two rows, overwritten: a sum that grows, and after three hours by as much as in three hours."""
+    log = HandLog(tmp_path / "sums")
+    total, at = 0, NOW - timedelta(days=1)
+    for version in range(14):
+        gap = timedelta(hours=3) if version == 10 else timedelta(minutes=1)
+        at, total = at + gap, total + int(gap.total_seconds())
+        stats = {"numRecords": 2, "minValues": {"id": total // 2}, "maxValues": {"id": total}, "nullCount": {"id": 0}}
+        begin = [protocol(), metadata()] if version == 0 else [remove(f"{version - 1}.parquet")]
+        info = commit_info(timestamp=int(at.timestamp() * 1_000))
+        log.commit(*begin, add(f"{version}.parquet", stats=json.dumps(stats)), info)
+    assert noticed(lake, tmp_path / "sums") == []
+
+
+def test_an_overwrite_by_something_else_is_noticed(lake: Lake, table: Path) -> None:
+    dice = random.Random(7)
+    write(table, [orders(dice) for _ in range(MOST_BEFORE)])
+    ref, looks = lake.find(str(table)), NoticeLooks(lake)
+    assert looks.look(ref, LONG_AGO) == []
+    builders.write(table, {"amount": [9e9], "email": ["x"]}, mode="overwrite")
+    assert {each.kind for each in looks.look(ref, LONG_AGO)} == {NoticeKind.HIGHEST, NoticeKind.ROWS}
+
+
+def test_commits_before_the_time_asked_for_are_not_told(lake: Lake, table: Path) -> None:
+    dice = random.Random(7)
+    write(table, [*[orders(dice) for _ in range(8)], {**orders(dice), "amount": [47_189.0] * 20}])
+    assert noticed(lake, table) and NoticeLooks(lake).look(lake.find(str(table)), NOW + timedelta(hours=1)) == []
