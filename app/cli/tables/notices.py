@@ -27,7 +27,7 @@ def notices(name: str | None, since: str, *, as_json: bool) -> int:
         except LakehouseError as exc:
             if name is not None:
                 raise
-            say(f"{ref.name}: {exc.message}", style="yellow")
+            say(f"{ref.name}: cannot be judged: {exc.message}", style="red", to_stderr=True)
     if as_json:
         print_json(found, _SHAPES)
     elif found:
