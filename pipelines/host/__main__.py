@@ -108,7 +108,7 @@ def _work(settings: Settings, registry: Registry, runtime: Runtime, *, metrics: 
     jobs.start()
     retention = Retention(settings, lake, store, clock)
     policies = PolicyRounds(settings, lake, store, heartbeat.host_id, clock)
-    notices = NoticeRounds(lake, store, heartbeat.host_id, clock)
+    notices = NoticeRounds(Lake(settings), store, heartbeat.host_id, clock)
     loop = Loop(
         host,
         stop_signals(),  # after Spark, which takes SIGINT for itself

@@ -4,6 +4,7 @@ Rule: of several hosts that share a store one does it, by a lease that it keeps.
 is another one than at the round before.
 """
 
+import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
@@ -12,13 +13,14 @@ import structlog
 from backend.errors import LakehouseError
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
-from backend.search.notice import notice_text
+from backend.search.notice import Notice, notice_text
 from backend.search.notices import NoticeLooks
 from backend.store.store import ControlStore
 from backend.work import Stopped
 from pipelines.host.rounds import Rounds
 
 EVERY_S = 5.0
+_MOST_BUSY, _LONGEST_REST_S = 0.1, 30.0  # of the time: with thousands of tables a round takes seconds
 _LEASE_S = 60.0
 _BACK = timedelta(hours=1)  # that a host looks at when it begins
 
@@ -26,36 +28,53 @@ log = structlog.get_logger()
 
 
 class NoticeRounds:
-    """`rounds` begin once the store is open."""
+    """`lake`: of its own, since it passes by every table. `rounds` begin once the store is open."""
 
     def __init__(self, lake: Lake, store: ControlStore, host_id: str, clock: Callable[[], datetime]) -> None:
         self._lake, self._store, self._host_id, self._clock = lake, store, host_id, clock
         self._looks, self._begun_at = NoticeLooks(lake), clock()
         self._seen: dict[str, int] = {}
-        self.rounds = Rounds("notices", self.once, every_s=EVERY_S, failed="notices_not_judged")
+        self._not_kept: list[Notice] = []  # while the store is away
+        self._rests_until = 0.0
+        self.rounds = Rounds("notices", self._paced, every_s=EVERY_S, failed="notices_not_judged")
+
+    def _paced(self) -> None:
+        began = time.monotonic()
+        if began >= self._rests_until:
+            self.once()
+            took = time.monotonic() - began
+            self._rests_until = began + min(took / _MOST_BUSY, took + _LONGEST_REST_S)
 
     def once(self) -> None:
         """One round; raises `StoreError`, `StorageError`, and `Stopped` when told to end."""
+        self._keep()
         lease = self._store.acquire("notices", self._host_id, ttl_s=_LEASE_S)
-        if lease is None:
-            return
-        for ref in self._lake.tables():
+        renewed_at = time.monotonic()
+        for ref in self._lake.tables() if lease else ():
             if self.rounds.is_stopping:
                 raise Stopped
-            try:
-                self._look(ref)
-            except LakehouseError as exc:  # it is told where the table is shown
-                log.debug("notices_of_table_not_judged", table=ref.name, error=exc.message)
-            if self._store.renew(lease, ttl_s=_LEASE_S) is None:
-                return
+            self._look(ref)
+            if time.monotonic() - renewed_at > _LEASE_S / 4:
+                lease, renewed_at = lease and self._store.renew(lease, ttl_s=_LEASE_S), time.monotonic()
+                if lease is None:
+                    return
 
     def _look(self, ref: TableRef) -> None:
-        latest = self._lake.latest_version(ref)
-        if self._seen.get(ref.uri) == latest:
+        try:
+            latest = self._lake.latest_version(ref)
+            if self._seen.get(ref.uri) == latest:
+                return
+            found = self._looks.look(ref, self._begun_at - _BACK)
+        except LakehouseError as exc:  # it is told where the table is shown
+            log.debug("notices_of_table_not_judged", table=ref.name, error=exc.message)
             return
-        found = self._looks.look(ref, self._begun_at - _BACK)
-        self._store.noticed.keep(found, now=self._clock())
         self._seen[ref.uri] = latest
         for notice in found:
             if notice.mended_at is None:
                 log.warning("commit_noticed", table=ref.name, version=notice.version, what=notice_text(notice))
+        self._not_kept += found
+        self._keep()
+
+    def _keep(self) -> None:
+        self._store.noticed.keep(self._not_kept, now=self._clock())
+        self._not_kept = []

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from backend.errors import StoreError
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot
 from backend.search.notice import notice_text
@@ -74,3 +75,20 @@ def test_of_two_hosts_one_notices(settings: Settings, store: ControlStore, tmp_p
     assert store.noticed.open() == []
     first.once()
     assert len(store.noticed.open()) == 1
+
+
+def test_what_was_noticed_while_the_store_was_away_is_kept_later(
+    settings: Settings, store: ControlStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dice = random.Random(7)
+    write(tmp_path / "lake" / "orders", [*[orders(dice) for _ in range(8)], {**orders(dice), "amount": [9e9] * 20}])
+    watching = rounds(settings, store)
+
+    def away(*_: object, **__: object) -> None:
+        raise StoreError("the store does not answer")
+
+    with monkeypatch.context() as patched, pytest.raises(StoreError):
+        patched.setattr(type(store.noticed), "keep", away)
+        watching._look(watching._lake.find("orders"))
+    watching.once()
+    assert [notice.version for notice in store.noticed.open()] == [8]
