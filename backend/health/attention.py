@@ -77,7 +77,7 @@ def attention(
         name = names.get(judgement.expectation.uri, judgement.expectation.table)
         items.extend(_expectation_items(judgement, name, now, is_old=judgement in silent))
     items.extend(map(_resting_item, resting))
-    items.extend(_notice_item(notice, below(notice.uri, streams)) for notice in notices)
+    items.extend(_notice_item(notice, below(notice.uri, streams), now) for notice in notices)
     return tuple(sorted(items, key=lambda item: (_URGENCY[item.severity], _ORDER[item.cause], item.subject)))
 
 
@@ -232,14 +232,14 @@ def below(uri: str, streams: Iterable[StreamStatus]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _notice_item(notice: Notice, downstream: Sequence[str]) -> AttentionItem:
+def _notice_item(notice: Notice, downstream: Sequence[str], now: datetime) -> AttentionItem:
     reaches = f" Downstream: {', '.join(downstream)}." if downstream else ""
     return AttentionItem(
         Severity.WARNING,
         Cause.UNUSUAL_COMMIT,
         notice.table,
-        f"{notice_text(notice)}.{reaches}",
-        "Its page says what that commit changed; said to be *Seen* there, it is told no more.",
+        f"{notice_text(notice)}, {ago(notice.committed_at, now)}.{reaches}",
+        "Its page says what that commit changed; once marked as seen there, it is told no more.",
         notice.committed_at,
         detail=notice_text(notice),
     )

@@ -48,10 +48,13 @@ def _details(items: Sequence[AttentionItem]) -> str:
 
 
 def _each(items: Sequence[AttentionItem]) -> str:
-    """ "orders (highest amount 498.2 → 47,189 at v31, …), …": few whole, of many the names."""
-    if len(items) > MOST_DETAILS:
+    """ "orders (highest amount 498.2 → 47,189 at v31, …)": of few tables all, of many the names."""
+    told: dict[str, list[str]] = {}
+    for item in items:
+        told.setdefault(item.subject, []).append(item.detail)
+    if len(told) > MOST_DETAILS:
         return _names(items)
-    return "; ".join(f"{item.subject} ({item.detail})" if item.detail else item.subject for item in items)
+    return "; ".join(f"{subject} ({'; '.join(details)})" for subject, details in told.items())
 
 
 def _spared(items: Sequence[AttentionItem]) -> str:
@@ -112,7 +115,7 @@ _WORDS: dict[Cause, tuple[_Words, _Words]] = {
     ),
     Cause.UNUSUAL_COMMIT: (
         lambda items: f"did what no commit before did: {_each(items)}",
-        _always("The page of each says what that commit changed; said to be *Seen* there, it is told no more."),
+        _always("The page of each says what that commit changed; once marked as seen there, it is told no more."),
     ),
     Cause.BROKEN_EXPECTATION: (
         _expectations("breaks", "break"),

@@ -307,7 +307,9 @@ def test_an_unusual_commit_says_what_it_did_and_whom_it_reaches() -> None:
     )  # fmt: skip
     (item,) = attention([], streams, [ALIVE], notices=[JUMP], now=NOW, rules=RULES)
     assert (item.severity, item.cause, item.subject) == (Severity.WARNING, Cause.UNUSUAL_COMMIT, "silver/orders")
-    assert item.what == ("highest amount 498.2 → 47,189 at v31, MERGE by stream silver_orders. Downstream: gold, more.")
+    assert item.what == (
+        "highest amount 498.2 → 47,189 at v31, MERGE by stream silver_orders, 1 h ago. Downstream: gold, more."
+    )
     two = [JUMP, replace(JUMP, uri="/lake/b", table="b")]
     (group,) = grouped(attention([], streams, [ALIVE], notices=two, now=NOW, rules=RULES))
     assert group.what.startswith("2 tables did what no commit before did: ") and "b (highest" in group.what
