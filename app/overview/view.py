@@ -25,6 +25,7 @@ from app.ui.states import stream_cells
 from app.ui.view.words import KeyFigure
 from backend.expectations.model import Judgement, State
 from backend.format import UNKNOWN, ago, bytes_exact, bytes_text, count_exact, count_text, percent, things
+from backend.health.groups import earliest
 from backend.health.model import AttentionGroup, Cause, Severity
 from backend.stream_model.stream import StreamState
 from backend.streams.verdict import StreamStatus
@@ -149,6 +150,8 @@ def destination(group: AttentionGroup) -> LinkTarget:
     item, cause = group.only, group.cause
     if cause is Cause.RESTING_POLICY:
         return LinkTarget("acts", "Open acts")
+    if cause is Cause.UNUSUAL_COMMIT:
+        item = earliest(group.items)[0]
     if item is None and len({each.subject for each in group.items}) == 1:
         item = group.items[0]
     if item is None:
@@ -160,8 +163,6 @@ def destination(group: AttentionGroup) -> LinkTarget:
         return LinkTarget("streams", "Open streams")
     if cause.kind == "stream":
         return LinkTarget("stream", "Open stream", {"stream": item.subject})
-    if cause is Cause.UNUSUAL_COMMIT:
-        return LinkTarget("table", "Open table", {"table": item.subject})
     if cause is Cause.SMALL_FILES:
         return LinkTarget("health", "Open health", {"table": item.subject})
     return LinkTarget("table", "Open table", {"table": item.subject})

@@ -47,10 +47,15 @@ def _details(items: Sequence[AttentionItem]) -> str:
     return details if rest <= 0 else f"{details} and {things(rest, 'other reason')}"
 
 
+def earliest(items: Sequence[AttentionItem]) -> list[AttentionItem]:
+    """The first commit of several is most likely what the others come from."""
+    return sorted(items, key=lambda item: (item.since is None, item.since))
+
+
 def _each(items: Sequence[AttentionItem]) -> str:
     """ "orders (highest amount 498.2 → 47,189 at v31, …)": of few tables all, of many the names."""
     told: dict[str, list[str]] = {}
-    for item in items:
+    for item in earliest(items):
         told.setdefault(item.subject, []).append(item.detail)
     if len(told) > MOST_DETAILS:
         return _names(items)
