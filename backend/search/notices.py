@@ -4,12 +4,13 @@ Rule: a first load is no step: it needs a past. A value that grows with the rows
 (times, sums of an aggregate) is no finding, however long nothing came.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Protocol
 
+from backend.lake.history.history_filter import stream_of
 from backend.lake.model import Commit, CommitReader, TableRef
 from backend.lru import Lru
 from backend.search.notice import Key, Notice, NoticeKind
@@ -49,9 +50,10 @@ class NoticeLake(HeldLake, CommitReader, Protocol):
 
 @dataclass
 class TableJudge:
-    """Is shown a table's versions one after another, oldest first."""
+    """Is shown a table's versions one after another, oldest first. `streams`: the names of query ids."""
 
     ref: TableRef
+    streams: Callable[[], Mapping[str, str]]
     _past: list[tuple[Held, Commit | None]] = field(default_factory=list)
     _open: dict[Key, tuple[Notice, Suggestion]] = field(default_factory=dict)
 
@@ -76,7 +78,8 @@ class TableJudge:
 
     def _notice(self, found: Suggestion, commit: Commit) -> Notice:
         before, after = (measure_text(found.measure, value) for value in (found.before, found.after))
-        who = f"stream {commit.origin.stream}" if commit.origin and commit.origin.stream else commit.user or commit.job
+        stream = stream_of(commit, self.streams())
+        who = f"stream {stream}" if stream else commit.user or commit.job
         by = f"{commit.operation or 'a commit'}{f' by {who}' if who else ''}"
         return Notice(
             self.ref.uri, self.ref.name, commit.version, _KINDS[found.measure], found.column or "", before, after,
@@ -95,9 +98,15 @@ class TableJudge:
             days = 1 if isinstance(found.after, datetime) else _LEAST_TIME_S
             if found.measure is Measure.LOWEST and (before - after) * days < _LEAST_TIME_S:
                 return False
-        elif found.jump < _LEAST_JUMP and not after < 0 <= before:
+        elif not after < 0 <= before and not self._is_far(found.jump, before, after):
             return False
         return not self._is_growth(found)
+
+    @staticmethod
+    def _is_far(jump: float, before: float, after: float) -> bool:
+        """Of a number: by the width of the range, and at least to the double or the half."""
+        least = 1.0 if abs(after) > abs(before) else 0.5
+        return jump >= _LEAST_JUMP and abs(after - before) >= least * abs(before)
 
     def _is_growth(self, found: Suggestion) -> bool:
         """Whether the bound went no further than time did, or no faster than ever before, a row or a second."""
@@ -121,10 +130,11 @@ class TableJudge:
 
 
 class NoticeLooks:
-    """Looks at tables again and again, each time at what is new. One thread at a time."""
+    """Looks at tables again and again, each time at what is new. One thread at a time. `streams`: the names of query
+    ids, by which streaming commits name their stream."""
 
-    def __init__(self, lake: NoticeLake) -> None:
-        self._lake, self._numbers = lake, held_numbers()
+    def __init__(self, lake: NoticeLake, streams: Callable[[], Mapping[str, str]] = dict) -> None:
+        self._lake, self._streams, self._numbers = lake, streams, held_numbers()
         self._judges: Lru[str, tuple[str, int, TableJudge]] = Lru(MOST_TABLES)  # with the table's id and the version
 
     def look(self, ref: TableRef, since: datetime) -> list[Notice]:
@@ -136,10 +146,10 @@ class NoticeLooks:
         latest = self._lake.snapshot(ref)
         if latest.num_files > MOST_FILES or (latest.committed_at and latest.committed_at < since):
             return []
-        table_id, seen, judge = self._judges.get(ref.uri) or ("", -1, TableJudge(ref))
+        table_id, seen, judge = self._judges.get(ref.uri) or ("", -1, TableJudge(ref, self._streams))
         if table_id != latest.metadata.id or not latest.version - MOST_AT_ONCE <= seen <= latest.version:
             first = self._lake.version_at(ref, since) or 0
-            seen, judge = max(first - MOST_BEFORE, latest.version - MOST_AT_ONCE, 0) - 1, TableJudge(ref)
+            seen, judge = max(first - MOST_BEFORE, latest.version - MOST_AT_ONCE, 0) - 1, TableJudge(ref, self._streams)
         found = self._judged(judge, ref, seen + 1, latest.version) if seen < latest.version else {}
         self._judges.put(ref.uri, (latest.metadata.id, latest.version, judge))
         return [each for each in found.values() if each.committed_at is None or each.committed_at >= since]

@@ -32,7 +32,7 @@ class NoticeRounds:
 
     def __init__(self, lake: Lake, store: ControlStore, host_id: str, clock: Callable[[], datetime]) -> None:
         self._lake, self._store, self._host_id, self._clock = lake, store, host_id, clock
-        self._looks, self._begun_at = NoticeLooks(lake), clock()
+        self._looks, self._begun_at = NoticeLooks(lake, self._streams), clock()
         self._seen: dict[str, int] = {}
         self._not_kept: list[Notice] = []  # while the store is away
         self._rests_until = 0.0
@@ -74,6 +74,10 @@ class NoticeRounds:
                 log.warning("commit_noticed", table=ref.name, version=notice.version, what=notice_text(notice))
         self._not_kept += found
         self._keep()
+
+    def _streams(self) -> dict[str, str]:
+        """The stream of each query id that hosts last saw."""
+        return {seen.query_id: name for name, seen in self._store.observed().items() if seen.query_id}
 
     def _keep(self) -> None:
         self._store.noticed.keep(self._not_kept, now=self._clock())

@@ -98,6 +98,7 @@ def steady(dice: random.Random) -> Iterator[dict[str, list[object]]]:
     for _ in range(60):
         yield {
             "uniform": [dice.uniform(1, 500) for _ in range(20)],
+            "nearly": [dice.choice([86, 87, 88, 140])] * 20,
             "normal": [dice.gauss(1_000, 50) for _ in range(20)],
             "status": [dice.choice(["new", "paid"]) for _ in range(20)],
             "some": [None if dice.random() < 0.3 else 1 for _ in range(20)],
