@@ -15,8 +15,10 @@ from backend.access import Actor
 from backend.errors import StoreError, StreamRefusedError
 from backend.jobs.model import JobKind, JobRequest
 from backend.lake.model import TableRef
+from backend.search.notice import Notice, NoticeKind
 from backend.store import schema
 from backend.store.jobs import Jobs
+from backend.store.noticed import Noticed
 from backend.store.pins import Pins
 from backend.store.store import ControlStore
 from backend.stream_model.stream import Action
@@ -25,6 +27,7 @@ from tests.store.values import DECLARATION, NOW
 ROOT = Path(__file__).parents[2]
 REFUSED = "Weir is read-only"
 TABLE = TableRef("/lake/silver/orders", "silver_orders", "/lake", "silver")
+NOTICE = Notice(TABLE.uri, TABLE.name, 9, NoticeKind.ROWS, "", "90", "9", "count(*) >= 50", "DELETE by eve", NOW)
 JOB = JobRequest(JobKind.DIFF, "silver_orders", "f1", "{}", Actor("ann"), "a first look", 60.0)
 
 # What hosts report of what they did and saw, and what the store does for itself. No front end calls these.
@@ -38,6 +41,7 @@ REPORTS = {
     },
     Jobs: {"begin", "report", "requeue", "end", "prune"},
     Pins: set(),
+    Noticed: {"keep", "prune"},
 }
 
 Act = Callable[[ControlStore, Actor, str], object]
@@ -71,6 +75,10 @@ def unpinned(store: ControlStore, actor: Actor, reason: str) -> object:
     return store.pins.remove(TABLE, 3, actor=actor, reason=reason, now=NOW)
 
 
+def seen(store: ControlStore, actor: Actor, reason: str) -> object:
+    return store.noticed.seen(NOTICE.uri, NOTICE.version, actor=actor, reason=reason, now=NOW)
+
+
 # By the method that writes: each act through it, and the name that the audit trail gives it.
 ACTS: dict[str, dict[str, Act]] = {
     "ControlStore.request_all": {**{str(action): requested(action) for action in get_args(Action)}},
@@ -78,6 +86,7 @@ ACTS: dict[str, dict[str, Act]] = {
     "Jobs.cancel": {"cancel diff job": cancelled},
     "Pins.add": {"pin": pinned},
     "Pins.remove": {"unpin": unpinned},
+    "Noticed.seen": {"seen": seen},
 }
 EACH = [
     *(pytest.param(name, act, id=name) for acts in ACTS.values() for name, act in acts.items()),
@@ -87,9 +96,10 @@ EACH = [
 
 @pytest.fixture
 def acted_on(store: ControlStore) -> ControlStore:
-    """A store with a stream, a job and a pinned version of ann's."""
+    """A store with a stream, a notice, a job and a pinned version of ann's."""
     store.declare([DECLARATION], now=NOW)
     store.pins.add(TABLE, 3, actor=Actor("ann"), reason="the audit of May", now=NOW)
+    store.noticed.keep([NOTICE], now=NOW)
     store.jobs.submit(JOB, now=NOW)
     return store
 
@@ -123,6 +133,7 @@ def test_nothing_but_the_store_writes_to_it() -> None:
         "backend/store/store.py",
         "backend/store/jobs.py",
         "backend/store/pins.py",
+        "backend/store/noticed.py",
         "backend/store/migrate.py",
     }
 
