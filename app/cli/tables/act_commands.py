@@ -254,7 +254,7 @@ def seen(
     version: Annotated[int, typer.Argument(metavar="VERSION", min=0, help="Whose notices they are.")],
     reason: Reason = "",
 ) -> int:
-    """Say that what `weir notices` tells of a commit was looked at: Overview tells it no more, to anybody."""
+    """Say that somebody looked at what `weir notices` tells of a commit; Overview tells it no more, to anybody."""
     from app.cli.tables import notices
 
     return notices.seen(name, version, reason)
