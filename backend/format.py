@@ -64,6 +64,11 @@ def count_exact(count: int | None) -> str:
     return UNKNOWN if count is None else f"{count:,}"
 
 
+def rows_text(rows: int | None) -> str:
+    """ "1,204 rows", or that their number is not known, within a sentence."""
+    return "an unknown number of rows" if rows is None else things(rows, "row")
+
+
 def things(count: int | None, one: str, many: str | None = None) -> str:
     """A count with its noun: "1 file", "1,204 files", "– files"."""
     return f"{count_text(count)} {one if count == 1 else many or one + 's'}"

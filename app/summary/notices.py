@@ -13,9 +13,9 @@ from app.ui import dialogs
 from app.ui.frame import OpenTable
 from app.ui.view.words import markdown_safe, sentence
 from backend.format import ago
-from backend.health.attention import below
 from backend.lake.model import TableRef
 from backend.search.notice import Notice, notice_text
+from backend.streams.graph import streams_reached
 
 _SEEN = "seen"
 
@@ -35,16 +35,16 @@ def notices(opened: OpenTable) -> None:
     dialogs.dialog(_SEEN, _dialog, title=lambda asked: f"Seen: v{asked.version} of {asked.ref.name}?", width="small")
     streams = cache.streams_reading()
     of_table = [notice for notice in streams.notices if notice.uri == opened.ref.uri]
-    reached = below(opened.ref.uri, streams.streams) if of_table else ()
+    below = streams_reached(opened.ref.uri, streams.streams) if of_table else ()
     for version in sorted({notice.version for notice in of_table}, reverse=True):
-        _commit(opened.ref, tuple(notice for notice in of_table if notice.version == version), reached)
+        _commit(opened.ref, tuple(notice for notice in of_table if notice.version == version), below)
 
 
-def _commit(ref: TableRef, of_commit: tuple[Notice, ...], reached: Sequence[str]) -> None:
+def _commit(ref: TableRef, of_commit: tuple[Notice, ...], below: Sequence[str]) -> None:
     first, now = of_commit[0], services.now()
     lines = [f"**{markdown_safe(sentence(notice_text(notice)))}**" for notice in of_commit]
     when = f"{ago(first.committed_at, now)}; " if first.committed_at else ""
-    downstream = f" Downstream: {', '.join(reached)}." if reached else ""
+    downstream = f" Downstream: {', '.join(below)}." if below else ""
     lines.append(markdown_safe(f"{sentence(f'{when}no commit before it did that')}{downstream}"))
     with st.container(key=f"notice_{first.version}", gap="small"):
         st.warning("  \n".join(lines), icon=":material/notifications_active:")

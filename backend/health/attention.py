@@ -20,6 +20,7 @@ from backend.search.notice import Notice, notice_text
 from backend.settings import Settings
 from backend.stream_model.stream import DesiredState, HostHeartbeat, StreamState
 from backend.streams.backlog.text import data_loss_sentence, lost_text
+from backend.streams.graph import streams_reached
 from backend.streams.verdict import StreamStatus, Verdict, drained_early
 
 MOST_DETAIL = 60  # characters
@@ -77,7 +78,7 @@ def attention(
         name = names.get(judgement.expectation.uri, judgement.expectation.table)
         items.extend(_expectation_items(judgement, name, now, is_old=judgement in silent))
     items.extend(map(_resting_item, resting))
-    items.extend(_notice_item(notice, below(notice.uri, streams), now) for notice in notices)
+    items.extend(_notice_item(notice, streams_reached(notice.uri, streams), now) for notice in notices)
     return tuple(sorted(items, key=lambda item: (_URGENCY[item.severity], _ORDER[item.cause], item.subject)))
 
 
@@ -216,20 +217,6 @@ def _expectation_items(judgement: Judgement, name: str, now: datetime, *, is_old
         step = "Summary says why."
         what = f"Expected: {expected}. It is {found}."
         yield AttentionItem(Severity.NOTE, Cause.UNKNOWN_EXPECTATION, name, what, step, detail=expected)
-
-
-def below(uri: str, streams: Iterable[StreamStatus]) -> tuple[str, ...]:
-    """The streams that read a table, and those that read what they write: whom its rows reach."""
-    declared, reached = [status.declaration for status in streams], {_plain(uri)}
-    found: dict[str, None] = {}
-    while new := [
-        stream
-        for stream in declared
-        if stream.name not in found and any(_plain(source.uri) in reached for source in stream.inputs)
-    ]:
-        found |= dict.fromkeys(stream.name for stream in new)
-        reached |= {_plain(output.uri) for stream in new for output in stream.outputs}
-    return tuple(found)
 
 
 def _notice_item(notice: Notice, downstream: Sequence[str], now: datetime) -> AttentionItem:

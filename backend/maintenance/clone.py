@@ -6,7 +6,7 @@ Rule: nothing that is there is written over. The copy is a table of its own; a s
 from dataclasses import replace
 from datetime import datetime
 
-from backend.format import bytes_text, things
+from backend.format import bytes_text, rows_text, things
 from backend.lake.files.clustering import declared_clustering
 from backend.lake.lake import Lake, is_uri
 from backend.lake.model import Snapshot, TableRef
@@ -16,7 +16,7 @@ from backend.lake.storage.paths import normal_uri
 from backend.lake.storage.storage import Storage
 from backend.lake.table.schema import columns
 from backend.maintenance.model import ActPreview, Clone, TableAct
-from backend.maintenance.places import read_only_root, why_taken
+from backend.maintenance.places import why_read_only, why_taken
 from backend.settings import Settings
 
 
@@ -34,7 +34,6 @@ def preview_clone(settings: Settings, lake: Lake, latest: Snapshot, asked: Clone
     refused, way_out = _why_not_there(settings, ref, target)
     if not refused and travel.verdict is Reach.NO:
         refused, way_out = travel.reasons[0], "choose a later version"
-    rows = "an unknown number of rows" if then.num_rows is None else things(then.num_rows, "row")
     files = f"{things(then.num_files, 'file')} ({bytes_text(then.size_bytes)})"
     written = (
         f"no file is written; it reads the {files} of {ref.name}" if asked.shallow else f"{files} are written anew"
@@ -42,7 +41,7 @@ def preview_clone(settings: Settings, lake: Lake, latest: Snapshot, asked: Clone
     shared = [f"a VACUUM of {ref.name} deletes files that the copy reads, once they are old enough here"]
     return ActPreview(
         TableAct(ref.uri, ref.name, latest.version, replace(asked, target=target, version=version)),
-        f"{target} becomes a copy of v{version}: {rows}; {written}",
+        f"{target} becomes a copy of v{version}: {rows_text(then.num_rows)}; {written}",
         {"rows": then.num_rows, "files": then.num_files, "bytes_written": 0 if asked.shallow else then.size_bytes},
         () if asked.shallow else tuple(_left_behind(then)),
         tuple(shared if asked.shallow else ()),
@@ -64,7 +63,7 @@ def _left_behind(then: Snapshot) -> list[str]:
 def _why_not_there(settings: Settings, ref: TableRef, target: str) -> tuple[str, str]:
     """Why no table may begin at an address, and what helps."""
     root = Storage(settings).root_of(target)
-    if read_only_root(settings, target) is not None:
+    if why_read_only(settings, target):
         return f"{target} is read-only (lake.read_only_roots)", "copy to another root"
     names = target.removeprefix(root).strip("/").split("/")
     if not names[0] or any(name.startswith((".", "_")) for name in names):

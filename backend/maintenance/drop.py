@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 
 from backend.errors import LakehouseError, TableNotFoundError
-from backend.format import bytes_text, things, utc_text
+from backend.format import bytes_text, rows_text, things, utc_text
 from backend.jobs.model import Job
 from backend.lake.catalog import layer_of
 from backend.lake.lake import is_uri
@@ -20,7 +20,7 @@ from backend.lake.model import Snapshot, TableRef
 from backend.lake.storage.paths import is_remote, is_within, normal_uri
 from backend.lake.storage.storage import Storage
 from backend.maintenance.model import ActPreview, Drop, Purge, TableAct, Undrop
-from backend.maintenance.places import read_only_root, why_taken
+from backend.maintenance.places import why_read_only, why_taken
 from backend.maintenance.readers import Users
 from backend.settings import Settings
 
@@ -117,8 +117,8 @@ def preview_dropped(settings: Settings, asked: Undrop | Purge) -> ActPreview:
     was = f"dropped {utc_text(datetime.fromisoformat(table.dropped_at))} by {table.actor}: {table.reason}"
     brings_back = isinstance(asked, Undrop)
     refused, way_out = "", ""
-    if root := read_only_root(settings, table.uri):
-        refused, way_out = f"its root {root} is read-only (lake.read_only_roots)", "act where it may be changed"
+    if why := why_read_only(settings, table.uri):
+        refused, way_out = why, "act where it may be changed"
     elif brings_back and (taken := why_taken(settings, table.uri)):
         refused, way_out = f"{table.uri}: {taken}", "move that away first"
     return ActPreview(
@@ -160,5 +160,4 @@ def _why_kept(ref: TableRef, root: str, users: Users) -> tuple[str, str]:
 
 
 def _amount(rows: int | None, files: int, size_bytes: int) -> str:
-    told = "an unknown number of rows" if rows is None else things(rows, "row")
-    return f"{told} in {things(files, 'file')} ({bytes_text(size_bytes)})"
+    return f"{rows_text(rows)} in {things(files, 'file')} ({bytes_text(size_bytes)})"

@@ -9,9 +9,10 @@ from backend.lake.storage.storage import Storage
 from backend.settings import Settings
 
 
-def read_only_root(settings: Settings, uri: str) -> str | None:
-    """The root of `lake.read_only_roots` that an address lies below."""
-    return next((root for root in map(normal_uri, settings.lake.read_only_roots) if is_within(uri, root)), None)
+def why_read_only(settings: Settings, uri: str) -> str:
+    """Names the root of `lake.read_only_roots` that an address lies below; empty where there is none."""
+    roots = (root for root in map(normal_uri, settings.lake.read_only_roots) if is_within(uri, root))
+    return next((f"its root {root} is read-only (lake.read_only_roots)" for root in roots), "")
 
 
 def why_taken(settings: Settings, uri: str) -> str:

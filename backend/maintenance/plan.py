@@ -18,7 +18,7 @@ from backend.lake.table.metadata_diff import column_names
 from backend.lake.table.property_values import is_on
 from backend.maintenance.alter import checked_alter, plan_alter, violations
 from backend.maintenance.clone import preview_clone
-from backend.maintenance.drop import find_dropped, plan_drop, preview_dropped
+from backend.maintenance.drop import plan_drop, preview_dropped
 from backend.maintenance.merging import merge_of
 from backend.maintenance.model import (
     ActPreview,
@@ -36,7 +36,7 @@ from backend.maintenance.model import (
     Undrop,
     Vacuum,
 )
-from backend.maintenance.places import read_only_root
+from backend.maintenance.places import why_read_only
 from backend.maintenance.readers import Users, load_users
 from backend.maintenance.replacing import Incoming, load_incoming
 from backend.maintenance.restore import RESTORE_BACK, load_restore, pause_note, plan_restore, why_written
@@ -52,8 +52,9 @@ def load_preview(
 ) -> ActPreview:
     """Of a table by its name or URI, with everyone who uses it. Raises as `preview` does, `TableNotFoundError` and
     `StoreError`."""
-    dropped = find_dropped(settings, arguments.dropped) if isinstance(arguments, Undrop | Purge) else None
-    ref = dropped.ref if dropped else lake.find(name)
+    if isinstance(arguments, Undrop | Purge):
+        return preview_dropped(settings, arguments)
+    ref = lake.find(name)
     users = load_users(settings, lake, store, ref, arguments, now=now)
     return preview(settings, lake, ref, arguments, users, now=now, store=store)
 
@@ -100,8 +101,8 @@ def load_result(settings: Settings, job: Job) -> ActResult:
 
 def _why_never(settings: Settings, snapshot: Snapshot) -> str:
     """Why nobody here may change this table."""
-    if root := read_only_root(settings, snapshot.ref.uri):
-        return f"its root {root} is read-only (lake.read_only_roots)"
+    if why := why_read_only(settings, snapshot.ref.uri):
+        return why
     if "catalogManaged" in snapshot.protocol.features:
         return "a catalog decides its commits: act through the catalog"
     return ""

@@ -10,7 +10,7 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backend.format import bytes_text, count_text, things, utc_text
+from backend.format import bytes_text, count_text, rows_text, things, utc_text
 from backend.lake.history.conditions import predicate_text
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, Snapshot
@@ -134,8 +134,9 @@ def _told(commit: Commit) -> str:
 
 
 def _net(now: Snapshot, then: Snapshot) -> str:
-    rows = "an unknown number of rows" if then.num_rows is None else things(then.num_rows, "row")
-    return f"it then has {rows}" + ("" if now.num_rows is None else f" (now {count_text(now.num_rows)})")
+    return f"it then has {rows_text(then.num_rows)}" + (
+        "" if now.num_rows is None else f" (now {count_text(now.num_rows)})"
+    )
 
 
 def _rereads(stream: str, facts: RestoreFacts, *, feed: bool) -> str:

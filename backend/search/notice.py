@@ -10,11 +10,13 @@ from enum import StrEnum
 Key = tuple[str, int, str, str]
 
 
-class NoticeKind(StrEnum):
-    """What took a step far larger than all steps before."""
+class Measure(StrEnum):
+    """What jumped."""
 
     HIGHEST = "highest"
     LOWEST = "lowest"
+    MEDIAN = "median"
+    MOST = "highest hundredth"
     NULLS = "share of nulls"
     ROWS = "rows"
 
@@ -31,7 +33,7 @@ class Notice:
     uri: str
     table: str
     version: int
-    kind: NoticeKind
+    kind: Measure
     subject: str
     before: str
     after: str
@@ -54,9 +56,6 @@ class Notice:
 
 def notice_text(notice: Notice) -> str:
     """ "highest amount 498.2 → 47,189 at v31, MERGE by stream silver_orders"."""
-    what = (
-        " of ".join(filter(None, [notice.kind, notice.subject]))
-        if notice.kind is NoticeKind.NULLS
-        else (" ".join(filter(None, [notice.kind, notice.subject])))
-    )
+    of = " of " if notice.kind is Measure.NULLS else " "
+    what = f"{notice.kind}{of}{notice.subject}" if notice.subject else notice.kind
     return f"{what} {notice.before} → {notice.after} at v{notice.version}, {notice.by}"

@@ -13,14 +13,13 @@ from typing import Protocol
 from backend.lake.history.history_filter import stream_of
 from backend.lake.model import Commit, CommitReader, TableRef
 from backend.lru import Lru
-from backend.search.notice import Key, Notice, NoticeKind
+from backend.search.notice import Key, Measure, Notice
 from backend.search.search import may_change_rows
 from backend.search.suggest import (
     MOST_FILES,
     TIMES,
     Held,
     HeldLake,
-    Measure,
     Suggestion,
     as_number,
     held_at,
@@ -38,10 +37,6 @@ _LEAST_JUMP, _LEAST_NULLS, _LEAST_LOSS = 1.0, 0.05, 0.5  # of the range before; 
 _LEAST_TIME_S = 86_400.0  # that the oldest time went back: what comes late is no fault
 _FASTER = 4.0  # a row or a second, than ever before
 _CLOCKS_APART = timedelta(days=2)  # a writer's, its time zone and ours
-_KINDS = {
-    Measure.HIGHEST: NoticeKind.HIGHEST, Measure.LOWEST: NoticeKind.LOWEST, Measure.NULLS: NoticeKind.NULLS,
-    Measure.ROWS: NoticeKind.ROWS,
-}  # fmt: skip
 
 
 class NoticeLake(HeldLake, CommitReader, Protocol):
@@ -50,15 +45,14 @@ class NoticeLake(HeldLake, CommitReader, Protocol):
 
 @dataclass
 class TableJudge:
-    """Is shown a table's versions one after another, oldest first. `streams`: the names of query ids."""
+    """Is shown a table's versions one after another, oldest first, and reads nothing itself."""
 
     ref: TableRef
-    streams: Callable[[], Mapping[str, str]]
     _past: list[tuple[Held, Commit | None]] = field(default_factory=list)
     _open: dict[Key, tuple[Notice, Suggestion]] = field(default_factory=dict)
 
-    def see(self, held: Held, commit: Commit | None) -> Iterator[Notice]:
-        """What this version did, and former notices that it mends."""
+    def see(self, held: Held, commit: Commit | None, streams: Mapping[str, str]) -> Iterator[Notice]:
+        """What this version did, and former notices that it mends. `streams`: the names of query ids."""
         for key, (notice, found) in list(self._open.items()):
             if _is_back(found, held):
                 del self._open[key]
@@ -72,17 +66,17 @@ class TableJudge:
         told = [each for each in steps(past) if each.column is not None and self._is_told(each)]
         told += _rows_lost(past)
         for each in sorted(told, key=lambda each: -each.jump)[:_MOST_OF_A_COMMIT]:
-            notice = self._notice(each, commit)
+            notice = self._notice(each, commit, streams)
             self._open[notice.key] = notice, each
             yield notice
 
-    def _notice(self, found: Suggestion, commit: Commit) -> Notice:
+    def _notice(self, found: Suggestion, commit: Commit, streams: Mapping[str, str]) -> Notice:
         before, after = (measure_text(found.measure, value) for value in (found.before, found.after))
-        stream = stream_of(commit, self.streams())
+        stream = stream_of(commit, streams)
         who = f"stream {stream}" if stream else commit.user or commit.job
         by = f"{commit.operation or 'a commit'}{f' by {who}' if who else ''}"
         return Notice(
-            self.ref.uri, self.ref.name, commit.version, _KINDS[found.measure], found.column or "", before, after,
+            self.ref.uri, self.ref.name, commit.version, found.measure, found.column or "", before, after,
             found.condition, by, commit.committed_at,
         )  # fmt: skip
 
@@ -146,10 +140,10 @@ class NoticeLooks:
         latest = self._lake.snapshot(ref)
         if latest.num_files > MOST_FILES or (latest.committed_at and latest.committed_at < since):
             return []
-        table_id, seen, judge = self._judges.get(ref.uri) or ("", -1, TableJudge(ref, self._streams))
+        table_id, seen, judge = self._judges.get(ref.uri) or ("", -1, TableJudge(ref))
         if table_id != latest.metadata.id or not latest.version - MOST_AT_ONCE <= seen <= latest.version:
             first = self._lake.version_at(ref, since) or 0
-            seen, judge = max(first - MOST_BEFORE, latest.version - MOST_AT_ONCE, 0) - 1, TableJudge(ref, self._streams)
+            seen, judge = max(first - MOST_BEFORE, latest.version - MOST_AT_ONCE, 0) - 1, TableJudge(ref)
         found = self._judged(judge, ref, seen + 1, latest.version) if seen < latest.version else {}
         self._judges.put(ref.uri, (latest.metadata.id, latest.version, judge))
         return [each for each in found.values() if each.committed_at is None or each.committed_at >= since]
@@ -157,8 +151,8 @@ class NoticeLooks:
     def _judged(self, judge: TableJudge, ref: TableRef, low: int, high: int) -> Mapping[Key, Notice]:
         versions = spread(self._lake.versions(ref), high - low + 1, within=(low, high))
         commits = {commit.version: commit for commit in self._lake.history(ref, starting_version=low)}
-        held = held_at(self._numbers, self._lake, ref, versions)
-        return {notice.key: notice for one in held for notice in judge.see(one, commits.get(one.version))}
+        held, streams = held_at(self._numbers, self._lake, ref, versions), self._streams()
+        return {notice.key: notice for one in held for notice in judge.see(one, commits.get(one.version), streams)}
 
 
 def _rows_lost(past: Sequence[Held]) -> Iterator[Suggestion]:

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from enum import StrEnum
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, Protocol
 
@@ -18,6 +17,7 @@ from backend.format import count_text, percent, value_text
 from backend.lake.files.stats import ColumnTotals, StatKind, column_totals, columns_with_stats
 from backend.lake.model import Snapshot, TableRef
 from backend.lake.table.metadata_diff import column_names
+from backend.search.notice import Measure
 from backend.sql.expression import sql_name
 from backend.sql.numbers import Numbers, Reading, ScannedLake, spread
 from backend.sql.quoting import quoted_name
@@ -36,17 +36,6 @@ class HeldLake(ScannedLake, Protocol):
     """The part of `backend.lake.lake.Lake` that this needs."""
 
     def versions(self, ref: TableRef) -> list[tuple[int, int]]: ...
-
-
-class Measure(StrEnum):
-    """What jumped."""
-
-    HIGHEST = "highest"
-    LOWEST = "lowest"
-    MEDIAN = "median"
-    MOST = "highest hundredth"
-    NULLS = "share of nulls"
-    ROWS = "rows"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,9 @@ from backend.store import audit, rows
 from backend.store.engine import Database, insert
 from backend.store.schema import notice as notice_table
 
+_MOST = 1_000
+_OPEN = notice_table.c.mended_at.is_(None), notice_table.c.seen_by == ""
+
 
 class Noticed:
     """Thread-safe. Every method raises `StoreError` when the database does not answer."""
@@ -57,7 +60,3 @@ class Noticed:
         """Forgets what was noticed before then."""
         with self._database.writing() as connection:
             return int(connection.execute(sa.delete(notice_table).where(notice_table.c.noticed_at < before)).rowcount)
-
-
-_MOST = 1_000
-_OPEN = notice_table.c.mended_at.is_(None), notice_table.c.seen_by == ""

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 
 from backend.format import span_text
+from backend.lake.storage.paths import normal_uri
 from backend.stream_model.stream import Progress, StreamDeclaration, StreamState
 from backend.streams.verdict import StreamStatus, Verdict
 
@@ -83,6 +84,16 @@ def lineage(graph: Graph, names: Collection[str]) -> Lineage:
     writing += [edge.source for edge in graph.edges if edge.target in tables and edge.target not in streams]
     reading = [edge.target for edge in graph.edges if edge.source in tables and edge.target in streams]
     return Lineage(tuple(dict.fromkeys(writing)), tuple(dict.fromkeys(reading)))
+
+
+def streams_reached(uri: str, statuses: Sequence[StreamStatus]) -> tuple[str, ...]:
+    """The streams that read the table at an address, and those that read what they write, nearest first. By address,
+    since names of tables beside the declared ones may end alike."""
+    declared = [status.declaration for status in statuses]
+    steps = [(normal_uri(read.uri), each.name) for each in declared for read in each.inputs if read.is_table]
+    steps += [(each.name, normal_uri(output.uri)) for each in declared for output in each.outputs]
+    names = {each.name for each in declared}
+    return tuple(name for name in _reached(normal_uri(uri), _ways(steps)) if name in names)
 
 
 def build_graph(statuses: Sequence[StreamStatus], recent: Mapping[str, Sequence[Progress]], *, now: datetime) -> Graph:

@@ -49,15 +49,17 @@ class NoticeRounds:
         """One round; raises `StoreError`, `StorageError`, and `Stopped` when told to end."""
         self._keep()
         lease = self._store.acquire("notices", self._host_id, ttl_s=_LEASE_S)
+        if lease is None:
+            return
         renewed_at = time.monotonic()
-        for ref in self._lake.tables() if lease else ():
+        for ref in self._lake.tables():
             if self.rounds.is_stopping:
                 raise Stopped
             self._look(ref)
             if time.monotonic() - renewed_at > _LEASE_S / 4:
-                lease, renewed_at = lease and self._store.renew(lease, ttl_s=_LEASE_S), time.monotonic()
-                if lease is None:
+                if self._store.renew(lease, ttl_s=_LEASE_S) is None:
                     return
+                renewed_at = time.monotonic()
 
     def _look(self, ref: TableRef) -> None:
         try:
@@ -70,7 +72,7 @@ class NoticeRounds:
             return
         self._seen[ref.uri] = latest
         for notice in found:
-            if notice.mended_at is None:
+            if notice.is_open:
                 log.warning("commit_noticed", table=ref.name, version=notice.version, what=notice_text(notice))
         self._not_kept += found
         self._keep()

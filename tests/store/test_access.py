@@ -15,7 +15,7 @@ from backend.access import Actor
 from backend.errors import StoreError, StreamRefusedError
 from backend.jobs.model import JobKind, JobRequest
 from backend.lake.model import TableRef
-from backend.search.notice import Notice, NoticeKind
+from backend.search.notice import Measure, Notice
 from backend.store import schema
 from backend.store.jobs import Jobs
 from backend.store.noticed import Noticed
@@ -27,7 +27,7 @@ from tests.store.values import DECLARATION, NOW
 ROOT = Path(__file__).parents[2]
 REFUSED = "Weir is read-only"
 TABLE = TableRef("/lake/silver/orders", "silver_orders", "/lake", "silver")
-NOTICE = Notice(TABLE.uri, TABLE.name, 9, NoticeKind.ROWS, "", "90", "9", "count(*) >= 50", "DELETE by eve", NOW)
+NOTICE = Notice(TABLE.uri, TABLE.name, 9, Measure.ROWS, "", "90", "9", "count(*) >= 50", "DELETE by eve", NOW)
 JOB = JobRequest(JobKind.DIFF, "silver_orders", "f1", "{}", Actor("ann"), "a first look", 60.0)
 
 # What hosts report of what they did and saw, and what the store does for itself. No front end calls these.

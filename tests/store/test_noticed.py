@@ -7,15 +7,15 @@ import pytest
 
 from backend.access import Actor
 from backend.errors import StreamRefusedError
-from backend.search.notice import Notice, NoticeKind
+from backend.search.notice import Measure, Notice
 from backend.store.store import ControlStore
 from tests.store.values import NOW
 
 JUMP = Notice(
-    "s3://lake/orders", "orders", 31, NoticeKind.HIGHEST, "amount", "498.2", "47,189", "amount <= 550",
+    "s3://lake/orders", "orders", 31, Measure.HIGHEST, "amount", "498.2", "47,189", "amount <= 550",
     "MERGE by stream silver_orders", NOW,
 )  # fmt: skip
-NULLS = replace(JUMP, kind=NoticeKind.NULLS, subject="email", committed_at=NOW - timedelta(seconds=1))
+NULLS = replace(JUMP, kind=Measure.NULLS, subject="email", committed_at=NOW - timedelta(seconds=1))
 OTHER = replace(JUMP, uri="s3://lake/other", table="other", committed_at=None)
 
 

@@ -14,7 +14,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from backend.search.notice import Notice, NoticeKind
+from backend.search.notice import Measure, Notice
 from tests import builders
 from tests.processes import wait_until
 from tests.ui import stream_store
@@ -298,7 +298,7 @@ def test_a_filter_ends_when_its_viewer_leaves(home: Path, monkeypatch: pytest.Mo
 def test_an_unusual_commit_is_told_until_somebody_has_seen_it(orders: Path, home: Path) -> None:
     store = stream_store.open_store(home)
     jump = Notice(
-        str(orders), "silver/orders", 2, NoticeKind.HIGHEST, "amount", "498.2", "47,189", "amount <= 550", "WRITE",
+        str(orders), "silver/orders", 2, Measure.HIGHEST, "amount", "498.2", "47,189", "amount <= 550", "WRITE",
         datetime.now(UTC),
     )  # fmt: skip
     store.noticed.keep([jump], now=datetime.now(UTC))

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from backend.lake.files.stats import ColumnTotals, StatKind
-from backend.search.suggest import Held, Measure, suggest
+from backend.search.notice import Measure
+from backend.search.suggest import Held, suggest
 from backend.sql.expression import sql_name
 
 

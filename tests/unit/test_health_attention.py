@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
-from backend.health.attention import AttentionRules, attention, below
+from backend.health.attention import AttentionRules, attention
 from backend.health.groups import grouped
 from backend.health.model import AttentionItem, Cause, Severity
 from backend.lake.model import TableCard, TableRef, UnreadableTable
-from backend.search.notice import Notice, NoticeKind
+from backend.search.notice import Measure, Notice
 from backend.stream_model.backlog import Backlog, DataLoss, SourceBacklog
 from backend.stream_model.stream import (
     Desired,
@@ -23,6 +23,7 @@ from backend.stream_model.stream import (
     StreamInput,
     StreamState,
 )
+from backend.streams.graph import streams_reached
 from backend.streams.verdict import StreamStatus, Verdict
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -289,7 +290,7 @@ def test_several_broken_expectations_are_one_line_by_tables() -> None:
 
 
 JUMP = Notice(
-    "/lake/silver/orders", "silver/orders", 31, NoticeKind.HIGHEST, "amount", "498.2", "47,189", "amount <= 550",
+    "/lake/silver/orders", "silver/orders", 31, Measure.HIGHEST, "amount", "498.2", "47,189", "amount <= 550",
     "MERGE by stream silver_orders", NOW - HOUR,
 )  # fmt: skip
 
@@ -317,4 +318,4 @@ def test_an_unusual_commit_says_what_it_did_and_whom_it_reaches() -> None:
 
 def test_streams_that_read_each_other_end() -> None:
     streams = (reading("there", "/lake/a", "/lake/b"), reading("back", "/lake/b", "/lake/a"))
-    assert below("/lake/a", streams) == ("there", "back")
+    assert streams_reached("/lake/a", streams) == ("there", "back")

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from backend.lake.lake import Lake
-from backend.search.notice import Notice, NoticeKind, notice_text
+from backend.search.notice import Measure, Notice, notice_text
 from backend.search.notices import MOST_BEFORE, NoticeLooks
 from backend.settings import load_settings
 from tests import builders
@@ -54,7 +54,7 @@ def test_a_bad_batch_is_noticed_once_and_until_it_is_mended(lake: Lake, table: P
     highest = max(DeltaTable(table).to_pyarrow_table()["amount"].to_pylist())
     write(table, [{**orders(dice), "amount": [47_189.0] * 20}])
     (notice,) = looks.look(ref, LONG_AGO)
-    assert (notice.version, notice.kind, notice.subject) == (12, NoticeKind.HIGHEST, "amount")
+    assert (notice.version, notice.kind, notice.subject) == (12, Measure.HIGHEST, "amount")
     assert notice_text(notice) == f"highest amount {highest:,.2f} → 47,189 at v12, WRITE"
     assert notice.is_open and notice.condition.startswith("amount <= ")
 
@@ -74,8 +74,8 @@ def test_nulls_lost_rows_and_the_first_negative_are_noticed(lake: Lake, table: P
     DeltaTable(table).delete("amount > 100")
     found = [(notice.version, notice.kind, notice.subject, notice.before) for notice in noticed(lake, table)]
     rows = DeltaTable(table, version=9).to_pyarrow_table().num_rows
-    assert found[:2] == [(8, NoticeKind.NULLS, "email", "0 %"), (9, NoticeKind.LOWEST, "amount", found[1][3])]
-    assert (10, NoticeKind.ROWS, "", f"{rows}") in found
+    assert found[:2] == [(8, Measure.NULLS, "email", "0 %"), (9, Measure.LOWEST, "amount", found[1][3])]
+    assert (10, Measure.ROWS, "", f"{rows}") in found
 
 
 def ids(dice: random.Random) -> Iterator[dict[str, list[object]]]:
@@ -119,8 +119,8 @@ def test_a_far_future_and_a_default_time_are_noticed(lake: Lake, table: Path) ->
     write(table, [*days, {"day": [date(9999, 12, 31)]}])
     other = table.with_name("other")
     write(other, [*days, {"day": [date(1970, 1, 1)]}])
-    assert [(each.kind, each.after) for each in noticed(lake, table)] == [(NoticeKind.HIGHEST, "9999-12-31")]
-    assert [(each.kind, each.after) for each in noticed(lake, other)] == [(NoticeKind.LOWEST, "1970-01-01")]
+    assert [(each.kind, each.after) for each in noticed(lake, table)] == [(Measure.HIGHEST, "9999-12-31")]
+    assert [(each.kind, each.after) for each in noticed(lake, other)] == [(Measure.LOWEST, "1970-01-01")]
 
 
 def test_sums_of_an_aggregate_may_rest_and_catch_up(lake: Lake, tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_an_overwrite_by_something_else_is_noticed(lake: Lake, table: Path) -> N
     ref, looks = lake.find(str(table)), NoticeLooks(lake)
     assert looks.look(ref, LONG_AGO) == []
     builders.write(table, {"amount": [9e9], "email": ["x"]}, mode="overwrite")
-    assert {each.kind for each in looks.look(ref, LONG_AGO)} == {NoticeKind.HIGHEST, NoticeKind.ROWS}
+    assert {each.kind for each in looks.look(ref, LONG_AGO)} == {Measure.HIGHEST, Measure.ROWS}
 
 
 def test_commits_before_the_time_asked_for_are_not_told(lake: Lake, table: Path) -> None:

@@ -20,17 +20,7 @@ from backend.format import bytes_text, count_text, utc_text
 from backend.maintenance.column_types import read_column, read_pair, read_whole_name
 from backend.maintenance.drop import DroppedTable, dropped_tables
 from backend.maintenance.intent import Intent, digest
-from backend.maintenance.model import (
-    ActPreview,
-    Alter,
-    Arguments,
-    Clone,
-    Repair,
-    Restore,
-    Rewind,
-    TableAct,
-    act_job,
-)
+from backend.maintenance.model import ActPreview, Alter, Arguments, Clone, Repair, Restore, Rewind, TableAct, act_job
 from backend.maintenance.plan import load_preview, load_result
 from backend.streams.requeue import parse_repairs
 
