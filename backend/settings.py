@@ -174,7 +174,7 @@ class JobSettings(Section):
     results_uri: Annotated[
         str,
         Field(
-            description="Folder or URI for the results of jobs: hosts write, pages and commands read. Empty: "
+            description="Folder or URI for the results of comparisons: hosts write, pages and commands read. Empty: "
             "`$WEIR_HOME/results`."
         ),
     ] = ""

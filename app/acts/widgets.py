@@ -17,8 +17,7 @@ from app.ui.work import follow_job
 from backend.format import age_s
 from backend.jobs.model import Job, JobState
 from backend.maintenance.drop import dropped_tables
-from backend.maintenance.model import Purge, TableAct, Undrop
-from backend.maintenance.plan import load_result
+from backend.maintenance.model import ActResult, Purge, TableAct, Undrop
 
 MOST_ACTS = 100
 ACTS = Look(
@@ -141,7 +140,7 @@ def _one(job: Job) -> None:
         if not job.state.is_over:
             follow_job(job.job_id, page="the Acts page", every_s=1.0)
         elif job.state is JobState.DONE:
-            result = load_result(services.settings(), job)
+            result = ActResult.of(job)
             st.markdown("\n".join(f"- {markdown_safe(line)}" for line in result_lines(result)))
             if result.version is not None:
                 navigation.table_link(act.name, "History", {state.VERSION: None}, page="history")

@@ -18,7 +18,6 @@ from backend.stream_model.stream import StreamDeclaration
 from backend.streams.requeue import (
     RequeueAnswer,
     RequeueRequest,
-    load_answer,
     load_request,
     preview_job,
     quarantine_of,
@@ -96,7 +95,7 @@ def _outcome(status: StreamStatus, request: RequeueRequest, job: Job | None) -> 
     elif job.state is JobState.FAILED:
         st.error(markdown_safe(f"{job.error} {job.hint}".strip()), icon=":material/error:")
     else:
-        answer = load_answer(services.settings(), job)
+        answer = RequeueAnswer.of(job)
         lines = requeue_lines(answer, request, status.declaration)
         st.markdown("\n".join(f"- {markdown_safe(line)}" for line in lines))
         if samples := requeue_samples(answer):

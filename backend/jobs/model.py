@@ -9,6 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from backend.access import Actor
+from backend.errors import JobError
 
 
 class JobKind(StrEnum):
@@ -84,14 +85,16 @@ class JobProgress:
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
-    """How a job ended: `result_uri` of the whole result when it is DONE, else of what it had found by then, None for
-    nothing; `error` and `hint` when it FAILED. `detail`: what it did, for the operation log."""
+    """How a job ended: `result_uri` of a comparison's rows, all of them when it is DONE, else those it had found by
+    then, None for none; `answer` of other kinds, a JSON document; `error` and `hint` when it FAILED. `detail`: what it
+    did, for the operation log."""
 
     state: JobState
     result_uri: str | None = None
     error: str = ""
     hint: str = ""
     detail: str = ""
+    answer: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,5 +118,12 @@ class Job:
     progress: JobProgress = field(default=JobProgress())
     cancel_requested: bool = False
     result_uri: str | None = None
+    answer: str | None = None
     error: str = ""
     hint: str = ""
+
+    def require_answer(self) -> str:
+        """Raises `JobError` where it left none: it failed, or an earlier version of Weir did it."""
+        if self.answer is None:
+            raise JobError(f"job {self.job_id} has no answer: {self.error or f'it is {self.state}'}", hint=self.hint)
+        return self.answer

@@ -11,7 +11,7 @@ from typing import ClassVar, TypeAlias
 
 from backend.access import Actor
 from backend.errors import JobError
-from backend.jobs.model import JobKind, JobRequest
+from backend.jobs.model import Job, JobKind, JobRequest
 
 TIME_LIMIT_S = 6 * 3_600.0
 
@@ -241,10 +241,10 @@ class ActResult:
         return json.dumps(asdict(self))
 
     @classmethod
-    def parse(cls, text: str) -> "ActResult":
-        """Raises `JobError` for what is no result."""
+    def of(cls, job: Job) -> "ActResult":
+        """Raises `JobError` where the job failed, or left what is no result."""
         try:
-            body = json.loads(text)
+            body = json.loads(job.require_answer())
             proofs = tuple(Proof(**proof) for proof in body["proofs"])
             return cls(**{**body, "proofs": proofs, "conflicts": tuple(body["conflicts"])})
         except (ValueError, KeyError, TypeError) as exc:

@@ -8,8 +8,6 @@ from datetime import datetime
 
 from backend.errors import QueryError
 from backend.format import bytes_text, count_text, things
-from backend.jobs.model import Job
-from backend.jobs.results import read_result, results_lake
 from backend.lake.files.clustering import look_up
 from backend.lake.files.file_sizes import small_limit
 from backend.lake.lake import Lake
@@ -22,7 +20,6 @@ from backend.maintenance.drop import plan_drop, preview_dropped
 from backend.maintenance.merging import merge_of
 from backend.maintenance.model import (
     ActPreview,
-    ActResult,
     Alter,
     Arguments,
     Clone,
@@ -91,12 +88,6 @@ def preview(
     if why := _why_never(settings, snapshot):
         return replace(planned, refused=why, way_out="act where the table may be changed")
     return planned
-
-
-def load_result(settings: Settings, job: Job) -> ActResult:
-    """What an act did; raises `JobError` where it failed, `JobResultMissingError`."""
-    result = read_result(results_lake(settings), settings, job, ["detail"], again="look at the table's history")
-    return ActResult.parse(str(result["detail"][0].as_py()))
 
 
 def _why_never(settings: Settings, snapshot: Snapshot) -> str:

@@ -137,7 +137,7 @@ class Jobs:
                 audit.note(connection, AuditEntry(now, before.actor, outcome, before.subject, before.reason, text))
             changes = {
                 "state": str(end.state), "ended_at": now, "host_id": held.owner, "result_uri": end.result_uri,
-                "error": end.error, "hint": end.hint,
+                "answer": end.answer, "error": end.error, "hint": end.hint,
             }  # fmt: skip
             return _change(connection, job_id, changes)
 

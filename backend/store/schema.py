@@ -264,6 +264,7 @@ job = sa.Table(
     sa.Column("total_units", sa.BigInteger),
     sa.Column("cancel_requested", sa.Boolean, nullable=False),
     sa.Column("result_uri", sa.Text),
+    sa.Column("answer", sa.Text),  # JSON
     sa.Column("error", sa.Text, nullable=False),
     sa.Column("hint", sa.Text, nullable=False),
     sa.Index("ix_job_fingerprint", "fingerprint", "requested_at"),

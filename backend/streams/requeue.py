@@ -13,10 +13,8 @@ from backend.access import Actor
 from backend.errors import JobError, QueryError, StreamError, StreamRefusedError
 from backend.format import things
 from backend.jobs.model import Job, JobKind, JobRequest
-from backend.jobs.results import read_result, results_lake
 from backend.lake.lake import Lake
 from backend.lake.table.metadata_diff import column_names
-from backend.settings import Settings
 from backend.sql.condition import check_row_condition, check_value
 from backend.stream_model.stream import StreamDeclaration
 from backend.streams.reset.plan import TIME_LIMIT_S, why_not_stopped
@@ -92,10 +90,10 @@ class RequeueAnswer:
         return json.dumps(asdict(self))
 
     @classmethod
-    def parse(cls, text: str) -> "RequeueAnswer":
-        """Raises `JobError` for what is no answer."""
+    def of(cls, job: Job) -> "RequeueAnswer":
+        """What a job counted or did. Raises `JobError` where it failed, or left what is no answer."""
         try:
-            body = json.loads(text)
+            body = json.loads(job.require_answer())
             samples = (Sample(**{**sample, "broken": tuple(sample["broken"])}) for sample in body["samples"])
             return cls(**{**body, "samples": tuple(samples)})
         except (ValueError, KeyError, TypeError) as exc:
@@ -181,12 +179,6 @@ def load_request(lake: Lake, declared: StreamDeclaration, where: str, repairs: S
     snapshot = lake.snapshot(lake.find(quarantine))
     request = RequeueRequest(declared.name, snapshot.version, where.strip(), parse_repairs(repairs))
     return checked(request, list(column_names(snapshot.metadata)))
-
-
-def load_answer(settings: Settings, job: Job) -> RequeueAnswer:
-    """What a job counted or did; raises `JobError` where it failed, `JobResultMissingError`."""
-    result = read_result(results_lake(settings), settings, job, ["detail"], again="preview it again")
-    return RequeueAnswer.parse(str(result["detail"][0].as_py()))
 
 
 def _job(kind: JobKind, request: RequeueRequest, actor: Actor, reason: str) -> JobRequest:

@@ -18,7 +18,7 @@ from typing import Protocol
 import structlog
 
 from backend.errors import LakehouseError, StoreError, StreamRefusedError
-from backend.jobs.model import Job, JobEnd, JobProgress, JobState
+from backend.jobs.model import Job, JobEnd, JobKind, JobProgress, JobState
 from backend.redaction import without_secrets
 from backend.settings import Settings
 from backend.store.clock import elapsed
@@ -190,7 +190,9 @@ class JobHost:
     def _leave(self, running: _Running) -> None:
         if running.thread.is_alive():
             return
-        if not running.keeps_result:  # half written, or finished after it was cancelled
+        if (
+            running.job.kind is JobKind.DIFF and not running.keeps_result
+        ):  # half written, or finished after it was cancelled
             self._runner.forget(self._runner.result_uri(running.job))
         del self._running[running.job.job_id]
 

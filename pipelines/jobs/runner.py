@@ -49,12 +49,6 @@ class Acts:
         return cls(Resets(settings, store, registry), Requeues(settings, store, registry), TableActs(settings, store))
 
 
-def write_document(session: SparkSession, uri: str, text: str) -> None:
-    """A result that is one text."""
-    rows = session.createDataFrame([(text,)], "detail STRING").coalesce(1)
-    rows.write.format("delta").mode("overwrite").save(spark_uri(uri))
-
-
 @dataclass(slots=True)
 class _Run:
     group: str
@@ -109,7 +103,7 @@ class SparkJobs:
         self._runs: dict[str, _Run] = {}
 
     def run(self, job: Job) -> JobEnd:
-        """Its end, with the address of the result. Raises `JobCancelled`, `SparkLostError` or another
+        """Its end, with the result or its address. Raises `JobCancelled`, `SparkLostError` or another
         `LakehouseError`."""
         run = _Run(f"weir-job-{job.job_id}-{job.attempts}", lambda phase: self.listen(phase))
         self._runs[job.job_id] = run
@@ -180,11 +174,10 @@ class SparkJobs:
         if job.kind is JobKind.RESET:
             run.changes("resetting the stream")
             self._acts.resets.run(job, self._session().newSession())
-            return JobEnd(JobState.DONE, self.result_uri(job))
+            return JobEnd(JobState.DONE)
         act = self._acts.tables if job.kind.is_table_act else self._acts.requeues
         result = act.run(job, self._begun(job, run), run)
-        write_document(self._session(), self.result_uri(job), result.text())
-        return JobEnd(JobState.DONE, self.result_uri(job), detail=result.sentence() if job.kind.is_act else "")
+        return JobEnd(JobState.DONE, answer=result.text(), detail=result.sentence() if job.kind.is_act else "")
 
     def _compare(self, job: Job, run: _Run) -> None:
         prepared = prepare_job(self._lake, job, self._storage.root_of)

@@ -17,8 +17,8 @@ from backend.access import Actor
 from backend.jobs.host_liveness import is_orphan
 from backend.jobs.model import Job, JobState
 from backend.lake.lake import Lake
-from backend.maintenance.model import ActPreview, Optimize, act_job
-from backend.maintenance.plan import load_result, preview
+from backend.maintenance.model import ActPreview, ActResult, Optimize, act_job
+from backend.maintenance.plan import preview
 from backend.maintenance.readers import load_users
 from tests.processes import wait_until
 from tests.spark.host_process import FAST, World
@@ -101,7 +101,7 @@ def test_an_optimize_that_was_killed_is_done_once(world: World, is_whole_machine
     own = [commit for commit in history if job.job_id in commit.get("userMetadata", "")]
     assert [commit["operation"] for commit in own] == ["OPTIMIZE"] and len(history) == before + 2
     assert whole(world) and len(table_of(world).file_uris()) == 1
-    assert all(proof.holds for proof in load_result(world.settings, ended).proofs)
+    assert all(proof.holds for proof in ActResult.of(ended).proofs)
     actions = [entry.action for entry in world.store.audit_entries(subject="bronze/events")]
     assert actions == ["optimize done", "optimize job"]
     assert planned(world).refused == "nothing is to be merged"

@@ -23,7 +23,6 @@ from backend.errors import StreamRefusedError
 from backend.jobs.model import Job, JobState
 from backend.lake.model import Commit
 from backend.maintenance.model import ActResult, Arguments, Optimize, Repair, Restore, Vacuum
-from backend.maintenance.plan import load_result
 from backend.store.store import ControlStore
 from backend.streams.faults import CONFLICTS
 from pipelines.host.job_host import JobHost
@@ -335,7 +334,7 @@ def test_two_hosts_do_an_act_once(race: Race, rounds: int) -> None:
         assert (done.state, done.attempts) == (JobState.DONE, 1), done
         own = [commit for commit in race.follow() if job.job_id in (commit.user_metadata or "")]
         assert len(own) == 1
-        check_recorded(race, job, load_result(table.settings, done), own)
+        check_recorded(race, job, ActResult.of(done), own)
         race.check_rows()
 
 

@@ -27,7 +27,7 @@ from backend.maintenance.model import (
     Vacuum,
     act_job,
 )
-from backend.maintenance.plan import load_preview, load_result
+from backend.maintenance.plan import load_preview
 from backend.stream_model.stream import StreamState
 from backend.streams.preflight.model import Outcome
 from backend.streams.preflight.reading import preflight
@@ -180,7 +180,7 @@ def _ref(world: World, name: str) -> TableRef:
 
 def _act(world: World, arguments: Arguments, name: str = EVENTS) -> ActResult:
     planned = load_preview(world.settings, Lake(world.settings), world.store, name, arguments, now=now())
-    result = load_result(world.settings, _done(world, act_job(planned.act, actor=Actor("ann"), reason="test")))
+    result = ActResult.of(_done(world, act_job(planned.act, actor=Actor("ann"), reason="test")))
     assert all(proof.holds for proof in result.proofs), result
     return result
 

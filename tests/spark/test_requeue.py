@@ -16,7 +16,7 @@ from backend.settings import load_settings
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
 from backend.stream_model.stream import Observed, StreamState
-from backend.streams.requeue import RequeueAnswer, RequeueRequest, load_answer, load_request
+from backend.streams.requeue import RequeueAnswer, RequeueRequest, load_request
 from pipelines import append, complete, expect, history, table, update, upsert
 from pipelines.declare.registry import declarations
 from pipelines.jobs.runner import Acts, SparkJobs
@@ -214,7 +214,7 @@ def test_the_preview_counts_what_is_then_done(shop: Callable[..., Shop]) -> None
     request = orders.asked("", "amount = CASE WHEN id = 'b' THEN 0 ELSE abs(amount) END", "ID = 'x' || id")
 
     preview = a_job(request, "job-1", JobKind.REQUEUE_PREVIEW)
-    found = load_answer(orders.settings, replace(preview, result_uri=runner.run(preview).result_uri))
+    found = RequeueAnswer.of(replace(preview, answer=runner.run(preview).answer))
 
     assert (found.chosen, found.met, dict(found.broken)) == (5, 2, {"priced": 3})
     goes = [each for each in found.samples if each.goes]

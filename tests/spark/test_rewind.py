@@ -16,7 +16,7 @@ from backend.errors import StreamRefusedError
 from backend.jobs.model import Job, JobKind, JobState
 from backend.lake.lake import Lake
 from backend.maintenance.model import ActPreview, ActResult, Rewind, act_job
-from backend.maintenance.plan import load_result, preview
+from backend.maintenance.plan import preview
 from backend.maintenance.readers import load_users
 from backend.settings import load_settings
 from backend.store.leases import stream_resource
@@ -80,7 +80,7 @@ class World:
         assert planned.refused == ""
         job = self.run(self.ask(planned))
         assert job.state is JobState.DONE, job.error
-        return load_result(self.settings, job)
+        return ActResult.of(job)
 
     def run(self, job: Job) -> Job:
         host = JobHost(self.settings, self.store, self.runner, "host-a")

@@ -33,7 +33,7 @@ from backend.maintenance.model import (
     Vacuum,
     act_job,
 )
-from backend.maintenance.plan import load_result, preview
+from backend.maintenance.plan import preview
 from backend.maintenance.policies import PolicyPlans
 from backend.maintenance.readers import load_users
 from backend.settings import load_settings
@@ -112,7 +112,7 @@ class Shelf:
         ended = self.ended(job)
         if ended.state is JobState.FAILED:
             raise StreamRefusedError(ended.error, hint=ended.hint)
-        return load_result(self.settings, ended)
+        return ActResult.of(ended)
 
     def ended(self, job: Job) -> Job:
         return self.store.jobs.get(job.job_id) or job

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from backend.access import Actor
-from backend.errors import JobNotFoundError, StreamRefusedError
+from backend.errors import JobError, JobNotFoundError, StreamRefusedError
 from backend.jobs.model import JobEnd, JobKind, JobProgress, JobRequest, JobState
 from backend.jobs.policy_runs import KEPT, POLICY
 from backend.store.leases import job_resource
@@ -42,6 +42,17 @@ def test_a_job_is_audited_then_runs_and_ends(store: ControlStore) -> None:
     assert store.jobs.get(asked.job_id) == ended == store.jobs.find("f1")
     assert (ended.state, ended.result_uri, ended.ended_at) == (JobState.DONE, "/results/x", NOW + timedelta(seconds=9))
     assert store.jobs.unfinished() == []
+
+
+def test_what_an_act_did_is_kept_with_its_job(store: ControlStore) -> None:
+    asked = store.jobs.submit(WANTED, now=NOW)
+    with pytest.raises(JobError, match="has no answer: it is QUEUED"):
+        asked.require_answer()
+    lease = leased(store, asked.job_id)
+    store.jobs.begin(lease, asked.job_id, now=NOW)
+    store.jobs.end(lease, asked.job_id, JobEnd(JobState.DONE, answer='{"a": "\\u0000é"}'), now=NOW)
+    (kept,) = store.jobs.newest(1)
+    assert (kept.require_answer(), kept.result_uri) == ('{"a": "\\u0000é"}', None)
 
 
 def test_who_asks_the_same_gets_the_same_job(store: ControlStore) -> None:

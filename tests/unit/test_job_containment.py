@@ -13,6 +13,7 @@ from backend.errors import JobResultMissingError, LakehouseError, PathRefusedErr
 from backend.jobs.model import Job, JobKind, JobState
 from backend.jobs.results import read_result, results_lake
 from backend.lake.model import TableRef
+from backend.maintenance.model import ActResult
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 from backend.stream_model.stream import DesiredState
@@ -68,9 +69,12 @@ def test_a_file_outside_is_refused_also_when_only_a_commit_in_between_names_it(t
     "garbage", ["", "{", "[]", "7", "null", '{"format": 1}', '{"ref": {"uri": "/etc"}}', "\0", "é"]
 )
 def test_a_question_that_is_garbage_is_refused_with_a_message(tmp_path: Path, garbage: str) -> None:
-    for parse in (ResetRequest.parse, RequeueRequest.parse, RequeueAnswer.parse):
+    for parse in (ResetRequest.parse, RequeueRequest.parse):
         with pytest.raises(LakehouseError, match="cannot be read"):
             parse(garbage)
+    for read in (RequeueAnswer.of, ActResult.of):
+        with pytest.raises(LakehouseError, match="cannot be read"):
+            read(replace(job_of(JobKind.REQUEUE, "{}"), answer=garbage))
     with pytest.raises(LakehouseError) as caught:
         SparkJobs(lake_of(tmp_path), no_spark, "host-a").run(job_of(JobKind.DIFF, garbage))
     assert caught.value.message and "Spark was asked" not in caught.value.message

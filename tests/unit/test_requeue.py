@@ -6,6 +6,7 @@ import pytest
 
 from app.streams.text import requeue_label, requeue_lines, requeue_samples
 from backend.errors import QueryError, StreamError
+from backend.jobs.model import JobKind
 from backend.stream_model.stream import StreamState
 from backend.streams.requeue import (
     RequeueAnswer,
@@ -18,6 +19,7 @@ from backend.streams.requeue import (
     why_not,
 )
 from backend.streams.verdict import StreamStatus, Verdict
+from tests.unit.test_job_containment import job_of
 from tests.unit.test_reset import SILVER, UNWANTED, WANTED, seen
 
 COLUMNS = ("id", "Amount", "broken_expectations", "stream", "batch_id", "quarantined_at")
@@ -86,7 +88,7 @@ def test_the_answer_in_words() -> None:
         Sample({"id": None, "Amount": None}, {"id": None, "Amount": None}, ("known",), goes=False),
     )
     found = RequeueAnswer(15, 12, {"priced": 2, "known": 1}, {"small": 1}, samples)
-    assert RequeueAnswer.parse(found.text()) == found
+    assert RequeueAnswer.of(replace(job_of(JobKind.REQUEUE_PREVIEW, REQUEST.text()), answer=found.text())) == found
     assert found.sentence() == "12 of 15 rows requeued; 3 stay: 2 break priced, 1 breaks known"
     assert RequeueAnswer(1, 1).sentence() == "1 of 1 row requeued"
     assert requeue_label(found) == "Requeue 12 rows"

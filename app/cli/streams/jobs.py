@@ -15,7 +15,7 @@ from backend.stream_model.stream import HostHeartbeat
 _SHOWN = 50
 _SHAPES = {
     Job: shaped(
-        without=("fingerprint", "request", "time_limit_s", "progress", "result_uri"),
+        without=("fingerprint", "request", "time_limit_s", "progress", "result_uri", "answer"),
         empty_is_null=("error", "hint", "phase"),
         phase="progress.phase",
         tasks="progress",

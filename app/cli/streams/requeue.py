@@ -15,7 +15,6 @@ from backend.errors import StreamRefusedError
 from backend.streams.requeue import (
     RequeueAnswer,
     RequeueRequest,
-    load_answer,
     load_request,
     preview_job,
     quarantine_of,
@@ -49,13 +48,13 @@ def requeue(act: TypedRequeue, *, dry_run: bool, as_json: bool) -> int:
         raise StreamRefusedError(f"no row of {act.name} is requeued: {refused}")
     if dry_run or act.confirm != act.name:
         job = done_on_host(store, preview_job(request, actor=services.actor()))
-        _print_preview(load_answer(services.settings(), job), request, status, as_json=as_json)
+        _print_preview(RequeueAnswer.of(job), request, status, as_json=as_json)
         if dry_run:
             return 0
         hint = f"say --confirm {act.name} once you have read what it does"
         raise StreamRefusedError("nothing was done", hint=hint)
     job = done_on_host(store, requeue_job(request, actor=services.actor(), reason=act.reason))
-    answer = load_answer(services.settings(), job)
+    answer = RequeueAnswer.of(job)
     if as_json:
         print_json(_document(answer, request, status) | {"job_id": job.job_id})
     else:

@@ -20,8 +20,19 @@ from backend.format import bytes_text, count_text, utc_text
 from backend.maintenance.column_types import read_column, read_pair, read_whole_name
 from backend.maintenance.drop import DroppedTable, dropped_tables
 from backend.maintenance.intent import Intent, digest
-from backend.maintenance.model import ActPreview, Alter, Arguments, Clone, Repair, Restore, Rewind, TableAct, act_job
-from backend.maintenance.plan import load_preview, load_result
+from backend.maintenance.model import (
+    ActPreview,
+    ActResult,
+    Alter,
+    Arguments,
+    Clone,
+    Repair,
+    Restore,
+    Rewind,
+    TableAct,
+    act_job,
+)
+from backend.maintenance.plan import load_preview
 from backend.streams.requeue import parse_repairs
 
 _SHAPES: Shapes = {
@@ -118,7 +129,7 @@ def _done(planned: ActPreview, reason: str, *, confirm: str, noted: Mapping[str,
         raise StreamRefusedError("nothing was done", hint=f"say --confirm {name} once you have read what it does")
     wanted = act_job(planned.act, actor=services.actor(), reason=reason)
     job = done_on_host(required_store(), replace(wanted, parameters={**wanted.parameters, **noted}))
-    result = load_result(services.settings(), job)
+    result = ActResult.of(job)
     if as_json:
         print_json({"preview": planned, "result": result, "job_id": job.job_id}, _SHAPES)
     else:
