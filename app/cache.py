@@ -5,7 +5,7 @@ pickled here: the lake has caches of its own for logs and snapshots.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from threading import Lock
@@ -250,10 +250,11 @@ def _stream_points(
     if grain_s is None:
         events = services.store().progress(name, since=since, limit=MOST_EVENTS, raw=False)
         if len(events) < MOST_EVENTS and not _are_more(name, since, events[0].progressed_at if events else _now):
-            return points_of(events, trigger_interval_ms=trigger_interval_ms)
+            return replace(points_of(events, trigger_interval_ms=trigger_interval_ms), since=since, until=_now)
         grain_s = MINUTE_S  # what was read is not all
     rollups = services.store().rollups(name, grain_s=grain_s, since=since)
-    return points_over(rollups, window_s=window_s, grain_s=grain_s, trigger_interval_ms=trigger_interval_ms)
+    points = points_over(rollups, window_s=window_s, grain_s=grain_s, trigger_interval_ms=trigger_interval_ms)
+    return replace(points, since=since, until=_now)
 
 
 def _are_more(name: str, since: datetime, first_at: datetime) -> bool:

@@ -37,10 +37,10 @@ VERDICT = Described("weir_stream_verdict", "1 for the verdict on a stream.", ("s
 BATCH = Described("weir_stream_batch_id", "Last micro-batch that Spark reported.", _STREAM)
 BATCH_SECONDS = Described("weir_stream_last_batch_duration_seconds", "How long the last micro-batch took.", _STREAM)
 INPUT_RATE = Described(
-    "weir_stream_input_rows_per_second", "Input rate of the last batch, while the stream runs.", _STREAM
+    "weir_stream_input_rows_per_second", "Rows read a second of late, while the stream runs.", _STREAM
 )
 PROCESSED_RATE = Described(
-    "weir_stream_processed_rows_per_second", "Processing rate of the last batch, while the stream runs.", _STREAM
+    "weir_stream_processed_rows_per_second", "Rows a second while the last batch ran, if it read any of late.", _STREAM
 )
 OBSERVED = Described(
     "weir_stream_observed",

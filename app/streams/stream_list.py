@@ -43,7 +43,7 @@ STREAMS = Look(
             width=96, help="Age of the oldest input that it has not read. “–”: nobody can tell"
         ),
         "Rows in": st.column_config.Column(
-            width=86, alignment="right", help="Rows per second in the last batch, while it runs"
+            width=86, alignment="right", help="Rows read a second of late, while it runs"
         ),
         "Last 5 min": st.column_config.LineChartColumn(width=80, help="Rows read per batch", y_min=0),
         "Last batch at": st.column_config.TextColumn(help="End of the last batch, exact"),

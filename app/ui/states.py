@@ -10,6 +10,7 @@ from datetime import datetime
 from app.ui.view.theme import state_word
 from backend.format import UNKNOWN, age_s, rate_text, things
 from backend.stream_model.stream import Desired, StreamState
+from backend.streams.graph import landing_rows_per_s
 from backend.streams.verdict import StreamStatus, Verdict
 
 GLYPHS = {
@@ -77,8 +78,9 @@ def stream_cells(status: StreamStatus, now: datetime) -> dict[str, object]:
 
 
 def summary_sentence(statuses: Sequence[StreamStatus]) -> str:
-    """ "6 streams: 5 running, 1 failed · 132 rows/s in"."""
+    """ "6 streams: 5 running, 1 failed · 132 rows/s in", each row counted where it first lands."""
     states = Counter(status.state for status in statuses)
     parts = ", ".join(f"{states[state]} {state.value.lower()}" for state in StreamState if states[state])
-    rate = sum(status.input_rows_per_s or 0.0 for status in statuses)
-    return f"{things(len(statuses), 'stream')}: {parts} · {rate_text(rate)} in"
+    rate = landing_rows_per_s(statuses)
+    text = f"{things(len(statuses), 'stream')}: {parts}"
+    return text if rate is None else f"{text} · {rate_text(rate)} in"

@@ -147,9 +147,9 @@ def _rows_per_min(status: StreamStatus, read: str, batches: Iterable[Progress], 
         return None
     if status.state not in _ALIVE:
         return 0.0
-    counted = [batch for batch in batches if batch.progressed_at > now - WINDOW]
     began = observed.started_at or now - WINDOW
-    minutes = (min(now - began, WINDOW) if now > began else WINDOW).total_seconds() / 60
+    span = min(now - began, WINDOW) if now > began else WINDOW
+    counted, minutes = [batch for batch in batches if batch.progressed_at > now - span], span.total_seconds() / 60
     rows = [_rows_from(batch, read, status.declaration) for batch in counted]
     return None if None in rows or not minutes else round(sum(row or 0 for row in rows) / minutes, 1)
 
@@ -213,8 +213,18 @@ def with_causes(statuses: Sequence[StreamStatus], *, now: datetime) -> list[Stre
             explained.append(status)
         else:
             because = f"{status.declaration.name} is starved: {_why_stopped(cause, now)}"
-            explained.append(replace(status, because=because, starved_by=cause.declaration.name))
+            starved_by = cause.declaration.name
+            explained.append(replace(status, because=because, starved_by=starved_by, input_rows_per_s=0.0))
     return explained
+
+
+def landing_rows_per_s(statuses: Sequence[StreamStatus]) -> float | None:
+    """Rows a second that come from outside: read by streams that read no table which one of these writes, since a row
+    is read again in each further layer. None where no such stream runs."""
+    written = {table for status in statuses for table in _writes(status)}
+    landing = [status for status in statuses if not written.intersection(status.declaration.source_tables)]
+    rates = [status.input_rows_per_s for status in landing if status.input_rows_per_s is not None]
+    return sum(rates) if rates else None
 
 
 def _cause(status: StreamStatus, writers: Mapping[str, StreamStatus], seen: frozenset[str]) -> StreamStatus | None:

@@ -34,7 +34,8 @@ class ChartPoint:
 @dataclass(frozen=True, slots=True, eq=False)  # told apart as objects: what is drawn of one is kept for all viewers
 class Points:
     """What charts draw: `bins` of `width_s` seconds, or one a batch where `width_s` is None. `total` is of all batches,
-    None without any. `grain_s`: the figures per minute or hour that it was made from, None where from batches."""
+    None without any. `grain_s`: the figures per minute or hour that it was made from, None where from batches. `since`
+    and `until`: the window, where it is known."""
 
     bins: tuple[ChartPoint, ...] = ()
     width_s: int | None = None
@@ -42,6 +43,8 @@ class Points:
     trigger_interval_ms: int = 0
     over_trigger: int | None = None  # batches that took longer than the trigger interval, where batches were looked at
     grain_s: int | None = None
+    since: datetime | None = None
+    until: datetime | None = None
 
     @property
     def batches(self) -> int:
@@ -52,8 +55,12 @@ class Points:
         return self.total.mean_rows if self.total else None
 
     @property
-    def mean_input_rows_per_s(self) -> float | None:
-        return self.total.input_rows_per_s.mean if self.total else None
+    def rows_per_s(self) -> float | None:
+        """Rows read in the window by its time; of a stream that began in it, by the time since its first batch."""
+        if self.total is None or self.since is None or self.until is None:
+            return None
+        began = self.total.first_at if self.total.first_batch == 0 else self.since
+        return self.total.input_rows / max(1.0, (self.until - began).total_seconds())
 
     @property
     def mean_ms(self) -> float | None:

@@ -13,7 +13,7 @@ from typing import Protocol
 from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog
 from backend.stream_model.overrides import compare, with_overrides
-from backend.stream_model.stream import Progress, StreamDeclaration, TopicEnds
+from backend.stream_model.stream import Progress, StreamDeclaration, StreamState, TopicEnds
 from backend.streams.balance import NO_STREAMS, why_nobody_can
 from backend.streams.graph import WINDOW, reads_several, with_causes
 from backend.streams.newest import RECENT, Newest
@@ -47,7 +47,7 @@ def statuses(
     """One per declared stream, by name; raises `StoreError`. Without `backlogs` nobody looks at the sources. `newest`
     keeps what has not changed until the next call."""
     evidence = gather_evidence(store, backlogs, now=now, heartbeat_stale_s=heartbeat_stale_s, newest=newest)
-    return with_causes([_status(of_stream, now, heartbeat_stale_s) for of_stream in evidence], now=now)
+    return with_causes([status_of(of_stream, now, heartbeat_stale_s) for of_stream in evidence], now=now)
 
 
 def gather_evidence(
@@ -116,7 +116,8 @@ def query_names(streams: Iterable[StreamStatus]) -> dict[str, str]:
     return {query_id: name for query_id, name in seen if query_id}
 
 
-def _status(evidence: StreamEvidence, now: datetime, heartbeat_stale_s: float) -> StreamStatus:
+def status_of(evidence: StreamEvidence, now: datetime, heartbeat_stale_s: float) -> StreamStatus:
+    """As pages and commands show it, but for what lies upstream."""
     judgement = judge(evidence, now=now, heartbeat_stale_s=heartbeat_stale_s)
     return StreamStatus(
         declaration=evidence.declaration,
@@ -129,6 +130,7 @@ def _status(evidence: StreamEvidence, now: datetime, heartbeat_stale_s: float) -
         backlog=evidence.backlog,
         overrides=evidence.overrides,
         rows_dropped_by_watermark=evidence.rows_dropped_by_watermark,
+        input_rows_per_s=evidence.input_rows_per_s if judgement.state is StreamState.RUNNING else None,
     )
 
 

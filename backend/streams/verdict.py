@@ -6,7 +6,7 @@ a window: https://github.com/linkedin/Burrow/wiki/Consumer-Lag-Evaluation-Rules)
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from statistics import median
 
@@ -49,7 +49,8 @@ class StreamStatus:
 
     `declaration` is as the stream runs; `overrides`: where that is not as it was declared. `backlog`: None where
     nobody looked. `starved_by`: the stream upstream that is stopped or has failed. `rows_dropped_by_watermark`: in its
-    newest batches, None where none tells.
+    newest batches, None where none tells. `input_rows_per_s`: rows read a second of late, idle time included; None
+    unless it runs.
     """
 
     declaration: StreamDeclaration
@@ -63,16 +64,12 @@ class StreamStatus:
     starved_by: str | None = None
     overrides: tuple[Setting, ...] = ()
     rows_dropped_by_watermark: int | None = None
-
-    @property
-    def input_rows_per_s(self) -> float | None:
-        """Rows that arrive a second. None unless it runs: what its last batch took in is not now."""
-        return self.progress.input_rows_per_s if self.progress and self.state is StreamState.RUNNING else None
+    input_rows_per_s: float | None = None
 
     @property
     def processed_rows_per_s(self) -> float | None:
-        """Rows a second while a batch runs. None unless it runs."""
-        return self.progress.processed_rows_per_s if self.progress and self.state is StreamState.RUNNING else None
+        """Rows a second while its last batch ran. None where it has read nothing of late."""
+        return self.progress.processed_rows_per_s if self.progress and self.input_rows_per_s else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +100,19 @@ class StreamEvidence:
         """Of the newest batches, those of earlier runs too: the watermark goes on. None where none tells."""
         counts = [count for batch in self.recent if (count := batch.rows_dropped_by_watermark) is not None]
         return sum(counts) if counts else None
+
+    @property
+    def input_rows_per_s(self) -> float | None:
+        """Rows read a second until its last sign of life, over the time after which a stream without a batch stalls, or
+        since the first batch known of its run. None before that has ended. By what the store holds alone, so that all
+        who read it say the same."""
+        observed, batches = self.observed, self.batches
+        if observed is None or not batches:
+            return None
+        until = _last_sign(observed, batches)
+        began = until - timedelta(seconds=_stall_after_s(self.declaration, batches))
+        rows = sum(batch.num_input_rows for batch in batches if batch.progressed_at > began)
+        return rows / max(1.0, (until - max(began, batches[0].progressed_at)).total_seconds())
 
 
 @dataclass(frozen=True, slots=True)

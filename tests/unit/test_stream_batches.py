@@ -120,7 +120,17 @@ def test_rates_are_means_of_what_is_known() -> None:
 
     (one,) = points_of(found, most=1).bins
 
-    assert one.batches.input_rows_per_s.mean == points_of(found).mean_input_rows_per_s == pytest.approx((2 + 6) / 2)
+    assert one.batches.input_rows_per_s.mean == pytest.approx((2 + 6) / 2)
+
+
+def test_the_rate_of_a_window_is_its_rows_by_its_time() -> None:
+    found = points_of([event(7, rows=10), event(8, rows=500, input_rows_per_s=10_000), event(9, rows=90)])
+    until = event(9).progressed_at + timedelta(seconds=30)
+    window = replace(found, since=until - timedelta(seconds=600), until=until)
+    assert window.rows_per_s == pytest.approx(600 / 600), "not the mean of the batches' own rates"
+    assert found.rows_per_s is None, "of no window"
+    began = replace(points_of([event(0, rows=10), event(1, rows=20)]), since=window.since, until=until)
+    assert began.rows_per_s == pytest.approx(30 / (until - event(0).progressed_at).total_seconds())
 
 
 def test_phases_add_up_to_the_whole_trigger() -> None:

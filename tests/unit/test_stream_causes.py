@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from backend.stream_model.stream import Desired, DesiredState, Observed, StreamDeclaration, StreamFailure, StreamState
-from backend.streams.graph import with_causes
+from backend.streams.graph import landing_rows_per_s, with_causes
 from backend.streams.verdict import StreamStatus, Verdict
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -39,6 +39,23 @@ def test_an_idle_stream_below_a_stopped_one_is_starved() -> None:
     assert found["silver"] == ("bronze", f"silver is {said}")
     assert found["gold"] == ("bronze", f"gold is {said}")
     assert found["bronze"][0] is None
+
+
+def test_a_starved_stream_has_no_rate_of_the_past() -> None:
+    last = replace(status("silver", "x/bronze"), input_rows_per_s=34.4)
+    assert [each.input_rows_per_s for each in with_causes([stopped("bronze"), last], now=NOW)] == [None, 0.0]
+
+
+def test_rows_are_counted_once_where_they_land() -> None:
+    layers = [
+        status("bronze", "elsewhere/orders"),
+        status("silver", "x/bronze"),
+        status("gold", "x/silver", "x/bronze"),
+    ]
+    flowing = [replace(each, input_rows_per_s=rate) for each, rate in zip(layers, (24.0, 24.5, 49.0), strict=True)]
+    assert landing_rows_per_s(flowing) == 24.0
+    assert landing_rows_per_s([*flowing, replace(status("clicks"), input_rows_per_s=6.0)]) == 30.0
+    assert landing_rows_per_s([stopped("bronze"), *flowing[1:]]) is None
 
 
 def test_a_failure_upstream_is_named() -> None:

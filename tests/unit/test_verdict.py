@@ -227,6 +227,21 @@ def test_idle_when_spark_reported_nothing_to_read_after_the_last_batch() -> None
     assert verdict(seen(last_trigger_at=NOW)).verdict is Verdict.IDLE
 
 
+def rate(observed: Observed, *batches: Progress) -> float | None:
+    return StreamEvidence(STREAM, WANTED, observed, ALIVE, batches).input_rows_per_s
+
+
+def test_the_rate_is_rows_over_time_until_the_last_sign_of_life() -> None:
+    steady = [batch(5 * place, rows=100 + place % 2) for place in reversed(range(1, 13))]  # one each 5 s, of 1 s
+    assert rate(seen(), *steady) == pytest.approx((3 * 100 + 3 * 101) / 30)
+    uneven = [batch(21, rows=10), batch(11, rows=990)]
+    assert rate(seen(), *uneven) == pytest.approx(1_000 / 11), "since its first batch"
+    idle = seen(last_trigger_at=NOW + timedelta(seconds=15))
+    assert rate(idle, *uneven) == pytest.approx(990 / 30), "time without rows counts"
+    assert rate(seen(last_trigger_at=NOW + timedelta(minutes=2)), *uneven) == 0
+    assert rate(seen()) is rate(seen(), batch(5, run_id="earlier")) is None
+
+
 def test_stalled_is_judged_by_its_own_pace() -> None:
     quick, slow = batch(100, took_s=1), batch(100, took_s=40)
     assert verdict(seen(), quick).verdict is Verdict.STALLED

@@ -195,14 +195,7 @@ def _asked(status: StreamStatus) -> str:
 
 
 def _rates(status: StreamStatus) -> str:
-    """Those of now; a stream that does not run has none, and its last ones are said."""
-    present = f"in {rate_text(status.input_rows_per_s)}, out {rate_text(status.processed_rows_per_s)}"
-    last = status.progress
-    if last is None or status.state is StreamState.RUNNING:
-        return present
-    return (
-        f"{present} · its last batch: in {rate_text(last.input_rows_per_s)}, out {rate_text(last.processed_rows_per_s)}"
-    )
+    return f"in {rate_text(status.input_rows_per_s)}, out {rate_text(status.processed_rows_per_s)}"
 
 
 def _too_late(status: StreamStatus) -> str:

@@ -33,10 +33,10 @@ Series = Mapping[str, tuple[int, Values]]  # by name: a place in the palette, an
 
 
 def build_rate_figure(points: Points, look: FigureLook) -> FigureJson:
-    """Input and processing rate on one axis over time."""
-    mean = points.mean_input_rows_per_s
+    """Input and processing rate of batches on one axis over time; the title says the rows of the window by its time."""
+    rate = points.rows_per_s
     figure = base_figure(
-        f"Rate: {rate_text(mean)} come in on average" if mean is not None else "Input and processing rate",
+        f"Rate: {rate_text(rate)} over this window" if rate is not None else "Input and processing rate",
         "rows per second",
         look,
     )

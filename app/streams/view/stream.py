@@ -45,13 +45,12 @@ def key_figures(status: StreamStatus, *, now: datetime) -> list[KeyFigure]:
         KeyFigure(
             "Input",
             rate_text(status.input_rows_per_s),
-            f"Rows per second that arrived, as the last batch says.{missing}{_then(status)}",
+            f"Rows read a second of late, until its last sign of life.{_no_rate(status)}",
         ),
         KeyFigure(
             "Processing",
             rate_text(status.processed_rows_per_s),
-            f"Rows per second while a batch runs. Lower than input is no back pressure by itself.{missing}"
-            f"{_then(status)}",
+            f"Rows per second while its last batch ran.{_no_rate(status)}",
         ),
         KeyFigure(
             "Batch duration",
@@ -74,13 +73,10 @@ def key_figures(status: StreamStatus, *, now: datetime) -> list[KeyFigure]:
     ]
 
 
-def _then(status: StreamStatus) -> str:
-    """The last rates of a stream that has none now."""
-    last = status.progress
-    if last is None or status.state is StreamState.RUNNING:
+def _no_rate(status: StreamStatus) -> str:
+    if status.input_rows_per_s is not None:
         return ""
-    rates = f"{rate_text(last.input_rows_per_s)} in, {rate_text(last.processed_rows_per_s)} processed"
-    return f" It does not run, so it has no rate now. In its last batch: {rates}."
+    return " No batch of this run has ended yet." if status.state is StreamState.RUNNING else " It does not run."
 
 
 def state_figures(status: StreamStatus, points: Points, totals: Sequence[ExpectationTotal]) -> list[KeyFigure]:

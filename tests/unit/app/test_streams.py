@@ -1,7 +1,6 @@
 """What may be asked of a stream in each state, and how the list words it."""
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pandas as pd
@@ -17,10 +16,12 @@ from app.streams.view.figures import (
 )
 from app.streams.view.stream import key_figures
 from app.streams.view.streams import acts, acts_on_all, allowed, build_stream_frame, by_urgency
+from app.ui.states import summary_sentence
 from app.ui.view.figure_json import FigureLook
-from backend.stream_model.stream import Desired, DesiredState, HostHeartbeat, StreamDeclaration, StreamState
+from backend.stream_model.stream import Desired, DesiredState, HostHeartbeat, Observed, StreamDeclaration, StreamState
 from backend.streams.points import points_of
-from backend.streams.verdict import StreamStatus, Verdict
+from backend.streams.status import status_of
+from backend.streams.verdict import StreamEvidence, StreamStatus, Verdict
 from tests.unit.test_stream_batches import event
 
 NOW = datetime(2026, 11, 20, 12, 3, tzinfo=UTC)
@@ -178,14 +179,17 @@ def test_a_stream_without_state_has_no_state_chart() -> None:
 
 @pytest.mark.parametrize("state", list(StreamState))
 def test_only_a_running_stream_has_a_rate(state: StreamState) -> None:
-    shown = replace(status(state), progress=event(0))
+    declared, seen = status(state).declaration, Observed("s", state, "h", 1, NOW, "q", "r1")
+    host, last = HostHeartbeat("h", "m", 1, NOW, NOW), event(0, progressed_at=NOW)
+    shown = status_of(StreamEvidence(declared, None, seen, host, [last]), NOW, 15)
 
     (row,) = build_stream_frame([shown], now=NOW).to_dict("records")
     rate, processing, *_ = key_figures(shown, now=NOW)
 
     if state is StreamState.RUNNING:
-        assert (row["Rows in"], rate.value, processing.value) == (2.0, "2 rows/s", "5 rows/s")
+        assert (row["Rows in"], rate.value, processing.value) == (5.0, "5 rows/s", "5 rows/s")
+        assert summary_sentence([shown]) == "1 stream: 1 running · 5 rows/s in"
     else:
-        assert pd.isna(row["Rows in"])
+        assert pd.isna(row["Rows in"]) and summary_sentence([shown]).endswith(state.value.lower())
         assert (rate.value, processing.value) == ("–", "–")
-        assert "In its last batch: 2 rows/s in, 5 rows/s processed." in rate.help
+        assert "It does not run." in rate.help
