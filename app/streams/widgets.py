@@ -103,6 +103,7 @@ def stream_panel(name: str) -> None:
     quarantine_row(status.declaration)
     st.caption(window_sentence(points, window=window))
     lags = cache.stream_lags(status.declaration, points, WINDOWS_S[window])
+    lags = status.backlog.lags_until(lags) if status.backlog else lags
     if points.bins or lags:
         _charts(points, lags)
     _lists(status, totals)

@@ -174,6 +174,12 @@ class Backlog:
         oldest = self.oldest_unread_at
         return max(0.0, (self.seen_at - oldest).total_seconds()) if oldest else None
 
+    def lags_until(self, lags: Sequence[Lag]) -> tuple[Lag, ...]:
+        """Those before this look, then what it saw: a chart ends with the figure that stands beside it."""
+        if not lags or (self.rows is None and self.behind_s is None):
+            return tuple(lags)
+        return (*(lag for lag in lags if lag.at < self.seen_at), Lag(self.seen_at, self.behind_s, self.rows))
+
     @property
     def unknown(self) -> str:
         """Why a figure is not known; empty where all are."""

@@ -119,6 +119,7 @@ def query_names(streams: Iterable[StreamStatus]) -> dict[str, str]:
 def status_of(evidence: StreamEvidence, now: datetime, heartbeat_stale_s: float) -> StreamStatus:
     """As pages and commands show it, but for what lies upstream."""
     judgement = judge(evidence, now=now, heartbeat_stale_s=heartbeat_stale_s)
+    backlog, runs = evidence.backlog, judgement.state is StreamState.RUNNING
     return StreamStatus(
         declaration=evidence.declaration,
         desired=evidence.desired,
@@ -127,10 +128,10 @@ def status_of(evidence: StreamEvidence, now: datetime, heartbeat_stale_s: float)
         progress=evidence.recent[-1] if evidence.recent else None,
         verdict=judgement.verdict,
         because=judgement.because,
-        backlog=evidence.backlog,
+        backlog=backlog if runs or backlog is None else replace(backlog, lags=()),  # what waits does not shrink now
         overrides=evidence.overrides,
         rows_dropped_by_watermark=evidence.rows_dropped_by_watermark,
-        input_rows_per_s=evidence.input_rows_per_s if judgement.state is StreamState.RUNNING else None,
+        input_rows_per_s=evidence.input_rows_per_s if runs else None,
     )
 
 

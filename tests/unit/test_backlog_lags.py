@@ -124,13 +124,22 @@ def test_the_chart_says_what_waits() -> None:
     assert build_backlog_figure([], FigureLook()) is None
     rows = build_backlog_figure([Lag(at(0), 0.0, 0), Lag(at(10), 10.0, 445)], FigureLook())
     assert rows is not None
-    assert rows["layout"]["title"]["text"] == "Backlog: 445 rows wait"
+    assert rows["layout"]["title"]["text"] == "Backlog: 445 rows unread"
     assert rows["data"][0]["y"] == [0, 445]
     ages = build_backlog_figure([Lag(at(0), 90.0, None)], FigureLook())
     assert ages is not None
-    assert (ages["layout"]["title"]["text"], ages["data"][0]["y"]) == ("Backlog: 1 min 30 s behind", [1.5])
+    assert (ages["layout"]["title"]["text"], ages["data"][0]["y"]) == ("Backlog: 1 min behind", [1.5])
     done = build_backlog_figure([Lag(at(0), 0.0, 0)], FigureLook())
     assert done is not None and done["layout"]["title"]["text"] == "Backlog: caught up"
+
+
+def test_the_chart_ends_with_what_the_look_beside_it_saw() -> None:
+    source = SourceBacklog("bronze", "table", rows=205, oldest_unread_at=at(-4))
+    ran = (Lag(at(-20), 8.0, 300), Lag(at(-10), 9.0, 190), Lag(at(2), 5.0, 408))
+    assert Backlog((source,), NOW).lags_until(ran) == (*ran[:2], Lag(NOW, 4.0, 205))
+    assert Backlog((source,), NOW).lags_until(()) == ()
+    unknown = Backlog((replace(source, rows=None, oldest_unread_at=None, unknown="gone"),), NOW)
+    assert unknown.lags_until(ran) == ran
 
 
 @pytest.mark.parametrize(

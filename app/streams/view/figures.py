@@ -12,7 +12,7 @@ from app.streams.text import ms_text
 from app.ui.view.axes import HOVER_MOMENT, bar_ticks
 from app.ui.view.figure_json import FigureJson, FigureLook, base_figure, moment_json
 from app.ui.view.theme import SURFACES, Mode, categories
-from backend.format import count_text, duration_text, rate_text, zone_of
+from backend.format import count_text, duration_text, rate_text, span_text, things, zone_of
 from backend.stream_model.backlog import Lag
 from backend.stream_model.batches import WORK_PHASE
 from backend.streams.points import ChartPoint, Points
@@ -55,7 +55,7 @@ def build_backlog_figure(lags: Sequence[Lag], look: FigureLook) -> FigureJson | 
     counted = all(count is not None for count in rows)
     minutes: Values = [None if lag.behind_s is None else lag.behind_s / 60 for lag in lags]
     unit, values = ("rows", rows) if counted else ("minutes", minutes)
-    waits = f"{count_text(last.rows)} rows wait" if counted else f"{duration_text(last.behind_s)} behind"
+    waits = f"{things(last.rows or 0, 'row')} unread" if counted else f"{span_text(last.behind_s or 0)} behind"
     title = f"Backlog: {waits}" if last.rows or last.behind_s else "Backlog: caught up"
     figure = base_figure(title, f"{unit} unread", look)
     zone = last.at.astimezone(zone_of(look.zone)).tzname()

@@ -122,7 +122,7 @@ def backlog_figures(status: StreamStatus, *, now: datetime) -> list[KeyFigure]:
     loss = backlog.data_loss if backlog else None
     is_known = backlog is not None and backlog.is_caught_up is not None
     safe = "Nothing waits that retention is known to delete." if is_known else f"What waits is not known.{why}"
-    drain_s = backlog.drain_s if backlog and status.state is StreamState.RUNNING else None
+    drain_s = backlog.drain_s if backlog else None
     return [
         KeyFigure(
             "Behind",
