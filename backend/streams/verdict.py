@@ -238,7 +238,10 @@ def _of_backlog(
     if tendency is Trend.GROWING and behind_by[-1] > usual_s:
         return Verdict.SLOW, f"falls behind: {_gains(lags, window)}{behind} and growing"
     if behind_s <= FAR * usual_s:
-        return Verdict.OK, _keeps_up(window, behind if behind_s > usual_s else "")
+        if not 0 < trigger_s < _usual_s(window) or behind_s <= trigger_s:
+            return Verdict.OK, _keeps_up(window, behind if behind_s > usual_s else "")
+        stays = tendency in (Trend.STEADY, Trend.GROWING) and median(behind_by) > max(FAR * trigger_s, LEAST_STALL_S)
+        return Verdict.SLOW if stays else Verdict.OK, f"does not hold its trigger: {_pace(trigger_s, window)}; {behind}"
     waits = waiting(backlog, now=backlog.seen_at)
     if tendency is Trend.STEADY:
         return Verdict.SLOW, f"is {behind} and does not catch up: {_gains(lags, window)}{waits}"
@@ -261,10 +264,14 @@ def _of_rows(evidence: StreamEvidence, window: Sequence[Progress]) -> tuple[Verd
     trigger_s, usual_s = evidence.declaration.trigger_interval_ms / 1_000, _usual_s(window)
     if not 0 < trigger_s < usual_s:
         return Verdict.OK, _keeps_up(window, "")
-    pace = f"its batches take {span_text(usual_s)} on a trigger of {span_text(trigger_s)}"
+    pace = _pace(trigger_s, window)
     if trend([batch.num_input_rows for batch in window], tolerance=1) is Trend.GROWING:
         return Verdict.SLOW, f"falls behind: {pace} and carry more rows each time"
-    return Verdict.OK, _keeps_up(window, f"{pace}, and how far behind it is, nobody knows")
+    return Verdict.OK, f"does not hold its trigger: {pace}, and how far behind it is, nobody knows"
+
+
+def _pace(trigger_s: float, window: Sequence[Progress]) -> str:
+    return f"its batches take {span_text(_usual_s(window))} on a trigger of {span_text(trigger_s)}"
 
 
 def _keeps_up(window: Sequence[Progress], more: str) -> str:

@@ -81,7 +81,28 @@ def every_ten_seconds(took_s: float = 8, rows: int = 4_200) -> list[Progress]:
 
 def test_a_batch_that_outlasts_its_trigger_is_not_slow_while_the_backlog_does_not_grow() -> None:
     found = verdict(seen(), *every_ten_seconds(), backlog=behind(*[11, 12, 10, 11, 13, 11, 12, 10, 12, 11]))
-    assert (found.verdict, found.because) == (Verdict.OK, "silver keeps up: 4,200 rows in its last batch, done in 8 s")
+    pace = "its batches take 8 s on a trigger of 5 s"
+    assert (found.verdict, found.because) == (Verdict.OK, f"silver does not hold its trigger: {pace}; 11 s behind")
+    caught_up = verdict(seen(), *every_ten_seconds(), backlog=behind(*[11, 12, 10, 11, 13, 11, 12, 10, 12, 0]))
+    assert (caught_up.verdict, "keeps up" in caught_up.because) == (Verdict.OK, True)
+
+
+def test_batches_that_outlast_their_trigger_with_a_large_lag_are_slow() -> None:
+    long = [batch(60 * place + 53, took_s=53) for place in reversed(range(10))]
+    found = verdict(seen(), *long, backlog=spaced(behind(*[56.0] * 10), 60))
+    assert found.verdict is Verdict.SLOW
+    assert found.because == "silver does not hold its trigger: its batches take 53 s on a trigger of 5 s; 56 s behind"
+    few = verdict(seen(), *long[-2:], backlog=spaced(behind(56, 56), 60))
+    assert few.verdict is Verdict.OK, "too few to say that it stays so"
+    shrinks = verdict(seen(), *long, backlog=spaced(behind(*range(150, 50, -10)), 60))
+    assert shrinks.verdict is Verdict.OK
+
+
+def spaced(backlog: Backlog, apart_s: float) -> Backlog:
+    """The same after batches that ended so far apart."""
+    last = len(backlog.lags) - 1
+    times = [NOW - timedelta(seconds=apart_s * (last - place)) for place in range(last + 1)]
+    return replace(backlog, lags=tuple(replace(lag, at=at) for lag, at in zip(backlog.lags, times, strict=True)))
 
 
 def test_slow_when_it_is_further_behind_after_each_batch() -> None:
@@ -185,8 +206,8 @@ def test_where_nobody_knows_how_far_behind_growing_batches_tell() -> None:
     steady = verdict(seen(), *every_ten_seconds())
     assert (steady.verdict, steady.because) == (
         Verdict.OK,
-        "silver keeps up: 4,200 rows in its last batch, done in 8 s; "
-        "its batches take 8 s on a trigger of 5 s, and how far behind it is, nobody knows",
+        "silver does not hold its trigger: its batches take 8 s on a trigger of 5 s, "
+        "and how far behind it is, nobody knows",
     )
     grown = [replace(each, num_input_rows=1_000 * place) for place, each in enumerate(every_ten_seconds())]
     found = verdict(seen(), *grown)
