@@ -36,11 +36,12 @@ STREAMS = Look(
     config={
         "Stream": st.column_config.TextColumn(pinned=True),
         "Verdict": st.column_config.TextColumn(width=112),
-        "Why": st.column_config.TextColumn(width=330),
+        "Why": st.column_config.TextColumn(width=300),
         "Wanted": st.column_config.TextColumn(width=88, help="What a person asked for"),
         "Observed": st.column_config.TextColumn(width=92, help="What the host last saw"),
         "Behind": st.column_config.TextColumn(
-            width=96, help="Age of the oldest input that it has not read. “–”: nobody can tell"
+            width=150,
+            help="Age of the oldest input that it has not read, the rows, and when it is done, where known",
         ),
         "Rows in": st.column_config.Column(
             width=86, alignment="right", help="Rows read a second of late, while it runs"

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from app import services
 from app.cli.output import Document, Shapes, fields_of, only, print_json, print_table, say, shaped
 from app.cli.store import NO_HOST_HINT, BacklogLooks, is_host_alive, stream_named, streams_and_hosts
-from backend.format import ago, rate_text, things, utc_text, value_text
+from backend.format import UNKNOWN, ago, rate_text, things, utc_text, value_text
 from backend.stream_model.backlog import Backlog, SourceBacklog, waiting
 from backend.stream_model.events import observed_metrics
 from backend.stream_model.overrides import Setting, overridden_text
 from backend.stream_model.stream import Desired, Progress, StreamFailure, StreamState
-from backend.streams.backlog.text import behind_text, data_loss_sentence, source_sentence
+from backend.streams.backlog.text import backlog_text, data_loss_sentence, source_sentence
 from backend.streams.faults import Fault, recognise
 from backend.streams.verdict import StreamStatus
 
@@ -220,7 +220,7 @@ def _row(status: StreamStatus) -> tuple[str, ...]:
         status.desired.state.value if status.desired else "–",
         status.state.value,
         status.verdict.value,
-        behind_text(status.backlog),
+        backlog_text(status.backlog) or UNKNOWN,
         ago(progress.progressed_at, services.now()) if progress else "–",
         rate_text(status.input_rows_per_s),
         status.because,

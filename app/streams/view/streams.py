@@ -15,18 +15,18 @@ from app.ui.view.frames import ages
 from backend.format import utc_text
 from backend.stream_model.stream import Action, AuditEntry
 from backend.streams.acts import Selection, blocked
-from backend.streams.backlog.text import behind_text
+from backend.streams.backlog.text import backlog_text
 from backend.streams.verdict import StreamStatus, Verdict
 
 URGENCY = (
     Verdict.FAILED,
+    Verdict.STOPPED,
     Verdict.UNKNOWN,
     Verdict.STALLED,
     Verdict.SLOW,
     Verdict.CATCHING_UP,
     Verdict.OK,
     Verdict.IDLE,
-    Verdict.STOPPED,
 )
 MESSAGE_LENGTH = 120
 TICKED = "Ticked rows"
@@ -53,8 +53,13 @@ class ActButton:
 
 
 def by_urgency(statuses: Iterable[StreamStatus]) -> list[StreamStatus]:
-    """Those that need a person first, then by name."""
-    return sorted(statuses, key=lambda status: (URGENCY.index(status.verdict), status.declaration.name))
+    """Those that need a person first, the starved with the stopped, then by name."""
+
+    def rank(status: StreamStatus) -> tuple[int, bool, str]:
+        verdict = Verdict.STOPPED if status.starved_by else status.verdict
+        return URGENCY.index(verdict), bool(status.starved_by), status.declaration.name
+
+    return sorted(statuses, key=rank)
 
 
 def in_order(statuses: Sequence[StreamStatus], shown: Sequence[str]) -> list[StreamStatus]:
@@ -94,7 +99,7 @@ def build_stream_frame(
     rows = [
         stream_cells(status, now)
         | {
-            "Behind": behind_text(status.backlog),
+            "Behind": backlog_text(status.backlog),
             "Last 5 min": list((recent_rows or {}).get(status.declaration.name, ())),
             "Last error": error_text(status),
             "Layer": status.declaration.layer,

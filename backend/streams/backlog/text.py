@@ -19,6 +19,16 @@ def behind_text(backlog: Backlog | None) -> str:
     return UNKNOWN if backlog.behind_s is None else span_text(backlog.behind_s)
 
 
+def backlog_text(backlog: Backlog | None) -> str:
+    """ "12 min · 4,000 rows · caught up in 5 min": what is known of it; empty where nobody knows."""
+    if backlog is None or backlog.is_caught_up is None:
+        return ""
+    parts = [behind_text(backlog)]
+    parts += [things(backlog.rows, "row")] if backlog.rows else []
+    parts += [f"caught up in {span_text(backlog.drain_s)}"] if backlog.drain_s else []
+    return " · ".join(part for part in parts if part != UNKNOWN)
+
+
 def waiting(backlog: Backlog | SourceBacklog, *, now: datetime) -> str:
     """What waits: "12 versions, 4,000 rows, 3.1 MB, the oldest 38 min old"."""
     counts = ((backlog.versions, "version"), (backlog.files, "file"), (backlog.rows, "row"))

@@ -1,6 +1,7 @@
 """What may be asked of a stream in each state, and how the list words it."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pandas as pd
@@ -18,6 +19,7 @@ from app.streams.view.stream import key_figures
 from app.streams.view.streams import acts, acts_on_all, allowed, build_stream_frame, by_urgency
 from app.ui.states import summary_sentence
 from app.ui.view.figure_json import FigureLook
+from backend.stream_model.backlog import Backlog, Lag, SourceBacklog
 from backend.stream_model.stream import Desired, DesiredState, HostHeartbeat, Observed, StreamDeclaration, StreamState
 from backend.streams.points import points_of
 from backend.streams.status import status_of
@@ -79,7 +81,26 @@ def test_urgent_streams_come_first() -> None:
     verdicts = {"a": Verdict.OK, "b": Verdict.FAILED, "c": Verdict.STOPPED, "d": Verdict.STALLED}
     listed = by_urgency(status(StreamState.RUNNING, name=name, verdict=v) for name, v in verdicts.items())
 
-    assert [each.declaration.name for each in listed] == ["b", "d", "a", "c"]
+    assert [each.declaration.name for each in listed] == ["b", "c", "d", "a"]
+    starved = replace(status(StreamState.RUNNING, name="a", verdict=Verdict.IDLE), starved_by="c")
+    stopped = status(StreamState.STOPPED, name="c", verdict=Verdict.STOPPED)
+    assert by_urgency([*listed[2:], starved, stopped])[:2] == [stopped, starved]
+
+
+def test_the_list_says_what_is_known_of_a_backlog_and_nothing_else() -> None:
+    source = SourceBacklog("in", "table", rows=4_000, oldest_unread_at=NOW - timedelta(minutes=12))
+    shrinks = tuple(Lag(NOW - timedelta(seconds=10 * back), None, 4_000 + 400 * back) for back in range(5, -1, -1))
+    backlogs = (
+        (Backlog((source,), NOW, shrinks), "12 min · 4,000 rows · caught up in 1 min"),  # 400 rows fewer in 10 s
+        (Backlog((source,), NOW), "12 min · 4,000 rows"),
+        (Backlog((replace(source, oldest_unread_at=None),), NOW), "4,000 rows"),
+        (Backlog((replace(source, rows=0, oldest_unread_at=None),), NOW), "caught up"),
+        (Backlog((SourceBacklog("in", "kafka", unknown="nobody asked"),), NOW), ""),
+        (None, ""),
+    )
+    for backlog, text in backlogs:
+        shown = replace(status(StreamState.RUNNING), backlog=backlog)
+        assert build_stream_frame([shown], now=NOW)["Behind"][0] == text
 
 
 def test_an_unknown_figure_is_missing_and_not_zero() -> None:
