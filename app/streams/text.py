@@ -50,10 +50,11 @@ def window_sentence(points: Points, *, window: str) -> str:
         return f"No batch in the last {window}."
     point = "one batch" if points.width_s is None else f"the mean of a batch over {duration_text(points.width_s)}"
     text = f"{things(points.batches, 'batch', 'batches')} in the last {window}. Each point is {point}"
+    dropped = f" {things(points.dropped_rows, 'row')} dropped as too late." if points.dropped_rows else ""
     if points.grain_s is None:
-        return f"{text}."
+        return f"{text}.{dropped}"
     backlog = " The backlog is the most that waited after a batch." if points.knows_backlog else ""
-    return f"{text}, from sums kept per {'hour' if points.grain_s == HOUR_S else 'minute'}.{backlog}"
+    return f"{text}, from sums kept per {'hour' if points.grain_s == HOUR_S else 'minute'}.{backlog}{dropped}"
 
 
 def version_of(batch: Progress, versions: Versions) -> int | None:

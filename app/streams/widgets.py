@@ -99,7 +99,7 @@ def stream_panel(name: str) -> None:
     window = window or "15 min"
     points = cache.stream_points(status.declaration, WINDOWS_S[window])
     totals = points.expectation_totals(status.declaration.expectations)
-    _figures(status, points, totals)
+    key_figures(view.key_figures(status, totals, now=services.now()), key="flow_figures")
     quarantine_row(status.declaration)
     st.caption(window_sentence(points, window=window))
     lags = cache.stream_lags(status.declaration, points, WINDOWS_S[window])
@@ -168,17 +168,6 @@ def _trouble(status: StreamStatus, silent: str | None) -> None:
                 f"{markdown_safe(failure.message)}",
                 icon=":material/error:",
             )
-
-
-def _figures(status: StreamStatus, points: Points, totals: list[ExpectationTotal]) -> None:
-    key_figures(view.key_figures(status, now=services.now()), key="flow_figures")
-    of_backlog = view.backlog_figures(status, now=services.now())
-    of_state = view.state_figures(status, points, totals)
-    if len(of_state) == 1:  # no row of its own
-        of_backlog, of_state = [*of_backlog, *of_state], []
-    key_figures(of_backlog, key="backlog_figures")
-    if of_state:
-        key_figures(of_state, key="state_figures")
 
 
 def _charts(points: Points, lags: tuple[Lag, ...]) -> None:

@@ -72,8 +72,8 @@ def test_a_stream_is_stopped_and_started_from_its_page(viewer: Viewer, weir: Wei
     wait_until(lambda: weir.streams()["gold_events_hourly"]["starved_by"] == NAME, "gold is starved", pause_s=2)
 
     viewer.open("stream", stream=NAME)
-    waiting = viewer.page.locator(".st-key-backlog_figures")
-    expect(waiting).to_contain_text(re.compile(r"Waiting.*\d rows", re.DOTALL))
+    waiting = viewer.page.locator(".st-key-flow_figures")
+    expect(waiting).to_contain_text(re.compile(r"Waiting.*\d rows.*Input", re.DOTALL))
     viewer.picture("stream-waiting")
     ask(viewer, "Start", "browser test: done")
     expect(observed(viewer, "Running")).to_be_visible(timeout=120_000)

@@ -63,10 +63,9 @@ def test_a_flowing_stream_shows_its_last_batch(store, now: datetime) -> None:
     assert any(stream_store.HOST in plain(each.proto.help) for each in app.markdown), "on which host"
     newest = store.progress(NAME)[-6:]  # one each 5 s, in 30 s
     assert shown["Input"] == f"{sum(each.num_input_rows for each in newest) / 30:.3g} rows/s"
-    assert shown["Rows in batch"] == str(last.num_input_rows)
+    assert f"{last.num_input_rows} rows in batch 35" in [each.delta for each in app.metric]
     assert shown["Batch duration"] == f"{last.batch_duration_ms / 1000:.3g} s"
-    assert shown["Watermark"] == "10 min"
-    assert shown["State"] == f"{last.state_rows:,} rows"
+    assert len(shown) == 6 and shown["Against expectations"] == str(2 * 36)
 
 
 def test_a_stream_without_a_table_names_what_it_writes(store, now: datetime) -> None:
@@ -133,7 +132,7 @@ def test_counts_in_the_window_equal_a_recount_of_the_store(store, now: datetime)
 
     app = open_page("stream", stream=NAME, view="Expectations")
 
-    assert metrics(app)["Dropped as too late"] == str(sum(each.rows_dropped_by_watermark for each in events))
+    assert f"{sum(each.rows_dropped_by_watermark for each in events)} rows dropped as too late" in words(app)
     table = _list(app).set_index("Expectation")
     counted = [count for each in events for count in each.expectations if count.name == "event_type_not_null"]
     assert table.loc["event_type_not_null", "Failed"] == sum(count.failed for count in counted)
@@ -226,7 +225,7 @@ def test_after_the_host_is_gone_the_figures_stay_and_the_state_is_unknown(home: 
 
     assert f"the last one was seen at {utc_text(seen)}" in words(app)
     assert ":gray-badge[:material/help: Unknown]" in words(app)
-    assert metrics(app)["Rows in batch"] == str(store.progress(NAME)[-1].num_input_rows)
+    assert f"{store.progress(NAME)[-1].num_input_rows} rows in batch 35" in [each.delta for each in app.metric]
 
 
 def test_a_stream_that_has_never_run_has_no_figures_and_no_error(home: Path, now: datetime) -> None:
@@ -478,7 +477,7 @@ def test_a_stream_of_another_application_can_be_looked_at_alone(home: Path, now:
     assert "The Spark application **etl** runs it" in words(app)
     assert not [button.label for button in app.button if button.label in ("Start", "Stop", "Restart", "Reset…")]
     assert "No stream host" not in words(app)
-    assert metrics(app)["Rows in batch"] == "5"
+    assert [each.delta for each in app.metric if each.label == "Last batch"] == ["5 rows in batch 3"]
 
 
 def test_a_batch_leads_to_the_commit_that_it_wrote(store, home: Path, now: datetime) -> None:

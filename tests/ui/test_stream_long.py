@@ -19,7 +19,7 @@ from backend.stream_model.rollup import HOUR_S
 from backend.stream_model.stream import Progress
 from backend.streams.points import Points
 from tests.ui import stream_store
-from tests.ui.opened import home, metrics, open_page, words
+from tests.ui.opened import home, open_page, words
 
 __all__ = ["home"]
 NAME = "silver_events"
@@ -78,7 +78,8 @@ def test_thirty_days_are_there_though_their_batches_are_gone(
         f"{len(month)} batches in the last 30 d. Each point is the mean of a batch over 2 h, from sums kept per hour."
         in words(app)
     )
-    assert metrics(app)["Dropped as too late"] == str(sum(each.rows_dropped_by_watermark or 0 for each in month))
+    dropped = sum(each.rows_dropped_by_watermark or 0 for each in month)
+    assert f"{dropped} rows dropped as too late." in words(app)
     (counted,) = app.dataframe[-1].value.set_index("Expectation").loc[[RULE]].to_dict("records")
     told = [count for each in month for count in each.expectations if count.name == RULE]
     assert (counted["Passed"], counted["Failed"]) == (sum(c.passed for c in told), sum(c.failed for c in told))

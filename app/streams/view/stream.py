@@ -30,27 +30,40 @@ from backend.stream_model.batches import ExpectationTotal, sum_known
 from backend.stream_model.stream import ObservedMetric, Progress, Run, StreamFailure, StreamState
 from backend.streams.backlog.text import behind_text, data_loss_sentence
 from backend.streams.faults import recognise
-from backend.streams.points import Points
 from backend.streams.preflight.model import Check, Outcome
 from backend.streams.verdict import StreamStatus
 
 _ARROW = ":material/arrow_forward:"
 
 
-def key_figures(status: StreamStatus, *, now: datetime) -> list[KeyFigure]:
-    """Input, processing, batch duration, rows and last batch: the five that say whether a stream flows."""
-    last, ended_at = status.progress, last_batch_at(status)
+def key_figures(status: StreamStatus, totals: Sequence[ExpectationTotal] = (), *, now: datetime) -> list[KeyFigure]:
+    """How far behind, what waits, how it flows, and the rows that broke an expectation where one is declared."""
+    backlog, last, ended_at = status.backlog, status.progress, last_batch_at(status)
+    why = f" {markdown_safe(sentence(backlog.unknown))}" if backlog and backlog.unknown else ""
+    loss = backlog.data_loss if backlog else None
+    safe = f" {markdown_safe(sentence(data_loss_sentence(loss, now=now)))}" if loss else ""
+    drain_s = backlog.drain_s if backlog else None
+    oldest = utc_text(backlog.oldest_unread_at) if backlog and backlog.oldest_unread_at else ""
+    processed = status.processed_rows_per_s
     missing = " No batch has been reported yet." if last is None else ""
     return [
+        KeyFigure(
+            "Behind",
+            behind_text(backlog),
+            f"Age of the oldest input that it has not read.{why}{safe}",
+            note=f"caught up in {span_text(drain_s)}" if drain_s else oldest,
+        ),
+        KeyFigure(
+            "Waiting",
+            things(backlog.rows, "row") if backlog and backlog.rows is not None else UNKNOWN,
+            f"Rows of its sources that it has not read, from its checkpoint and their logs.{why}",
+            note=_waiting_note(backlog) if backlog else "",
+        ),
         KeyFigure(
             "Input",
             rate_text(status.input_rows_per_s),
             f"Rows read a second of late, until its last sign of life.{_no_rate(status)}",
-        ),
-        KeyFigure(
-            "Processing",
-            rate_text(status.processed_rows_per_s),
-            f"Rows per second while its last batch ran.{_no_rate(status)}",
+            note=f"{rate_text(processed)} while a batch runs" if processed is not None else "",
         ),
         KeyFigure(
             "Batch duration",
@@ -59,17 +72,12 @@ def key_figures(status: StreamStatus, *, now: datetime) -> list[KeyFigure]:
             note=f"trigger {pace_text(status.declaration)}",
         ),
         KeyFigure(
-            "Rows in batch",
-            count_text(last.num_input_rows if last else None),
-            f"Rows that the last batch read.{missing}",
-            note=f"batch {last.batch_id}" if last else "",
-        ),
-        KeyFigure(
             "Last batch",
             ago_short(ended_at, now),
-            f"When the last batch ended.{missing}",
-            note=utc_text(ended_at) if ended_at else "",
+            f"{f'It ended at {utc_text(ended_at)}.' if ended_at else ''}{missing}".strip(),
+            note=f"{things(last.num_input_rows, 'row')} in batch {last.batch_id}" if last else "",
         ),
+        *_expectation_figures(totals),
     ]
 
 
@@ -79,76 +87,14 @@ def _no_rate(status: StreamStatus) -> str:
     return " No batch of this run has ended yet." if status.state is StreamState.RUNNING else " It does not run."
 
 
-def state_figures(status: StreamStatus, points: Points, totals: Sequence[ExpectationTotal]) -> list[KeyFigure]:
-    """Watermark, state, rows too late and rows against expectations, each for a stream that has it."""
-    last = status.progress
-    watermark = last.watermark if last else None
-    dropped = points.dropped_rows
+def _expectation_figures(totals: Sequence[ExpectationTotal]) -> list[KeyFigure]:
     failed = sum_known(total.failed for total in totals)
     checked = sum_known((failed, sum_known(total.passed for total in totals)))
-    figures = [
-        KeyFigure(
-            "Watermark",
-            duration_text((last.progressed_at - watermark).total_seconds()) if last and watermark else "–",
-            "How far the watermark is behind the clock.",
-            note=f"at {utc_text(watermark)}" if watermark else "",
-        ),
-        KeyFigure(
-            "State",
-            f"{count_text(last.state_rows)} rows" if last and last.state_rows is not None else "–",
-            "Rows kept in the state store.",
-            note=f"{bytes_text(last.state_bytes)} in memory" if last and last.state_bytes is not None else "",
-        ),
-        KeyFigure(
-            "Dropped as too late",
-            count_text(dropped),
-            "Rows older than the watermark, in the window shown.",
-            note="rows in this window" if dropped is not None else "",
-        ),
-        KeyFigure(
-            "Against expectations",
-            count_text(failed),
-            "Rows that broke an expectation, in the window shown.",
-            note=f"{percent(failed / checked)} of checks" if failed is not None and checked else "",
-        ),
-    ]
-    return [figure for figure in figures if figure.value != UNKNOWN]
-
-
-def backlog_figures(status: StreamStatus, *, now: datetime) -> list[KeyFigure]:
-    """How far behind, what waits, when it will be done, and until when that is safe."""
-    backlog = status.backlog
-    why = f" {markdown_safe(sentence(backlog.unknown))}" if backlog and backlog.unknown else ""
-    loss = backlog.data_loss if backlog else None
-    is_known = backlog is not None and backlog.is_caught_up is not None
-    safe = "Nothing waits that retention is known to delete." if is_known else f"What waits is not known.{why}"
-    drain_s = backlog.drain_s if backlog else None
-    return [
-        KeyFigure(
-            "Behind",
-            behind_text(backlog),
-            f"Age of the oldest input that it has not read.{why}",
-            note=utc_text(backlog.oldest_unread_at) if backlog and backlog.oldest_unread_at else "",
-        ),
-        KeyFigure(
-            "Waiting",
-            things(backlog.rows, "row") if backlog and backlog.rows is not None else UNKNOWN,
-            f"Rows of its sources that it has not read, from its checkpoint and their logs.{why}",
-            note=_waiting_note(backlog) if backlog else "",
-        ),
-        KeyFigure(
-            "Caught up in",
-            "now" if drain_s == 0 else duration_text(drain_s),
-            "At the pace of its last batches, with what arrives meanwhile. “–”: it does not run, or what waits does "
-            "not shrink.",
-        ),
-        KeyFigure(
-            "Safe until",
-            span_text((loss.at - now).total_seconds()) if loss and loss.at > now else "over" if loss else UNKNOWN,
-            markdown_safe(sentence(data_loss_sentence(loss, now=now))) if loss else safe,
-            note=f"at {utc_text(loss.at)}" if loss else "",
-        ),
-    ]
+    if failed is None:
+        return []
+    note = f"{percent(failed / checked)} of checks" if checked else ""
+    help_text = "Rows that broke an expectation, in the window shown."
+    return [KeyFigure("Against expectations", count_text(failed), help_text, note=note)]
 
 
 def _waiting_note(backlog: Backlog) -> str:

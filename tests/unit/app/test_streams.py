@@ -205,12 +205,12 @@ def test_only_a_running_stream_has_a_rate(state: StreamState) -> None:
     shown = status_of(StreamEvidence(declared, None, seen, host, [last]), NOW, 15)
 
     (row,) = build_stream_frame([shown], now=NOW).to_dict("records")
-    rate, processing, *_ = key_figures(shown, now=NOW)
+    rate = next(figure for figure in key_figures(shown, now=NOW) if figure.label == "Input")
 
     if state is StreamState.RUNNING:
-        assert (row["Rows in"], rate.value, processing.value) == (5.0, "5 rows/s", "5 rows/s")
+        assert (row["Rows in"], rate.value, rate.note) == (5.0, "5 rows/s", "5 rows/s while a batch runs")
         assert summary_sentence([shown]) == "1 stream: 1 running · 5 rows/s in"
     else:
         assert pd.isna(row["Rows in"]) and summary_sentence([shown]).endswith(state.value.lower())
-        assert (rate.value, processing.value) == ("–", "–")
+        assert (rate.value, rate.note) == ("–", "")
         assert "It does not run." in rate.help
