@@ -36,6 +36,7 @@ from backend.stream_model.batches import ExpectationTotal
 from backend.stream_model.events import MOST_METRICS, observed_metrics
 from backend.stream_model.overrides import overridden_text
 from backend.stream_model.stream import StreamDeclaration, StreamState
+from backend.streams.graph import NOT_RUNNING
 from backend.streams.points import Points
 from backend.streams.verdict import StreamStatus
 
@@ -101,11 +102,13 @@ def stream_panel(name: str) -> None:
     totals = points.expectation_totals(status.declaration.expectations)
     key_figures(view.key_figures(status, totals, now=services.now()), key="flow_figures")
     quarantine_row(status.declaration)
-    st.caption(window_sentence(points, window=window))
+    runs = status.state not in NOT_RUNNING
+    shaded = " Shaded: it did not run." if points.outages(runs=runs) else ""
+    st.caption(f"{window_sentence(points, window=window)}{shaded}")
     lags = cache.stream_lags(status.declaration, points, WINDOWS_S[window])
     lags = status.backlog.lags_until(lags) if status.backlog else lags
     if points.bins or lags:
-        _charts(points, lags)
+        _charts(points, lags, runs=runs)
     _lists(status, totals)
 
 
@@ -170,15 +173,15 @@ def _trouble(status: StreamStatus, silent: str | None) -> None:
             )
 
 
-def _charts(points: Points, lags: tuple[Lag, ...]) -> None:
+def _charts(points: Points, lags: tuple[Lag, ...], *, runs: bool) -> None:
     grid = st.grid(2, min_column_width=NARROWEST_CHART_PX, key="charts")
-    for chart in _prepared(points, lags, FigureLook(viewer.mode(), viewer.timezone())):
+    for chart in _prepared(points, lags, FigureLook(viewer.mode(), viewer.timezone()), runs=runs):
         with grid.cell():
             live_chart(chart)
 
 
 @lru_cache(FIGURES_KEPT)
-def _prepared(points: Points, lags: tuple[Lag, ...], look: FigureLook) -> tuple[LiveChart, ...]:
+def _prepared(points: Points, lags: tuple[Lag, ...], look: FigureLook, *, runs: bool) -> tuple[LiveChart, ...]:
     """One reading's charts, for all who look at it."""
     drawn = (
         ("rates", "Input and processing rate over time", figures.build_rate_figure),
@@ -192,7 +195,12 @@ def _prepared(points: Points, lags: tuple[Lag, ...], look: FigureLook) -> tuple[
     if len(lags) > 1:
         waited = figures.build_backlog_figure(lags, look)
     built.insert(2, ("backlog", "What waited after each batch, over time", waited))  # beneath the rates
-    return tuple(prepared(figure, key=key, alt=alt) for key, alt, figure in built if figure is not None)
+    outages = points.outages(runs=runs)
+    return tuple(
+        prepared(figures.on_one_axis(figure, points, outages, look), key=key, alt=alt)
+        for key, alt, figure in built
+        if figure is not None
+    )
 
 
 def _lists(status: StreamStatus, totals: list[ExpectationTotal]) -> None:

@@ -15,7 +15,7 @@ from backend.stream_model.stream import Progress, StreamDeclaration, StreamState
 from backend.streams.verdict import StreamStatus, Verdict
 
 WINDOW = timedelta(minutes=5)
-_NOT_RUNNING = (StreamState.STOPPED, StreamState.FAILED, StreamState.BACKOFF)
+NOT_RUNNING = (StreamState.STOPPED, StreamState.FAILED, StreamState.BACKOFF)
 _ALIVE = (StreamState.RUNNING, StreamState.STARTING, StreamState.STOPPING)
 
 
@@ -232,7 +232,7 @@ def _cause(status: StreamStatus, writers: Mapping[str, StreamStatus], seen: froz
         writer = writers.get(table)
         if writer is None or writer.declaration.name in seen or writer is status:
             continue
-        if writer.state in _NOT_RUNNING:
+        if writer.state in NOT_RUNNING:
             return writer
         further = _cause(writer, writers, seen | {status.declaration.name})
         if further is not None and writer.verdict is Verdict.IDLE:

@@ -6,7 +6,7 @@ Rule: pure; counts are taken from batches, never from points; a point holds mean
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import groupby, pairwise
 
 from backend.stream_model.batches import ExpectationTotal, is_batch, merged_totals
@@ -65,6 +65,18 @@ class Points:
     @property
     def mean_ms(self) -> float | None:
         return self.total.duration_ms.mean if self.total else None
+
+    def outages(self, *, runs: bool) -> list[tuple[datetime, datetime]]:
+        """Spans of the window between two runs, and since the last batch of a stream that does not run now: those that
+        are long enough to see."""
+        if self.since is None or self.until is None:
+            return []
+        parts = [point.batches for point in self.bins]
+        ends = [(before.ended_at, after.first_at) for before, after in pairwise(parts) if before.run_id != after.run_id]
+        if not runs:
+            ends.append((parts[-1].ended_at if parts else self.since, self.until))
+        least = timedelta(seconds=max(LEAST_PAUSE_S, self.width_s or 0))
+        return [(began, ended) for began, ended in ends if ended - began > least]
 
     @property
     def knows_backlog(self) -> bool:

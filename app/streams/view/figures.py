@@ -5,11 +5,12 @@ breaks where nothing ran: between two runs and in a pause. Small to send: a live
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from itertools import pairwise
 from statistics import median
 
 from app.streams.text import ms_text
-from app.ui.view.axes import HOVER_MOMENT, bar_ticks
+from app.ui.view.axes import HOVER_MOMENT
 from app.ui.view.figure_json import FigureJson, FigureLook, base_figure, moment_json
 from app.ui.view.theme import SURFACES, Mode, categories
 from backend.format import count_text, duration_text, rate_text, span_text, things, zone_of
@@ -18,6 +19,7 @@ from backend.stream_model.batches import WORK_PHASE
 from backend.streams.points import ChartPoint, Points
 
 FEW_POINTS = 60  # up to here the dots are large
+MOST_OUTAGES = 50  # that are shaded, the newest
 BLUE, ORANGE, GREEN, PURPLE, VERMILLION = range(5)  # places in the palette
 # What Spark's phases are for, and a colour for each; the trigger's line has the text's.
 WORK = {
@@ -28,6 +30,7 @@ WORK = {
 }
 REST = "everything else"
 
+Outages = Sequence[tuple[datetime, datetime]]
 Values = Sequence[float | None]
 Series = Mapping[str, tuple[int, Values]]  # by name: a place in the palette, and a value for each bin
 
@@ -112,7 +115,6 @@ def build_duration_figure(points: Points, look: FigureLook) -> FigureJson:
         }
         for name, colour, seconds in _work(points.bins, look.mode)
     ]
-    figure["layout"]["xaxis"] |= bar_ticks([point.at for point in points.bins])
     if points.trigger_interval_ms and points.bins:
         figure["layout"] |= _line_at(points.trigger_interval_ms, look)
     return figure
@@ -152,12 +154,25 @@ def build_state_figure(points: Points, look: FigureLook) -> FigureJson | None:
     return _add_lines(figure, points, {"state": (PURPLE, counts)}, look, unit="rows", statistic="the last")
 
 
+def on_one_axis(figure: FigureJson, points: Points, outages: Outages, look: FigureLook) -> FigureJson:
+    """The figure over the whole window that ends now, as all beside it; shaded where the stream did not run."""
+    if points.since is None or points.until is None:
+        return figure
+    layout = figure["layout"]
+    layout["xaxis"] |= {"range": [moment_json(moment, look.zone) for moment in (points.since, points.until)]}
+    across = {"type": "rect", "layer": "below", "xref": "x", "yref": "paper", "y0": 0, "y1": 1, "line": {"width": 0}}
+    shade = {"fillcolor": categories(look.mode)[VERMILLION], "opacity": 0.12}
+    spans = [(moment_json(began, look.zone), moment_json(ended, look.zone)) for began, ended in outages[-MOST_OUTAGES:]]
+    layout["shapes"] = [*layout.get("shapes", ()), *({**across, **shade, "x0": x0, "x1": x1} for x0, x1 in spans)]
+    return figure
+
+
 def _line_at(trigger_interval_ms: int, look: FigureLook) -> FigureJson:
     """The trigger interval as a dashed line with its name."""
     across = {"xref": "x domain", "yref": "y"}
     seconds, surface = trigger_interval_ms / 1_000, SURFACES[look.mode]
     line = {"dash": "dash", "width": 1.5, "color": surface.text}
-    shape = {"type": "line", **across, "x0": 0, "x1": 1, "y0": seconds, "y1": seconds, "line": line}
+    shape = {"type": "line", "layer": "below", **across, "x0": 0, "x1": 1, "y0": seconds, "y1": seconds, "line": line}
     anchor = {"x": 1, "xanchor": "right", "y": seconds, "yanchor": "bottom", "showarrow": False}
     name = {"text": f"trigger {ms_text(trigger_interval_ms)}", "bgcolor": surface.background, **across, **anchor}
     return {"shapes": [shape], "annotations": [name]}

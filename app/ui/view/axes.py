@@ -9,8 +9,6 @@ from typing import Any
 
 from backend.format import zone_of
 
-MANY_BARS = 12
-_STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 10_800, 21_600, 43_200, 86_400, 604_800)
 FEW = 6  # up to here each whole number has its tick
 LEAST_SPAN = timedelta(seconds=60)
 HOVER_MOMENT = "%Y-%m-%d %H:%M:%S"  # as `backend.format.utc_text` writes a moment; Plotly puts the point's own in
@@ -34,15 +32,6 @@ def version_axis(first: int, last: int) -> dict[str, Any]:
     """An `xaxis` of versions: whole numbers, each its own while there are few."""
     few = {"dtick": 1, "tick0": 0} if last - first < FEW else {}
     return {"title_text": "Version", "tickformat": ",d", "range": [first - 0.5, last + 0.5], **few}
-
-
-def bar_ticks(moments: Sequence[datetime]) -> dict[str, Any]:
-    """For a time axis with few bars: whole seconds, minutes or hours. Plotly marks each bar, to the millisecond."""
-    if not 1 < len(moments) <= MANY_BARS:
-        return {}
-    span_s = (max(moments) - min(moments)).total_seconds()
-    step_s = next((step for step in _STEPS_S if span_s / step <= FEW - 1), _STEPS_S[-1])
-    return {"tick0": "2000-01-01", "dtick": 1_000 * step_s}
 
 
 def time_range(moments: Sequence[datetime]) -> list[datetime] | None:

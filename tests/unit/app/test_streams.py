@@ -14,11 +14,12 @@ from app.streams.view.figures import (
     build_rate_figure,
     build_rows_figure,
     build_state_figure,
+    on_one_axis,
 )
 from app.streams.view.stream import key_figures
 from app.streams.view.streams import acts, acts_on_all, allowed, build_stream_frame, by_urgency
 from app.ui.states import summary_sentence
-from app.ui.view.figure_json import FigureLook
+from app.ui.view.figure_json import FigureLook, moment_json
 from backend.stream_model.backlog import Backlog, Lag, SourceBacklog
 from backend.stream_model.stream import Desired, DesiredState, HostHeartbeat, Observed, StreamDeclaration, StreamState
 from backend.streams.points import points_of
@@ -134,6 +135,25 @@ def test_lines_break_between_runs_and_in_a_pause() -> None:
     for figure in map(go.Figure, (build_rate_figure(points, FigureLook()), build_rows_figure(points, FigureLook()))):
         for line in figure.data:
             assert [value is None for value in line.y] == [False, False, True, False, False, True, False]
+
+
+def test_charts_share_an_axis_that_ends_now_and_an_outage_stays_visible() -> None:
+    ran = points_of([event(5), event(6), event(100, run="r2"), event(101, run="r2")], trigger_interval_ms=5_000)
+    ended, began = event(6).ended_at, event(100, run="r2").progressed_at
+    until = event(101).ended_at + timedelta(minutes=2)
+    points = replace(ran, since=until - timedelta(minutes=15), until=until)
+    assert points.outages(runs=True) == [(ended, began)]
+    outages = points.outages(runs=False)
+    assert outages == [(ended, began), (event(101).ended_at, until)], "while it lasts, too"
+    assert ran.outages(runs=False) == [] and replace(points, bins=()).outages(runs=False) == [(points.since, until)]
+
+    look = FigureLook(zone="UTC")
+    for build in (build_rate_figure, build_duration_figure):
+        layout = go.Figure(on_one_axis(build(points, look), points, outages, look)).layout
+        assert list(layout.xaxis.range) == [moment_json(points.since, "UTC"), moment_json(until, "UTC")]
+        shaded = [(shape.x0, shape.x1) for shape in layout.shapes if shape.type == "rect"]
+        assert shaded == [(moment_json(a, "UTC"), moment_json(b, "UTC")) for a, b in outages]
+        assert {shape.layer for shape in layout.shapes} == {"below"}, "nothing cuts bars"
 
 
 def test_stacked_phases_equal_the_durations() -> None:

@@ -32,14 +32,3 @@ def test_versions_are_whole() -> None:
 def test_moments_close_together_get_a_minute() -> None:
     assert axes.time_range([NOON]) == [NOON - timedelta(seconds=30), NOON + timedelta(seconds=30)]
     assert axes.time_range([NOON, NOON + timedelta(seconds=2)]) is None and axes.time_range([]) is None
-
-
-def test_a_few_bars_are_marked_at_whole_seconds_or_minutes() -> None:
-    def step_s(*offsets_s: float) -> object:
-        return axes.bar_ticks([NOON + timedelta(seconds=each) for each in offsets_s]).get("dtick", 0) / 1_000
-
-    assert step_s(0, 7.654) == 2
-    assert step_s(*(7.654 * number for number in range(12))) == 30
-    assert step_s(0, 3_600) == 900
-    assert step_s(0, 40 * 86_400) == 604_800
-    assert axes.bar_ticks([]) == axes.bar_ticks([NOON]) == axes.bar_ticks([NOON] * 13) == {}
