@@ -3,6 +3,7 @@
 Rule: everything comes from the store, so the panel is still there after the host is gone.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import pandas as pd
@@ -18,6 +19,7 @@ from app.streams.text import (
     batch_sentence,
     batches_sentence,
     host_sentence,
+    pace_text,
     version_of,
     window_sentence,
 )
@@ -27,6 +29,7 @@ from app.ui.badges import state_badge
 from app.ui.figures import key_figures
 from app.ui.lists import Look, choose, show
 from app.ui.live_figures import LiveChart, live_chart, prepared
+from app.ui.states import verdict_text
 from app.ui.view.figure_json import FigureLook
 from app.ui.view.theme import FIGURES_KEPT
 from app.ui.view.words import markdown_safe, sentence
@@ -35,8 +38,8 @@ from backend.stream_model.backlog import Lag
 from backend.stream_model.batches import ExpectationTotal
 from backend.stream_model.events import MOST_METRICS, observed_metrics
 from backend.stream_model.overrides import overridden_text
-from backend.stream_model.stream import StreamDeclaration, StreamState
-from backend.streams.graph import NOT_RUNNING
+from backend.stream_model.stream import StreamDeclaration, StreamFailure, StreamState
+from backend.streams.graph import NOT_RUNNING, build_graph
 from backend.streams.points import Points
 from backend.streams.verdict import StreamStatus
 
@@ -69,6 +72,7 @@ BATCHES = Look(
     config={
         "Rows written": st.column_config.TextColumn(help="As the sink says it; Spark's foreachBatch does not"),
         "Commit": st.column_config.TextColumn(help="The version of its table that the batch wrote"),
+        "Error": st.column_config.TextColumn(width="large"),
     },
     alt="The newest batches of this stream",
 )
@@ -84,6 +88,7 @@ def stream_panel(name: str) -> None:
         st.warning(f"**{markdown_safe(name)}** is not declared any more.", icon=":material/help:")
         return
     _state_row(status)
+    _neighbours(status, reading)
     cause = next((each for each in reading.streams if each.declaration.name == status.starved_by), None)
     if cause is not None:
         with st.container(horizontal=True, vertical_alignment="center", key="cause"):
@@ -131,6 +136,31 @@ def _state_row(status: StreamStatus) -> None:
         difference = f"Not as declared: {overridden_text(status.overrides)}."
         st.caption(f":material/tune: {markdown_safe(difference)}", help=markdown_safe(_wanted_help(status)))
     blocked_caption([status])
+
+
+def _neighbours(status: StreamStatus, reading: cache.StreamsReading) -> None:
+    """What feeds it, and what it writes and feeds: each a link with its verdict."""
+    graph, name = build_graph(reading.streams, {}, now=reading.read_at), status.declaration.name
+    nodes, of_name = (
+        {node.name: node for node in graph.nodes},
+        {each.declaration.name: each for each in reading.streams},
+    )
+    upstream = [nodes[edge.source] for edge in graph.edges if edge.target == name]
+    downstream = [nodes[edge.target] for edge in graph.edges if edge.source == name]
+    for label, beside in (("upstream", upstream), ("downstream", downstream)):
+        if not beside:
+            continue
+        with st.container(horizontal=True, vertical_alignment="center", key=label):
+            st.caption(label, width="content")
+            for node in beside:
+                stream = of_name.get(node.name)
+                if stream is not None:
+                    word = "▲ Starved" if stream.starved_by else verdict_text(stream.verdict)
+                    navigation.page_link("stream", f"{node.name} · {word}", {state.STREAM: node.name})
+                elif node.table:
+                    navigation.table_link(node.table)
+                else:
+                    st.caption(markdown_safe(node.name), width="content")
 
 
 def _attached_row(status: StreamStatus) -> None:
@@ -226,7 +256,7 @@ def _lists(status: StreamStatus, totals: list[ExpectationTotal]) -> None:
         case "Preflight":
             checklist(status.declaration.name)
         case "Batches":
-            _batch_list(status.declaration)
+            _batch_list(status.declaration, status.observed.failures if status.observed else ())
         case "Runs":
             runs = cache.stream_runs(status.declaration.name)
             _table(view.build_run_frame(runs, now=now), RUNS, "No run has reported progress yet.")
@@ -242,21 +272,23 @@ def _lists(status: StreamStatus, totals: list[ExpectationTotal]) -> None:
         st.code((status.progress.raw_json if status.progress else "") or "No progress yet.", language="json")
 
 
-def _batch_list(declared: StreamDeclaration) -> None:
-    """The batch of the URL, if there is one, then the newest."""
+def _batch_list(declared: StreamDeclaration, failures: Sequence[StreamFailure]) -> None:
+    """The batch of the URL, if there is one, then those that failed and the newest."""
     versions = cache.batch_versions(declared)
     asked = state.whole(state.BATCH)
     if asked is not None:
         _one_batch(declared, asked, versions)
     batches = services.store().progress(declared.name, limit=MOST_BATCHES, raw=False)[::-1]
-    if not batches:
+    failed = view.unfinished(batches, failures)
+    if not batches and not failed:
         st.info("No batch has been reported yet.", icon=":material/info:")
         return
     st.caption(batches_sentence(batches, versions))
-    names = [f"{batch.run_id} {batch.batch_id}" for batch in batches]
-    frame = view.build_batch_frame(batches, versions, now=services.now())
+    of_name = {f"{batch.run_id} {batch.batch_id}": batch for batch in batches}
+    frame = view.build_batch_frame(batches, versions, failures, now=services.now())
+    names = [*(f"failed {failure.batch_id}" for failure in failed), *of_name]
     chosen = choose(frame, BATCHES, key="batches", names=names)
-    version = version_of(batches[names.index(chosen)], versions) if chosen in names else None
+    version = version_of(of_name[chosen], versions) if chosen in of_name else None
     if version is not None:
         navigation.go("changes" if version else "table", _of_version(declared, version))
 
@@ -279,15 +311,20 @@ def _of_version(declared: StreamDeclaration, version: int) -> navigation.Params:
 def _declaration(status: StreamStatus) -> None:
     declared = status.declaration
     outside = f" Writes {markdown_safe(declared.writes_to)}." if declared.outside else ""
-    st.markdown(f"{markdown_safe(declared.description)}  \nReads {markdown_safe(declared.source)}.{outside}")
+    st.markdown(f"{markdown_safe(declared.description)}{outside}")
     for table in filter(None, (declared.sink_table, *declared.side_tables)):
         navigation.table_link(table, f"Writes {table}")
     for table in declared.source_tables:
         navigation.table_link(table, f"Reads {table}")
-    st.code(
-        f"sink        {declared.sink_uri or declared.writes_to}\ncheckpoint  {declared.checkpoint_location}",
-        language=None,
-    )
+    options = [f"{source.name}: {key}={value}" for source in declared.inputs for key, value in source.options.items()]
+    lines = {
+        "source": declared.source,
+        "options": f"\n{'':<12}".join(options),
+        "trigger": pace_text(declared),
+        "sink": declared.sink_uri or declared.writes_to,
+        "checkpoint": declared.checkpoint_location,
+    }
+    st.code("\n".join(f"{label:<11} {text}" for label, text in lines.items() if text), language=None)
 
 
 def _table(frame: pd.DataFrame, look: Look, empty: str) -> None:

@@ -79,6 +79,44 @@ def test_a_stream_without_a_table_names_what_it_writes(store, now: datetime) -> 
     assert "sink        PostgreSQL table public.orders at db/shop" in app.code[0].value
 
 
+def test_its_declaration_shows_source_options_and_trigger(store, now: datetime) -> None:
+    stream_store.flowing(store, NAME, now)
+    read = StreamInput(InputKind.FILES, "files in landing", "/landing", {"maxFilesPerTrigger": "10"})
+    declare_anew(store, replace(store.declarations()[NAME], inputs=(read,)), now=now)
+    shown = open_page("stream", stream=NAME, view="Declaration").code[0].value.splitlines()
+    assert shown[:3] == [
+        "source      files in landing/events",
+        "options     files in landing: maxFilesPerTrigger=10",
+        "trigger     5 seconds",
+    ]
+
+
+def test_what_feeds_it_and_what_it_feeds_are_links_with_their_verdicts(store, now: datetime) -> None:
+    stream_store.failed(store, "bronze_events", now)
+    stream_store.flowing(store, NAME, now, source_tables=("bronze/bronze_events", "bronze/rates"))
+    stream_store.flowing(store, "gold_events", now, source_tables=(f"silver/{NAME}",))
+    for name in (NAME, "gold_events"):
+        stream_store.idle(store, name, now)
+    app = open_page("stream", stream=NAME)
+    assert not app.exception
+    shown = links(app)
+    assert shown["bronze_events · ✕ Failed"] == "stream=bronze_events"
+    assert shown["bronze/rates"] == "table=bronze%2Frates"
+    assert shown["gold_events · ▲ Starved"] == "stream=gold_events"
+
+
+def test_the_error_stands_beside_the_batch_that_failed(store, now: datetime) -> None:
+    name = "gold_events_hourly"
+    stream_store.failed(store, name, now)
+    rows = _list(open_page("stream", stream=name, view="Batches"))
+    error = "ZeroDivisionError: division by zero in the transform of row 17"
+    assert rows.iloc[0][["Batch", "Commit", "Error"]].tolist() == [20, "–", error]
+    assert list(rows["Batch"][1:3]) == [19, 18] and rows["Error"][1:].isna().all()
+    store.add_progress([stream_store.batch(name, 20, now, run_id=f"{name}-run-2")])
+    mended = _list(open_page("stream", stream=name, view="Batches"))
+    assert list(mended["Batch"][:2]) == [20, 19] and mended["Error"][0] == error and mended["Rows read"][0] == 100
+
+
 def test_the_quarantine_is_one_click_away(store, now: datetime) -> None:
     stream_store.flowing(store, NAME, now, expectations=EXPECTATIONS)
 

@@ -179,21 +179,38 @@ def build_failure_frame(status: StreamStatus, *, now: datetime) -> pd.DataFrame:
     )
 
 
-def build_batch_frame(batches: Sequence[Progress], versions: Versions, *, now: datetime) -> pd.DataFrame:
-    """One row a batch, in the order given."""
-    written = [version_of(batch, versions) for batch in batches]
+def unfinished(batches: Sequence[Progress], failures: Sequence[StreamFailure]) -> list[StreamFailure]:
+    """The last failure of each batch that has not ended since, newest first."""
+    ended = {batch.batch_id for batch in batches}
+    last = {failure.batch_id: failure for failure in failures if failure.batch_id not in {None, *ended}}
+    return sorted(last.values(), key=lambda failure: failure.failed_at, reverse=True)
+
+
+def build_batch_frame(
+    batches: Sequence[Progress], versions: Versions, failures: Sequence[StreamFailure] = (), *, now: datetime
+) -> pd.DataFrame:
+    """One row for each batch that failed and has not ended since, then one a batch in the order given; each with the
+    error that it last had."""
+    failed, written = unfinished(batches, failures), [version_of(batch, versions) for batch in batches]
+    errors = {failure.batch_id: f"{failure.error_class}: {failure.message}" for failure in failures}
+    ids = [*(failure.batch_id for failure in failed), *(batch.batch_id for batch in batches)]
+    ended, unknown = (
+        [*(failure.failed_at for failure in failed), *(batch.ended_at for batch in batches)],
+        [None] * len(failed),
+    )
     frame = pd.DataFrame(
         {
-            "Batch": [batch.batch_id for batch in batches],
-            "Ended": ages([batch.ended_at for batch in batches], now),
-            "Took": [ms_text(batch.batch_duration_ms) for batch in batches],
-            "Rows read": pd.array([batch.num_input_rows for batch in batches], dtype="Int64"),
-            "Rows written": pd.array([batch.output_rows for batch in batches], dtype="Int64"),
-            "Commit": ["–" if version is None else f"v{version}" for version in written],
-            "Ended at": [utc_text(batch.ended_at) for batch in batches],
+            "Batch": ids,
+            "Ended": ages(ended, now),
+            "Took": [*(UNKNOWN for _ in failed), *(ms_text(batch.batch_duration_ms) for batch in batches)],
+            "Rows read": pd.array([*unknown, *(batch.num_input_rows for batch in batches)], dtype="Int64"),
+            "Rows written": pd.array([*unknown, *(batch.output_rows for batch in batches)], dtype="Int64"),
+            "Commit": [UNKNOWN if version is None else f"v{version}" for version in (*unknown, *written)],
+            "Error": [errors.get(number) for number in ids],
+            "Ended at": [utc_text(moment) for moment in ended],
         }
     )
-    return frame if frame["Rows written"].notna().any() else frame.drop(columns="Rows written")
+    return frame.drop(columns=[name for name in ("Rows written", "Error") if frame[name].isna().all()])
 
 
 def check_text(check: Check) -> str:
