@@ -37,7 +37,7 @@ _GROUPS: dict[str, tuple[tuple[str, str, str], ...]] = {
     ),
     "Operate": (
         ("streams", "Streams", ":material/water:"),
-        ("stream", "One stream", ":material/waves:"),
+        ("stream", "Stream", ":material/waves:"),
         ("pipeline", "Pipeline", ":material/account_tree:"),
         ("acts", "Acts", ":material/build:"),
     ),
@@ -104,4 +104,6 @@ def _link_to(name: str) -> Page:
 
 def _page(name: str) -> Page:
     _, label, icon = _entry(name)
+    if name == "stream":
+        label = state.stream() or label
     return st.Page(_path(name), title=label, icon=icon, url_path=name, default=name == "overview")

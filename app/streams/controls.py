@@ -51,17 +51,11 @@ def start_button(status: StreamStatus, *, key: str) -> None:
 
 
 def blocked_caption(statuses: Sequence[StreamStatus]) -> None:
-    """What stands against every act, in words; what is against some of them, in a tooltip. Always one line, so that
-    the page does not jump."""
-    options = acts_on_all(statuses, refused=viewer.read_only_reason())
-    reasons = dict.fromkeys(act.blocked for act in options if act.blocked)
-    named = [f"{act.label}: {act.blocked}" for act in options if act.blocked]
-    if len(reasons) == 1 and len(named) == len(options):
-        st.caption(markdown_safe(" ".join(reasons)))
-    elif named:  # no keyboard reaches the tooltip of a button that is off, but every one reaches this
-        st.caption("Why a button is off", help="  \n".join(map(markdown_safe, named)))
-    else:
-        st.caption("\u00a0")
+    """What stands against every act, in words; what is against some of them, their tooltips say. Always one line, so
+    that the page does not jump."""
+    reasons = {act.blocked for act in acts_on_all(statuses, refused=viewer.read_only_reason())}
+    why = reasons.pop() if len(reasons) == 1 else None
+    st.caption(markdown_safe(why) if why else "\u00a0")
 
 
 def act_dialog() -> None:

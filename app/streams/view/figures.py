@@ -139,7 +139,8 @@ def build_watermark_figure(points: Points, look: FigureLook) -> FigureJson | Non
     known = [delay_s for delay_s in delays if delay_s is not None]
     if not known:
         return None
-    figure = base_figure(f"Watermark: {duration_text(known[-1])} behind when it last ran", "minutes behind", look)
+    title = f"Watermark: {duration_text(known[-1])} behind the clock at its last batch"
+    figure = base_figure(title, "minutes behind", look)
     minutes = [None if delay_s is None else delay_s / 60 for delay_s in delays]
     return _add_lines(figure, points, {"watermark": (GREEN, minutes)}, look, unit="min behind", statistic="the last")
 

@@ -3,6 +3,7 @@
 Rule: pure; desired (what a person wants) and observed (what a host saw) stay two columns, never one.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,6 +14,7 @@ from app.streams.text import effect_sentence
 from app.ui.states import stream_cells
 from app.ui.view.frames import ages
 from backend.format import utc_text
+from backend.jobs.model import JobKind
 from backend.stream_model.stream import Action, AuditEntry
 from backend.streams.acts import Selection, blocked
 from backend.streams.backlog.text import backlog_text
@@ -29,6 +31,7 @@ URGENCY = (
     Verdict.IDLE,
 )
 MESSAGE_LENGTH = 120
+_GENERATION = re.compile(r", generation \d+")  # of a request, for hosts
 TICKED = "Ticked rows"
 STREAM_COLUMNS = (
     *("Stream", "Verdict", "Why", "Wanted", "Observed", "Behind", "Rows in", "Last 5 min", "Last batch"),
@@ -151,8 +154,9 @@ def scopes(statuses: Iterable[StreamStatus]) -> dict[str, Selection | None]:
 
 
 def build_operation_log(entries: Sequence[AuditEntry], *, now: datetime) -> pd.DataFrame:
-    """The audit trail, newest first: when, who, what, why."""
-    newest = sorted(entries, key=lambda entry: entry.at, reverse=True)
+    """The audit trail, newest first: when, who, what, why; without what only asked what an act would do."""
+    acts_alone = (entry for entry in entries if JobKind.REQUEUE_PREVIEW not in entry.action)
+    newest = sorted(acts_alone, key=lambda entry: entry.at, reverse=True)
     return pd.DataFrame(
         {
             "When": ages([entry.at for entry in newest], now),
@@ -160,7 +164,7 @@ def build_operation_log(entries: Sequence[AuditEntry], *, now: datetime) -> pd.D
             "Stream or table": [entry.subject for entry in newest],
             "Reason": [entry.reason for entry in newest],
             "Who": [entry.actor for entry in newest],
-            "Detail": [entry.detail or "–" for entry in newest],
+            "Detail": [_GENERATION.sub("", entry.detail) or "–" for entry in newest],
             "At": [utc_text(entry.at) for entry in newest],
         }
     )

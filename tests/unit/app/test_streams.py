@@ -17,11 +17,20 @@ from app.streams.view.figures import (
     on_one_axis,
 )
 from app.streams.view.stream import key_figures
-from app.streams.view.streams import acts, acts_on_all, allowed, build_stream_frame, by_urgency
+from app.streams.view.streams import acts, acts_on_all, allowed, build_operation_log, build_stream_frame, by_urgency
 from app.ui.states import summary_sentence
 from app.ui.view.figure_json import FigureLook, moment_json
+from backend.jobs.model import JobKind
 from backend.stream_model.backlog import Backlog, Lag, SourceBacklog
-from backend.stream_model.stream import Desired, DesiredState, HostHeartbeat, Observed, StreamDeclaration, StreamState
+from backend.stream_model.stream import (
+    AuditEntry,
+    Desired,
+    DesiredState,
+    HostHeartbeat,
+    Observed,
+    StreamDeclaration,
+    StreamState,
+)
 from backend.streams.points import points_of
 from backend.streams.status import status_of
 from backend.streams.verdict import StreamEvidence, StreamStatus, Verdict
@@ -102,6 +111,17 @@ def test_the_list_says_what_is_known_of_a_backlog_and_nothing_else() -> None:
     for backlog, text in backlogs:
         shown = replace(status(StreamState.RUNNING), backlog=backlog)
         assert build_stream_frame([shown], now=NOW)["Behind"][0] == text
+
+
+def test_the_operation_log_lists_acts_without_what_is_a_host_s_alone() -> None:
+    entries = [
+        AuditEntry(NOW, "ann", "restart", "s", "slow", "RUNNING → RUNNING, generation 3; trigger: 5 s → 10 s"),
+        AuditEntry(NOW, "ann", f"{JobKind.REQUEUE_PREVIEW} job", "s", "to see", "job 1"),
+        AuditEntry(NOW, "ann", f"{JobKind.REQUEUE} job", "s", "mended", "job 2"),
+    ]
+    log = build_operation_log(entries, now=NOW)
+    assert list(log["Act"]) == ["restart", "requeue job"]
+    assert list(log["Detail"]) == ["RUNNING → RUNNING; trigger: 5 s → 10 s", "job 2"]
 
 
 def test_an_unknown_figure_is_missing_and_not_zero() -> None:
