@@ -10,7 +10,7 @@ import pandas as pd
 import streamlit as st
 
 from app import cache, navigation, services, state, viewer
-from app.streams.controls import act_buttons, blocked_caption, operation_log, start_button
+from app.streams.controls import MOST_LOG_ENTRIES, act_buttons, blocked_caption, operation_log, start_button
 from app.streams.requeue import quarantine_row
 from app.streams.reset import reset_button
 from app.streams.start import checklist
@@ -25,6 +25,7 @@ from app.streams.text import (
 )
 from app.streams.view import figures
 from app.streams.view import stream as view
+from app.streams.view.streams import marks
 from app.ui.badges import state_badge
 from app.ui.figures import key_figures
 from app.ui.lists import Look, choose, show
@@ -113,7 +114,8 @@ def stream_panel(name: str) -> None:
     lags = cache.stream_lags(status.declaration, points, WINDOWS_S[window])
     lags = status.backlog.lags_until(lags) if status.backlog else lags
     if points.bins or lags:
-        _charts(points, lags, runs=runs)
+        entries = services.store().audit_entries(limit=MOST_LOG_ENTRIES, subject=name)
+        _charts(points, lags, marks(entries, status.observed.failures if status.observed else ()), runs=runs)
     _lists(status, totals)
 
 
@@ -203,15 +205,17 @@ def _trouble(status: StreamStatus, silent: str | None) -> None:
             )
 
 
-def _charts(points: Points, lags: tuple[Lag, ...], *, runs: bool) -> None:
+def _charts(points: Points, lags: tuple[Lag, ...], acts: figures.Marks, *, runs: bool) -> None:
     grid = st.grid(2, min_column_width=NARROWEST_CHART_PX, key="charts")
-    for chart in _prepared(points, lags, FigureLook(viewer.mode(), viewer.timezone()), runs=runs):
+    for chart in _prepared(points, lags, acts, FigureLook(viewer.mode(), viewer.timezone()), runs=runs):
         with grid.cell():
             live_chart(chart)
 
 
 @lru_cache(FIGURES_KEPT)
-def _prepared(points: Points, lags: tuple[Lag, ...], look: FigureLook, *, runs: bool) -> tuple[LiveChart, ...]:
+def _prepared(
+    points: Points, lags: tuple[Lag, ...], acts: figures.Marks, look: FigureLook, *, runs: bool
+) -> tuple[LiveChart, ...]:
     """One reading's charts, for all who look at it."""
     drawn = (
         ("rates", "Input and processing rate over time", figures.build_rate_figure),
@@ -227,7 +231,7 @@ def _prepared(points: Points, lags: tuple[Lag, ...], look: FigureLook, *, runs: 
     built.insert(2, ("backlog", "What waited after each batch, over time", waited))  # beneath the rates
     outages = points.outages(runs=runs)
     return tuple(
-        prepared(figures.on_one_axis(figure, points, outages, look), key=key, alt=alt)
+        prepared(figures.on_one_axis(figure, points, outages, acts, look), key=key, alt=alt)
         for key, alt, figure in built
         if figure is not None
     )

@@ -6,6 +6,7 @@ breaks where nothing ran: between two runs and in a pause. Small to send: a live
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from html import escape
 from itertools import pairwise
 from statistics import median
 
@@ -31,6 +32,7 @@ WORK = {
 REST = "everything else"
 
 Outages = Sequence[tuple[datetime, datetime]]
+Marks = Sequence[tuple[datetime, str]]
 Values = Sequence[float | None]
 Series = Mapping[str, tuple[int, Values]]  # by name: a place in the palette, and a value for each bin
 
@@ -155,11 +157,28 @@ def build_state_figure(points: Points, look: FigureLook) -> FigureJson | None:
     return _add_lines(figure, points, {"state": (PURPLE, counts)}, look, unit="rows", statistic="the last")
 
 
-def on_one_axis(figure: FigureJson, points: Points, outages: Outages, look: FigureLook) -> FigureJson:
-    """The figure over the whole window that ends now, as all beside it; shaded where the stream did not run."""
+def on_one_axis(figure: FigureJson, points: Points, outages: Outages, marks: Marks, look: FigureLook) -> FigureJson:
+    """The figure over the whole window that ends now, as all beside it; shaded where the stream did not run, and with
+    acts and failures marked along the bottom."""
     if points.since is None or points.until is None:
         return figure
     layout = figure["layout"]
+    if shown := [
+        (moment_json(at, look.zone), escape(text)) for at, text in marks if points.since <= at <= points.until
+    ]:
+        line = {
+            "type": "scatter",
+            "x": [moment for moment, _ in shown],
+            "y": [0] * len(shown),
+            "customdata": [text for _, text in shown],
+            "name": "acts and failures",
+            "mode": "markers",
+            "marker": {"symbol": "triangle-up", "size": 10, "color": SURFACES[look.mode].text},
+            "cliponaxis": False,
+            "showlegend": False,
+            "hovertemplate": f"%{{x|{HOVER_MOMENT}}}<br>%{{customdata}}<extra></extra>",
+        }
+        figure["data"].append(line)
     layout["xaxis"] |= {"range": [moment_json(moment, look.zone) for moment in (points.since, points.until)]}
     across = {"type": "rect", "layer": "below", "xref": "x", "yref": "paper", "y0": 0, "y1": 1, "line": {"width": 0}}
     shade = {"fillcolor": categories(look.mode)[VERMILLION], "opacity": 0.12}

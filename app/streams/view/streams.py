@@ -13,9 +13,9 @@ import pandas as pd
 from app.streams.text import effect_sentence
 from app.ui.states import stream_cells
 from app.ui.view.frames import ages
-from backend.format import utc_text
+from backend.format import cut, utc_text
 from backend.jobs.model import JobKind
-from backend.stream_model.stream import Action, AuditEntry
+from backend.stream_model.stream import Action, AuditEntry, StreamFailure
 from backend.streams.acts import Selection, blocked
 from backend.streams.backlog.text import backlog_text
 from backend.streams.verdict import StreamStatus, Verdict
@@ -153,10 +153,19 @@ def scopes(statuses: Iterable[StreamStatus]) -> dict[str, Selection | None]:
     }
 
 
+def marks(entries: Sequence[AuditEntry], failures: Sequence[StreamFailure]) -> tuple[tuple[datetime, str], ...]:
+    """What charts mark: "stop by ann: upgrade", "failed: ZeroDivisionError"."""
+    acts = [(entry.at, f"{entry.action} by {entry.actor}: {cut(entry.reason)}") for entry in _acts_alone(entries)]
+    return (*acts, *((failure.failed_at, f"failed: {failure.error_class}") for failure in failures))
+
+
+def _acts_alone(entries: Iterable[AuditEntry]) -> Iterable[AuditEntry]:
+    return (entry for entry in entries if JobKind.REQUEUE_PREVIEW not in entry.action)
+
+
 def build_operation_log(entries: Sequence[AuditEntry], *, now: datetime) -> pd.DataFrame:
     """The audit trail, newest first: when, who, what, why; without what only asked what an act would do."""
-    acts_alone = (entry for entry in entries if JobKind.REQUEUE_PREVIEW not in entry.action)
-    newest = sorted(acts_alone, key=lambda entry: entry.at, reverse=True)
+    newest = sorted(_acts_alone(entries), key=lambda entry: entry.at, reverse=True)
     return pd.DataFrame(
         {
             "When": ages([entry.at for entry in newest], now),

@@ -17,7 +17,15 @@ from app.streams.view.figures import (
     on_one_axis,
 )
 from app.streams.view.stream import key_figures
-from app.streams.view.streams import acts, acts_on_all, allowed, build_operation_log, build_stream_frame, by_urgency
+from app.streams.view.streams import (
+    acts,
+    acts_on_all,
+    allowed,
+    build_operation_log,
+    build_stream_frame,
+    by_urgency,
+    marks,
+)
 from app.ui.states import summary_sentence
 from app.ui.view.figure_json import FigureLook, moment_json
 from backend.jobs.model import JobKind
@@ -29,6 +37,7 @@ from backend.stream_model.stream import (
     HostHeartbeat,
     Observed,
     StreamDeclaration,
+    StreamFailure,
     StreamState,
 )
 from backend.streams.points import points_of
@@ -167,10 +176,21 @@ def test_charts_share_an_axis_that_ends_now_and_an_outage_stays_visible() -> Non
     assert outages == [(ended, began), (event(101).ended_at, until)], "while it lasts, too"
     assert ran.outages(runs=False) == [] and replace(points, bins=()).outages(runs=False) == [(points.since, until)]
 
-    look = FigureLook(zone="UTC")
+    look, since = FigureLook(zone="UTC"), points.since
+    assert since is not None
+    audit = [
+        AuditEntry(ended, "<b>ann", "stop", "s", "upgrade"),
+        AuditEntry(since - timedelta(1), "a", "stop", "s", ""),
+    ]
+    acts = marks(audit, [StreamFailure("ValueError", "bad", 100, began)])
     for build in (build_rate_figure, build_duration_figure):
-        layout = go.Figure(on_one_axis(build(points, look), points, outages, look)).layout
+        layout = go.Figure(on_one_axis(build(points, look), points, outages, acts, look)).layout
         assert list(layout.xaxis.range) == [moment_json(points.since, "UTC"), moment_json(until, "UTC")]
+        drawn = on_one_axis(build(points, look), points, outages, acts, look)["data"][-1]
+        assert list(zip(drawn["x"], drawn["customdata"], strict=True)) == [
+            (moment_json(ended, "UTC"), "stop by &lt;b&gt;ann: upgrade"),
+            (moment_json(began, "UTC"), "failed: ValueError"),
+        ]
         shaded = [(shape.x0, shape.x1) for shape in layout.shapes if shape.type == "rect"]
         assert shaded == [(moment_json(a, "UTC"), moment_json(b, "UTC")) for a, b in outages]
         assert {shape.layer for shape in layout.shapes} == {"below"}, "nothing cuts bars"
