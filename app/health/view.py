@@ -21,7 +21,7 @@ from app.ui.view.words import KeyFigure, figure_safe
 from backend.format import age_s, ago, bytes_text, count_text, percent, things, utc_text
 from backend.health.judge import JudgedTable
 from backend.health.model import HealthEvidence, MaintenanceRun, Offender, Severity, TableHealth, TrendPoint
-from backend.health.rules import gain_text, merge_gain
+from backend.health.rules import gain_text, merge_gain, severity_of
 from backend.lake.model import TableCard, UnreadableTable
 
 BLUE, ORANGE = 0, 1  # places in the palette
@@ -40,10 +40,10 @@ class LakeRow:
 
     @property
     def severity(self) -> Severity | None:
-        """None: not known, or not yet. Small files are urgent by the card alone."""
+        """None: not known, or not yet. What is urgent by the card alone is known at once."""
         if self.judged is not None:
             return self.judged.severity if self.judged.evidence else None
-        severity = merge_gain(self.table).severity if isinstance(self.table, TableCard) else None
+        severity = severity_of(self.table)
         return None if severity is Severity.FINE else severity
 
     @property
@@ -55,36 +55,32 @@ class LakeRow:
 
 
 def lake_rows(tables: Iterable[Table], judged: Mapping[str, JudgedTable]) -> list[LakeRow]:
-    """Most urgent first, then the most files that merging spares; those that cannot be judged last."""
+    """Most urgent first, so those that cannot be read; then the most files that merging spares."""
     order = [*list(Severity)[:-1], None, Severity.FINE]
 
     def rank(row: LakeRow) -> tuple[bool, int, int, str]:
         spared = merge_gain(row.table).spared if isinstance(row.table, TableCard) else 0
-        return bool(row.problem), order.index(row.severity), -spared, row.table.ref.name
+        return not row.problem, order.index(row.severity), -spared, row.table.ref.name
 
     return sorted((LakeRow(table, judged.get(table.ref.uri)) for table in tables), key=rank)
 
 
 def lake_sentence(rows: Sequence[LakeRow]) -> str:
-    """ "5 tables: 2 need maintenance, 3 in order · 1,204 small files of 1,310, merging would spare 1,100"."""
+    """ "5 tables: 1 cannot be read, 2 need maintenance, 2 fine · merging would spare 1,100 of 1,310 files"."""
     counts = Counter("unknown" if row.problem else row.severity for row in rows)
-    needy = counts[Severity.CRITICAL] + counts[Severity.WARNING]
+    needy = counts[Severity.WARNING]
     counted = (
+        (counts["unknown"], "cannot be read"),
         (needy, "needs maintenance" if needy == 1 else "need maintenance"),
         (counts[Severity.NOTE], "with a note"),
-        (counts[Severity.FINE], "in order"),
-        (counts["unknown"], "could not be read"),
+        (counts[Severity.FINE], "fine"),
         (counts[None], "being judged"),
     )
     parts = [f"{count_text(count)} {words}" for count, words in counted if count]
     cards = [row.table for row in rows if isinstance(row.table, TableCard)]
-    files, small = sum(card.num_files for card in cards), sum(card.small_files for card in cards)
-    spared = sum(merge_gain(card).spared for card in cards)
-    gain = f", merging would spare {count_text(spared)}" if spared else ""
-    return (
-        f"{things(len(rows), 'table')}: {', '.join(parts)} · {count_text(small)} small files of "
-        f"{count_text(files)}{gain}"
-    )
+    files, spared = sum(card.num_files for card in cards), sum(merge_gain(card).spared for card in cards)
+    gain = f" · merging would spare {count_text(spared)} of {things(files, 'file')}" if spared else ""
+    return f"{things(len(rows), 'table')}: {', '.join(parts)}{gain}"
 
 
 def num_pending(rows: Iterable[LakeRow]) -> int:
@@ -122,7 +118,7 @@ def _lake_row(row: LakeRow, now: datetime) -> dict[str, object]:
         numbers = {"Files": gain.num_files, "Spared": gain.spared, "Small files": gain.small_files}
         cells |= numbers | {"Size": gain.size_bytes}
     if row.problem:
-        return cells | {"Finding": row.problem}
+        return cells | {"Finding": row.problem, "Next step": table.hint if isinstance(table, UnreadableTable) else None}
     if row.judged is None or row.judged.evidence is None:
         return cells | (
             {"Finding": gain_text(merge_gain(table))} if row.severity and isinstance(table, TableCard) else {}
@@ -138,9 +134,9 @@ def _lake_row(row: LakeRow, now: datetime) -> dict[str, object]:
 
 
 def _judgement(row: LakeRow) -> str:
-    if row.problem:
-        return UNKNOWN_STATE
-    return PENDING if row.severity is None else judgement_text(row.severity)
+    if row.severity is None:
+        return UNKNOWN_STATE if row.problem else PENDING
+    return judgement_text(row.severity)
 
 
 def key_figures(evidence: HealthEvidence, *, now: datetime) -> list[KeyFigure]:

@@ -13,7 +13,7 @@ from backend.expectations.model import ExpectationKind, Judgement, State
 from backend.expectations.text import expected_text, found_text
 from backend.format import ago, duration_text, things
 from backend.health.model import AttentionItem, Cause, Severity
-from backend.health.rules import gain_text, merge_gain
+from backend.health.rules import gain_text, merge_gain, severity_of
 from backend.jobs.policy_runs import TRIES, RestingPolicy
 from backend.lake.model import TableCard, UnreadableTable
 from backend.search.notice import Notice, notice_text
@@ -178,7 +178,7 @@ def _host_items(beats: Sequence[HostHeartbeat], streams: Sequence[StreamStatus])
 def _unreadable(table: UnreadableTable) -> AttentionItem:
     step = table.hint or "Check that the folder still holds a `_delta_log` and may be read."
     what, detail = f"Cannot be read: {table.reason}", in_general(table.reason)
-    return AttentionItem(Severity.CRITICAL, Cause.UNREADABLE, table.ref.name, what, step, detail=detail)
+    return AttentionItem(severity_of(table), Cause.UNREADABLE, table.ref.name, what, step, detail=detail)
 
 
 def in_general(reason: str) -> str:

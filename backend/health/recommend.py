@@ -147,7 +147,7 @@ def _log(e: HealthEvidence) -> Iterator[Recommendation]:
     last = f"since v{e.log.checkpoint_version}" if e.log.checkpoint_version is not None else "yet"
     yield Recommendation(
         "log",
-        Severity.WARNING,
+        Severity.NOTE,
         f"No checkpoint {last}: each reader opens {things(waiting, 'commit')}; the interval is {interval:,}.",
         "Look why its writer makes none (permission, engine). Spark makes one at the interval.",
     )

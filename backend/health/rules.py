@@ -12,7 +12,7 @@ from datetime import datetime
 from backend.format import bytes_text, count_text, percent, things
 from backend.health.model import MaintenanceRun, Offender, Severity, SmallFileRule, TrendPoint
 from backend.lake.files.file_sizes import PartitionFiles, TargetSize
-from backend.lake.model import Commit, TableCard, Timeline, VersionTotals
+from backend.lake.model import Commit, TableCard, Timeline, UnreadableTable, VersionTotals
 from backend.settings import HealthSettings
 
 OPEN_COST_BYTES = 4 * 2**20
@@ -77,6 +77,11 @@ def merge_gain(card: TableCard) -> MergeGain:
     """The gain as a card knows it."""
     after = card.num_files if card.files_after_merge is None else card.files_after_merge
     return MergeGain(card.num_files, card.small_files, card.size_bytes, after)
+
+
+def severity_of(table: TableCard | UnreadableTable) -> Severity:
+    """How urgent a table is by what a list of tables reads of it: the same on every page."""
+    return merge_gain(table).severity if isinstance(table, TableCard) else Severity.CRITICAL
 
 
 def small_file_rule(target: TargetSize, settings: HealthSettings) -> SmallFileRule:

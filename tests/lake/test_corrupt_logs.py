@@ -67,6 +67,7 @@ def test_a_bad_commit_is_named_and_versions_before_it_stay_readable(root, open_l
     with pytest.raises(TableCorruptError) as caught:
         lake.snapshot(ref)
     assert f"{2:020d}.json" in caught.value.message
+    assert caught.value.hint == "restore the file; versions before it can still be read"
     assert lake.snapshot(ref, 1).num_files == 1
     history = lake.history(ref)
     assert [c.version for c in history] == [2, 1, 0]
@@ -74,6 +75,15 @@ def test_a_bad_commit_is_named_and_versions_before_it_stay_readable(root, open_l
     assert history[1].problem is None
     (card,) = lake.cards()
     assert isinstance(card, UnreadableTable)
+
+
+def test_of_a_bad_first_commit_nothing_before_it_is_promised(root, open_lake):
+    log = HandLog(root / "t").start()
+    log.commit(add("a"), commit_info())
+    log.raw(f"{0:020d}.json", b"{broken")
+    (card,) = open_lake().cards()
+    assert isinstance(card, UnreadableTable)
+    assert card.hint == "restore the file: no version can be read without it"
 
 
 @pytest.mark.parametrize(

@@ -24,10 +24,10 @@ def test_the_whole_lake_is_listed_most_urgent_first(lake: Path) -> None:
 
     listed = app.dataframe[0].value.set_index("Table")
     assert listed.index[0] == "bronze/clicks"
-    assert listed.loc["bronze/clicks", "Judgement"] == "▲ warning"
+    assert listed.loc["bronze/clicks", "Judgement"] == "● note"
     assert listed.loc["bronze/clicks", "Small files"] == 34
     assert listed.loc["silver/orders", "Judgement"] == "✓ fine"
-    assert "34 small files of" in words(app)
+    assert "merging would spare 32 of" in words(app)
 
 
 def test_a_row_opens_its_table(lake: Path) -> None:
@@ -83,9 +83,11 @@ def test_an_unreadable_table_hides_no_other(lake: Path) -> None:
     app = open_page("health")
 
     listed = app.dataframe[0].value.set_index("Table")
-    assert listed.loc["gold/orders_by_status", "Judgement"] == "? unknown"
+    assert listed.index[0] == "gold/orders_by_status", "the most urgent of all"
+    assert listed.loc["gold/orders_by_status", "Judgement"] == "✕ critical"
+    assert listed.loc["gold/orders_by_status", "Next step"].startswith("restore the file")
     assert listed.loc["silver/orders", "Judgement"] == "✓ fine"
-    assert "1 could not be read" in words(app)
+    assert "1 cannot be read" in words(app)
 
 
 def test_a_vanished_table_is_said(lake: Path) -> None:

@@ -13,11 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backend.errors import TableCorruptError
 from backend.lake.files.file_sizes import TargetSize, merged_files, small_limit, sums, target_for
 from backend.lake.log.actions import FileAction
 from backend.lake.log.commits import CommitSlice
-from backend.lake.log.replay import LogState
+from backend.lake.log.replay import LogState, damaged
 from backend.lake.model import VersionTotals
 from backend.lake.table.partitions import without_empty
 from backend.settings import HealthSettings
@@ -52,7 +51,7 @@ class RunningTotals:
         """Move to the version of `commit`; raises `TableCorruptError` when it cannot be read."""
         record = commit.record
         if record.problem:
-            raise TableCorruptError(record.problem, hint="versions before it can still be read")
+            raise damaged(record.problem, is_first=self._metadata is None)
         if record.metadata is not None:
             self._metadata = record.metadata
         if commit.length:

@@ -58,13 +58,19 @@ def named_last(
     protocol, metadata = (base.protocol, base.metadata) if base else (None, None)
     for record in records:
         if record.problem:
-            raise TableCorruptError(record.problem, hint="restore the file; versions before it can still be read")
+            raise damaged(record.problem, is_first=protocol is None)
         protocol, metadata = record.protocol or protocol, record.metadata or metadata
     if protocol is None or metadata is None:
         raise TableCorruptError(
             f"the log up to version {version} holds no protocol or no metaData", hint="the first commit is damaged"
         )
     return protocol, metadata
+
+
+def damaged(problem: str, *, is_first: bool) -> TableCorruptError:
+    """`is_first`: no version before it is known."""
+    rest = ": no version can be read without it" if is_first else "; versions before it can still be read"
+    return TableCorruptError(problem, hint=f"restore the file{rest}")
 
 
 def check_readable(protocol: Protocol) -> None:

@@ -14,6 +14,7 @@ from app.health.view import (
     lake_sentence,
     num_pending,
 )
+from backend.health.attention import AttentionRules, attention
 from backend.health.judge import JudgedTable
 from backend.health.model import (
     LogHealth,
@@ -91,20 +92,27 @@ JUDGED = {table.ref.uri: judged(table) for table in TABLES[:4]}
 
 def test_the_sentence_counts_every_table_once() -> None:
     assert lake_sentence(lake_rows(TABLES, JUDGED)) == (
-        "5 tables: 2 need maintenance, 1 with a note, 1 in order, 1 could not be read · 5,930 small files of 5,980, "
-        "merging would spare 5,927"
+        "5 tables: 1 cannot be read, 2 need maintenance, 1 with a note, 1 fine · merging would spare 5,927 of 5,980 files"
     )
 
 
-def test_urgent_tables_come_first_then_those_with_most_to_merge_and_the_broken_last() -> None:
+def test_what_cannot_be_read_comes_first_then_what_is_urgent_and_has_most_to_merge() -> None:
     rows = lake_rows(TABLES, JUDGED)
-    assert [row.table.ref.name for row in rows] == ["d", "c", "b", "a", "e"] and num_pending(rows) == 0
+    assert [row.table.ref.name for row in rows] == ["e", "d", "c", "b", "a"] and num_pending(rows) == 0
+
+
+def test_a_table_is_as_urgent_as_the_overview_says() -> None:
+    """Of each table the most urgent item of Overview, where maintenance and reading alone are judged."""
+    items = attention(TABLES, (), (), now=NOW, rules=AttentionRules(stale_after_s=1e9, min_files=16, heartbeat_stale_s=60))
+    overview = {item.subject: item.severity for item in reversed(items)}
+    health = {row.table.ref.name: row.severity for row in lake_rows(TABLES, JUDGED)}
+    assert overview == {name: severity for name, severity in health.items() if severity is not Severity.FINE}
 
 
 def test_before_a_table_is_judged_its_card_says_what_is_urgent() -> None:
     rows = lake_rows(TABLES, {NOTED.ref.uri: judged(NOTED)})
     frame = build_lake_frame(rows, now=NOW).set_index("Table")
-    assert list(frame.index) == ["d", "c", "b", "a", "e"] and num_pending(rows) == 3
+    assert list(frame.index) == ["e", "d", "c", "b", "a"] and num_pending(rows) == 3
     assert frame.loc["d", "Judgement"] == "▲ warning" and frame.loc["a", "Judgement"] == "… being judged"
     assert frame.loc["d", "Finding"] == "5,000 of 5,000 files (100 %) are small; merging would spare 4,999."
     assert frame.loc["d", "Spared"] == 4_999 and frame.isna().loc["a", ["Finding", "Last OPTIMIZE"]].all()
@@ -115,7 +123,7 @@ def test_a_row_tells_ages_of_now_and_the_broken_has_its_reason_and_no_numbers() 
     frame = build_lake_frame(lake_rows(TABLES, JUDGED), now=NOW).set_index("Table")
     assert "the last OPTIMIZE was v3, 2 h ago" in frame.loc["b", "Finding"]
     assert frame.loc["b", "Last OPTIMIZE"] == pytest.approx(2 * 3_600)
-    assert frame.loc["e", "Finding"] == "broken"
+    assert tuple(frame.loc["e", ["Judgement", "Finding", "Next step"]]) == ("✕ critical", "broken", "mend it")
     assert frame.isna().loc["e", ["Spared", "Small files", "Files", "Size", "Last VACUUM"]].all()
 
 
@@ -124,6 +132,7 @@ def test_a_table_that_cannot_be_judged_says_why() -> None:
     (row,) = lake_rows([FINE], {FINE.ref.uri: failed})
     frame = build_lake_frame([row], now=NOW)
     assert frame["Finding"].tolist() == ["the disk does not answer"] and frame["Judgement"].tolist() == ["? unknown"]
+    assert [row.table.ref.name for row in lake_rows([SLOW, FINE], {FINE.ref.uri: failed})] == ["a", "c"]
 
 
 def test_the_trend_draws_files_and_bytes_of_each_version_and_marks_optimize() -> None:
