@@ -55,10 +55,7 @@ PARTITIONS = lists.Look(
         "Rows": "count",
         "Deleted share": "percent",
     },
-    config={
-        "Partition": st.column_config.TextColumn(pinned=True),
-        "Small share": st.column_config.ProgressColumn(format="percent", min_value=0, max_value=1),
-    },
+    config={"Partition": st.column_config.TextColumn(pinned=True)},
     alt="Partitions",
 )
 

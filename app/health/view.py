@@ -18,10 +18,10 @@ from app.ui.lake import Table
 from app.ui.view.axes import count_axis
 from app.ui.view.theme import FIGURES_KEPT, Mode, categories, operation_family, operation_style, template_name
 from app.ui.view.words import KeyFigure, figure_safe
-from backend.format import age_s, ago, bytes_text, count_text, percent, things, utc_text
+from backend.format import age_s, ago, bytes_text, count_text, things, utc_text
 from backend.health.judge import JudgedTable
 from backend.health.model import HealthEvidence, MaintenanceRun, Offender, Severity, TableHealth, TrendPoint
-from backend.health.rules import gain_text, merge_gain, severity_of
+from backend.health.rules import URGENCY, gain_in, gain_text, merge_gain, severity_of, small_files_text
 from backend.lake.model import TableCard, UnreadableTable
 
 BLUE, ORANGE = 0, 1  # places in the palette
@@ -90,7 +90,7 @@ def num_pending(rows: Iterable[LakeRow]) -> int:
 def build_lake_frame(rows: Sequence[LakeRow], *, now: datetime) -> pd.DataFrame:
     """One row a table, in the order given."""
     frame = pd.DataFrame([_lake_row(row, now) for row in rows], columns=list(LAKE_COLUMNS))
-    counts = ["Files", "Spared", "Small files", "Size", "Since checkpoint"]
+    counts = ["Files", "Spared", "Size", "Since checkpoint"]
     return frame.astype(dict.fromkeys(counts, "Int64") | dict.fromkeys(["Last OPTIMIZE", "Last VACUUM"], "Float64"))
 
 
@@ -115,7 +115,7 @@ def _lake_row(row: LakeRow, now: datetime) -> dict[str, object]:
     cells: dict[str, object] = {"Table": table.ref.name, "Layer": table.ref.layer, "Judgement": _judgement(row)}
     if isinstance(table, TableCard):
         gain = merge_gain(table)
-        numbers = {"Files": gain.num_files, "Spared": gain.spared, "Small files": gain.small_files}
+        numbers = {"Files": gain.num_files, "Spared": gain.spared, "Small files": small_files_text(gain)}
         cells |= numbers | {"Size": gain.size_bytes}
     if row.problem:
         return cells | {"Finding": row.problem, "Next step": table.hint if isinstance(table, UnreadableTable) else None}
@@ -146,9 +146,8 @@ def key_figures(evidence: HealthEvidence, *, now: datetime) -> list[KeyFigure]:
     return [
         KeyFigure(
             "Small files",
-            count_text(evidence.small_files),
-            evidence.rule.text,
-            note=f"{percent(evidence.small_share)} of {things(evidence.num_files, 'file')}",
+            small_files_text(gain_in(evidence)),
+            f"{evidence.rule.text} {URGENCY}",
         ),
         KeyFigure(
             "Average file",
@@ -211,7 +210,6 @@ def build_offender_frame(offenders: Sequence[Offender], streams: Mapping[str, st
             "Name": [(streams or {}).get(offender.name, offender.name) for offender in worst],
             "Small files": [offender.small_files for offender in worst],
             "Files": [offender.files for offender in worst],
-            "Small share": [offender.small_files / offender.files if offender.files else None for offender in worst],
             "Average file": pd.array([offender.average_bytes for offender in worst], dtype="Int64"),
         }
     )

@@ -25,16 +25,16 @@ from backend.health.rules import URGENCY
 from backend.lake.model import TableCard
 from backend.maintenance.model import Optimize, Vacuum
 
-_SHARE = st.column_config.ProgressColumn("Small share", format="percent", min_value=0, max_value=1)
 LAKE = Look(
     formats={
-        "Small files": "count", "Files": "count", "Size": "bytes", "Last OPTIMIZE": "ago", "Last VACUUM": "ago",
-        "Since checkpoint": "count", "Spared": "count",
+        "Files": "count", "Size": "bytes", "Last OPTIMIZE": "ago", "Last VACUUM": "ago", "Since checkpoint": "count",
+        "Spared": "count",
     },
     config={
         "Table": st.column_config.TextColumn(pinned=True),
         "Finding": st.column_config.TextColumn(width="large"),
         "Next step": st.column_config.TextColumn(width="large"),
+        "Small files": st.column_config.TextColumn(help=URGENCY),
         "Spared": st.column_config.TextColumn(help="Files that a full read need no longer open after merging"),
         "Since checkpoint": st.column_config.TextColumn(help="Commits that readers replay one by one"),
     },
@@ -43,7 +43,6 @@ LAKE = Look(
 )  # fmt: skip
 OFFENDERS = Look(
     formats={"Small files": "count", "Files": "count", "Average file": "bytes"},
-    config={"Small share": _SHARE},
     alt="Who or where small files come from",
 )
 
@@ -63,10 +62,7 @@ def lake_health() -> None:
     with slot:
         names = [row.table.ref.name for row in shown]
         name = choose(view.build_lake_frame(shown, now=now), LAKE, key="lake_health", names=names)
-        st.caption(
-            f"{which} Click a row for the table's trend, offenders and every recommendation. "
-            f"Small files: {URGENCY[0].lower()}{URGENCY[1:]}".strip()
-        )
+        st.caption(f"{which} Click a row for the table's trend, offenders and every recommendation.".strip())
     if name is not None:
         navigation.go("health", {state.TABLE: name})
 
@@ -98,7 +94,7 @@ def table_health(opened: OpenTable) -> None:
             act_button(opened.ref, opened.latest_version, Optimize(purge=True), key="purge", label="Purge deleted rows")
         act_button(opened.ref, opened.latest_version, Vacuum(), key="vacuum")
     key_figures(view.key_figures(evidence, now=now), key="health_figures")
-    st.caption(f"{markdown_safe(evidence.rule.text)} {URGENCY} {log_sentence(evidence.log, now=now)}")
+    st.caption(f"{markdown_safe(evidence.rule.text)} {log_sentence(evidence.log, now=now)}")
     chart(view.build_trend_figure(health, mode=viewer.mode()), key="trend", alt=trend_finding(health))
     if health.trend_truncated:
         st.caption(f"Older versions than v{evidence.log.first_version} are no longer in the log.")

@@ -24,7 +24,7 @@ from app.ui.lake import (
 from app.ui.states import stream_cells
 from app.ui.view.words import KeyFigure
 from backend.expectations.model import Judgement, State
-from backend.format import UNKNOWN, ago, bytes_exact, bytes_text, count_exact, count_text, percent, things
+from backend.format import UNKNOWN, ago, bytes_exact, bytes_text, count_exact, count_text, things
 from backend.health.groups import earliest
 from backend.health.model import AttentionGroup, Cause, Severity
 from backend.stream_model.stream import StreamState
@@ -46,7 +46,7 @@ def key_figures(totals: LakeTotals, streams: Sequence[StreamStatus]) -> list[Key
         KeyFigure(
             "Rows", count_text(totals.num_rows) if readable else UNKNOWN, " ".join(rows_help) or "No table can be read."
         ),
-        KeyFigure("Files", count_text(totals.num_files), f"{percent(totals.small_share)} of them are small."),
+        KeyFigure("Files", count_text(totals.num_files), "Data files of the latest versions."),
         KeyFigure("Size", bytes_text(totals.size_bytes), size_help),
         KeyFigure(
             "Streams running", f"{running:,} of {len(streams):,}" if streams else UNKNOWN, "Observed by a live host."
@@ -81,7 +81,18 @@ def tables_frame(tables: Sequence[Table], now: datetime) -> pd.DataFrame:
     return pd.DataFrame([table_cells(table, now) for table in tables], columns=list(TABLE_COLUMNS))
 
 
-TABLE_COLUMNS = ("Layer", "Table", "Rows", "Last commit", "Size", "Files", "Small files", "By", "State", "Committed at")
+TABLE_COLUMNS = (
+    "Layer",
+    "Table",
+    "Rows",
+    "Last commit",
+    "Size",
+    "Files",
+    "Small files",
+    "By",
+    "Version",
+    "Committed at",
+)
 
 
 STREAM_COLUMNS = ("Stream", "Verdict", "Rows in", "Last batch", "Why", "Observed", "Wanted", "Batch")

@@ -21,7 +21,7 @@ TABLES = Look(
     formats={"Rows": "count", "Files": "count", "Size": "bytes", "Last commit": "ago_short"},
     config={
         "Table": st.column_config.TextColumn(pinned=True, width=195),
-        "State": st.column_config.TextColumn(width=105, help="The latest version, or that the table cannot be read."),
+        "Version": st.column_config.TextColumn(width=105, help="The latest version, or that the table cannot be read."),
         "Committed at": st.column_config.TextColumn(help="The last commit, exact."),
     },
     layer_column="Layer",

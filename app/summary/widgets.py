@@ -14,6 +14,7 @@ from app.ui.frame import OpenTable
 from app.ui.view.words import KeyFigure, linked, markdown_safe, sentence
 from app.ui.waiting import spinner
 from backend.format import ago_short, moment_help
+from backend.health.rules import gain_in
 from backend.lake.history.unusual import rhythm
 from backend.lake.table.properties import ownership
 from backend.streams.graph import Lineage
@@ -25,7 +26,6 @@ def key_figures(opened: OpenTable) -> None:
     """Rows, files, size and small files with their trend over versions, and the age of the version."""
     snapshot, version = opened.snapshot, opened.snapshot.version
     commits = services.lake().history(opened.ref, limit=1, starting_version=version, ending_version=version)
-    small_files = cache.distribution(snapshot).small_files
     timeline = None
     if opened.is_latest:
         with spinner("Reading every version …", of=f"timeline {opened.ref.uri}"):
@@ -36,7 +36,7 @@ def key_figures(opened: OpenTable) -> None:
         moment_help(snapshot.committed_at, viewer.timezone()),
         note=markdown_safe(commits[0].operation or "") if commits else "",
     )
-    of_version = view.key_figures(snapshot, small_files, timeline, services.now())
+    of_version = view.key_figures(snapshot, gain_in(cache.distribution(snapshot)), timeline, services.now())
     figures.key_figures([*of_version, committed], key="summary_figures")
 
 

@@ -20,13 +20,12 @@ from app.ui.lake import (
     LakeReading,
     Table,
     lake_totals,
-    small_share,
     table_cells,
     totals_sentence,
 )
 from backend.format import age_s, count_text, things
 from backend.health.model import Severity
-from backend.health.rules import merge_gain
+from backend.health.rules import merge_gain, severity_of
 from backend.lake.model import TableCard, UnreadableTable
 
 LAYERS = ("bronze", "silver", "gold", "no layer")
@@ -53,12 +52,10 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class ListLimits:
-    """By which a table counts as stale or as one of many small files; `unexpected` are the addresses of those with an
-    expectation that is not met."""
+    """By which a table counts as stale; `unexpected` are the addresses of those with an expectation that is not met."""
 
     now: datetime
     stale_after_s: float
-    min_files: int
     unexpected: frozenset[str] = frozenset()
 
 
@@ -69,7 +66,6 @@ _ORDERS: dict[str, Callable[[Table, datetime], float | None]] = {
     "Size": lambda table, _: table.size_bytes if isinstance(table, TableCard) else None,
     "Files": lambda table, _: table.num_files if isinstance(table, TableCard) else None,
     "Rows": lambda table, _: table.num_rows if isinstance(table, TableCard) else None,
-    "Small-file share": lambda table, _: small_share(table),
     MOST_TO_MERGE: lambda table, _: merge_gain(table).spared if isinstance(table, TableCard) else None,
 }
 ORDERS = ("Name", *_ORDERS)
@@ -92,10 +88,6 @@ def is_stale(table: Table, limits: ListLimits) -> bool:
     return age is not None and age > limits.stale_after_s
 
 
-def has_many_small_files(table: Table, limits: ListLimits) -> bool:
-    return isinstance(table, TableCard) and merge_gain(table).is_noticed(limits.min_files)
-
-
 def _fits(table: Table, query: Query, limits: ListLimits) -> bool:
     if query.layers and (table.ref.layer or LAYERS[-1]) not in query.layers:
         return False
@@ -107,9 +99,10 @@ def _fits(table: Table, query: Query, limits: ListLimits) -> bool:
         return is_stale(table, limits)
     if query.shown == NOT_AS_EXPECTED:
         return table.ref.uri in limits.unexpected
-    if query.shown == TO_MERGE:
-        return isinstance(table, TableCard) and merge_gain(table).severity is Severity.WARNING
-    return query.shown != SMALL or has_many_small_files(table, limits)
+    if query.shown in (TO_MERGE, SMALL):
+        wanted = (Severity.WARNING,) if query.shown == TO_MERGE else (Severity.WARNING, Severity.NOTE)
+        return severity_of(table) in wanted
+    return True
 
 
 def owner_of(table: Table) -> str | None:
@@ -146,7 +139,7 @@ def found_sentence(matching: Sequence[Table], reading: LakeReading, query: Query
 COLUMNS = (
     "Layer",
     "Table",
-    "State",
+    "Version",
     "Rows",
     "Files",
     "Size",
@@ -176,7 +169,7 @@ def _row(table: Table, now: datetime) -> dict[str, object]:
         return cells | {"Owner": table.owner, "Classification": table.classification}
     version = "" if table.version is None else f" v{table.version}"
     return cells | {
-        "State": f"{cells['State']}{version}",
+        "Version": f"{cells['Version']}{version}",
         "Problem": table.reason[:MOST_TEXT],
         "What to do": table.hint[:MOST_TEXT],
     }

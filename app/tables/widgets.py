@@ -19,7 +19,7 @@ TABLES = lists.Look(
     formats={"Rows": "count", "Files": "count", "Size": "bytes", "Last commit": "ago"},
     config={
         "Table": st.column_config.TextColumn(pinned=True, width=265),
-        "State": st.column_config.TextColumn(help="The latest version, or that the table cannot be read."),
+        "Version": st.column_config.TextColumn(help="The latest version, or that the table cannot be read."),
         "Rows": st.column_config.Column(alignment="right", help="Live rows by the files' statistics; – unknown."),
         "Files": st.column_config.Column(alignment="right", help="Data files of the latest version."),
         "Size": st.column_config.Column(alignment="right", help="Their bytes; older versions' files come on top."),
@@ -45,7 +45,7 @@ def table_list() -> None:
     query = _filters(reading.tables)
     reading_progress(reading)
     settings = services.settings().health
-    limits = view.ListLimits(services.now(), settings.stale_after_s, settings.min_files, cache.not_as_expected())
+    limits = view.ListLimits(services.now(), settings.stale_after_s, cache.not_as_expected())
     matching = view.select(reading.tables, query, limits)
     st.markdown(f"**{view.found_sentence(matching, reading, query)}**")
     if matching:

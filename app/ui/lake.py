@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from backend.format import UNKNOWN, age_s, bytes_text, count_text, percent, things, utc_text
+from backend.format import UNKNOWN, age_s, bytes_text, count_text, things, utc_text
+from backend.health.rules import merge_gain, small_files_text
 from backend.lake.catalog import Listing
 from backend.lake.model import TableCard, TableRef, UnreadableTable
 
@@ -172,10 +173,6 @@ class LakeTotals:
     size_bytes: int
     small_files: int
 
-    @property
-    def small_share(self) -> float | None:
-        return self.small_files / self.num_files if self.num_files else None
-
 
 def lake_totals(tables: Iterable[Table]) -> LakeTotals:
     """Adds up what the cards know."""
@@ -194,13 +191,11 @@ def lake_totals(tables: Iterable[Table]) -> LakeTotals:
 
 
 def totals_sentence(totals: LakeTotals) -> str:
-    """ "7 tables · 1.2 M rows · 1,204 files · 38.2 MB · 92 % small files"."""
+    """ "7 tables · 1.2 M rows · 1,204 files · 38.2 MB"."""
     rows = "rows unknown" if totals.num_rows is None else f"{count_text(totals.num_rows)} rows"
     if totals.rows_unknown_in and totals.num_rows is not None:
         rows = f"{rows} (unknown in {things(totals.rows_unknown_in, 'table')})"
     parts = [things(totals.num_tables, "table"), rows, things(totals.num_files, "file"), bytes_text(totals.size_bytes)]
-    if totals.small_files:
-        parts.append(f"{percent(totals.small_share)} small files")
     if totals.unreadable:
         parts.append(f"{count_text(totals.unreadable)} unreadable")
     return " · ".join(parts)
@@ -209,18 +204,13 @@ def totals_sentence(totals: LakeTotals) -> str:
 # one table -------------------------------------------------------------------------------------------------------
 
 
-def small_share(table: Table) -> float | None:
-    """Share of a table's files that are small; None when it is unknown or has no files."""
-    return table.small_files / table.num_files if isinstance(table, TableCard) and table.num_files else None
-
-
 def table_cells(table: Table, now: datetime) -> dict[str, object]:
     """What every list of tables shows. Numbers stay numbers, so that sorting a column means something."""
     age = age_s(table.last_commit_at, now)
     cells: dict[str, object] = {
         "Layer": table.ref.layer,
         "Table": table.ref.name,
-        "State": "⚠ unreadable" if isinstance(table, UnreadableTable) else f"v{table.version}",
+        "Version": "⚠ unreadable" if isinstance(table, UnreadableTable) else f"v{table.version}",
         "Last commit": None if age is None else max(0.0, age),  # one ahead of this clock is now
         "By": table.last_operation or UNKNOWN,
         "Committed at": utc_text(table.last_commit_at),
@@ -228,4 +218,4 @@ def table_cells(table: Table, now: datetime) -> dict[str, object]:
     if isinstance(table, UnreadableTable):
         return cells
     numbers = {"Rows": table.num_rows, "Files": table.num_files, "Size": table.size_bytes}
-    return {**cells, **numbers, "Small files": small_share(table)}
+    return {**cells, **numbers, "Small files": small_files_text(merge_gain(table))}

@@ -33,14 +33,13 @@ class AttentionRules:
     """The limits by which something needs attention."""
 
     stale_after_s: float
-    min_files: int
     heartbeat_stale_s: float
     data_loss_within_s: float = 259_200.0
 
     @classmethod
     def of(cls, settings: Settings) -> "AttentionRules":
         health = settings.health
-        return cls(health.stale_after_s, health.min_files, settings.host.heartbeat_stale_s, health.data_loss_within_s)
+        return cls(health.stale_after_s, settings.host.heartbeat_stale_s, health.data_loss_within_s)
 
 
 def attention(
@@ -252,15 +251,14 @@ def _table_items(
     if stale:
         yield stale
     gain = merge_gain(card)
-    urgent = gain.severity is Severity.WARNING
-    if gain.is_noticed(rules.min_files):
+    if gain.severity is not Severity.FINE:
         yield AttentionItem(
-            Severity.WARNING if urgent else Severity.NOTE,
+            gain.severity,
             Cause.SMALL_FILES,
             card.ref.name,
             gain_text(gain),
             "See the Health page for where they come from; OPTIMIZE merges them."
-            if urgent
+            if gain.severity is Severity.WARNING
             else "Readers lose little by them: OPTIMIZE can wait.",
             spared=gain.spared,
         )

@@ -104,7 +104,7 @@ def _evidence(read: _Reading, now: datetime, offenders: tuple[Offender, ...]) ->
         size_bytes=snapshot.size_bytes,
         small_files=files.small_files,
         small_bytes=sum(partition.small_bytes for partition in files.partitions),
-        files_after_optimize=files.files_after_merge,
+        files_after_merge=files.files_after_merge,
         rule=read.rule,
         partition_columns=snapshot.metadata.partition_columns,
         num_partitions=len(files.partitions),

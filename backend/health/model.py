@@ -117,7 +117,7 @@ class HealthEvidence:
     size_bytes: int
     small_files: int
     small_bytes: int
-    files_after_optimize: int
+    files_after_merge: int
     rule: SmallFileRule
     partition_columns: tuple[str, ...]
     num_partitions: int

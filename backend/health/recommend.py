@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from backend.format import ago, bytes_text, count_text, duration_text, percent, things
 from backend.health.model import HealthEvidence, Offender, Recommendation, Severity
-from backend.health.rules import MergeGain
+from backend.health.rules import fine_text, gain_in
 
 DELETED_ROWS = 0.05  # Delta's OPTIMIZE rewrites files above it
 CHECKPOINT_LATE = 2  # times the interval
@@ -33,15 +33,15 @@ def recommend(evidence: HealthEvidence) -> tuple[Recommendation, ...]:
 
 
 def _small_files(e: HealthEvidence) -> Iterator[Recommendation]:
-    gain = MergeGain(e.num_files, e.small_files, e.size_bytes, e.files_after_optimize)
+    gain = gain_in(e)
     if gain.severity is Severity.FINE:
         return
     finding = (
-        f"{count_text(e.small_files)} of {things(e.num_files, 'file')} ({percent(gain.small_share)}) are under "
+        f"{count_text(e.small_files)} of {things(e.num_files, 'file')} are under "
         f"{bytes_text(e.rule.small_limit_bytes)}; {_optimize_words(e)}."
     )
     step = (
-        f"OPTIMIZE would leave about {things(e.files_after_optimize, 'file')} of {count_text(e.num_files)}, "
+        f"OPTIMIZE would leave about {things(e.files_after_merge, 'file')} of {count_text(e.num_files)}, "
         f"rewriting {bytes_text(e.small_bytes)}."
     )
     wait = " Readers lose little by them, so it can wait." if gain.severity is Severity.NOTE else ""
@@ -156,7 +156,4 @@ def _log(e: HealthEvidence) -> Iterator[Recommendation]:
 def _fine(e: HealthEvidence) -> Recommendation:
     if not e.num_files:
         return Recommendation("table", Severity.FINE, "The table has no data files.", "Nothing to do.")
-    share = e.small_files / e.num_files
-    small = f"{percent(share)} of {things(e.num_files, 'file')} are small" if e.small_files else "no file is small"
-    judged = "" if e.num_files >= e.rule.min_files else f" (fewer than {e.rule.min_files} files are not judged)"
-    return Recommendation("table", Severity.FINE, f"In order: {small}{judged}.", "Nothing to do.")
+    return Recommendation("table", Severity.FINE, f"{fine_text(gain_in(e))}.", "Nothing to do.")

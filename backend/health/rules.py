@@ -9,17 +9,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from backend.format import bytes_text, count_text, percent, things
-from backend.health.model import MaintenanceRun, Offender, Severity, SmallFileRule, TrendPoint
-from backend.lake.files.file_sizes import PartitionFiles, TargetSize
+from backend.format import bytes_text, count_text, things
+from backend.health.model import HealthEvidence, MaintenanceRun, Offender, Severity, SmallFileRule, TrendPoint
+from backend.lake.files.file_sizes import FileDistribution, PartitionFiles, TargetSize
 from backend.lake.model import Commit, TableCard, Timeline, UnreadableTable, VersionTotals
 from backend.settings import HealthSettings
 
 OPEN_COST_BYTES = 4 * 2**20
 MANY_SPARED = 500  # files; a scan on sixteen cores opens so many from an object store in about two seconds
 READ_GAIN = 0.2  # of what reading the whole table costs
-MOSTLY_SMALL = 0.5  # of the files
-SOME_SMALL = 0.2  # of the files; below, they are not worth a remark
+MOSTLY_SMALL = 0.5  # of the files; below, they are not worth a remark
 TREND_POINTS = 500  # a figure shows no more
 TOP = 5
 _NOT_WRITES = ("OPTIMIZE", "VACUUM", "RESTORE", "REORG", "CLONE")
@@ -53,30 +52,40 @@ class MergeGain:
         cost = self.size_bytes + self.num_files * OPEN_COST_BYTES
         return self.spared * OPEN_COST_BYTES / cost if cost else 0.0
 
-    def is_noticed(self, min_files: int) -> bool:
-        """Whether a list of what needs attention names it: urgent, or most of enough files are small."""
-        mostly = self.num_files >= min_files and self.small_share >= MOSTLY_SMALL
-        return self.severity is Severity.WARNING or (mostly and self.spared > 0)
-
     @property
     def severity(self) -> Severity:
+        """The one judgement of small files, on every page and in the terminal."""
         if self.spared >= MANY_SPARED and self.read_share >= READ_GAIN:
             return Severity.WARNING
-        return Severity.NOTE if self.spared and self.small_share >= SOME_SMALL else Severity.FINE
+        return Severity.NOTE if self.spared and self.small_share >= MOSTLY_SMALL else Severity.FINE
 
 
 def gain_text(gain: MergeGain) -> str:
     """The finding that a card alone can tell."""
-    return (
-        f"{count_text(gain.small_files)} of {things(gain.num_files, 'file')} ({percent(gain.small_share)}) are small; "
-        f"merging would spare {count_text(gain.spared)}."
-    )
+    small = f"{count_text(gain.small_files)} of {things(gain.num_files, 'file')} are small"
+    return f"{small}; merging would spare {count_text(gain.spared)}."
+
+
+def small_files_text(gain: MergeGain) -> str:
+    """ "1,204 of 1,310", or "Fine": a share would jump from nothing to all with the first file that the rule judges."""
+    if gain.severity is Severity.FINE:
+        return "Fine"
+    return f"{count_text(gain.small_files)} of {count_text(gain.num_files)}"
+
+
+def fine_text(gain: MergeGain) -> str:
+    return f"Fine: {things(gain.num_files, 'file')}, {bytes_text(gain.size_bytes)}"
 
 
 def merge_gain(card: TableCard) -> MergeGain:
     """The gain as a card knows it."""
     after = card.num_files if card.files_after_merge is None else card.files_after_merge
     return MergeGain(card.num_files, card.small_files, card.size_bytes, after)
+
+
+def gain_in(files: FileDistribution | HealthEvidence) -> MergeGain:
+    """The gain as all files of a version tell it."""
+    return MergeGain(files.num_files, files.small_files, files.size_bytes, files.files_after_merge)
 
 
 def severity_of(table: TableCard | UnreadableTable) -> Severity:

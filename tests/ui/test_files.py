@@ -27,7 +27,7 @@ def events(home: Path) -> Path:
 def test_small_files_are_counted_with_the_rule_that_counts_them(events: Path) -> None:
     app = open_page("files", table="events")
     found = metrics(app)
-    assert found["Files"] == "34" and found["Small files"] == "100 %" and found["Target size"] == "256 MB"
+    assert found["Files"] == "34" and found["Small files"] == "34 of 34" and found["Target size"] == "256 MB"
     assert "under 50 % of the target of 256 MB (from table size), in partitions with at least 16 files" in words(app)
 
 
@@ -39,7 +39,7 @@ def test_lists_are_a_part_and_say_of_how_many(events: Path) -> None:
 
 
 def test_partitions_have_their_totals(events: Path) -> None:
-    frame = frame_with(open_page("files", table="events", view="By partition"), "Small share")
+    frame = frame_with(open_page("files", table="events", view="By partition"), "Small files")
     assert frame["Partition"].tolist() == ["day=2026-01-01", "day=2026-01-02"]
     assert frame["Small files"].tolist() == [17, 17]
 

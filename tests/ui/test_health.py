@@ -25,7 +25,7 @@ def test_the_whole_lake_is_listed_most_urgent_first(lake: Path) -> None:
     listed = app.dataframe[0].value.set_index("Table")
     assert listed.index[0] == "bronze/clicks"
     assert listed.loc["bronze/clicks", "Judgement"] == "● note"
-    assert listed.loc["bronze/clicks", "Small files"] == 34
+    assert listed.loc["bronze/clicks", "Small files"] == "34 of 34"
     assert listed.loc["silver/orders", "Judgement"] == "✓ fine"
     assert "merging would spare 32 of" in words(app)
 
@@ -59,7 +59,7 @@ def test_one_table_shows_counts_rule_offenders_and_what_to_do(lake: Path) -> Non
     app = open_page("health", table="bronze/clicks")
 
     shown, text = metrics(app), words(app)
-    assert shown["Small files"] == "34"
+    assert shown["Small files"] == "34 of 34"
     assert shown["Last OPTIMIZE"] == "–"
     assert "OPTIMIZE would leave about 2 files of 34" in text
     assert "A file is small below" in text
@@ -73,7 +73,7 @@ def test_after_optimize_the_page_says_when(lake: Path) -> None:
 
     app = open_page("health", table="bronze/clicks")
 
-    assert metrics(app)["Small files"] == "0"
+    assert metrics(app)["Small files"] == "Fine"
     assert metrics(app)["Last OPTIMIZE"].endswith("ago") or metrics(app)["Last OPTIMIZE"] == "just now"
 
 

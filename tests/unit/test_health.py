@@ -11,7 +11,15 @@ from deltalake import DeltaTable, write_deltalake
 from backend.health.health import table_health
 from backend.health.model import HealthEvidence, LogHealth, MaintenanceRun, Offender, Recommendation, Severity
 from backend.health.recommend import recommend
-from backend.health.rules import MergeGain, last_run, partition_offenders, small_file_rule, trend, writer_offenders
+from backend.health.rules import (
+    MergeGain,
+    last_run,
+    partition_offenders,
+    small_file_rule,
+    small_files_text,
+    trend,
+    writer_offenders,
+)
 from backend.lake.files.file_sizes import PartitionFiles, TargetSize
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, OperationMetrics, StreamOrigin, Timeline, VersionTotals
@@ -28,7 +36,7 @@ WELL = HealthEvidence(
     size_bytes=100 * 128 * MB,
     small_files=0,
     small_bytes=0,
-    files_after_optimize=100,
+    files_after_merge=100,
     rule=RULE,
     partition_columns=(),
     num_partitions=1,
@@ -64,7 +72,7 @@ def test_a_table_in_order_says_so_and_asks_for_nothing() -> None:
     found = only(WELL)
     assert (found.severity, found.next_step) == (Severity.FINE, "Nothing to do.")
     assert "no data files" in only(replace(WELL, num_files=0)).finding
-    assert "not judged" in only(replace(WELL, num_files=3)).finding
+    assert only(replace(WELL, num_files=3, small_files=0, size_bytes=6_090)).finding == "Fine: 3 files, 6.09 kB."
 
 
 def test_small_files_name_the_gain_the_cause_and_the_last_optimize() -> None:
@@ -75,13 +83,13 @@ def test_small_files_name_the_gain_the_cause_and_the_last_optimize() -> None:
         size_bytes=2_000 * MB,
         small_files=920,
         small_bytes=920 * MB,
-        files_after_optimize=20,
+        files_after_merge=20,
         offenders=(stream, Offender("engine", "Trino", 100, 100, 1, 1), Offender("partition", "day=1", 99, 99, 1)),
         last_optimize=MaintenanceRun(3, NOW - 5 * DAY),
     )
     found = only(evidence)
     assert found.severity is Severity.WARNING
-    assert "920 of 1,000 files (92 %)" in found.finding
+    assert "920 of 1,000 files are under 64 MB" in found.finding
     assert "v3, 5 d ago" in found.finding
     assert "about 20 files of 1,000, rewriting 920 MB" in found.next_step
     assert "90 % of those that the log tells of come from the stream bronze_events, of 1 MB" in found.next_step
@@ -94,8 +102,8 @@ def test_small_files_name_the_gain_the_cause_and_the_last_optimize() -> None:
 @pytest.mark.parametrize(
     ("files", "small", "size_bytes", "after", "severity"),
     [
-        (100, 19, 10_000 * MB, 82, Severity.FINE),  # few of them are small
-        (100, 20, 10_000 * MB, 81, Severity.NOTE),
+        (100, 49, 10_000 * MB, 52, Severity.FINE),  # few of them are small
+        (100, 50, 10_000 * MB, 51, Severity.NOTE),
         (30, 30, 276_000, 1, Severity.NOTE),  # all of them, and nobody loses by it
         (501, 501, MB, 1, Severity.WARNING),
         (500, 500, MB, 1, Severity.NOTE),
@@ -105,8 +113,15 @@ def test_small_files_name_the_gain_the_cause_and_the_last_optimize() -> None:
 def test_small_files_are_as_urgent_as_merging_them_gains(
     files: int, small: int, size_bytes: int, after: int, severity: Severity
 ) -> None:
-    table = replace(WELL, num_files=files, small_files=small, size_bytes=size_bytes, files_after_optimize=after)
+    table = replace(WELL, num_files=files, small_files=small, size_bytes=size_bytes, files_after_merge=after)
     assert only(table).severity is severity
+
+
+def test_small_files_have_one_judgement_that_does_not_jump_where_the_rule_begins() -> None:
+    small = [small_files_text(MergeGain(files, files if files >= 16 else 0, files * 2_000, 1)) for files in (15, 16)]
+    assert small == ["Fine", "16 of 16"]
+    assert small_files_text(MergeGain(1_310, 1_204, 10**9, 111)) == "1,204 of 1,310"
+    assert small_files_text(MergeGain(100, 49, 10**9, 52)) == "Fine", "the same as of none"
 
 
 def test_the_share_of_a_read_that_merging_saves_counts_an_opened_file_as_four_mebibytes() -> None:

@@ -11,7 +11,7 @@ from app.cli.store import BacklogLooks, judgements_and_hosts, open_notices, rest
 from app.cli.tables.lake import opened
 from app.health.text import log_sentence, run_text
 from backend.errors import LakehouseError
-from backend.format import bytes_text, count_text, percent, things
+from backend.format import bytes_text, count_text, things
 from backend.health.attention import AttentionRules, attention
 from backend.health.groups import grouped
 from backend.health.health import table_health
@@ -23,7 +23,7 @@ from backend.health.model import (
     TableHealth,
     TrendPoint,
 )
-from backend.health.rules import URGENCY
+from backend.health.rules import gain_in, small_files_text
 from backend.lake.cards import Table
 from backend.lake.model import TableCard
 from backend.streams.status import query_names
@@ -59,9 +59,9 @@ def one(name: str, *, as_json: bool) -> int:
     say(f"{health.ref.name} · v{health.version}", style="bold")
     say(
         f"{count_text(evidence.num_files)} files · {bytes_text(evidence.size_bytes)} · "
-        f"{count_text(evidence.small_files)} small ({percent(evidence.small_share)})"
+        f"small files: {small_files_text(gain_in(evidence))}"
     )
-    say(f"{evidence.rule.text} {URGENCY}", style="dim")
+    say(evidence.rule.text, style="dim")
     now = services.now()
     say(f"last OPTIMIZE {run_text(evidence.last_optimize, now)} · last VACUUM {run_text(evidence.last_vacuum, now)}")
     say(log_sentence(evidence.log, now=now))
@@ -95,9 +95,9 @@ def everything(*, as_json: bool) -> int:
     if not tables:
         return 0
     print_table(
-        ("table", "files", "small", "share", "size", "last optimize", "last vacuum", "most urgent"),
+        ("table", "files", "small", "size", "last optimize", "last vacuum", "most urgent"),
         (_row(health) for health in tables),
-        right=("files", "small", "share", "size"),
+        right=("files", "small", "size"),
     )
     return 0
 
@@ -151,8 +151,7 @@ def _row(health: TableHealth) -> tuple[str, ...]:
     return (
         health.ref.name,
         count_text(evidence.num_files),
-        count_text(evidence.small_files),
-        percent(evidence.small_share),
+        small_files_text(gain_in(evidence)),
         bytes_text(evidence.size_bytes),
         run_text(evidence.last_optimize, services.now()),
         run_text(evidence.last_vacuum, services.now()),

@@ -6,7 +6,7 @@ Rule: reads through `Lake` alone; JSON and the human form come from the same val
 from app import services
 from app.cli.output import Document, Shapes, fields_of, only, print_json, print_table, say, shaped
 from backend.changes.versions import resolve_version
-from backend.format import ago, bytes_text, count_text, percent, utc_text
+from backend.format import ago, bytes_text, count_text, utc_text
 from backend.lake.find import MOST_MATCHES, FoundTable, LakeFinder
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableCard, TableRef, UnreadableTable
@@ -101,6 +101,8 @@ def _hit(hit: FoundTable) -> Document:
 
 
 def _card_row(card: TableCard) -> tuple[str, ...]:
+    from backend.health.rules import merge_gain, small_files_text
+
     return (
         card.ref.name,
         card.ref.layer or "–",
@@ -108,7 +110,7 @@ def _card_row(card: TableCard) -> tuple[str, ...]:
         count_text(card.num_rows),
         count_text(card.num_files),
         bytes_text(card.size_bytes),
-        count_text(card.small_files),
+        small_files_text(merge_gain(card)),
         ago(card.last_commit_at, services.now()),
     )
 
@@ -147,6 +149,7 @@ def table(name: str, version: str | None, *, as_json: bool) -> int:
 
 
 def files(name: str, version: str | None, *, as_json: bool) -> int:
+    from backend.health.rules import gain_in, small_files_text
     from backend.lake.files.file_sizes import distribute
 
     snapshot = at_version(name, version)
@@ -155,9 +158,9 @@ def files(name: str, version: str | None, *, as_json: bool) -> int:
     if as_json:
         print_json({"version": snapshot.version} | _FILES(sizes), SHAPES)
         return 0
-    share = percent(sizes.small_files / sizes.num_files) if sizes.num_files else "–"
     say(f"{snapshot.ref.name} · v{snapshot.version}", style="bold")
-    say(f"{count_text(sizes.num_files)} files · {bytes_text(sizes.size_bytes)} · {sizes.small_files:,} ({share}) small")
+    small = small_files_text(gain_in(sizes))
+    say(f"{count_text(sizes.num_files)} files · {bytes_text(sizes.size_bytes)} · small files: {small}")
     say(
         f"small: under {bytes_text(sizes.small_limit_bytes)} (target {bytes_text(target.bytes)} from {target.source}), "
         f"in partitions of at least {rule.min_files} files",

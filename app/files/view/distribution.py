@@ -15,7 +15,9 @@ import pyarrow as pa
 from app.ui.view.axes import count_axis
 from app.ui.view.theme import FIGURES_KEPT, SURFACES, Mode, categories, state_style, template_name
 from app.ui.view.words import KeyFigure, figure_safe
-from backend.format import UNKNOWN, bytes_exact, bytes_text, count_exact, count_text, percent, things, utc_text
+from backend.format import bytes_exact, bytes_text, count_exact, count_text, percent, things, utc_text
+from backend.health.model import Severity
+from backend.health.rules import fine_text, gain_in, small_files_text
 from backend.lake.files.clustering import Overlap
 from backend.lake.files.file_sizes import HEAVY_SHARE, FileDistribution, PartitionFiles
 from backend.lake.model import Bucket
@@ -24,46 +26,37 @@ MOST_TICKS = 6
 
 
 def files_finding(distribution: FileDistribution) -> str:
-    """The figure's title: "92 % of 1,204 files are small (under 64 MB)"."""
-    limit = bytes_text(distribution.small_limit_bytes)
+    """The figure's title: "1,108 of 1,204 files are small (under 64 MB)"."""
     if not distribution.num_files:
         return "This version has no data files"
-    if _is_tiny(distribution):
-        files, size = things(distribution.num_files, "file"), bytes_text(distribution.size_bytes)
-        return f"{files} with {size} in all: the table is small"
-    if not distribution.small_files:
-        return f"None of {things(distribution.num_files, 'file')} is small (under {limit})"
-    verb = "is" if distribution.small_files == 1 else "are"
-    share = percent(distribution.small_files / distribution.num_files)
-    return f"{share} of {things(distribution.num_files, 'file')} {verb} small (under {limit})"
-
-
-def _is_tiny(distribution: FileDistribution) -> bool:
-    """Whether all of it would be one small file: then small files are no finding."""
-    return distribution.size_bytes < distribution.small_limit_bytes
+    gain = gain_in(distribution)
+    if gain.severity is Severity.FINE:
+        return fine_text(gain)
+    limit = bytes_text(distribution.small_limit_bytes)
+    return f"{small_files_text(gain)} files are small (under {limit})"
 
 
 def key_figures(distribution: FileDistribution) -> list[KeyFigure]:
     """Files, size, median file, small files and the target they are judged by."""
-    share = percent(distribution.small_files / distribution.num_files) if distribution.num_files else UNKNOWN
-    small = f"{count_exact(distribution.small_files)} of {count_exact(distribution.num_files)} files"
     target = f"{bytes_exact(distribution.target.bytes)}, from {distribution.target.source}"
     return [
         KeyFigure("Files", count_text(distribution.num_files), f"{count_exact(distribution.num_files)} files"),
         KeyFigure("Size", bytes_text(distribution.size_bytes), bytes_exact(distribution.size_bytes)),
         KeyFigure("Median file", bytes_text(distribution.median_bytes), bytes_exact(distribution.median_bytes)),
-        KeyFigure("Small files", share, small),
+        KeyFigure(
+            "Small files",
+            small_files_text(gain_in(distribution)),
+            f"Those under {bytes_text(distribution.small_limit_bytes)}.",
+        ),
         KeyFigure("Target size", bytes_text(distribution.target.bytes), target),
     ]
 
 
 def rule_sentence(distribution: FileDistribution, *, ratio: float, min_files: int) -> str:
-    """The rule by which files count as small, with where the target comes from, and what it leaves out."""
-    below = sum(bucket.files for bucket in distribution.buckets if bucket.to_bytes <= distribution.small_limit_bytes)
-    spared = " The smaller files here lie in partitions of fewer." if below and not distribution.small_files else ""
+    """The rule by which files count as small, with where the target comes from."""
     return (
         f"Small: under {percent(ratio)} of the target of {bytes_text(distribution.target.bytes)} "
-        f"(from {distribution.target.source}), in partitions with at least {things(min_files, 'file')}.{spared}"
+        f"(from {distribution.target.source}), in partitions with at least {things(min_files, 'file')}."
     )
 
 
@@ -74,9 +67,9 @@ def distribution_figure(
 
     Built once: not to be changed.
     """
-    return _distribution_figure(
-        replace(distribution, partitions=()), mode, selected, title or files_finding(distribution)
-    )
+    is_fine = gain_in(distribution).severity is Severity.FINE  # amber only where small files are a finding
+    drawn = replace(distribution, partitions=(), small_files=0 if is_fine else distribution.small_files)
+    return _distribution_figure(drawn, mode, selected, title or files_finding(distribution))
 
 
 @lru_cache(FIGURES_KEPT)
@@ -105,8 +98,7 @@ def bucket_label(bucket: Bucket) -> str:
 
 def _bars(distribution: FileDistribution, mode: Mode, selected: int | None) -> go.Bar:
     small, usual = state_style("WARNING", mode).colour, categories(mode)[0]
-    # Amber only where something is small by the rule, and large enough to matter.
-    limit = distribution.small_limit_bytes if distribution.small_files and not _is_tiny(distribution) else 0
+    limit = distribution.small_limit_bytes if distribution.small_files else 0
     colours = [small if b.to_bytes <= limit else usual for b in distribution.buckets]
     faded = [1.0 if selected is None or b.from_bytes == selected else 0.35 for b in distribution.buckets]
     return go.Bar(
@@ -208,7 +200,6 @@ def partitions_frame(parts: Sequence[PartitionFiles], *, with_vectors: bool) -> 
             "Partition": part.partition or "(whole table)",
             "Files": part.num_files,
             "Small files": part.small_files,
-            "Small share": part.small_files / part.num_files if part.num_files else None,
             "Size": part.size_bytes,
             "Average file": part.average_bytes if part.num_files else None,
             "Rows": part.num_rows,
@@ -216,7 +207,7 @@ def partitions_frame(parts: Sequence[PartitionFiles], *, with_vectors: bool) -> 
         }
         for part in parts
     ]
-    names = ["Partition", "Files", "Small files", "Small share", "Size", "Average file", "Rows", "Deleted share"]
+    names = ["Partition", "Files", "Small files", "Size", "Average file", "Rows", "Deleted share"]
     frame = pd.DataFrame(rows, columns=names)
     return frame if with_vectors else frame.drop(columns="Deleted share")
 

@@ -18,11 +18,11 @@ from backend.format import (
     count_exact,
     count_text,
     duration_text,
-    percent,
     signed,
     signed_bytes,
     things,
 )
+from backend.health.rules import MergeGain, small_files_text
 from backend.lake.history.unusual import Rhythm
 from backend.lake.model import Commit, Snapshot, TableRef, Timeline, VersionTotals
 from backend.lake.table.property_values import is_on
@@ -44,27 +44,22 @@ class FigureTrend:
     change: int | None
 
 
-def key_figures(snapshot: Snapshot, small_files: int, timeline: Timeline | None, now: datetime) -> list[KeyFigure]:
-    """Rows, files, size and small files; with a timeline also their trend and what changed in 24 h."""
+def key_figures(snapshot: Snapshot, gain: MergeGain, timeline: Timeline | None, now: datetime) -> list[KeyFigure]:
+    """Rows, files and size, with a timeline also their trend and what changed in 24 h; and small files."""
     files = snapshot.num_files
     rows_help = "Not known: at least one file has no statistics, and Weir does not count rows by reading them all."
     if snapshot.num_rows is not None:
         rows = f"{count_exact(snapshot.num_rows)} rows"
         rows_help = f"{rows}, by the statistics of every file less rows deleted by deletion vectors."
-    share = percent(small_files / files) if files else "no files"
-    small_help = f"{count_exact(small_files)} of {count_exact(files)} files are small."
+    small = KeyFigure("Small files", small_files_text(gain), "Fine: merging would gain readers little.")
     figures = (
         ("num_rows", KeyFigure("Rows", count_text(snapshot.num_rows), rows_help)),
         ("num_files", KeyFigure("Files", count_text(files), f"{count_exact(files)} files")),
         ("size_bytes", KeyFigure("Size", bytes_text(snapshot.size_bytes), bytes_exact(snapshot.size_bytes))),
-        (
-            "small_files",
-            KeyFigure("Small files", share, small_help),
-        ),
     )
     if timeline is None:
-        return [figure for _, figure in figures]
-    return [_with_trend(figure, trend(timeline, field, now), field) for field, figure in figures]
+        return [*(figure for _, figure in figures), small]
+    return [*(_with_trend(figure, trend(timeline, field, now), field) for field, figure in figures), small]
 
 
 def _with_trend(figure: KeyFigure, trend_of_figure: FigureTrend, field: str) -> KeyFigure:
@@ -76,7 +71,7 @@ def _with_trend(figure: KeyFigure, trend_of_figure: FigureTrend, field: str) -> 
 
 
 def trend(timeline: Timeline, figure: str, now: datetime) -> FigureTrend:
-    """`figure` is a field of `VersionTotals`: num_rows, num_files, size_bytes or small_files."""
+    """`figure` is a field of `VersionTotals`: num_rows, num_files or size_bytes."""
     values: list[int | None] = [getattr(totals, figure) for totals in timeline.totals]
     numbers = [value for value in values if value is not None]
     step = max(1, -(-len(numbers) // SPARK_POINTS))

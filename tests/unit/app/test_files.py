@@ -20,21 +20,22 @@ def test_a_file_stands_in_one_bar_and_the_lines_where_they_belong() -> None:
     assert dict(zip([c[0] for c in bars.customdata], bars.y, strict=True)) == {512: 10, 1024: 5, 2048: 0, 4096: 5}
     assert [shape.x0 for shape in figure.layout.shapes] == [11.0, 12.0]  # log2 of small limit and target
     assert list(figure.data[1].y)[-1] == pytest.approx(100)
-    assert figure.layout.title.text == "75 % of 20 files are small (under 2.05 kB)"
+    assert figure.layout.title.text == "15 of 20 files are small (under 2.05 kB)"
 
 
-def test_small_files_of_a_small_table_are_no_finding() -> None:
-    found = distribute(snapshot([10] * 20), TargetSize(4096, "test"), ratio=0.5, min_files=16)
+def test_files_that_are_fine_are_no_finding() -> None:
+    found = distribute(snapshot([10] * 9 + [4096] * 11), TargetSize(4096, "test"), ratio=0.5, min_files=16)
     figure = files.distribution_figure(found)
-    assert figure.layout.title.text == "20 files with 200 B in all: the table is small"
+    assert figure.layout.title.text == "Fine: 20 files, 45.1 kB"
+    assert {figure.name: figure.value for figure in files.key_figures(found)}["Small files"] == "Fine"
     assert len(set(figure.data[0].marker.color)) == 1 and figure.data[0].marker.color[0] != "#B45309"
     warned = files.distribution_figure(distribute(snapshot([512] * 20), found.target, ratio=0.5, min_files=16))
     assert set(warned.data[0].marker.color) != set(figure.data[0].marker.color)
 
 
-def test_one_small_file_is_a_small_table_and_not_a_file_above_the_limit() -> None:
+def test_one_small_file_is_fine_and_not_a_file_above_the_limit() -> None:
     found = distribute(snapshot([10]), TargetSize(4096, "test"), ratio=0.5, min_files=16)
-    assert files.files_finding(found) == "1 file with 10 B in all: the table is small"
+    assert files.files_finding(found) == "Fine: 1 file, 10 B"
 
 
 def test_an_empty_version_has_a_title_and_no_bars() -> None:

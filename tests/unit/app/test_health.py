@@ -74,7 +74,7 @@ def judged(table: TableCard) -> JudgedTable:
         size_bytes=table.size_bytes,
         small_files=table.small_files,
         small_bytes=table.size_bytes,
-        files_after_optimize=table.files_after_merge or 0,
+        files_after_merge=table.files_after_merge or 0,
         rule=RULE,
         physical_rows=9,
         last_optimize=MaintenanceRun(3, NOW - timedelta(hours=2)),
@@ -92,7 +92,8 @@ JUDGED = {table.ref.uri: judged(table) for table in TABLES[:4]}
 
 def test_the_sentence_counts_every_table_once() -> None:
     assert lake_sentence(lake_rows(TABLES, JUDGED)) == (
-        "5 tables: 1 cannot be read, 2 need maintenance, 1 with a note, 1 fine · merging would spare 5,927 of 5,980 files"
+        "5 tables: 1 cannot be read, 2 need maintenance, 1 with a note, 1 fine · "
+        "merging would spare 5,927 of 5,980 files"
     )
 
 
@@ -103,7 +104,7 @@ def test_what_cannot_be_read_comes_first_then_what_is_urgent_and_has_most_to_mer
 
 def test_a_table_is_as_urgent_as_the_overview_says() -> None:
     """Of each table the most urgent item of Overview, where maintenance and reading alone are judged."""
-    items = attention(TABLES, (), (), now=NOW, rules=AttentionRules(stale_after_s=1e9, min_files=16, heartbeat_stale_s=60))
+    items = attention(TABLES, (), (), now=NOW, rules=AttentionRules(stale_after_s=1e9, heartbeat_stale_s=60))
     overview = {item.subject: item.severity for item in reversed(items)}
     health = {row.table.ref.name: row.severity for row in lake_rows(TABLES, JUDGED)}
     assert overview == {name: severity for name, severity in health.items() if severity is not Severity.FINE}
@@ -114,7 +115,7 @@ def test_before_a_table_is_judged_its_card_says_what_is_urgent() -> None:
     frame = build_lake_frame(rows, now=NOW).set_index("Table")
     assert list(frame.index) == ["e", "d", "c", "b", "a"] and num_pending(rows) == 3
     assert frame.loc["d", "Judgement"] == "▲ warning" and frame.loc["a", "Judgement"] == "… being judged"
-    assert frame.loc["d", "Finding"] == "5,000 of 5,000 files (100 %) are small; merging would spare 4,999."
+    assert frame.loc["d", "Finding"] == "5,000 of 5,000 files are small; merging would spare 4,999."
     assert frame.loc["d", "Spared"] == 4_999 and frame.isna().loc["a", ["Finding", "Last OPTIMIZE"]].all()
     assert "1 being judged" in lake_sentence(rows)
 

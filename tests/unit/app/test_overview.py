@@ -18,7 +18,7 @@ def test_totals_say_what_they_could_not_count() -> None:
     rowless = TableCard(REF, 3, 10, 1000, None, 0, NOW, "WRITE")
     broken = UnreadableTable(REF, "cut off", "restore it")
     text = totals_sentence(lake_totals([known, rowless, broken]))
-    assert text == "3 tables · 50 rows (unknown in 1 table) · 20 files · 2 kB · 45 % small files · 1 unreadable"
+    assert text == "3 tables · 50 rows (unknown in 1 table) · 20 files · 2 kB · 1 unreadable"
 
 
 def test_rows_that_no_table_knows_are_unknown_and_not_nothing() -> None:
@@ -35,7 +35,7 @@ def test_tables_stand_in_the_order_of_the_medallion_and_the_broken_among_them() 
     tables = [named("a", None), named("b", "gold"), named("d", "bronze"), named("c", "bronze")]
     ordered = overview.by_layer(tables)
     assert [t.ref.name for t in ordered] == ["c", "d", "b", "a"]
-    assert overview.tables_frame(ordered, NOW)["State"].tolist() == ["⚠ unreadable"] * 4
+    assert overview.tables_frame(ordered, NOW)["Version"].tolist() == ["⚠ unreadable"] * 4
 
 
 def test_the_heading_tells_urgent_from_notes_and_never_praises_what_is_unknown() -> None:

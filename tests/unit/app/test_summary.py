@@ -5,6 +5,7 @@ from datetime import timedelta
 
 from app.summary.view import summary as table
 from backend.format import ago_short
+from backend.health.rules import MergeGain
 from backend.lake.history.unusual import Rhythm
 from backend.lake.model import StreamOrigin, Timeline, VersionTotals
 from backend.streams.graph import Lineage
@@ -33,15 +34,16 @@ def test_where_rows_are_not_known_now_or_a_day_before_no_change_is_told() -> Non
 def test_figures_say_what_changed_with_a_sign_that_streamlit_reads() -> None:
     old = VersionTotals(0, NOW - timedelta(hours=30), "WRITE", 9, 10, 5, 0)
     new = VersionTotals(1, NOW, "WRITE", 2, 2_000_010, 5, 0)
-    figures = table.key_figures(snapshot([10, 20]), 2, Timeline((old, new), 0), NOW)
-    assert [figure.change for figure in figures] == [0, "-7", "+2 MB", 0]
+    figures = table.key_figures(snapshot([10, 20]), MergeGain(2, 2, 30, 1), Timeline((old, new), 0), NOW)
+    assert [figure.change for figure in figures] == [0, "-7", "+2 MB", None]
     assert [figure.trend for figure in figures][1] == (9, 2)
-    still = table.key_figures(snapshot([10, 20]), 0, None, NOW)
+    assert figures[3].value == "2 of 2"
+    still = table.key_figures(snapshot([10, 20]), MergeGain(2, 0, 30, 2), None, NOW)
     assert [(figure.value, figure.change) for figure in still] == [
         ("10", None),
         ("2", None),
         ("30 B", None),
-        ("0 %", None),
+        ("Fine", None),
     ]
 
 

@@ -14,7 +14,7 @@ from backend.health.model import AttentionItem, Cause, Severity
 from backend.lake.model import TableCard, TableRef, UnreadableTable
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
-LIMITS = view.ListLimits(NOW, stale_after_s=86_400, min_files=16)
+LIMITS = view.ListLimits(NOW, stale_after_s=86_400)
 
 
 def card(name: str, layer: str | None = None, *, hours: float | None = 1, **values: object) -> TableCard:
@@ -55,7 +55,6 @@ def names(**query: object) -> list[str]:
         ({"order": "Stalest"}, ["silver/orders", "bronze/Orders", "x", "people"]),
         ({"order": "Newest commit"}, ["x", "bronze/Orders", "silver/orders", "people"]),
         ({"order": "Most to merge"}, ["bronze/Orders", "people", "silver/orders", "x"]),
-        ({"order": "Small-file share"}, ["bronze/Orders", "people", "silver/orders", "x"]),
     ],
 )
 def test_a_query_finds_and_orders_with_the_unknown_last(query: dict[str, object], found: list[str]) -> None:
@@ -88,7 +87,11 @@ def test_a_page_says_what_it_leaves_out() -> None:
 
 def test_a_row_of_an_unreadable_table_holds_reason_step_and_what_is_known() -> None:
     row = view.catalog_frame([*TABLES], NOW).iloc[3]
-    assert (row["State"], row["Problem"], row["What to do"]) == ("⚠ unreadable v7", "commit 3 is missing", "restore it")
+    assert (row["Version"], row["Problem"], row["What to do"]) == (
+        "⚠ unreadable v7",
+        "commit 3 is missing",
+        "restore it",
+    )
     assert (row["By"], row["Committed at"]) == ("MERGE", "2026-11-20 12:00:00 UTC")
     assert "Problem" not in view.catalog_frame(TABLES[:3], NOW)
     assert "Rows" not in view.catalog_frame([BROKEN], NOW) and "Problem" in view.catalog_frame([BROKEN], NOW)
