@@ -28,8 +28,8 @@ def source_sentence(profile: Profile) -> str:
 
 
 def cost_sentence(size_bytes: int, files: int) -> str:
-    """What reading the rows costs, said before."""
-    return f"Reads {bytes_text(size_bytes)} in {things(files, 'data file')}; columns whose values repeat, twice."
+    """What reading the rows costs, said before; columns whose values repeat are read twice."""
+    return f"Reads at most {bytes_text(2 * size_bytes)} in {things(files, 'data file')}."
 
 
 def nulls_text(column: ColumnProfile) -> str:
@@ -92,7 +92,10 @@ def _changes(was: ColumnProfile, column: ColumnProfile) -> Iterator[str]:
         yield f"null share {nulls_text(was)} → {nulls_text(column)}"
     for name in ("lowest", "highest"):
         low, high = getattr(was, name), getattr(column, name)
-        if low is not None and high is not None and low != high:
+        alike = getattr(was, f"{name}_sign") == getattr(
+            column, f"{name}_sign"
+        )  # a cut bound says nothing of a true one
+        if low is not None and high is not None and low != high and alike:
             yield f"{name} {bound_text(was, name)} → {bound_text(column, name)}"
     if was.distinct and column.distinct and abs(column.distinct - was.distinct) > LEAST_CHANGE * was.distinct:
         yield f"distinct ≈ {count_text(was.distinct)} → {count_text(column.distinct)}"

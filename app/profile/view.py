@@ -10,7 +10,7 @@ import pandas as pd
 from app.profile.text import bound_text, differences, top_text
 from backend.sql.profile import Bin, Profile
 
-COLUMNS = ("Column", "Type", "Null share", "Nulls", "Distinct", "Spread", "Lowest", "Highest", "Commonest")
+COLUMNS = ("Column", "Type", "Null share", "Distinct", "Spread", "Lowest", "Highest", "Commonest")
 
 
 def profile_frame(profile: Profile, before: Profile | None = None) -> pd.DataFrame:
@@ -22,7 +22,6 @@ def profile_frame(profile: Profile, before: Profile | None = None) -> pd.DataFra
             "Against": differing.get(column.column, ""),
             "Type": column.type,
             "Null share": column.null_share,
-            "Nulls": column.nulls,
             "Distinct": column.distinct,
             "Lowest": bound_text(column, "lowest"),
             "Highest": bound_text(column, "highest"),

@@ -20,7 +20,7 @@ from backend.sql.numbers import NumbersProgress
 from backend.sql.profile import Profile, from_log, profiled, readable, with_statistics
 
 PROFILE = lists.Look(
-    formats={"Null share": "percent", "Nulls": "count", "Distinct": "count"},
+    formats={"Null share": "percent", "Distinct": "count"},
     config={
         "Column": st.column_config.TextColumn(pinned=True),
         "Against": st.column_config.TextColumn(width=300, help="What differs from the other version."),
@@ -51,7 +51,8 @@ def profile(opened: OpenTable) -> None:
         button = st.container(horizontal=True, vertical_alignment="center", key="profile_button")
     other = _other(opened, (text or "").strip())
     snapshots = [snapshot] if other is None else [other, snapshot]
-    profiles_shown = _read(snapshots, button) or [_from_log(snapshot) for snapshot in snapshots]
+    read = _read(snapshots, button)
+    profiles_shown = [read.get(snapshot.version) or _from_log(snapshot) for snapshot in snapshots]
     caption = words.source_sentence(profiles_shown[-1])
     if len(profiles_shown) == 2:
         caption += f" {words.differing_sentence(*profiles_shown)}"
@@ -73,8 +74,8 @@ def _from_log(snapshot: Snapshot) -> Profile:
     return from_log(snapshot, cache.column_totals(snapshot, tuple(with_statistics(snapshot))))
 
 
-def _read(snapshots: list[Snapshot], button: DeltaGenerator) -> list[Profile]:
-    """Profiles that were read from the rows, perhaps now; none before a person asked for all of them."""
+def _read(snapshots: list[Snapshot], button: DeltaGenerator) -> dict[int, Profile]:
+    """Profiles by version that were read from the rows, perhaps now; nothing is read before a person asked."""
     profiles, versions = cache.profiles(), [snapshot.version for snapshot in snapshots]
     known = {
         value.version: value for snapshot in snapshots for value in profiles.known(snapshot, "", [snapshot.version])
@@ -88,12 +89,10 @@ def _read(snapshots: list[Snapshot], button: DeltaGenerator) -> list[Profile]:
             st.button("Read the rows", key="read_profile", icon=":material/play_arrow:", on_click=work.ask,
                       args=(name,))  # fmt: skip
             st.caption(words.cost_sentence(size, files))
-        return []
-    if missing:
+    elif missing:
         last = work.run(lambda: profiles.over(services.lake(), ref, "", versions), key="profile", tell=_tell(missing))
-        known = {value.version: value for value in last.values} if last else {}
-    by_version = readable(list(known.values()))
-    return [by_version[version] for version in versions] if len(known) == len(versions) else []
+        known |= {value.version: value for value in last.values} if last else {}
+    return readable(list(known.values()))
 
 
 def _tell(missing: list[Snapshot]) -> Callable[[NumbersProgress[Profile]], tuple[float, str]]:

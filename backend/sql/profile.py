@@ -232,9 +232,11 @@ def counts_sql(texts: Mapping[str, Sequence[str]]) -> str:
 
 
 def _measured(column: SchemaField, edges: Sequence[float], rows: int, measures: Mapping[str, Any]) -> ColumnProfile:
+    held, different = measures["held"], measures.get("different")
     return ColumnProfile(
-        column.path, column.type, rows, rows - measures["held"], measures.get("low"), measures.get("high"),
-        is_exact=True, distinct=measures.get("different"), bins=_bins(edges, measures.get("bins") or {}),
+        column.path, column.type, rows, rows - held, measures.get("low"), measures.get("high"), is_exact=True,
+        distinct=None if different is None else min(different, held),  # it is approximate, and may lie above
+        bins=_bins(edges, measures.get("bins") or {}),
     )  # fmt: skip
 
 

@@ -10,7 +10,6 @@ from app.cli.output import Document, Shapes, only, print_json, print_table, say,
 from app.cli.tables.lake import opened
 from app.profile import text as words
 from backend.changes.versions import resolve_version
-from backend.format import count_text
 from backend.lake.files.stats import column_totals
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
@@ -73,13 +72,12 @@ def _print(ref: TableRef, found: Profile, before: Profile | None) -> None:
             say(f"  {line}")
     say()
     print_table(
-        ("column", "type", "null share", "nulls", "distinct", "lowest", "highest", "commonest", "spread"),
+        ("column", "type", "null share", "distinct", "lowest", "highest", "commonest", "spread"),
         (
             (
                 column.column,
                 column.type,
                 words.nulls_text(column),
-                count_text(column.nulls),
                 words.distinct_text(column),
                 words.bound_text(column, "lowest"),
                 words.bound_text(column, "highest"),
@@ -88,5 +86,5 @@ def _print(ref: TableRef, found: Profile, before: Profile | None) -> None:
             )
             for column in found.columns
         ),
-        right=("null share", "nulls", "distinct"),
+        right=("null share", "distinct"),
     )

@@ -34,6 +34,15 @@ def test_what_differs_is_told_by_column_and_the_rest_is_silent() -> None:
     assert "Against" not in frames.profile_frame(after).columns
 
 
+def test_a_bound_that_the_log_cut_does_not_differ_from_the_true_one() -> None:
+    cut = profile(3, ColumnProfile("a", "string", 10, 0, "aaa", "b", lowest_sign="≥", highest_sign="≤"))
+    read = profile(4, ColumnProfile("a", "string", 10, 0, "aaab", "azz", is_exact=True))
+    assert words.differences(cut, read) == {} == words.differences(read, cut)
+    assert words.differences(read, profile(5, ColumnProfile("a", "string", 10, 0, "aaab", "c"))) == {
+        "a": "highest azz → c"
+    }
+
+
 def test_bounds_that_may_not_be_values_have_a_sign() -> None:
     loose = ColumnProfile("a", "bigint", 10, 1, 5, 900, is_exact=False, lowest_sign="≥", highest_sign="≤")
     assert (words.bound_text(loose, "lowest"), words.bound_text(loose, "highest")) == ("≥ 5", "≤ 900")
@@ -53,10 +62,10 @@ def test_bars_are_drawn_against_the_fullest() -> None:
 
 def test_what_it_costs_is_said_before() -> None:
     said = words.cost_sentence(38_214_551, 3)
-    assert said == "Reads 38.2 MB in 3 data files; columns whose values repeat, twice."
+    assert said == "Reads at most 76.4 MB in 3 data files."
 
 
 def test_the_log_alone_leaves_out_what_it_does_not_know() -> None:
     found = Profile(1, 10, is_read=False, columns=(ColumnProfile("a", "bigint", 10, 0, 1, 2),))
-    assert list(frames.profile_frame(found).columns) == ["Column", "Type", "Null share", "Nulls", "Lowest", "Highest"]
+    assert list(frames.profile_frame(found).columns) == ["Column", "Type", "Null share", "Lowest", "Highest"]
     assert "from the log's statistics alone" in words.source_sentence(found)
