@@ -57,7 +57,7 @@ def test_routes_answer_beside_the_pages(server: str) -> None:
     assert json.loads(_get(f"{server}/healthz")) == {
         "status": "ok",
         "store": {"status": "ok"},
-        "lake": {"status": "ok", "tables": 3, "unreadable_tables": 1},
+        "lake": {"status": "ok", "tables": 3, "tables_found": 3, "unreadable_tables": 1},
         "hosts_up": 1,
     }
     numbers = numbers_of_now()
