@@ -9,8 +9,6 @@ with boundary():
     properties.problems(opened)
     properties.table(opened.snapshot.metadata)
 with boundary():
-    properties.ownership_card(opened.snapshot.metadata)
-with boundary():
     properties.comparison(opened)
 with boundary():
     properties.features(opened.snapshot.protocol)

@@ -1,4 +1,4 @@
-"""A table's properties by subject, its features, and whose it is.
+"""A table's properties by subject, and its features.
 
 Rule: pure; every value that is set stands beside its default, a problem says what to write instead.
 """
@@ -10,7 +10,7 @@ import pandas as pd
 
 from app.ui.view.words import sentence
 from backend.format import UNKNOWN, count_text, things
-from backend.lake.table.properties import FeatureRow, PropertyRow, TableOwner
+from backend.lake.table.properties import FeatureRow, PropertyRow
 
 # The subject of a property: the first entry one of whose words the key holds.
 _SUBJECTS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -118,17 +118,3 @@ def features_frame(rows: Iterable[FeatureRow]) -> pd.DataFrame:
         for row in rows
     ]
     return pd.DataFrame(records, columns=["Feature", "Readers must know it", "Writers must know it", "Meaning"])
-
-
-ADDRESSES = ("Slack", "E-mail")
-
-
-def ownership_facts(owner: TableOwner) -> dict[str, str]:
-    """Whose table this is, for a card; empty when no `catalog.*` tag says so."""
-    named = {
-        "Team": owner.team,
-        "Slack": owner.slack,
-        "E-mail": owner.email,
-        "Classification": owner.classification,
-    }
-    return {key: value for key, value in {**named, **owner.other}.items() if value}

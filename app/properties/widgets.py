@@ -1,4 +1,4 @@
-"""Widgets of the properties page: whose table, what is wrong, what was different before, every property, features.
+"""Widgets of the properties page: what is wrong, what was different before, every property, features.
 
 Rule: what is wrong is seen first, then what is set here; the defaults are folded. A comparison reads from the older
 version to the newer, whichever the page is of.
@@ -13,15 +13,14 @@ from app.ui.frame import OpenTable
 from app.ui.table_acts import act_button
 from app.ui.view.frames import changes_frame
 from app.ui.view.table_changes import changes_sentence
-from app.ui.view.words import linked, markdown_safe
+from app.ui.view.words import markdown_safe
 from backend.changes.versions import resolve_version
 from backend.format import things
 from backend.lake.history.metadata_changes import ChangeKind, InForce, TableChange, compare
 from backend.lake.model import Metadata, Protocol, Snapshot
-from backend.lake.table.properties import explain_features, explain_properties, ownership
+from backend.lake.table.properties import explain_features, explain_properties
 from backend.maintenance.model import Alter, Drop
 
-_OWNER_PX = 190  # an e-mail address
 CHANGES = lists.Look(
     config={
         "Name": st.column_config.TextColumn(pinned=True, width=300),
@@ -29,25 +28,6 @@ CHANGES = lists.Look(
     },
     alt="Properties, protocol and features that differ between the two versions",
 )
-
-
-def ownership_card(metadata: Metadata) -> None:
-    """Whose table this is; how to say it when nobody did."""
-    facts = view.ownership_facts(ownership(metadata))
-    with st.container(border=True, key="ownership"):
-        st.markdown(":material/group: **Ownership**")
-        if not facts:
-            st.caption("No `catalog.*` tag says whose table this is. Set `catalog.team_name` to name its team.")
-            return
-        grid = st.grid(max(3, min(5, len(facts))), min_column_width=_OWNER_PX, key="owner_facts")
-        for name, value in list(facts.items())[:5]:
-            with grid.cell():
-                st.caption(markdown_safe(name))
-                is_address = name in view.ADDRESSES or name.startswith("catalog.engineering.comms.")
-                st.markdown(f"**{linked(value) if is_address else markdown_safe(value)}**")
-        if len(facts) > 5:
-            with st.expander(things(len(facts) - 5, "more tag"), key="more_tags"):
-                lists.facts(dict(list(facts.items())[5:]))
 
 
 def problems(opened: OpenTable) -> None:

@@ -21,10 +21,7 @@ AUTO_FILES = 20_000  # up to here statistics come unasked
 SCHEMA = lists.Look(
     config={
         "Column": st.column_config.TextColumn(pinned=True),
-        "Known for": st.column_config.TextColumn(help="For how many data files the log says it."),
-        "Nulls": st.column_config.TextColumn(
-            alignment="right", help="In the rows of the files that say; ≤: rows were deleted since."
-        ),
+        "Known for": st.column_config.TextColumn(help="For how many data files the log says it; empty: for all."),
         "Null share": st.column_config.TextColumn(
             alignment="right", help="Of the rows in those files; ≈: rows were deleted since."
         ),

@@ -91,7 +91,7 @@ def verdict_text(answer: VersionAnswer, latest: int, zone: str | None, now: date
     """What can be done with a version in one Markdown sentence with its icon."""
     travel, name = answer.time_travel, f"v{answer.version}"
     if travel.verdict is Reach.YES and answer.version == latest:
-        text = f"**{name} is the latest version**: it can be read, and nothing refuses it."
+        text = f"**{name} is the latest version**: readable."
     elif travel.verdict is Reach.YES and travel.until is not None:
         until = f"{'until' if travel.is_promise else 'at least until about'} {clock_text(travel.until, zone, now)}"
         text = f"**{name} can be read and restored** {until}, unless a VACUUM runs that keeps less."

@@ -81,9 +81,8 @@ def test_a_bar_of_the_file_sizes_opens_its_files(viewer: Viewer) -> None:
     expect(viewer.rows("Data files").filter(has_text=".parquet").first).to_be_attached()
 
 
-def test_properties_name_the_owner_and_are_searched(viewer: Viewer) -> None:
+def test_properties_are_searched(viewer: Viewer) -> None:
     viewer.open("properties", table="silver/silver_orders")
-    viewer.sees("Ownership")
     viewer.sees("data-platform")
 
     viewer.main.get_by_placeholder("Name, value or meaning").fill("ChangeDataFeed")

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
-from backend.format import UNKNOWN, count_text, cut, percent, things, value_text
+from backend.format import count_text, cut, percent, things, value_text
 from backend.lake.files.stats import ColumnTotals, StatKind
 from backend.lake.table.schema import Column, Constraint, Identity, TypeChange
 
 MOST_TYPE = 200  # characters of a type
 INDENT = "\u2003"  # an em space: a list would strip plain ones
 _ALWAYS = ("Column", "Type", "Nullable")
-_STATISTICS = ("Min", "Max", "Nulls", "Null share", "Known for")
+_STATISTICS = ("Min", "Max", "Null share")
 
 
 def matching(columns: Sequence[Column], words: str) -> list[Column]:
@@ -119,13 +119,11 @@ def type_change_text(change: TypeChange) -> str:
 
 def _statistics(totals: ColumnTotals | None) -> dict[str, str]:
     if totals is None:
-        return dict.fromkeys(_STATISTICS, "")
-    nulls = count_text(totals.nulls) if totals.files_with_nulls else UNKNOWN
+        return dict.fromkeys((*_STATISTICS, "Known for"), "")
     loose = bool(totals.nulls) and not totals.is_tight  # deleted rows count: among those left the share may be higher
     return {
         "Min": f"{totals.lowest_sign} {value_text(totals.lowest)}".lstrip(),
         "Max": f"{totals.highest_sign} {value_text(totals.highest)}".lstrip(),
-        "Nulls": f"≤ {nulls}" if loose else nulls,
         "Null share": f"≈ {percent(totals.null_share)}" if loose else percent(totals.null_share),
         "Known for": _known_text(totals),
     }
@@ -136,7 +134,7 @@ def _known_text(totals: ColumnTotals) -> str:
     if totals.kind is StatKind.OTHER:
         bounds = nulls
     if bounds == nulls:
-        return "all files" if bounds == files else f"{bounds:,} of {things(files, 'file')}"
+        return "" if bounds == files else f"{bounds:,} of {things(files, 'file')}"
     return f"bounds {bounds:,}, nulls {nulls:,} of {things(files, 'file')}"
 
 

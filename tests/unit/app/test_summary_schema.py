@@ -82,11 +82,12 @@ def test_statistics_carry_their_signs() -> None:
         "day": totals("day", files_with_bounds=3, files_with_nulls=3, nulls=0, rows_with_nulls=30),
     }
     frame = view.schema_frame(NESTED, found).set_index("Column")
-    names = ["Min", "Max", "Nulls", "Null share", "Known for"]
-    assert frame.loc["id", names].tolist() == ["≥ 1", "≤ 9", "≤ 3", "≈ 0.3 %", "all files"]
-    assert frame.loc["\u2003\u2003no", names].tolist() == ["–", "–", "0", "–", "bounds 0, nulls 3 of 4 files"]
-    assert frame.loc["day", names].tolist() == ["≤ 1", "≥ 9", "0", "0 %", "3 of 4 files"]
-    assert frame.loc["home", names].tolist() == [""] * 5
+    names = ["Min", "Max", "Null share", "Known for"]
+    assert frame.loc["id", names].tolist() == ["≥ 1", "≤ 9", "≈ 0.3 %", ""]
+    assert frame.loc["\u2003\u2003no", names].tolist() == ["–", "–", "–", "bounds 0, nulls 3 of 4 files"]
+    assert frame.loc["day", names].tolist() == ["≤ 1", "≥ 9", "0 %", "3 of 4 files"]
+    assert frame.loc["home", names].tolist() == [""] * 4
+    assert "Known for" not in view.schema_frame(NESTED, {"id": found["id"]}), "nothing to say where all files do"
     sentence = view.statistics_sentence(found.values())
     assert "4 files" in sentence and "≥, ≤ and ≈ are bounds" in sentence and "may lie beyond" in sentence
     assert view.statistics_sentence([totals()]) == "From the statistics of 4 files; no data was read."
