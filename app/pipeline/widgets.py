@@ -30,7 +30,7 @@ NODES = lists.Look(
         "Rows/min": st.column_config.Column(
             alignment="right", help="Rows read over the last 5 minutes; “–”: nobody counts them"
         ),
-        "Expectations": st.column_config.TextColumn(width=190, help="Broken by a row of the last 5 minutes"),
+        "Row expectations": st.column_config.TextColumn(width=130, help="Broken by a row of the last 5 minutes"),
         "Why": st.column_config.TextColumn(width=320),
     },
     layer_column="Layer",

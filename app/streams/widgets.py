@@ -47,7 +47,7 @@ from backend.streams.verdict import StreamStatus
 WINDOWS_S = {"15 min": 900, "1 h": 3_600, "6 h": 21_600, "24 h": 86_400, "7 d": 604_800, "30 d": 2_592_000}
 NARROWEST_CHART_PX = 360  # a title and a legend fit
 VIEWS = (
-    *("Backlog", "Preflight", "Expectations", "Metrics", "Batches", "Runs", "Failures", "Operation log"),
+    *("Backlog", "Preflight", "Row expectations", "Metrics", "Batches", "Runs", "Failures", "Operation log"),
     "Declaration",
 )
 ATTACHED_VIEWS = ("Backlog", "Metrics", "Batches", "Runs", "Failures", "Declaration")  # nobody here starts it
@@ -250,8 +250,8 @@ def _lists(status: StreamStatus, totals: list[ExpectationTotal]) -> None:
     )
     now = services.now()
     match chosen:
-        case "Expectations":
-            _table(view.build_expectation_frame(totals, now=now), EXPECTATIONS, "This stream declares no expectation.")
+        case "Row expectations":
+            _table(view.build_expectation_frame(totals, now=now), EXPECTATIONS, "This stream declares none.")
         case "Metrics":
             metrics = observed_metrics(status.progress)
             if len(metrics) == MOST_METRICS:

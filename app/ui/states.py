@@ -9,6 +9,7 @@ from datetime import datetime
 
 from app.ui.view.theme import state_word
 from backend.format import UNKNOWN, age_s, rate_text, things
+from backend.stream_model.batches import ExpectationTotal
 from backend.stream_model.stream import Desired, StreamState
 from backend.streams.graph import landing_rows_per_s
 from backend.streams.verdict import StreamStatus, Verdict
@@ -55,6 +56,17 @@ def wanted_text(desired: Desired | None) -> str:
 def why_text(status: StreamStatus) -> str:
     """The sentence behind the verdict without the stream's name, for a row that names it already."""
     return own_words(status.because, status.declaration.name)
+
+
+def row_expectations(totals: Sequence[ExpectationTotal]) -> tuple[str, bool]:
+    """ "3 of 4 broken", "4 met" or "4 not counted": a stream's row expectations over a window, and whether rows broke
+    any; "" where there are none."""
+    if not totals:
+        return "", False
+    if broken := sum(bool(total.failed) for total in totals):
+        return f"{broken:,} of {len(totals):,} broken", True
+    is_counted = all(total.failed is not None for total in totals)
+    return f"{len(totals):,} {'met' if is_counted else 'not counted'}", False
 
 
 def own_words(because: str, name: str) -> str:

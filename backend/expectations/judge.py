@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from statistics import median
 
-from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
+from backend.expectations.model import ExpectationKind, Finding, Judgement, Standing, State, TableExpectation
 from backend.jobs.host_liveness import is_alive
 from backend.lake.model import Commit
 from backend.stream_model.stream import HostHeartbeat
@@ -123,10 +123,18 @@ def away(
     return [judgement for judgement in judgements if judgement.host_id not in alive]
 
 
+def standing(judgement: Judgement, silent: Sequence[Judgement]) -> Standing:
+    """What it says now: what was broken is so until somebody sees it mended; what was met holds while a host looks."""
+    if judgement.state is State.BROKEN:
+        return Standing.BROKEN
+    if judgement in silent:
+        return Standing.UNKNOWN
+    if judgement.state is State.MET:
+        return Standing.MET
+    return Standing.EARLY if judgement.finding.is_early else Standing.UNKNOWN
+
+
 def not_as_expected(judgements: Iterable[Judgement], silent: Sequence[Judgement]) -> frozenset[str]:
-    """Addresses of tables that break an expectation, or of which it cannot be told; a young one is only young."""
-    return frozenset(
-        judgement.expectation.uri
-        for judgement in judgements
-        if judgement in silent or not (judgement.state is State.MET or judgement.finding.is_early)
-    )
+    """Addresses of tables that break an expectation, or of which it is not known."""
+    troubled = (Standing.BROKEN, Standing.UNKNOWN)
+    return frozenset(each.expectation.uri for each in judgements if standing(each, silent) in troubled)

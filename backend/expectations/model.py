@@ -27,6 +27,15 @@ class State(StrEnum):
     UNKNOWN = "unknown"
 
 
+class Standing(StrEnum):
+    """What a judgement says now, as every page and the terminal count it. `EARLY`: the table is too young."""
+
+    BROKEN = "broken"
+    UNKNOWN = "not known"
+    EARLY = "too early to tell"
+    MET = "met"
+
+
 @dataclass(frozen=True, slots=True)
 class TableExpectation:
     """One expectation on the table at `uri`. `table` and `other` are what the pipeline calls the tables."""

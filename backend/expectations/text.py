@@ -50,6 +50,6 @@ def _examples(judgement: Judgement) -> str:
 
 
 def judged_text(judgement: Judgement, now: datetime) -> str:
-    """ "v131, judged 12 s ago"."""
-    version = "" if judgement.finding.version is None else f"v{judgement.finding.version}, "
-    return f"{version}judged {ago(judgement.judged_at, now)}"
+    """ "judged at v131, 12 s ago"."""
+    version = "" if judgement.finding.version is None else f"at v{judgement.finding.version}, "
+    return f"judged {version}{ago(judgement.judged_at, now)}"

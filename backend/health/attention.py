@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from backend.expectations.judge import away
-from backend.expectations.model import ExpectationKind, Judgement, State
+from backend.expectations.judge import away, standing
+from backend.expectations.model import ExpectationKind, Judgement, Standing
 from backend.expectations.text import expected_text, found_text
 from backend.format import ago, duration_text, things
 from backend.health.model import AttentionItem, Cause, Severity
@@ -75,7 +75,7 @@ def attention(
     silent = away(judgements, beats, now=now, stale_s=rules.heartbeat_stale_s)
     for judgement in judgements:
         name = names.get(judgement.expectation.uri, judgement.expectation.table)
-        items.extend(_expectation_items(judgement, name, now, is_old=judgement in silent))
+        items.extend(_expectation_items(judgement, name, now, silent))
     items.extend(map(_resting_item, resting))
     items.extend(_notice_item(notice, streams_reached(notice.uri, streams), now) for notice in notices)
     return tuple(sorted(items, key=lambda item: (_URGENCY[item.severity], _ORDER[item.cause], item.subject)))
@@ -196,23 +196,26 @@ _STEPS = {
 }
 
 
-def _expectation_items(judgement: Judgement, name: str, now: datetime, *, is_old: bool) -> Iterator[AttentionItem]:
+def _expectation_items(
+    judgement: Judgement, name: str, now: datetime, silent: Sequence[Judgement]
+) -> Iterator[AttentionItem]:
+    now_it_is, is_old = standing(judgement, silent), judgement in silent
     expected, found = expected_text(judgement.expectation), found_text(judgement, now)
     old = f" Last judged {ago(judgement.judged_at, now)}: its host is away." if is_old else ""
     detail = f"{expected}, last judged {ago(judgement.judged_at, now)}" if is_old else expected
-    if judgement.state is State.BROKEN:
+    if now_it_is is Standing.BROKEN:
         step = _STEPS[judgement.expectation.kind]
         what = f"Expected: {expected}. Found: {found}.{old}"
         yield AttentionItem(
             Severity.WARNING, Cause.BROKEN_EXPECTATION, name, what, step, judgement.broken_since, detail=detail
         )
-    elif is_old:
+    elif now_it_is is Standing.UNKNOWN and is_old:
         step = "Start a host that declares it: `weir host`."
         what = f"Expected: {expected}.{old}"
         yield AttentionItem(
             Severity.NOTE, Cause.UNKNOWN_EXPECTATION, name, what, step, judgement.judged_at, detail=detail
         )
-    elif judgement.state is State.UNKNOWN and not judgement.finding.is_early:
+    elif now_it_is is Standing.UNKNOWN:
         step = "Summary says why."
         what = f"Expected: {expected}. It is {found}."
         yield AttentionItem(Severity.NOTE, Cause.UNKNOWN_EXPECTATION, name, what, step, detail=expected)

@@ -80,7 +80,7 @@ def _expectations(one: str, many: str, rest: str = "") -> _Words:
     """Of each table there may be several; those of one are told."""
 
     def words(items: Sequence[AttentionItem]) -> str:
-        broken = f"{things(len(items), 'expectation')}{rest}"
+        broken = f"{things(len(items), 'table expectation')}{rest}"
         if len({item.subject for item in items}) == 1:
             return f"{one} {broken}: {items[0].subject} ({'; '.join(item.detail for item in items[:MOST_NAMES])})"
         return f"{many} {broken}" if len(items) >= MANY else f"{many} {broken}: {_names(items)}"

@@ -227,6 +227,18 @@ def test_keys_are_judged_anew_only_when_rows_changed(tmp_path: Path, look: Look)
     assert look(rule, second).state is State.MET
 
 
+def test_keys_of_a_table_without_rows_are_not_known_and_are_judged_once_rows_came(tmp_path: Path, look: Look) -> None:
+    path = builders.write(tmp_path / "lake" / "sales", {"id": pa.array([], pa.int64())})
+    rule = expectation(path, ExpectationKind.UNIQUE, columns=("id",))
+    empty = look(rule)
+    assert (empty.state, empty.reason, empty.is_early) == (State.UNKNOWN, "v0 holds no rows", True)
+    builders.write(path, {"id": [1, 2]})
+    judged = look(rule, empty)
+    assert (judged.state, judged.version) == (State.MET, 1)
+    DeltaTable(str(path)).delete()
+    assert look(rule, judged).reason == "v2 holds no rows"
+
+
 def test_keys_that_another_table_lacks(tmp_path: Path, look: Look) -> None:
     lake = tmp_path / "lake"
     orders = builders.write(lake / "orders", {"customer": [1, 2, 2, 7, 8, 8, None]})

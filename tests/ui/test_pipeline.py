@@ -42,7 +42,7 @@ def test_the_list_shows_what_each_stream_reads_and_how_fast(store: ControlStore)
     }  # fmt: skip
     read = sum(batch.num_input_rows for batch in store.progress("silver_events"))
     assert rows.loc["silver_events", "Rows/min"] == pytest.approx(read / 5, abs=0.1)
-    assert rows.loc["silver_events", "Expectations"] == "–"
+    assert rows.loc["silver_events", "Row expectations"] == "–"
     assert rows.loc["silver_events", "Why"].startswith("Keeps up")
     assert "3 streams, 3 running. 1 source, 1 other table." in words(app)
 

@@ -120,7 +120,7 @@ def test_the_error_stands_beside_the_batch_that_failed(store, now: datetime) -> 
 def test_the_quarantine_is_one_click_away(store, now: datetime) -> None:
     stream_store.flowing(store, NAME, now, expectations=EXPECTATIONS)
 
-    app = open_page("stream", stream=NAME, view="Expectations")
+    app = open_page("stream", stream=NAME, view="Row expectations")
 
     table = "silver/silver_events_quarantine"
     assert links(app)[f"Quarantine: {table}"] == f"table={table.replace('/', '%2F')}"
@@ -168,7 +168,7 @@ def test_counts_in_the_window_equal_a_recount_of_the_store(store, now: datetime)
     stream_store.flowing(store, NAME, now, expectations=EXPECTATIONS)
     events = store.progress(NAME)
 
-    app = open_page("stream", stream=NAME, view="Expectations")
+    app = open_page("stream", stream=NAME, view="Row expectations")
 
     assert f"{sum(each.rows_dropped_by_watermark for each in events)} rows dropped as too late" in words(app)
     table = _list(app).set_index("Expectation")

@@ -72,7 +72,7 @@ def test_thirty_days_are_there_though_their_batches_are_gone(
 ) -> None:
     assert len(store.progress(NAME, limit=1_000)) < len(month)
 
-    app = open_page("stream", stream=NAME, window="30 d", view="Expectations")
+    app = open_page("stream", stream=NAME, window="30 d", view="Row expectations")
 
     assert (
         f"{len(month)} batches in the last 30 d. Each point is the mean of a batch over 2 h, from sums kept per hour."

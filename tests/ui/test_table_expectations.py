@@ -48,9 +48,9 @@ def fill(lake: Path, *, beat_at: datetime, table: str = "silver/orders") -> None
 def test_the_summary_shows_what_is_expected_and_found(lake: Path) -> None:
     fill(lake, beat_at=datetime.now(UTC))
     text = words(open_page("table", table="silver/orders"))
-    assert "3 expectations: 1 broken, 1 not known, 1 met" in text
+    assert "3 table expectations: 1 broken, 1 not known, 1 met" in text
     assert "**order_id is unique** · 7 keys are repeated, in 15 rows: 1 · 2 · 3 · 4 · 5 and 2 more" in text
-    assert "broken for 30 min" in text and "v3, judged" in text
+    assert "broken for 30 min" in text and "judged at v3" in text
     assert "**customer_id is in silver_customers.id** · not judged: 1.2 TB, limit 10 GB" in text
     assert "**new data every 15 min** · the last came 4 min" in text
     assert "Not judged for" not in text
@@ -61,7 +61,7 @@ def test_the_summary_shows_what_is_expected_and_found(lake: Path) -> None:
 def test_a_host_that_is_away_makes_them_unknown_since_then(lake: Path) -> None:
     fill(lake, beat_at=datetime.now(UTC) - 10 * MINUTES)
     text = words(open_page("table", table="silver/orders"))
-    assert "3 expectations: 3 not known" in text
+    assert "3 table expectations: 1 broken, 2 not known" in text
     assert "Not judged for 10 min" in text and "the host that did is away" in text
     assert "it was broken: 7 keys are repeated" in text and "it was met: the last came" in text
     assert "broken for" not in text, "nobody knows how it is now"
@@ -94,8 +94,10 @@ def test_met_expectations_are_praised_and_young_ones_are_no_news(lake: Path) -> 
     store.close()
     app = open_page("overview")
     assert "Nothing needs attention" in words(app)
-    assert "1 expectation on tables is met" in app.success[0].value
-    assert "3 of 7 full days" in words(open_page("table", table="silver/orders"))
+    assert "1 table expectation is met" in app.success[0].value
+    summary = words(open_page("table", table="silver/orders"))
+    assert "3 of 7 full days" in summary and "2 table expectations: 1 too early to tell, 1 met" in summary
+    assert "0 of 4 tables match" in words(open_page("tables", show="Not as expected"))
 
 
 def test_several_tables_lead_to_a_list_of_them(lake: Path) -> None:
@@ -103,7 +105,7 @@ def test_several_tables_lead_to_a_list_of_them(lake: Path) -> None:
     fill(lake, beat_at=datetime.now(UTC), table="bronze/orders_raw")
     app = open_page("overview")
     said = [each.value for each in app.markdown]
-    assert any("**2 tables** break 2 expectations\\: bronze/orders_raw, silver/orders" in each for each in said)
+    assert any("**2 tables** break 2 table expectations\\: bronze/orders_raw, silver/orders" in each for each in said)
     link = next(link.proto for link in app.main.page_link if link.proto.label == "Open the list")
     assert link.query_string == "show=Not+as+expected"
     listed = open_page("tables", show="Not as expected")

@@ -398,7 +398,7 @@ def test_expectations_on_tables_are_told_with_their_figures(weir: Weir, lake: Pa
     one = weir("expectations", "orders")
     assert one.code == 1 and "id is unique" in one.out and "2 keys are repeated, in 5 rows: 1 · 2" in one.out
     assert "s3://others/x" not in one.out and "No living host" not in one.out
-    assert "No living host judges 1 expectation" in weir("expectations").out
+    assert "No living host judges 1 table expectation" in weir("expectations").out
     assert weir("expectations", "nothing").code == 3
     causes = {each["cause"] for each in weir("health", "--json").document["attention"]}
     assert {"broken_expectation", "unknown_expectation"} <= causes

@@ -14,8 +14,9 @@ from backend.expectations.judge import (
     judge_rows,
     not_as_expected,
     settle,
+    standing,
 )
-from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
+from backend.expectations.model import ExpectationKind, Finding, Judgement, Standing, State, TableExpectation
 from backend.expectations.text import expected_text, found_text, judged_text
 from backend.lake.model import Commit, OperationMetrics
 from backend.stream_model.stream import HostHeartbeat
@@ -163,6 +164,15 @@ def test_a_silent_host_judges_nothing_any_more() -> None:
     assert not_as_expected([live, dead], silent) == {"/lake/gold/orders"}
     young = kept(ORDERS, Finding(State.UNKNOWN, "not judged yet", is_early=True))
     assert not_as_expected([young], []) == frozenset() and not_as_expected([kept(ORDERS, UNKNOWN)], [])
+    known = [live, dead, young, kept(ORDERS, UNKNOWN), kept(ORDERS, broken())]
+    assert [standing(each, silent).value for each in known] == [
+        "met",
+        "not known",
+        "too early to tell",
+        "not known",
+        "broken",
+    ]
+    assert standing(known[-1], [known[-1]]) is Standing.BROKEN, "nobody has seen it mended"
 
 
 def test_words() -> None:
@@ -186,7 +196,7 @@ def test_words() -> None:
     many = Finding(State.BROKEN, broken_keys=7, broken_rows=15, examples=("1", "2", "3", "4", "5"), version=131)
     said = kept(ORDERS, many)
     assert found_text(said, NOW) == "7 keys are repeated, in 15 rows: 1 · 2 · 3 · 4 · 5 and 2 more"
-    assert judged_text(said, NOW + MINUTE) == "v131, judged 1 min ago"
+    assert judged_text(said, NOW + MINUTE) == "judged at v131, 1 min ago"
     lone = Finding(State.BROKEN, broken_keys=1, broken_rows=1, examples=("9",))
     assert found_text(kept(refers, lone), NOW) == "1 key is not there, in 1 row: 9"
     assert found_text(kept(ORDERS, Finding(State.MET, broken_keys=0)), NOW) == "no key breaks it"

@@ -283,10 +283,10 @@ def test_a_table_whose_freshness_is_expected_is_not_stale_by_the_general_limit()
 
 def test_several_broken_expectations_are_one_line_by_tables() -> None:
     (group,) = grouped(judged((KEY, BROKEN), (TIMED, replace(BROKEN, last_data_at=NOW - HOUR))))
-    assert group.what == "1 table breaks 2 expectations: silver/orders (id is unique; new data every 15 min)."
+    assert group.what == "1 table breaks 2 table expectations: silver/orders (id is unique; new data every 15 min)."
     other = replace(KEY, uri="/lake/x", table="x")
     (both,) = grouped(judged((KEY, BROKEN), (other, BROKEN), (replace(other, columns=("b",)), BROKEN)))
-    assert both.what == "2 tables break 3 expectations: silver/orders, x."
+    assert both.what == "2 tables break 3 table expectations: silver/orders, x."
 
 
 JUMP = Notice(

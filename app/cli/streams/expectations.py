@@ -3,14 +3,14 @@
 Rule: judges nothing itself; what no living host judges says so.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from app import services
 from app.cli.output import Document, only, print_json, print_table, say
 from app.cli.store import NO_HOST_HINT, judgements_and_hosts
-from backend.expectations.judge import away
+from backend.expectations.judge import away, standing
 from backend.expectations.model import Judgement, State
-from backend.expectations.text import expected_text, found_text
+from backend.expectations.text import expected_text, found_text, judged_text
 from backend.format import ago, things
 
 _BROKEN = 1
@@ -33,10 +33,10 @@ def expectations(name: str | None, *, as_json: bool) -> int:
         return code
     print_table(
         ("table", "expected", "state", "since", "found", "judged"),
-        (_row(judgement, names) for judgement in judgements),
+        (_row(judgement, names, silent) for judgement in judgements),
     )
     if silent:
-        count = things(len(silent), "expectation")
+        count = things(len(silent), "table expectation")
         say(f"No living host judges {count}: what stands here is what it was.", style="yellow")
         say(NO_HOST_HINT, style="dim")
     return code
@@ -74,13 +74,13 @@ def _document(judgement: Judgement, names: Mapping[str, str], *, is_stale: bool)
     return document | {"table": names.get(judgement.expectation.uri, judgement.expectation.table)}
 
 
-def _row(judgement: Judgement, names: Mapping[str, str]) -> tuple[str, ...]:
+def _row(judgement: Judgement, names: Mapping[str, str], silent: Sequence[Judgement]) -> tuple[str, ...]:
     expectation, now = judgement.expectation, services.now()
     return (
         names.get(expectation.uri, expectation.table),
         expected_text(expectation),
-        judgement.state.value,
+        standing(judgement, silent).value,
         ago(judgement.broken_since, now) if judgement.state is State.BROKEN else "",
         found_text(judgement, now),
-        ago(judgement.judged_at, now),
+        judged_text(judgement, now).removeprefix("judged "),
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from app.ui.states import own_words, state_text, verdict_text
+from app.ui.states import own_words, row_expectations, state_text, verdict_text
 from app.ui.view.theme import LAYER_TEXT, SURFACES, Mode, state_style
 from backend.format import UNKNOWN, count_text, cut, things
 from backend.stream_model.batches import expectation_totals
@@ -30,7 +30,7 @@ _SHAPES = {
 }
 _OUTSIDE = {"shape": "cds", "margin": "0.18,0.13"}
 # As wide as the widest words that may come to stand there.
-_STATE_ROOM, _RULES_ROOM, _RATE_ROOM = "W Catching up", "W 99 of 99 expectations broken", "99,999 rows/min"
+_STATE_ROOM, _RULES_ROOM, _RATE_ROOM = "W Catching up", "W Row expectations: 99 of 99 broken", "99,999 rows/min"
 _FONT = {"fontname": "Arial", "fontsize": "12"}
 
 
@@ -69,19 +69,8 @@ def _box(node: Node, status: StreamStatus | None, batches: Sequence[Progress]) -
     is_late = status.state is StreamState.RUNNING and status.verdict in _TELLING
     word = status.verdict.value if is_late else status.state.value
     text = verdict_text(status.verdict) if is_late else state_text(status.state)
-    rules, is_broken = rules_text(status.declaration.expectations, batches)
-    return Box(node, word, text, status.because, rules, is_broken)
-
-
-def rules_text(declared: Sequence[str], batches: Sequence[Progress]) -> tuple[str, bool]:
-    """How many expectations rows broke in these batches, in words, and whether any did; "" where none is declared."""
-    if not declared:
-        return "", False
-    totals = [total for total in expectation_totals(batches, declared) if total.failed is not None]
-    broken = sum(bool(total.failed) for total in totals)
-    if broken:
-        return f"▲ {broken} of {things(len(declared), 'expectation')} broken", True
-    return f"{things(len(declared), 'expectation')} {'met' if len(totals) == len(declared) else 'not counted'}", False
+    rules, is_broken = row_expectations(expectation_totals(batches, status.declaration.expectations))
+    return Box(node, word, text, status.because, f"▲ {rules}" if is_broken else rules, is_broken)
 
 
 # the picture -------------------------------------------------------------------------------------------------------
@@ -172,8 +161,9 @@ def _node_mark(box: Box, mode: Mode) -> dict[str, Any]:
     warning = state_style("WARNING", mode).colour
     lines = [(short_name(box.node.name), surface.text), (box.node.kind, surface.muted)]
     lines += [(box.state_text, colour)] * bool(box.state)
-    lines += [(box.rules, warning if box.is_broken else surface.muted)] * bool(box.rules)
-    parts = [box.node.name, box.node.kind, box.state.lower(), box.rules, box.because]
+    rules = f"Row expectations: {box.rules}" if box.rules else ""
+    lines += [(rules, warning if box.is_broken else surface.muted)] * bool(rules)
+    parts = [box.node.name, box.node.kind, box.state.lower(), rules, box.because]
     return {
         "lines": [{"text": text, "colour": tint} for text, tint in lines],
         "colour": colour,
@@ -203,7 +193,7 @@ def build_frame(graph: Graph, shown: Sequence[Box]) -> pd.DataFrame:
             "State": [box.state_text for box in shown],
             "Reads": [", ".join(edge.source for edge in into[box.node.name]) or UNKNOWN for box in shown],
             "Rows/min": pd.array([sum(known) if known else None for known in rates], dtype="Float64"),
-            "Expectations": [box.rules or UNKNOWN for box in shown],
+            "Row expectations": [box.rules or UNKNOWN for box in shown],
             "Why": [own_words(box.because, box.node.name) or UNKNOWN for box in shown],
         }
     )

@@ -10,6 +10,7 @@ import pandas as pd
 
 from app.streams.text import Versions, ms_text, pace_text, version_of
 from app.streams.view.streams import last_batch_at
+from app.ui.states import row_expectations
 from app.ui.view.frames import ages
 from app.ui.view.words import KeyFigure, markdown_safe, sentence
 from backend.format import (
@@ -88,13 +89,12 @@ def _no_rate(status: StreamStatus) -> str:
 
 
 def _expectation_figures(totals: Sequence[ExpectationTotal]) -> list[KeyFigure]:
+    word, _ = row_expectations(totals)
     failed = sum_known(total.failed for total in totals)
     checked = sum_known((failed, sum_known(total.passed for total in totals)))
-    if failed is None:
-        return []
-    note = f"{percent(failed / checked)} of checks" if checked else ""
-    help_text = "Rows that broke an expectation, in the window shown."
-    return [KeyFigure("Against expectations", count_text(failed), help_text, note=note)]
+    note = f"{things(failed, 'row')}, {percent(failed / checked)} of checks" if failed and checked else ""
+    help_text = "Those that rows of the window shown broke."
+    return [KeyFigure("Row expectations", word, help_text, note=note)] if word else []
 
 
 def _waiting_note(backlog: Backlog) -> str:

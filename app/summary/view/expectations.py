@@ -8,18 +8,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from backend.expectations.model import Judgement, State
+from backend.expectations.judge import standing
+from backend.expectations.model import Judgement, Standing, State
 from backend.expectations.text import expected_text, found_text, judged_text
 from backend.format import duration_text, things
-
-_WORDS = {State.MET: "met", State.BROKEN: "broken", State.UNKNOWN: "not known"}
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
     """One expectation: its state, what is expected, what was found, when that was, and since when it is broken."""
 
-    state: State
+    state: Standing
     expected: str
     found: str
     when: str
@@ -28,27 +27,25 @@ class Line:
 
 def lines(judgements: Sequence[Judgement], silent: Sequence[Judgement], now: datetime) -> list[Line]:
     """Broken ones first."""
-    order = (State.BROKEN, State.UNKNOWN, State.MET)
-    unsorted = [_line(judgement, now, is_silent=judgement in silent) for judgement in judgements]
-    return sorted(unsorted, key=lambda line: order.index(line.state))
+    order = list(Standing)
+    return sorted((_line(each, silent, now) for each in judgements), key=lambda line: order.index(line.state))
 
 
-def _line(judgement: Judgement, now: datetime, *, is_silent: bool) -> Line:
-    when, found = judged_text(judgement, now), found_text(judgement, now)
+def _line(judgement: Judgement, silent: Sequence[Judgement], now: datetime) -> Line:
+    when, found, is_silent = judged_text(judgement, now), found_text(judgement, now), judgement in silent
     since = judgement.broken_since if judgement.state is State.BROKEN and not is_silent else None
     if since:
         when = f"broken for {duration_text((now - since).total_seconds())} · {when}"
-    state = State.UNKNOWN if is_silent else judgement.state
     if is_silent and judgement.state is not State.UNKNOWN:
-        found = f"it was {_WORDS[judgement.state]}: {found}"
-    return Line(state, expected_text(judgement.expectation), found, when, since)
+        found = f"it was {judgement.state}: {found}"
+    return Line(standing(judgement, silent), expected_text(judgement.expectation), found, when, since)
 
 
 def summary_sentence(lines: Sequence[Line]) -> str:
-    """ "3 expectations: 1 broken, 2 met"."""
+    """ "3 table expectations: 1 broken, 2 met"."""
     counts = Counter(line.state for line in lines)
-    parts = [f"{counts[state]} {_WORDS[state]}" for state in (State.BROKEN, State.UNKNOWN, State.MET) if counts[state]]
-    return f"{things(len(lines), 'expectation')}: {', '.join(parts)}"
+    parts = [f"{counts[state]} {state}" for state in Standing if counts[state]]
+    return f"{things(len(lines), 'table expectation')}: {', '.join(parts)}"
 
 
 def away_sentence(silent: Sequence[Judgement], now: datetime) -> str:

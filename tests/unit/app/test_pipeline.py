@@ -5,7 +5,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 from app.pipeline.view import graph as view
-from app.ui.states import GLYPHS, VERDICT_GLYPHS
+from app.ui.states import GLYPHS, VERDICT_GLYPHS, row_expectations
+from backend.stream_model.batches import expectation_totals
 from backend.stream_model.stream import ExpectationCount, Progress, StreamInput, StreamState
 from backend.streams.graph import build_graph
 from backend.streams.verdict import StreamStatus, Verdict
@@ -81,14 +82,16 @@ def test_a_stream_that_runs_but_does_not_keep_up_says_so() -> None:
     assert ok["lines"][2]["text"] == "▶ Running" and ok["colour"] != node["colour"]
 
 
-def test_expectations_are_counted_over_the_last_batches() -> None:
-    rules = ("priced", "known")
-    assert view.rules_text((), [checked(priced=1)]) == ("", False)
-    assert view.rules_text(rules, []) == ("2 expectations not counted", False)
-    assert view.rules_text(rules, [checked(priced=0, known=None)]) == ("2 expectations not counted", False)
-    assert view.rules_text(rules, [checked(priced=0, known=0)]) == ("2 expectations met", False)
-    broken = [checked(priced=3, known=0), checked(priced=0, known=0)]
-    assert view.rules_text(rules, broken) == ("▲ 1 of 2 expectations broken", True)
+def test_row_expectations_are_counted_over_batches() -> None:
+    def told(*batches: Progress) -> tuple[str, bool]:
+        return row_expectations(expectation_totals(batches, ("priced", "known")))
+
+    assert row_expectations(()) == ("", False)
+    assert told() == ("2 not counted", False)
+    assert told(checked(priced=0, known=None)) == ("2 not counted", False)
+    assert told(checked(priced=0, known=0)) == ("2 met", False)
+    assert told(checked(priced=3, known=0), checked(priced=0, known=0)) == ("1 of 2 broken", True)
+    assert told(checked(priced=3, known=None)) == ("1 of 2 broken", True)
 
 
 def test_every_state_and_kind_has_its_mark() -> None:
