@@ -192,15 +192,6 @@ def progress_text(step: BisectProgress) -> tuple[float, str]:
     return (done / max(1, done + left + (step.version is not None)) if left is not None else 0.0), " · ".join(words)
 
 
-def strip_title(result: Bisection) -> str:
-    """What the strip shows: "Good to v37, bad from v38 (20 probes)"."""
-    before, after = ("Bad", "good") if result.is_mended else ("Good", "bad")
-    again = f", {before.lower()} again at v{result.again[0]}" if result.again else ""
-    return (
-        f"{before} to v{result.last}, {after} from v{result.first_seen}{again} ({things(len(result.probes), 'probe')})"
-    )
-
-
 def empty_text(example: str) -> str:
     """What the condition is for, where there is none yet; `example` is one on this table's rows."""
     return (

@@ -1,4 +1,4 @@
-"""First bad version as lists and a figure: probes, rows that break the condition, what columns hold at the two ends.
+"""First bad version as lists: probes, rows that break the condition, what columns hold at the two ends.
 
 Rule: pure; an outcome is told by a sign and a word as well as by colour, and what is not known is a dash.
 """
@@ -8,24 +8,18 @@ from datetime import datetime
 from decimal import Decimal
 
 import pandas as pd
-import plotly.graph_objects as go
 
-from app.search.text import read_text, strip_title
+from app.search.text import read_text
 from app.ui.view.frames import ages
-from app.ui.view.theme import SURFACES, Mode, operation_style, state_style, template_name
+from app.ui.view.theme import operation_style
 from backend.format import UNKNOWN, cut, percent, utc_text
 from backend.search.ends import gave_text
-from backend.search.model import Bisection, Examples, Probe, ProbeOutcome, Purpose
+from backend.search.model import Examples, Probe, ProbeOutcome, Purpose
 from backend.search.suggest import QUANTILES, Held, bound_text
 from backend.sql.values import json_value
 
 SIGNS = {ProbeOutcome.GOOD: "✓ good", ProbeOutcome.BAD: "✕ bad", ProbeOutcome.SKIPPED: "○ skipped"}
 _PURPOSES = {Purpose.END: "an end", Purpose.SEARCH: "search", Purpose.CHECK: "check"}
-_MARKS = {
-    ProbeOutcome.GOOD: ("OK", "circle"),
-    ProbeOutcome.BAD: ("FAILED", "x"),
-    ProbeOutcome.SKIPPED: ("UNKNOWN", "circle-open"),
-}
 _MOST_CELL = 200
 MOST_COLUMNS = 40
 HEADS = ("Lowest", *(("1 %", "Median", "99 %")[: len(QUANTILES)]), "Highest", "Null")
@@ -67,54 +61,12 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
 
 
-def strip_figure(result: Bisection, *, mode: Mode = "light") -> go.Figure:
-    """Every probe at its version, from the first above to the last below; the change is marked."""
-    figure = go.Figure()
-    order = {probe.version: number + 1 for number, probe in enumerate(result.probes)}
-    for outcome, (state, symbol) in _MARKS.items():
-        probes = [probe for probe in result.probes if probe.outcome is outcome]
-        figure.add_scatter(
-            x=[probe.version for probe in probes],
-            y=[order[probe.version] for probe in probes],
-            mode="markers",
-            name=SIGNS[outcome].partition(" ")[2],
-            marker={"color": state_style(state, mode).colour, "symbol": symbol, "size": 11, "line": {"width": 1}},
-            customdata=[gave_text(probe) for probe in probes],
-            hovertemplate="<b>v%{x}</b>: probe %{y}<br>%{customdata}<extra></extra>",
-            showlegend=bool(probes),
-        )
-    muted = SURFACES[mode].muted
-    figure.add_vrect(
-        x0=result.candidates[0] - 0.5,
-        x1=result.candidates[-1] + 0.5,
-        fillcolor=muted,
-        opacity=0.18,
-        line={"width": 0},
-        layer="below",
-    )
-    figure.update_layout(
-        template=template_name(mode),
-        title={"text": strip_title(result)},
-        height=120 + 16 * min(16, len(result.probes)),
-    )
-    count = len(result.probes)
-    step = max(1, -(-count // 5))
-    figure.update_yaxes(title="probe", range=[count + 0.7, 0.3], showgrid=False, tick0=1, dtick=step)
-    return figure.update_xaxes(title="version", tickformat="d", nticks=12, range=_range(result))
-
-
-def _range(result: Bisection) -> list[float]:
-    low, high = min(result.good, result.bad), max(result.good, result.bad)
-    edge = max(0.5, 0.02 * (high - low))
-    return [low - edge, high + edge]
-
-
 def _text(value: object) -> str:
     return cut("null" if value is None else str(json_value(value)), _MOST_CELL)
 
 
 def held_frame(held: Sequence[Held]) -> pd.DataFrame:
-    """One row a column: what it holds at the oldest and at the newest of the versions, "a → b" where that differs."""
+    """One row a column: what it holds at the newest of the versions, "a → b" where the oldest is known to differ."""
     first, last = held[0], held[-1]
     names = list(last.columns)[:MOST_COLUMNS]
     rows = [[_both(_cells(first, name)[i], _cells(last, name)[i]) for i in range(len(HEADS))] for name in names]
@@ -133,4 +85,4 @@ def _cells(held: Held, name: str) -> list[str]:
 
 
 def _both(first: str, last: str) -> str:
-    return last if first == last else f"{first} → {last}"
+    return last if first in (last, UNKNOWN) else f"{first} → {last}"

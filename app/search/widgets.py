@@ -12,10 +12,9 @@ from dataclasses import replace
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from app import cache, errors, navigation, services, state, viewer
+from app import cache, errors, navigation, services, state
 from app.search import text, view
 from app.ui import lists, work
-from app.ui.figures import chart
 from app.ui.frame import OpenTable
 from app.ui.table_acts import back_buttons
 from app.ui.version_range import CHOICES, picker
@@ -172,8 +171,6 @@ def _result(opened: OpenTable, result: Bisection) -> None:
         st.markdown(f"**Rows of v{result.bad_seen} that violate it** · the first {len(result.examples.rows)}")
         right = {name: st.column_config.Column(alignment="right") for name in view.number_columns(result.examples)}
         lists.show(view.example_frame(result.examples), replace(_ROWS, config=right), key="bisect_rows")
-    figure = view.strip_figure(result, mode=viewer.mode())
-    chart(figure, key="bisect_strip", alt=f"{figure.layout.title.text} between v{result.good} and v{result.bad}")
     lists.show(view.probe_frame(result.probes, services.now()), PROBES, key="bisect_probes")
     with st.expander("The same in a terminal"):
         st.code(text.bisect_command(result), language="bash", wrap_lines=True)

@@ -1,4 +1,4 @@
-"""Sentences, list and strip of a search for the first bad version, as built from what it found."""
+"""Sentences and lists of a search for the first bad version, as built from what it found."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -8,10 +8,11 @@ import pytest
 
 from app.search import text as words
 from app.search import view
-from app.ui.view.theme import MAX_POINTS
 from backend.errors import LakehouseError
+from backend.lake.files.stats import ColumnTotals, StatKind
 from backend.lake.model import Commit, OperationMetrics, StreamOrigin, TableRef
 from backend.search.model import Bisection, BisectProgress, Examples, Probe, ProbeOutcome, Purpose, VersionVerdict
+from backend.search.suggest import Held
 from backend.sql.numbers import ValueSource, VersionValue
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -146,17 +147,6 @@ def test_what_a_probe_read(more: dict[str, Any], said: str) -> None:
     assert words.read_text(read_as(FOUND.probes[0], **more)) == said
 
 
-def test_the_strip_marks_the_change_and_every_probe_once() -> None:
-    figure = view.strip_figure(FOUND)
-    assert sorted(x for trace in figure.data for x in trace.x) == [3, 67, 117, 118, 131]
-    assert figure.layout.title.text == "Good to v117, bad from v118 (5 probes)"
-    (band,) = figure.layout.shapes
-    assert (band.x0, band.x1) == (117.5, 118.5)
-    assert sum(len(trace.x) for trace in figure.data) < MAX_POINTS
-    again = words.strip_title(replace(FOUND, again=(125, 126)))
-    assert again == "Good to v117, bad from v118, good again at v125 (5 probes)"
-
-
 def test_progress_in_words() -> None:
     step = BisectProgress(FOUND.probes[:2], "judging v67", 67, rows_read=1_204, at_most_left=7)
     share, text = words.progress_text(step)
@@ -171,3 +161,11 @@ def test_rows_that_break_it_are_text() -> None:
     frame = view.example_frame(Examples(("id", "amount", "note"), rows))
     assert frame["id"].tolist() == [str(2**60), "3"] and frame["note"].tolist()[0] == "null"
     assert len(frame["note"].tolist()[1]) == 200
+
+
+def test_what_an_empty_oldest_version_does_not_hold_is_no_difference() -> None:
+    empty = Held(0, 0, {"a": ColumnTotals("a", "bigint", StatKind.INTEGER, False, 0)})
+    full = Held(9, 4, {"a": ColumnTotals("a", "bigint", StatKind.INTEGER, False, 1, 3, 8, files_with_bounds=1)})
+    moved = Held(10, 4, {"a": ColumnTotals("a", "bigint", StatKind.INTEGER, False, 1, 3, 70, files_with_bounds=1)})
+    assert view.held_frame([empty, full]).loc[0, ["Lowest", "Highest"]].tolist() == ["3", "8"]
+    assert view.held_frame([full, moved]).loc[0, ["Lowest", "Highest"]].tolist() == ["3", "8 → 70"]
