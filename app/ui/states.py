@@ -4,7 +4,7 @@ Rule: pure; `app.ui.lists` colours such cells by their word.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from app.ui.view.theme import state_word
@@ -58,9 +58,10 @@ def why_text(status: StreamStatus) -> str:
     return own_words(status.because, status.declaration.name)
 
 
-def row_expectations(totals: Sequence[ExpectationTotal]) -> tuple[str, bool]:
-    """ "3 of 4 broken", "4 met" or "4 not counted": a stream's row expectations over a window, and whether rows broke
-    any; "" where there are none."""
+def row_expectations(totals: Iterable[ExpectationTotal], declared: Sequence[str]) -> tuple[str, bool]:
+    """ "3 of 4 broken", "4 met" or "4 not counted": the row expectations that a stream declares over a window, and
+    whether rows broke any; "" where there are none."""
+    totals = [total for total in totals if total.name in declared]
     if not totals:
         return "", False
     if broken := sum(bool(total.failed) for total in totals):

@@ -157,3 +157,12 @@ def test_a_profile_is_read_once_and_two_versions_differ(lake: Lake, table: Table
     assert last.is_done and len(numbers.known(lake.snapshot(table), "", [0, 1, 3])) == 2
     *_, again = numbers.over(lake, table, "", [3])
     assert again.values[0].value is last.values[1].value
+
+
+def test_distinct_values_are_never_more_than_rows_that_hold_one(lake: Lake, tmp_path: Path) -> None:
+    """The estimate of a key lies above its rows about as often as below."""
+    keys = {f"k{number}": range(number * 10**6, number * 10**6 + 300) for number in range(24)}
+    builders.write(tmp_path / "lake" / "keys", pa.table({name: pa.array(values) for name, values in keys.items()}))
+    (found,) = read(lake, lake.find("keys"), 0)
+    distinct = [column.distinct or 0 for column in found.columns]
+    assert max(distinct) == 300 and min(distinct) > 250, distinct

@@ -120,7 +120,7 @@ def test_long_lists_come_in_pages(home: Path) -> None:
     press(app, "page_Previous")
     assert frame_with(app, "Path")["Size"].tolist() == list(range(51, 101))
     app = open_page("files", table="many", view="By partition", find="=11", sort="Largest")
-    assert frame_with(app, "Small share")["Partition"].tolist() == [f"p={n}" for n in range(119, 109, -1)] + ["p=11"]
+    assert frame_with(app, "Small files")["Partition"].tolist() == [f"p={n}" for n in range(119, 109, -1)] + ["p=11"]
     app = open_page("files", table="many", view="By partition", partition="p=7")
     assert frame_with(app, "Path")["Path"].tolist() == ["p=7/f"]
 
@@ -140,7 +140,7 @@ def test_a_checksum_is_shown_until_the_count_is_there(home: Path, monkeypatch: p
     summed(home, files=3)
     monkeypatch.setattr(files, "MANY_FILES", 1)
     app = open_page("files", table="summed")
-    assert metrics(app)["Small files"] == "0 %" and "From the checksum" not in words(app)
+    assert metrics(app)["Small files"] == "Fine" and "From the checksum" not in words(app)
     assert len(app.get("plotly_chart")) == 1 and not app.warning
     monkeypatch.setattr(cache, "distribution", unreachable)
     app = open_page("files", table="summed")

@@ -139,7 +139,7 @@ def test_small_files_are_urgent_by_what_merging_gains_not_by_their_share() -> No
     (slow,) = of(small("slow", 5_000, 5_000_000_000, 20))
     assert (slow.severity, "merging would spare 4,980" in slow.what) == (Severity.WARNING, True)
     assert of(replace(small("few", 100, 1_000, 80), small_files=20)) == []
-    assert of(small("fewer than a rule judges", 10, 1_000, 1)) == []
+    assert of(replace(small("fewer than the rule judges", 15, 1_000, 15), small_files=0)) == []
     assert of(replace(FRESH, num_files=0)) == []
 
 

@@ -69,7 +69,8 @@ def _box(node: Node, status: StreamStatus | None, batches: Sequence[Progress]) -
     is_late = status.state is StreamState.RUNNING and status.verdict in _TELLING
     word = status.verdict.value if is_late else status.state.value
     text = verdict_text(status.verdict) if is_late else state_text(status.state)
-    rules, is_broken = row_expectations(expectation_totals(batches, status.declaration.expectations))
+    declared = status.declaration.expectations
+    rules, is_broken = row_expectations(expectation_totals(batches, declared), declared)
     return Box(node, word, text, status.because, f"▲ {rules}" if is_broken else rules, is_broken)
 
 

@@ -17,7 +17,6 @@ from backend.format import (
     UNKNOWN,
     ago_short,
     bytes_text,
-    count_text,
     duration_text,
     percent,
     rate_text,
@@ -78,7 +77,7 @@ def key_figures(status: StreamStatus, totals: Sequence[ExpectationTotal] = (), *
             f"{f'It ended at {utc_text(ended_at)}.' if ended_at else ''}{missing}".strip(),
             note=f"{things(last.num_input_rows, 'row')} in batch {last.batch_id}" if last else "",
         ),
-        *_expectation_figures(totals),
+        *_expectation_figures(totals, status.declaration.expectations),
     ]
 
 
@@ -88,8 +87,8 @@ def _no_rate(status: StreamStatus) -> str:
     return " No batch of this run has ended yet." if status.state is StreamState.RUNNING else " It does not run."
 
 
-def _expectation_figures(totals: Sequence[ExpectationTotal]) -> list[KeyFigure]:
-    word, _ = row_expectations(totals)
+def _expectation_figures(totals: Sequence[ExpectationTotal], declared: Sequence[str]) -> list[KeyFigure]:
+    word, _ = row_expectations(totals, declared)
     failed = sum_known(total.failed for total in totals)
     checked = sum_known((failed, sum_known(total.passed for total in totals)))
     note = f"{things(failed, 'row')}, {percent(failed / checked)} of checks" if failed and checked else ""

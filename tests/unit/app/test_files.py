@@ -27,7 +27,7 @@ def test_files_that_are_fine_are_no_finding() -> None:
     found = distribute(snapshot([10] * 9 + [4096] * 11), TargetSize(4096, "test"), ratio=0.5, min_files=16)
     figure = files.distribution_figure(found)
     assert figure.layout.title.text == "Fine: 20 files, 45.1 kB"
-    assert {figure.name: figure.value for figure in files.key_figures(found)}["Small files"] == "Fine"
+    assert {shown.label: shown.value for shown in files.key_figures(found)}["Small files"] == "Fine"
     assert len(set(figure.data[0].marker.color)) == 1 and figure.data[0].marker.color[0] != "#B45309"
     warned = files.distribution_figure(distribute(snapshot([512] * 20), found.target, ratio=0.5, min_files=16))
     assert set(warned.data[0].marker.color) != set(figure.data[0].marker.color)
