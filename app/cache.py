@@ -101,6 +101,7 @@ class StreamsReading:
     judgements: tuple[Judgement, ...] = ()
     resting: tuple[RestingPolicy, ...] = ()
     notices: tuple[Notice, ...] = ()  # that are open
+    webhook_error: str = ""
     rows_left_out: int = 0  # of the store, since they cannot be read
 
 
@@ -131,7 +132,7 @@ def attention(reading: LakeReading | None, streams: StreamsReading) -> tuple[Att
     tables, rules = reading.tables if reading else (), AttentionRules.of(services.settings())
     items = attention_items(
         tables, streams.streams, streams.hosts, judgements=streams.judgements, resting=streams.resting,
-        notices=streams.notices, now=streams.read_at, rules=rules,
+        notices=streams.notices, webhook_error=streams.webhook_error, now=streams.read_at, rules=rules,
     )  # fmt: skip
     return grouped(items)
 
@@ -210,7 +211,7 @@ def _read_streams() -> StreamsReading:
     left_out = len(store.unreadable())
     return StreamsReading(
         tuple(streams), hosts, now, judgements=judgements, resting=rests, notices=tuple(store.noticed.open()),
-        rows_left_out=left_out,
+        webhook_error=store.told.error(now=now), rows_left_out=left_out,
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 from pydantic_settings.exceptions import SettingsError as SourceError
 
 from backend.errors import SettingsError
-from backend.redaction import remember_options
+from backend.redaction import remember, remember_options
 from backend.table_policies import OptimizeWhen, TablePolicy
 
 _HINT = "docs/settings.md lists every key"
@@ -273,6 +273,25 @@ class HealthSettings(Section):
     ] = 259_200.0
 
 
+class NotifySettings(Section):
+    webhook: Annotated[
+        SecretStr, Field(description="Address that hosts POST what needs attention to, as JSON for Slack. Empty: none.")
+    ] = SecretStr("")
+    severity: Annotated[
+        str,
+        Field(pattern="^(critical|warning|note)$", description="Least of `critical`, `warning`, `note` that is told."),
+    ] = "warning"
+
+    @field_validator("webhook")
+    @classmethod
+    def _is_url(cls, webhook: SecretStr) -> SecretStr:
+        url = webhook.get_secret_value()
+        match = re.fullmatch(rf"https?://{HOST}([/?][!-~]*)?", url)
+        if url and (match is None or int(match["port"] or 0) > 65_535):
+            raise ValueError("it is no http:// or https:// address, without a login in it")
+        return webhook
+
+
 class DemoSettings(Section):
     enabled: Annotated[bool, Field(description="Whether `weir up` starts the demo generator.")] = True
     seed: Annotated[int, Field(description="Seed of the demo generator.")] = 7
@@ -318,6 +337,7 @@ class Settings(BaseSettings):
     jobs: JobSettings = JobSettings()
     ui: UiSettings = UiSettings()
     health: HealthSettings = HealthSettings()
+    notify: NotifySettings = NotifySettings()
     demo: DemoSettings = DemoSettings()
 
     @field_validator("home")
@@ -397,6 +417,7 @@ def load_settings(**given: object) -> Settings:
         raise SettingsError(f"{exc}: lists and maps are written as JSON", hint=_HINT) from exc
     for options in (os.environ, settings.spark.conf):
         remember_options(options)
+    remember([settings.notify.webhook.get_secret_value()])
     for secrets in settings.lake.storage_options.values():
         remember_options({name: value.get_secret_value() for name, value in secrets.items()})
     return settings

@@ -20,8 +20,6 @@ from backend.stream_model.stream import HostHeartbeat
 if TYPE_CHECKING:
     from backend.expectations.model import Judgement
     from backend.jobs.model import Job, JobRequest
-    from backend.jobs.policy_runs import RestingPolicy
-    from backend.search.notice import Notice
     from backend.store.store import ControlStore
     from backend.stream_model.backlog import Backlog
     from backend.stream_model.stream import Progress, StreamDeclaration, TopicEnds
@@ -79,22 +77,6 @@ def judgements_and_hosts() -> "tuple[list[Judgement], list[HostHeartbeat]]":
     """Every judgement of a table and every host; both empty where there is no store yet."""
     store = services.existing_store()
     return (store.judgements(), store.hosts(now=services.now())) if store else ([], [])
-
-
-def open_notices() -> "list[Notice]":
-    """What hosts noticed and nobody has seen; nothing where there is no store yet."""
-    store = services.existing_store()
-    return store.noticed.open() if store else []
-
-
-def resting_policies() -> "list[RestingPolicy]":
-    """The policies that rest after failures; none where there is no store yet."""
-    policies, store = services.settings().table_policies, services.existing_store()
-    if not policies or store is None:
-        return []
-    from backend.jobs.policy_runs import resting
-
-    return list(resting(policies, store.jobs.acts_on_tables()))
 
 
 def stream_named(name: str, statuses: "list[StreamStatus]") -> "StreamStatus":

@@ -170,7 +170,7 @@ def destination(group: AttentionGroup) -> LinkTarget:
             to_merge = {"show": TO_MERGE} if group.severity is Severity.WARNING and cause is Cause.SMALL_FILES else {}
             return LinkTarget("tables", "Open the list", _LISTS[cause] | to_merge)
         return LinkTarget("streams", "Open streams")
-    if cause is Cause.NO_HOST:
+    if cause.kind in ("host", "webhook"):
         return LinkTarget("streams", "Open streams")
     if cause.kind == "stream":
         return LinkTarget("stream", "Open stream", {"stream": item.subject})

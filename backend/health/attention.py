@@ -1,12 +1,14 @@
 """What needs a person now, over all tables, streams and hosts, most urgent first.
 
-Rule: pure; the clock is a parameter; every item names its cause and its next step. `groups` puts them together.
+Rule: pure but for `load_attention`; the clock is a parameter; every item names its cause and its next step. `groups`
+puts them together.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from backend.expectations.judge import away, standing
 from backend.expectations.model import ExpectationKind, Judgement, Standing
@@ -14,7 +16,7 @@ from backend.expectations.text import expected_text, found_text
 from backend.format import ago, duration_text, things
 from backend.health.model import AttentionItem, Cause, Severity
 from backend.health.rules import gain_text, merge_gain, severity_of
-from backend.jobs.policy_runs import TRIES, RestingPolicy
+from backend.jobs.policy_runs import TRIES, RestingPolicy, resting
 from backend.lake.model import TableCard, UnreadableTable
 from backend.search.notice import Notice, notice_text
 from backend.settings import Settings
@@ -22,6 +24,9 @@ from backend.stream_model.stream import DesiredState, HostHeartbeat, StreamState
 from backend.streams.backlog.text import data_loss_sentence, lost_text
 from backend.streams.graph import streams_reached
 from backend.streams.verdict import StreamStatus, Verdict, drained_early
+
+if TYPE_CHECKING:
+    from backend.store.store import ControlStore
 
 MOST_DETAIL = 60  # characters
 _URGENCY = {severity: number for number, severity in enumerate(Severity)}
@@ -42,6 +47,24 @@ class AttentionRules:
         return cls(health.stale_after_s, settings.host.heartbeat_stale_s, health.data_loss_within_s)
 
 
+def load_attention(
+    settings: Settings,
+    store: "ControlStore",
+    tables: Iterable[TableCard | UnreadableTable],
+    streams: Sequence[StreamStatus],
+    *,
+    now: datetime,
+) -> tuple[AttentionItem, ...]:
+    """The same with what the store knows beside the streams; raises `StoreError`."""
+    policies = settings.table_policies
+    return attention(
+        tables, streams, store.hosts(now=now), judgements=store.judgements(),
+        resting=resting(policies, store.jobs.acts_on_tables()) if policies else (),
+        notices=store.noticed.open(), webhook_error=store.told.error(now=now), now=now,
+        rules=AttentionRules.of(settings),
+    )  # fmt: skip
+
+
 def attention(
     tables: Iterable[TableCard | UnreadableTable],
     streams: Sequence[StreamStatus],
@@ -50,11 +73,13 @@ def attention(
     judgements: Sequence[Judgement] = (),
     resting: Iterable[RestingPolicy] = (),
     notices: Iterable[Notice] = (),
+    webhook_error: str = "",
     now: datetime,
     rules: AttentionRules,
 ) -> tuple[AttentionItem, ...]:
     """Failed and stopped streams, dead hosts, unreadable and stale tables, unusual commits, broken expectations,
-    resting policies, many small files; most urgent first. `notices`: those that are open."""
+    resting policies, many small files; most urgent first. `notices`: those that are open. `webhook_error`: why nobody
+    is told of them."""
     beats = sorted(hosts, key=lambda host: host.beat_at)
     alive = any(host.silent_s(now) <= rules.heartbeat_stale_s for host in beats)
     items = [
@@ -78,6 +103,9 @@ def attention(
         items.extend(_expectation_items(judgement, name, now, silent))
     items.extend(map(_resting_item, resting))
     items.extend(_notice_item(notice, streams_reached(notice.uri, streams), now) for notice in notices)
+    if webhook_error:
+        what, step = f"Nobody is told of what needs attention: {webhook_error}.", "It is tried again by itself."
+        items.append(AttentionItem(Severity.WARNING, Cause.FAILING_WEBHOOK, "notify.webhook", what, step))
     return tuple(sorted(items, key=lambda item: (_URGENCY[item.severity], _ORDER[item.cause], item.subject)))
 
 

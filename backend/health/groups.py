@@ -24,12 +24,18 @@ def grouped(items: Sequence[AttentionItem]) -> tuple[AttentionGroup, ...]:
     return tuple(_group(severity, cause, tuple(of_it)) for (severity, cause), of_it in groups.items())
 
 
+def group_text(group: AttentionGroup) -> str:
+    """ "warning: table orders: No commit for 3 h."."""
+    about = f"{group.only.kind} {group.only.subject}: " if group.only else ""
+    return f"{group.severity}: {about}{group.what}"
+
+
 def _group(severity: Severity, cause: Cause, items: tuple[AttentionItem, ...]) -> AttentionGroup:
     if len(items) == 1:
         return AttentionGroup(severity, cause, items, items[0].what, items[0].next_step)
     what, step = _WORDS[cause]
     subjects = len({item.subject for item in items})
-    many = things(subjects, "host" if cause is Cause.NO_HOST else cause.kind)
+    many = things(subjects, cause.kind)
     return AttentionGroup(severity, cause, items, f"{many} {what(items)}.", step(items))
 
 
@@ -102,6 +108,7 @@ _WORDS: dict[Cause, tuple[_Words, _Words]] = {
         lambda items: f"cannot be read: {_details(items)}",
         _always("The list says for each why, and what to do."),
     ),
+    Cause.FAILING_WEBHOOK: (_of_names("cannot be told"), _always("The log of their host says why.")),
     Cause.FAILING_STREAM: (
         _of_names("keep failing and are restarted by their host"),
         _always("Read each error on its stream's page before the host gives up."),

@@ -162,6 +162,7 @@ class Cause(StrEnum):
     NO_HOST = "no_host"
     UNREADABLE = "unreadable"
     EXPIRING_STREAM = "expiring_stream"  # retention deletes, or has deleted, what it has not read
+    FAILING_WEBHOOK = "failing_webhook"  # nobody is told of all this
     FAILING_STREAM = "failing_stream"
     SLOW_STREAM = "slow_stream"
     UNWATCHED_STREAM = "unwatched_stream"
@@ -176,8 +177,9 @@ class Cause(StrEnum):
 
     @property
     def kind(self) -> str:
-        """ "stream", "table" or "host": what its subjects are."""
-        return "host" if self is Cause.NO_HOST else "stream" if self.value.endswith("stream") else "table"
+        """ "stream", "table", "host" or "webhook": what its subjects are."""
+        word = self.value.rpartition("_")[2]
+        return word if word in ("stream", "host", "webhook") else "table"
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,6 +120,15 @@ notice = sa.Table(
     sa.Column("noticed_at", UtcDateTime, nullable=False),
 )
 
+told = sa.Table(
+    "told",
+    metadata,
+    sa.Column("receiver", sa.Text, primary_key=True),
+    sa.Column("items", sa.JSON, nullable=False),
+    sa.Column("error", sa.Text, nullable=False),
+    sa.Column("failed_at", UtcDateTime),
+)
+
 _NOT_YET = sa.text("counted IS NULL")
 progress = sa.Table(
     "progress",

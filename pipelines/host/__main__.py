@@ -37,6 +37,7 @@ from pipelines.host.rounds import Rounds
 from pipelines.host.stream_host import Loop, StreamHost, beat_every_s, declare, new_heartbeat
 from pipelines.host.table_watch import TableWatch
 from pipelines.host.topic_watch import TopicWatch
+from pipelines.host.webhook_rounds import WebhookRounds
 from pipelines.jobs.runner import Acts, SparkJobs
 from pipelines.spark.runtime import Runtime
 from pipelines.specs.registry import Registry
@@ -108,7 +109,9 @@ def _work(settings: Settings, registry: Registry, runtime: Runtime, *, metrics: 
     jobs.start()
     retention = Retention(settings, lake, store, clock)
     policies = PolicyRounds(settings, lake, store, heartbeat.host_id, clock)
-    notices = NoticeRounds(Lake(settings), store, heartbeat.host_id, clock)
+    passing = Lake(settings)  # of those who pass by every table
+    notices = NoticeRounds(passing, store, heartbeat.host_id, clock)
+    webhook = WebhookRounds(settings, passing, store, heartbeat.host_id, clock)
     loop = Loop(
         host,
         stop_signals(),  # after Spark, which takes SIGINT for itself
@@ -124,6 +127,7 @@ def _work(settings: Settings, registry: Registry, runtime: Runtime, *, metrics: 
         retention.rounds,
         policies.rounds,
         notices.rounds,
+        webhook.rounds,
         watch.rounds,
     ):
         log.info("host_ready", host_id=heartbeat.host_id, spark=runtime.spark_version)

@@ -20,7 +20,7 @@ from backend.work import Stopped
 from pipelines.host.rounds import Rounds
 
 EVERY_S = 5.0
-_MOST_BUSY, _LONGEST_REST_S = 0.1, 30.0  # of the time: with thousands of tables a round takes seconds
+_LONGEST_PAUSE_S = 30.0  # with thousands of tables a round takes seconds
 _LEASE_S = 60.0
 _BACK = timedelta(hours=1)  # that a host looks at when it begins
 
@@ -35,15 +35,9 @@ class NoticeRounds:
         self._looks, self._begun_at = NoticeLooks(lake, self._streams), clock()
         self._seen: dict[str, int] = {}
         self._not_kept: list[Notice] = []  # while the store is away
-        self._rests_until = 0.0
-        self.rounds = Rounds("notices", self._paced, every_s=EVERY_S, failed="notices_not_judged")
-
-    def _paced(self) -> None:
-        began = time.monotonic()
-        if began >= self._rests_until:
-            self.once()
-            took = time.monotonic() - began
-            self._rests_until = began + min(took / _MOST_BUSY, took + _LONGEST_REST_S)
+        self.rounds = Rounds(
+            "notices", self.once, every_s=EVERY_S, failed="notices_not_judged", longest_pause_s=_LONGEST_PAUSE_S
+        )
 
     def once(self) -> None:
         """One round; raises `StoreError`, `StorageError`, and `Stopped` when told to end."""

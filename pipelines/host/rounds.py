@@ -5,6 +5,7 @@ it may.
 """
 
 import threading
+import time
 from collections.abc import Callable
 
 import structlog
@@ -12,14 +13,21 @@ import structlog
 from backend.errors import LakehouseError
 from backend.work import Stopped
 
+MOST_BUSY = 0.1  # of the time
+
 log = structlog.get_logger()
 
 
 class Rounds:
-    """`failed` is the event of the log for a round that failed. A round may end them all by raising `Stopped`."""
+    """`failed` is the event of the log for a round that failed. A round may end them all by raising `Stopped`.
 
-    def __init__(self, name: str, once: Callable[[], None], *, every_s: float, failed: str) -> None:
-        self._once, self._every_s, self._failed = once, every_s, failed
+    `longest_pause_s`: rounds that take long are busy for a tenth of the time, while a pause gets no longer than that.
+    """
+
+    def __init__(
+        self, name: str, once: Callable[[], None], *, every_s: float, failed: str, longest_pause_s: float = 0.0
+    ) -> None:
+        self._once, self._every_s, self._failed, self._longest_pause_s = once, every_s, failed, longest_pause_s
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -42,6 +50,7 @@ class Rounds:
     def _run(self) -> None:
         reason = ""
         while not self.is_stopping:
+            began = time.monotonic()
             try:
                 self._once()
                 reason = ""
@@ -53,4 +62,5 @@ class Rounds:
                 reason = exc.message
             except Exception:  # the thread must live: the next round may be fine
                 log.exception(self._failed)
-            self._stop.wait(self._every_s)
+            took_s = time.monotonic() - began
+            self._stop.wait(max(self._every_s, min(took_s * (1 / MOST_BUSY - 1), self._longest_pause_s)))

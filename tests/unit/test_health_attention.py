@@ -316,6 +316,12 @@ def test_an_unusual_commit_says_what_it_did_and_whom_it_reaches() -> None:
     assert group.what.startswith("2 tables did what no commit before did: ") and "b (highest" in group.what
 
 
+def test_a_webhook_that_can_be_told_nothing_is_told_here() -> None:
+    (item,) = attention([], [], [ALIVE], webhook_error="the webhook answers HTTP 500", now=NOW, rules=RULES)
+    assert (item.severity, item.kind, item.subject) == (Severity.WARNING, "webhook", "notify.webhook")
+    assert item.what == "Nobody is told of what needs attention: the webhook answers HTTP 500."
+
+
 def test_streams_that_read_each_other_end() -> None:
     streams = (reading("there", "/lake/a", "/lake/b"), reading("back", "/lake/b", "/lake/a"))
     assert streams_reached("/lake/a", streams) == ("there", "back")

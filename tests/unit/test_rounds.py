@@ -1,7 +1,9 @@
 """The thread of a watch: it outlives rounds that fail, and ends when it is told to or has nothing more to do."""
 
 import threading
+import time
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from structlog.testing import capture_logs
@@ -61,3 +63,17 @@ def test_a_stop_ends_the_pause_and_a_round_may_end_them_all() -> None:
 
 def test_rounds_that_never_began_can_be_stopped() -> None:
     Rounds("idle", lambda: None, every_s=1, failed="x").stop(5)
+
+
+def test_rounds_that_take_long_come_less_often() -> None:
+    began: list[float] = []
+
+    def slow() -> None:
+        began.append(time.monotonic())
+        time.sleep(0.05)
+
+    rounds = Rounds("slow", slow, every_s=0.001, failed="x", longest_pause_s=0.4)
+    rounds.start()
+    wait_until(lambda: len(began) > 2, "rounds go on")
+    rounds.stop(5)
+    assert all(after - before >= 0.45 for before, after in pairwise(began))

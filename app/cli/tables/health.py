@@ -7,13 +7,13 @@ from collections.abc import Mapping
 
 from app import services
 from app.cli.output import Document, Shapes, only, print_json, print_table, say, shaped, status_line
-from app.cli.store import BacklogLooks, judgements_and_hosts, open_notices, resting_policies, streams_and_hosts
+from app.cli.store import BacklogLooks, streams_and_hosts
 from app.cli.tables.lake import opened
 from app.health.text import log_sentence, run_text
 from backend.errors import LakehouseError
 from backend.format import bytes_text, count_text, things
-from backend.health.attention import AttentionRules, attention
-from backend.health.groups import grouped
+from backend.health.attention import AttentionRules, attention, load_attention
+from backend.health.groups import group_text, grouped
 from backend.health.health import table_health
 from backend.health.model import (
     AttentionGroup,
@@ -79,13 +79,12 @@ def one(name: str, *, as_json: bool) -> int:
 
 def everything(*, as_json: bool) -> int:
     """Attention items, then every table; a table that cannot be read is an attention item."""
-    streams, hosts = streams_and_hosts(BacklogLooks())
-    judgements, rules = judgements_and_hosts()[0], AttentionRules.of(services.settings())
+    streams, settings, store = streams_and_hosts(BacklogLooks())[0], services.settings(), services.existing_store()
     cards, tables = _read(query_names(streams))
-    items = attention(
-        cards, streams, hosts, judgements=judgements, resting=resting_policies(), notices=open_notices(),
-        now=services.now(), rules=rules,
-    )  # fmt: skip
+    if store:
+        items = load_attention(settings, store, cards, streams, now=services.now())
+    else:
+        items = attention(cards, (), (), now=services.now(), rules=AttentionRules.of(settings))
     groups = grouped(items)
     if as_json:
         shapes = {**_SHAPES, TableHealth: _in_a_list}
@@ -140,8 +139,7 @@ def _print_attention(groups: tuple[AttentionGroup, ...]) -> None:
     if not groups:
         say("Nothing needs attention.", style="green")
     for group in groups:
-        about = f"{group.only.kind} {group.only.subject}: " if group.only else ""
-        say(f"{group.severity}: {about + group.what}", style=_STYLES[group.severity])
+        say(group_text(group), style=_STYLES[group.severity])
         say(f"  → {group.next_step}")
     say()
 

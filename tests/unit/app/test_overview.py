@@ -60,6 +60,7 @@ def test_the_heading_tells_urgent_from_notes_and_never_praises_what_is_unknown()
         ),
         (Cause.QUIET_TABLE, ("table", {"table": "a"}), ("tables", {"show": "Stale", "sort": "Stalest"})),
         (Cause.NO_HOST, ("streams", {}), ("streams", {})),
+        (Cause.FAILING_WEBHOOK, ("streams", {}), ("streams", {})),
     ],
 )
 def test_one_thing_leads_to_its_page_and_several_to_their_list(
