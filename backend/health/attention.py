@@ -18,7 +18,7 @@ from backend.health.model import AttentionItem, Cause, Severity
 from backend.health.rules import gain_text, merge_gain, severity_of
 from backend.jobs.policy_runs import TRIES, RestingPolicy, resting
 from backend.lake.model import TableCard, UnreadableTable
-from backend.search.notice import Notice, notice_text
+from backend.search.notice import FIRSTS, Notice, notice_text
 from backend.settings import Settings
 from backend.stream_model.stream import DesiredState, HostHeartbeat, StreamState
 from backend.streams.backlog.text import data_loss_sentence, lost_text
@@ -252,7 +252,7 @@ def _expectation_items(
 def _notice_item(notice: Notice, downstream: Sequence[str], now: datetime) -> AttentionItem:
     reaches = f" Downstream: {', '.join(downstream)}." if downstream else ""
     return AttentionItem(
-        Severity.WARNING,
+        Severity.NOTE if notice.kind in FIRSTS else Severity.WARNING,
         Cause.UNUSUAL_COMMIT,
         notice.table,
         f"{notice_text(notice)}, {ago(notice.committed_at, now)}.{reaches}",

@@ -11,7 +11,7 @@ Key = tuple[str, int, str, str]
 
 
 class Measure(StrEnum):
-    """What jumped."""
+    """What jumped; from `COLUMN` on, what was never there before."""
 
     HIGHEST = "highest"
     LOWEST = "lowest"
@@ -19,6 +19,13 @@ class Measure(StrEnum):
     MOST = "highest hundredth"
     NULLS = "share of nulls"
     ROWS = "rows"
+    COLUMN = "column"
+    PROPERTY = "property"
+    CONSTRAINT = "constraint"
+    WRITER = "writer"
+
+
+FIRSTS = (Measure.COLUMN, Measure.PROPERTY, Measure.CONSTRAINT, Measure.WRITER)  # may well be meant
 
 
 @dataclass(frozen=True, slots=True)

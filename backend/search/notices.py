@@ -1,19 +1,23 @@
 """Judges each commit of a table as it comes, and in the same way what came long ago, from the log's statistics alone.
 
 Rule: a first load is no step: it needs a past. A value that grows with the rows (ids, offsets) or with the clock
-(times, sums of an aggregate) is no finding, however long nothing came.
+(times, sums of an aggregate) is no finding, however long nothing came. A writer is new where newcomers are rare.
 """
 
+import re
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Protocol
 
+from backend.format import cut
 from backend.lake.history.history_filter import stream_of
-from backend.lake.model import Commit, CommitReader, TableRef
+from backend.lake.history.metadata_changes import InForce, compare
+from backend.lake.model import Commit, CommitReader, Metadata, TableRef
 from backend.lru import Lru
-from backend.search.notice import Key, Measure, Notice
+from backend.search.notice import FIRSTS, Key, Measure, Notice
 from backend.search.search import may_change_rows
 from backend.search.suggest import (
     MOST_FILES,
@@ -35,12 +39,17 @@ MOST_TABLES = 256  # whose past is remembered
 _MOST_OF_A_COMMIT = 4  # the largest
 _LEAST_JUMP, _LEAST_NULLS, _LEAST_LOSS = 1.0, 0.05, 0.5  # of the range before; of the rows
 _LEAST_TIME_S = 86_400.0  # that the oldest time went back: what comes late is no fault
+_LEAST_WRITES, _NEWCOMERS = 20, 0.05  # of the commits before, by somebody who came once
+_OWN_PROPERTIES = ("delta.columnMapping.maxColumnId", "delta.rowTracking.materialized")  # which Delta sets by itself
 _FASTER = 4.0  # a row or a second, than ever before
 _CLOCKS_APART = timedelta(days=2)  # a writer's, its time zone and ours
 
 
 class NoticeLake(HeldLake, CommitReader, Protocol):
     """The part of `backend.lake.lake.Lake` that this needs."""
+
+
+_Seen = tuple[Measure, str, str, str]  # what, of which column or property, before and after
 
 
 @dataclass
@@ -50,6 +59,9 @@ class TableJudge:
     ref: TableRef
     _past: list[tuple[Held, Commit | None]] = field(default_factory=list)
     _open: dict[Key, tuple[Notice, Suggestion]] = field(default_factory=dict)
+    _metadata: Metadata | None = None
+    _changes: set[tuple[Measure, str, str]] = field(default_factory=set)  # what was set at some time
+    _writers: deque[str] = field(default_factory=lambda: deque(maxlen=MOST_AT_ONCE))
 
     def see(self, held: Held, commit: Commit | None, streams: Mapping[str, str]) -> Iterator[Notice]:
         """What this version did, and former notices that it mends. `streams`: the names of query ids."""
@@ -57,6 +69,9 @@ class TableJudge:
             if _is_back(found, held):
                 del self._open[key]
                 yield replace(notice, mended_at=held.version)
+        firsts = [*self._set_first(held.metadata), *self._wrote_first(commit)]
+        if commit is not None and len(self._past) >= LEAST_BEFORE:
+            yield from (self._notice(first, commit, streams) for first in firsts[:_MOST_OF_A_COMMIT])
         if not (may_change_rows(commit) if self._past else held.num_rows):
             return
         self._past = [*self._past[-MOST_BEFORE:], (held, commit)]
@@ -66,19 +81,40 @@ class TableJudge:
         told = [each for each in steps(past) if each.column is not None and self._is_told(each)]
         told += _rows_lost(past)
         for each in sorted(told, key=lambda each: -each.jump)[:_MOST_OF_A_COMMIT]:
-            notice = self._notice(each, commit, streams)
+            before, after = (measure_text(each.measure, value) for value in (each.before, each.after))
+            seen = each.measure, each.column or "", before, after
+            notice = self._notice(seen, commit, streams, each.condition)
             self._open[notice.key] = notice, each
             yield notice
 
-    def _notice(self, found: Suggestion, commit: Commit, streams: Mapping[str, str]) -> Notice:
-        before, after = (measure_text(found.measure, value) for value in (found.before, found.after))
+    def _set_first(self, metadata: Metadata | None) -> Iterator[_Seen]:
+        """What this version sets that no version before it had: what, of which name, before and after."""
+        before, self._metadata = self._metadata, metadata
+        if before is None or metadata is None or before == metadata:
+            return
+        for change in compare(InForce(before), InForce(metadata)):
+            if change.kind.value not in FIRSTS or change.trait not in ("", "name", "type"):
+                continue
+            kind, was, now = Measure(change.kind), change.before or "none", change.after or "none"
+            if (kind, change.subject, now) not in self._changes and not change.subject.startswith(_OWN_PROPERTIES):
+                yield kind, change.subject, cut(was), cut(now)
+            self._changes |= {(kind, change.subject, was), (kind, change.subject, now)}
+
+    def _wrote_first(self, commit: Commit | None) -> Iterator[_Seen]:
+        """Whoever wrote rows for the first time, where newcomers are rare."""
+        writer = _writer(commit) if commit is not None and may_change_rows(commit) else ""
+        if writer and writer not in self._writers and len(self._writers) >= _LEAST_WRITES:
+            (usual, _), *_ = counts = Counter(self._writers).most_common()
+            if sum(count == 1 for _, count in counts) <= _NEWCOMERS * len(self._writers):
+                yield Measure.WRITER, "", usual, writer
+        if writer:
+            self._writers.append(writer)
+
+    def _notice(self, seen: _Seen, commit: Commit, streams: Mapping[str, str], condition: str = "") -> Notice:
         stream = stream_of(commit, streams)
         who = f"stream {stream}" if stream else commit.user or commit.job
         by = f"{commit.operation or 'a commit'}{f' by {who}' if who else ''}"
-        return Notice(
-            self.ref.uri, self.ref.name, commit.version, found.measure, found.column or "", before, after,
-            found.condition, by, commit.committed_at,
-        )  # fmt: skip
+        return Notice(self.ref.uri, self.ref.name, commit.version, *seen, condition, by, commit.committed_at)
 
     def _is_told(self, found: Suggestion) -> bool:
         """Whether the newest version took the step, and far enough for somebody who did not ask."""
@@ -152,7 +188,11 @@ class NoticeLooks:
         versions = spread(self._lake.versions(ref), high - low + 1, within=(low, high))
         commits = {commit.version: commit for commit in self._lake.history(ref, starting_version=low)}
         held, streams = held_at(self._numbers, self._lake, ref, versions), self._streams()
-        return {notice.key: notice for one in held for notice in judge.see(one, commits.get(one.version), streams)}
+        found = {notice.key: notice for one in held for notice in judge.see(one, commits.get(one.version), streams)}
+        writers = {key: each.after for key, each in found.items() if each.kind is Measure.WRITER}
+        earlier = self._lake.history(ref, ending_version=low - 1, limit=MOST_AT_ONCE) if writers and low else ()
+        known = set(map(_writer, earlier))  # long ago, which is read now alone
+        return {key: each for key, each in found.items() if writers.get(key) not in known}
 
 
 def _rows_lost(past: Sequence[Held]) -> Iterator[Suggestion]:
@@ -164,6 +204,15 @@ def _rows_lost(past: Sequence[Held]) -> Iterator[Suggestion]:
         return
     condition, jump = f"count(*) >= {(before + after + 1) // 2}", (before - after) / max(1, after)
     yield Suggestion(condition, None, Measure.ROWS, past[-2].version, past[-1].version, before, after, jump)
+
+
+def _writer(commit: Commit) -> str:
+    """Who wrote, the same from run to run and after an upgrade; empty where nobody says."""
+    if commit.origin is not None:
+        return f"stream {commit.origin.stream}" if commit.origin.stream else "a streaming query"
+    job = re.sub(r",? ?\brun [^,]*", "", commit.job or "").strip(", ")
+    engine = re.sub(r"[/:]\S*", "", commit.engine or "")
+    return ", ".join(part for part in (commit.user, job, engine) if part)
 
 
 def _like(value: object, moment: datetime) -> float:

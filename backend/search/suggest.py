@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from backend.cells import day_text, moment_text
 from backend.format import count_text, percent, value_text
 from backend.lake.files.stats import ColumnTotals, StatKind, column_totals, columns_with_stats
-from backend.lake.model import Snapshot, TableRef
+from backend.lake.model import Metadata, Snapshot, TableRef
 from backend.lake.table.metadata_diff import column_names
 from backend.search.notice import Measure
 from backend.sql.expression import sql_name
@@ -61,6 +61,7 @@ class Held:
     num_rows: int | None
     columns: Mapping[str, ColumnTotals]
     quantiles: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    metadata: Metadata | None = None
 
 
 # reading -------------------------------------------------------------------------------------------------------------
@@ -104,7 +105,7 @@ def _held(reading: Reading, snapshot: Snapshot, source: str) -> Held:
     names = [name for name in columns_with_stats(snapshot.metadata) if name in top][:MOST_COLUMNS]
     totals = {each.column: each for each in column_totals(snapshot, names)} if names else {}
     quantiles = _quantiles(reading, snapshot, totals) if source == _BY_ROWS else {}
-    return Held(snapshot.version, snapshot.num_rows, totals, quantiles)
+    return Held(snapshot.version, snapshot.num_rows, totals, quantiles, snapshot.metadata)
 
 
 def _quantiles(

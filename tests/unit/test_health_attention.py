@@ -311,6 +311,8 @@ def test_an_unusual_commit_says_what_it_did_and_whom_it_reaches() -> None:
     assert item.what == (
         "highest amount 498.2 → 47,189 at v31, MERGE by stream silver_orders, 1 h ago. Downstream: gold, more."
     )
+    (new,) = attention([], streams, [ALIVE], notices=[replace(JUMP, kind=Measure.WRITER)], now=NOW, rules=RULES)
+    assert new.severity is Severity.NOTE, "it may well be meant"
     two = [JUMP, replace(JUMP, uri="/lake/b", table="b")]
     (group,) = grouped(attention([], streams, [ALIVE], notices=two, now=NOW, rules=RULES))
     assert group.what.startswith("2 tables did what no commit before did: ") and "b (highest" in group.what

@@ -5,12 +5,13 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
 from backend.lake.lake import Lake
-from backend.search.notice import Measure, Notice, notice_text
+from backend.search.notice import FIRSTS, Measure, Notice, notice_text
 from backend.search.notices import MOST_BEFORE, NoticeLooks
 from backend.settings import load_settings
 from tests import builders
@@ -150,3 +151,114 @@ def test_commits_before_the_time_asked_for_are_not_told(lake: Lake, table: Path)
     dice = random.Random(7)
     write(table, [*[orders(dice) for _ in range(8)], {**orders(dice), "amount": [47_189.0] * 20}])
     assert noticed(lake, table) and NoticeLooks(lake).look(lake.find(str(table)), NOW + timedelta(hours=1)) == []
+
+
+SPARK, PYTHON = "Apache-Spark/4.2.0 Delta-Lake/4.4.0", "delta-rs:py-1.6.6"
+COLUMNS = {"id": "long", "amount": "double"}
+
+
+def appended(log: HandLog, *actions: dict[str, Any], **info: Any) -> None:
+    """One more commit of rows, a minute later."""
+    at = NOW - timedelta(days=1) + timedelta(minutes=log.next_version)
+    info = {"engineInfo": SPARK, "timestamp": int(at.timestamp() * 1_000), **info}
+    log.commit(*actions, add(f"{log.next_version}.parquet"), commit_info(**info))
+
+
+def grown(log: HandLog, commits: int, **info: Any) -> None:
+    for _ in range(commits):
+        appended(log, *([protocol(), metadata(COLUMNS)] if not log.next_version else []), **info)
+
+
+def firsts(lake: Lake, table: Path) -> list[str]:
+    found = [each for each in noticed(lake, table) if each.kind in FIRSTS]
+    assert all(each.is_open and not each.condition for each in found)
+    return [notice_text(each) for each in found]
+
+
+def test_a_column_and_a_property_that_were_never_there_are_noticed_once(lake: Lake, table: Path) -> None:
+    log = HandLog(table)
+    grown(log, 8)
+    more = metadata({**COLUMNS, "amount": "string", "note": "string"}, configuration={"delta.appendOnly": "true"})
+    appended(log, more, operation="MERGE")
+    assert firsts(lake, table) == [
+        "column note none → string at v8, MERGE",
+        "column amount double → string at v8, MERGE",
+        "property delta.appendOnly none → true at v8, MERGE",
+    ]
+    appended(log, metadata(COLUMNS))
+    appended(log, more)
+    assert len(firsts(lake, table)) == 3, "so it was before"
+    appended(log, metadata({"id": "long"}))
+    assert firsts(lake, table)[3:] == ["column amount string → none at v11, WRITE"]
+
+
+def test_what_a_table_begins_with_or_delta_sets_is_not_noticed(lake: Lake, table: Path) -> None:
+    log = HandLog(table)
+    grown(log, 3)
+    appended(log, metadata({**COLUMNS, "note": "string"}, configuration={"delta.enableChangeDataFeed": "true"}))
+    grown(log, 5)
+    own = {"delta.enableChangeDataFeed": "true", "delta.columnMapping.maxColumnId": "4"}
+    appended(log, metadata({**COLUMNS, "note": "string"}, configuration=own))
+    assert firsts(lake, table) == []
+
+
+def run(number: int) -> dict[str, Any]:
+    return {"userName": "etl", "job": {"jobName": "nightly", "runId": str(number)}}
+
+
+@pytest.mark.parametrize(
+    ("usual", "other", "named"),
+    [
+        ({}, {"engineInfo": PYTHON}, "Apache-Spark Delta-Lake → delta-rs"),
+        (run(1), {"userName": "eve"}, "etl, job nightly, Apache-Spark Delta-Lake → eve, Apache-Spark Delta-Lake"),
+        ({"operationParameters": {"queryId": "q", "epochId": "1"}}, {"userName": "eve"}, "a streaming query → eve, "),
+    ],
+)
+def test_a_writer_that_never_wrote_before_is_noticed(
+    lake: Lake, table: Path, usual: dict[str, Any], other: dict[str, Any], named: str
+) -> None:
+    log = HandLog(table)
+    grown(log, 21, **usual)
+    appended(log, **other)
+    appended(log, **other)
+    (told,) = firsts(lake, table)
+    assert told.startswith(f"writer {named}") and "at v21, WRITE" in told
+
+
+def test_whoever_wrote_long_ago_is_not_new(lake: Lake, table: Path) -> None:
+    log = HandLog(table)
+    grown(log, 2, engineInfo=PYTHON)
+    grown(log, 60)
+    appended(log, engineInfo=PYTHON)
+    since = NOW - timedelta(days=1) + timedelta(minutes=61)
+    assert NoticeLooks(lake).look(lake.find(str(table)), since) == []
+
+
+def by_many(log: HandLog) -> None:
+    for number in range(60):
+        grown(log, 1, userName=f"analyst {number if number % 3 else 0}")
+
+
+def by_few(log: HandLog) -> None:
+    grown(log, 15)
+    appended(log, userName="eve")
+
+
+def by_runs(log: HandLog) -> None:
+    """Another run, another version of the engine, a query begun anew: the same writer."""
+    for number in range(40):
+        engine = SPARK.replace("4.2.0", f"4.{number // 10}.0")
+        grown(log, 1, engineInfo=engine, **run(number))
+
+
+def by_queries(log: HandLog) -> None:
+    for number in range(40):
+        grown(log, 1, operationParameters={"queryId": f"q{number // 25}", "epochId": str(number)})
+        if number % 8 == 7:
+            log.commit(remove(f"{number // 8}.parquet", dataChange=False), commit_info("OPTIMIZE", userName="weir"))
+
+
+@pytest.mark.parametrize("history", [by_many, by_few, by_runs, by_queries])
+def test_writers_that_come_and_go_are_not_noticed(lake: Lake, table: Path, history: Callable[[HandLog], None]) -> None:
+    history(HandLog(table))
+    assert firsts(lake, table) == []
