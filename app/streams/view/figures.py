@@ -179,7 +179,9 @@ def on_one_axis(figure: FigureJson, points: Points, outages: Outages, marks: Mar
             "hovertemplate": f"%{{x|{HOVER_MOMENT}}}<br>%{{customdata}}<extra></extra>",
         }
         figure["data"].append(line)
-    layout["xaxis"] |= {"range": [moment_json(moment, look.zone) for moment in (points.since, points.until)]}
+    # Not `range`: Plotly takes another one for the program's word, and the viewer's zoom would go at each refresh.
+    since, until = moment_json(points.since, look.zone), moment_json(points.until, look.zone)
+    layout["xaxis"] |= {"autorangeoptions": {"include": [since, until], "clipmin": since, "clipmax": until}}
     across = {"type": "rect", "layer": "below", "xref": "x", "yref": "paper", "y0": 0, "y1": 1, "line": {"width": 0}}
     shade = {"fillcolor": categories(look.mode)[VERMILLION], "opacity": 0.12}
     spans = [(moment_json(began, look.zone), moment_json(ended, look.zone)) for began, ended in outages[-MOST_OUTAGES:]]
