@@ -10,12 +10,12 @@ import streamlit as st
 
 from app.ui.view.words import PAGE_ROWS
 from backend.access import Actor
-from backend.format import utc_text
+from backend.format import rate_text, utc_text
 from backend.store.store import ControlStore
 from backend.stream_model.stream import ATTACHED, DesiredState
 from tests.statements import statements
 from tests.ui import stream_store
-from tests.ui.opened import again, home, open_page, plain, press, send, words
+from tests.ui.opened import again, home, metrics, open_page, plain, press, send, words
 
 __all__ = ["home"]
 
@@ -47,6 +47,19 @@ def test_flowing_and_failed_streams_are_listed_most_urgent_first(home: Path, now
     assert flowing["Verdict"] == "✓ OK"
     assert flowing["Rows in"] == pytest.approx(sum(100 + 7 * (number % 5) for number in range(30, 36)) / 30)
     assert len(flowing["Last 5 min"]) == 36
+
+
+def test_a_row_is_counted_once_and_every_page_says_the_same_rate(home: Path, now: datetime) -> None:
+    store = stream_store.open_store(home)
+    stream_store.beat(store, now)
+    stream_store.flowing(store, "bronze_events", now)
+    stream_store.flowing(store, "silver_events", now, source_tables=("bronze/bronze_events",))
+    stream_store.flowing(store, "gold_events", now, source_tables=("silver/silver_events",))
+    rows = _stream_list(app := open_page("streams"))["Rows in"]
+    said = f"3 streams: 3 running · {rate_text(rows['bronze_events'])} in"
+    assert said in words(app) and said in words(open_page("overview"))
+    for name, rate in rows.items():
+        assert metrics(open_page("stream", stream=name))["Input"] == rate_text(rate)
 
 
 def test_rows_that_nobody_can_read_are_left_out_and_counted(home: Path, now: datetime) -> None:
