@@ -76,9 +76,9 @@ def stream_list(reading: cache.StreamsReading) -> None:
         what = "**The control store does not answer, so streams are not known.**"
         st.error(f"{what} {markdown_safe(reading.problem)}", icon=":material/error:")
     elif reading.streams:
-        streams, cut = reading.streams, ""
+        streams, cut = by_urgency(reading.streams), ""
         if len(streams) > MOST_ROWS:
-            streams, cut = by_urgency(streams)[:MOST_ROWS], f"{MOST_ROWS} of them: those in trouble first. "
+            streams, cut = streams[:MOST_ROWS], f"{MOST_ROWS} of them: those in trouble first. "
         st.caption(f"{summary_sentence(reading.streams)}. {cut}Click a row to open the stream.")
         names = [status.declaration.name for status in streams]
         frame = view.streams_frame(streams, services.now())
