@@ -10,6 +10,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app import cache, services
+from app.server.metrics import health
 from app.tables.widgets import TABLES
 from app.ui.lake import LakeReader
 from app.ui.view.words import PAGE_ROWS
@@ -157,6 +158,14 @@ def test_tables_are_shown_as_they_arrive_with_progress(held: HeldLake) -> None:
     wait_until_read()
     again(app)
     assert not app.get("progress") and "Rows 1 to 100 of 200" in words(app)
+
+
+def test_the_health_of_the_server_says_while_tables_arrive(held: HeldLake) -> None:
+    part = {"status": "reading", "tables": 40, "tables_found": 200, "unreadable_tables": 0}
+    assert (health()["lake"], health()["status"]) == (part, "ok"), "a page that still reads is no failure"
+    held.go_on.set()
+    wait_until_read()
+    assert health()["lake"] == part | {"status": "ok", "tables": 200}
 
 
 def test_a_search_while_tables_arrive_looks_through_those_that_are_there(held: HeldLake) -> None:
