@@ -10,11 +10,12 @@ import orjson
 import streamlit as st
 
 from app import cache, services, state
+from app.changes.text import repeated_texts
 from app.changes.view.rows import RowTable, build_step_table, style
 from app.errors import boundary
 from app.ui import work
 from app.ui.view.words import markdown_safe, sentence
-from backend.changes.model import RowChange, VersionDiff
+from backend.changes.model import RowChange, SetApart, VersionDiff
 from backend.format import UNKNOWN
 from backend.lake.model import Commit
 from backend.search.key_history import Key, KeyHistory, KeyProgress, key_history, whole_life
@@ -26,10 +27,10 @@ Versions = tuple[int, int]
 
 
 def offer(diff: VersionDiff, row: RowChange | None) -> None:
-    """A button for the history of a row's key, where the key names this row alone."""
+    """A button for the history of a row's key."""
     if row is None or diff.question.against is not None:
         return
-    if row.key is None or row.set_apart is not None:
+    if row.key is None or row.set_apart is SetApart.NULL_KEY:
         st.caption("This row has no key of its own: its history cannot be told.")
         return
     key = {name: json_value(value) for name, value in row.key.items()}
@@ -106,11 +107,15 @@ def _read(diff: VersionDiff, key: Key, versions: Versions) -> KeyHistory | None:
 
 def _show(diff: VersionDiff, found: KeyHistory) -> None:
     if found.steps:
+        if repeated := repeated_texts(found.steps):
+            st.warning(" ".join(sentence(each) for each in repeated), icon=":material/content_copy:")
         commits = _commits(diff, [step.version for step in found.steps])
         table: RowTable = build_step_table(diff, found.steps, commits, cache.stream_names())
         st.dataframe(style(table), hide_index=True, key="key_steps", placeholder=UNKNOWN, alt="Steps of one key")
+    elif found.is_whole:
+        st.info("**No commit of this range touched it.**", icon=":material/equal:")
     else:
-        st.info("**No commit of this range touched it**, as far as it was seen.", icon=":material/equal:")
+        st.info("**Not known**: no change was seen, but not every version was.", icon=":material/question_mark:")
     st.caption(" ".join(markdown_safe(sentence(note)) for note in found.notes))
 
 

@@ -12,6 +12,7 @@ from backend.changes.plan import METHOD_NAMES
 from backend.format import bytes_text, count_text, duration_text, percent, signed, signed_bytes, things
 from backend.jobs.model import Job, JobState
 from backend.lake.table.metadata_diff import CLUSTERED_BY, PropertyChange, SchemaDiff
+from backend.search.key_history import KeyStep
 from backend.search.search import may_change_rows
 
 METHOD_WORDS = {
@@ -310,6 +311,20 @@ def shown_text(diff: VersionDiff, found: Sequence[RowChange]) -> str:
         parts.append("click a row for the history of its key")
     said = " · ".join(part for part in parts if part) or f"{things(fetched, 'row')} listed"
     return said[0].upper() + said[1:]
+
+
+def repeated_texts(steps: Sequence[KeyStep]) -> list[str]:
+    """Of one key: "v61: a second row with this key", "v64: one row with this key again"."""
+    counts = {step.version: step.rows for step in steps if step.rows is not None}
+    return [f"v{version}: {_repeated(*rows)}" for version, rows in sorted(counts.items()) if _repeated(*rows)]
+
+
+def _repeated(before: int, after: int) -> str:
+    if before == after or max(before, after) < 2:
+        return ""
+    if (before, after) == (1, 2):
+        return "a second row with this key"
+    return "one row with this key again" if after == 1 else f"{things(after, 'row')} with this key, {before:,} before"
 
 
 def file_stem(diff: VersionDiff) -> str:

@@ -1,7 +1,8 @@
 """One key's rows over a range of versions: what each commit did to them.
 
-Rule: by the change feed where it covers the range, else by the key's row at each version that may have changed rows.
+Rule: by the change feed where it covers the range, else by the key's rows at each version that may have changed rows.
 A version that cannot be read, or was not looked at, is said; nothing is taken for unchanged because it was not seen.
+A key may be in several rows: equal ones cancel, and how many hold it is said.
 """
 
 import itertools
@@ -18,7 +19,7 @@ from backend.cells import row_cells
 from backend.changes.commits import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from backend.changes.model import RowChange, RowKind
 from backend.changes.plan import FeedSupport
-from backend.errors import DiffError, UnsupportedFeatureError
+from backend.errors import DiffError, LakehouseError, UnsupportedFeatureError
 from backend.lake.model import CommitReader, Snapshot, TableRef
 from backend.lake.rows.filters import RowFilter
 from backend.lake.rows.rows import RowPage, RowQuery
@@ -33,6 +34,7 @@ from backend.work import Work
 
 MOST_VERSIONS = 200  # states that one history looks at, the newest
 MOST_ROWS = 2_000  # changes of one key in a feed
+MOST_HOLDING = 100  # rows of one key at a version
 _POLL_S = 0.1
 
 Key = Mapping[str, str | int | float | bool]  # as JSON holds it: times and decimals as text
@@ -51,20 +53,23 @@ class KeyLake(ScannedLake, CommitReader, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KeyStep:
-    """What the commit of a version did to the key's row."""
+    """What the commit of a version did to a row of the key. `rows`: how many hold the key before and after the commit,
+    None where that is not known."""
 
     version: int
     change: RowChange
+    rows: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class KeyHistory:
-    """Steps oldest first. `notes` say how they were found and what was not seen."""
+    """Steps oldest first. `notes` say how they were found and what was not seen; `is_whole`: all of it was seen."""
 
     key: Key
     steps: tuple[KeyStep, ...]
     by_feed: bool
     notes: tuple[str, ...]
+    is_whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,7 @@ class KeyProgress:
 def key_history(lake: KeyLake, ref: TableRef, versions: tuple[int, int], key: Key) -> Iterator[KeyProgress]:
     """The steps of the commits after the older of two versions up to the newer; close the iterator to cancel.
 
-    Raises `DiffError` for a key that the table does not have or that is not unique, and what reading raises.
+    Raises `DiffError` for a key that the table does not have, and what reading raises.
     """
     low, high = sorted(versions)
     where = key_filter(lake.snapshot(ref, high), key)
@@ -97,11 +102,11 @@ def whole_life(lake: KeyLake, ref: TableRef, versions: tuple[int, int], key: Key
             yield step
             continue
         snapshot = lake.snapshot(ref, low)
-        row = _row_at(lake, snapshot, key_filter(snapshot, key))
+        rows = _rows_at(lake, snapshot, key_filter(snapshot, key))
         steps, notes = step.result.steps, step.result.notes
-        if row is not None and low == 0:
-            steps = (_step(0, key, None, row), *steps)
-        elif row is not None:
+        if rows and low == 0:
+            steps = (*_steps(0, key, ((), rows), (0, len(rows))), *steps)
+        elif rows:
             notes = (*notes, f"it was there at v{low} already, the oldest version that can be read")
         yield replace(step, result=replace(step.result, steps=steps, notes=notes))
 
@@ -133,20 +138,36 @@ def _literal(value: str | int | float | bool, kind: str) -> str:
 def _by_feed(
     lake: KeyLake, ref: TableRef, versions: tuple[int, int], wanted: tuple[Key, RowFilter]
 ) -> Iterator[KeyProgress]:
-    token, key = CancelToken(), wanted[0]
-    work = Work(lambda: _feed_rows(lake.changes(ref, *versions), key, token), token.stop)
+    token, (key, where) = CancelToken(), wanted
+    first = lake.snapshot(ref, versions[0])
+    work = Work(
+        lambda: (_feed_rows(lake.changes(ref, *versions), key, token), _count_at(lake, first, where)), token.stop
+    )
     try:
         while not work.ended(_POLL_S):
             yield KeyProgress(token.rows_read, 0, 0)
     finally:
         work.stop()
     try:
-        steps = tuple(_feed_steps(work.result(), key))
+        rows, count = work.result()
     except UnsupportedFeatureError:  # times that the feed's reader would misread
         yield from _by_states(lake, ref, versions, wanted)
         return
-    note = f"from the change feed of v{versions[0] + 1} to v{versions[1]}"
-    yield KeyProgress(token.rows_read, 0, 0, KeyHistory(key, steps, True, (note,)))
+    steps = tuple(_feed_steps(rows, key, count))
+    holding = steps[-1].rows[1] if steps and steps[-1].rows else count
+    notes = (f"from the change feed of v{versions[0] + 1} to v{versions[1]}", *_repeated(holding or 0, versions[1]))
+    yield KeyProgress(token.rows_read, 0, 0, KeyHistory(key, steps, True, notes))
+
+
+def _count_at(lake: KeyLake, snapshot: Snapshot, where: RowFilter) -> int | None:
+    try:
+        return len(_rows_at(lake, snapshot, where))
+    except LakehouseError:  # its files may be gone; the feed's are not
+        return None
+
+
+def _repeated(count: int, version: int) -> list[str]:
+    return [f"{count:,} rows have this key at v{version}"] if count > 1 else []
 
 
 def _feed_rows(feed: pa.RecordBatchReader, key: Key, token: CancelToken) -> list[Row]:
@@ -170,16 +191,14 @@ def _typed(value: str | int | float | bool, kind: pa.DataType) -> pa.Scalar:
         raise DiffError(f"{value!r} is no key of type {kind}") from exc
 
 
-def _feed_steps(rows: Sequence[Row], key: Key) -> Iterator[KeyStep]:
+def _feed_steps(rows: Sequence[Row], key: Key, count: int | None) -> Iterator[KeyStep]:
+    """`count`: how many rows hold the key before the first commit."""
     for version in sorted({row[COMMIT_VERSION] for row in rows}):
         mine = [row for row in rows if row[COMMIT_VERSION] == version]
-        befores, afters = (
-            [_plain(row) for row in mine if row[CHANGE_TYPE] == f"update_{side}"] for side in ("preimage", "postimage")
-        )
-        for before, after in zip(befores, afters, strict=False):
-            yield _step(version, key, before, after)
-        yield from (_step(version, key, _plain(row), None) for row in mine if row[CHANGE_TYPE] == "delete")
-        yield from (_step(version, key, None, _plain(row)) for row in mine if row[CHANGE_TYPE] == "insert")
+        gone = [_plain(row) for row in mine if row[CHANGE_TYPE] in ("update_preimage", "delete")]
+        came = [_plain(row) for row in mine if row[CHANGE_TYPE] in ("update_postimage", "insert")]
+        before, count = count, None if count is None else count + len(came) - len(gone)
+        yield from _steps(version, key, (gone, came), None if before is None or count is None else (before, count))
 
 
 def _plain(row: Row) -> Row:
@@ -189,11 +208,11 @@ def _plain(row: Row) -> Row:
 # state by state --------------------------------------------------------------------------------------------------
 
 
-def _row_at(lake: KeyLake, snapshot: Snapshot, where: RowFilter) -> Row | None:
-    rows = row_cells(lake.find_rows(snapshot, RowQuery(None, where, 2, search_files=None)).rows)
-    if len(rows) > 1:
-        raise DiffError("more than one row has this key")
-    return rows[0] if rows else None
+def _rows_at(lake: KeyLake, snapshot: Snapshot, where: RowFilter) -> list[Row]:
+    rows = row_cells(lake.find_rows(snapshot, RowQuery(None, where, MOST_HOLDING + 1, search_files=None)).rows)
+    if len(rows) > MOST_HOLDING:
+        raise DiffError(f"more than {MOST_HOLDING} rows have this key")
+    return rows
 
 
 def _by_states(
@@ -203,36 +222,53 @@ def _by_states(
     commits = lake.history(ref, starting_version=low + 1, ending_version=high)
     states = [low, *sorted(commit.version for commit in commits if may_change_rows(commit))]
     looked = states[-MOST_VERSIONS:]
-    values: tuple[VersionValue[Row | None], ...] = ()
-    rows = Numbers(lambda _, snapshot, __: _row_at(lake, snapshot, where))
+    values: tuple[VersionValue[list[Row]], ...] = ()
+    rows = Numbers(lambda _, snapshot, __: _rows_at(lake, snapshot, where))
     with closing(rows.over(lake, ref, "", looked)) as steps:
         for step in steps:
             values = step.values
             yield KeyProgress(0, len(values), len(looked))
-    notes = [f"from the key's row at {len(looked):,} versions: no change feed covers v{low} to v{high}"]
+    notes = [f"from the key's rows at {len(looked):,} versions: no change feed covers v{low} to v{high}"]
     if len(looked) < len(states):
         notes.append(f"the {len(states) - len(looked):,} versions before v{looked[0]} were not looked at")
     notes += [f"v{each.version} could not be read ({each.problem}): its change, if any, shows at a later version"
               for each in values if each.problem]  # fmt: skip
-    history = KeyHistory(key, tuple(_state_steps(values, key)), False, tuple(notes))
+    known = [(each.version, each.value) for each in values if each.value is not None]
+    notes += _repeated(len(known[-1][1]), known[-1][0]) if known else []
+    is_whole = len(looked) == len(states) and len(known) == len(values)
+    history = KeyHistory(key, tuple(_state_steps(known, key)), False, tuple(notes), is_whole)
     yield KeyProgress(0, len(values), len(looked), history)
 
 
-def _state_steps(values: Sequence[VersionValue[Row | None]], key: Key) -> Iterator[KeyStep]:
-    known = [each for each in values if each.problem is None]
-    for earlier, later in itertools.pairwise(known):
-        before, after = earlier.value, later.value
-        if before is None and after is None:
-            continue
-        step = _step(later.version, key, before, after)
-        if step.change.kind is not RowKind.UPDATE or step.change.changed:
-            yield step
+def _state_steps(known: Sequence[tuple[int, list[Row]]], key: Key) -> Iterator[KeyStep]:
+    for (_, before), (version, after) in itertools.pairwise(known):
+        yield from _steps(version, key, (before, after), (len(before), len(after)))
 
 
-def _step(version: int, key: Key, before: Row | None, after: Row | None) -> KeyStep:
-    if before is None or after is None:
-        kind = RowKind.INSERT if before is None else RowKind.DELETE
-        return KeyStep(version, RowChange(kind, key, before, after))
+# both ways -------------------------------------------------------------------------------------------------------
+
+
+def _steps(
+    version: int, key: Key, rows: tuple[Sequence[Row], Sequence[Row]], counts: tuple[int, int] | None
+) -> Iterator[KeyStep]:
+    """What a commit did, by the rows before and after it: one row for one other is an update; of several, nobody knows
+    which became which."""
+    gone, came = list(rows[0]), []
+    for row in rows[1]:
+        twin = next((place for place, each in enumerate(gone) if not _changed(each, row)), None)
+        if twin is None:
+            came.append(row)
+        else:
+            del gone[twin]
+    if len(gone) == len(came) == 1:
+        changed = _changed(gone[0], came[0])
+        yield KeyStep(version, RowChange(RowKind.UPDATE, key, gone[0], came[0], changed), counts)
+        return
+    yield from (KeyStep(version, RowChange(RowKind.DELETE, key, row, None), counts) for row in gone)
+    yield from (KeyStep(version, RowChange(RowKind.INSERT, key, None, row), counts) for row in came)
+
+
+def _changed(before: Row, after: Row) -> tuple[str, ...]:
+    """The columns whose values differ."""
     names = [*after, *(name for name in before if name not in after)]
-    changed = tuple(name for name in names if not same(before.get(name), after.get(name)))
-    return KeyStep(version, RowChange(RowKind.UPDATE, key, before, after, changed))
+    return tuple(name for name in names if not same(before.get(name), after.get(name)))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from app.changes.text import repeated_texts
 from backend.changes.model import RowKind
 from backend.errors import DiffError, QueryError
 from backend.lake.lake import Lake
@@ -97,5 +98,42 @@ def test_a_key_that_is_none_is_refused(tmp_path: Path, open_lake: Callable[..., 
         history(lake, gone=1)
     with pytest.raises(QueryError):
         history(lake, id="two")
-    builders.write(path, {"id": [2], "name": ["twice"], "n": [0.0]})
-    assert any("more than one row has this key" in note for note in history(lake, (6, 7), id=2).notes)
+    builders.write(path, {"id": [2] * 100, "name": ["often"] * 100, "n": [0.0] * 100})
+    found = history(lake, (6, 7), id=2)
+    assert any("more than 100 rows have this key" in note for note in found.notes)
+    assert found.steps == () and not found.is_whole  # nothing was seen, so nothing is claimed
+
+
+@pytest.mark.parametrize("change_feed", [True, False])
+def test_a_repeated_key_is_told_row_by_row(tmp_path: Path, open_lake: Callable[..., Lake], change_feed: bool) -> None:
+    """v1 loads v0 a second time, v2 changes both rows, v3 writes one anew, v4 has a third, v5 another key, v6 none."""
+    path, table = tmp_path / "t", str(tmp_path / "t")
+    rows = {"id": [1, 2], "name": ["a", "x"], "n": [1.0, 2.0]}
+    builders.write(path, rows, configuration=builders.CHANGE_FEED if change_feed else None)
+    builders.write(path, rows)
+    DeltaTable(table).update(updates={"n": "9.0"}, predicate="id = 2")
+    builders.write(path, {"id": [2], "name": ["y"], "n": [3.0]})
+    DeltaTable(table).update(updates={"name": "'z'"}, predicate="id = 2 AND n = 3.0")
+    builders.write(path, {"id": [5], "name": ["c"], "n": [3.0]})
+    DeltaTable(table).delete("id = 2 AND n = 9.0")
+    lake = open_lake(tmp_path)
+
+    found = history(lake, (0, 6), id=2)
+
+    holding = [DeltaTable(table, version=v).to_pyarrow_table()["id"].to_pylist().count(2) for v in range(7)]
+    assert holding == [1, 2, 2, 3, 3, 3, 1]
+    assert {step.version: step.rows for step in found.steps} == {
+        v: (holding[v - 1], holding[v]) for v in (1, 2, 3, 4, 6)
+    }
+    kinds = [(step.version, step.change.kind) for step in found.steps]
+    assert kinds == [
+        (1, RowKind.INSERT), (2, RowKind.DELETE), (2, RowKind.DELETE), (2, RowKind.INSERT), (2, RowKind.INSERT),
+        (3, RowKind.INSERT), (4, RowKind.UPDATE), (6, RowKind.DELETE), (6, RowKind.DELETE),
+    ]  # fmt: skip
+    assert repeated_texts(found.steps) == [
+        "v1: a second row with this key",
+        "v3: 3 rows with this key, 2 before",
+        "v6: one row with this key again",
+    ]
+    still = history(lake, (4, 5), id=2)
+    assert still.steps == () and still.is_whole and "3 rows have this key at v5" in still.notes[-1]

@@ -108,6 +108,9 @@ def build_step_table(
     table.frame.insert(1, "At", [utc_text(each.committed_at) if each else UNKNOWN for each in found])
     table.frame.insert(2, "Operation", [each.operation or "unnamed" if each else UNKNOWN for each in found])
     table.frame.insert(3, "By", [writer_text(each, streams) if each else UNKNOWN for each in found])
+    if any(step.rows and max(step.rows) > 1 for step in steps):
+        counts = [f"{step.rows[0]:,} → {step.rows[1]:,}" if step.rows else UNKNOWN for step in newest]
+        table.frame.insert(4, "Rows with this key", counts)
     return table
 
 
