@@ -6,7 +6,7 @@ stream host, the answer is made of them in one place (`answer_of`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ from backend.changes.commits import (
     why_not_whole,
 )
 from backend.changes.compare import Compared, Pairing, Read, Take, net_changes
-from backend.changes.explain import Findings, explain, hold_against
+from backend.changes.explain import Findings, OneSided, explain, hold_against
 from backend.changes.export import ChangedBatches, change_schema
 from backend.changes.model import (
     BY_ROW_ID,
@@ -36,6 +36,7 @@ from backend.changes.model import (
     NetCounts,
     Population,
     Question,
+    Repeats,
     RowChange,
     RowChanges,
     VersionDiff,
@@ -44,6 +45,7 @@ from backend.changes.plan import BY_FILES, METHOD_NAMES
 from backend.changes.prepare import DiffLake, PreparedDiff, prepare
 from backend.changes.read_local import file_rows, why_not_by_duckdb, with_row_ids
 from backend.changes.read_stream import DiffInput, signed_rows
+from backend.changes.repeats import find_repeats, written_by
 from backend.errors import DiffError, LakehouseError, QueryError, TableError, UnsupportedFeatureError
 from backend.lake.files.file_difference import DIFFERENCE_COLUMNS
 from backend.lake.history.change_feed import FEED
@@ -303,6 +305,11 @@ def _explained(
 ) -> Explanation:
     """What stands out, held against the rows of the first state; where those cannot be read in time, what was done.
     With `reads_apart` a large state's files that the second has not stand for it."""
+    common = _held_against(prepared, findings, token, reads_apart=reads_apart)
+    return replace(common, repeats=_repeats(prepared, findings.inserted, token))
+
+
+def _held_against(prepared: PreparedDiff, findings: Findings, token: CancelToken, *, reads_apart: bool) -> Explanation:
     alone = Explanation(findings.done)
     if not findings.groups:
         return alone
@@ -316,6 +323,31 @@ def _explained(
     except (LakehouseError, Stopped):
         return alone
     return explain(findings, Population(first.version, num_rows, is_whole), masks)
+
+
+def _repeats(prepared: PreparedDiff, inserted: OneSided | None, token: CancelToken) -> Repeats | None:
+    """Which inserted rows were there already; what cannot be read in time is not known, and of rows without a key not
+    asked."""
+    if inserted is None or not prepared.input.first.num_files:
+        return None
+    declared = prepared.plan.key.columns if prepared.plan.key else ()
+    came = replace(inserted, key=declared if inserted.key is None else inserted.key)
+    first, files, is_whole = _others(prepared, len(came.columns))
+    unknown = Repeats(first.version, came.inserted, key=came.key or ()) if came.key else None
+    if came.rows is None or not is_whole:
+        return unknown
+    try:
+        with ExitStack() as held:
+            found = find_repeats(came, first, _reading_one_side(prepared, files, came.columns, held), token)
+    except (LakehouseError, Stopped):
+        return unknown
+    if found is None:
+        return None
+    repeats, keys = found
+    with suppress(LakehouseError, Stopped):  # its versions may be gone: what was there is known all the same
+        state = (first, prepared.input.as_of)
+        repeats = replace(repeats, written_by=written_by(prepared.lake, state, came.key or came.columns, keys, token))
+    return repeats
 
 
 def _others(prepared: PreparedDiff, columns: int) -> tuple[Snapshot, pa.Table, bool]:

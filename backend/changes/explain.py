@@ -8,7 +8,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
 
@@ -31,9 +31,10 @@ from backend.sql.quoting import quoted_text
 from backend.sql.session import CancelToken, Connection, session
 
 LEAST_ROWS, MOST_ROWS = 6, 5_000_000  # fewer changed rows speak for themselves, of more nothing is said
+_MOST_ONE_SIDED = 4_000_000  # values of rows that came and went
 _SAMPLE, _MOST_COLUMNS, _MOST_TOUCHED = 4_096, 100, 12
 _MOST_VALUES, _MOST_TRAITS = 3, 4
-_MOST_CONDITIONS = 20  # of each of three kinds: a bit of 64 each
+_MOST_CONDITIONS, _MOST_ALTERED = 20, 3  # of three kinds and of what was done to three columns: a bit of 128 each
 _LEAST_SHARE, _LEAST_LIFT = 0.9, 2.0  # so many of the changed rows, so much more often than in the table
 _PROPOSED_SHARE = 0.85  # of the sample
 _EVIDENCE = 16.0  # nats: chance makes one in nine million such traits
@@ -71,20 +72,35 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The rows changed in one way, and how many of them satisfy which of the conditions: bit i is the i-th."""
+    """The rows changed in one way, and how many of them satisfy which of the conditions: bit i is the i-th. Where they
+    are those updated rows to which this was `done`, `beside` counts the other ones."""
 
     kind: RowKind
     rows: int
     conditions: tuple[Condition, ...]
     masks: Mapping[int, int]
+    done: Alteration | None = None
+    beside: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class OneSided:
+    """`inserted` net rows and `rows` with all that came and went (c0 … of `columns`, `n`: how often, `is_new` where it
+    is no side of an update); None where they are too many. `key`: the columns that paired rows; None: row ids did."""
+
+    columns: tuple[str, ...]
+    key: tuple[str, ...] | None
+    inserted: int
+    rows: pa.Table | None
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What the changed rows alone tell. `groups` have to be held against the table's rows."""
+    """What the changed rows alone tell. `groups` and what was `inserted` have to be held against the table's rows."""
 
     done: tuple[Alteration, ...] = ()
     groups: tuple[Group, ...] = ()
+    inserted: OneSided | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -95,11 +111,32 @@ class Findings:
 def find(changes: Changes, buckets: Mapping[str, RowBucket], page: RowChanges) -> Findings:
     """What stands out among the changed rows; `page` has the cells that updates touch."""
     if sum(bucket.added + bucket.removed for bucket in buckets.values()) > MOST_ROWS:
-        return Findings()
+        return Findings(inserted=_one_sided(changes, buckets))
     updates = buckets["update"].keys if "update" in buckets else 0
-    done = tuple(_alterations(changes, page, updates)) if updates >= LEAST_ROWS else ()
-    groups = (_group(changes, kind, query) for kind, query in _queries(changes, buckets))
-    return Findings(done, tuple(group for group in groups if group.conditions))
+    altered = list(_alterations(changes, page, updates)) if updates >= LEAST_ROWS else []
+    groups = [_group(changes, kind, query) for kind, query in _queries(changes, buckets)]
+    some = [each for each in altered if LEAST_ROWS <= each[0].rows < _LEAST_SHARE * updates]
+    groups += [_altered_group(changes, alteration, where) for alteration, where in some[:_MOST_ALTERED]]
+    done = tuple(each for each, _ in altered if each.rows >= _LEAST_SHARE * each.changed)
+    return Findings(done, tuple(group for group in groups if group.conditions), _one_sided(changes, buckets))
+
+
+def _one_sided(changes: Changes, buckets: Mapping[str, RowBucket]) -> OneSided | None:
+    """None where no row was inserted."""
+    numbers = [i for i, name in enumerate(changes.columns) if name != ROW_ID]
+    names, columns = ", ".join(f"c{i}" for i in numbers), tuple(changes.columns[i] for i in numbers)
+    by_id, others = len(numbers) < len(changes.columns), [name for name in buckets if name != "update"]
+    parts = [f"SELECT {names}, n, true AS is_new FROM ({changes.one_sided[each]})" for each in others]
+    if by_id and "update" in buckets:
+        for side, n in (("b", -1), ("a", 1)):
+            values = ", ".join(f"{side}_c{i}" for i in numbers)
+            parts.append(f"SELECT {values}, CAST({n} AS BIGINT), false FROM ({changes.pairs})")
+    inserted = sum(buckets[each].added for each in others)
+    entries = sum(bucket.entries for name, bucket in buckets.items() if by_id or name != "update")
+    fits = entries * len(numbers) <= _MOST_ONE_SIDED
+    key = None if by_id else tuple(changes.columns[i] for i in changes.key)
+    rows = _arrow(changes.connection, " UNION ALL ".join(parts)) if inserted and fits else None
+    return OneSided(columns, key, inserted, rows) if inserted else None
 
 
 def hold_against(
@@ -125,7 +162,8 @@ def explain(findings: Findings, population: Population, masks: Sequence[Mapping[
     """What is worth a sentence; `masks` are those of the population."""
     found = (_common(group, population.rows, mine) for group, mine in zip(findings.groups, masks, strict=True))
     common = tuple(each for each in found if each is not None)
-    return Explanation(findings.done, common, population if common else None)
+    rarer = tuple(each.done for each in common if each.done is not None and each.done not in findings.done)
+    return Explanation((*findings.done, *rarer), common, population if common else None)
 
 
 # what they have in common --------------------------------------------------------------------------------------------
@@ -135,13 +173,25 @@ def _queries(changes: Changes, buckets: Mapping[str, RowBucket]) -> Iterator[tup
     """The rows changed in each way: c0 … and how often each came, `n`."""
     numbers = range(len(changes.columns))
     if "update" in buckets and buckets["update"].keys >= LEAST_ROWS:
-        values = ", ".join(f"b_c{i} AS c{i}" for i in numbers)
-        yield RowKind.UPDATE, f"SELECT {values}, 1 AS n FROM ({changes.pairs})"
+        yield RowKind.UPDATE, _before(changes)
     names, one_sided = ", ".join(f"c{i}" for i in numbers), [name for name in buckets if name != "update"]
     for kind, sign in ((RowKind.INSERT, ">"), (RowKind.DELETE, "<")):
         parts = [f"SELECT {names}, abs(n) AS n FROM ({changes.one_sided[each]}) WHERE n {sign} 0" for each in one_sided]
         if sum(buckets[each].added if sign == ">" else buckets[each].removed for each in one_sided) >= LEAST_ROWS:
             yield kind, " UNION ALL ".join(parts)
+
+
+def _before(changes: Changes, where: str = "true") -> str:
+    values = ", ".join(f"b_c{i} AS c{i}" for i in range(len(changes.columns)))
+    return f"SELECT {values}, 1 AS n FROM ({changes.pairs}) WHERE {where}"
+
+
+def _altered_group(changes: Changes, done: Alteration, where: str) -> Group:
+    group = _group(changes, RowKind.UPDATE, _before(changes, where))
+    if not group.conditions:
+        return group
+    asked = [each.sql(f"c{each.number}") for each in group.conditions]
+    return replace(group, done=done, beside=_masks(changes.connection, _before(changes, f"NOT ({where})"), "n", asked))
 
 
 def _group(changes: Changes, kind: RowKind, query: str) -> Group:
@@ -205,9 +255,10 @@ def _ranges(changes: Changes, query: str, kinds: Mapping[int, str]) -> Iterator[
 
 
 def _masks(connection: Connection, source: str, weight: str, conditions: Sequence[str]) -> dict[int, int]:
+    kind = "BIGINT" if len(conditions) < 63 else "HUGEINT"
     bits = " + ".join(f"CASE WHEN {each} THEN {1 << i} ELSE 0 END" for i, each in enumerate(conditions))
     found = connection.execute(
-        f"SELECT mask, CAST(sum(w) AS BIGINT) FROM (SELECT CAST({bits} AS BIGINT) AS mask, {weight} AS w FROM "
+        f"SELECT mask, CAST(sum(w) AS BIGINT) FROM (SELECT CAST({bits} AS {kind}) AS mask, {weight} AS w FROM "
         f"({source})) GROUP BY mask"
     ).fetchall()
     return dict(found)
@@ -222,8 +273,10 @@ def _common(group: Group, population: int, masks: Mapping[int, int]) -> Common |
     best: dict[int, _Measured] = {}
     for each in measured:
         known = best.get(each.condition.number)
-        if each.stands_out(group.rows, population) and (
-            known is None or each.evidence(group.rows, population) > known.evidence(group.rows, population)
+        if (
+            each.stands_out(group.rows, population)
+            and _is_its_own(group, each)
+            and (known is None or each.evidence(group.rows, population) > known.evidence(group.rows, population))
         ):
             best[each.condition.number] = each
     chosen = _together(group, masks, sorted(best.values(), key=lambda each: (each.condition.is_range, each.others)))
@@ -231,7 +284,13 @@ def _common(group: Group, population: int, masks: Mapping[int, int]) -> Common |
         return None
     all_of = sum(each.bit for each in chosen)
     traits = tuple(each.trait() for each in chosen)
-    return Common(group.kind, group.rows, having(group.masks, all_of), having(masks, all_of), traits)
+    return Common(group.kind, group.rows, having(group.masks, all_of), having(masks, all_of), traits, group.done)
+
+
+def _is_its_own(group: Group, each: "_Measured") -> bool:
+    """Whether the trait is not one of all updated rows, where the group is a part of them."""
+    others = sum(group.beside.values())
+    return each.rows * others >= _LEAST_LIFT * having(group.beside, each.bit) * group.rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,8 +354,8 @@ class _Tried:
     told: dict[str, Any] = field(default_factory=dict)
 
 
-def _alterations(changes: Changes, page: RowChanges, updates: int) -> Iterator[Alteration]:
-    """Of each touched column what was done to most of the rows that touch it."""
+def _alterations(changes: Changes, page: RowChanges, updates: int) -> Iterator[tuple[Alteration, str]]:
+    """Of each touched column what was done most often to rows that touch it, with a condition on `changes.pairs`."""
     names = sorted(page.changed_cells, key=lambda name: -page.changed_cells[name])[:_MOST_TOUCHED]
     if not names:
         return
@@ -317,10 +376,20 @@ def _alterations(changes: Changes, page: RowChanges, updates: int) -> Iterator[A
         changed, pair = page.changed_cells[name], shared.get(name)
         ranked = [(next(found), each) for each in tried[name]]
         if pair is not None and pair.updates >= _LEAST_SHARE * changed:
-            ranked = [(pair.updates, _Tried(Effect.REPLACED, "", {"before": pair.before, "after": pair.after}))]
+            told = {"before": pair.before, "after": pair.after}
+            ranked = [(pair.updates, _Tried(Effect.REPLACED, _commonest(changes, name, differs[name]), told))]
         rows, best = max(ranked, key=lambda each: each[0])  # of equals the first, which says most
-        if rows >= _LEAST_SHARE * changed and (rows - 1) * math.log(max(values, 2)) >= _EVIDENCE_DONE:
-            yield Alteration(name, best.effect, rows, changed, updates, **best.told)
+        if (rows - 1) * math.log(max(values, 2)) >= _EVIDENCE_DONE:
+            where = f"({differs[name]}) AND coalesce({best.sql}, false)"
+            yield Alteration(name, best.effect, rows, changed, updates, **best.told), where
+
+
+def _commonest(changes: Changes, name: str, differs: str) -> str:
+    """The change of a column that most updates share, as `changed_rows` finds it."""
+    number = changes.columns.index(name)
+    pair = f"struct_pack(b := b_c{number}, a := a_c{number})"
+    order = f"GROUP BY b_c{number}, a_c{number} ORDER BY count(*) DESC, b_c{number}, a_c{number} LIMIT 1"
+    return f"{pair} IS NOT DISTINCT FROM (SELECT {pair} FROM ({changes.pairs}) WHERE {differs} {order})"
 
 
 def _tried(connection: Connection, number: int, kind: str, differs: str) -> Iterator[_Tried]:

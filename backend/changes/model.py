@@ -232,13 +232,15 @@ class Trait:
 @dataclass(frozen=True, slots=True)
 class Common:
     """What rows changed in one way have in common: of `of` such rows `rows` have every trait, and of the table's rows
-    `others`. Values are those before the change; of inserted rows, their own."""
+    `others`. Values are those before the change; of inserted rows, their own. `done`: only rows to which this was done
+    are meant, some of the updated ones."""
 
     kind: RowKind
     of: int
     rows: int
     others: int
     traits: tuple[Trait, ...]
+    done: Alteration | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,12 +253,30 @@ class Population:
 
 
 @dataclass(frozen=True, slots=True)
+class Repeats:
+    """Of the `of` inserted rows, `rows` have a `key` that the first state (`version`) holds already (without a key: are
+    there already), and `copies` of them equal such a row in every column; None where that is not known. `keys` are in
+    more than one row of the second state: `listed` are the first of them, each with how many rows. `written_by`: the
+    commits whose files hold the rows of the first state; empty where not known."""
+
+    version: int
+    of: int
+    rows: int | None = None
+    copies: int | None = None
+    keys: int | None = None
+    key: tuple[str, ...] = ()
+    listed: tuple[tuple[Mapping[str, Any], int], ...] = ()
+    written_by: tuple[Commit, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """What stands out among the rows that changed; empty where nothing does. Every count is exact."""
 
     done: tuple[Alteration, ...] = ()
     common: tuple[Common, ...] = ()
     population: Population | None = None
+    repeats: Repeats | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,6 +222,43 @@ def test_a_filter_leaves_only_its_rows_to_explain() -> None:
     recount(said.common[0], before[few], before)
 
 
+def changed_beside(cause: Callable[[pd.DataFrame], Any]) -> tuple[pd.DataFrame, pd.DataFrame, Any]:
+    """Rows before and after, and those whose amount was multiplied; beside them 300 rows got any other amount."""
+    before, chance = table(1_500, 8), random.Random(8)
+    hit = cause(before)
+    others = chance.sample([i for i in before.index if not hit[i]], 300)
+    after = before.copy()
+    after.loc[others, "amount"] = [chance.randrange(100, 100_000) / 100 + 0.001 for _ in others]
+    after.loc[hit, "amount"] = before.loc[hit, "amount"] * 100
+    return before, after, hit
+
+
+def test_what_was_done_to_some_of_the_changed_rows_is_told_with_its_cause() -> None:
+    before, after, hit = changed_beside(lambda rows: (rows["currency"] == "JPY") & (rows["region"] == "APAC"))
+
+    _, said = found(before, after)
+
+    (done,), (cause,) = said.done, said.common
+    assert (done.column, done.effect, done.by) == ("amount", Effect.MULTIPLIED, 100)
+    assert (done.rows, done.changed, done.updates) == (int(hit.sum()), int(hit.sum()) + 300, int(hit.sum()) + 300)
+    assert cause.done == done
+    assert {trait.column: trait.values for trait in cause.traits} == {"currency": ("JPY",), "region": ("APAC",)}
+    recount(cause, before[hit], before)
+    (text,) = explained(said)
+    assert text.startswith(f"`amount` × 100 in {done.rows} of the {done.changed} updated rows. All these ")
+
+
+def test_what_was_done_to_some_rows_without_a_cause_of_their_own_is_not_told() -> None:
+    chance = random.Random(1)
+    before, after, _ = changed_beside(lambda rows: pd.Series([chance.random() < 0.04 for _ in rows.index]))
+    assert found(before, after)[1] == Explanation()
+
+    before, after, hit = changed_beside(lambda rows: (rows["currency"] == "EUR") & (rows["stock"] < 300))
+    _, said = found(before, after.where(before["currency"] == "EUR", before))  # so all that changed is in euro
+    assert [each.rows for each in said.done] == [int(hit.sum())]
+    assert {trait.column for common in said.common if common.done for trait in common.traits} == {"stock"}
+
+
 DONE = (
     (Effect.MULTIPLIED, (931, 931, 931), {"by": 100}, "× 100 in all 931 updated rows"),
     (Effect.MULTIPLIED, (9, 9, 9), {"by": 0.01}, "÷ 100 in all 9 updated rows"),

@@ -32,7 +32,7 @@ from backend.changes.key import key_memory, parse_names
 from backend.changes.model import CommitChanges, Question, RowChange, RowKind, Trait, VersionDiff
 from backend.changes.versions import resolve_version
 from backend.format import bytes_text, count_text, things, utc_text
-from backend.lake.model import TableRef
+from backend.lake.model import Commit, TableRef
 from backend.lake.table.metadata_diff import FieldChange, FieldState, SchemaDiff
 from backend.sql.export import FORMATS, encoded
 
@@ -182,6 +182,7 @@ SHAPES: Shapes = {
     CommitChanges: _commit_changes,
     RowChange: row_document,
     Trait: _trait_document,
+    Commit: only("version", "operation", "user", "job"),
     SchemaDiff: _schema_document,
     FieldState: only("path", "type", "nullable", "comment"),
     FieldChange: only("path", "what", "before", "after"),

@@ -4,16 +4,18 @@ Rule: pure, and free of pandas, which the terminal does without. Each sentence h
 are held against.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from backend.changes.model import Alteration, Common, Effect, Explanation, Population, RowKind, Trait
+from backend.changes.model import Alteration, Common, Effect, Explanation, Population, Repeats, RowKind, Trait
 from backend.format import cut, datetime_text, duration_text, percent, things
+from backend.lake.model import Commit
 from backend.sql.values import json_value
 
 _KINDS = {RowKind.UPDATE: "updated row", RowKind.INSERT: "inserted row", RowKind.DELETE: "deleted row"}
 _MOST_VALUE = 40
+_MOST_WRITERS = 3
 
 
 def explained(found: Explanation) -> list[str]:
@@ -22,11 +24,14 @@ def explained(found: Explanation) -> list[str]:
 
 
 def _sentences(found: Explanation) -> Iterator[str]:
+    if found.repeats is not None:
+        yield from _repeats(found.repeats)
     for each in found.done:
-        yield f"`{each.column}` {_done(each)} {_where(each)}."
+        mine = [common for common in found.common if common.done == each]
+        causes = (f" {_common(common, found.population)}" for common in mine if found.population is not None)
+        yield f"`{each.column}` {_done(each)} {_where(each)}.{''.join(causes)}"
     if found.population is not None:
-        for common in found.common:
-            yield _common(common, found.population)
+        yield from (_common(common, found.population) for common in found.common if common.done is None)
 
 
 def _done(each: Alteration) -> str:
@@ -77,7 +82,8 @@ def _common(found: Common, population: Population) -> str:
     traits = ", ".join(trait_text(trait) for trait in found.traits)
     share = percent(found.rows / found.of)
     of = things(found.of, _KINDS[found.kind])
-    who = f"All {of}" if found.rows == found.of else f"{found.rows:,} of the {of}"
+    these = "these " if found.done else ""
+    who = f"All {these}{of}" if found.rows == found.of else f"{found.rows:,} of {these or 'the '}{of}"
     table = f"v{population.version}" if population.is_whole else f"the compared files of v{population.version}"
     if not found.others:
         return f"{who} have {traits}; none of the {things(population.rows, 'row')} of {table} has."
@@ -85,6 +91,50 @@ def _common(found: Common, population: Population) -> str:
     counts = f"{found.others:,} of {population.rows:,}"
     is_all = found.kind is not RowKind.INSERT and found.others == found.rows == found.of
     return f"{who} have {traits}: {against} ({counts})." + (" No other row has all of this." if is_all else "")
+
+
+def _repeats(found: Repeats) -> Iterator[str]:
+    key, inserted = ", ".join(f"`{name}`" for name in found.key), things(found.of, "inserted row")
+    if found.rows is None:
+        yield f"Whether {key} of the {inserted} {_was(found.of)} there already is not known: that is too much to read."
+        return
+    who = (
+        f"{found.rows:,} of the {inserted}"
+        if found.rows < found.of
+        else f"All {inserted}"
+        if found.of > 1
+        else "The row"
+    )
+    alike = (
+        ""
+        if not found.key or not found.copies
+        else "; " + ("exact copies" if found.copies == found.rows else f"{found.copies:,} of them exact copies")
+    )
+    known_by = f" by {key}" if found.key else " in every column"
+    yield f"{who} {_was(found.rows)} there already at v{found.version}{known_by}{alike}."
+    if found.written_by:
+        left = len(found.written_by) - _MOST_WRITERS
+        writers = " and ".join(_writer(commit) for commit in found.written_by[:_MOST_WRITERS])
+        yield f"The files that hold them there were written by {writers}{f' and {left:,} more' if left > 0 else ''}."
+    if found.keys:
+        each = "; ".join(f"{_key(values)} in {things(rows, 'row')}" for values, rows in found.listed)
+        more = f"; and {found.keys - len(found.listed):,} more" if found.keys > len(found.listed) else ""
+        what = things(found.keys, "key" if found.key else "row")
+        yield f"{what} {'is' if found.keys == 1 else 'are'} there more than once afterwards: {each}{more}."
+
+
+def _was(count: int) -> str:
+    return "was" if count == 1 else "were"
+
+
+def _key(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"`{name}` = {value_text(value)}" for name, value in values.items())
+
+
+def _writer(commit: Commit) -> str:
+    """ "v60 (WRITE, job hourly count 60)"."""
+    named = [each for each in (commit.operation, commit.job or commit.user) if each]
+    return f"v{commit.version} ({', '.join(named) or 'unnamed'})"
 
 
 def trait_text(trait: Trait) -> str:

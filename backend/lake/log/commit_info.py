@@ -89,13 +89,19 @@ def _engine(info: Mapping[str, Any]) -> str | None:
 
 
 def _stamp(value: Any) -> Mapping[str, Any]:
+    stamp = _object(value)
+    return stamp if "stream" in stamp else {}
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    """A JSON object in a text; empty where it is none."""
     if not isinstance(value, str) or not value.startswith("{"):
         return {}
     try:
-        stamp = orjson.loads(value)
+        found = orjson.loads(value)
     except orjson.JSONDecodeError:
         return {}
-    return stamp if isinstance(stamp, dict) and "stream" in stamp else {}
+    return found if isinstance(found, dict) else {}
 
 
 _BATCH_PARAMETERS = ("epochId", "outputMode")
@@ -141,10 +147,12 @@ def _user_metadata(info: Mapping[str, Any]) -> str | None:
 
 
 def _job(info: Mapping[str, Any]) -> str | None:
-    """What a scheduler's platform (Databricks) says of the run: "job nightly load, run 77, notebook 12"."""
+    """What a scheduler's platform (Databricks) says of the run: "job nightly load, run 77, notebook 12"; else the `job`
+    that the writer noted."""
     job, notebook = (value if isinstance(value, Mapping) else {} for value in (info.get("job"), info.get("notebook")))
+    noted = info.get("job") if isinstance(info.get("job"), str) else _object(info.get("userMetadata")).get("job")
     parts = {
-        "job": job.get("jobName") or job.get("jobId"),
+        "job": job.get("jobName") or job.get("jobId") or noted,
         "run": job.get("runId") or job.get("jobRunId"),
         "notebook": notebook.get("notebookPath") or notebook.get("notebookId"),
     }
