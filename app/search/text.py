@@ -161,12 +161,8 @@ def _looked(result: Bisection) -> str:
     """How much was looked at of what could have been."""
     judged = sum(probe.outcome is not ProbeOutcome.SKIPPED for probe in result.probes)
     text = f"{things(judged, 'version')} judged"
-    if result.is_monotonic:
-        text += ", and they agree with one change"
     if result.unprobed:
-        text += (
-            f"; of {things(result.changing, 'commit')} that changed rows {count_text(result.unprobed)} were not judged"
-        )
+        text += f"; {things(result.unprobed, 'commit')} that changed rows not"
     return text
 
 

@@ -1,6 +1,6 @@
 """First bad version as lists: probes, rows that break the condition, what columns hold at the two ends.
 
-Rule: pure; an outcome is told by a sign and a word as well as by colour, and what is not known is a dash.
+Rule: pure; an outcome is told by a sign and a word, and what is not known is a dash.
 """
 
 from collections.abc import Sequence

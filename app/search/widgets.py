@@ -20,7 +20,7 @@ from app.ui.table_acts import back_buttons
 from app.ui.version_range import CHOICES, picker
 from app.ui.view.explanation import explained
 from app.ui.view.words import markdown_safe, sentence
-from backend.changes.key import key_memory
+from backend.changes.key import choose_key, key_memory
 from backend.changes.model import Question, VersionDiff
 from backend.errors import LakehouseError, NothingBrokenError, QueryError
 from backend.lake.history.conditions import example_condition
@@ -54,12 +54,19 @@ _PARTS = ("who", "changed", "back")
 
 def form(opened: OpenTable) -> BisectRequest:
     """The condition and the two ends, as the URL has them."""
-    condition = st.text_input(
+    asking = st.form("ask", border=False)  # Enter searches
+    condition = asking.text_input(
         "A good version satisfies", key=state.CONDITION, bind="query-params", max_chars=2_000,
         placeholder=example_condition(opened.snapshot.metadata, is_good=True),
         help="SQL over one version's rows, in DuckDB's dialect. Without an aggregate every row has to satisfy it; "
-        "with one, such as count(*) > 0, the version as a whole. Null passes, as in a CHECK constraint.",
+        "with one, such as count(*) > 0, the version as a whole. Null passes, as in a CHECK constraint. Columns alone, "
+        "such as (order_id, line), have to be unique.",
     )  # fmt: skip
+    with asking:
+        st.form_submit_button(
+            "Find first bad version", key="find", type="primary", icon=":material/search:",
+            on_click=_find, args=(opened,),
+        )  # fmt: skip
     commits = {str(each.version): each for each in services.lake().history(opened.ref, limit=CHOICES)}
     with st.container(horizontal=True, vertical_alignment="bottom", key="bisect_ends"):
         picker(state.GOOD, "Good version", _DEFAULTS[state.GOOD], commits)
@@ -69,12 +76,13 @@ def form(opened: OpenTable) -> BisectRequest:
             help="So many versions on each side of what was found are judged as well: whether the condition changes "
             "more than once is only known where somebody looks.",
         )  # fmt: skip
-        asked = _asked(condition.strip(), int(check))
-        st.button(
-            "Find first bad version", key="find", type="primary", icon=":material/search:",
-            disabled=not asked.condition, on_click=work.ask, args=(_mark(opened, asked),),
-        )  # fmt: skip
-    return asked
+    return _asked(condition.strip(), int(check))
+
+
+def _find(opened: OpenTable) -> None:
+    asked = _asked(str(st.session_state[state.CONDITION]).strip(), int(st.session_state[state.CHECK]))
+    if asked.condition:
+        work.ask(_mark(opened, asked))
 
 
 def _asked(condition: str, check: int) -> BisectRequest:
@@ -181,8 +189,11 @@ def _links(opened: OpenTable, result: Bisection) -> None:
     with st.container(horizontal=True, key="bisect_links"):
         label = f"What v{to} changed" if to == result.last + 1 else f"What changed from v{result.last} to v{to}"
         across = None if result.older_id is None else "true"
-        ends = {state.FROM: result.last, state.TO: to, state.ACROSS_REPLACE: across}
+        ends = {state.FROM: result.last, state.TO: to, state.ACROSS_REPLACE: across, state.VIEW: "Rows"}
         navigation.table_link(name, label, ends, page="changes")
+        if result.by_row:
+            where = {state.ROWS_WHERE: f"NOT ({result.condition})"}
+            navigation.table_link(name, "Of that, rows that violate it", ends | where, page="changes")
         navigation.table_link(name, f"Table at v{result.good_seen}", {state.VERSION: result.good_seen})
         navigation.table_link(
             name, f"Can v{result.good_seen} be restored?", {state.AT: result.good_seen}, page="versions"
@@ -276,13 +287,14 @@ def _suggestions(opened: OpenTable, asked: BisectRequest) -> None:
     """What jumped between the two ends, as buttons; and what each column holds there."""
     try:
         with st.spinner("Looking for what jumped …"):
-            held = load_held(cache.held_columns(), services.lake(), opened.ref, _ends(opened, asked))
+            key = _key(opened)
+            held = load_held(cache.held_columns(), services.lake(), opened.ref, _ends(opened, asked), key)
     except LakehouseError:
         return  # the search itself says what is wrong with an end
     if len(held) < 2:
         return
     low, high = held[0].version, held[-1].version
-    suggested = suggest(held)
+    suggested = suggest(held, key)
     with st.container(key="suggestions"):
         title = (
             f"**What jumped between v{low} and v{high}**"
@@ -300,6 +312,14 @@ def _suggestions(opened: OpenTable, asked: BisectRequest) -> None:
         quantiles = "" if held[-1].quantiles else ", which have no quantiles: the table is not read for them"
         st.caption(f"What the columns hold, v{low} → v{high}, by the log's statistics{quantiles}")
         lists.show(view.held_frame(held), _HELD, key="held")
+
+
+def _key(opened: OpenTable) -> tuple[str, ...]:
+    """The columns that name a row, as Changes finds them; none where nothing says which."""
+    commits = services.lake().history(opened.ref, limit=CHOICES, ending_version=opened.latest_version)
+    known = key_memory(services.settings().home).known(opened.ref)
+    chosen = choose_key(None, opened.snapshot.metadata, commits, known).key
+    return chosen.columns if chosen else ()
 
 
 def _ends(opened: OpenTable, asked: BisectRequest) -> tuple[int, int]:

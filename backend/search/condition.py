@@ -4,6 +4,7 @@ Rule: the stranger's SQL passes `read_expression` before it runs; only the colum
 where the log's row counts answer. A null is no violation, as in SQL's CHECK.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -15,12 +16,13 @@ from backend.format import cut
 from backend.lake.model import Snapshot
 from backend.lake.table.schema import readable_names
 from backend.search.model import VersionVerdict
-from backend.sql.expression import read_expression, require_truth
+from backend.sql.expression import Expression, read_expression, require_truth
 from backend.sql.quoting import quoted_name
 
 _MOST_AGGREGATES = 8
 _MOST_VALUE = 60  # characters of one value in a sentence
-_EMPTY_HINT = "such as amount >= 0, or count(*) = count(DISTINCT id)"
+_EMPTY_HINT = "such as amount >= 0, or (order_id, line) where no two rows may have the same"
+_KEY = re.compile(r"\bDISTINCT\b\s*(?P<key>.+)\)\s*$", re.IGNORECASE | re.DOTALL)
 
 
 _read = lru_cache(maxsize=256)(read_expression)  # each probe of a search asks for the same
@@ -30,7 +32,8 @@ _read = lru_cache(maxsize=256)(read_expression)  # each probe of a search asks f
 class VersionCondition:
     """A checked condition. `by_row`: every row has to satisfy it; else it is about the version as a whole.
 
-    `aggregates` are its aggregates as written.
+    `aggregates` are its aggregates as written. `unique`: the expression of which it says that no two rows have the same
+    value, else empty.
     """
 
     text: str
@@ -38,19 +41,33 @@ class VersionCondition:
     columns: tuple[str, ...]
     aggregates: tuple[str, ...]
     sql: str
+    unique: str = ""
 
 
 def check_condition(text: str, snapshot: Snapshot) -> VersionCondition:
-    """A condition against the columns of a version; raises `QueryError` with the position it is about."""
+    """A condition against the columns of a version; `(sku, site)` alone has to be unique. Raises `QueryError` with the
+    position it is about."""
     if not text.strip():
         raise QueryError("there is no condition", hint=_EMPTY_HINT)
-    expression = _read(text, readable_names(snapshot.metadata))
+    names = readable_names(snapshot.metadata)
+    expression = _read(text, names)
+    if expression.tree.get("function_name") == "row" and not expression.aggregates:
+        expression = _read(f"count(*) = count(DISTINCT ({expression.text}))", names)
     by_row = not expression.aggregates
     if by_row and not expression.columns:
         raise QueryError("the condition names no column, so it is the same at every version", hint=_EMPTY_HINT)
     aggregates = () if by_row or "" in expression.aggregates else expression.aggregates[:_MOST_AGGREGATES]
     sql = _statement(expression.text, aggregates, by_row=by_row)
-    return VersionCondition(expression.text, by_row, expression.columns, aggregates, sql)
+    return VersionCondition(expression.text, by_row, expression.columns, aggregates, sql, _unique(expression))
+
+
+def _unique(expression: Expression) -> str:
+    """What a condition `count(*) = count(DISTINCT …)` counts; empty for any other."""
+    tree, (left, right) = expression.tree, (expression.tree.get(side) or {} for side in ("left", "right"))
+    counts = (left.get("function_name"), right.get("function_name")) == ("count_star", "count")
+    is_plain = counts and right.get("distinct") and not left.get("filter") and not right.get("filter")
+    match = _KEY.search(expression.text) if is_plain and tree.get("type") == "COMPARE_EQUAL" else None
+    return match["key"] if match else ""
 
 
 def _statement(text: str, aggregates: tuple[str, ...], *, by_row: bool) -> str:
@@ -82,12 +99,12 @@ def by_file_statement(condition: VersionCondition, number: str) -> str:
 
 
 def example_statement(condition: VersionCondition, columns: Sequence[str], most: int) -> str:
-    """A list of rows that break a condition on rows."""
+    """A list of rows that break a condition on rows, or that have what has to be unique in common."""
     packed = ", ".join(f"{quoted_name(name)} := {quoted_name(name)}" for name in columns)
-    return (
-        f"SELECT list(r) AS value FROM (SELECT struct_pack({packed}) AS r FROM rows "
-        f"WHERE NOT ((\n{condition.text}\n)) LIMIT {most})"
-    )
+    broken = f"WHERE NOT ((\n{condition.text}\n))"
+    if condition.unique:
+        broken = f"QUALIFY count(*) OVER (PARTITION BY {condition.unique}) > 1 ORDER BY {condition.unique}"
+    return f"SELECT list(r) AS value FROM (SELECT struct_pack({packed}) AS r FROM rows {broken} LIMIT {most})"
 
 
 def read_verdict(condition: VersionCondition, result: dict[str, Any]) -> VersionVerdict:

@@ -19,6 +19,7 @@ class Measure(StrEnum):
     MOST = "highest hundredth"
     NULLS = "share of nulls"
     ROWS = "rows"
+    REPEATS = "repeats"  # rows beyond the first of a key
     COLUMN = "column"
     PROPERTY = "property"
     CONSTRAINT = "constraint"

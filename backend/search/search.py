@@ -289,9 +289,10 @@ class _Search:
                 hint="search again",
             )
         older_id = self._lake.snapshot(self._ref, self._low).metadata.id
-        by_row = check_condition(self._condition, newest).by_row
+        condition = check_condition(self._condition, newest)
+        by_row = condition.by_row
         result = self._result(by_row=by_row, older_id=None if older_id == self._table_id else older_id)
-        if by_row:
+        if by_row or condition.unique:
             doing = f"reading rows of v{result.bad_seen} that break it"
             number = yield from self._number(self._judge.examples, result.bad_seen, doing, 0)
             result = replace(result, examples=number.value or Examples())

@@ -6,11 +6,13 @@ times) is no finding: a condition is suggested where one step is far larger than
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from itertools import accumulate, pairwise
+from itertools import accumulate, dropwhile, pairwise
 from typing import Any, NamedTuple, Protocol
+
+import orjson
 
 from backend.cells import day_text, moment_text
 from backend.format import count_text, percent, value_text
@@ -55,18 +57,19 @@ class Suggestion:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What columns hold at one version, by the log; `quantiles` where it was read."""
+    """What columns hold at one version, by the log; where it was read, `quantiles`, and how many rows repeat a key."""
 
     version: int
     num_rows: int | None
     columns: Mapping[str, ColumnTotals]
     quantiles: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     metadata: Metadata | None = None
+    repeats: int | None = None
 
 
 # reading -------------------------------------------------------------------------------------------------------------
 
-_BY_LOG, _BY_ROWS = "log", "rows"
+_BY_LOG = "log"  # else the key as JSON
 
 
 def held_numbers() -> Numbers[Held]:
@@ -74,8 +77,11 @@ def held_numbers() -> Numbers[Held]:
     return Numbers(_held, most=MOST_HELD)
 
 
-def load_held(numbers: Numbers[Held], lake: HeldLake, ref: TableRef, ends: tuple[int, int]) -> tuple[Held, ...]:
-    """What columns hold at versions between the ends, oldest first; quantiles at the two ends where both are small.
+def load_held(
+    numbers: Numbers[Held], lake: HeldLake, ref: TableRef, ends: tuple[int, int], key: Sequence[str] = ()
+) -> tuple[Held, ...]:
+    """What columns hold at versions between the ends, oldest first, without empty ones before the first row; quantiles,
+    and rows that repeat the key, at the two ends where both are small.
 
     Fewer versions of a table of many files, none of one with more than `MOST_FILES`.
     """
@@ -83,12 +89,11 @@ def load_held(numbers: Numbers[Held], lake: HeldLake, ref: TableRef, ends: tuple
     most = min(MOST_VERSIONS, MOST_FILES // max(1, lake.snapshot(ref, high).num_files))
     if most < 2:
         return ()
-    held = {
-        each.version: each for each in held_at(numbers, lake, ref, spread(lake.versions(ref), most, within=(low, high)))
-    }
+    read = held_at(numbers, lake, ref, spread(lake.versions(ref), most, within=(low, high)))
+    held = {each.version: each for each in dropwhile(lambda each: each.num_rows == 0, read)}
     outer = [lake.snapshot(ref, version) for version in (min(held, default=low), max(held, default=low))]
     if len(held) > 1 and all(snapshot.size_bytes <= MOST_BYTES for snapshot in outer):
-        *_, last = numbers.over(lake, ref, _BY_ROWS, [snapshot.version for snapshot in outer])
+        *_, last = numbers.over(lake, ref, orjson.dumps(key).decode(), [snapshot.version for snapshot in outer])
         # a file is gone, a reader refuses: bounds are known all the same
         held |= {value.version: value.value for value in last.values if value.value is not None}
     return tuple(held.values())
@@ -104,31 +109,40 @@ def _held(reading: Reading, snapshot: Snapshot, source: str) -> Held:
     top = set(column_names(snapshot.metadata))
     names = [name for name in columns_with_stats(snapshot.metadata) if name in top][:MOST_COLUMNS]
     totals = {each.column: each for each in column_totals(snapshot, names)} if names else {}
-    quantiles = _quantiles(reading, snapshot, totals) if source == _BY_ROWS else {}
-    return Held(snapshot.version, snapshot.num_rows, totals, quantiles, snapshot.metadata)
+    held = Held(snapshot.version, snapshot.num_rows, totals, metadata=snapshot.metadata)
+    return held if source == _BY_LOG else _with_rows(reading, snapshot, held, orjson.loads(source))
 
 
-def _quantiles(
-    reading: Reading, snapshot: Snapshot, totals: Mapping[str, ColumnTotals]
-) -> dict[str, tuple[float, ...]]:
-    names = [name for name, column in totals.items() if column.kind in _NUMBERS]
-    if not names:
-        return {}
-    parts = (f"q{i} := quantile_cont({quoted_name(name)}, {list(QUANTILES)})" for i, name in enumerate(names))
-    rows = reading.lake.read_files(snapshot, columns=names)
+def _with_rows(reading: Reading, snapshot: Snapshot, held: Held, key: Sequence[str]) -> Held:
+    names = [name for name, column in held.columns.items() if column.kind in _NUMBERS]
+    key = key if set(key) <= set(column_names(snapshot.metadata)) else ()
+    if not names and not key:
+        return held
+    parts = [f"q{i} := quantile_cont({quoted_name(name)}, {list(QUANTILES)})" for i, name in enumerate(names)]
+    if key:
+        parts.append(f"repeats := count(*) - count(DISTINCT ({', '.join(map(quoted_name, key))}))")
+    rows = reading.lake.read_files(snapshot, columns=[*dict.fromkeys((*names, *key))])
     values = reading.run(f"SELECT struct_pack({', '.join(parts)}) FROM rows", rows)
-    return {name: tuple(float(value) for value in values[f"q{i}"] or ()) for i, name in enumerate(names)}
+    quantiles = {name: tuple(float(value) for value in values[f"q{i}"] or ()) for i, name in enumerate(names)}
+    return replace(held, quantiles=quantiles, repeats=values.get("repeats"))
 
 
 # deciding ------------------------------------------------------------------------------------------------------------
 
 
-def suggest(held: Sequence[Held]) -> tuple[Suggestion, ...]:
-    """The conditions that stand out most, at most one a column; pure."""
+def suggest(held: Sequence[Held], key: Sequence[str] = ()) -> tuple[Suggestion, ...]:
+    """The conditions that stand out most, at most one a column; first that the key is unique, where it was. Pure."""
     largest: dict[str | None, Suggestion] = {}
     for each in sorted(steps(held), key=lambda each: -each.jump):
         largest.setdefault(each.column, each)
-    return tuple(largest.values())[:MOST_SUGGESTED]
+    return (*_of_key(held, key), *largest.values())[:MOST_SUGGESTED]
+
+
+def _of_key(held: Sequence[Held], key: Sequence[str]) -> Iterator[Suggestion]:
+    if len(held) > 1 and key and held[0].repeats == 0 and held[-1].repeats:
+        names, (first, last) = ", ".join(map(sql_name, key)), (held[0].version, held[-1].version)
+        condition = f"({names})" if len(key) > 1 else f"count(*) = count(DISTINCT {names})"
+        yield Suggestion(condition, names, Measure.REPEATS, first, last, 0, held[-1].repeats, math.inf)
 
 
 def steps(held: Sequence[Held]) -> Iterator[Suggestion]:

@@ -63,7 +63,7 @@ SCALARS = frozenset(
         *("regexp_full_match", "json_extract_string", "struct_extract", "array_extract", "array_length"),
         *("date_trunc", "datetrunc", "date_part", "datepart", "date_diff", "datediff", "date_sub", "timezone"),
         *("year", "quarter", "month", "week", "day", "hour", "minute", "second", "dayofweek", "isodow", "dayofyear"),
-        *("epoch", "epoch_ms", "to_timestamp", "make_date", "strftime"),
+        *("epoch", "epoch_ms", "to_timestamp", "make_date", "strftime", "row"),
         *("to_years", "to_months", "to_weeks", "to_days", "to_hours", "to_minutes", "to_seconds", "to_milliseconds"),
     )
 )

@@ -21,7 +21,9 @@ from backend.lake.model import Commit, OperationMetrics, Snapshot, TableRef
 from backend.search import search
 from backend.search.judge import Judge
 from backend.search.model import Bisection, BisectProgress, BisectRequest, ProbeOutcome, Purpose, VersionVerdict
+from backend.search.notice import Measure
 from backend.search.search import Bisects, bisect, may_change_rows
+from backend.search.suggest import held_numbers, load_held, suggest
 from backend.sql.numbers import Numbers, Reading, ValueSource
 from tests import builders
 from tests.builders import first_rows
@@ -538,3 +540,35 @@ def test_probes_say_what_they_cost_and_why(orders: Path, open_lake: Callable[...
         assert (number.files_read, number.files) == (len(new), lake.snapshot(found.ref, probe.version).num_files)
         assert (number.rows_read > 0) is (number.bytes_read > 0) is bool(new)
     assert found.changing == 7 and found.unprobed == 7 - len({p.version for p in found.probes} & {1, 2, 3, 4, 6, 7, 8})
+
+
+def test_a_key_that_was_unique_is_suggested_and_its_repeated_rows_are_shown(
+    tmp_path: Path, open_lake: Callable[..., Lake]
+) -> None:
+    path, kinds = tmp_path / "t", {"sku": pa.string(), "site": pa.int64(), "stock": pa.int64()}
+    builders.write(path, pa.table({name: pa.array([], kind) for name, kind in kinds.items()}))  # v0 is empty
+    for version in range(1, 7):
+        numbers = range(10, 15) if version == 4 else range(version * 10, version * 10 + 10)  # v4 repeats five of v1
+        rows = {"sku": [f"s{n // 2}" for n in numbers], "site": [n % 2 for n in numbers], "stock": [*numbers]}
+        builders.write(path, rows)
+    lake = open_lake(tmp_path)
+    ref = lake.find("t")
+    states = [DeltaTable(str(path), version=v).to_pandas() for v in range(7)]
+    repeats = [int(state.duplicated(["sku", "site"]).sum()) for state in states]
+
+    held = load_held(held_numbers(), lake, ref, (0, 6), ("sku", "site"))
+    found, *_ = suggest(held, ("sku", "site"))
+    bisected = found_by(lake, ref, found.condition)
+
+    assert [each.version for each in held] == [1, 2, 3, 4, 5, 6]
+    assert (found.condition, found.measure) == ("(sku, site)", Measure.REPEATS)
+    assert (found.before, found.after) == (0, repeats[6]) == (repeats[1], 5)
+    assert bisected.culprit == next(v for v in range(7) if repeats[v]) == 4
+    twice = states[4][states[4].duplicated(["sku", "site"], keep=False)]
+    assert len(bisected.examples.rows) == 5
+    shown = {(row["sku"], row["site"]) for row in bisected.examples.rows}
+    assert shown <= set(zip(twice["sku"], twice["site"], strict=True)) and len(shown) == 3
+    written = found_by(lake, ref, "count(*) = count(DISTINCT (sku, site))")
+    assert (written.culprit, written.examples) == (4, bisected.examples)
+    one, *_ = suggest(load_held(held_numbers(), lake, ref, (0, 6), ("stock",)), ("stock",))
+    assert one.condition == "count(*) = count(DISTINCT stock)"
