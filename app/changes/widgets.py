@@ -63,8 +63,8 @@ def answer(opened: OpenTable, against: OpenTable | None, chosen: VersionRange, h
         here.too_large(part)
         on_host.too_large(part, view_of_rows=ROWS)
     elif shown.method is not DiffMethod.SAME_VERSION:
-        _counts(shown, is_pending=found is None)
         _explanation(shown)
+        _counts(shown, is_pending=found is None)
         if question.on_host and found is not None:
             on_host.say_who(found)
     _view(part, found)
@@ -98,6 +98,8 @@ def _counts(diff: VersionDiff, *, is_pending: bool) -> None:
     if not diff.commits:
         return
     gross, where = text.gross_text(diff.commits), diff.question.where
+    if not where and gross == text.counts_text(diff.changes.net):
+        return
     only = f" of rows with {markdown_safe(where)}" if where else ""
     all_rows = " of all rows: the filter does not reach it" if where else ""
     st.caption(
@@ -153,7 +155,7 @@ def _pin(diff: VersionDiff) -> None:
 
 def _summary(diff: VersionDiff, *, is_pending: bool) -> None:
     summary = to_markdown(diff, is_pending=is_pending, streams=cache.stream_names())
-    with st.popover("Summary", icon=":material/content_copy:", key="summary"):
+    with st.popover("Copy for incident", icon=":material/content_copy:", key="summary"):
         st.caption("Markdown for the incident channel")
         st.code(summary, language="markdown", wrap_lines=True, height=360)
         st.download_button(

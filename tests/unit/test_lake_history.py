@@ -110,7 +110,8 @@ def test_the_job_that_a_platform_names_is_kept():
     commit = read({"userMetadata": "by hand", "job": ran, "notebook": {"notebookId": "12"}})
     assert (commit.job, commit.user_metadata) == ("job nightly load, run 77, notebook 12", "by hand")
     assert read({"job": {"jobId": 5}}).job == "job 5" and read({"notebook": {"notebookId": "12"}}).job == "notebook 12"
-    for odd in ({}, {"job": "seed"}, {"job": {"jobId": {}}, "notebook": []}, {"job": None}):
+    assert read({"job": "seed"}).job == read({"userMetadata": '{"job": "seed"}'}).job == "job seed"
+    for odd in ({}, {"userMetadata": '{"job": [1]}'}, {"job": {"jobId": {}}, "notebook": []}, {"job": None}):
         assert read(odd).job is None
 
 

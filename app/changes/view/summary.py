@@ -63,7 +63,7 @@ def _rows(diff: VersionDiff, *, is_pending: bool) -> list[str]:
 
 
 def _explanation(diff: VersionDiff) -> list[str]:
-    said = [f"- {escaped(line)}" for line in explained(diff.explanation)]
+    said = [f"- {_line(line)}" for line in explained(diff.explanation)]
     return ["", "What stands out:", "", *said] if said else []
 
 
@@ -110,7 +110,7 @@ def _metadata(diff: VersionDiff) -> list[str]:
 
 def _method(diff: VersionDiff, *, is_pending: bool) -> list[str]:
     known = [] if is_pending else [exactness_text(diff), escaped(key_text(diff))]
-    reasons = [escaped(cut(reason, 300)) for reason in diff.reasons]
+    reasons = [_line(cut(reason, 300)) for reason in diff.reasons]
     return ["", f"How it knows: {METHOD_WORDS[diff.method]}", "", *(f"- {line}" for line in (*known, *reasons))]
 
 
@@ -120,6 +120,14 @@ def _from_to(before: str | None, after: str | None) -> str:
 
 def _names(columns: Iterable[str]) -> str:
     return ", ".join(columns) or "none"
+
+
+def _line(text: str) -> str:
+    """A sentence of Weir's, whose names stand between backticks."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:  # one of the names has a backtick itself
+        return escaped(text)
+    return "".join(_code(part) if index % 2 and part.strip() else escaped(part) for index, part in enumerate(parts))
 
 
 def _code(text: str) -> str:

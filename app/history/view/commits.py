@@ -22,7 +22,7 @@ from backend.lake.model import Commit, OperationMetrics
 # commits ---------------------------------------------------------------------------------------------------------
 
 COMMIT_COLUMNS = (
-    "Version", "When", "Operation", "Who", "Rows", "Files", "Bytes", "Changed", "Note", "Engine", "Committed at",
+    "Version", "When", "Operation", "Who", "Job", "Rows", "Files", "Bytes", "Changed", "Note", "Engine", "Committed at",
 )  # fmt: skip
 # What rearranges or tidies and leaves the rows as they were.
 _MAINTENANCE = ("OPTIMIZE", "VACUUM", "REORG", "CHECKPOINT", "FSCK", "COMPUTE ", "LOG COMPACT", "CLEANUP")
@@ -41,7 +41,7 @@ def commits_frame(commits: Sequence[Commit], now: datetime, beside: Known | None
     frame = pd.DataFrame(
         [_commit_row(commit, now, beside or Known()) for commit in commits], columns=list(COMMIT_COLUMNS)
     )
-    silent = [name for name in ("Changed", "Who", "Note") if frame[name].isin(["", UNKNOWN]).all()]
+    silent = [name for name in ("Changed", "Who", "Job", "Note") if frame[name].isin(["", UNKNOWN]).all()]
     return frame.drop(columns=silent)
 
 
@@ -61,6 +61,7 @@ def _commit_row(commit: Commit, now: datetime, beside: Known) -> dict[str, objec
         "Bytes": bytes_plus_minus(commit.metrics, vacuum_word(commit.operation)),
         "Changed": changes_text(beside.changes.get(commit.version, ())),
         "Who": stream_text(commit, beside.streams) or commit.user or UNKNOWN,
+        "Job": commit.job or "",
         "Engine": commit.engine or UNKNOWN,
         "Note": commit.problem or commit.user_metadata or "",
         "Committed at": utc_text(commit.committed_at),

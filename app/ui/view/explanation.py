@@ -133,7 +133,7 @@ def _key(values: Mapping[str, Any]) -> str:
 
 def _writer(commit: Commit) -> str:
     """ "v60 (WRITE, job hourly count 60)"."""
-    named = [each for each in (commit.operation, commit.job or commit.user) if each]
+    named = [cut(each, _MOST_VALUE) for each in (commit.operation, commit.job or commit.user) if each]
     return f"v{commit.version} ({', '.join(named) or 'unnamed'})"
 
 

@@ -32,9 +32,12 @@ from app.changes.view.frames import (
 from app.changes.view.rows import CHANGED_MARK, build_row_table, filter_rows, style
 from app.changes.view.summary import escaped, to_markdown
 from backend.changes.model import (
+    Alteration,
     CommitChanges,
     CommonChange,
     DiffMethod,
+    Effect,
+    Explanation,
     FilesDiff,
     KeyChoice,
     KeySource,
@@ -208,6 +211,15 @@ def test_the_summary_for_a_channel_shows_what_a_stranger_wrote_literally() -> No
     row = next(line for line in bare.splitlines() if line.startswith("| v1 |"))
     assert row.count("|") == 9
     assert escaped("delta-rs:py-1.6.6 t.order_id = 1") == "delta-rs:py-1.6.6 t.order_id = 1"
+
+
+def test_names_in_the_sentences_of_the_summary_are_bold_as_code_cannot_be_escaped() -> None:
+    done = tuple(Alteration(name, Effect.MULTIPLIED, 9, 9, 9, by=100) for name in ("amount", "od`d", "a*b"))
+
+    text = to_markdown(but(diff(), explanation=Explanation(done)))
+
+    assert "\n- **amount** × 100 in all 9 updated rows.\n" in text
+    assert "\n- **a\\*b** × 100" in text and "\n- \\`od\\`d\\` × 100" in text
 
 
 def test_the_summary_has_the_newest_commits_and_says_how_many_are_left() -> None:

@@ -116,6 +116,8 @@ def test_who_stands_before_what_is_often_empty() -> None:
     by = replace(commit(1), user="ann")
     columns = list(history.commits_frame([by], NOW).columns)
     assert columns[:5] == ["Version", "When", "Operation", "Who", "Rows"] and "Changed" not in columns
+    frame = history.commits_frame([by, replace(by, job="job hourly count")], NOW)
+    assert list(frame["Job"]) == ["", "job hourly count"]
 
 
 def test_unknown_rows_are_a_gap_and_said() -> None:
