@@ -327,26 +327,38 @@ def _held_against(prepared: PreparedDiff, findings: Findings, token: CancelToken
 
 def _repeats(prepared: PreparedDiff, inserted: OneSided | None, token: CancelToken) -> Repeats | None:
     """Which inserted rows were there already; what cannot be read in time is not known, and of rows without a key not
-    asked."""
-    if inserted is None or not prepared.input.first.num_files:
+    asked. The key is read alone first: mostly that is all."""
+    first = prepared.input.first
+    if inserted is None or not first.num_files:
         return None
     declared = prepared.plan.key.columns if prepared.plan.key else ()
     came = replace(inserted, key=declared if inserted.key is None else inserted.key)
-    first, files, is_whole = _others(prepared, len(came.columns))
     unknown = Repeats(first.version, came.inserted, key=came.key or ()) if came.key else None
-    if came.rows is None or not is_whole:
+    if came.rows is None:
         return unknown
-    try:
+
+    def find(asked: OneSided) -> tuple[Repeats, pa.Table] | None:
+        _, files, is_whole = _others(prepared, len(asked.columns))
+        if not is_whole:
+            raise DiffError("the first state is too much to read")
         with ExitStack() as held:
-            found = find_repeats(came, first, _reading_one_side(prepared, files, came.columns, held), token)
+            return find_repeats(asked, first, _reading_one_side(prepared, files, asked.columns, held), token)
+
+    try:
+        found = find(came.of_key() if came.key else came)
     except (LakehouseError, Stopped):
         return unknown
     if found is None:
         return None
-    repeats, keys = found
-    with suppress(LakehouseError, Stopped):  # its versions may be gone: what was there is known all the same
-        state = (first, prepared.input.as_of)
-        repeats = replace(repeats, written_by=written_by(prepared.lake, state, came.key or came.columns, keys, token))
+    repeats, keys = replace(found[0], copies=None) if came.key else found[0], found[1]
+    with suppress(
+        LakehouseError, Stopped
+    ):  # too much to read, or its versions are gone: the keys are known all the same
+        wrote = written_by(prepared.lake, (first, prepared.input.as_of), came.key or came.columns, keys, token)
+        repeats = replace(repeats, written_by=wrote)
+    with suppress(LakehouseError, Stopped):
+        whole = find(came) if came.key else None
+        repeats = replace(repeats, copies=whole[0].copies) if whole else repeats
     return repeats
 
 

@@ -93,6 +93,17 @@ class OneSided:
     inserted: int
     rows: pa.Table | None
 
+    def of_key(self) -> "OneSided":
+        """The same with the columns of the key alone."""
+        places, key = [self.columns.index(name) for name in self.key or ()], self.key or ()
+        names = [*(f"c{i}" for i in range(len(key))), "n", "is_new"]
+        rows = (
+            None
+            if self.rows is None
+            else self.rows.select([*(f"c{i}" for i in places), "n", "is_new"]).rename_columns(names)
+        )
+        return replace(self, columns=key, rows=rows)
+
 
 @dataclass(frozen=True, slots=True)
 class Findings:
