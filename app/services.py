@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from backend.access import Actor
 from backend.settings import Settings, load_settings
+from backend.times import Clock
 
 if TYPE_CHECKING:
     from backend.lake.lake import Lake
@@ -80,6 +81,11 @@ def existing_store() -> "ControlStore | None":
 def now() -> datetime:
     """The clock of pages and commands, aware, in UTC."""
     return datetime.now(UTC)
+
+
+def clock() -> Clock:
+    """The clock of who types a command: this process's zone."""
+    return Clock(now(), None)
 
 
 def actor() -> Actor:

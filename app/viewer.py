@@ -10,7 +10,9 @@ from streamlit import config
 
 from app import services
 from backend.access import Actor, is_loopback
+from backend.format import zone_of
 from backend.settings import UiSettings
+from backend.times import Clock
 
 _NAMED = "named_by_proxy"  # of Streamlit's user
 _LONGEST_NAME = 200
@@ -24,6 +26,11 @@ def mode() -> Literal["light", "dark"]:
 def timezone() -> str | None:
     """The viewer's time zone, None when the browser did not say."""
     return st.context.timezone
+
+
+def clock() -> Clock:
+    """On which `14:30` and `yesterday` are this viewer's."""
+    return Clock(services.now(), zone_of(timezone()))
 
 
 def believe_header(ui: UiSettings) -> None:

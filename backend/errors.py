@@ -51,7 +51,7 @@ class VersionNotFoundError(TableError):
 
 
 class VersionFormatError(TableError):
-    """What was given as a version is neither a number, `latest`, an offset nor a time."""
+    """What was given as a version is neither a number, `latest`, an offset nor a time; or a time is none."""
 
     exit_code = 2
 

@@ -9,7 +9,7 @@ from app.versions.pins import pin_dialog
 opened = table_header("versions", versioned=False, otherwise=versions.of_broken)
 with boundary():
     retention = versions.judged(opened.ref)
-    chosen = versions.strip(retention)
+    chosen = versions.strip(opened.ref, retention)
     versions.problems(retention)
     versions.answers(opened.ref, retention, chosen)
     numbers(opened, retention)

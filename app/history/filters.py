@@ -10,11 +10,12 @@ from typing import Any
 
 import streamlit as st
 
-from app import errors, services, state
+from app import errors, services, state, viewer
 from app.history.view import filters as view
 from backend.errors import VersionFormatError
 from backend.lake.history.history_filter import Choices, HistoryFilter, LookBack, choices, look_back
 from backend.lake.model import Commit, TableRef
+from backend.times import FORMS, parse_time
 
 # query parameter → label
 GROUPS = {state.OPERATION: "Operation", state.USER: "User", state.ENGINE: "Engine", state.WRITTEN_BY: "Stream"}
@@ -94,7 +95,7 @@ def _look(log: LogRange, since: datetime | None, until: datetime | None) -> tupl
 
 
 def _times() -> tuple[datetime | None, datetime | None]:
-    now, moments, help_text = services.now(), [], f"Write {view.FORMS}."
+    moments = list[datetime | None]()
     for key, label, is_end in ((state.SINCE, "Since", False), (state.UNTIL, "Until", True)):
         text = st.text_input(
             label,
@@ -102,11 +103,11 @@ def _times() -> tuple[datetime | None, datetime | None]:
             bind="query-params",
             placeholder="any time",
             width=150,
-            help=help_text,
+            help=f"A time is {FORMS}.",
             on_change=state.first_page,
         )
         try:
-            moments.append(view.moment_of(text, now, end_of_day=is_end))
+            moments.append(parse_time(text, viewer.clock(), end_of_day=is_end) if text else None)
         except VersionFormatError as exc:
             errors.show(exc)
             st.stop()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from app import cache, services, state
+from app import cache, services, state, viewer
 from app.profile import text as words
 from app.profile.view import profile_frame
 from app.ui import lists, work
@@ -66,7 +66,7 @@ def _other(opened: OpenTable, text: str) -> Snapshot | None:
     if not text:
         return None
     lake = services.lake()
-    version = resolve_version(lake, opened.ref, text)
+    version = resolve_version(lake, opened.ref, text, viewer.clock())
     return None if version == opened.snapshot.version else lake.snapshot(opened.ref, version)
 
 

@@ -6,7 +6,7 @@ version to the newer, whichever the page is of.
 
 import streamlit as st
 
-from app import navigation, services, state
+from app import navigation, services, state, viewer
 from app.properties import view
 from app.ui import lists
 from app.ui.frame import OpenTable
@@ -14,7 +14,7 @@ from app.ui.table_acts import act_button
 from app.ui.view.frames import changes_frame
 from app.ui.view.table_changes import changes_sentence
 from app.ui.view.words import markdown_safe
-from backend.changes.versions import resolve_version
+from backend.changes.versions import VERSIONS, resolve_version
 from backend.format import things
 from backend.lake.history.metadata_changes import ChangeKind, InForce, TableChange, compare
 from backend.lake.model import Metadata, Protocol, Snapshot
@@ -56,15 +56,15 @@ def comparison(opened: OpenTable) -> None:
         "Compare with version",
         key=state.COMPARE,
         bind="query-params",
-        placeholder="118, -5, latest, a time",
-        help="A version, `latest`, an offset such as `-5`, or a time such as `2026-11-20T10:00Z`.",
+        placeholder="118, -5, yesterday",
+        help=f"A version is {VERSIONS}.",
         icon=":material/compare_arrows:",
         width=320,
     )
     if not (text or "").strip():
         return
     lake = services.lake()
-    other = lake.snapshot(opened.ref, resolve_version(lake, opened.ref, text.strip()))
+    other = lake.snapshot(opened.ref, resolve_version(lake, opened.ref, text, viewer.clock()))
     old, new = sorted((other, opened.snapshot), key=lambda snapshot: snapshot.version)
     with st.container(border=True, key="property_comparison"):
         _differences(opened.ref.name, old, new)

@@ -87,7 +87,7 @@ def _find(opened: OpenTable) -> None:
 
 def _asked(condition: str, check: int) -> BisectRequest:
     good, bad = (state.text(end) or default for end, default in _DEFAULTS.items())
-    return BisectRequest(condition, good, bad, check)
+    return BisectRequest(condition, good, bad, check, viewer.clock())
 
 
 def _mark(opened: OpenTable, asked: BisectRequest) -> str:
@@ -324,7 +324,7 @@ def _key(opened: OpenTable) -> tuple[str, ...]:
 
 def _ends(opened: OpenTable, asked: BisectRequest) -> tuple[int, int]:
     lake, ref = services.lake(), opened.ref
-    good, bad = (named_version(lake, ref, end) for end in (asked.good, asked.bad))
+    good, bad = (named_version(lake, ref, end, asked.clock) for end in (asked.good, asked.bad))
     oldest = min((first for first, _ in lake.versions(ref)), default=0)
     ends = (oldest if good is None else good, opened.latest_version if bad is None else bad)
     return min(ends), max(ends)

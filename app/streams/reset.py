@@ -68,7 +68,7 @@ def _starts(name: str) -> Starts | None:
         st.caption("Say where to begin, and press Enter.")
         return None
     try:
-        return parse_starts(services.lake(), declared, wheres)
+        return parse_starts(services.lake(), declared, wheres, viewer.clock())
     except LakehouseError as exc:
         errors.show(exc)
         return None

@@ -16,6 +16,7 @@ from app.ui.live import VIEWERS, paced, redrawn
 from app.ui.table_acts import act_dialog
 from app.ui.view.words import HostFreshness, LakeFreshness, folders_and_name, markdown_safe, state_line, version_label
 from app.ui.waiting import spinner
+from backend.changes.versions import VERSIONS, resolve_version
 from backend.errors import LakehouseError, TableCorruptError, TableNotFoundError, UnsupportedFeatureError
 from backend.format import ago, bytes_text, moment_help, things
 from backend.lake.model import Snapshot, TableRef, UnreadableTable
@@ -24,7 +25,6 @@ from backend.lake.table.properties import ownership
 STATE_LINE_EVERY_S = 5
 _PICKER = "table_picker"
 _PICKED = "_table_picked"
-_VERSION_INPUT = "version_input"
 _MOST_LINKS = 12
 
 
@@ -200,15 +200,7 @@ def _breadcrumb(ref: TableRef, folders: tuple[str, ...]) -> None:
 def _version_control(opened: OpenTable) -> None:
     now, snapshot = services.now(), opened.snapshot
     with st.popover(version_label(snapshot.version, opened.latest_version), icon=":material/history:", key="versions"):
-        st.session_state[_VERSION_INPUT] = snapshot.version
-        st.number_input(
-            f"Version (0 – {opened.latest_version})",
-            min_value=0,
-            max_value=opened.latest_version,
-            step=1,
-            key=_VERSION_INPUT,
-            on_change=_on_version,
-        )
+        version_input(opened.ref, snapshot.version, opened.latest_version, key="version_input", choose=_on_version)
         st.caption(
             f"Committed {ago(snapshot.committed_at, now)} · {things(snapshot.num_files, 'file')} · "
             f"{bytes_text(snapshot.size_bytes)}",
@@ -230,8 +222,20 @@ def _pinned_band(opened: OpenTable) -> None:
         st.button("Back to latest", key="back_to_latest", icon=":material/update:", on_click=_to_latest)
 
 
-def _on_version() -> None:
-    state.choose_table(state.table(), st.session_state[_VERSION_INPUT])
+def version_input(ref: TableRef, version: int, latest: int, *, key: str, choose: Callable[[int], None]) -> None:
+    """A field for a version as people name it; `choose` gets its number."""
+
+    def on_change() -> None:
+        with errors.boundary():  # what a callback says stands at the head of the page
+            choose(resolve_version(services.lake(), ref, st.session_state[key], viewer.clock()))
+
+    st.session_state[key] = str(version)
+    label, help_text = f"Version (0 – {latest:,})", f"A version is {VERSIONS}."
+    st.text_input(label, key=key, on_change=on_change, width=220, help=help_text)
+
+
+def _on_version(version: int) -> None:
+    state.choose_table(state.table(), version)
 
 
 def _to_latest() -> None:

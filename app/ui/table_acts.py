@@ -150,7 +150,7 @@ def _repair(act: TableAct) -> Repair | None:
     assert isinstance(asked, Repair)
     where = st.text_input("Which rows", asked.where, key="act_where", placeholder="SQL over a row: amount < 0")
     version = st.text_input(
-        "Take them from version", key="act_from_version", placeholder="118, -5, a time",
+        "Take them from version", key="act_from_version", placeholder="118, -5, yesterday",
         help="The rows that satisfy the condition there come in the place of those that do now.",
     )  # fmt: skip
     given = version or st.text_area(
@@ -163,9 +163,8 @@ def _repair(act: TableAct) -> Repair | None:
         return None
     if version:
         lake = services.lake()
-        return Repair(
-            where.strip(), from_version=resolve_version(lake, lake.find(act.uri), version), stops_writers=stops
-        )
+        number = resolve_version(lake, lake.find(act.uri), version, viewer.clock())
+        return Repair(where.strip(), from_version=number, stops_writers=stops)
     values = parse_repairs([line for line in (given or "").splitlines() if line.strip()])
     return Repair(where.strip(), values, stops_writers=stops)
 

@@ -4,22 +4,25 @@ Rule: the URL holds what the viewer wrote (`118`, `latest`, `-5`, a time), so th
 the range is the last ten commits.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 import streamlit as st
 
-from app import services, state
+from app import cache, services, state, viewer
 from app.ui.frame import OpenTable
 from app.ui.view.theme import operation_text
 from app.ui.view.words import markdown_safe
-from backend.changes.versions import resolve_version
-from backend.format import utc_text
+from app.ui.view.writers import last_by_another, writer_text
+from backend.changes.versions import VERSIONS, resolve_version
+from backend.format import cut
 from backend.lake.model import Commit
 
 CHOICES = 200
 DEFAULT_COMMITS = 10
-_HELP = "A version, `latest`, an offset such as `-5`, or a time such as `2026-11-20T10:00Z`. Times are UTC."
+DAY = timedelta(days=1)
+_HELP = f"A version is {VERSIONS}. Times in this list are UTC."
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +49,36 @@ def version_range(opened: OpenTable, against: OpenTable | None = None) -> Versio
             picker(key, labels[place], defaults[key], commits[place])
         if not against:
             st.button("Swap", icon=":material/swap_horiz:", key="swap", on_click=_swap, args=(defaults,))
+    if not against:
+        with st.container(horizontal=True, gap="medium"):
+            _offer_others(list(commits[0].values()), opened.latest_version)
     asked = [state.text(key) or defaults[key] for key in (state.FROM, state.TO)]
     refs = (opened.ref, second.ref)
-    return VersionRange(*(resolve_version(services.lake(), ref, text) for ref, text in zip(refs, asked, strict=True)))
+    lake, clock = services.lake(), viewer.clock()
+    return VersionRange(*(resolve_version(lake, ref, text, clock) for ref, text in zip(refs, asked, strict=True)))
 
 
 def _offered(opened: OpenTable) -> dict[str, Commit]:
     return {str(each.version): each for each in services.lake().history(opened.ref, limit=CHOICES)}
 
 
-def choose_range(from_version: int, to_version: int) -> None:
+def _offer_others(newest: Sequence[Commit], latest: int) -> None:
+    """What people compare the latest version with: that of a day ago, and the last one by another writer."""
+    streams, now = cache.stream_names(), services.now()
+    is_older = len(newest) == CHOICES or any(c.committed_at and now - c.committed_at > DAY for c in newest[-1:])
+    offers: list[tuple[str, int | str, str]] = [("24 h ago", "24 h ago", "As the table was then")] if is_older else []
+    if other := last_by_another(newest, streams):
+        by, since = (cut(writer_text(commit, streams, with_batch=False)) for commit in (other, newest[0]))
+        help_text = f"v{other.version} is by {by}. All later ones are by {since}."
+        offers.append(("the last one by somebody else", other.version, help_text))
+    for number, (label, version, help_text) in enumerate(offers):
+        st.button(
+            f"Compare with {label}", key=f"compare_with_{number}", type="tertiary", icon=":material/difference:",
+            help=markdown_safe(help_text), on_click=choose_range, args=(version, latest),
+        )  # fmt: skip
+
+
+def choose_range(from_version: int | str, to_version: int) -> None:
     """Callback of buttons that lead to another range."""
     state.put({state.FROM: from_version, state.TO: to_version, state.KEY_OF: None, state.ROWS_PAGE: None})
     st.session_state[state.ROWS_WHERE] = ""  # a filter of this comparison would hide rows of the next one unasked
@@ -89,9 +112,9 @@ def _label(version: str, commits: Mapping[str, Commit]) -> str:
     commit = commits.get(version)
     if commit is None:
         return version
-    # What is cut in a narrow picker is the operation, not the time.
-    at = f" · {utc_text(commit.committed_at)}" if commit.committed_at else ""
-    return f"v{version}{at} · {operation_text(commit.operation)}"
+    # The operation comes first, and whole: what is cut in a narrow picker is the time.
+    at = f" · {commit.committed_at:%Y-%m-%d %H:%M}" if commit.committed_at else ""
+    return f"v{version} · {operation_text(commit.operation)}{at}"
 
 
 def _picked(key: str) -> None:

@@ -10,6 +10,7 @@ import streamlit as st
 from app import navigation, services, state, viewer
 from app.ui import work
 from app.ui.figures import chart
+from app.ui.frame import version_input
 from app.ui.table_acts import act_button, back_buttons
 from app.ui.view.words import markdown_safe, sentence
 from app.ui.waiting import spinner
@@ -39,12 +40,12 @@ def of_broken(ref: TableRef) -> None:
     retention = judged(ref)
     if retention.facts.spans and not retention.facts.is_reconstructable(retention.facts.latest):
         st.markdown("**Older versions can still be read:**")
-        answers(ref, retention, strip(retention))
+        answers(ref, retention, strip(ref, retention))
 
 
-def strip(retention: RetentionRuns) -> int:
+def strip(ref: TableRef, retention: RetentionRuns) -> int:
     """The strip and the choice of a version; returns the chosen one."""
-    chosen = _chosen(retention)
+    chosen = _chosen(ref, retention)
     figure = view.strip_figure(retention, chosen=chosen, mode=viewer.mode())
     alt = f"{figure.layout.title.text}. {view.legend_sentence(retention)}"
     chart(figure, key=_CHART, alt=alt, on_select=_on_chart)
@@ -59,7 +60,7 @@ def problems(retention: RetentionRuns) -> None:
         st.warning(markdown_safe(sentence(problem)), icon=":material/warning:")
 
 
-def _chosen(retention: RetentionRuns) -> int:
+def _chosen(ref: TableRef, retention: RetentionRuns) -> int:
     latest = retention.facts.latest
     asked = state.whole(state.AT)
     pinned = state.version()
@@ -69,16 +70,8 @@ def _chosen(retention: RetentionRuns) -> int:
         else retention.facts.spans[-1][1]
     )
     at = next((v for v in (asked, pinned) if v is not None and v <= latest), newest)
-    st.session_state["at_input"] = at
-    st.number_input(
-        f"Version (0 – {latest:,})", min_value=0, max_value=latest, step=1, key="at_input", on_change=_on_input,
-        width=220,
-    )  # fmt: skip
+    version_input(ref, at, latest, key="at_input", choose=lambda version: state.put({state.AT: version}))
     return at
-
-
-def _on_input() -> None:
-    state.put({state.AT: st.session_state["at_input"]})
 
 
 def _on_chart() -> None:

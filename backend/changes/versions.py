@@ -1,4 +1,4 @@
-"""Versions as people name them: a number, `latest`, an offset (`-5`), or a time (ISO 8601).
+"""Versions as people name them: a number, `latest`, an offset (`-5`), or a time (`2 h ago`, `yesterday`, ISO 8601).
 
 Rule: a time means the newest version committed at or before it, by Delta's own rule (`commit_times`); whatever cannot
 be resolved says what could be.
@@ -6,16 +6,17 @@ be resolved says what could be.
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Protocol
 
 from backend.errors import VersionFormatError, VersionNotFoundError
 from backend.format import utc_text
 from backend.lake.model import CommitReader, TableRef
+from backend.times import FORMS, Clock, parse_time
 
-_SHOWN = 60  # characters of what is no version
 _NUMBER = re.compile(r"(?P<before>-|latest *- *|v)?(?P<digits>[0-9]{1,30})", re.IGNORECASE)
-_FORMS = "a version is a number, `latest`, an offset such as -5, or a time such as 2026-11-20T10:00Z"
+VERSIONS = f"a number, `latest`, an offset such as `-5`, or the last version at a time: {FORMS}"
+_HINT = f"a version is {VERSIONS}"
 
 
 class VersionedLake(CommitReader, Protocol):
@@ -31,39 +32,33 @@ class Offset:
     back: int
 
 
-def parse_version(text: str | int) -> int | Offset | datetime:
-    """What `text` names; raises `VersionFormatError` when it names nothing. A time without zone is UTC."""
+def parse_version(text: str | int, clock: Clock) -> int | Offset | datetime:
+    """What `text` names when somebody with this clock says it; raises `VersionFormatError` when it names nothing."""
     words = str(text).strip()
     if words.lower() == "latest":
         return Offset(0)
     match = _NUMBER.fullmatch(words)
     if match is None:
-        return _parse_time(words)
+        try:
+            return parse_time(words, clock)
+        except VersionFormatError as exc:
+            raise VersionFormatError(exc.message.replace("not a time", "not a version", 1), hint=_HINT) from exc
     number = int(match["digits"])
     return Offset(number) if "-" in (match["before"] or "") else number
 
 
-def resolve_version(lake: VersionedLake, ref: TableRef, text: str | int) -> int:
+def resolve_version(lake: VersionedLake, ref: TableRef, text: str | int, clock: Clock) -> int:
     """The version that `text` names in this table; raises `VersionNotFoundError` when the table has none such."""
-    wanted = parse_version(text)
+    wanted = parse_version(text, clock)
     if isinstance(wanted, datetime):
         return _at_time(lake, ref, wanted)
     latest = lake.latest_version(ref)
     version = latest - wanted.back if isinstance(wanted, Offset) else wanted
     if not 0 <= version <= latest:
         raise VersionNotFoundError(
-            f"table {ref.name} has no version {str(text).strip()}", hint=f"its versions end at {latest}; {_FORMS}"
+            f"table {ref.name} has no version {str(text).strip()}", hint=f"its versions end at {latest}; {_HINT}"
         )
     return version
-
-
-def _parse_time(words: str) -> datetime:
-    try:
-        when = datetime.fromisoformat(words)
-        return when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)
-    except (ValueError, OverflowError) as exc:  # the zone of a moment may lead out of the calendar
-        shown = words if len(words) <= _SHOWN else f"{words[:_SHOWN]}…"
-        raise VersionFormatError(f"not a version: {shown!r}", hint=_FORMS) from exc
 
 
 def _at_time(lake: VersionedLake, ref: TableRef, when: datetime) -> int:
@@ -72,4 +67,4 @@ def _at_time(lake: VersionedLake, ref: TableRef, when: datetime) -> int:
         return version
     oldest = lake.history(ref)[-1:]
     first = f"; its log begins with v{oldest[0].version} of {utc_text(oldest[0].committed_at)}" if oldest else ""
-    raise VersionNotFoundError(f"table {ref.name} has no version at {utc_text(when)}{first}", hint=_FORMS)
+    raise VersionNotFoundError(f"table {ref.name} has no version at {utc_text(when)}{first}", hint=_HINT)

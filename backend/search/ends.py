@@ -14,6 +14,7 @@ from backend.lake.retention.runs import FilesSeen
 from backend.search.condition import check_condition, verdict_text
 from backend.search.model import OLDEST, BisectProgress, BisectRequest, Probe, ProbeOutcome
 from backend.sql.numbers import ScannedLake
+from backend.times import Clock
 from backend.work import Work, still_runs
 
 Result = TypeVar("Result")
@@ -33,7 +34,7 @@ def find_ends(
 
     Raises `QueryError` for a condition that does not fit the table, and `BisectError` for equal ends.
     """
-    good, bad = named_version(lake, ref, request.good), named_version(lake, ref, request.bad)
+    good, bad = (named_version(lake, ref, end, request.clock) for end in (request.good, request.bad))
     if bad is None:
         bad = lake.latest_version(ref)
     newest = max(bad, good or 0)
@@ -50,9 +51,9 @@ def find_ends(
     return good, bad
 
 
-def named_version(lake: VersionedLake, ref: TableRef, text: str | int | None) -> int | None:
+def named_version(lake: VersionedLake, ref: TableRef, text: str | int | None, clock: Clock) -> int | None:
     """The version that somebody named; None for nothing and for `oldest`."""
-    return None if text is None or str(text).strip().lower() == OLDEST else resolve_version(lake, ref, text)
+    return None if text is None or str(text).strip().lower() == OLDEST else resolve_version(lake, ref, text, clock)
 
 
 def _oldest(lake: BisectLake, ref: TableRef, text: str, bad: int) -> Generator[BisectProgress, None, int]:

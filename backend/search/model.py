@@ -4,13 +4,14 @@ Rule: `Bisection` claims no more than its probes saw.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from backend.lake.model import Commit, TableRef
 from backend.sql.numbers import VersionValue
+from backend.times import Clock
 
 OLDEST = "oldest"  # the good end that nobody named: the oldest version that can be judged
 
@@ -34,13 +35,14 @@ class BisectRequest:
     """What is searched. Versions as people name them; no `good` (or `oldest`) is the oldest that can be judged, no
     `bad` the latest.
 
-    `check`: so many versions on each side of what was found are probed beyond the search.
+    `check`: so many versions on each side of what was found are probed beyond the search. `clock`: who names them.
     """
 
     condition: str
     good: str | int | None = None
     bad: str | int | None = None
     check: int = 2
+    clock: Clock = field(default_factory=Clock)
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ class Bisects:
     def known(self, lake: BisectLake, ref: TableRef, request: BisectRequest) -> Bisection | None:
         """The finished result of this search, None when there is none; raises what `resolve_version` and `snapshot`
         raise."""
-        good, bad = (named_version(lake, ref, end) for end in (request.good, request.bad))
+        good, bad = (named_version(lake, ref, end, request.clock) for end in (request.good, request.bad))
         bad = lake.latest_version(ref) if bad is None else bad
         table_id = lake.snapshot(ref, max(bad, good or 0)).metadata.id  # of the latest, where it was replaced since
         return self._results.get((ref.uri, table_id, request.condition.strip(), good, bad, request.check))

@@ -11,6 +11,7 @@ import pytest
 from backend.changes.versions import resolve_version
 from backend.errors import VersionNotFoundError
 from backend.lake.lake import Lake
+from backend.times import Clock
 from tests import builders
 from tests.unit.test_cli import Weir, home, weir
 
@@ -102,7 +103,7 @@ def test_a_time_before_the_first_commit_is_refused_with_what_there_is(
     table(root / "t", LATE)
     lake = open_lake()
     with pytest.raises(VersionNotFoundError, match="its log begins with v0 of 2025-06-15 15:06:40"):
-        resolve_version(lake, lake.find("t"), "2025-06-15T15:00Z")
+        resolve_version(lake, lake.find("t"), "2025-06-15T15:00Z", Clock())
 
 
 def test_who_asks_for_a_time_gets_the_same_version_everywhere(home: Path, weir: Weir) -> None:
@@ -115,3 +116,19 @@ def test_who_asks_for_a_time_gets_the_same_version_everywhere(home: Path, weir: 
     assert [commit["version"] for commit in since] == [3, 2, 1]
     until = weir("history", "t", "--until", when, "--json").document
     assert [commit["version"] for commit in until] == [0]
+
+
+def test_a_terminal_takes_times_as_people_say_them(home: Path, weir: Weir) -> None:
+    now = datetime.now(UTC)
+    hours = [(now - timedelta(hours=back) - START) / timedelta(hours=1) for back in (50, 30, 23, 1)]
+    table(home / "lake" / "t", tuple(hours))
+    for text, version in (("24 h ago", 1), ("2 days ago", 0), ("30 min ago", 3), ("22.5 hours ago", 2)):
+        assert weir("table", "t", "--version", text, "--json").document["version"] == version
+        assert weir("versions", "t", "--at", text, "--json").document["at"]["version"] == version
+        assert weir("diff", "t", "--from", text, "--to", "latest", "--json").document["from_version"] == version
+    assert [each["version"] for each in weir("history", "t", "--since", "24 h ago", "--json").document] == [3, 2]
+    local = (now - timedelta(hours=2)).astimezone()  # of this process
+    assert weir("table", "t", "--version", f"{local:%H:%M}", "--json").document["version"] == 2
+    refused = weir("table", "t", "--version", "tomorrow")
+    assert refused.code == 2 and "not a version: 'tomorrow'" in refused.err and "`Monday 09:00`" in refused.err
+    assert weir("table", "t", "--version", "3 days ago").code == 3

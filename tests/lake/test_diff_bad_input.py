@@ -23,6 +23,7 @@ from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.sql.export import FORMATS
 from backend.sql.session import CancelToken
+from backend.times import Clock
 from tests import builders
 from tests.diffs import asked
 from tests.diffs import diff as compare
@@ -46,8 +47,8 @@ OpenLake = Callable[..., Lake]
 )
 def test_what_is_nearly_a_version_is_none(text: str) -> None:
     with pytest.raises(VersionFormatError) as refused:
-        parse_version(text)
-    assert "such as -5" in refused.value.hint and len(refused.value.message) < 200
+        parse_version(text, Clock())
+    assert "such as `-5`" in refused.value.hint and len(refused.value.message) < 200
 
 
 @pytest.fixture
@@ -210,6 +211,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from deltalake import DeltaTable
+from backend.times import Clock
 from tests import builders
 from tests.lake.diff_lakes import ByDeltalake
 path = Path(sys.argv[1])

@@ -21,6 +21,7 @@ from backend.streams.reset.plan import ResetLevel, ResetRequest
 from backend.streams.reset.preview import load_preview, set_aside
 from backend.streams.reset.starts import begun_at, parse_starts
 from backend.streams.verdict import StreamStatus, Verdict
+from backend.times import Clock
 from pipelines import append, into, table, upsert
 from pipelines.declare.registry import declarations
 from pipelines.jobs.reset import Resets
@@ -61,7 +62,7 @@ class Shop:
 
     def ask(self, level: ResetLevel, job_id: str, *wheres: str) -> Job:
         (declared,) = declarations(self.registry, self.settings)
-        self.starts = parse_starts(Lake(self.settings), declared, wheres) if wheres else {}
+        self.starts = parse_starts(Lake(self.settings), declared, wheres, Clock()) if wheres else {}
         request = ResetRequest(NAME, level, self.starts).text()
         job = Job(
             job_id, JobKind.RESET, NAME, job_id, request, "ana", "a bad batch", 600, JobState.RUNNING,

@@ -20,7 +20,7 @@ from backend.work import Stopped
 from tests import builders
 from tests.planted import plant
 from tests.ui.frames import frame_with
-from tests.ui.opened import again, home, metrics, open_page, press, words
+from tests.ui.opened import again, home, metrics, open_page, plain, press, words
 
 __all__ = ["home"]
 TABLE = "silver/orders"
@@ -94,6 +94,26 @@ def test_the_pickers_write_the_url(orders: Path, monkeypatch: pytest.MonkeyPatch
     assert "v3 → v4, 1 commit" in words(app)
 
 
+def test_the_latest_is_compared_with_a_day_ago_and_with_the_last_one_by_another_writer(home: Path) -> None:
+    log = builders.HandLog(home / "lake" / "silver" / "orders").start()
+    for hours, user in [(60, "ann"), (30, "bob"), (20, "bob"), (1, "ann"), (0.5, "ann")]:
+        at = datetime.now(UTC) - timedelta(hours=hours)
+        log.commit(builders.commit_info(timestamp=int(at.timestamp() * 1000), userName=user))
+    app = open_page("changes", table=TABLE)
+    labels = [button.label for button in app.button if button.label.startswith("Compare with")]
+    assert labels == ["Compare with 24 h ago", "Compare with the last one by somebody else"]
+    press(app, "compare_with_0")
+    assert app.query_params["from"] in ("24 h ago", ["24 h ago"]) and "v2 → v5" in words(app)
+    assert plain(app.button(key="compare_with_1").help) == "v3 is by bob. All later ones are by ann."
+    press(app, "compare_with_1")
+    assert "v3 → v5" in words(app)
+
+
+def test_a_young_table_of_one_writer_offers_neither(orders: Path) -> None:
+    app = open_page("changes", table=TABLE)
+    assert not [button.label for button in app.button if button.label.startswith("Compare with")]
+
+
 def test_without_a_key_updates_are_said_to_be_among_the_others(home: Path) -> None:
     builders.orders_table(home / "lake" / "silver" / "orders")
 
@@ -117,7 +137,9 @@ def test_the_same_version_twice_differs_in_nothing(orders: Path) -> None:
     assert "v3 and v3 are the same version: nothing differs" in text
 
 
-@pytest.mark.parametrize(("asked", "said"), [("999", "no version 999"), ("yesterday", "not a version")])
+@pytest.mark.parametrize(
+    ("asked", "said"), [("999", "no version 999"), ("soon", "not a version"), ("24 h ago", "has no version at")]
+)
 def test_a_version_that_is_not_there_is_said_and_the_pickers_stay(orders: Path, asked: str, said: str) -> None:
     app = open_page("changes", table=TABLE, from_=asked, to=4)
 

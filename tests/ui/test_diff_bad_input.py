@@ -43,10 +43,10 @@ def orders(home: Path) -> Path:
 @pytest.mark.parametrize(
     ("asked", "said", "way_on"),
     [
-        ({"from_": "latest2"}, "Not a version: 'latest2'", "such as -5"),
-        ({"from_": "0001-01-01T00:00+14:00"}, "Not a version", "such as -5"),
+        ({"from_": "latest2"}, "Not a version: 'latest2'", "such as `-5`"),
+        ({"from_": "0001-01-01T00:00+14:00"}, "Not a version", "such as `-5`"),
         ({"from_": "-99"}, "has no version -99", "versions end at 2"),
-        ({"from_": "9" * 5_000}, "Not a version: '999", "such as -5"),
+        ({"from_": "9" * 5_000}, "Not a version: '999", "such as `-5`"),
         ({"rows_where": "id > 0; DROP TABLE x"}, 'Syntax error at or near ";" (character 7)', "No SELECT, FROM or ;"),
         ({"rows_where": "id IN (SELECT 1)"}, "A subquery is not allowed here (character 7)", "Such as amount >= 0"),
         ({"rows_where": "read_text('/etc/passwd') <> ''"}, "function 'read_text' is not allowed", "Such as"),

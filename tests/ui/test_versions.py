@@ -61,7 +61,7 @@ def test_a_version_that_is_not_there_falls_back_to_the_latest(orders: Path, at: 
 
 def test_choosing_a_version_puts_it_into_the_link(orders: Path) -> None:
     app = open_page("versions", table="orders")
-    app.number_input(key="at_input").set_value(2)
+    app.text_input(key="at_input").set_value("-1")
     again(app)
     assert app.query_params["at"] in ("2", ["2"]) and "v2 can be read" in plain(app)
 
@@ -195,3 +195,14 @@ def test_a_version_is_pinned_and_unpinned(orders: Path) -> None:
 def test_nobody_pins_where_weir_is_read_only(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEIR_UI__ADDRESS", "0.0.0.0")
     assert open_page("versions", table="orders", at=1).button(key="pin").disabled
+
+
+def test_a_version_is_chosen_in_words_and_what_is_none_is_said(orders: Path) -> None:
+    app = open_page("versions", table="orders", at=1)
+    app.text_input(key="at_input").set_value("0 s ago")
+    again(app)
+    assert app.query_params["at"] in ("3", ["3"])
+    app.text_input(key="at_input").set_value("soon")
+    again(app)
+    assert "Not a version: 'soon'" in words(app) and app.query_params["at"] in ("3", ["3"])
+    assert app.text_input(key="at_input").value == "3"

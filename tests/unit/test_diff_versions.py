@@ -1,16 +1,18 @@
 """Versions by name: a number, `latest`, an offset or a time."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
 from backend.changes.versions import Offset, parse_version, resolve_version
 from backend.errors import VersionFormatError, VersionNotFoundError
 from backend.lake.model import Commit, OperationMetrics, TableRef
+from backend.times import Clock
 
 REF = TableRef("/lake/t", "t", "/lake")
 START = datetime(2026, 1, 1, tzinfo=UTC)
+CLOCK = Clock(START + timedelta(minutes=400, seconds=20), timezone(timedelta(hours=2)))
 
 
 def commit(version: int) -> Commit:
@@ -57,13 +59,13 @@ class LakeWithLog:
     ],
 )
 def test_versions_are_named_in_four_ways(text: str | int, meaning: object) -> None:
-    assert parse_version(text) == meaning
+    assert parse_version(text, CLOCK) == meaning
 
 
-@pytest.mark.parametrize("text", ["", "banana", "1.5", "v", "2026-13-01", "latest+1x"])
+@pytest.mark.parametrize("text", ["", "banana", "1.5", "v", "2026-13-01", "latest+1x", "tomorrow", "today 08:41"])
 def test_what_names_no_version_is_refused_with_the_forms_that_do(text: str) -> None:
     with pytest.raises(VersionFormatError) as caught:
-        parse_version(text)
+        parse_version(text, CLOCK)
     assert "latest" in caught.value.hint
 
 
@@ -75,14 +77,19 @@ def test_what_names_no_version_is_refused_with_the_forms_that_do(text: str) -> N
         ("2026-01-01T00:10:30Z", 10),
         ("2026-01-01T00:10:00Z", 10),
         ("2030-01-01", 499),
+        ("30 min ago", 370),
+        ("2 h ago", 280),
+        ("today 04:30", 150),
+        ("08:40", 400),
+        ("02:00", 0),
         ("0", 0),
     ],
 )
 def test_versions_resolve_against_the_log(text: str, version: int) -> None:
-    assert resolve_version(LakeWithLog(500), REF, text) == version
+    assert resolve_version(LakeWithLog(500), REF, text, CLOCK) == version
 
 
-@pytest.mark.parametrize("text", ["500", "-501", "2025-12-31T23:59Z"])
+@pytest.mark.parametrize("text", ["500", "-501", "2025-12-31T23:59Z", "yesterday", "24 h ago"])
 def test_a_version_that_is_not_there_is_not_found(text: str) -> None:
     with pytest.raises(VersionNotFoundError):
-        resolve_version(LakeWithLog(500), REF, text)
+        resolve_version(LakeWithLog(500), REF, text, CLOCK)

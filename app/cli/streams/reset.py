@@ -49,7 +49,7 @@ def reset(act: TypedReset, *, dry_run: bool, as_json: bool) -> int:
     name, store, lake = act.name, required_store(), services.lake()
     statuses, _ = streams_and_hosts()
     declared = next((status.declaration for status in statuses if status.declaration.name == name), None)
-    starts = parse_starts(lake, declared, act.wheres) if declared and act.wheres else {}
+    starts = parse_starts(lake, declared, act.wheres, services.clock()) if declared and act.wheres else {}
     preview = load_preview(
         services.settings(), lake, store, statuses, name=name, level=act.level, now=services.now(), starts=starts
     )

@@ -141,12 +141,12 @@ def _done(planned: ActPreview, reason: str, *, confirm: str, noted: Mapping[str,
 
 def restored(name: str, to: str, *, keeps_properties: bool, stops_writers: bool) -> Restore:
     lake, ref = opened(name)
-    return Restore(resolve_version(lake, ref, to), keeps_properties, stops_writers)
+    return Restore(resolve_version(lake, ref, to, services.clock()), keeps_properties, stops_writers)
 
 
 def rewound(name: str, to: str) -> Rewind:
     lake, ref = opened(name)
-    return Rewind(resolve_version(lake, ref, to))
+    return Rewind(resolve_version(lake, ref, to, services.clock()))
 
 
 def repaired(
@@ -154,13 +154,13 @@ def repaired(
 ) -> Repair:
     """`version`, `table`: where rows come from. Raises `QueryError`, and where there is no such table or version."""
     lake, ref = opened(table or name)
-    number = None if version is None else resolve_version(lake, ref, version)
+    number = None if version is None else resolve_version(lake, ref, version, services.clock())
     return Repair(where, parse_repairs(values), number, table and ref.uri, stops_writers)
 
 
 def cloned(name: str, target: str, version: str | None, *, shallow: bool) -> Clone:
     lake, ref = opened(name)
-    return Clone(target, None if version is None else resolve_version(lake, ref, version), shallow)
+    return Clone(target, None if version is None else resolve_version(lake, ref, version, services.clock()), shallow)
 
 
 def partition_of(pairs: Sequence[str]) -> dict[str, str | None]:

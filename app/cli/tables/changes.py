@@ -69,7 +69,7 @@ def raw(name: str, versions: tuple[str, str], *, shown: int | None, output: Path
     """Lists the rows of the change feed; `shown` as for `diff`. A file gets all of them."""
     form = None if output is None else FORMATS[_ending(output, FORMATS)]
     lake, ref = opened(name)
-    low, high = (resolve_version(lake, ref, version) for version in versions)
+    low, high = (resolve_version(lake, ref, version, services.clock()) for version in versions)
     few = services.settings().lake.diff_rows if as_json else SHOWN
     feed = feed_rows(lake, ref, (low, high), limit=few if shown is None else shown)
     rows = row_cells(feed.rows)
@@ -102,8 +102,8 @@ def question(
     other = opened(against)[1] if against else None
     return Question(
         ref,
-        resolve_version(lake, ref, versions[0]),
-        resolve_version(lake, other or ref, versions[1]),
+        resolve_version(lake, ref, versions[0], services.clock()),
+        resolve_version(lake, other or ref, versions[1], services.clock()),
         other,
         key=parse_names(key) if key else None,
         remembered_key=None if key else key_memory(services.settings().home).known(ref),

@@ -12,7 +12,7 @@ from app.cli.options import READ, VERSION, AsJson, At, TableName
 
 app = typer.Typer()
 
-TIME = "an age (24 h, 7 d), a date or a time (UTC)"
+TIME = "a time (`2 h ago`, yesterday, `Monday 09:00`, 14:30), or a date or time in UTC"
 
 
 @app.command(rich_help_panel=READ)
@@ -132,7 +132,7 @@ def files(name: TableName, at: At = None, as_json: AsJson = False) -> int:
 @app.command(rich_help_panel=READ)
 def versions(
     name: TableName,
-    at: Annotated[str | None, typer.Option("--at", help="One version: `latest`, -5, a number or a time.")] = None,
+    at: Annotated[str | None, typer.Option("--at", help=f"One version. {VERSION}.")] = None,
     check: Annotated[bool, typer.Option("--check", help="Look for every data file.")] = False,
     as_json: AsJson = False,
 ) -> int:
@@ -145,7 +145,7 @@ def versions(
 @app.command(rich_help_panel=READ)
 def diff(
     name: TableName,
-    from_version: Annotated[str, typer.Option("--from", help="A version, `latest`, -5, or a time (ISO 8601).")],
+    from_version: Annotated[str, typer.Option("--from", help=f"{VERSION}.")],
     to_version: Annotated[str, typer.Option("--to", help="The same; the older one shows what going back changes.")],
     key: Annotated[str | None, typer.Option("--key", help="Columns that name a row: a,b.")] = None,
     columns: Annotated[str | None, typer.Option("--columns", help="Compare only these: a,b.")] = None,
@@ -220,10 +220,11 @@ def bisect(
     as_json: AsJson = False,
 ) -> int:
     """The first version that breaks a condition, by binary search; a condition on rows means every row."""
+    from app import services
     from app.cli.tables import bisect
     from backend.search.model import BisectRequest
 
-    return bisect.bisect(name, BisectRequest(condition, good, bad, check), as_json=as_json)
+    return bisect.bisect(name, BisectRequest(condition, good, bad, check, services.clock()), as_json=as_json)
 
 
 @app.command(rich_help_panel=READ)

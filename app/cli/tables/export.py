@@ -10,6 +10,7 @@ from pathlib import Path
 
 import typer
 
+from app import services
 from app.cli.output import print_json, say
 from app.cli.tables.lake import opened
 from backend.changes.key import parse_names
@@ -35,7 +36,7 @@ class Request:
 def export(request: Request, *, as_json: bool) -> int:
     lake, ref = opened(request.name)
     form = _format(request)
-    snapshot = lake.snapshot(ref, resolve_version(lake, ref, request.at or "latest"))
+    snapshot = lake.snapshot(ref, resolve_version(lake, ref, request.at or "latest", services.clock()))
     where = parse_filter(request.where or "", fields(snapshot.metadata))
     columns = _columns(snapshot, request.columns)
     left_out = () if request.columns else read_schema(snapshot.metadata.schema_json).left_out

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from app import services
 from app.cli.output import Document, Shapes, encoded, print_json, print_table, say, shaped
 from app.cli.tables.lake import opened
-from app.history.view.filters import moment_of
 from app.ui.view.table_changes import changes_text, staged_sentence
 from backend.format import bytes_text, count_text, utc_text
 from backend.lake.history.history_filter import HistoryFilter, look_back, stream_of
 from backend.lake.history.metadata_changes import TableChange, load_metadata_changes
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, OperationMetrics, StreamOrigin, TableRef
+from backend.times import parse_time
 
 NEWEST = 30  # commits on a terminal
 EVERYTHING = 10**12
@@ -71,8 +71,8 @@ def commit_document(commit: Commit, changes: Sequence[TableChange] = ()) -> Docu
 
 
 def _find(lake: Lake, ref: TableRef, query: HistoryQuery, limit: int | None) -> ListedCommits:
-    now = services.now()
-    since, until = (moment_of(text, now, end_of_day=end) for text, end in ((query.since, False), (query.until, True)))
+    ends, clock = ((query.since, False), (query.until, True)), services.clock()
+    since, until = (parse_time(text, clock, end_of_day=is_end) if text else None for text, is_end in ends)
     groups = {name: frozenset(values or ()) for name, values in query.groups.items()}
     wanted = HistoryFilter(**groups, since=since, until=until)  # type: ignore[arg-type]
     if wanted.is_empty:

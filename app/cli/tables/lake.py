@@ -48,7 +48,7 @@ def opened(name: str) -> tuple[Lake, TableRef]:
 
 def at_version(name: str, version: str | None) -> Snapshot:
     lake, ref = opened(name)
-    return lake.snapshot(ref, None if version is None else resolve_version(lake, ref, version))
+    return lake.snapshot(ref, None if version is None else resolve_version(lake, ref, version, services.clock()))
 
 
 def tables(*, as_json: bool) -> int:

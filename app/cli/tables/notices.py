@@ -8,19 +8,18 @@ from app import services
 from app.cli.output import Shapes, print_json, print_table, say, shaped
 from app.cli.store import BacklogLooks, required_store, streams_and_hosts
 from app.cli.tables.lake import opened
-from app.history.view.filters import moment_of
 from backend.errors import LakehouseError
 from backend.format import utc_text
 from backend.search.notice import Notice, notice_text
 from backend.search.notices import NoticeLooks
 from backend.streams.status import query_names
+from backend.times import parse_time
 
 _SHAPES: Shapes = {Notice: shaped(without=("seen_by", "seen_reason"))}  # which the store knows
 
 
 def notices(name: str | None, since: str, *, as_json: bool) -> int:
-    lake, now = services.lake(), services.now()
-    moment = moment_of(since, now, end_of_day=False) or now
+    lake, moment = services.lake(), parse_time(since, services.clock())
     names = query_names(streams_and_hosts(BacklogLooks())[0])
     looks, found = NoticeLooks(lake, lambda: names), list[Notice]()
     for ref in lake.tables() if name is None else [opened(name)[1]]:

@@ -6,6 +6,7 @@ Rule: what reading costs is said on stderr before it begins; only answers go to 
 from collections.abc import Sequence
 from contextlib import closing
 
+from app import services
 from app.cli.output import Document, Shapes, only, print_json, print_table, say, shaped
 from app.cli.tables.lake import opened
 from app.profile import text as words
@@ -18,7 +19,8 @@ from backend.sql.profile import ColumnProfile, Profile, from_log, profiles, read
 
 def profile(name: str, at: str | None, against: str | None, *, from_statistics: bool, as_json: bool) -> int:
     lake, ref = opened(name)
-    versions = [resolve_version(lake, ref, text) for text in (against, at or "latest") if text is not None]
+    asked, clock = (against, at or "latest"), services.clock()
+    versions = [resolve_version(lake, ref, text, clock) for text in asked if text is not None]
     snapshots = [lake.snapshot(ref, version) for version in dict.fromkeys(versions)]
     if from_statistics:
         found = [from_log(each, column_totals(each, with_statistics(each))) for each in snapshots]

@@ -24,7 +24,7 @@ from backend.lake.retention.runs import (
 
 def versions(name: str, at: str | None, *, check: bool, as_json: bool) -> int:
     lake, ref = opened(name)
-    version = None if at is None else resolve_version(lake, ref, at)
+    version = None if at is None else resolve_version(lake, ref, at, services.clock())
     retention = judge(lake.retention_facts(ref), services.now())
     if check and version is None:
         retention = _looked_for(lake, ref, retention)
@@ -45,7 +45,7 @@ def versions(name: str, at: str | None, *, check: bool, as_json: bool) -> int:
 
 def pin(name: str, at: str, reason: str, *, as_json: bool) -> int:
     lake, ref = opened(name)
-    version = resolve_version(lake, ref, at)
+    version = resolve_version(lake, ref, at, services.clock())
     lake.snapshot(ref, version)  # raises where nobody can read it any more
     made = services.store().pins.add(ref, version, actor=services.actor(), reason=reason, now=services.now())
     answer = judge_version(judge(lake.retention_facts(ref), services.now()), version)
@@ -60,7 +60,7 @@ def pin(name: str, at: str, reason: str, *, as_json: bool) -> int:
 
 def unpin(name: str, at: str, reason: str, *, as_json: bool) -> int:
     lake, ref = opened(name)
-    version = resolve_version(lake, ref, at) if not at.isdecimal() else int(at)  # also one that is gone
+    version = int(at) if at.isdecimal() else resolve_version(lake, ref, at, services.clock())  # also one that is gone
     gone = services.store().pins.remove(ref, version, actor=services.actor(), reason=reason, now=services.now())
     if as_json:
         print_json(gone, _SHAPES)

@@ -3,7 +3,7 @@
 Rule: pure, and free of pandas, which the terminal does without. A batch that the commit does not name is left out.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from backend.format import UNKNOWN
 from backend.lake.history.history_filter import stream_of
@@ -22,6 +22,12 @@ def stream_text(commit: Commit, streams: Mapping[str, str], *, with_batch: bool 
     return f"{name}, batch {origin.batch_id}" if with_batch and origin.batch_id is not None else name
 
 
-def writer_text(commit: Commit, streams: Mapping[str, str]) -> str:
+def writer_text(commit: Commit, streams: Mapping[str, str], *, with_batch: bool = True) -> str:
     """The stream and batch, else the user, else the engine, else a dash."""
-    return stream_text(commit, streams) or commit.user or commit.engine or UNKNOWN
+    return stream_text(commit, streams, with_batch=with_batch) or commit.user or commit.engine or UNKNOWN
+
+
+def last_by_another(newest: Sequence[Commit], streams: Mapping[str, str]) -> Commit | None:
+    """Of commits, newest first, the first one that the newest's writer did not write."""
+    writers = [writer_text(commit, streams, with_batch=False) for commit in newest]
+    return next((commit for commit, writer in zip(newest, writers, strict=True) if writer != writers[0]), None)

@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from backend.errors import StreamRefusedError
+from backend.errors import StreamRefusedError, VersionFormatError
 from backend.lake.lake import Lake
 from backend.lake.storage.folder import Folder
 from backend.stream_model.stream import InputKind, StreamDeclaration, StreamInput
 from backend.streams.backlog.positions import KafkaPosition, parse_position
 from backend.streams.checkpoint import read_checkpoint, read_offsets
+from backend.times import FORMS, Clock, parse_time
 
 START = "start.json"
 Starts = Mapping[str, Mapping[str, str]]  # options of each source's reader, by `key_of`
@@ -25,8 +26,8 @@ def key_of(source: StreamInput) -> str:
     return source.uri or source.name
 
 
-def parse_starts(lake: Lake, declared: StreamDeclaration, wheres: Sequence[str]) -> Starts:
-    """What people write: "42", "2026-11-23 10:00Z", "latest", or `SOURCE=…` for each of several sources.
+def parse_starts(lake: Lake, declared: StreamDeclaration, wheres: Sequence[str], clock: Clock) -> Starts:
+    """What people write: "42", "2 h ago", "2026-11-23 10:00", "latest", or `SOURCE=…` for each of several sources.
 
     Raises `StreamRefusedError` for what cannot be, or a `LakehouseError` where a table cannot be read.
     """
@@ -41,7 +42,7 @@ def parse_starts(lake: Lake, declared: StreamDeclaration, wheres: Sequence[str])
     if missing := sorted(named.keys() - given.keys()):
         hint = ", ".join(f"--from '{name}=…'" for name in missing)
         raise StreamRefusedError(f"{declared.name}: each source needs a place to begin at", hint=f"say {hint}")
-    return {key_of(named[name]): _options(lake, named[name], where) for name, where in given.items()}
+    return {key_of(named[name]): _options(lake, named[name], where, clock) for name, where in given.items()}
 
 
 def begun_at(declared: StreamDeclaration, starts: Starts) -> StreamDeclaration:
@@ -70,18 +71,18 @@ def read_starts(checkpoint: Folder) -> Starts:
     return starts
 
 
-def _options(lake: Lake, source: StreamInput, where: str) -> Mapping[str, str]:
+def _options(lake: Lake, source: StreamInput, where: str, clock: Clock) -> Mapping[str, str]:
     match source.kind:
         case InputKind.TABLE | InputKind.CHANGE_FEED:
-            return {"startingVersion": str(_version(lake, source, where))}
+            return {"startingVersion": str(_version(lake, source, where, clock))}
         case InputKind.KAFKA:
-            return _of_topics(source, where)
+            return _of_topics(source, where, clock)
     raise StreamRefusedError(
         f"{source.name}: nobody can begin within a source of kind {source.kind}", hint="reprocess all instead"
     )
 
 
-def _version(lake: Lake, source: StreamInput, where: str) -> int:
+def _version(lake: Lake, source: StreamInput, where: str, clock: Clock) -> int:
     ref = lake.find(source.uri)
     latest = lake.latest_version(ref)
     if re.fullmatch(r"v?\d{1,18}", where):
@@ -89,7 +90,7 @@ def _version(lake: Lake, source: StreamInput, where: str) -> int:
     elif where == "latest":
         version = latest + 1
     else:
-        before = _time(where, source) - timedelta(microseconds=1)
+        before = _time(where, source, clock) - timedelta(microseconds=1)
         held = lake.version_at(ref, before)
         version = 0 if held is None else held + 1
     if version > latest + 1:
@@ -99,23 +100,21 @@ def _version(lake: Lake, source: StreamInput, where: str) -> int:
     return version
 
 
-def _of_topics(source: StreamInput, where: str) -> Mapping[str, str]:
+def _of_topics(source: StreamInput, where: str, clock: Clock) -> Mapping[str, str]:
     if where in ("earliest", "latest"):
         return {"startingOffsets": where}
     if where.startswith("{"):
         if not isinstance(parse_position(where), KafkaPosition):
             raise StreamRefusedError(f"{source.name}: these are no offsets", hint='{"topic": {"0": 42, "1": 7}}')
         return {"startingOffsets": where}
-    millis = round(_time(where, source).timestamp() * 1_000)
+    millis = round(_time(where, source, clock).timestamp() * 1_000)
     return {"startingTimestamp": str(millis), "startingOffsetsByTimestampStrategy": "latest"}
 
 
-def _time(where: str, source: StreamInput) -> datetime:
+def _time(where: str, source: StreamInput, clock: Clock) -> datetime:
     try:
-        moment = datetime.fromisoformat(where)
-    except ValueError:
-        wanted = "a version" if source.is_table else "offsets as JSON, earliest, latest"
-        raise StreamRefusedError(f"{where!r} is no place in {source.name}", hint=f"{wanted} or a time") from None
-    if moment.tzinfo is None:
-        raise StreamRefusedError(f"{where} has no time zone", hint=f"write {where}Z for UTC")
-    return moment
+        return parse_time(where, clock)
+    except VersionFormatError as exc:
+        wanted = "a version" if source.is_table else "offsets as JSON, earliest"
+        hint = f"{wanted}, latest, or a time: {FORMS}"
+        raise StreamRefusedError(f"{where!r} is no place in {source.name}", hint=hint) from exc

@@ -7,7 +7,7 @@ import pytest
 from app.history.view.commits import Known, commits_frame
 from app.search.text import commit_facts, commit_text
 from app.summary.view.summary import writers_sentence
-from app.ui.view.writers import writer_text
+from app.ui.view.writers import last_by_another, writer_text
 from backend.lake.model import StreamOrigin
 from tests.unit.app.made import NOW, commit
 
@@ -36,3 +36,12 @@ def test_else_the_user_else_the_engine() -> None:
     assert writer_text(replace(commit(1), user="ann"), {}) == "ann"
     assert writer_text(commit(1), {}) == "Spark"
     assert writer_text(replace(commit(1), engine=None), {}) == "–"
+
+
+def test_the_last_commit_by_another_writer() -> None:
+    batches = [replace(commit(v), origin=StreamOrigin(None, query, None, v)) for v, query in ((4, "q2"), (3, "q1"))]
+    ann, bob = replace(commit(2), user="ann"), replace(commit(1), user="bob")
+    assert last_by_another([*batches, ann], {"q1": "orders", "q2": "orders"}) == ann, "batches of one stream"
+    assert last_by_another([*batches, ann], {}) == batches[1]
+    assert last_by_another([ann, replace(ann, version=1), bob], {}) == bob
+    assert last_by_another([ann], {}) is None and last_by_another([], {}) is None
