@@ -51,6 +51,11 @@ def pages() -> dict[str, list[Page]]:
     }
 
 
+def titles() -> dict[str, str]:
+    """The title of every page that exists, by its name."""
+    return {name: title for entries in _GROUPS.values() for name, title, _ in entries if _path(name).is_file()}
+
+
 def title(name: str) -> str:
     """The title of a page."""
     return _entry(name)[1]

@@ -10,7 +10,7 @@ from app.ui.version_range import version_range
 
 opened = table_header("changes", versioned=False)
 with st.container(horizontal=True, vertical_alignment="bottom", key="asked"):
-    pickers = st.container(width=760, key="pickers")
+    pickers = st.container(width=680, key="pickers")
     where_input(opened)
     how = options_popover(opened)
 with boundary():

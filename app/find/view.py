@@ -1,25 +1,41 @@
-"""What a search over the whole lake found, in words.
+"""What a search over the whole lake found, in words, and what of Weir itself can be found beside it.
 
-Rule: pure; a match says in what it lies, and long texts are cut around the word.
+Rule: pure; tables are searched by `backend.lake.find` alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from backend.format import cut, things
-from backend.lake.find import MOST_MATCHES, FoundTable, Match, Where
+from backend.jobs.model import JobKind
+from backend.lake.find import FoundTable, Where
 
 MOST_TABLES = 12
-MOST_TEXT = 70
-
-_PLACES = {
-    Where.NAME: "name",
-    Where.COLUMN: "column",
-    Where.DESCRIPTION: "description",
-    Where.OWNER: "owner",
-    Where.COMMENT: "comment of",
-    Where.PROPERTY: "property",
-    Where.PROBLEM: "problem",
+MOST_PLACES = 6
+# Acts on tables, and the page of a table where each is done; without a table there are those on dropped ones.
+ACTS = {
+    **dict.fromkeys((JobKind.OPTIMIZE, JobKind.VACUUM), "health"),
+    **dict.fromkeys((JobKind.RESTORE, JobKind.REWIND, JobKind.CLONE), "versions"),
+    JobKind.REPAIR: "changes",
+    **dict.fromkeys((JobKind.ALTER, JobKind.DROP), "properties"),
+    **dict.fromkeys((JobKind.UNDROP, JobKind.PURGE), "acts"),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What can be gone to beside tables: a page, a stream, or an act where it is done."""
+
+    label: str
+    page: str
+    params: Mapping[str, str | None] = field(default_factory=dict)
+    icon: str | None = None
+
+
+def matching(places: Iterable[Place], words: str) -> list[Place]:
+    """The first few of those whose label holds every word."""
+    wanted = words.casefold().split()
+    return [place for place in places if wanted and all(w in place.label.casefold() for w in wanted)][:MOST_PLACES]
 
 
 def found_sentence(results: Sequence[FoundTable], words: str, *, num_read: int, num_found: int) -> str:
@@ -27,22 +43,6 @@ def found_sentence(results: Sequence[FoundTable], words: str, *, num_read: int, 
     unread = f"; {things(num_found - num_read, 'table')} not read yet" if num_read < num_found else ""
     verb = "holds" if len(results) == 1 else "hold"
     return f"{len(results):,} of {things(num_read, 'table')} {verb} “{cut(words.strip(), 40)}”{unread}"
-
-
-def match_words(result: FoundTable) -> str:
-    """ "column customer_id bigint · comment of id: the customer", without the name, which stands above."""
-    matches = [match_text(match) for match in result.matches() if match.where is not Where.NAME]
-    left = len(matches) - MOST_MATCHES
-    return " · ".join([*matches[:MOST_MATCHES], *([f"and {left:,} more"] if left > 0 else [])])
-
-
-def match_text(match: Match) -> str:
-    place = _PLACES[match.where]
-    if match.where is Where.COLUMN:
-        return f"{place} {match.subject} {cut(match.text, 30)}"
-    if match.where in (Where.COMMENT, Where.PROPERTY):
-        return f"{place} {match.subject}: {cut(match.text, MOST_TEXT)}"
-    return f"{place}: {cut(match.text, MOST_TEXT)}"
 
 
 def leads_to(result: FoundTable) -> str:

@@ -3,18 +3,40 @@
 Rule: it opens no table and reads no log: it looks through what the catalog keeps fresh.
 """
 
+from collections.abc import Iterator
+
 import streamlit as st
 
-from app import cache, errors, navigation
+from app import cache, errors, navigation, state
 from app.find import view
+from app.ui.lake import match_words
+from app.ui.view.acts import GLYPHS, LABELS
 from app.ui.view.words import markdown_safe
 
 SHORTCUT = "Mod+K"
 # Whoever presses the key begins to type. Without the focus, Streamlit would take an R for "run again". The dialog takes
 # the focus for itself some frames after it is drawn, however slow: so this ends once the field has kept the focus.
-_FOCUS = """
-export default function () {
+# Arrows go through the links. Enter opens the first one of what was typed, which may have yet to come.
+_KEYS = """
+let wanted
+export default function ({ data }) {
   let frame, since
+  const open = () => {
+    wanted = undefined
+    document.querySelector('[role="dialog"] [class*="st-key-found_"] a')?.click()
+  }
+  const onKey = (event) => {
+    const dialog = document.querySelector('[role="dialog"]'), input = dialog?.querySelector("input")
+    if (!input || !dialog.contains(event.target) || event.isComposing) return
+    wanted = event.key === "Enter" && event.target === input ? input.value.trim() : undefined
+    if (wanted && wanted === data.words) open()
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key]
+    if (!step) return
+    event.preventDefault()
+    const stops = [input, ...dialog.querySelectorAll("a")]
+    const next = stops.indexOf(document.activeElement) + step
+    stops[Math.max(0, Math.min(next, stops.length - 1))].focus()
+  }
   const take = () => {
     const dialog = document.querySelector('[role="dialog"]')
     const input = dialog && dialog.querySelector("input")
@@ -23,7 +45,9 @@ export default function () {
     if (since === undefined || performance.now() - since < 1000) frame = requestAnimationFrame(take)
   }
   take()
-  return () => cancelAnimationFrame(frame)
+  if (wanted && wanted === data.words) requestAnimationFrame(open)
+  document.addEventListener("keydown", onKey, true)
+  return () => { cancelAnimationFrame(frame); document.removeEventListener("keydown", onKey, true) }
 }
 """
 
@@ -33,7 +57,7 @@ def find_button() -> None:
     with st.sidebar:
         asked = st.button(
             "Find in the lake", key="lake_find", icon=":material/search:", shortcut=SHORTCUT, width="stretch",
-            help="Tables by name, column, comment, owner or property",
+            help="Tables by name, column, comment, owner or property; streams, pages, acts",
         )  # fmt: skip
     if asked:
         _dialog()
@@ -45,23 +69,49 @@ def _dialog() -> None:
         "Find", key="lake_find_words", live="150ms", label_visibility="collapsed", type="search",
         placeholder="customer_id, a table, an owner, a property value …", icon=":material/search:",
     )  # fmt: skip
-    st.components.v2.component("weir_find_focus", js=_FOCUS)(key="lake_find_focus", height=1)
     with st.container(height=420, border=False, key="lake_find_results"), errors.boundary():
         _results(words or "")
+    st.components.v2.component("weir_find_keys", js=_KEYS)(
+        key="lake_find_keys", height=1, data={"words": (words or "").strip()}
+    )
 
 
 def _results(words: str) -> None:
     if not words.strip():
-        st.caption("Looks through names, columns, comments, descriptions, owners and properties of every table.")
+        st.caption(
+            "Looks through names, columns, comments, descriptions, owners and properties of every table, and through "
+            "streams, pages and acts. Arrows choose, Enter opens."
+        )
         return
+    if places := view.matching(_places(), words):
+        with st.container(horizontal=True, gap="small", key="found_places"):
+            for place in places:
+                navigation.page_link(place.page, place.label, place.params, icon=place.icon)
     reading, results = cache.lake_reading(), cache.find(words)
     st.caption(
         markdown_safe(view.found_sentence(results, words, num_read=reading.num_read, num_found=reading.num_found))
     )
+    if len(results) > 1:
+        label = f"Open all {len(results):,} on Tables"
+        navigation.page_link("tables", label, {state.SEARCH: words.strip()}, icon=":material/open_in_full:")
     for result in results[: view.MOST_TABLES]:
         with st.container(gap=None, key=f"found_{result.table.ref.uri}"):
             navigation.table_link(result.table.ref.name, page=view.leads_to(result))
-            if matches := view.match_words(result):
+            if matches := match_words(result):
                 st.caption(markdown_safe(matches))
     if len(results) > view.MOST_TABLES:
-        st.caption(f"and {len(results) - view.MOST_TABLES:,} more: add a word to narrow it down.")
+        st.caption(f"and {len(results) - view.MOST_TABLES:,} more.")
+
+
+def _places() -> Iterator[view.Place]:
+    """Pages, streams, and acts on the chosen table."""
+    yield from (view.Place(title, name) for name, title in navigation.titles().items())
+    for status in cache.streams_reading().streams:
+        name = status.declaration.name
+        yield view.Place(f"Stream {name}", "stream", {state.STREAM: name})
+    table = state.table()
+    for kind, page in view.ACTS.items():
+        if page == "acts":
+            yield view.Place(f"{LABELS[kind]}…", page, icon=GLYPHS[kind])
+        elif table:
+            yield view.Place(f"{LABELS[kind]}… {table}", page, {state.TABLE: table}, GLYPHS[kind])

@@ -12,7 +12,7 @@ from dataclasses import replace
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from app import cache, errors, navigation, services, state
+from app import cache, errors, navigation, services, state, viewer
 from app.search import text, view
 from app.ui import lists, work
 from app.ui.frame import OpenTable

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import pandas as pd
+import pyarrow as pa
 
 from app.ui.lake import (
     MOST_TO_MERGE,
@@ -20,13 +21,16 @@ from app.ui.lake import (
     LakeReading,
     Table,
     lake_totals,
+    match_words,
     table_cells,
     totals_sentence,
 )
 from backend.format import age_s, count_text, things
 from backend.health.model import Severity
 from backend.health.rules import merge_gain, severity_of
+from backend.lake.find import FoundTable
 from backend.lake.model import TableCard, UnreadableTable
+from backend.sql.export import FORMATS, encoded
 
 LAYERS = ("bronze", "silver", "gold", "no layer")
 MOST_TEXT = 300  # characters of a reason in a row; the table's page has the whole
@@ -37,7 +41,7 @@ SHOWN = (ALL, UNREADABLE, STALE, SMALL, TO_MERGE, NOT_AS_EXPECTED)
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What a viewer asked for: every word must be found, one of the layers and one of the owners must fit."""
+    """What a viewer asked for: each word must be found (`LakeFinder`), one of the layers and of the owners must fit."""
 
     words: str = ""
     layers: tuple[str, ...] = ()
@@ -72,9 +76,8 @@ ORDERS = ("Name", *_ORDERS)
 
 
 def select(tables: Iterable[Table], query: Query, limits: ListLimits) -> list[Table]:
-    """The tables that a query asks for, in its order; equals by name, unknown numbers last."""
-    words = query.words.casefold().split()
-    fits = [table for table in tables if _fits(table, query, limits) and all(w in _text(table) for w in words)]
+    """Of tables that hold a query's words, those it asks for, in its order; equals by name, unknown numbers last."""
+    fits = [table for table in tables if _fits(table, query, limits)]
     by_name = sorted(fits, key=lambda table: table.ref.name.casefold())
     number = _ORDERS.get(query.order)
     if number is None:
@@ -109,11 +112,6 @@ def owner_of(table: Table) -> str | None:
     return table.owner if isinstance(table, TableCard) else None
 
 
-def _text(table: Table) -> str:
-    more = (table.owner, table.classification) if isinstance(table, TableCard) else (table.reason,)
-    return " ".join(part for part in (table.ref.name, table.ref.layer, *more) if part).casefold()
-
-
 def owners(tables: Iterable[Table], chosen: Iterable[str] = ()) -> list[str]:
     """Every owner there is, and those chosen even where no table read so far has them."""
     there = {owner for table in tables if (owner := owner_of(table))}
@@ -139,6 +137,7 @@ def found_sentence(matching: Sequence[Table], reading: LakeReading, query: Query
 COLUMNS = (
     "Layer",
     "Table",
+    "Found in",
     "Version",
     "Rows",
     "Files",
@@ -154,13 +153,23 @@ COLUMNS = (
 )
 
 
-def catalog_frame(tables: Sequence[Table], now: datetime) -> pd.DataFrame:
-    """One row a table, in the order given; columns that hold nothing for any of them are left out."""
-    frame = pd.DataFrame([_row(table, now) for table in tables], columns=list(COLUMNS))
-    optional = ["Owner", "Classification", "Problem", "What to do"]
+def catalog_frame(tables: Sequence[Table], now: datetime, results: Iterable[FoundTable] = ()) -> pd.DataFrame:
+    """One row a table, in the order given; columns that hold nothing for any of them are left out. `results`: where a
+    search found its words."""
+    shown = {table.ref.uri for table in tables}
+    places = {uri: match_words(result) or None for result in results if (uri := result.table.ref.uri) in shown}
+    rows = [_row(table, now) | {"Found in": places.get(table.ref.uri)} for table in tables]
+    frame = pd.DataFrame(rows, columns=list(COLUMNS))
+    optional = ["Found in", "Owner", "Classification", "Problem", "What to do"]
     if all(isinstance(table, UnreadableTable) for table in tables):  # room for the reasons
         optional += ["Rows", "Files", "Size", "Small files"]
     return frame.drop(columns=[name for name in optional if frame[name].isna().all()])
+
+
+def catalog_csv(frame: pd.DataFrame) -> bytes:
+    """The same rows as a file, numbers as they are: sizes in bytes, ages in seconds."""
+    rows = pa.Table.from_pandas(frame, preserve_index=False).to_reader()
+    return b"".join(piece for _, piece in encoded(rows, FORMATS["csv"]))
 
 
 def _row(table: Table, now: datetime) -> dict[str, object]:

@@ -13,12 +13,15 @@ from app.ui import lists
 from app.ui.frame import empty_lake
 from app.ui.lake import Table
 from app.ui.live import reading_progress
+from backend.lake.find import FoundTable
+from backend.sql.export import FORMATS
 
 SMALL_FILES_PX = 110
 TABLES = lists.Look(
     formats={"Rows": "count", "Files": "count", "Size": "bytes", "Last commit": "ago"},
     config={
         "Table": st.column_config.TextColumn(pinned=True, width=265),
+        "Found in": st.column_config.TextColumn(width=300, help="Where the words of the search stand."),
         "Version": st.column_config.TextColumn(help="The latest version, or that the table cannot be read."),
         "Rows": st.column_config.Column(alignment="right", help="Live rows by the files' statistics; – unknown."),
         "Files": st.column_config.Column(alignment="right", help="Data files of the latest version."),
@@ -46,10 +49,12 @@ def table_list() -> None:
     reading_progress(reading)
     settings = services.settings().health
     limits = view.ListLimits(services.now(), settings.stale_after_s, cache.not_as_expected())
-    matching = view.select(reading.tables, query, limits)
+    results = cache.find(query.words) if query.words.strip() else None
+    searched = reading.tables if results is None else [result.table for result in results]
+    matching = view.select(searched, query, limits)
     st.markdown(f"**{view.found_sentence(matching, reading, query)}**")
     if matching:
-        _page(matching, limits)
+        _page(matching, results or (), limits)
     elif reading.is_complete:
         st.info("**No table matches.** Take a word or a filter away.", icon=":material/search_off:")
         st.button("Clear search and filters", key="clear", on_click=_clear)
@@ -59,7 +64,7 @@ def _filters(tables: Sequence[Table]) -> view.Query:
     with st.container(horizontal=True, vertical_alignment="bottom", key="table_filters"):
         words = st.text_input(
             "Search", key=state.SEARCH, bind="query-params", live="200ms", width=280, on_change=state.first_page,
-            type="search", placeholder="Name, owner, layer, problem", icon=":material/search:",
+            type="search", placeholder="Name, column, owner, property", icon=":material/search:",
         )  # fmt: skip
         layers = st.pills(
             "Layer",
@@ -89,14 +94,20 @@ def _filters(tables: Sequence[Table]) -> view.Query:
     return view.Query(words or "", tuple(layers), tuple(chosen), shown or view.ALL, order or view.ORDERS[0])
 
 
-def _page(matching: Sequence[Table], limits: view.ListLimits) -> None:
+def _page(matching: Sequence[Table], results: Sequence[FoundTable], limits: view.ListLimits) -> None:
     slot, rows, which = lists.paged(matching, key="table_list")
     with slot:
         whole = " Search and filters look through all of them." if which else ""
-        st.caption(f"{which}{whole} Click a row to open the table.".strip())
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.caption(f"{which}{whole} Click a row to open the table.".strip(), width="stretch")
+            st.download_button(
+                "CSV", data=lambda: view.catalog_csv(view.catalog_frame(matching, limits.now, results)),
+                file_name="tables.csv", mime=FORMATS["csv"].media_type, key="export_tables", icon=":material/download:",
+                on_click="ignore", type="tertiary", help="All tables of this list, with their figures.",
+            )  # fmt: skip
         names = [table.ref.name for table in rows]
         look = lists.with_small_files(TABLES, width=SMALL_FILES_PX)
-        name = lists.choose(view.catalog_frame(rows, limits.now), look, key="catalog", names=names)
+        name = lists.choose(view.catalog_frame(rows, limits.now, results), look, key="catalog", names=names)
     if name is not None:
         navigation.go("table", {state.TABLE: name})
 

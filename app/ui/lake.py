@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from backend.format import UNKNOWN, age_s, bytes_text, count_text, things, utc_text
+from backend.format import UNKNOWN, age_s, bytes_text, count_text, cut, things, utc_text
 from backend.health.rules import merge_gain, small_files_text
 from backend.lake.catalog import Listing
+from backend.lake.find import MOST_MATCHES, FoundTable, Match, Where
 from backend.lake.model import TableCard, TableRef, UnreadableTable
 
 PATIENCE_S = 1.5  # a small lake is waited for, so that its pages are whole at once
@@ -219,3 +220,33 @@ def table_cells(table: Table, now: datetime) -> dict[str, object]:
         return cells
     numbers = {"Rows": table.num_rows, "Files": table.num_files, "Size": table.size_bytes}
     return {**cells, **numbers, "Small files": small_files_text(merge_gain(table))}
+
+
+# where a search found its words ------------------------------------------------------------------------------------
+
+_MOST_TEXT = 70
+_PLACES = {
+    Where.NAME: "name",
+    Where.COLUMN: "column",
+    Where.DESCRIPTION: "description",
+    Where.OWNER: "owner",
+    Where.COMMENT: "comment of",
+    Where.PROPERTY: "property",
+    Where.PROBLEM: "problem",
+}
+
+
+def match_words(result: FoundTable) -> str:
+    """ "column customer_id bigint · comment of id: the customer", without the name, which stands beside."""
+    matches = [match_text(match) for match in result.matches() if match.where is not Where.NAME]
+    left = len(matches) - MOST_MATCHES
+    return " · ".join([*matches[:MOST_MATCHES], *([f"and {left:,} more"] if left > 0 else [])])
+
+
+def match_text(match: Match) -> str:
+    place = _PLACES[match.where]
+    if match.where is Where.COLUMN:
+        return f"{place} {match.subject} {cut(match.text, 30)}"
+    if match.where in (Where.COMMENT, Where.PROPERTY):
+        return f"{place} {match.subject}: {cut(match.text, _MOST_TEXT)}"
+    return f"{place}: {cut(match.text, _MOST_TEXT)}"

@@ -60,6 +60,8 @@ def test_a_table_that_fails_shows_reason_hint_and_what_its_history_tells(lake: P
         ({"q": "GROWTH"}, ["people"]),
         ({"q": "orders gold"}, ["gold/orders_by_status"]),
         ({"q": "fancyfeature"}, ["gold/ahead"]),
+        ({"q": "PII"}, ["people"]),
+        ({"q": "order_id"}, ["silver/orders"]),
         ({"layer": "no layer"}, ["people"]),
         ({"owner": "Growth"}, ["people"]),
         ({"show": "Cannot be read"}, ["gold/ahead"]),
