@@ -521,6 +521,17 @@ def test_a_key_has_its_history_over_the_range(orders: Path, monkeypatch: pytest.
     assert "key_of" not in app.query_params
 
 
+def test_a_second_row_with_a_key_is_said_where_rows_and_where_the_key_are_shown(orders: Path) -> None:
+    builders.write(orders, {"order_id": [2], "status": ["paid"]})
+
+    app = open_page("changes", table=TABLE, from_=4, to=5, key_of='{"order_id":2}')
+
+    assert "v5: a second row with this key." in words(app)
+    assert "The inserted row was there already at v4 by `order_id`; an exact copy" in words(app)
+    assert "`order_id` = 2 in 2 rows" in words(app)
+    assert list(frame_with(app, "Version", "At", "Change")["Rows with this key"]) == ["1 → 2"]
+
+
 def test_a_key_has_its_whole_life_beyond_the_range(orders: Path) -> None:
     app = open_page("changes", table=TABLE, from_=3, to=4, key_of='{"order_id":2}')
     assert "No commit of this range touched it" in words(app)

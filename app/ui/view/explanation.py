@@ -98,18 +98,12 @@ def _repeats(found: Repeats) -> Iterator[str]:
     if found.rows is None:
         yield f"Whether {key} of the {inserted} {_was(found.of)} there already is not known: that is too much to read."
         return
-    who = (
-        f"{found.rows:,} of the {inserted}"
-        if found.rows < found.of
-        else f"All {inserted}"
-        if found.of > 1
-        else "The row"
-    )
-    alike = (
-        ""
-        if not found.key or not found.copies
-        else "; " + ("exact copies" if found.copies == found.rows else f"{found.copies:,} of them exact copies")
-    )
+    all_of = f"All {inserted}" if found.of > 1 else "The inserted row"
+    who = all_of if found.rows == found.of else f"{found.rows:,} of the {inserted}"
+    alike = ""
+    if found.key and found.copies:
+        some = "" if found.copies == found.rows else f"{found.copies:,} of them "
+        alike = f"; {some}{'an exact copy' if found.copies == 1 else 'exact copies'}"
     known_by = f" by {key}" if found.key else " in every column"
     yield f"{who} {_was(found.rows)} there already at v{found.version}{known_by}{alike}."
     if found.written_by:
