@@ -28,6 +28,7 @@ _GROUPS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "Table": (
         ("table", "Summary", ":material/table:"),
         ("history", "History", ":material/history:"),
+        ("timeline", "Timeline", ":material/timeline:"),
         ("versions", "Versions", ":material/restore_page:"),
         ("files", "Files", ":material/folder_copy:"),
         ("properties", "Properties", ":material/tune:"),

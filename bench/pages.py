@@ -40,6 +40,7 @@ LAKE_PAGES = {"Overview": "/", "Tables": "/tables", "Health": "/health"}
 TABLE_PAGES = {
     "Summary": "table",
     "History": "history",
+    "Timeline": "timeline",
     "Versions": "versions",
     "Files": "files",
     "Properties": "properties",

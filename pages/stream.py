@@ -30,7 +30,10 @@ with boundary():
         state.choose_stream(chosen)
         declaration = declared[chosen]
         st.set_page_config(page_title=f"{chosen} · Weir")
-        navigation.page_link("streams", "All streams")
+        with st.container(horizontal=True, key="stream_links"):
+            navigation.page_link("streams", "All streams")
+            if table := declaration.sink_table or next(iter(declaration.source_tables), None):
+                navigation.table_link(table, "Timeline", page="timeline")
         with st.container(horizontal=True, vertical_alignment="center"):
             st.title(markdown_safe(chosen), anchor=False, width="content")
             layer_badge(declaration.layer)

@@ -5,6 +5,7 @@ Rule: each leads to what that commit changed and to the first bad version; a rea
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 import streamlit as st
 
@@ -18,6 +19,7 @@ from backend.search.notice import Notice, notice_text
 from backend.streams.graph import streams_reached
 
 _SEEN = "seen"
+_AROUND = timedelta(minutes=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,9 @@ def _commit(ref: TableRef, of_commit: tuple[Notice, ...], below: Sequence[str]) 
             if condition:
                 search = {state.GOOD: first.version - 1, state.CONDITION: condition}
                 navigation.table_link(ref.name, "First bad version", search, page="bisect")
+            ends = (f"{(first.committed_at or now) + each:%Y-%m-%d %H:%M:%SZ}" for each in (-_AROUND, _AROUND))
+            time = dict(zip((state.SINCE, state.UNTIL), ends, strict=True))
+            navigation.table_link(ref.name, "Timeline", time, page="timeline")
             blocked = viewer.read_only_reason()
             effect = blocked or "It is told no more, to anybody; says why in the operation log"
             if st.button(

@@ -63,6 +63,7 @@ def trust(opened: OpenTable) -> None:
             *lines,
         ]
     st.markdown(markdown_safe(" ".join(line for line in lines if line)))
+    navigation.table_link(opened.ref.name, "Timeline, with what is up- and downstream", page="timeline")
     if opened.is_latest:
         _lineage(view.lineage_of(opened.ref, cache.streams_reading().streams, now))
     for finding in opened.snapshot.findings:

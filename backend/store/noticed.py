@@ -51,7 +51,14 @@ class Noticed:
 
     def open(self) -> list[Notice]:
         """What somebody has to look at, newest first."""
-        query = sa.select(notice_table).where(*_OPEN).order_by(notice_table.c.committed_at.desc(), notice_table.c.uri)
+        return self._newest(*_OPEN)
+
+    def of_table(self, uri: str, *, since: datetime, until: datetime) -> list[Notice]:
+        """What commits of that time did, seen or mended or not, newest first."""
+        return self._newest(notice_table.c.uri == uri, notice_table.c.committed_at.between(since, until))
+
+    def _newest(self, *where: sa.ColumnElement[bool]) -> list[Notice]:
+        query = sa.select(notice_table).where(*where).order_by(notice_table.c.committed_at.desc(), notice_table.c.uri)
         with self._database.reading() as connection:
             found = connection.execute(query.limit(_MOST)).mappings()
             return rows.readable(partial(rows.value_of, Notice), "notice", found)

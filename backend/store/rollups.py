@@ -49,11 +49,11 @@ def roll_up(connection: Connection, *, ids: Collection[int], lags: Lags) -> int:
     return len(taken)
 
 
-def of_stream(connection: Connection, stream: str, *, grain_s: int, since: datetime) -> list[Rollup]:
+def of_stream(connection: Connection, stream: str, *, grain_s: int, since: datetime, until: datetime) -> list[Rollup]:
     r = progress_rollup.c
-    query = sa.select(progress_rollup).where(r.stream == stream, r.grain_s == grain_s, r.at >= since)
+    query = sa.select(progress_rollup).where(r.stream == stream, r.grain_s == grain_s, r.at.between(since, until))
     sums = rows.readable(rows.rollup_of, "progress_rollup", connection.execute(query).mappings())
-    return sums + [part for key, part in _parts(_not_yet(connection, stream), grain_s) if key["at"] >= since]
+    return sums + [part for key, part in _parts(_not_yet(connection, stream), grain_s) if since <= key["at"] <= until]
 
 
 def runs(connection: Connection, stream: str, *, limit: int) -> list[Run]:

@@ -204,12 +204,13 @@ class ControlStore:
             progress.touch(connection, name, at)
 
     def progress(
-        self, stream: str, *, since: datetime | None = None, limit: int = 500, raw: bool = True, every: int = 1
-    ) -> list[Progress]:
-        """The newest `limit` micro-batches, oldest first; `raw`: with the JSON that Spark reported; `every`: only those
-        whose id is a multiple of it."""
+        self, stream: str, *, since: datetime = schema.EPOCH, until: datetime = schema.LATEST, limit: int = 500,
+        raw: bool = True, every: int = 1,
+    ) -> list[Progress]:  # fmt: skip
+        """The newest `limit` micro-batches of a time, oldest first; `raw`: with the JSON that Spark reported; `every`:
+        only those whose id is a multiple of it."""
         with self._database.reading() as connection:
-            return progress.of_stream(connection, stream, since=since, limit=limit, raw=raw, every=every)
+            return progress.of_stream(connection, stream, since=since, until=until, limit=limit, raw=raw, every=every)
 
     def newest_batches(self) -> dict[str, int]:
         """What names the newest micro-batch of each declared stream: another one once a batch came."""
@@ -250,10 +251,10 @@ class ControlStore:
         with self._database.writing() as connection:
             return rollups.roll_up(connection, ids=ids, lags=lags)
 
-    def rollups(self, stream: str, *, grain_s: int, since: datetime) -> list[Rollup]:
-        """Those of a stream that begin at `since` or later: one or more for each `grain_s` with a batch."""
+    def rollups(self, stream: str, *, grain_s: int, since: datetime, until: datetime = schema.LATEST) -> list[Rollup]:
+        """Those of a stream that begin in a time: one or more for each `grain_s` with a batch."""
         with self._database.reading() as connection:
-            return rollups.of_stream(connection, stream, grain_s=grain_s, since=since)
+            return rollups.of_stream(connection, stream, grain_s=grain_s, since=since, until=until)
 
     def prune_progress(self, *, before: datetime, keep: int) -> int:
         """Deletes batches that are added up and are from before, or more than the newest `keep`; how many."""

@@ -86,14 +86,19 @@ def lineage(graph: Graph, names: Collection[str]) -> Lineage:
     return Lineage(tuple(dict.fromkeys(writing)), tuple(dict.fromkeys(reading)))
 
 
-def streams_reached(uri: str, statuses: Sequence[StreamStatus]) -> tuple[str, ...]:
-    """The streams that read the table at an address, and those that read what they write, nearest first. By address,
-    since names of tables beside the declared ones may end alike."""
+def around(subject: str, statuses: Sequence[StreamStatus]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Streams by name and tables by address that feed a stream or a table's address, and those that it feeds, nearest
+    first. By address, since names of tables beside the declared ones may end alike."""
     declared = [status.declaration for status in statuses]
-    steps = [(normal_uri(read.uri), each.name) for each in declared for read in each.inputs if read.is_table]
-    steps += [(each.name, normal_uri(output.uri)) for each in declared for output in each.outputs]
-    names = {each.name for each in declared}
-    return tuple(name for name in _reached(normal_uri(uri), _ways(steps)) if name in names)
+    steps = [(normal_uri(read.uri), one.name) for one in declared for read in one.inputs if read.is_table and read.uri]
+    steps += [(one.name, normal_uri(output.uri)) for one in declared for output in one.outputs if output.uri]
+    return _reached(subject, _ways((end, start) for start, end in steps)), _reached(subject, _ways(steps))
+
+
+def streams_reached(uri: str, statuses: Sequence[StreamStatus]) -> tuple[str, ...]:
+    """The streams that read the table at an address, and those that read what they write, nearest first."""
+    names = {status.declaration.name for status in statuses}
+    return tuple(name for name in around(normal_uri(uri), statuses)[1] if name in names)
 
 
 def build_graph(statuses: Sequence[StreamStatus], recent: Mapping[str, Sequence[Progress]], *, now: datetime) -> Graph:

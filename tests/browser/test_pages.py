@@ -13,6 +13,7 @@ PAGES = {
     "overview": {},
     "table": {"table": "silver/silver_orders"},
     "history": {"table": "silver/silver_orders"},
+    "timeline": {"table": "silver/silver_orders"},
     "versions": {"table": "silver/silver_orders"},
     "files": {"table": "bronze/bronze_events"},
     "properties": {"table": "silver/silver_orders"},

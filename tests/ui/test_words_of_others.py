@@ -22,7 +22,7 @@ __all__ = ["home"]
 EVIL = "__x__ [Session expired](https:evil.example) www.evil.example you@evil.example :smile:"
 # What Streamlit makes a link or an emoji of after its Markdown was read, without backslashes.
 LATE = re.compile(r"www\.evil|you@evil|:smile:")
-TABLE_PAGES = ("table", "history", "files", "properties", "versions", "changes", "bisect", "health")
+TABLE_PAGES = ("table", "history", "timeline", "files", "properties", "versions", "changes", "bisect", "health")
 # Fields in which Streamlit reads Markdown; those of code, frames and links to pages are none.
 MARKDOWN = {"body", "label", "text", "help", "title", "tooltip", "delta"}
 NOT_MARKDOWN = {"code", "arrow_data_frame", "html", "iframe", "bidi_component", "plotly_chart"}

@@ -109,6 +109,19 @@ def notices(
 
 
 @app.command(rich_help_panel=READ)
+def timeline(
+    name: TableName,
+    since: Annotated[str, typer.Option("--since", help=f"Not before {TIME}.")] = "3 h ago",
+    until: Annotated[str | None, typer.Option("--until", help=f"Not after {TIME}.")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Commits, batches, starts, stops, acts, failures and notices of a table and what is up- and downstream of it."""
+    from app.cli.tables import timeline
+
+    return timeline.timeline(name, since, until, as_json=as_json)
+
+
+@app.command(rich_help_panel=READ)
 def properties(
     name: TableName,
     at: Annotated[str | None, typer.Option("--at", "--version", help=f"{VERSION}.")] = None,
