@@ -21,8 +21,8 @@ from backend.health.model import AttentionGroup
 MOST_ROWS = 50
 # Side by side where both fit, else one below the other.
 _LISTS = """<style>.st-key-overview_lists { display: flex; flex-wrap: wrap; }
-.st-key-overview_lists > .stGridCell { flex: 3 1 520px; min-width: 0; }
-.st-key-overview_lists > .stGridCell:last-child { flex: 2 1 330px; }</style>"""
+.st-key-overview_lists > .stGridCell { flex: 3 1 500px; min-width: 0; }
+.st-key-overview_lists > .stGridCell:last-child { flex: 2 1 350px; }</style>"""
 
 
 def region() -> None:

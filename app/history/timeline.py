@@ -4,6 +4,8 @@ Rule: what is asked stands in the URL. A range that is drawn becomes the time th
 compares.
 """
 
+from dataclasses import replace
+
 import streamlit as st
 
 from app import cache, errors, navigation, services, state, viewer
@@ -52,7 +54,8 @@ def timeline(ref: TableRef) -> None:
         label, range_ = f"What changed: v{first} → v{last}", {state.FROM: first, state.TO: last}
         navigation.table_link(ref.name, label, range_, page="changes")
     key = f"timeline_{since}_{until}"  # of another time: another figure, on which nothing is drawn yet
-    figure = view.build_timeline_figure(happened, FigureLook(viewer.mode(), viewer.timezone()))
+    drawn = happened if since else replace(happened, since=max(begin, happened.events[0].at))  # of a young table
+    figure = view.build_timeline_figure(drawn, FigureLook(viewer.mode(), viewer.timezone()))
     counts = view.counts_sentence(happened)
     st.markdown(f"**{counts}**")
     st.html(_SCROLLS)

@@ -81,30 +81,15 @@ def tables_frame(tables: Sequence[Table], now: datetime) -> pd.DataFrame:
     return pd.DataFrame([table_cells(table, now) for table in tables], columns=list(TABLE_COLUMNS))
 
 
-TABLE_COLUMNS = (
-    "Layer",
-    "Table",
-    "Rows",
-    "Last commit",
-    "Size",
-    "Files",
-    "Small files",
-    "By",
-    "Version",
-    "Committed at",
-)
+TABLE_COLUMNS = ("Table", "Version", "Rows", "Last commit", "Size", "Files", "Small files")
 
 
-STREAM_COLUMNS = ("Stream", "Verdict", "Rows in", "Last batch", "Why", "Observed", "Wanted", "Batch")
+STREAM_COLUMNS = ("Stream", "Verdict", "Rows in", "Last batch")
 
 
 def streams_frame(streams: Iterable[StreamStatus], now: datetime) -> pd.DataFrame:
     """One row a stream, in the order given."""
-    rows = [
-        stream_cells(status, now) | {"Batch": status.progress.batch_id if status.progress else None}
-        for status in streams
-    ]
-    return pd.DataFrame(rows, columns=list(STREAM_COLUMNS))
+    return pd.DataFrame([stream_cells(status, now) for status in streams], columns=list(STREAM_COLUMNS))
 
 
 def attention_sentence(groups: Sequence[AttentionGroup], unknown: Sequence[str] = (), *, partial: bool = False) -> str:

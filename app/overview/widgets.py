@@ -21,21 +21,17 @@ TABLES = Look(
     formats={"Rows": "count", "Files": "count", "Size": "bytes", "Last commit": "ago_short"},
     config={
         "Table": st.column_config.TextColumn(pinned=True, width=195),
-        "Version": st.column_config.TextColumn(width=105, help="The latest version, or that the table cannot be read."),
-        "Committed at": st.column_config.TextColumn(help="The last commit, exact."),
+        "Version": st.column_config.TextColumn(width=72, help="The latest version, or that the table cannot be read."),
     },
-    layer_column="Layer",
-    alt="Every table with its layer, rows, files, size, small files and last commit",
+    alt="Every table with its version, rows, files, size, small files and last commit",
 )
 STREAMS = Look(
-    formats={"Rows in": "rate", "Last batch": "ago_short", "Batch": "exact"},
+    formats={"Rows in": "rate", "Last batch": "ago_short"},
     config={
         "Stream": st.column_config.TextColumn(pinned=True),
         "Verdict": st.column_config.TextColumn(width=108),
-        "Wanted": st.column_config.TextColumn(help="What a person asked for."),
-        "Observed": st.column_config.TextColumn(help="What the host last saw."),
     },
-    state_columns=("Verdict", "Observed", "Wanted"),
+    state_columns=("Verdict",),
     alt="Every stream with its verdict, state and rate",
 )
 

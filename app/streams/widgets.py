@@ -106,7 +106,7 @@ def stream_panel(name: str) -> None:
     window = window or "15 min"
     points = cache.stream_points(status.declaration, WINDOWS_S[window])
     totals = points.expectation_totals(status.declaration.expectations)
-    key_figures(view.key_figures(status, totals, now=services.now()), key="flow_figures")
+    key_figures(view.key_figures(status, totals, now=services.now()), key="flow_figures", columns=3)
     quarantine_row(status.declaration)
     runs = status.state not in NOT_RUNNING
     shaded = " Shaded: it did not run." if points.outages(runs=runs) else ""

@@ -4,7 +4,7 @@ Rule: the URL holds what the viewer wrote (`118`, `latest`, `-5`, a time), so th
 the range is the last ten commits.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -49,9 +49,6 @@ def version_range(opened: OpenTable, against: OpenTable | None = None) -> Versio
             picker(key, labels[place], defaults[key], commits[place])
         if not against:
             st.button("Swap", icon=":material/swap_horiz:", key="swap", on_click=_swap, args=(defaults,))
-    if not against:
-        with st.container(horizontal=True, gap="medium"):
-            _offer_others(list(commits[0].values()), opened.latest_version)
     asked = [state.text(key) or defaults[key] for key in (state.FROM, state.TO)]
     refs = (opened.ref, second.ref)
     lake, clock = services.lake(), viewer.clock()
@@ -62,20 +59,21 @@ def _offered(opened: OpenTable) -> dict[str, Commit]:
     return {str(each.version): each for each in services.lake().history(opened.ref, limit=CHOICES)}
 
 
-def _offer_others(newest: Sequence[Commit], latest: int) -> None:
+def offer_others(opened: OpenTable) -> None:
     """What people compare the latest version with: that of a day ago, and the last one by another writer."""
-    streams, now = cache.stream_names(), services.now()
+    streams, now, newest = cache.stream_names(), services.now(), [*_offered(opened).values()]
     is_older = len(newest) == CHOICES or any(c.committed_at and now - c.committed_at > DAY for c in newest[-1:])
     offers: list[tuple[str, int | str, str]] = [("24 h ago", "24 h ago", "As the table was then")] if is_older else []
     if other := last_by_another(newest, streams):
         by, since = (cut(writer_text(commit, streams, with_batch=False)) for commit in (other, newest[0]))
         help_text = f"v{other.version} is by {by}. All later ones are by {since}."
         offers.append(("the last one by somebody else", other.version, help_text))
-    for number, (label, version, help_text) in enumerate(offers):
-        st.button(
-            f"Compare with {label}", key=f"compare_with_{number}", type="tertiary", icon=":material/difference:",
-            help=markdown_safe(help_text), on_click=choose_range, args=(version, latest),
-        )  # fmt: skip
+    with st.container(horizontal=True, gap="medium"):
+        for number, (label, version, help_text) in enumerate(offers):
+            st.button(
+                f"Compare with {label}", key=f"compare_with_{number}", type="tertiary", icon=":material/difference:",
+                help=markdown_safe(help_text), on_click=choose_range, args=(version, opened.latest_version),
+            )  # fmt: skip
 
 
 def choose_range(from_version: int | str, to_version: int) -> None:

@@ -84,7 +84,7 @@ def test_a_failed_stream_needs_attention_with_a_link_to_it(lake: Path, home: Pat
     text = words(app).replace("*", "")
     assert "silver_events failed" in text and "restart it" in text
     assert "Open stream" in [link.label for link in app.main.page_link]
-    assert app.dataframe(key="overview_streams").value["Observed"].tolist() == ["✕ Failed"]
+    assert app.dataframe(key="overview_streams").value["Verdict"].tolist() == ["✕ Failed"]
 
 
 def test_a_dead_host_is_said_and_its_streams_are_unknown(lake: Path, home: Path) -> None:
