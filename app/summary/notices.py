@@ -13,7 +13,7 @@ from app import cache, errors, navigation, services, state, viewer
 from app.ui import dialogs
 from app.ui.frame import OpenTable
 from app.ui.view.words import markdown_safe, sentence
-from backend.format import ago
+from backend.format import ago, utc_text
 from backend.lake.model import TableRef
 from backend.search.notice import Notice, notice_text
 from backend.streams.graph import streams_reached
@@ -57,7 +57,7 @@ def _commit(ref: TableRef, of_commit: tuple[Notice, ...], below: Sequence[str]) 
             if condition:
                 search = {state.GOOD: first.version - 1, state.CONDITION: condition}
                 navigation.table_link(ref.name, "First bad version", search, page="bisect")
-            ends = (f"{(first.committed_at or now) + each:%Y-%m-%d %H:%M:%SZ}" for each in (-_AROUND, _AROUND))
+            ends = (utc_text((first.committed_at or now) + each) for each in (-_AROUND, _AROUND))
             time = dict(zip((state.SINCE, state.UNTIL), ends, strict=True))
             navigation.table_link(ref.name, "Timeline", time, page="timeline")
             blocked = viewer.read_only_reason()

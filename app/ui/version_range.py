@@ -16,7 +16,7 @@ from app.ui.view.theme import operation_text
 from app.ui.view.words import markdown_safe
 from app.ui.view.writers import last_by_another, writer_text
 from backend.changes.versions import VERSIONS, resolve_version
-from backend.format import cut
+from backend.format import cut, utc_text
 from backend.lake.model import Commit
 
 CHOICES = 200
@@ -111,7 +111,7 @@ def _label(version: str, commits: Mapping[str, Commit]) -> str:
     if commit is None:
         return version
     # The operation comes first, and whole: what is cut in a narrow picker is the time.
-    at = f" · {commit.committed_at:%Y-%m-%d %H:%M}" if commit.committed_at else ""
+    at = f" · {utc_text(commit.committed_at)}" if commit.committed_at else ""
     return f"v{version} · {operation_text(commit.operation)}{at}"
 
 

@@ -299,7 +299,10 @@ def _common(group: Group, population: int, masks: Mapping[int, int]) -> Common |
 
 
 def _is_its_own(group: Group, each: "_Measured") -> bool:
-    """Whether the trait is not one of all updated rows, where the group is a part of them."""
+    """Whether the trait is not one of all updated rows, where the group is a part of them; that what was null was null
+    says nothing."""
+    if group.done is not None and each.condition.column == group.done.column:
+        return False
     others = sum(group.beside.values())
     return each.rows * others >= _LEAST_LIFT * having(group.beside, each.bit) * group.rows
 

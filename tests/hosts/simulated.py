@@ -104,7 +104,7 @@ class Queries:
         return QueryState(False, failure=NOT_RENEWED if name in self._tripped else None)
 
     def writing(self) -> set[str]:
-        for name in [name for name in self._running if self._clock() >= self._until.get(name, ENDLESS_S)]:
+        for name in [name for name in list(self._running) if self._clock() >= self._until.get(name, ENDLESS_S)]:
             del self._running[name]
             self._tripped.add(name)
             self.trips += 1

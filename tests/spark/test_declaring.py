@@ -446,7 +446,7 @@ def test_destinations_that_cannot_work_together_are_refused(words: Pipeline) -> 
 @pytest.mark.parametrize(
     ("heading", "declared", "written"),
     [
-        ("## On tables", ("silver_orders", "silver_customers"), []),
+        ("## Of tables", ("silver_orders", "silver_customers"), []),
         (
             "### Several tables from one batch",
             ("bronze_orders",),
@@ -462,7 +462,7 @@ def test_the_examples_of_the_docs_can_be_declared_as_printed(
     shop = Pipeline("shop")
     for name in declared:
         shop.streaming_table(name, source=rate())(same)
-    own = {"## On tables": "expectations.md", "# Export from the lake": "export.md"}
+    own = {"## Of tables": "expectations.md", "# Export from the lake": "export.md"}
     run_example(heading, DOCS.with_name(own.get(heading, DOCS.name)), shop=shop, table=table)
     assert problems_of(shop) == []
     new = shop.streams[len(declared) :]

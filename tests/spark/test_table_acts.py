@@ -477,6 +477,7 @@ def test_a_policy_does_what_anybody_would_have_previewed(
     table.write(*["2026-01-01"] * 6, *["2026-01-02"] * 3)
     rows = table.ids()
     monkeypatch.setenv("WEIR_HOME", str(table.settings.home))
+    services.forget()  # of the tests before
     shown = CliRunner().invoke(app, ["optimize", table.uri, "--dry-run", "--json"])
     services.forget()
     merge = {"tables": "sales/*", "optimize": {"spares_files": 7}}

@@ -62,7 +62,7 @@ def test_ways_to_it(store: ControlStore, home: Path) -> None:
     open_one = Notice(uri, "silver", 1, Measure.ROWS, "", "9", "1", "", "DELETE", datetime(2026, 1, 1, 12, tzinfo=UTC))
     store.noticed.keep([open_one], now=datetime.now(UTC))
     page = open_page("table", table="silver")
-    around = "since=2026-01-01+11%3A30%3A00Z&until=2026-01-01+12%3A30%3A00Z"
+    around = "since=2026-01-01+11%3A30%3A00+UTC&until=2026-01-01+12%3A30%3A00+UTC"
     assert links(page)["Timeline"] == f"table=silver&{around}"
     assert links(page)["Timeline, with what is up- and downstream"] == "table=silver"
     assert links(open_page("stream", stream="clean"))["Timeline"] == "table=silver"

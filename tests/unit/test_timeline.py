@@ -261,10 +261,10 @@ def test_text_of_others_is_no_markup(store: ControlStore) -> None:
 
 def test_a_drawn_range_is_asked_for_in_whole_seconds() -> None:
     drawn = ["2026-07-01 12:00:09.5", "2026-07-01 12:00:01.25"]
-    assert drawn_range(drawn, "Europe/Amsterdam") == ("2026-07-01 10:00:01Z", "2026-07-01 10:00:10Z")
+    assert drawn_range(drawn, "Europe/Amsterdam") == ("2026-07-01 10:00:01 UTC", "2026-07-01 10:00:10 UTC")
     assert drawn_range(["2026-07-01 12:00", "2026-07-01 13:00"], None) == (
-        "2026-07-01 12:00:00Z",
-        "2026-07-01 13:00:00Z",
+        "2026-07-01 12:00:00 UTC",
+        "2026-07-01 13:00:00 UTC",
     )
 
 

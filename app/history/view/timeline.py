@@ -80,7 +80,7 @@ def drawn_range(ends: Sequence[str], zone: str | None) -> tuple[str, str]:
     """The ends of a range that was drawn, in UTC, as they are asked for: the whole seconds around it."""
     local = (datetime.fromisoformat(each).replace(tzinfo=zone_of(zone)) for each in sorted(ends))
     begin, end = (each.astimezone(UTC) for each in local)
-    return f"{begin:%Y-%m-%d %H:%M:%SZ}", f"{end + timedelta(microseconds=999_999):%Y-%m-%d %H:%M:%SZ}"
+    return utc_text(begin), utc_text(end + timedelta(microseconds=999_999))
 
 
 def events_frame(events: Sequence[Event], now: datetime) -> pd.DataFrame:
