@@ -14,6 +14,7 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from app import state
 from app.ui.view.words import markdown_safe
+from backend.format import cut
 
 Params = Mapping[str, state.Value]
 
@@ -110,6 +111,6 @@ def _link_to(name: str) -> Page:
 
 def _page(name: str) -> Page:
     _, label, icon = _entry(name)
-    if name == "stream":
-        label = state.stream() or label
+    if name == "stream" and (chosen := state.stream()) and chosen == markdown_safe(chosen):  # a title is Markdown
+        label = cut(chosen)
     return st.Page(_path(name), title=label, icon=icon, url_path=name, default=name == "overview")

@@ -154,7 +154,7 @@ def test_nothing_that_others_wrote_is_more_than_text(page: Page, server: Weir) -
             found[f"{name} {json.dumps(params)[:160]}"] = foreign
         names += NAME in page.locator("body").inner_text()
     assert found == {}
-    viewer.open("properties", table=quote(NAME, safe=""))
+    viewer.open("table", table=quote(NAME, safe=""))
     assert page.locator(f"a[href='mailto:{OWNER}']").all_inner_texts() == [OWNER]
     assert foreign_requests == [url for url in foreign_requests if url.startswith(server.url)]
     assert names > len(PAGES) // 2, "the name is shown as it was written"
