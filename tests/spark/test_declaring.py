@@ -469,4 +469,4 @@ def test_the_examples_of_the_docs_can_be_declared_as_printed(
     assert [written.name for stream in new for written in stream.writes] == written
     outside = ["orders_out at broker:9092", "public.orders at db:5432/shop"] if "Export" in heading else []
     assert [stream.outside for stream in new if stream.outside] == outside
-    assert len(shop.expected) == (2 if "On tables" in heading else 0)
+    assert len(shop.expected) == (2 if "Of tables" in heading else 0)
