@@ -3,9 +3,9 @@
 Rule: pure; tables are searched by `backend.lake.find` alone.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 
+from app.ui.view.words import LinkTarget
 from backend.format import cut, things
 from backend.jobs.model import JobKind
 from backend.lake.find import FoundTable, Where
@@ -22,17 +22,7 @@ ACTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """What can be gone to beside tables: a page, a stream, or an act where it is done."""
-
-    label: str
-    page: str
-    params: Mapping[str, str | None] = field(default_factory=dict)
-    icon: str | None = None
-
-
-def matching(places: Iterable[Place], words: str) -> list[Place]:
+def matching(places: Iterable[LinkTarget], words: str) -> list[LinkTarget]:
     """The first few of those whose label holds every word."""
     wanted = words.casefold().split()
     return [place for place in places if wanted and all(w in place.label.casefold() for w in wanted)][:MOST_PLACES]

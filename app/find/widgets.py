@@ -11,7 +11,7 @@ from app import cache, errors, navigation, state
 from app.find import view
 from app.ui.lake import match_words
 from app.ui.view.acts import GLYPHS, LABELS
-from app.ui.view.words import markdown_safe
+from app.ui.view.words import LinkTarget, markdown_safe
 
 SHORTCUT = "Mod+K"
 # Whoever presses the key begins to type. Without the focus, Streamlit would take an R for "run again". The dialog takes
@@ -103,15 +103,15 @@ def _results(words: str) -> None:
         st.caption(f"and {len(results) - view.MOST_TABLES:,} more.")
 
 
-def _places() -> Iterator[view.Place]:
+def _places() -> Iterator[LinkTarget]:
     """Pages, streams, and acts on the chosen table."""
-    yield from (view.Place(title, name) for name, title in navigation.titles().items())
+    yield from (LinkTarget(name, title) for name, title in navigation.titles().items())
     for status in cache.streams_reading().streams:
         name = status.declaration.name
-        yield view.Place(f"Stream {name}", "stream", {state.STREAM: name})
+        yield LinkTarget("stream", f"Stream {name}", {state.STREAM: name})
     table = state.table()
     for kind, page in view.ACTS.items():
         if page == "acts":
-            yield view.Place(f"{LABELS[kind]}…", page, icon=GLYPHS[kind])
+            yield LinkTarget(page, f"{LABELS[kind]}…", icon=GLYPHS[kind])
         elif table:
-            yield view.Place(f"{LABELS[kind]}… {table}", page, {state.TABLE: table}, GLYPHS[kind])
+            yield LinkTarget(page, f"{LABELS[kind]}… {table}", {state.TABLE: table}, GLYPHS[kind])

@@ -3,8 +3,7 @@
 Rule: pure; totals say what they could not count; one bad table never hides the others.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 import pandas as pd
@@ -22,7 +21,7 @@ from app.ui.lake import (
     table_cells,
 )
 from app.ui.states import stream_cells
-from app.ui.view.words import KeyFigure
+from app.ui.view.words import KeyFigure, LinkTarget
 from backend.expectations.model import Judgement, State
 from backend.format import UNKNOWN, ago, bytes_exact, bytes_text, count_exact, count_text, things
 from backend.health.groups import earliest
@@ -119,15 +118,6 @@ def judged_sentence(num_tables: int, num_streams: int, judgements: Sequence[Judg
     if met := sum(judgement.state is State.MET for judgement in judgements):
         parts.append(f"{things(met, 'table expectation')} {'is' if met == 1 else 'are'} met")
     return f"{', '.join(parts)}." if parts else ""
-
-
-@dataclass(frozen=True, slots=True)
-class LinkTarget:
-    """Where a line leads: a page with its parameters (keys of `app.state`)."""
-
-    page: str
-    label: str
-    params: Mapping[str, str] = field(default_factory=dict)
 
 
 # cause → which tables the list of tables shows, and in which order

@@ -97,12 +97,10 @@ class OneSided:
         """The same with the columns of the key alone."""
         places, key = [self.columns.index(name) for name in self.key or ()], self.key or ()
         names = [*(f"c{i}" for i in range(len(key))), "n", "is_new"]
-        rows = (
-            None
-            if self.rows is None
-            else self.rows.select([*(f"c{i}" for i in places), "n", "is_new"]).rename_columns(names)
-        )
-        return replace(self, columns=key, rows=rows)
+        if self.rows is None:
+            return replace(self, columns=key)
+        of_key = self.rows.select([*(f"c{i}" for i in places), "n", "is_new"]).rename_columns(names)
+        return replace(self, columns=key, rows=of_key)
 
 
 @dataclass(frozen=True, slots=True)

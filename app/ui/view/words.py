@@ -4,8 +4,8 @@ Rule: pure; the clock is a parameter; whatever is stale is named with its reason
 """
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from html import escape
 from urllib.parse import quote
@@ -83,6 +83,16 @@ class KeyFigure:
     note: str = ""
     change: str | int | None = None
     trend: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LinkTarget:
+    """Where a line leads: a page with its parameters (keys of `app.state`)."""
+
+    page: str
+    label: str
+    params: Mapping[str, str | None] = field(default_factory=dict)
+    icon: str | None = None
 
 
 # long lists ------------------------------------------------------------------------------------------------------

@@ -2,8 +2,9 @@
 
 from app.find import view
 from app.ui.view.acts import LABELS
+from app.ui.view.words import LinkTarget
 
-PLACES = [view.Place("Health", "health"), *(view.Place(f"Stream orders_{number}", "stream") for number in range(9))]
+PLACES = [LinkTarget("health", "Health"), *(LinkTarget("stream", f"Stream orders_{number}") for number in range(9))]
 
 
 def labels(words: str) -> list[str]:
