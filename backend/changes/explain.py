@@ -377,13 +377,15 @@ def _alterations(changes: Changes, page: RowChanges, updates: int) -> Iterator[t
     tried = {}
     for name in names:
         number = changes.columns.index(name)
-        tried[name] = list(_tried(connection, number, types[f"a_c{number}"], differs[name]))
+        others = list(_taken_over(changes, number, types, differs))
+        tried[name] = [*others, *_tried(connection, number, types[f"a_c{number}"], differs[name])]
     asked = [f"coalesce(count_if(({differs[name]}) AND ({each.sql})), 0)" for name in names for each in tried[name]]
     sorts = ", ".join(f"count(DISTINCT b_c{changes.columns.index(name)})" for name in names)
     ((*distinct,),) = connection.execute(f"SELECT {sorts} FROM sample").fetchall()
     ((*counts,),) = connection.execute(f"SELECT {', '.join(asked)} FROM ({changes.pairs})").fetchall()
     found = iter(counts)
     shared = {each.column: each for each in reversed(page.common)}
+    swapped = set()
     for name, values in zip(names, distinct, strict=True):
         changed, pair = page.changed_cells[name], shared.get(name)
         ranked = [(next(found), each) for each in tried[name]]
@@ -391,7 +393,10 @@ def _alterations(changes: Changes, page: RowChanges, updates: int) -> Iterator[t
             told = {"before": pair.before, "after": pair.after}
             ranked = [(pair.updates, _Tried(Effect.REPLACED, _commonest(changes, name, differs[name]), told))]
         rows, best = max(ranked, key=lambda each: each[0])  # of equals the first, which says most
+        if best.effect is Effect.SWAPPED and best.told["other"] in swapped:
+            continue  # told with the other one
         if (rows - 1) * math.log(max(values, 2)) >= _EVIDENCE_DONE:
+            swapped |= {name} if best.effect is Effect.SWAPPED else set()
             where = f"({differs[name]}) AND coalesce({best.sql}, false)"
             yield Alteration(name, best.effect, rows, changed, updates, **best.told), where
 
@@ -402,6 +407,30 @@ def _commonest(changes: Changes, name: str, differs: str) -> str:
     pair = f"struct_pack(b := b_c{number}, a := a_c{number})"
     order = f"GROUP BY b_c{number}, a_c{number} ORDER BY count(*) DESC, b_c{number}, a_c{number} LIMIT 1"
     return f"{pair} IS NOT DISTINCT FROM (SELECT {pair} FROM ({changes.pairs}) WHERE {differs} {order})"
+
+
+def _taken_over(
+    changes: Changes, number: int, types: Mapping[str, str], differs: Mapping[str, str]
+) -> Iterator[_Tried]:
+    """Two columns swapped, one copied from another: from the one that the sample agrees with, more than by chance."""
+    after, name = f"a_c{number}", changes.columns[number]
+    same_type = (i for i, each in enumerate(changes.columns) if types[f"b_c{i}"] == types[after] and each != ROW_ID)
+    others = [i for i in same_type if i != number][:_MOST_COLUMNS]
+    if not others or not _is_flat(types[after]):
+        return
+    mine = f"FROM sample WHERE ({differs[name]})"
+    asked = ", ".join(f"count_if({after} = b_c{i})" for i in others)
+    ((total, *same),) = changes.connection.execute(f"SELECT count(*), {asked} {mine}").fetchall()
+    rows, other = max(zip(same, others, strict=True), key=lambda each: each[0])
+    sides = [f"(SELECT {each} AS v, count(*) AS n {mine} GROUP BY 1)" for each in (after, f"b_c{other}")]
+    ((by_chance,),) = changes.connection.execute(
+        f"SELECT coalesce(sum(x.n * y.n), 0) FROM {sides[0]} x JOIN {sides[1]} y USING (v)"
+    ).fetchall()
+    if rows and rows * total >= _LEAST_LIFT * by_chance:
+        told = {"other": changes.columns[other]}
+        both = f"{after} IS NOT DISTINCT FROM b_c{other} AND a_c{other} IS NOT DISTINCT FROM b_c{number}"
+        yield _Tried(Effect.SWAPPED, both, told)
+        yield _Tried(Effect.COPIED, f"{after} = b_c{other}", told)
 
 
 def _tried(connection: Connection, number: int, kind: str, differs: str) -> Iterator[_Tried]:

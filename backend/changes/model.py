@@ -194,6 +194,8 @@ class Effect(StrEnum):
     SET = "set"  # any value by one
     MULTIPLIED = "multiplied"
     SHIFTED = "shifted"
+    SWAPPED = "swapped"  # with another column
+    COPIED = "copied"  # from what another column held before
     UPPER = "upper case"
     LOWER = "lower case"
     TRIMMED = "trimmed"
@@ -203,7 +205,7 @@ class Effect(StrEnum):
 class Alteration:
     """What was done to one column in `rows` of the `changed` updates that touch it, of all `updates`. `before` and
     `after` are the one value each where there is one; `by` is the factor, or what was added (seconds, days of a
-    date)."""
+    date); `other` the column that it was swapped with or copied from."""
 
     column: str
     effect: Effect
@@ -215,6 +217,7 @@ class Alteration:
     by: float | int | None = None
     is_rounded: bool = False
     unit: str = ""
+    other: str = ""
 
 
 @dataclass(frozen=True, slots=True)

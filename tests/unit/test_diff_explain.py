@@ -267,12 +267,76 @@ DONE = (
     (Effect.SHIFTED, (9, 10, 12), {"by": 2, "unit": "d"}, "+ 2 d in 9 of the 10 updated rows that change it"),
     (Effect.REPLACED, (7, 7, 9), {"before": "new"}, "new → null in all 7 of 9 updated rows that change it"),
     (Effect.SET, (7, 7, 7), {"after": date(2026, 1, 2)}, "set to 2026-01-02 in all 7 updated rows"),
+    (Effect.SWAPPED, (7, 7, 7), {"other": "b"}, "swapped with `b` in all 7 updated rows"),
+    (Effect.COPIED, (7, 7, 8), {"other": "b"}, "copied from `b` in all 7 of 8 updated rows that change it"),
 )
 
 
 @pytest.mark.parametrize(("effect", "counts", "told", "text"), DONE)
 def test_what_was_done_in_words(effect: Effect, counts: tuple[int, int, int], told: dict[str, Any], text: str) -> None:
     assert explained(Explanation((Alteration("a", effect, *counts, **told),))) == [f"`a` {text}."]
+
+
+def places(seed: int) -> pd.DataFrame:
+    chance = random.Random(seed)
+    return pd.DataFrame(
+        {
+            "id": range(400),
+            "lat": [chance.randrange(-90_000, 90_000) / 1_000 for _ in range(400)],
+            "lon": [chance.choice([None, chance.randrange(-180_000, 180_000) / 1_000]) for _ in range(400)],
+            "shop": [chance.choice(["north", "south", "east", None]) for _ in range(400)],
+            "ship_to": [f"street {chance.randrange(300)}" for _ in range(400)],
+            "bill_to": [chance.choice([None, f"street {chance.randrange(300)}"]) for _ in range(400)],
+        }
+    ).astype("object")
+
+
+def taken_over(before: pd.DataFrame, after: pd.DataFrame) -> tuple[Alteration, ...]:
+    schema = pa.schema([("c0", pa.int64()), *((f"c{i}", pa.float64() if i < 3 else pa.string()) for i in range(1, 6))])
+    parts = []
+    for sign, frame in ((-1, before), (1, after)):
+        values = frame.astype("object").where(frame.notna(), None)
+        arrays = [pa.array(values[name].tolist(), field.type) for name, field in zip(frame, schema, strict=True)]
+        parts.append(pa.table([*arrays, pa.array([sign] * len(frame), pa.int8())], [*schema.names, "sign"]))
+    return compared(lambda _: pa.concat_tables(parts).to_reader(), tuple(before), BY_ID).findings.done
+
+
+@drawn(6)
+@given(seed=st.integers(0, 99), share=st.sampled_from([0.1, 0.5, 1.0]), beside=st.integers(0, 2))
+def test_columns_that_took_over_each_others_values_are_told_with_the_counts_of_pandas(
+    seed: int, share: float, beside: int
+) -> None:
+    before, chance = places(seed), random.Random(seed)
+    hit = pd.Series([chance.random() < share for _ in before.index])
+    after = before.copy()
+    after.loc[hit, ["lat", "lon"]] = before.loc[hit, ["lon", "lat"]].to_numpy()
+    after.loc[hit, "bill_to"] = before.loc[hit, "ship_to"]
+    after.loc[before.index[:beside], "bill_to"] = "elsewhere"  # nobody lives there
+    old, new = (frame.where(frame.notna(), "null") for frame in (before, after))
+    touched = {name: old[name] != new[name] for name in before}
+    updates = int(pd.DataFrame(touched).any(axis=1).sum())
+    swapped = touched["lat"] & (new["lat"] == old["lon"]) & (new["lon"] == old["lat"])
+    copied = touched["bill_to"] & (new["bill_to"] == old["ship_to"])
+
+    done = {each.column: each for each in taken_over(before, after)}
+
+    (both,) = {"lat", "lon"} & set(done)  # told once
+    assert (done[both].effect, {both, done[both].other}) == (Effect.SWAPPED, {"lat", "lon"})
+    assert (done[both].rows, done[both].changed) == (int(swapped.sum()), int(touched[both].sum()))
+    address = done["bill_to"]
+    assert (address.effect, address.other, address.updates) == (Effect.COPIED, "ship_to", updates)
+    assert (address.rows, address.changed) == (int(copied.sum()), int(touched["bill_to"].sum()))
+
+
+def test_values_that_agree_by_chance_are_no_copy() -> None:
+    before, chance = places(3), random.Random(3)
+    after = before.copy()
+    after["bill_to"] = [chance.choice(["north", "south", "east"]) for _ in before.index]
+    assert 80 < (after["bill_to"] == before["shop"]).sum() < 160
+    assert all(each.effect is not Effect.COPIED for each in taken_over(before, after))
+    after["bill_to"] = "north"
+    (done,) = taken_over(before, after)
+    assert (done.effect, done.after) == (Effect.SET, "north")
 
 
 ODD: dict[str, tuple[pa.DataType, list[Any], list[Any]]] = {

@@ -48,6 +48,8 @@ def _done(each: Alteration) -> str:
             return _factor(each.by or 0) + (", rounded," if each.is_rounded else "")
         case Effect.SHIFTED:
             return _added(each.by or 0, each.unit)
+        case Effect.SWAPPED | Effect.COPIED:
+            return f"{'swapped with' if each.effect is Effect.SWAPPED else 'copied from'} `{each.other}`"
     return f"made {each.effect.value}" if each.effect is not Effect.TRIMMED else "trimmed"
 
 
