@@ -3,7 +3,7 @@
 import streamlit as st
 
 from app.changes.options import options_popover, other_table, where_input
-from app.changes.widgets import answer, way_back
+from app.changes.widgets import answer, what_helps
 from app.errors import boundary
 from app.ui.frame import table_header
 from app.ui.version_range import offer_others, version_range
@@ -21,4 +21,4 @@ with boundary():
         offer_others(opened)
     answer(opened, against, chosen, how)
     if against is None:
-        way_back(opened, chosen)
+        what_helps(opened, chosen)

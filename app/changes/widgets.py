@@ -20,11 +20,12 @@ from app.changes.view.summary import to_markdown
 from app.ui import lists
 from app.ui.figures import chart, key_figures
 from app.ui.frame import OpenTable
-from app.ui.table_acts import act_button, back_buttons
+from app.ui.table_acts import act_button
 from app.ui.version_range import VersionRange, choose_range, pin_range
 from app.ui.view.explanation import explained
 from app.ui.view.theme import operation_text
 from app.ui.view.words import markdown_safe, sentence
+from app.ui.way_back import way_back
 from backend.changes.cache import LogPart
 from backend.changes.model import DiffMethod, Question, VersionDiff
 from backend.errors import DiffError, LakehouseError
@@ -274,11 +275,9 @@ def _bullets(lines: Sequence[str]) -> None:
     st.markdown("\n".join(f"- {markdown_safe(sentence(line))}" for line in lines[1:]))
 
 
-def way_back(opened: OpenTable, versions: VersionRange) -> None:
-    """From what changed to what helps: the version before as it was, or other values for some rows."""
-    with st.container(horizontal=True, key="way_back"):
-        before = min(versions.from_version, versions.to_version)
-        if before < opened.latest_version:
-            back_buttons(opened.ref, opened.latest_version, before)
-        where = str(st.session_state.get(state.ROWS_WHERE) or "").strip()
-        act_button(opened.ref, opened.latest_version, Repair(where), key="repair")
+def what_helps(opened: OpenTable, versions: VersionRange) -> None:
+    """Other values for some rows, or the version before as it was."""
+    where = str(st.session_state.get(state.ROWS_WHERE) or "").strip()
+    act_button(opened.ref, opened.latest_version, Repair(where), key="repair")
+    if (before := min(versions.from_version, versions.to_version)) < opened.latest_version:
+        way_back(opened.ref, opened.latest_version, before)

@@ -1,4 +1,4 @@
-"""First bad version in words, for the page and the terminal: the answer, its commit, its probes, what a way back loses.
+"""First bad version in words, for the page and the terminal: the answer, its commit, its probes.
 
 Rule: pure, and free of pandas, which the terminal does without. A sentence claims no more than the probes saw; a count
 that nobody gives is not made up.
@@ -18,7 +18,6 @@ from backend.lake.history.conditions import predicate_text
 from backend.lake.model import Commit
 from backend.search.ends import gave_text
 from backend.search.model import Bisection, BisectProgress, Probe, ProbeOutcome
-from backend.search.search import may_change_rows
 from backend.search.suggest import Suggestion, measure_text
 from backend.sql.numbers import ValueSource
 
@@ -242,40 +241,16 @@ def changed_text(result: Bisection, diff: VersionDiff | None) -> str:
         counts = f"{count_text(net.inserted)} inserted{updated}, {count_text(net.deleted)} deleted"
         return f"{things(net.total, 'row')} ({counts}){breaks}."
     reported = CommitChanges.reported(result.commit) if result.commit else None
-    return f"{_counts([reported])}, as its writer reports{breaks}." if reported else "not known."
+    return f"{_counts(reported)}, as its writer reports{breaks}." if reported else "not known."
 
 
-def restore_texts(result: Bisection, commits: Sequence[Commit], diff: VersionDiff | None) -> list[str]:
-    """What going back to the last good version would undo: `commits` after it; `diff` is from the latest to it."""
-    good = result.good_seen
-    later = [commit for commit in commits if commit.version != result.culprit and may_change_rows(commit)]
-    undone = f"a restore of v{good} undoes {things(len(commits), 'commit')}"
-    if later:
-        lost = _counts([CommitChanges.reported(commit) for commit in later])
-        sentences = [
-            undone,
-            f"beside this one, {things(len(later), 'commit')} changed rows: {lost}, as their writers report",
-        ]
-    else:
-        sentences = [f"{undone}; no other one wrote rows"]
-    if diff is not None and diff.is_available and diff.changes.net.total is not None:
-        net = diff.changes.net
-        back = "" if net.updated is None else f", {things(net.updated, 'row')} get older values"
-        sentences.append(f"in all, {things(net.deleted, 'row')} go, {count_text(net.inserted)} come back{back}")
-    return sentences
-
-
-def _counts(changes: Sequence[CommitChanges]) -> str:
-    """ "2,200 inserted, 40 updated, 0 deleted"; what a writer left out is said."""
-    words, is_silent = [], False
-    for name in ("inserted", "updated", "deleted"):
-        known = [count for each in changes if (count := getattr(each, name)) is not None]
-        is_silent = is_silent or len(known) < len(changes)
-        if known:
-            words.append(f"{count_text(sum(known))} {name}")
+def _counts(changes: CommitChanges) -> str:
+    """ "2,200 inserted, 40 updated, 0 deleted"; what the writer left out is said."""
+    counts = {name: getattr(changes, name) for name in ("inserted", "updated", "deleted")}
+    words = [f"{count_text(count)} {name}" for name, count in counts.items() if count is not None]
     if not words:
         return "how many rows is not said"
-    return f"at least {', '.join(words)}" if is_silent else ", ".join(words)
+    return f"at least {', '.join(words)}" if len(words) < len(counts) else ", ".join(words)
 
 
 # where to look next --------------------------------------------------------------------------------------------------

@@ -16,12 +16,11 @@ from app import cache, errors, navigation, services, state, viewer
 from app.search import text, view
 from app.ui import lists, work
 from app.ui.frame import OpenTable
-from app.ui.table_acts import back_buttons
 from app.ui.version_range import CHOICES, picker
 from app.ui.view.explanation import explained
 from app.ui.view.words import markdown_safe, sentence
+from app.ui.way_back import difference, way_back
 from backend.changes.key import choose_key, key_memory
-from backend.changes.model import Question, VersionDiff
 from backend.errors import LakehouseError, NothingBrokenError, QueryError
 from backend.lake.history.conditions import example_condition
 from backend.search.ends import named_version
@@ -47,9 +46,8 @@ _HELD = lists.Look(
     | {name: st.column_config.TextColumn(width=_ENDS_PX) for name in (view.HEADS[0], view.HEADS[-2])},
     alt="What columns hold at the good and the bad end",
 )
-_COMPARE_S = 5.0  # so long a viewer waits for rows that nobody asked to compare
 _NARROWEST_PX = 280
-_PARTS = ("who", "changed", "back")
+_PARTS = ("who", "changed")
 
 
 def form(opened: OpenTable) -> BisectRequest:
@@ -198,9 +196,6 @@ def _links(opened: OpenTable, result: Bisection) -> None:
         navigation.table_link(
             name, f"Can v{result.good_seen} be restored?", {state.AT: result.good_seen}, page="versions"
         )
-    if result.culprit is not None and result.good_seen < opened.latest_version:
-        with st.container(horizontal=True, key="bisect_back"):
-            back_buttons(opened.ref, opened.latest_version, result.good_seen)
 
 
 def _candidates(result: Bisection, streams: Mapping[str, str]) -> None:
@@ -217,11 +212,11 @@ def _candidates(result: Bisection, streams: Mapping[str, str]) -> None:
 
 
 def _culprit(opened: OpenTable, result: Bisection) -> None:
-    """Three parts side by side, where there is one commit."""
+    """Who made it beside what it changed, and the way back, where there is one commit."""
     if result.culprit is None:
         return
-    with st.grid(3, min_column_width=_NARROWEST_PX, key="culprit"):
-        who, changed, back = (st.container(border=True, height="stretch", key=f"culprit_{part}") for part in _PARTS)
+    with st.grid(2, min_column_width=_NARROWEST_PX, key="culprit"):
+        who, changed = (st.container(border=True, height="stretch", key=f"culprit_{part}") for part in _PARTS)
     with who:
         st.markdown(f"**v{result.culprit}: who and how**")
         if result.commit:
@@ -230,54 +225,17 @@ def _culprit(opened: OpenTable, result: Bisection) -> None:
             st.caption("Its commit is not in the log any more.")
     with changed, st.spinner("Comparing rows …"):
         _changed(opened, result)
-    with back, st.spinner("Comparing rows …"):
-        _way_back(opened, result)
+    if result.is_mended or result.good_seen >= opened.latest_version:
+        st.caption("The latest version satisfies the condition: nothing has to go back.")
+    else:
+        way_back(opened.ref, opened.latest_version, result.good_seen)
 
 
 def _changed(opened: OpenTable, result: Bisection) -> None:
-    diff = _difference(opened, result.culprit - 1, result.culprit) if result.culprit else None
+    diff = difference(opened.ref, result.culprit - 1, result.culprit) if result.culprit else None
     st.markdown(f"**What it changed**: {markdown_safe(text.changed_text(result, diff))}")
     if diff is not None:
         st.markdown("\n".join(f"- {markdown_safe(each)}" for each in explained(diff.explanation)))
-
-
-def _way_back(opened: OpenTable, result: Bisection) -> None:
-    lake, ref, good = services.lake(), opened.ref, result.good_seen
-    st.markdown(f"**Back to v{good}**")
-    if result.is_mended or good >= opened.latest_version:
-        st.caption("The latest version satisfies the condition: nothing has to go back.")
-        return
-    commits = lake.history(ref, starting_version=good + 1, ending_version=opened.latest_version)
-    diff = _difference(opened, opened.latest_version, good)
-    losses = text.restore_texts(result, commits, diff)
-    st.markdown("\n".join(f"- {markdown_safe(sentence(each))}" for each in losses))
-    is_replaced = result.older_id is not None or opened.snapshot.metadata.id != result.table_id
-    across = "true" if is_replaced else None
-    ends = {state.FROM: opened.latest_version, state.TO: good, state.ACROSS_REPLACE: across}
-    navigation.table_link(ref.name, f"What going back to v{good} changes", ends, page="changes")
-
-
-def _difference(opened: OpenTable, first: int, second: int) -> VersionDiff | None:
-    """Two versions compared, where that is little work and soon done."""
-    limits = services.settings().lake
-    keys = key_memory(services.settings().home)
-    question = Question(
-        opened.ref,
-        first,
-        second,
-        remembered_key=keys.known(opened.ref),
-        row_limit=limits.diff_rows,
-        max_bytes=limits.diff_max_bytes,
-        across_replace=True,
-        table_ids=(opened.snapshot.metadata.id,),
-    )
-    lake, differences = services.lake(), cache.differences()
-    try:
-        if not differences.log_part(lake, question).is_small:
-            return None
-        return differences.soon(lake, question, _COMPARE_S)
-    except LakehouseError:
-        return None  # Changes says why, where the link leads
 
 
 # conditions to choose from --------------------------------------------------------------------------------------------

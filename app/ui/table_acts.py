@@ -53,15 +53,7 @@ def act_button(ref: TableRef, version: int, arguments: Arguments, *, key: str, l
         dialogs.open_dialog(_ACT, TableAct(ref.uri, ref.name, version, arguments))
 
 
-def back_buttons(ref: TableRef, version: int, to_version: int, *, named: bool = True) -> None:
-    """Back to a former version: the table alone, or with the stream that writes it. `named`: with the version."""
-    to = f" v{to_version}" if named else ""
-    act_button(ref, version, Restore(to_version), key="restore", label=f"Restore{to}")
-    if _is_written_here(ref.uri):
-        act_button(ref, version, Rewind(to_version), key="rewind", label=f"Rewind{f' to{to}' if named else ''}")
-
-
-def _is_written_here(uri: str) -> bool:
+def is_written_here(uri: str) -> bool:
     """Whether a stream writes the table, whoever runs it."""
     streams = (status.declaration for status in cache.streams_reading().streams)
     return any(normal_uri(output.uri) == uri for stream in streams if not stream.is_view for output in stream.outputs)
@@ -141,7 +133,7 @@ def _restore(act: TableAct) -> Restore:
 
 def _stops_writers(act: TableAct) -> bool:
     label = "Stop the streams that write it meanwhile, and start them again after"
-    return _is_written_here(act.uri) and st.checkbox(label, key="act_stops_writers")
+    return is_written_here(act.uri) and st.checkbox(label, key="act_stops_writers")
 
 
 def _repair(act: TableAct) -> Repair | None:

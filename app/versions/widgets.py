@@ -11,9 +11,10 @@ from app import navigation, services, state, viewer
 from app.ui import work
 from app.ui.figures import chart
 from app.ui.frame import version_input
-from app.ui.table_acts import act_button, back_buttons
+from app.ui.table_acts import act_button
 from app.ui.view.words import markdown_safe, sentence
 from app.ui.waiting import spinner
+from app.ui.way_back import way_back
 from app.versions import pins, text, view
 from backend.format import ago, moment_help, things
 from backend.lake.model import Pin, TableRef
@@ -93,6 +94,9 @@ def answers(ref: TableRef, retention: RetentionRuns, version: int) -> None:
         st.caption(made[:1].upper() + made[1:], help=moment_help(answer.at, zone) if answer.at else None)
         _links(ref, retention, answer)
         _acts(ref, retention, answer, pinned)
+    latest, is_readable = retention.facts.latest, retention.facts.is_reconstructable
+    if version != latest and is_readable(version) and is_readable(latest) and answer.restore.verdict is not Reach.NO:
+        way_back(ref, latest, version)
     pins.listed(ref, pinned or [])
     with st.expander("Why, and what else can be done with it", key="why"):
         for label, part, reasons in text.answers_once(answer, zone, now):
@@ -121,8 +125,6 @@ def _acts(ref: TableRef, retention: RetentionRuns, answer: VersionAnswer, pinned
     version, latest = answer.version, retention.facts.latest
     can_be_read = answer.run is not None and answer.run.reconstructable
     with st.container(horizontal=True, key="version_acts"):
-        if can_be_read and version != latest and answer.restore.verdict is not Reach.NO:
-            back_buttons(ref, latest, version, named=False)
         if can_be_read and answer.time_travel.verdict is not Reach.NO:
             act_button(ref, latest, Clone(version=version), key="clone")
         if pinned is not None and (can_be_read or any(pin.version == version for pin in pinned)):

@@ -71,7 +71,7 @@ def preview(
         case Vacuum():
             planned = plan_vacuum(snapshot, arguments, load_vacuum(lake, snapshot, users, now), users)
         case Restore():
-            planned = plan_restore(snapshot, arguments, load_restore(lake, snapshot, arguments, now), users)
+            planned = plan_restore(snapshot, arguments, load_restore(lake, snapshot, arguments, now, store), users)
         case Rewind():
             planned = preview_rewind(settings, lake, store, snapshot, arguments, users, now=now)
         case Repair():

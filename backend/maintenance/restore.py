@@ -1,6 +1,7 @@
-"""A restore: what comes back and what goes, which commits that undoes, and until when it can be done.
+"""A restore: what comes back and what goes, which commits that undoes, what stays wrong, and until when it can be done.
 
-Rule: `load_restore` reads, `plan_restore` is pure. Deletions of rows that come back stand first among the risks.
+Rule: `load_restore` reads, `plan_restore` is pure. Deletions of rows that come back stand first among the risks; of
+what is undone, the commits that changed most rows by their writers' counts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from backend.changes.model import CommitChanges
 from backend.format import bytes_text, count_text, rows_text, things, utc_text
 from backend.lake.history.conditions import predicate_text
 from backend.lake.lake import Lake
@@ -18,15 +20,20 @@ from backend.lake.retention.answers import Reach, judge_version
 from backend.lake.retention.runs import FilesSeen, judge
 from backend.maintenance.model import ActPreview, Restore, TableAct
 from backend.maintenance.readers import Users
+from backend.search.notice import Notice, notice_text
+from backend.search.search import may_change_rows
+from backend.store.store import ControlStore
 
 MOST_COMMITS = 1_000  # undone ones that a preview reads
 MOST_LOOKED_FOR = 20_000  # files that would come back; Spark looks for each of them
+_NAMED = 5  # undone commits
 RESTORE_BACK = "RESTORE to v{0} takes it back"
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreFacts:
-    """What a restore of `then` comes to. `undone`: commits after it, newest first, None where they are not listed."""
+    """What a restore of `then` comes to. `undone`: commits after it, newest first; `faults`: what was noticed of
+    commits up to it, and is open."""
 
     then: Snapshot
     files_back: int
@@ -39,9 +46,13 @@ class RestoreFacts:
     seen: FilesSeen | None
     refused: str
     until: datetime | None
+    faults: Sequence[Notice] = ()
 
 
-def load_restore(lake: Lake, now: Snapshot, asked: Restore, clock: datetime) -> RestoreFacts:
+def load_restore(
+    lake: Lake, now: Snapshot, asked: Restore, clock: datetime, store: ControlStore | None = None
+) -> RestoreFacts:
+    """`store`: where it is known what is wrong with the table."""
     then = lake.snapshot(now.ref, asked.to_version)
     difference = lake.file_difference(now.ref, asked.to_version, now.version)
     back, off = difference.only_first, difference.only_second
@@ -50,28 +61,39 @@ def load_restore(lake: Lake, now: Snapshot, asked: Restore, clock: datetime) -> 
     seen = FilesSeen(asked.to_version, then.num_files, checked, present.count(False))
     answer = judge_version(judge(lake.retention_facts(now.ref), clock), asked.to_version, seen).restore
     undone = lake.history(now.ref, starting_version=asked.to_version + 1, limit=MOST_COMMITS)
+    noticed = store.noticed.open() if store else ()
+    faults = [notice for notice in noticed if notice.uri == now.ref.uri and notice.version <= asked.to_version]
     return RestoreFacts(
         then, back.num_rows, _sum(back, "size_bytes") or 0, _rows(back), off.num_rows, _sum(off, "size_bytes") or 0,
         _rows(off), undone, seen, answer.reasons[0] if answer.verdict is Reach.NO else "", answer.until,
+        faults,
     )  # fmt: skip
 
 
 def plan_restore(now: Snapshot, asked: Restore, facts: RestoreFacts, users: Users) -> ActPreview:
     """Deletions of rows that come back stand first among the risks: they may have been a duty."""
     act = TableAct(now.ref.uri, now.ref.name, now.version, asked)
-    deletions = [commit for commit in facts.undone if commit.operation == "DELETE"]
-    risks = [f"rows of a {_told(commit)} come back" for commit in deletions]
-    changed = changed_properties(now.metadata.configuration, facts.then.metadata.configuration)
-    if changed and not asked.keeps_properties:
-        risks.append(f"properties fall back: {', '.join(changed)}")
+    changing = sorted(filter(may_change_rows, facts.undone), key=_weight, reverse=True)
+    deletions = [commit for commit in changing if commit.operation == "DELETE" or commit.metrics.rows_deleted]
+    risks = [f"rows of a {_told(commit)} come back" for commit in deletions[:_NAMED]]
+    if len(deletions) > _NAMED:
+        risks.append(f"rows of {things(len(deletions) - _NAMED, 'more commit')} that took rows away come back")
+    properties = changed_properties(now.metadata.configuration, facts.then.metadata.configuration)
+    if properties and not asked.keeps_properties:
+        risks.append(f"properties fall back: {', '.join(properties)}")
     if now.metadata.schema_json != facts.then.metadata.schema_json:
         risks.append(f"the schema falls back to that of v{asked.to_version}")
     risks += [_rereads(reader.stream, facts, feed=reader.reads_feed) for reader in users.readers]
-    undone = [_told(commit) for commit in facts.undone if commit not in deletions]
+    others = [commit for commit in changing if commit not in deletions]
     refused, way_out = _why_not_restored(now, asked, facts, users)
-    notes = [f"it undoes {'; '.join(undone[:5])}" + (f" and {len(undone) - 5:,} more" if len(undone) > 5 else "")]
+    changed = f", {len(changing):,} of which changed rows" if len(changing) < len(facts.undone) else ""
+    notes = [f"it undoes {things(now.version - asked.to_version, 'commit')}{changed}"]
+    notes += [f"it undoes {_told(commit)}" for commit in others[:_NAMED]]
+    notes += [f"stays as it is: {notice_text(notice)}" for notice in facts.faults]
     if facts.seen and facts.seen.checked < facts.seen.total:
         notes.append(f"{count_text(facts.seen.total - facts.seen.checked)} files were not looked for")
+    elif not facts.refused:
+        notes.append(f"no file of v{asked.to_version} is missing")
     if pause := pause_note(users, stops_writers=asked.stops_writers):
         notes.append(pause)
         risks.append("what the stream writes until it has stopped is undone as well, and it does not write that again")
@@ -87,7 +109,7 @@ def plan_restore(now: Snapshot, asked: Restore, facts: RestoreFacts, users: User
             "bytes_back": facts.bytes_back, "files_off": facts.files_off, "bytes_off": facts.bytes_off,
             "rows_before": now.num_rows, "rows_after": facts.then.num_rows,
         },
-        tuple(notes if undone else notes[1:]),
+        tuple(notes),
         tuple(risks),
         way_back=RESTORE_BACK.format(now.version),
         refused=refused,
@@ -124,13 +146,20 @@ def pause_note(users: Users, *, stops_writers: bool) -> str:
     return f"{', '.join(ours)} {verb} stopped first, and started again after" if ours else ""
 
 
+def _weight(commit: Commit) -> int:
+    counts = CommitChanges.reported(commit)
+    return sum(count or 0 for count in (counts.inserted, counts.updated, counts.deleted))
+
+
 def _told(commit: Commit) -> str:
-    """ "v12 DELETE [amount < 0] by anna, job 7"."""
+    """ "v12 DELETE amount < 0 by anna, job nightly (1,204 rows)"."""
     condition = predicate_text(commit)
     by = f" by {commit.user}" if commit.user else ""
     stream = f" of stream {commit.origin.stream}" if commit.origin and commit.origin.stream else ""
-    job = f", job {commit.job}" if commit.job else ""
-    return f"v{commit.version} {commit.operation or 'commit'}{f' {condition}' if condition else ''}{stream}{by}{job}"
+    job = f", {commit.job}" if commit.job else ""
+    rows = f" ({things(weight, 'row')})" if (weight := _weight(commit)) else ""
+    named = f"v{commit.version} {commit.operation or 'commit'}{f' {condition}' if condition else ''}"
+    return f"{named}{stream}{by}{job}{rows}"
 
 
 def _net(now: Snapshot, then: Snapshot) -> str:

@@ -129,7 +129,10 @@ def test_what_the_commit_changed_as_a_whole_and_what_the_way_back_loses(home: Pa
 
     assert f"What it changed: {made.changed} rows (0 inserted, {made.changed} updated, 0 deleted)" in answer.out
     assert f"`amount` × 100 in all {made.changed} updated rows." in answer.out
-    assert "A restore of v2 undoes 3 commits." in answer.out
+    assert f"{made.later:,} rows go, 0 come back, {made.changed} rows get older values." in answer.out
+    assert "It undoes 3 commits." in answer.out
+    undone = answer.out.index("It undoes v4 WRITE (300 rows)"), answer.out.index("It undoes v3 MERGE")
+    assert undone == tuple(sorted(undone)) and made.changed < 300, "most rows first"
     assert document["changed"]["net"] == {"inserted": 0, "updated": made.changed, "deleted": 0}
     assert document["changed"]["explanation"]["done"][0]["by"] == 100
     net = {"inserted": 0, "updated": made.changed, "deleted": made.later}

@@ -3,15 +3,18 @@
 Rule: each probe is shown on stderr as it ends, the result alone goes to stdout; a range of commits is an answer too.
 """
 
-from contextlib import closing
-from dataclasses import dataclass
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 
+from app import services
 from app.cli.output import Document, cell, encoded, only, print_json, print_table, say
 from app.cli.tables.changes import SHAPES
 from app.cli.tables.history import commit_document
 from app.cli.tables.lake import opened
 from app.search import text
+from app.ui.view.acts import loss_text, preview_lines
 from app.ui.view.explanation import explained
+from app.ui.view.words import sentence
 from backend.changes.answer import diff as compare
 from backend.changes.cache import Differences
 from backend.changes.model import Question, VersionDiff
@@ -19,6 +22,8 @@ from backend.errors import BisectError, LakehouseError
 from backend.format import utc_text
 from backend.lake.lake import Lake
 from backend.lake.model import Commit
+from backend.maintenance.model import ActPreview, Restore
+from backend.maintenance.plan import load_preview
 from backend.search.model import Bisection, BisectRequest
 from backend.search.search import bisect as search
 
@@ -47,22 +52,23 @@ def bisect(name: str, request: BisectRequest, *, as_json: bool) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _About:
-    """What the commit that was found changed, and what going back before it would change; None where comparing is more
-    than a little work, or there is nothing to go back from."""
+    """What the commit that was found changed, and what the table has changed since the version before it; None where
+    comparing is more than a little work, or there is nothing to go back from, which `restore` would do."""
 
     result: Bisection
     commits: tuple[Commit, ...]
     changed: VersionDiff | None
-    way_back: VersionDiff | None
+    since: VersionDiff | None
+    restore: ActPreview | None
 
     def document(self) -> Document:
-        changed, back = self.changed, self.way_back
+        changed, net = self.changed, self.since and self.since.changes.net
         return {
             "changed": changed and {"net": changed.changes.net, "explanation": encoded(changed.explanation, SHAPES)},
             "way_back": {
                 "version": self.result.good_seen,
                 "commits": [commit.version for commit in self.commits],
-                "net": back and back.changes.net,
+                "net": net and replace(net, inserted=net.deleted, deleted=net.inserted),
             }
             if self.commits
             else None,
@@ -73,19 +79,26 @@ class _About:
             return []
         lines = [f"What it changed: {text.changed_text(self.result, self.changed)}"]
         lines += explained(self.changed.explanation) if self.changed else ()
-        losses = text.restore_texts(self.result, self.commits, self.way_back) if self.commits else []
-        return [*lines, *(f"{loss[:1].upper()}{loss[1:]}." for loss in losses)]
+        if self.restore is None:
+            return lines
+        back, refused = self.restore, self.restore.refused
+        said = [loss_text(self.since), *preview_lines(back), refused]
+        return [*lines, f"Back to v{self.result.good_seen}:", *(sentence(line) for line in said if line)]
 
 
 def _about(lake: Lake, result: Bisection) -> _About:
     good, latest = result.good_seen, lake.latest_version(result.ref)
     if result.culprit is None:
-        return _About(result, (), None, None)
+        return _About(result, (), None, None, None)
     changed = _compared(lake, result, result.culprit - 1, result.culprit)
     if result.is_mended or good >= latest:
-        return _About(result, (), changed, None)
+        return _About(result, (), changed, None, None)
     commits = lake.history(result.ref, starting_version=good + 1, ending_version=latest)
-    return _About(result, tuple(commits), changed, _compared(lake, result, latest, good))
+    restore = None
+    with suppress(LakehouseError):  # `weir restore --dry-run` says why
+        settings, store = services.settings(), services.existing_store()
+        restore = load_preview(settings, lake, store, result.ref.uri, Restore(good), now=services.now())
+    return _About(result, tuple(commits), changed, _compared(lake, result, good, latest), restore)
 
 
 def _compared(lake: Lake, result: Bisection, first: int, second: int) -> VersionDiff | None:

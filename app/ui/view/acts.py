@@ -9,7 +9,8 @@ from datetime import datetime
 import orjson
 
 from app.ui.view.words import sentence
-from backend.format import UNKNOWN, ago, clock_text
+from backend.changes.model import VersionDiff
+from backend.format import UNKNOWN, ago, clock_text, count_text, things
 from backend.jobs.model import JobKind, JobState
 from backend.lake.model import Commit
 from backend.maintenance.model import (
@@ -128,10 +129,22 @@ def next_run_text(plan: PolicyPlan, now: datetime, zone: str | None = None) -> s
 
 
 def preview_lines(planned: ActPreview) -> list[str]:
-    """Without the refusal, which stands by itself."""
+    """What happens and what it risks come first. Without the refusal, which stands by itself."""
     risks = (f"Risk: {risk}" for risk in planned.risks)
     back = [f"Way back: {planned.way_back}"] if planned.way_back and not planned.refused else []
-    return [sentence(line) for line in (planned.effect, *planned.notes, *risks, *back) if line]
+    return [sentence(line) for line in (planned.effect, *risks, *planned.notes, *back) if line]
+
+
+def loss_text(diff: VersionDiff | None) -> str:
+    """What going back from the second version to the first does to rows; exact copies of rows that stay are no loss.
+    Empty where rows were not compared."""
+    if diff is None or diff.changes.partial or diff.changes.net.total is None:
+        return ""
+    net, repeats = diff.changes.net, diff.explanation.repeats
+    copies = repeats.copies if repeats and repeats.copies else 0
+    alike = f" ({count_text(copies)} exact copies of rows that stay: no loss)" if copies else ""
+    older = "" if net.updated is None else f", {things(net.updated, 'row')} get older values"
+    return f"{things(net.inserted, 'row')} go{alike}, {count_text(net.deleted)} come back{older}"
 
 
 def result_lines(result: ActResult) -> list[str]:
