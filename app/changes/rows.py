@@ -6,20 +6,24 @@ Rule: counts are of all changed rows, lists are of the rows fetched, and each sa
 import shlex
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 import streamlit as st
 
-from app import state
+from app import services, state
 from app.changes import key_lookup, text
 from app.changes.view.frames import build_cell_frame
 from app.changes.view.rows import PAGE_ROWS, build_row_table, filter_rows, style
 from app.ui import lists
 from app.ui.view.words import markdown_safe
-from backend.changes.export import exported
+from backend.changes.answer import diff as compare
+from backend.changes.export import ChangedBatches, exported, file_of
 from backend.changes.model import DiffMethod, RowChange, RowKind, VersionDiff
 from backend.format import UNKNOWN, count_text
-from backend.sql.export import FORMATS
+from backend.sql.export import FORMATS, Format
 
+MOST_EXPORTED = 1_000_000  # rows of a file that a page holds as a whole
 CELLS = lists.Look(
     formats={"Updates": "count"},
     config={
@@ -117,19 +121,38 @@ def _paged() -> None:
 
 def _exports(diff: VersionDiff) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="exports"):
-        cut = f"the first {count_text(len(diff.changes.rows))} of" if diff.changes.truncated else "all"
+        is_whole = _can_be_whole(diff)
+        cut = "all" if is_whole else f"the first {count_text(len(diff.changes.rows))} of"
         st.markdown(f"Export {cut} {text.rows_known_text(diff)}:", width="content")
         for form in (FORMATS["csv"], FORMATS["json"], FORMATS["parquet"]):
             st.download_button(
                 form.label,
-                data=lambda form=form: exported(diff, form),
+                data=partial(every_row if is_whole else exported, diff, form),
                 file_name=f"{text.file_stem(diff)}.{form.suffix}",
                 mime=form.media_type,
                 key=f"export_{form.suffix}",
                 icon=":material/download:",
                 on_click="ignore",
             )
-        if diff.changes.truncated and diff.question.against is None:
+        if not is_whole and diff.question.against is None:
             versions = f"--from {diff.question.from_version} --to {diff.question.to_version}"
             command = f"weir diff {shlex.quote(diff.question.ref.name)} {versions} --output changes.parquet"
             st.caption(f"All of them: {markdown_safe(f'`{command}`')}")
+
+
+def _can_be_whole(diff: VersionDiff) -> bool:
+    here = not diff.question.on_host and not diff.changes.partial
+    return not diff.changes.truncated or (here and (diff.changes.net.total or MOST_EXPORTED + 1) <= MOST_EXPORTED)
+
+
+def every_row(diff: VersionDiff, form: Format) -> bytes:
+    """The file of all changed rows, which are compared anew where the answer holds the first ones alone."""
+    if not diff.changes.truncated:
+        return exported(diff, form)
+    pieces: list[bytes] = []
+
+    def take(changed: ChangedBatches) -> None:
+        pieces[:] = [piece for _, piece in file_of(changed, form)]
+
+    compare(services.lake(), replace(diff.question, row_limit=0), take=take)
+    return b"".join(pieces)

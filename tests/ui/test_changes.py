@@ -1,5 +1,6 @@
 """The Changes page: two versions of a real table compared."""
 
+import json
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,11 +11,13 @@ from deltalake import DeltaTable
 
 from app import cache, services
 from app.changes.here import _mark
+from app.changes.rows import every_row
 from backend.changes import cache as diff_cache
 from backend.changes.answer import diff
 from backend.changes.model import DiffMethod, Limits, Question, VersionDiff
 from backend.errors import DiffError, StorageError
 from backend.lake.lake import Lake
+from backend.sql.export import FORMATS
 from backend.sql.session import CancelToken
 from backend.work import Stopped
 from tests import builders
@@ -55,6 +58,28 @@ def test_before_and_after_stand_side_by_side(orders: Path) -> None:
     row = rows.iloc[0]
     before, after = (next(c for c in rows.columns if c == f"status · {side}") for side in ("before", "after"))
     assert (row[before], row[after]) == ("new", "paid")
+
+
+@pytest.mark.parametrize("feed", [True, False])
+def test_every_changed_row_can_be_exported_though_the_page_lists_the_first(
+    home: Path, monkeypatch: pytest.MonkeyPatch, feed: bool
+) -> None:
+    monkeypatch.setenv("WEIR_LAKE__DIFF_ROWS", "10")
+    path, made = home / "lake" / "sales", {"sale": list(range(400)), "paid": [float(n) for n in range(400)]}
+    builders.write(path, made, configuration=builders.CHANGE_FEED if feed else None)
+    DeltaTable(str(path)).update(updates={"paid": "paid * 2"}, predicate="sale >= 250")
+    DeltaTable(str(path)).delete("sale < 30")
+    app = open_page("changes", table="sales", from_=0, to=2, key="sale")
+    assert "Export all 180 changed rows" in words(app)
+
+    old, new = (DeltaTable(str(path), version=version).to_pandas().set_index("sale")["paid"] for version in (0, 2))
+    question = Question(services.lake().find("sales"), 0, 2, key=("sale",), row_limit=10)
+    answer = diff(services.lake(), question)
+    assert answer.changes.truncated and len(answer.changes.rows) == 10
+    listed = json.loads(every_row(answer, FORMATS["json"]))
+    sides = {row["key"]["sale"]: (row["before"]["paid"], (row["after"] or {}).get("paid")) for row in listed}
+    changed = {n: (paid, new.get(n)) for n, paid in old.items() if new.get(n) != paid}
+    assert sides == changed and len(listed) == len(changed) == 180
 
 
 def test_the_change_feed_is_listed_as_it_is(orders: Path) -> None:
