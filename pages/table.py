@@ -14,9 +14,6 @@ with errors.boundary():
 with errors.boundary():
     summary.about(opened)
     summary.key_figures(opened)
-with errors.boundary():
-    summary.trust(opened)
-    summary.expectations(opened)
 view = st.segmented_control(
     "Show",
     ["Schema", "Data", "Profile", "Details"],
@@ -33,4 +30,6 @@ with errors.boundary():
     elif view == "Details":
         summary.details(opened)
     else:
+        summary.trust(opened)
+        summary.expectations(opened)
         schema.schema(opened)

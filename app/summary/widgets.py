@@ -1,6 +1,6 @@
 """Widgets of a table's summary: what it is, key figures, whether to trust it, details.
 
-Rule: figures are those of the version looked at; only the trend and the age speak of now.
+Rule: figures are those of the version looked at; only growth and age speak of now.
 """
 
 import streamlit as st
@@ -23,21 +23,16 @@ RECENT_COMMITS = 20
 
 
 def key_figures(opened: OpenTable) -> None:
-    """Rows, files, size and small files with their trend over versions, and the age of the version."""
+    """Rows, files, size, small files and the age of the version, in one line: the rows themselves are near."""
     snapshot, version = opened.snapshot, opened.snapshot.version
     commits = services.lake().history(opened.ref, limit=1, starting_version=version, ending_version=version)
-    timeline = None
-    if opened.is_latest:
-        with spinner("Reading every version …", of=f"timeline {opened.ref.uri}"):
-            timeline = services.lake().timeline(opened.ref)
     committed = KeyFigure(
         "Last commit" if opened.is_latest else "Committed",
         ago_short(snapshot.committed_at, services.now()),
         moment_help(snapshot.committed_at, viewer.timezone()),
         note=markdown_safe(commits[0].operation or "") if commits else "",
     )
-    of_version = view.key_figures(snapshot, gain_in(cache.distribution(snapshot)), timeline, services.now())
-    figures.key_figures([*of_version, committed], key="summary_figures")
+    figures.key_line([*view.key_figures(snapshot, gain_in(cache.distribution(snapshot))), committed])
 
 
 def about(opened: OpenTable) -> None:
@@ -57,11 +52,9 @@ def trust(opened: OpenTable) -> None:
     commits = services.lake().history(opened.ref, limit=RECENT_COMMITS, ending_version=version)
     lines = [view.writers_sentence(commits, cache.stream_names())]
     if opened.is_latest:
-        lines = [
-            view.rhythm_sentence(rhythm((commit.committed_at for commit in commits), now)),
-            view.growth_sentence(services.lake().timeline(opened.ref), now),
-            *lines,
-        ]
+        with spinner("Reading every version …", of=f"timeline {opened.ref.uri}"):
+            growth = view.growth_sentence(services.lake().timeline(opened.ref), now)
+        lines = [view.rhythm_sentence(rhythm((commit.committed_at for commit in commits), now)), growth, *lines]
     st.markdown(markdown_safe(" ".join(line for line in lines if line)))
     navigation.table_link(opened.ref.name, "Timeline, with what is up- and downstream", page="timeline")
     if opened.is_latest:

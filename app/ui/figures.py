@@ -9,7 +9,7 @@ from html import unescape
 import plotly.graph_objects as go
 import streamlit as st
 
-from app.ui.view.words import KeyFigure
+from app.ui.view.words import KeyFigure, markdown_safe
 
 NARROWEST_PX = 160  # two beside each other on a telephone, and none cut in a narrow window
 # Streamlit's grid leaves a hole in a row that is not full.
@@ -27,19 +27,25 @@ def key_figures(figures: Sequence[KeyFigure], *, key: str, columns: int | None =
         st.html(_FULL_ROWS.format(key=key, narrowest=NARROWEST_PX))
     with st.grid(columns or len(figures), min_column_width=NARROWEST_PX, key=key):
         for figure in figures:
-            changes = figure.change is not None
             st.metric(
                 figure.label,
                 figure.value,
-                delta=figure.change if changes else figure.note or None,
-                delta_color="primary" if changes else "off",
-                delta_arrow="auto" if changes else "off",
-                delta_description="in 24 h" if changes else None,
+                delta=figure.note or None,
+                delta_color="off",
+                delta_arrow="off",
                 help=figure.help,
-                chart_data=list(figure.trend) if len(figure.trend) > 1 else None,
                 border=True,
                 height="stretch",
             )
+
+
+def key_line(figures: Sequence[KeyFigure]) -> None:
+    """The same in one line of words, and what they mean on hover."""
+    words = (
+        f"{each.label} **{markdown_safe(each.value)}**{f' ({each.note})' if each.note else ''}" for each in figures
+    )
+    meaning = "  \n".join(f"{each.label}: {markdown_safe(each.help)}" for each in figures if each.help)
+    st.markdown(" · ".join(words), help=meaning)
 
 
 def chart(figure: go.Figure, *, key: str, alt: str | None = None, on_select: Callable[[], None] | None = None) -> None:

@@ -96,4 +96,7 @@ def links(app: AppTest) -> dict[str, str]:
 
 
 def metrics(app: AppTest) -> dict[str, str]:
-    return {metric.label: metric.value for metric in app.metric}
+    """Key figures by their label, those of cards and those in a line."""
+    lines = (plain(each.value) for each in app.markdown if each.value.startswith("Rows **"))
+    in_line = (part for line in lines for part in re.findall(r"([A-Z][a-z ]+) \*\*(.+?)\*\*", line))
+    return {**{metric.label: metric.value for metric in app.metric}, **dict(in_line)}

@@ -1,11 +1,10 @@
-"""A table's summary: facts in words and figures with their trend.
+"""A table's summary: facts in words and figures.
 
 Rule: pure; what the log does not say is not made up.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from app.ui.view.words import KeyFigure
@@ -30,54 +29,22 @@ from backend.lake.table.schema import constraints
 from backend.streams.graph import Lineage, build_graph, lineage
 from backend.streams.verdict import StreamStatus
 
-SPARK_POINTS = 60
-
-
 # facts -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class FigureTrend:
-    """One figure over the last versions, and its change against 24 h before (None: nothing to compare with)."""
-
-    points: tuple[int, ...]
-    change: int | None
-
-
-def key_figures(snapshot: Snapshot, gain: MergeGain, timeline: Timeline | None, now: datetime) -> list[KeyFigure]:
-    """Rows, files and size, with a timeline also their trend and what changed in 24 h; and small files."""
+def key_figures(snapshot: Snapshot, gain: MergeGain) -> list[KeyFigure]:
+    """Rows, files, size and small files."""
     files = snapshot.num_files
     rows_help = "Not known: at least one file has no statistics, and Weir does not count rows by reading them all."
     if snapshot.num_rows is not None:
         rows = f"{count_exact(snapshot.num_rows)} rows"
         rows_help = f"{rows}, by the statistics of every file less rows deleted by deletion vectors."
-    small = KeyFigure("Small files", small_files_text(gain), "Fine: merging would gain readers little.")
-    figures = (
-        ("num_rows", KeyFigure("Rows", count_text(snapshot.num_rows), rows_help)),
-        ("num_files", KeyFigure("Files", count_text(files), f"{count_exact(files)} files")),
-        ("size_bytes", KeyFigure("Size", bytes_text(snapshot.size_bytes), bytes_exact(snapshot.size_bytes))),
-    )
-    if timeline is None:
-        return [*(figure for _, figure in figures), small]
-    return [*(_with_trend(figure, trend(timeline, field, now), field) for field, figure in figures), small]
-
-
-def _with_trend(figure: KeyFigure, trend_of_figure: FigureTrend, field: str) -> KeyFigure:
-    change: str | int | None = trend_of_figure.change
-    if trend_of_figure.change:  # Streamlit reads an ASCII sign, and a 0 as unchanged
-        words = signed_bytes(trend_of_figure.change) if field == "size_bytes" else signed(trend_of_figure.change)
-        change = words.replace("−", "-")
-    return replace(figure, change=change, trend=trend_of_figure.points)
-
-
-def trend(timeline: Timeline, figure: str, now: datetime) -> FigureTrend:
-    """`figure` is a field of `VersionTotals`: num_rows, num_files or size_bytes."""
-    values: list[int | None] = [getattr(totals, figure) for totals in timeline.totals]
-    numbers = [value for value in values if value is not None]
-    step = max(1, -(-len(numbers) // SPARK_POINTS))
-    before = _a_day_before(timeline.totals, now)
-    then, last = getattr(before, figure, None), values[-1] if values else None
-    return FigureTrend(tuple(reversed(numbers[::-1][::step])), None if then is None or last is None else last - then)
+    return [
+        KeyFigure("Rows", count_text(snapshot.num_rows), rows_help),
+        KeyFigure("Files", count_text(files), f"{count_exact(files)} files"),
+        KeyFigure("Size", bytes_text(snapshot.size_bytes), bytes_exact(snapshot.size_bytes)),
+        KeyFigure("Small files", small_files_text(gain), "Fine: merging would gain readers little."),
+    ]
 
 
 def _a_day_before(totals: Sequence[VersionTotals], now: datetime) -> VersionTotals | None:

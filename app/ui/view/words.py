@@ -72,17 +72,12 @@ def sentence(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KeyFigure:
-    """A figure with its meaning: `help` says what it is, or why it is "–".
-
-    Under the value stands `note`, or `change` against 24 h before: a text with its sign, 0 for none, None for unknown.
-    """
+    """A figure with its meaning: `help` says what it is, or why it is "–"; `note` stands under the value."""
 
     label: str
     value: str
     help: str
     note: str = ""
-    change: str | int | None = None
-    trend: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

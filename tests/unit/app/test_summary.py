@@ -1,4 +1,4 @@
-"""The summary's figures with their trend."""
+"""The summary's figures and sentences."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -13,38 +13,10 @@ from tests.unit.app.made import NOW, REF, commit, snapshot
 from tests.unit.test_stream_graph import status
 
 
-def test_the_trend_compares_with_a_day_before() -> None:
-    old = VersionTotals(0, NOW - timedelta(hours=30), "WRITE", 1, 10, 5, 0)
-    new = VersionTotals(1, NOW, "WRITE", 2, 20, 12, 0)
-    assert table.trend(Timeline((old, new), 0), "num_rows", NOW).change == 7
-    assert table.trend(Timeline((new,), 1), "num_rows", NOW).change is None
-
-
-def test_where_rows_are_not_known_now_or_a_day_before_no_change_is_told() -> None:
-    def rows(*counts: int | None) -> int | None:
-        hours = (40, 30, 0)
-        found = [VersionTotals(v, NOW - timedelta(hours=hours[v]), "WRITE", 1, 9, n, 0) for v, n in enumerate(counts)]
-        return table.trend(Timeline(tuple(found), 0), "num_rows", NOW).change
-
-    assert rows(5, 5, 55) == 50
-    assert rows(5, 55, None) is None
-    assert rows(5, None, 55) is None
-
-
-def test_figures_say_what_changed_with_a_sign_that_streamlit_reads() -> None:
-    old = VersionTotals(0, NOW - timedelta(hours=30), "WRITE", 9, 10, 5, 0)
-    new = VersionTotals(1, NOW, "WRITE", 2, 2_000_010, 5, 0)
-    figures = table.key_figures(snapshot([10, 20]), MergeGain(2, 2, 30, 1), Timeline((old, new), 0), NOW)
-    assert [figure.change for figure in figures] == [0, "-7", "+2 MB", None]
-    assert [figure.trend for figure in figures][1] == (9, 2)
-    assert figures[3].value == "2 of 2"
-    still = table.key_figures(snapshot([10, 20]), MergeGain(2, 0, 30, 2), None, NOW)
-    assert [(figure.value, figure.change) for figure in still] == [
-        ("10", None),
-        ("2", None),
-        ("30 B", None),
-        ("Fine", None),
-    ]
+def test_figures_of_a_version() -> None:
+    figures = table.key_figures(snapshot([10, 20]), MergeGain(2, 2, 30, 1))
+    assert [figure.value for figure in figures] == ["10", "2", "30 B", "2 of 2"]
+    assert table.key_figures(snapshot([10, 20]), MergeGain(2, 0, 30, 2))[-1].value == "Fine"
 
 
 def test_freshness_is_told_against_the_tables_own_rhythm() -> None:
