@@ -26,7 +26,7 @@ from backend.lake.model import VersionTotals
 from backend.lake.retention.runs import RetentionRuns
 from backend.sql.numbers import NumbersProgress, VersionValue, spread
 
-COLUMN, SQL = "One column", "SQL aggregate"
+NUMBERS, COLUMN, SQL = "Numbers over versions", "One column", "SQL aggregate"
 MEASURES = {"Nulls": "nulls", "Lowest": "lowest", "Highest": "highest"}
 COUNTS = (10, 25, 50, 100, 200)
 AT_ONCE_FILES = 500_000  # versions × files of statistics that are read without a click
@@ -39,7 +39,6 @@ _VALUES = lists.Look(
 
 def numbers(opened: OpenTable, retention: RetentionRuns) -> None:
     """The choice of a number, and the number over versions."""
-    st.subheader("Numbers over versions", anchor=False)
     names = [*view.table_numbers(), COLUMN, SQL]
     chosen = st.segmented_control("Number", names, default="Rows", required=True, key=state.NUMBER, bind="query-params")
     over = st.segmented_control(

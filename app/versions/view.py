@@ -115,7 +115,8 @@ class _Piece:
 
 
 def strip_figure(retention: RetentionRuns, *, chosen: int | None, mode: Mode = "light") -> go.Figure:
-    """One bar a track over all versions; a piece's `customdata` is its first and last version.
+    """One bar a track over all versions, one alone while all are alike; a piece's `customdata` is its first and last
+    version.
 
     Built once: not to be changed.
     """
@@ -125,9 +126,11 @@ def strip_figure(retention: RetentionRuns, *, chosen: int | None, mode: Mode = "
 @lru_cache(FIGURES_KEPT)
 def _strip_figure(runs: tuple[VersionRun, ...], latest: int, title: str, chosen: int | None, mode: Mode) -> go.Figure:
     chart = go.Figure()
-    for track in reversed(TRACKS):
-        pieces = track_pieces(runs, track)
-        chart.add_trace(_bar(track.name, pieces, mode))
+    pieces = {track.name: track_pieces(runs, track) for track in reversed(TRACKS)}
+    if all(len(of_track) == 1 for of_track in pieces.values()):
+        pieces = {"Can be rebuilt": pieces["Can be rebuilt"]}
+    for name, of_track in pieces.items():
+        chart.add_trace(_bar(name, of_track, mode))
     if chosen is not None:
         line = {"color": SURFACES[mode].text, "width": 2}
         chart.add_shape(type="line", x0=chosen, x1=chosen, y0=0, y1=1, yref="paper", line=line)
@@ -135,8 +138,8 @@ def _strip_figure(runs: tuple[VersionRun, ...], latest: int, title: str, chosen:
         chart.add_annotation(x=chosen, y=1, yref="paper", text=f"v{chosen}", showarrow=False, yanchor="bottom",
                              xanchor=edge)  # fmt: skip
     chart.update_layout(
-        template=template_name(mode), height=270, barmode="overlay", bargap=0.35, showlegend=False, margin_t=64,
-        title_text=title,
+        template=template_name(mode), height=120 + 30 * len(pieces), barmode="overlay", bargap=0.35, showlegend=False,
+        margin_t=64, title_text=title,
         xaxis={**version_axis(0, latest), "showgrid": False},
         yaxis={"showgrid": False, "ticklabelstandoff": 8},
     )  # fmt: skip

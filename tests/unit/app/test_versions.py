@@ -34,6 +34,11 @@ def test_every_track_covers_every_version() -> None:
     assert [piece[3] for piece in feed.customdata] == ["off", "yes"] and feed.customdata[1][:2] == [5, 20]
 
 
+def test_the_strip_is_one_bar_until_two_versions_differ() -> None:
+    figure = view.strip_figure(judge(facts(latest=0, spans=((0, 0),)), NOW), chosen=0)
+    assert [(list(trace.x), trace.customdata[0][3]) for trace in figure.data] == [([1], "yes")]
+
+
 def test_the_strip_is_built_again_only_when_something_else_is_known() -> None:
     first = view.strip_figure(judge(facts(), NOW), chosen=15)
     assert view.strip_figure(judge(facts(), NOW + timedelta(seconds=1)), chosen=15) is first
