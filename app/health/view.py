@@ -17,7 +17,7 @@ from app.health.text import judgement_text, trend_finding
 from app.ui.lake import Table
 from app.ui.view.axes import count_axis
 from app.ui.view.theme import FIGURES_KEPT, Mode, categories, operation_family, operation_style, template_name
-from app.ui.view.words import KeyFigure, figure_safe
+from app.ui.view.words import KeyFigure, figure_safe, sentence
 from backend.format import age_s, ago, bytes_text, count_text, things, utc_text
 from backend.health.judge import JudgedTable
 from backend.health.model import HealthEvidence, MaintenanceRun, Offender, Severity, TableHealth, TrendPoint
@@ -126,7 +126,7 @@ def _lake_row(row: LakeRow, now: datetime) -> dict[str, object]:
     evidence = row.judged.evidence
     return cells | {
         "Finding": recommendations[0].finding,
-        "Next step": recommendations[0].next_step,
+        "Next step": sentence(recommendations[0].next_step.split(". ")[0]),  # the table's own page has all of it
         "Last OPTIMIZE": age_s(_at(evidence.last_optimize), now),
         "Last VACUUM": age_s(_at(evidence.last_vacuum), now),
         "Since checkpoint": evidence.log.commits_since_checkpoint,

@@ -35,18 +35,18 @@ STREAMS = Look(
     formats={"Rows in": "rate", "Last batch": "ago"},
     config={
         "Stream": st.column_config.TextColumn(pinned=True),
-        "Verdict": st.column_config.TextColumn(width=112),
-        "Why": st.column_config.TextColumn(width=300),
-        "Wanted": st.column_config.TextColumn(width=88, help="What a person asked for"),
+        "Verdict": st.column_config.TextColumn(width=106),
+        "Why": st.column_config.TextColumn(width=292),
+        "Wanted": st.column_config.TextColumn(width=84, help="What a person asked for"),
         "Observed": st.column_config.TextColumn(width=92, help="What the host last saw"),
         "Behind": st.column_config.TextColumn(
-            width=150,
+            width=118,
             help="Age of the oldest input that it has not read, the rows, and when it is done, where known",
         ),
         "Rows in": st.column_config.Column(
-            width=86, alignment="right", help="Rows read a second of late, while it runs"
+            width=78, alignment="right", help="Rows read a second of late, while it runs"
         ),
-        "Last 5 min": st.column_config.LineChartColumn(width=80, help="Rows read per batch", y_min=0),
+        "Last 5 min": st.column_config.LineChartColumn(width=62, help="Rows read per batch", y_min=0),
         "Last batch at": st.column_config.TextColumn(help="End of the last batch, exact"),
     },
     layer_column="Layer",

@@ -161,9 +161,10 @@ def catalog_frame(tables: Sequence[Table], now: datetime, results: Iterable[Foun
     rows = [_row(table, now) | {"Found in": places.get(table.ref.uri)} for table in tables]
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
     optional = ["Found in", "Owner", "Classification", "Problem", "What to do"]
+    empty = [name for name in optional if frame[name].isna().all()]
     if all(isinstance(table, UnreadableTable) for table in tables):  # room for the reasons
-        optional += ["Rows", "Files", "Size", "Small files"]
-    return frame.drop(columns=[name for name in optional if frame[name].isna().all()])
+        empty += ["Rows", "Files", "Size", "Small files", "Last commit", "By"]
+    return frame.drop(columns=empty)
 
 
 def catalog_csv(frame: pd.DataFrame) -> bytes:

@@ -16,11 +16,11 @@ from app.ui.live import reading_progress
 from backend.lake.find import FoundTable
 from backend.sql.export import FORMATS
 
-SMALL_FILES_PX = 110
+SMALL_FILES_PX = 100
 TABLES = lists.Look(
     formats={"Rows": "count", "Files": "count", "Size": "bytes", "Last commit": "ago"},
     config={
-        "Table": st.column_config.TextColumn(pinned=True, width=265),
+        "Table": st.column_config.TextColumn(pinned=True, width=225),
         "Found in": st.column_config.TextColumn(width=300, help="Where the words of the search stand."),
         "Version": st.column_config.TextColumn(help="The latest version, or that the table cannot be read."),
         "Rows": st.column_config.Column(alignment="right", help="Live rows by the files' statistics; – unknown."),
@@ -30,8 +30,8 @@ TABLES = lists.Look(
         "By": st.column_config.TextColumn(help="The last commit's operation."),
         "Owner": st.column_config.TextColumn(help="`catalog.team_name`, else the e-mail or Slack channel set there."),
         "Classification": st.column_config.TextColumn(help="`catalog.table.classification`"),
-        "Problem": st.column_config.TextColumn(width=460, help="Why the table cannot be read."),
-        "What to do": st.column_config.TextColumn(width=420),
+        "Problem": st.column_config.TextColumn(width=330, help="Why the table cannot be read."),
+        "What to do": st.column_config.TextColumn(width=290),
         "Committed at": st.column_config.TextColumn(help="The last commit, exact."),
     },
     layer_column="Layer",

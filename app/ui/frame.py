@@ -134,7 +134,7 @@ def table_header(
     act_dialog()
     opened = _open(name, pinned if versioned else None, page, otherwise)
     st.set_page_config(page_title=f"{opened.ref.name} · {navigation.title(page)} · Weir")
-    _title_row(opened, versioned=versioned)
+    _title_row(opened, page, versioned=versioned)
     if not opened.is_latest:
         _pinned_band(opened)
     elif versioned and (odd := state.odd_version()):
@@ -171,10 +171,10 @@ def _unreadable(name: str, version: int | None, exc: LakehouseError, otherwise: 
     st.stop()
 
 
-def _title_row(opened: OpenTable, *, versioned: bool) -> None:
+def _title_row(opened: OpenTable, page: str, *, versioned: bool) -> None:
     folders, own = folders_and_name(opened.ref)
     owner = ownership(opened.snapshot.metadata)
-    _breadcrumb(opened.ref, folders)
+    _breadcrumb(opened.ref, folders, page)
     with st.container(horizontal=True, vertical_alignment="center", key="title_row"):
         st.title(markdown_safe(own), anchor=False, width="content")
         layer_badge(opened.ref.layer)
@@ -187,14 +187,15 @@ def _title_row(opened: OpenTable, *, versioned: bool) -> None:
             st.code(opened.ref.uri, language=None, wrap_lines=True)
 
 
-def _breadcrumb(ref: TableRef, folders: tuple[str, ...]) -> None:
-    """The way to the table, each part a link to the tables there."""
+def _breadcrumb(ref: TableRef, folders: tuple[str, ...], page: str) -> None:
+    """The way to the table, each part a link to the tables there; and the page, which a telephone's menu hides."""
     with st.container(horizontal=True, vertical_alignment="center", gap="xxsmall", key="breadcrumb"):
         for number, folder in enumerate(folders):
             is_layer = folder.lower() == ref.layer
             narrowed = {state.LAYER: ref.layer} if is_layer else {state.SEARCH: f"{folder}/"} if number else {}
             icon = ":material/chevron_right:" if number else ":material/database:"
             navigation.page_link("tables", folder, narrowed, icon=icon)
+        st.caption(f"· {navigation.title(page)}", width="content")
 
 
 def _version_control(opened: OpenTable) -> None:

@@ -90,6 +90,7 @@ def test_the_way_to_a_table_leads_to_the_tables_of_its_root_and_layer(lake: Path
     assert (links["lake"].page, links["silver"].page) == ("tables", "tables")
     found = {name: parse_qs(links[name].query_string) for name in ("lake", "silver", "shop")}
     assert found == {"lake": {}, "silver": {"layer": ["silver"]}, "shop": {"q": ["shop/"]}}
+    assert "· First bad version" in words(open_page("bisect", table="silver/shop/deep")), "a telephone hides the menu"
 
 
 def test_a_page_of_no_table_drops_the_parameters_of_others_and_the_table_stays_chosen(lake: Path) -> None:
