@@ -26,6 +26,23 @@ STATE_LINE_EVERY_S = 5
 _PICKER = "table_picker"
 _PICKED = "_table_picked"
 _MOST_LINKS = 12
+# Streamlit makes an entry of the browser's history of each parameter that a page sets, those that nobody chose among
+# them. Here the first that comes of what a person did is one, and what follows belongs to it: Back leads back at once.
+_JS = """
+if (!window.weirActs) {
+  window.weirActs = { isNew: false }
+  const push = history.pushState.bind(history), replace = history.replaceState.bind(history)
+  const act = () => { window.weirActs.isNew = true }
+  for (const kind of ["pointerdown", "keydown"]) window.addEventListener(kind, act, true)
+  history.pushState = (...entry) => {
+    const go = window.weirActs.isNew ? push : replace
+    window.weirActs.isNew = false
+    go(...entry)
+  }
+}
+export default function () {}
+"""
+_one_entry = st.components.v2.component("weir_one_entry", js=_JS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +70,7 @@ def sidebar(*, on_table_page: bool) -> None:
         if reason:
             st.info(reason, icon=":material/lock:")
         lists.listen_to_keys()
+        _one_entry(key="one_entry", height=1)
     if st.session_state.pop(_PICKED, False) and not on_table_page:
         navigation.go("table", {state.TABLE: state.table()})
 
