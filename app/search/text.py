@@ -161,7 +161,7 @@ def _looked(result: Bisection) -> str:
     judged = sum(probe.outcome is not ProbeOutcome.SKIPPED for probe in result.probes)
     text = f"{things(judged, 'version')} judged"
     if result.unprobed:
-        text += f"; {things(result.unprobed, 'commit')} that changed rows not"
+        text += f"; not judged: {things(result.unprobed, 'commit')} that changed rows"
     return text
 
 

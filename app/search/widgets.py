@@ -234,8 +234,14 @@ def _culprit(opened: OpenTable, result: Bisection) -> None:
 def _changed(opened: OpenTable, result: Bisection) -> None:
     diff = difference(opened.ref, result.culprit - 1, result.culprit) if result.culprit else None
     st.markdown(f"**What it changed**: {markdown_safe(text.changed_text(result, diff))}")
-    if diff is not None:
-        st.markdown("\n".join(f"- {markdown_safe(each)}" for each in explained(diff.explanation)))
+    if diff is None or result.culprit is None:
+        return
+    said, known = explained(diff.explanation), diff.explanation.trait_columns
+    if result.by_row and not result.is_mended:
+        broken = difference(opened.ref, result.culprit - 1, result.culprit, f"NOT ({result.condition})")
+        if broken is not None and broken.explanation.trait_columns - known:  # what the others do not have
+            said += [f"Of those that break it: {each}" for each in explained(broken.explanation)]
+    st.markdown("\n".join(f"- {markdown_safe(each)}" for each in said))
 
 
 # conditions to choose from --------------------------------------------------------------------------------------------

@@ -41,8 +41,8 @@ def way_back(ref: TableRef, latest: int, to_version: int) -> None:
             table_link(ref.name, f"What going back to v{to_version} changes", ends, page="changes")
 
 
-def difference(ref: TableRef, first: int, second: int) -> VersionDiff | None:
-    """Two versions compared, where that is little work and soon done."""
+def difference(ref: TableRef, first: int, second: int, where: str | None = None) -> VersionDiff | None:
+    """Two versions compared, where that is little work and soon done. `where`: which rows, by SQL over one."""
     limits, lake, differences = services.settings().lake, services.lake(), cache.differences()
     question = Question(
         ref,
@@ -52,6 +52,7 @@ def difference(ref: TableRef, first: int, second: int) -> VersionDiff | None:
         row_limit=limits.diff_rows,
         max_bytes=limits.diff_max_bytes,
         across_replace=True,
+        where=where,
     )
     try:
         if not differences.log_part(lake, question).is_small:

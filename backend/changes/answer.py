@@ -351,6 +351,8 @@ def _repeats(prepared: PreparedDiff, inserted: OneSided | None, token: CancelTok
     if found is None:
         return None
     repeats, keys = replace(found[0], copies=None) if came.key else found[0], found[1]
+    if repeats.is_by_chance:
+        return repeats
     # Where it is too much to read, or its versions are gone, the keys are known all the same.
     with suppress(LakehouseError, Stopped):
         wrote = written_by(prepared.lake, (first, prepared.input.as_of), came.key or came.columns, keys, token)

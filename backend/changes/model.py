@@ -271,6 +271,11 @@ class Repeats:
     listed: tuple[tuple[Mapping[str, Any], int], ...] = ()
     written_by: tuple[Commit, ...] = ()
 
+    @property
+    def is_by_chance(self) -> bool:
+        """Whether rows without a key may only look alike: a few of them do in any table."""
+        return not self.key and 2 * (self.rows or 0) < self.of
+
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
@@ -280,6 +285,11 @@ class Explanation:
     common: tuple[Common, ...] = ()
     population: Population | None = None
     repeats: Repeats | None = None
+
+    @property
+    def trait_columns(self) -> set[str]:
+        """Those of what the rows have in common."""
+        return {trait.column for common in self.common for trait in common.traits}
 
 
 @dataclass(frozen=True, slots=True)

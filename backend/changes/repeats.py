@@ -26,7 +26,7 @@ def find_repeats(
 ) -> tuple[Repeats, pa.Table] | None:
     """What of the inserted rows was there in the first state, and the keys that were (a column each); None where
     nothing was. `rows` gives a query for the first state's rows, c0, c1 … as `came` has them. Without a key whole rows
-    are compared; that a few are alike is no finding then."""
+    are compared."""
     names, key = [f"c{i}" for i in range(len(came.columns))], came.key or came.columns
     keys = [names[came.columns.index(name)] for name in key]
     listed, filled = ", ".join(keys), " AND ".join(f"{name} IS NOT NULL" for name in keys) if came.key else "true"
@@ -46,7 +46,7 @@ def find_repeats(
             f"SELECT {', '.join(sums)} FROM (SELECT n, {has[0]} AS has_key, {has[1]} AS is_copy FROM came c "
             "WHERE is_new AND n > 0)"
         ).fetchall()
-        if not known or (not came.key and 2 * known < of):
+        if not known:
             return None
         holding = (
             f"SELECT {listed}, CAST(sum(n) AS BIGINT) AS holding FROM (SELECT {listed}, n FROM came UNION ALL SELECT "

@@ -31,6 +31,7 @@ QUANTILES = (0.01, 0.5, 0.99)
 MOST_SUGGESTED = 4
 _LEAST_JUMP, _ABOVE_OTHERS = 0.5, 4.0  # of the range before, and over every other step
 _LEAST_NULLS, _LEAST_LOSS = 0.01, 0.3
+_LEAST_CLEAN = 5  # versions without a null
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -192,7 +193,10 @@ def _of_nulls(name: str, known: Sequence[tuple[int, ColumnTotals]]) -> Iterator[
     shares = [(version, t.null_share) for version, t in known if t.null_share is not None]
     values = [share for _, share in shares]
     step = _largest_step(values)
-    if step is None or step.size < _LEAST_NULLS or values[-1] <= step.before:
+    clean = next((place for place, share in enumerate(values) if share), 0)
+    if step is None and clean >= _LEAST_CLEAN:  # then any null is odd, though more come with each version
+        step = _Step(clean - 1, 0.0, values[clean])
+    if step is None or values[-1] <= step.before or (step.size if step.before else values[-1]) < _LEAST_NULLS:
         return
     column, (last, first) = sql_name(name), (shares[step.place][0], shares[step.place + 1][0])
     middle = (step.before + min(step.after, values[-1])) / 2

@@ -11,6 +11,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable
 
 from app.ui.view.acts import loss_text, preview_lines
+from app.ui.view.explanation import explained
 from backend.lake.lake import Lake
 from backend.maintenance.model import Restore
 from backend.maintenance.plan import load_preview
@@ -85,6 +86,13 @@ def test_a_second_copy_of_a_row_that_stays_is_no_loss(path: Path, open_lake: Cal
     lake = open_lake()
     shown = loss_text(diff(lake, lake.find("visits"), 1, 2, key=("visit_id",)))
     assert shown == "50 rows go (40 exact copies of rows that stay: no loss), 0 come back, 0 rows get older values"
+
+    builders.write(path, visits(range(200, 300)))  # without a key few copies are no finding, and no loss either
+    go, latest = rows(path, 6) - then, lake.latest_version(lake.find("visits"))
+    copies = sum(n for row, n in go.items() if then[row])
+    late = diff(lake, lake.find("visits"), 1, latest)
+    assert 2 * copies < go.total() and not any("there already" in each for each in explained(late.explanation))
+    assert f"{go.total()} rows go ({copies} exact copies of rows that stay: no loss)" in loss_text(late)
 
 
 def test_of_many_deletions_the_largest_are_named(path: Path, open_lake: Callable[..., Lake]) -> None:

@@ -196,6 +196,23 @@ def test_a_condition_is_suggested_that_a_click_fills_in_and_finds_the_commit(pay
     assert (facts["User"], facts["Job"]) == (METADATA["userName"], METADATA["job"])
 
 
+def test_the_rows_that_break_it_have_a_cause_of_their_own_among_all_that_the_commit_wrote(home: Path) -> None:
+    currencies = ["EUR", "USD", "JPY", "GBP"] * 20
+    for version in range(6):
+        paid = [
+            n % 50 * (100 if version >= 4 and currency == "JPY" else 1) + 1 for n, currency in enumerate(currencies)
+        ]
+        builders.write(home / "lake" / "fx", {"currency": currencies, "paid": paid, "load": [version] * 80})
+    broken = sum(paid[n] > 50 for n in range(80))
+
+    text = words(find(open_page("bisect", table="fx", condition="paid <= 50")))
+
+    assert "What it changed: 80 rows (80 inserted, 0 updated, 0 deleted)" in text.replace("*", "")
+    assert "All 80 inserted rows have `load` = 4; none of the 320 rows of v3 has" in text
+    cause = "`load` = 4, `currency` = JPY; none of the 320 rows of v3 has"
+    assert f"Of those that break it: All {broken} inserted rows have {cause}" in text
+
+
 def amounts(app: AppTest, version: int) -> pd.Series:
     path = services.lake().find("payments").uri
     found: pd.Series = DeltaTable(path, version=version).to_pandas()["amount"]

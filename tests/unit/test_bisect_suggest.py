@@ -77,6 +77,13 @@ def test_nulls_that_came_suggest_none_or_as_few_as_before() -> None:
     assert (few.condition, few.before, few.after) == ("count(email) >= 0.84 * count(*)", 0.01, 0.31)
 
 
+def test_nulls_that_come_with_each_version_since_one_suggest_none() -> None:
+    shares = (0, 0, 0, 0, 0, 6, 11, 16, 20)
+    (none,) = suggest(held("email", StatKind.STRING, [("a", "b")] * len(shares), shares))
+    assert (none.condition, none.last, none.first, none.after) == ("email IS NOT NULL", 4, 5, 0.06)
+    assert suggest(held("email", StatKind.STRING, [("a", "b")] * 6, (0, 0, 6, 11, 16, 20))) == ()
+
+
 def test_rows_that_went_suggest_as_many_as_before() -> None:
     states = [Held(version, rows, {}) for version, rows in enumerate((1_000, 1_100, 400))]
 

@@ -16,6 +16,7 @@ from backend.sql.values import json_value
 _KINDS = {RowKind.UPDATE: "updated row", RowKind.INSERT: "inserted row", RowKind.DELETE: "deleted row"}
 _MOST_VALUE = 40
 _MOST_WRITERS = 3
+_MOST_WHOLE = 2  # rows with all of their columns in one sentence
 
 
 def explained(found: Explanation) -> list[str]:
@@ -24,7 +25,7 @@ def explained(found: Explanation) -> list[str]:
 
 
 def _sentences(found: Explanation) -> Iterator[str]:
-    if found.repeats is not None:
+    if found.repeats is not None and not found.repeats.is_by_chance:
         yield from _repeats(found.repeats)
     for each in found.done:
         mine = [common for common in found.common if common.done == each]
@@ -113,8 +114,9 @@ def _repeats(found: Repeats) -> Iterator[str]:
         writers = " and ".join(_writer(commit) for commit in found.written_by[:_MOST_WRITERS])
         yield f"The files that hold them there were written by {writers}{f' and {left:,} more' if left > 0 else ''}."
     if found.keys:
-        each = "; ".join(f"{_key(values)} in {things(rows, 'row')}" for values, rows in found.listed)
-        more = f"; and {found.keys - len(found.listed):,} more" if found.keys > len(found.listed) else ""
+        listed = found.listed[: None if found.key else _MOST_WHOLE]
+        each = "; ".join(f"{_key(values)} in {things(rows, 'row')}" for values, rows in listed)
+        more = f"; and {found.keys - len(listed):,} more" if found.keys > len(listed) else ""
         what = things(found.keys, "key" if found.key else "row")
         yield f"{what} {'is' if found.keys == 1 else 'are'} there more than once afterwards: {each}{more}."
 

@@ -88,7 +88,7 @@ def test_both_sides_and_what_was_not_looked_at() -> None:
     said = words.notes(FOUND)
     assert said[0] == "v117 is the last good version: 0 of 10 rows violate it, 1 gives null and passes"
     assert said[1] == "v118 is the first bad version: 3 of 10 rows violate it, 1 gives null and passes"
-    assert said[-1] == ("5 versions judged; 116 commits that changed rows not")
+    assert said[-1] == ("5 versions judged; not judged: 116 commits that changed rows")
 
 
 def test_what_disagrees_is_said_and_no_agreement_is_claimed() -> None:
