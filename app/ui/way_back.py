@@ -6,7 +6,7 @@ where that is little work.
 
 import streamlit as st
 
-from app import cache, errors, services, state
+from app import cache, services, state
 from app.navigation import table_link
 from app.ui.table_acts import act_button, is_written_here
 from app.ui.view.acts import loss_text, preview_lines
@@ -23,10 +23,14 @@ _COMPARE_S = 5.0  # so long a viewer waits for rows that nobody asked to compare
 def way_back(ref: TableRef, latest: int, to_version: int) -> None:
     """Back to `to_version`: the table alone, or with the stream that writes it."""
     is_streamed = is_written_here(ref.uri)
-    with st.container(border=True, key="way_back"), errors.boundary():
+    with st.container(border=True, key="way_back"):
         st.markdown(f"**Back to v{to_version}**")
         asked = Restore(to_version, keeps_properties=True, stops_writers=is_streamed)
-        planned = cache.act_preview(TableAct(ref.uri, ref.name, latest, asked).text())
+        try:
+            planned = cache.act_preview(TableAct(ref.uri, ref.name, latest, asked).text())
+        except LakehouseError as exc:
+            st.caption(markdown_safe(f"{sentence(exc.message)} {sentence(exc.hint)}"))
+            return
         lost = loss_text(difference(ref, to_version, latest))
         lines = [*([sentence(lost)] if lost else []), *preview_lines(planned)]
         st.markdown("\n".join(f"- {markdown_safe(line)}" for line in lines))
