@@ -19,6 +19,6 @@ with boundary():
         chosen = version_range(opened, against)
     if against is None:
         offer_others(opened)
-    answer(opened, against, chosen, how)
+    found = answer(opened, against, chosen, how)
     if against is None:
-        what_helps(opened, chosen)
+        what_helps(opened, chosen, found)

@@ -50,8 +50,10 @@ ROWS, FEED, BY_COMMIT, METADATA, FILES, HOW = VIEWS = (
 )
 
 
-def answer(opened: OpenTable, against: OpenTable | None, chosen: VersionRange, how: OptionsPopover) -> None:
-    """The whole answer to "what changed?"."""
+def answer(
+    opened: OpenTable, against: OpenTable | None, chosen: VersionRange, how: OptionsPopover
+) -> VersionDiff | None:
+    """The whole answer to "what changed?"; returns what is known of the rows."""
     question, part = _asked(opened, against, chosen, how)
     runner = on_host if question.on_host else here
     found = runner.known(question, part)
@@ -71,6 +73,7 @@ def answer(opened: OpenTable, against: OpenTable | None, chosen: VersionRange, h
     _view(part, found)
     if waits:
         here.compare(question, slot)
+    return found
 
 
 def _asked(
@@ -275,9 +278,11 @@ def _bullets(lines: Sequence[str]) -> None:
     st.markdown("\n".join(f"- {markdown_safe(sentence(line))}" for line in lines[1:]))
 
 
-def what_helps(opened: OpenTable, versions: VersionRange) -> None:
-    """Other values for some rows, or the version before as it was."""
+def what_helps(opened: OpenTable, versions: VersionRange, found: VersionDiff | None) -> None:
+    """Other values for some rows, or the version before as it was. `found`: what the page knows of the rows."""
     where = str(st.session_state.get(state.ROWS_WHERE) or "").strip()
     act_button(opened.ref, opened.latest_version, Repair(where), key="repair")
     if (before := min(versions.from_version, versions.to_version)) < opened.latest_version:
-        way_back(opened.ref, opened.latest_version, before)
+        asked = (before, opened.latest_version) == (versions.from_version, versions.to_version)
+        since = found if asked and found is not None and not found.question.where else None
+        way_back(opened.ref, opened.latest_version, before, since)

@@ -19,10 +19,12 @@ from app.ui.frame import OpenTable
 from app.ui.version_range import CHOICES, picker
 from app.ui.view.explanation import explained
 from app.ui.view.words import markdown_safe, sentence
-from app.ui.way_back import difference, way_back
+from app.ui.way_back import way_back
 from backend.changes.key import choose_key, key_memory
+from backend.changes.model import Question, VersionDiff
 from backend.errors import LakehouseError, NothingBrokenError, QueryError
 from backend.lake.history.conditions import example_condition
+from backend.lake.model import TableRef
 from backend.search.ends import named_version
 from backend.search.model import OLDEST, Bisection, BisectProgress, BisectRequest
 from backend.search.suggest import load_held, suggest
@@ -46,6 +48,7 @@ _HELD = lists.Look(
     | {name: st.column_config.TextColumn(width=_ENDS_PX) for name in (view.HEADS[0], view.HEADS[-2])},
     alt="What columns hold at the good and the bad end",
 )
+_COMPARE_S = 5.0  # so long a viewer waits for rows that nobody asked to compare
 _NARROWEST_PX = 280
 _PARTS = ("who", "changed")
 
@@ -228,20 +231,43 @@ def _culprit(opened: OpenTable, result: Bisection) -> None:
     if result.is_mended or result.good_seen >= opened.latest_version:
         st.caption("The latest version satisfies the condition: nothing has to go back.")
     else:
-        way_back(opened.ref, opened.latest_version, result.good_seen)
+        with st.spinner("Comparing rows …"):
+            since = _difference(opened.ref, result.good_seen, opened.latest_version)
+        way_back(opened.ref, opened.latest_version, result.good_seen, since)
 
 
 def _changed(opened: OpenTable, result: Bisection) -> None:
-    diff = difference(opened.ref, result.culprit - 1, result.culprit) if result.culprit else None
+    diff = _difference(opened.ref, result.culprit - 1, result.culprit) if result.culprit else None
     st.markdown(f"**What it changed**: {markdown_safe(text.changed_text(result, diff))}")
     if diff is None or result.culprit is None:
         return
     said, known = explained(diff.explanation), diff.explanation.trait_columns
     if result.by_row and not result.is_mended:
-        broken = difference(opened.ref, result.culprit - 1, result.culprit, f"NOT ({result.condition})")
+        broken = _difference(opened.ref, result.culprit - 1, result.culprit, f"NOT ({result.condition})")
         if broken is not None and broken.explanation.trait_columns - known:  # what the others do not have
             said += [f"Of those that break it: {each}" for each in explained(broken.explanation)]
     st.markdown("\n".join(f"- {markdown_safe(each)}" for each in said))
+
+
+def _difference(ref: TableRef, first: int, second: int, where: str | None = None) -> VersionDiff | None:
+    """Two versions compared, where that is little work and soon done. `where`: which rows, by SQL over one."""
+    limits, lake, differences = services.settings().lake, services.lake(), cache.differences()
+    question = Question(
+        ref,
+        first,
+        second,
+        remembered_key=key_memory(services.settings().home).known(ref),
+        row_limit=limits.diff_rows,
+        max_bytes=limits.diff_max_bytes,
+        across_replace=True,
+        where=where,
+    )
+    try:
+        if not differences.log_part(lake, question).is_small:
+            return None
+        return differences.soon(lake, question, _COMPARE_S)
+    except LakehouseError:
+        return None  # Changes says why, where the link leads
 
 
 # conditions to choose from --------------------------------------------------------------------------------------------
