@@ -10,6 +10,7 @@ from datetime import datetime
 
 import orjson
 
+from app.ui.view.explanation import explained
 from app.ui.view.words import markdown_safe
 from app.ui.view.writers import stream_text
 from backend.changes.model import CommitChanges, VersionDiff
@@ -242,6 +243,19 @@ def changed_text(result: Bisection, diff: VersionDiff | None) -> str:
         return f"{things(net.total, 'row')} ({counts}){breaks}."
     reported = CommitChanges.reported(result.commit) if result.commit else None
     return f"{_counts(reported)}, as its writer reports{breaks}." if reported else "not known."
+
+
+def cause_texts(changed: VersionDiff, broken: VersionDiff | None) -> list[str]:
+    """What stands out among the rows that the commit changed; and among the `broken` ones what others do not have."""
+    said = explained(changed.explanation)
+    if broken is not None and broken.explanation.trait_columns - changed.explanation.trait_columns:
+        said += [f"Of those that break it: {each}" for each in explained(broken.explanation)]
+    return said
+
+
+def where_broken(result: Bisection) -> str | None:
+    """Which rows break the condition, as SQL; None where the version does as a whole, or where it was mended."""
+    return f"NOT ({result.condition})" if result.by_row and not result.is_mended else None
 
 
 def _counts(changes: CommitChanges) -> str:

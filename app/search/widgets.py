@@ -17,7 +17,6 @@ from app.search import text, view
 from app.ui import lists, work
 from app.ui.frame import OpenTable
 from app.ui.version_range import CHOICES, picker
-from app.ui.view.explanation import explained
 from app.ui.view.words import markdown_safe, sentence
 from app.ui.way_back import way_back
 from backend.changes.key import choose_key, key_memory
@@ -241,12 +240,9 @@ def _changed(opened: OpenTable, result: Bisection) -> None:
     st.markdown(f"**What it changed**: {markdown_safe(text.changed_text(result, diff))}")
     if diff is None or result.culprit is None:
         return
-    said, known = explained(diff.explanation), diff.explanation.trait_columns
-    if result.by_row and not result.is_mended:
-        broken = _difference(opened.ref, result.culprit - 1, result.culprit, f"NOT ({result.condition})")
-        if broken is not None and broken.explanation.trait_columns - known:  # what the others do not have
-            said += [f"Of those that break it: {each}" for each in explained(broken.explanation)]
-    st.markdown("\n".join(f"- {markdown_safe(each)}" for each in said))
+    where = text.where_broken(result)
+    broken = _difference(opened.ref, result.culprit - 1, result.culprit, where) if where else None
+    st.markdown("\n".join(f"- {markdown_safe(each)}" for each in text.cause_texts(diff, broken)))
 
 
 def _difference(ref: TableRef, first: int, second: int, where: str | None = None) -> VersionDiff | None:

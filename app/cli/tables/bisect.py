@@ -13,7 +13,6 @@ from app.cli.tables.history import commit_document
 from app.cli.tables.lake import opened
 from app.search import text
 from app.ui.view.acts import loss_text, preview_lines
-from app.ui.view.explanation import explained
 from app.ui.view.words import sentence
 from backend.changes.answer import diff as compare
 from backend.changes.cache import Differences
@@ -52,12 +51,14 @@ def bisect(name: str, request: BisectRequest, *, as_json: bool) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _About:
-    """What the commit that was found changed, and what the table has changed since the version before it; None where
-    comparing is more than a little work, or there is nothing to go back from, which `restore` would do."""
+    """What the commit that was found changed, of that the rows that break the condition, and what the table has changed
+    since the version before it; None where comparing is more than a little work, or there is nothing to go back from,
+    which `restore` would do."""
 
     result: Bisection
     commits: tuple[Commit, ...]
     changed: VersionDiff | None
+    broken: VersionDiff | None
     since: VersionDiff | None
     restore: ActPreview | None
 
@@ -78,7 +79,7 @@ class _About:
         if self.result.culprit is None:
             return []
         lines = [f"What it changed: {text.changed_text(self.result, self.changed)}"]
-        lines += explained(self.changed.explanation) if self.changed else ()
+        lines += text.cause_texts(self.changed, self.broken) if self.changed else ()
         if self.restore is None:
             return lines
         back, refused = self.restore, self.restore.refused
@@ -89,20 +90,21 @@ class _About:
 def _about(lake: Lake, result: Bisection) -> _About:
     good, latest = result.good_seen, lake.latest_version(result.ref)
     if result.culprit is None:
-        return _About(result, (), None, None, None)
-    changed = _compared(lake, result, result.culprit - 1, result.culprit)
+        return _About(result, (), None, None, None, None)
+    changed, where = _compared(lake, result, result.culprit - 1, result.culprit), text.where_broken(result)
+    broken = _compared(lake, result, result.culprit - 1, result.culprit, where) if where else None
     if result.is_mended or good >= latest:
-        return _About(result, (), changed, None, None)
+        return _About(result, (), changed, broken, None, None)
     commits = lake.history(result.ref, starting_version=good + 1, ending_version=latest)
     restore = None
     with suppress(LakehouseError):  # `weir restore --dry-run` says why
         settings, store = services.settings(), services.existing_store()
         restore = load_preview(settings, lake, store, result.ref.uri, Restore(good), now=services.now())
-    return _About(result, tuple(commits), changed, _compared(lake, result, good, latest), restore)
+    return _About(result, tuple(commits), changed, broken, _compared(lake, result, good, latest), restore)
 
 
-def _compared(lake: Lake, result: Bisection, first: int, second: int) -> VersionDiff | None:
-    question = Question(result.ref, first, second, row_limit=0, across_replace=True)
+def _compared(lake: Lake, result: Bisection, first: int, second: int, where: str | None = None) -> VersionDiff | None:
+    question = Question(result.ref, first, second, row_limit=0, across_replace=True, where=where)
     try:
         if Differences().log_part(lake, question).is_small:
             return compare(lake, question)
