@@ -423,10 +423,12 @@ def _taken_over(
     ((total, *same),) = changes.connection.execute(f"SELECT count(*), {asked} {mine}").fetchall()
     rows, other = max(zip(same, others, strict=True), key=lambda each: each[0])
     sides = [f"(SELECT {each} AS v, count(*) AS n {mine} GROUP BY 1)" for each in (after, f"b_c{other}")]
-    ((by_chance,),) = changes.connection.execute(
+    ((pairs,),) = changes.connection.execute(
         f"SELECT coalesce(sum(x.n * y.n), 0) FROM {sides[0]} x JOIN {sides[1]} y USING (v)"
     ).fetchall()
-    if rows and rows * total >= _LEAST_LIFT * by_chance:
+    by_chance = max(0.1, (pairs - rows) / max(1, total))  # rows that would agree if one column was shuffled
+    surprise = rows * math.log(max(1, rows) / by_chance) - (rows - by_chance)
+    if rows >= _LEAST_LIFT * by_chance and surprise >= _EVIDENCE:
         told = {"other": changes.columns[other]}
         both = f"{after} IS NOT DISTINCT FROM b_c{other} AND a_c{other} IS NOT DISTINCT FROM b_c{number}"
         yield _Tried(Effect.SWAPPED, both, told)

@@ -334,6 +334,14 @@ def test_values_that_agree_by_chance_are_no_copy() -> None:
     after["bill_to"] = [chance.choice(["north", "south", "east"]) for _ in before.index]
     assert 80 < (after["bill_to"] == before["shop"]).sum() < 160
     assert all(each.effect is not Effect.COPIED for each in taken_over(before, after))
+    for seed in range(20):  # new numbers that now and then are those of another column
+        before, chance = places(seed), random.Random(seed)
+        before["lat"], before["lon"] = ([chance.randrange(most) for _ in range(400)] for most in (50, 2_000))
+        after = before.copy()
+        after["lat"] = [chance.randrange(100, 150) if n % 2 else chance.randrange(50) for n in range(400)]
+        assert all(each.effect is not Effect.COPIED for each in taken_over(before, after)), seed
+    before = places(3)
+    after = before.copy()
     after["bill_to"] = "north"
     (done,) = taken_over(before, after)
     assert (done.effect, done.after) == (Effect.SET, "north")
