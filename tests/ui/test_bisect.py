@@ -190,7 +190,7 @@ def test_a_condition_is_suggested_that_a_click_fills_in_and_finds_the_commit(pay
     assert f"{payments.changed} rows (0 inserted, {payments.changed} updated, 0 deleted); {broken} rows of v4" in text
     assert f"`amount` × 100 in all {payments.changed} updated rows" in text
     assert "It undoes 3 commits" in text and "It undoes v5 WRITE (300 rows)" in text
-    assert f"It undoes v4 MERGE target.payment_id = source.payment_id by {METADATA['userName']}" in text
+    assert f"It undoes v4 MERGE t.payment_id = s.payment_id by {METADATA['userName']}" in text
     assert f"{payments.later} rows go, 0 come back, {payments.changed} rows get older values" in text
     facts = app.table[0].value.set_index("Name")["Value"].str.replace("\\", "")
     assert (facts["User"], facts["Job"]) == (METADATA["userName"], METADATA["job"])
