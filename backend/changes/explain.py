@@ -298,8 +298,8 @@ def _common(group: Group, population: int, masks: Mapping[int, int]) -> Common |
 
 def _is_its_own(group: Group, each: "_Measured") -> bool:
     """Whether the trait is not one of all updated rows, where the group is a part of them; that what was null was null
-    says nothing."""
-    if group.done is not None and each.condition.column == group.done.column:
+    says nothing, nor what the column held that was copied."""
+    if group.done is not None and each.condition.column in (group.done.column, group.done.other):
         return False
     others = sum(group.beside.values())
     return each.rows * others >= _LEAST_LIFT * having(group.beside, each.bit) * group.rows
