@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.changes.model import CommitChanges
-from backend.format import bytes_text, count_text, rows_text, things, utc_text
+from backend.format import bytes_text, count_text, cut, rows_text, things, utc_text
 from backend.lake.history.conditions import predicate_text
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, Snapshot
@@ -26,7 +26,7 @@ from backend.store.store import ControlStore
 
 MOST_COMMITS = 1_000  # undone ones that a preview reads
 MOST_LOOKED_FOR = 20_000  # files that would come back; Spark looks for each of them
-_NAMED = 5  # undone commits
+_NAMED, _MOST_TEXT = 5, 1_000  # undone commits, and signs of each: a hostile log may hold a book
 RESTORE_BACK = "RESTORE to v{0} takes it back"
 
 
@@ -159,7 +159,7 @@ def _told(commit: Commit) -> str:
     job = f", {commit.job}" if commit.job else ""
     rows = f" ({things(weight, 'row')})" if (weight := _weight(commit)) else ""
     named = f"v{commit.version} {commit.operation or 'commit'}{f' {condition}' if condition else ''}"
-    return f"{named}{stream}{by}{job}{rows}"
+    return cut(f"{named}{stream}{by}{job}", _MOST_TEXT) + rows
 
 
 def _net(now: Snapshot, then: Snapshot) -> str:
