@@ -14,7 +14,7 @@ from tests.builders import HandLog, add, commit_info, deletion_vector, metadata,
 from tests.object_store import Fault, make_bucket, proxy, storage_options
 from tests.permissions import unreadable
 from tests.ui.frames import frame_with, titles
-from tests.ui.opened import forget_caches, home, open_page, words
+from tests.ui.opened import forget_caches, home, metrics, open_page, words
 
 __all__ = ["home"]
 
@@ -132,7 +132,7 @@ def shown(page: str, table: str) -> AppTest:
     said = words(app)
     assert "did not expect" not in said and "Traceback" not in said, said
     assert all("arrow_forward" in error.value for error in app.main.error), "every error has a hint"
-    assert app.main.error or app.dataframe or app.main.table or app.metric or titles(app)
+    assert app.main.error or app.dataframe or app.main.table or metrics(app) or titles(app)
     return app
 
 

@@ -9,7 +9,7 @@ from streamlit.testing.v1 import AppTest
 
 from tests import builders
 from tests.ui import stream_store
-from tests.ui.opened import again, home, open_page, plain, press, words
+from tests.ui.opened import again, home, metrics, open_page, plain, press, words
 
 __all__ = ["home"]
 
@@ -51,7 +51,7 @@ def test_an_unreadable_table_says_why_and_shows_no_figure(lake: Path, name: str)
     (log / "00000000000000000000.json").write_text("{not json\n")
     app = open_page(name, table="silver/broken")
     assert "00000000000000000000.json" in app.error[0].value.replace("\\", "")
-    assert not app.metric
+    assert not metrics(app)
 
 
 @pytest.mark.parametrize("name", TABLE_PAGES)
