@@ -419,7 +419,7 @@ def _taken_over(
     if not others or not _is_flat(types[after]):
         return
     mine = f"FROM sample WHERE ({differs[name]})"
-    asked = ", ".join(f"count_if({after} = b_c{i})" for i in others)
+    asked = ", ".join(f"coalesce(count_if({after} = b_c{i}), 0)" for i in others)
     ((total, *same),) = changes.connection.execute(f"SELECT count(*), {asked} {mine}").fetchall()
     rows, other = max(zip(same, others, strict=True), key=lambda each: each[0])
     sides = [f"(SELECT {each} AS v, count(*) AS n {mine} GROUP BY 1)" for each in (after, f"b_c{other}")]
