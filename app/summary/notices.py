@@ -15,7 +15,7 @@ from app.ui.frame import OpenTable
 from app.ui.view.words import markdown_safe, sentence
 from backend.format import ago, utc_text
 from backend.lake.model import TableRef
-from backend.search.notice import Notice, notice_text
+from backend.search.notice import Measure, Notice, notice_text
 from backend.streams.graph import streams_reached
 
 _SEEN = "seen"
@@ -47,7 +47,9 @@ def _commit(ref: TableRef, of_commit: tuple[Notice, ...], below: Sequence[str]) 
     lines = [f"**{markdown_safe(sentence(notice_text(notice)))}**" for notice in of_commit]
     when = f"{ago(first.committed_at, now)}; " if first.committed_at else ""
     downstream = f" Downstream: {', '.join(below)}." if below else ""
-    lines.append(markdown_safe(f"{sentence(f'{when}no commit before it did that')}{downstream}"))
+    is_silence = first.kind is Measure.SILENCE
+    never = "never was it silent for nearly as long" if is_silence else "no commit before it did that"
+    lines.append(markdown_safe(f"{sentence(f'{when}{never}')}{downstream}"))
     with st.container(key=f"notice_{first.version}", gap="small"):
         st.warning("  \n".join(lines), icon=":material/notifications_active:")
         with st.container(horizontal=True, vertical_alignment="center", key=f"notice_acts_{first.version}"):

@@ -18,7 +18,7 @@ from backend.health.model import AttentionItem, Cause, Severity
 from backend.health.rules import gain_text, merge_gain, severity_of
 from backend.jobs.policy_runs import TRIES, RestingPolicy, resting
 from backend.lake.model import TableCard, UnreadableTable
-from backend.search.notice import FIRSTS, Notice, notice_text
+from backend.search.notice import FIRSTS, Measure, Notice, notice_text
 from backend.settings import Settings
 from backend.stream_model.stream import DesiredState, HostHeartbeat, StreamState
 from backend.streams.backlog.text import data_loss_sentence, lost_text
@@ -90,6 +90,10 @@ def attention(
     fed = {_plain(output.uri): s for s in streams for output in s.declaration.outputs}
     names: dict[str, str] = {}
     timed = {each.expectation.uri for each in judgements if each.expectation.kind is ExpectationKind.FRESH}
+    noticed = [
+        one for one in notices if one.kind is not Measure.SILENCE or not (one.uri in timed or _plain(one.uri) in fed)
+    ]
+    timed |= {notice.uri for notice in noticed if notice.kind is Measure.SILENCE}
     for table in tables:
         names[table.ref.uri] = table.ref.name
         if isinstance(table, UnreadableTable):
@@ -102,7 +106,7 @@ def attention(
         name = names.get(judgement.expectation.uri, judgement.expectation.table)
         items.extend(_expectation_items(judgement, name, now, silent))
     items.extend(map(_resting_item, resting))
-    items.extend(_notice_item(notice, streams_reached(notice.uri, streams), now) for notice in notices)
+    items.extend(_notice_item(notice, streams_reached(notice.uri, streams), now) for notice in noticed)
     if webhook_error:
         what, step = f"Nobody is told of what needs attention: {webhook_error}.", "It is tried again by itself."
         items.append(AttentionItem(Severity.WARNING, Cause.FAILING_WEBHOOK, "notify.webhook", what, step))
@@ -277,7 +281,7 @@ def _resting_item(rest: RestingPolicy) -> AttentionItem:
 def _table_items(
     card: TableCard, feeder: StreamStatus | None, now: datetime, rules: AttentionRules, *, is_timed: bool
 ) -> Iterator[AttentionItem]:
-    """`is_timed`: an expectation says how fresh it has to be."""
+    """`is_timed`: an expectation says how fresh it has to be, or a notice that it is silent."""
     stale = None if is_timed else _stale(card, feeder, now, rules)
     if stale:
         yield stale

@@ -126,7 +126,7 @@ _WORDS: dict[Cause, tuple[_Words, _Words]] = {
         _always("Start their host again, or let a living one run them by declaring them there."),
     ),
     Cause.UNUSUAL_COMMIT: (
-        lambda items: f"did what no commit before did: {_each(items)}",
+        lambda items: f"did what was never seen before: {_each(items)}",
         _always("The page of each says what that commit changed; once marked as seen there, it is told no more."),
     ),
     Cause.BROKEN_EXPECTATION: (

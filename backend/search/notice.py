@@ -24,6 +24,7 @@ class Measure(StrEnum):
     PROPERTY = "property"
     CONSTRAINT = "constraint"
     WRITER = "writer"
+    SILENCE = "commits"  # that do not come any more
 
 
 FIRSTS = (Measure.COLUMN, Measure.PROPERTY, Measure.CONSTRAINT, Measure.WRITER)  # may well be meant
@@ -66,4 +67,5 @@ def notice_text(notice: Notice) -> str:
     """ "highest amount 498.2 → 47,189 at v31, MERGE by stream silver_orders"."""
     of = " of " if notice.kind is Measure.NULLS else " "
     what = f"{notice.kind}{of}{notice.subject}" if notice.subject else notice.kind
-    return f"{what} {notice.before} → {notice.after} at v{notice.version}, {notice.by}"
+    at = "since" if notice.kind is Measure.SILENCE else "at"
+    return f"{what} {notice.before} → {notice.after} {at} v{notice.version}, {notice.by}"

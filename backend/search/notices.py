@@ -12,9 +12,10 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Protocol
 
-from backend.format import cut
+from backend.format import cut, duration_text
 from backend.lake.history.history_filter import stream_of
 from backend.lake.history.metadata_changes import InForce, compare
+from backend.lake.history.unusual import rhythm, silences
 from backend.lake.model import Commit, CommitReader, Metadata, TableRef
 from backend.lru import Lru
 from backend.search.notice import FIRSTS, Key, Measure, Notice
@@ -39,6 +40,7 @@ MOST_TABLES = 256  # whose past is remembered
 _MOST_OF_A_COMMIT = 4  # the largest
 _LEAST_JUMP, _LEAST_NULLS, _LEAST_LOSS = 1.0, 0.05, 0.5  # of the range before; of the rows
 _LEAST_TIME_S = 86_400.0  # that the oldest time went back: what comes late is no fault
+_FEWEST_REGULAR, _LEAST_REGULAR = 20, timedelta(hours=3)  # commits, and from the first to the last: no load
 _LEAST_WRITES, _NEWCOMERS = 20, 0.05  # of the commits before, by somebody who came once
 _OWN_PROPERTIES = ("delta.columnMapping.maxColumnId", "delta.rowTracking.materialized")  # which Delta sets by itself
 _FASTER = 4.0  # a row or a second, than ever before
@@ -183,6 +185,31 @@ class NoticeLooks:
         found = self._judged(judge, ref, seen + 1, latest.version) if seen < latest.version else {}
         self._judges.put(ref.uri, (latest.metadata.id, latest.version, judge))
         return [each for each in found.values() if each.committed_at is None or each.committed_at >= since]
+
+    def silences(self, ref: TableRef, since: datetime, now: datetime) -> list[Notice]:
+        """Where nobody wrote for much longer than ever before, as it began to be told since then or was ended. Nothing
+        of what streams write that we know: they are judged themselves. Raises where the log cannot be read."""
+        recent = self._timed(ref, _FEWEST_REGULAR)
+        origins, streams = [commit.origin for commit, _ in recent if commit.origin], self._streams()
+        is_over = bool(recent) and recent[0][1] < since and not silences([at for _, at in recent], now)
+        if not recent or is_over or any(origin.stream or origin.query_id in streams for origin in origins):
+            return []
+        found, commits = list[Notice](), self._timed(ref, MOST_AT_ONCE)
+        times = [at for _, at in commits]
+        for number, told_at in silences(times, now):
+            usual = rhythm(times[: number + 1], times[number])
+            ended, ended_at = commits[number + 1] if number + 1 < len(commits) else (None, told_at)
+            is_load = number + 1 < _FEWEST_REGULAR or times[number] - times[0] < _LEAST_REGULAR
+            if usual and not is_load and ended_at >= since:
+                what = Measure.SILENCE, "", f"every {duration_text(usual.gap_s)}", "none"
+                notice = TableJudge(ref)._notice(what, commits[number][0], streams)
+                found.append(replace(notice, mended_at=ended.version if ended else None))
+        return found
+
+    def _timed(self, ref: TableRef, most: int) -> list[tuple[Commit, datetime]]:
+        """The newest commits with their times, oldest first."""
+        newest = self._lake.history(ref, limit=most)
+        return [(commit, commit.committed_at) for commit in reversed(newest) if commit.committed_at]
 
     def _judged(self, judge: TableJudge, ref: TableRef, low: int, high: int) -> Mapping[Key, Notice]:
         versions = spread(self._lake.versions(ref), high - low + 1, within=(low, high))

@@ -13,7 +13,7 @@ import structlog
 from backend.errors import LakehouseError
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
-from backend.search.notice import Notice, notice_text
+from backend.search.notice import Key, Notice, notice_text
 from backend.search.notices import NoticeLooks
 from backend.store.store import ControlStore
 from backend.work import Stopped
@@ -23,6 +23,8 @@ EVERY_S = 5.0
 _LONGEST_PAUSE_S = 30.0  # with thousands of tables a round takes seconds
 _LEASE_S = 60.0
 _BACK = timedelta(hours=1)  # that a host looks at when it begins
+_SILENCES_EVERY_S = 300.0  # silence is told after an hour
+_SILENT_BACK = timedelta(days=7)  # a silence that others told may have ended meanwhile
 
 log = structlog.get_logger()
 
@@ -34,6 +36,8 @@ class NoticeRounds:
         self._lake, self._store, self._host_id, self._clock = lake, store, host_id, clock
         self._looks, self._begun_at = NoticeLooks(lake, self._streams), clock()
         self._seen: dict[str, int] = {}
+        self._logged: set[Key] = set()
+        self._silences_due_s = 0.0
         self._not_kept: list[Notice] = []  # while the store is away
         self.rounds = Rounds(
             "notices", self.once, every_s=EVERY_S, failed="notices_not_judged", longest_pause_s=_LONGEST_PAUSE_S
@@ -46,27 +50,34 @@ class NoticeRounds:
         if lease is None:
             return
         renewed_at = time.monotonic()
+        is_due = renewed_at >= self._silences_due_s
         for ref in self._lake.tables():
             if self.rounds.is_stopping:
                 raise Stopped
-            self._look(ref)
+            self._look(ref, is_due=is_due)
             if time.monotonic() - renewed_at > _LEASE_S / 4:
                 if self._store.renew(lease, ttl_s=_LEASE_S) is None:
                     return
                 renewed_at = time.monotonic()
+        if is_due:
+            self._silences_due_s = renewed_at + _SILENCES_EVERY_S
 
-    def _look(self, ref: TableRef) -> None:
+    def _look(self, ref: TableRef, *, is_due: bool = True) -> None:
+        """`is_due`: also at a table of no new version, which may have been silent for long."""
         try:
-            latest = self._lake.latest_version(ref)
-            if self._seen.get(ref.uri) == latest:
+            latest, now = self._lake.latest_version(ref), self._clock()
+            is_new = self._seen.get(ref.uri) != latest
+            if not is_new and not is_due:
                 return
-            found = self._looks.look(ref, self._begun_at - _BACK)
+            found = self._looks.silences(ref, now - (_BACK if ref.uri in self._seen else _SILENT_BACK), now)
+            found += self._looks.look(ref, self._begun_at - _BACK) if is_new else []
         except LakehouseError as exc:  # it is told where the table is shown
             log.debug("notices_of_table_not_judged", table=ref.name, error=exc.message)
             return
         self._seen[ref.uri] = latest
         for notice in found:
-            if notice.is_open:
+            if notice.is_open and notice.key not in self._logged:
+                self._logged.add(notice.key)
                 log.warning("commit_noticed", table=ref.name, version=notice.version, what=notice_text(notice))
         self._not_kept += found
         self._keep()

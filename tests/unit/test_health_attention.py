@@ -315,7 +315,20 @@ def test_an_unusual_commit_says_what_it_did_and_whom_it_reaches() -> None:
     assert new.severity is Severity.NOTE, "it may well be meant"
     two = [JUMP, replace(JUMP, uri="/lake/b", table="b")]
     (group,) = grouped(attention([], streams, [ALIVE], notices=two, now=NOW, rules=RULES))
-    assert group.what.startswith("2 tables did what no commit before did: ") and "b (highest" in group.what
+    assert group.what.startswith("2 tables did what was never seen before: ") and "b (highest" in group.what
+
+
+def test_silence_is_told_once_by_whoever_knows_most_of_it() -> None:
+    silent = replace(JUMP, uri=REF.uri, table=REF.name, kind=Measure.SILENCE, subject="", before="every 5 min")
+    old = replace(FRESH, last_commit_at=NOW - timedelta(days=3))
+    (item,) = attention([old], [], [ALIVE], notices=[silent], now=NOW, rules=RULES)
+    assert (item.severity, item.cause) == (Severity.WARNING, Cause.UNUSUAL_COMMIT)
+    (fed,) = attention([old], [RUNNING], [ALIVE], notices=[silent], now=NOW, rules=RULES)
+    assert fed.cause is Cause.SILENT_TABLE
+    fresh = TableExpectation(REF.uri, REF.name, ExpectationKind.FRESH, within_s=60.0)
+    late = Judgement(fresh, Finding(State.BROKEN, since=NOW), ALIVE.host_id, NOW, NOW)
+    (expected,) = attention([old], [], [ALIVE], judgements=[late], notices=[silent], now=NOW, rules=RULES)
+    assert expected.cause is Cause.BROKEN_EXPECTATION
 
 
 def test_a_webhook_that_can_be_told_nothing_is_told_here() -> None:

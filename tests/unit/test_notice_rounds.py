@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,8 @@ from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 from pipelines.host.notice_rounds import NoticeRounds
 from tests import builders
-from tests.unit.test_notices import orders, write
+from tests.builders import HandLog
+from tests.unit.test_notices import NOW, appended, every_ten_minutes, orders, write
 
 
 @pytest.fixture
@@ -92,3 +93,26 @@ def test_what_was_noticed_while_the_store_was_away_is_kept_later(
         watching._look(watching._lake.find("orders"))
     watching.once()
     assert [notice.version for notice in store.noticed.open()] == [8]
+
+
+def test_a_rhythm_that_stops_is_known_and_goes_with_the_next_commit(
+    settings: Settings, store: ControlStore, tmp_path: Path
+) -> None:
+    log = HandLog(tmp_path / "lake" / "orders")
+    last = every_ten_minutes(log, 20)[-1]
+    clock = [last + timedelta(minutes=59)]
+    watching = NoticeRounds(Lake(settings), store, "host-a", lambda: clock[0])
+    watching.once()
+    assert store.noticed.open() == []
+    clock[0] += timedelta(minutes=5)
+    watching.once()
+    assert store.noticed.open() == [], "it was looked at a moment ago"
+    watching._silences_due_s = 0.0
+    watching.once()
+    (notice,) = store.noticed.open()
+    assert notice_text(notice) == "commits every 10 min → none since v19, WRITE"
+
+    appended(log, timestamp=int(NOW.timestamp() * 1_000))
+    clock[0] = NOW + timedelta(hours=8)
+    NoticeRounds(Lake(settings), store, "host-a", lambda: clock[0]).once()  # one that began meanwhile
+    assert store.noticed.open() == []

@@ -262,3 +262,57 @@ def by_queries(log: HandLog) -> None:
 def test_writers_that_come_and_go_are_not_noticed(lake: Lake, table: Path, history: Callable[[HandLog], None]) -> None:
     history(HandLog(table))
     assert firsts(lake, table) == []
+
+
+def every_ten_minutes(log: HandLog, commits: int, **info: Any) -> list[datetime]:
+    """Commits of rows, the first 5 hours ago."""
+    times = [NOW - timedelta(minutes=300 - 10 * number) for number in range(commits)]
+    for at in times:
+        first = [] if log.next_version else [protocol(), metadata(COLUMNS)]
+        appended(log, *first, timestamp=int(at.timestamp() * 1_000), **info)
+    return times
+
+
+def test_a_rhythm_that_stops_is_noticed_after_an_hour_and_ends_with_the_next_commit(lake: Lake, table: Path) -> None:
+    log = HandLog(table)
+    last = every_ten_minutes(log, 20)[-1]
+    ref, looks = lake.find(str(table)), NoticeLooks(lake)
+    hour = timedelta(hours=1)
+    assert looks.silences(ref, last, last + hour) == []
+    (notice,) = looks.silences(ref, last, last + hour + timedelta(seconds=1))
+    assert notice_text(notice) == "commits every 10 min → none since v19, WRITE"
+    assert (notice.committed_at, notice.is_open) == (last, True)
+    assert looks.silences(ref, last + 2 * hour, last + 3 * hour) == [], "it was silent before the time asked for"
+
+    back = last + 2 * hour - timedelta(minutes=30)
+    appended(log, timestamp=int(back.timestamp() * 1_000))
+    (mended,) = NoticeLooks(lake).silences(ref, back, back)
+    assert (mended.key, mended.mended_at) == (notice.key, 20)
+    assert looks.silences(ref, back + timedelta(seconds=1), back + 4 * hour) == [], "90 minutes are a gap known by now"
+
+
+@pytest.mark.parametrize(
+    ("commits", "info"),
+    [
+        (18, {}),
+        (20, {"operationParameters": {"queryId": "q", "epochId": "1"}}),
+        (20, {"userMetadata": json.dumps({"stream": "s", "batch_id": 1})}),
+    ],
+)
+def test_few_commits_and_those_of_known_streams_are_no_rhythm(
+    lake: Lake, table: Path, commits: int, info: dict[str, Any]
+) -> None:
+    last = every_ten_minutes(HandLog(table), commits, **info)[-1]
+    ref, looks = lake.find(str(table)), NoticeLooks(lake, lambda: {"q": "s"})
+    assert looks.silences(ref, last, last + timedelta(hours=9)) == []
+
+
+def test_a_load_of_many_commits_is_no_rhythm_and_streams_of_others_are(lake: Lake, table: Path) -> None:
+    log, query = HandLog(table), {"operationParameters": {"queryId": "q", "epochId": "1"}}
+    grown(log, 150)  # a minute apart
+    ref, night = lake.find(str(table)), timedelta(hours=12)
+    last = NOW - timedelta(days=1) + timedelta(minutes=149)
+    assert NoticeLooks(lake).silences(ref, last, last + night) == []
+    grown(log, 50, **query)
+    (notice,) = NoticeLooks(lake).silences(ref, last, last + night)
+    assert notice_text(notice).startswith("commits every 1 min → none since v199, ")

@@ -24,7 +24,7 @@ def notices(name: str | None, since: str, *, as_json: bool) -> int:
     looks, found = NoticeLooks(lake, lambda: names), list[Notice]()
     for ref in lake.tables() if name is None else [opened(name)[1]]:
         try:
-            found += looks.look(ref, moment)
+            found += [*looks.look(ref, moment), *looks.silences(ref, moment, services.now())]
         except LakehouseError as exc:
             if name is not None:
                 raise

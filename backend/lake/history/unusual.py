@@ -6,8 +6,8 @@ ones do not move. Too few commits, or unknown rows, tell nothing.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from itertools import pairwise
+from datetime import datetime, timedelta
+from itertools import accumulate, pairwise
 from statistics import median
 
 from backend.lake.model import VersionTotals
@@ -55,7 +55,8 @@ def unusual_jumps(totals: Sequence[VersionTotals], *, most: int = MOST_JUMPS) ->
 
 FEWEST_COMMITS = 4  # below, there is no rhythm
 LEAST_GAP_S = 1.0  # commits closer than that are one burst
-LATE_TIMES = 5.0  # the usual gap
+LATE_TIMES = 5.0  # the usual gap; the longest, where the rhythm is told to have stopped
+LEAST_SILENCE_S = 3_600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +81,15 @@ def rhythm(moments: Iterable[datetime | None], now: datetime) -> Rhythm | None:
     gaps = [(after - before).total_seconds() for before, after in pairwise(times)]
     result = Rhythm(median(gaps), max(gaps), (now - times[-1]).total_seconds())
     return result if result.gap_s >= LEAST_GAP_S else None
+
+
+def silences(moments: Sequence[datetime], now: datetime) -> list[tuple[int, datetime]]:
+    """Of commits' times, oldest first: after which of them it was silent for much longer than ever before, by number,
+    and from when on that was so. More commits before make it fewer, never more."""
+    gaps = [(after - before).total_seconds() for before, after in pairwise([*moments, now])]
+    limits = (max(LEAST_SILENCE_S, LATE_TIMES * longest) for longest in accumulate(gaps, max, initial=0.0))
+    return [
+        (number, moments[number] + timedelta(seconds=limit))
+        for number, (gap, limit) in enumerate(zip(gaps, limits, strict=False))
+        if number and gap > limit
+    ]
