@@ -31,6 +31,7 @@ from backend.health.groups import grouped
 from backend.health.health import table_evidence, table_health
 from backend.health.judge import JudgedTable, LakeJudge
 from backend.health.model import AttentionGroup, HealthEvidence, TableHealth
+from backend.jobs.model import Job
 from backend.jobs.policy_runs import RestingPolicy, resting
 from backend.lake.files import clustering, file_sizes, stats
 from backend.lake.files.clustering import Overlap
@@ -348,6 +349,12 @@ def _trails() -> Trails:
 @once
 def _recent() -> RecentBatches:
     return RecentBatches()
+
+
+@st.cache_resource(show_spinner=False, ttl=POLICIES_TTL_S, max_entries=1)
+def acts() -> list[Job]:
+    """The newest acts on tables; raises `StoreError`."""
+    return services.store().jobs.acts_on_tables()
 
 
 @st.cache_data(show_spinner=False, ttl=PREFLIGHT_TTL_S, max_entries=FIXED_ENTRIES)

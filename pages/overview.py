@@ -22,7 +22,8 @@ MOST_ROWS = 50
 # Side by side where both fit, else one below the other.
 _LISTS = """<style>.st-key-overview_lists { display: flex; flex-wrap: wrap; }
 .st-key-overview_lists > .stGridCell { flex: 3 1 500px; min-width: 0; }
-.st-key-overview_lists > .stGridCell:last-child { flex: 2 1 350px; }</style>"""
+.st-key-overview_lists > .stGridCell:last-child { flex: 2 1 350px; }
+.st-key-visit { position: absolute; height: 0; overflow: hidden; }</style>"""
 
 
 def region() -> None:
@@ -42,6 +43,8 @@ def region() -> None:
     st.subheader(view.attention_sentence(groups, unknown, partial=partial), anchor=False)
     judged = "" if unknown or partial else view.judged_sentence(len(tables), len(streams.streams), streams.judgements)
     overview.attention_list(groups, now, judged=judged)
+    if not unknown and not partial:
+        overview.since_last_visit(len(tables), groups, now)
     st.html(_LISTS)
     grid = st.grid(2, key="overview_lists")
     with grid.cell():

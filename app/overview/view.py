@@ -4,6 +4,7 @@ Rule: pure; totals say what they could not count; one bad table never hides the 
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 import pandas as pd
@@ -26,6 +27,7 @@ from backend.expectations.model import Judgement, State
 from backend.format import UNKNOWN, ago, bytes_exact, bytes_text, count_exact, count_text, things
 from backend.health.groups import earliest
 from backend.health.model import AttentionGroup, Cause, Severity
+from backend.jobs.model import Job, JobState
 from backend.stream_model.stream import StreamState
 from backend.streams.verdict import StreamStatus
 
@@ -166,3 +168,21 @@ def group_words(group: AttentionGroup, now: datetime) -> tuple[str, str]:
     if what.startswith(f"{item.subject} "):
         return item.subject, what.removeprefix(item.subject).strip()
     return item.subject, f"· {what}"
+
+
+def news(since: datetime, tables_more: int, groups: Iterable[AttentionGroup], acts: Iterable[Job]) -> list[LinkTarget]:
+    """What came since then in a few words, each with where it is told."""
+    links = []
+    for group in groups:
+        items = tuple(item for item in group.items if item.since and item.since > since)
+        if items and group.cause is not Cause.SLOW_STREAM:  # since when it is slow nobody knows
+            what = group.cause.value.replace("no_", "silent_").replace("_", " ")
+            words = things(len({(item.subject, item.since) for item in items}), what)
+            links.append(replace(destination(replace(group, items=items)), label=words))
+    if ended := [act.state for act in acts if act.ended_at and act.ended_at > since]:
+        failed = ended.count(JobState.FAILED)
+        links.append(LinkTarget("acts", things(len(ended), "act") + (f", {failed:,} failed" if failed else "")))
+    if tables_more:
+        words = f"{things(abs(tables_more), 'table')} {'more' if tables_more > 0 else 'fewer'}"
+        links.append(LinkTarget("tables", words))
+    return links

@@ -8,12 +8,13 @@ from datetime import datetime
 
 import streamlit as st
 
-from app import navigation, viewer
-from app.overview.view import destination, group_words
+from app import cache, navigation, viewer
+from app.overview.view import destination, group_words, news
+from app.overview.visit import remembered
 from app.ui.badges import state_mark
 from app.ui.lists import Look
 from app.ui.view.words import markdown_safe, sentence
-from backend.format import moment_help
+from backend.format import ago, moment_help
 from backend.health.model import AttentionGroup
 
 SMALL_FILES_PX = 105
@@ -34,6 +35,18 @@ STREAMS = Look(
     state_columns=("Verdict",),
     alt="Every stream with its verdict, state and rate",
 )
+
+
+def since_last_visit(tables: int, groups: Sequence[AttentionGroup], now: datetime) -> None:
+    """What is new since this browser looked last; nothing at its first visit."""
+    visit = remembered(tables, now)
+    if visit is None:
+        return
+    links, when = news(visit.ended_at, tables - visit.tables, groups, cache.acts()), ago(visit.ended_at, now)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="since_last_visit"):
+        st.caption(f"{'Since' if links else 'Nothing new since'} you last looked, {when}", width="content")
+        for link in links:
+            navigation.page_link(link.page, link.label, link.params)
 
 
 def attention_list(groups: Sequence[AttentionGroup], now: datetime, *, judged: str) -> None:

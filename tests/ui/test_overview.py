@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from app import cache
+from app.overview.visit import Visit
 from backend.stream_model.stream import DesiredState
 from tests import builders
 from tests.processes import wait_until
@@ -127,3 +128,22 @@ def test_of_many_streams_those_in_trouble_are_shown(lake: Path, home: Path) -> N
     assert shown[0] == "silver_broken" and len(shown) == 50
     assert "61 streams: 1 failed, 60 unknown" in words(app) and "50 of them: those in trouble first" in words(app)
     assert links(app)["All streams"] == ""
+
+
+def test_what_is_new_since_this_browser_looked_last_is_one_line(lake: Path, home: Path) -> None:
+    now = datetime.now(UTC)
+    app = open_page("overview")
+    assert "you last looked" not in words(app), "it is the first visit"
+    app.session_state["_visit_before"] = Visit(now - timedelta(hours=3), 3)
+    assert "Nothing new since you last looked, 3 h ago" in words(again(app))
+
+    store = stream_store.open_store(home)
+    stream_store.declare(store, "silver_events", now)
+    stream_store.failed(store, "silver_events", now)
+    stream_store.beat(store, now)
+    store.close()
+    cache.forget_streams()
+    app.session_state["_visit_before"] = Visit(now - timedelta(hours=3), 1)
+    again(app)
+    assert "Since you last looked, 3 h ago" in words(app)
+    assert {"1 failed stream", "2 tables more"} <= links(app).keys()

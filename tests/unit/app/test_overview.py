@@ -1,14 +1,17 @@
 """The first screen in words: totals, order, what needs attention and where it leads."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from app.overview import view as overview
+from app.overview.visit import GAP, Visit, visit_before
 from app.tables import view as tables
 from app.ui.lake import lake_totals, totals_sentence
 from backend.health.groups import grouped
 from backend.health.model import AttentionItem, Cause, Severity
+from backend.jobs.model import Job, JobKind, JobState
 from backend.lake.model import TableCard, TableRef, UnreadableTable
 from tests.unit.app.made import NOW, REF
 
@@ -96,3 +99,54 @@ def test_figures_of_a_lake_that_no_one_can_read_are_dashes_and_no_zeros() -> Non
     assert (figures["Tables"].value, figures["Tables"].help) == ("1", "0 can be read.")
     assert (figures["Rows"].value, figures["Rows"].help) == ("–", "No table can be read.")
     assert figures["Streams running"].value == "–"
+
+
+def test_a_visit_ends_when_nobody_looked_for_half_an_hour() -> None:
+    def cookie(*ends: tuple[float, int]) -> str:
+        return ".".join(f"{(NOW - timedelta(minutes=minutes)).timestamp():.0f}.{tables}" for minutes, tables in ends)
+
+    def ended(minutes: float, tables: int) -> Visit:
+        return Visit((NOW - timedelta(minutes=minutes)).replace(microsecond=0), tables)
+
+    assert visit_before(cookie((500, 3), (31, 5)), NOW) == ended(31, 5)
+    assert visit_before(cookie((500, 3), (29, 5)), NOW) == ended(500, 3), "this visit goes on"
+    assert visit_before(f"0.0.{cookie((29, 5))}", NOW) is None, "the first goes on"
+    assert visit_before(f"0.0.{cookie((31, 5))}", NOW) == ended(31, 5)
+    for odd in ("", "1.2.3", "1.2.3.x", "1.2.3.-4", "1..2.3", "9" * 400, "1.2.3.4.5"):
+        assert visit_before(odd, NOW) is None
+    assert timedelta(minutes=30) == GAP
+
+
+def test_what_is_new_since_a_visit_leads_to_where_it_is_told() -> None:
+    def item(cause: Cause, subject: str, minutes: int | None) -> AttentionItem:
+        since = None if minutes is None else NOW - timedelta(minutes=minutes)
+        return AttentionItem(Severity.WARNING, cause, subject, "what", "step", since)
+
+    def act(state: JobState, minutes: int | None) -> Job:
+        ended = None if minutes is None else NOW - timedelta(minutes=minutes)
+        given = ("1", JobKind.OPTIMIZE, "t", "", "", "ana", "", 1.0, state, NOW)
+        return Job(*given, ended_at=ended)
+
+    groups = grouped(
+        [
+            item(Cause.UNUSUAL_COMMIT, "late", 5),
+            item(Cause.UNUSUAL_COMMIT, "early", 50),
+            item(Cause.UNUSUAL_COMMIT, "early", 50),
+            item(Cause.UNUSUAL_COMMIT, "known", 61),
+            item(Cause.STOPPED_STREAM, "s", 3),
+            item(Cause.NO_HOST, "h", 3),
+            item(Cause.SLOW_STREAM, "slow", 3),
+            item(Cause.SMALL_FILES, "t", None),
+        ]
+    )
+    acts = [act(JobState.DONE, 3), act(JobState.FAILED, 4), act(JobState.DONE, 60), act(JobState.RUNNING, None)]
+    new = overview.news(NOW - timedelta(hours=1), -2, groups, acts)
+    assert {(link.label, link.page, *link.params.values()) for link in new} == {
+        ("2 unusual commits", "table", "early"),
+        ("1 stopped stream", "stream", "s"),
+        ("1 silent host", "streams"),
+        ("2 acts, 1 failed", "acts"),
+        ("2 tables fewer", "tables"),
+    }
+    assert overview.news(NOW, 0, groups, acts) == []
+    assert [link.label for link in overview.news(NOW, 1, [], [])] == ["1 table more"]
