@@ -10,9 +10,11 @@ from datetime import timedelta
 import streamlit as st
 
 from app import cache, errors, navigation, services, state, viewer
+from app.summary.widgets import EXPECT
 from app.ui import dialogs
 from app.ui.frame import OpenTable
 from app.ui.view.words import markdown_safe, sentence
+from backend.expectations.model import ExpectationKind, TableExpectation
 from backend.format import ago, utc_text
 from backend.lake.model import TableRef
 from backend.search.notice import Measure, Notice, notice_text
@@ -64,6 +66,10 @@ def _commit(ref: TableRef, of_commit: tuple[Notice, ...], below: Sequence[str]) 
             navigation.table_link(ref.name, "Timeline", time, page="timeline")
             blocked = viewer.read_only_reason()
             effect = blocked or "It is told no more, to anybody; says why in the operation log"
+            expects, is_off = "Expect this from now on…", blocked is not None
+            if condition and st.button(expects, key=f"expect_{first.version}", disabled=is_off, help=blocked):
+                expected = TableExpectation(ref.uri, ref.name, ExpectationKind.HOLDS, condition=condition)
+                dialogs.open_dialog(EXPECT, expected)
             if st.button(
                 "Seen…", key=f"seen_{first.version}", disabled=blocked is not None, help=markdown_safe(effect)
             ):

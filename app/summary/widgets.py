@@ -5,20 +5,23 @@ Rule: figures are those of the version looked at; only growth and age speak of n
 
 import streamlit as st
 
-from app import cache, navigation, services, state, viewer
+from app import cache, errors, navigation, services, state, viewer
 from app.summary.view import expectations as expected
 from app.summary.view import summary as view
-from app.ui import figures, lists
+from app.ui import dialogs, figures, lists
 from app.ui.badges import state_mark
 from app.ui.frame import OpenTable
 from app.ui.view.words import KeyFigure, linked, markdown_safe, sentence
 from app.ui.waiting import spinner
+from backend.expectations.model import TableExpectation
+from backend.expectations.text import expected_text
 from backend.format import ago_short, moment_help
 from backend.health.rules import gain_in
 from backend.lake.history.unusual import rhythm
 from backend.lake.table.properties import ownership
 from backend.streams.graph import Lineage
 
+EXPECT = "expect"  # the dialog
 RECENT_COMMITS = 20
 
 
@@ -76,7 +79,8 @@ def _lineage(lineage: Lineage) -> None:
 
 
 def expectations(opened: OpenTable) -> None:
-    """What pipelines expect of the table, as the stream host judged it at its latest version."""
+    """What pipelines and people expect of the table, as the stream host judged it at its latest version."""
+    dialogs.dialog(EXPECT, _expect, title=lambda asked: f"{_label(asked)} of {asked.table}?", width="small")
     silent, now = cache.silent_judgements(), services.now()
     ours = [
         judgement for judgement in cache.streams_reading().judgements if judgement.expectation.uri == opened.ref.uri
@@ -94,6 +98,25 @@ def expectations(opened: OpenTable) -> None:
                 f":small[:gray[{markdown_safe(line.when)}]]",
                 help=moment_help(line.since, viewer.timezone()) if line.since else None,
             )
+            if line.of_person and viewer.read_only_reason() is None:
+                name = line.of_person.name
+                if st.button(f"{_label(line.of_person)}…", key=f"expect_no_more_{name}", type="tertiary"):
+                    dialogs.open_dialog(EXPECT, line.of_person)
+
+
+def _label(expected: TableExpectation) -> str:
+    """What the dialog does: a person's own is taken back."""
+    return "Expect no more" if expected.by else "Expect this from now on"
+
+
+def _expect(expected: TableExpectation) -> None:
+    with errors.boundary():
+        st.code(expected_text(expected), language="sql", wrap_lines=True)
+        if reason := dialogs.reason(EXPECT, label=_label(expected)):
+            store = services.store()
+            act = store.expect_no_more if expected.by else store.expect_by_hand
+            act(expected, actor=viewer.actor(), reason=reason, now=services.now())
+            dialogs.asked(EXPECT, "It is expected no more" if expected.by else "Hosts judge it from now on")
 
 
 def details(opened: OpenTable) -> None:

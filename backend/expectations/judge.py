@@ -120,7 +120,7 @@ def away(
 ) -> list[Judgement]:
     """Those that hold no longer by themselves: the host that judged them is silent."""
     alive = {host.host_id for host in hosts if is_alive(host, now=now, stale_s=stale_s)}
-    return [judgement for judgement in judgements if judgement.host_id not in alive]
+    return [judgement for judgement in judgements if judgement.host_id and judgement.host_id not in alive]
 
 
 def standing(judgement: Judgement, silent: Sequence[Judgement]) -> Standing:

@@ -7,7 +7,8 @@ FOREIGN KEY. OPTIMIZE, VACUUM and properties are no data: the log marks what cha
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 
 import pyarrow as pa
@@ -22,6 +23,8 @@ from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
 from backend.lake.table.metadata_diff import column_names
 from backend.lake.table.schema import spelled
+from backend.search.condition import verdict_text
+from backend.search.judge import Judge
 from backend.sql.session import CancelToken, Connection, session
 from backend.work import Stopped
 
@@ -43,10 +46,11 @@ class BrokenKeys:
 
 @dataclass(frozen=True, slots=True)
 class Looks:
-    """Looks at tables of a lake; keys are judged in tables of at most `max_bytes`."""
+    """Looks at tables of a lake; keys and conditions are judged in tables of at most `max_bytes`."""
 
     lake: Lake
     max_bytes: int
+    judge: Judge = field(default_factory=Judge)  # which knows the files that it judged
 
     def look(
         self, expectation: TableExpectation, before: Finding | None, token: CancelToken, *, now: datetime
@@ -90,6 +94,8 @@ class Looks:
         if size > self.max_bytes:
             reason = f"{bytes_text(size)}, limit {bytes_text(self.max_bytes)}"
             return Finding(State.UNKNOWN, reason, version=tables[0].version)
+        if expected.condition:
+            return self._condition(expected.condition, tables[0], token, seen)
         version, other_version = tables[0].version, tables[1].version if expected.other else None
         if not tables[0].num_files:  # of no rows every rule is true: it would stand as met once rows have come
             return Finding(State.UNKNOWN, f"v{version} holds no rows", version=version, is_early=True, seen=seen)
@@ -109,6 +115,21 @@ class Looks:
             examples=broken.examples,
             seen=seen,
         )
+
+    def _condition(self, text: str, table: Snapshot, token: CancelToken, seen: Mapping[str, object]) -> Finding:
+        with closing(self.judge.verdicts.over(self.lake, table.ref, text, [table.version])) as steps:
+            for step in steps:
+                token.check()
+                values = step.values
+        (number,) = values
+        if number.value is None:
+            raise number.error or TableError(f"v{table.version} cannot be judged")
+        verdict, version = number.value, table.version
+        if verdict.rows == 0:
+            return Finding(State.UNKNOWN, f"v{version} holds no rows", version=version, is_early=True, seen=seen)
+        state = State.MET if verdict.holds else State.BROKEN
+        since, rows = None if verdict.holds else table.committed_at, verdict.violations
+        return Finding(state, verdict_text(verdict), since, version, broken_rows=rows, seen=seen)
 
     def _changed_last(self, ref: TableRef) -> tuple[Snapshot, str, int]:
         """The table now, its id, and the version that changed its rows last: an OPTIMIZE is no reason to judge anew."""

@@ -1,4 +1,4 @@
-"""Expectations on tables: what a pipeline declares of a table, and what a host found when it judged it.
+"""Expectations on tables: what a pipeline or a person expects of a table, and what a host found when it judged it.
 
 Rule: unknown is a state of its own with its reason, never taken for met.
 """
@@ -14,6 +14,7 @@ class ExpectationKind(StrEnum):
     ROWS_PER_DAY = "rows_per_day"
     UNIQUE = "unique"
     REFERENCES = "references"
+    HOLDS = "holds"  # a condition, which a person expects
 
     @property
     def is_quick(self) -> bool:
@@ -38,7 +39,8 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TableExpectation:
-    """One expectation on the table at `uri`. `table` and `other` are what the pipeline calls the tables."""
+    """One expectation on the table at `uri`. `table` and `other` are what the pipeline calls the tables. `by`: the
+    person who expects it, in no pipeline, and `why`."""
 
     uri: str
     table: str
@@ -49,22 +51,25 @@ class TableExpectation:
     other: str = ""
     other_uri: str = ""
     other_column: str = ""
+    condition: str = ""
+    by: str = ""
+    why: str = ""
 
     @property
     def name(self) -> str:
         """What tells it from others on the same table: fresh, unique(order_id)."""
-        given = [*self.columns, *([f"{self.other}.{self.other_column}"] if self.other else [])]
-        return f"{self.kind}({', '.join(given)})" if given else self.kind.value
+        given = [*self.columns, f"{self.other}.{self.other_column}" if self.other else self.condition]
+        return f"{self.kind}({', '.join(filter(None, given))})" if any(given) else self.kind.value
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """What one look at the table gave.
 
-    `since`: from when on it is broken, as far as the table tells. `day` (ISO, UTC), `rows` and `usual` (both ends
-    included) belong to rows_per_day, with the number of `days` that the band is from. `examples` are up to five of
-    the `broken_keys`. `is_early`: unknown because the table is too young. `seen` spares the next look what this one
-    read.
+    `reason`: why it is unknown, or what a condition came to. `since`: from when on it is broken, as far as the table
+    tells. `day` (ISO, UTC), `rows` and `usual` (both ends included) belong to rows_per_day, with the number of `days`
+    that the band is from. `examples` are up to five of the `broken_keys`. `is_early`: unknown because the table is too
+    young. `seen` spares the next look what this one read.
     """
 
     state: State

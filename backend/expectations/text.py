@@ -17,6 +17,8 @@ def expected_text(expected: TableExpectation) -> str:
             return f"new data every {duration_text(expected.within_s)}"
         case ExpectationKind.ROWS_PER_DAY:
             return "as many new rows a day as usual"
+        case ExpectationKind.HOLDS:
+            return expected.condition
         case ExpectationKind.UNIQUE:
             return f"{columns} is unique" if len(expected.columns) == 1 else f"({columns}) is unique"
     return f"{columns} is in {expected.other}.{expected.other_column}"
@@ -32,6 +34,8 @@ def found_text(judgement: Judgement, now: datetime) -> str:
             return "none of its commits changed rows"
         case ExpectationKind.FRESH:
             return f"the last came {ago(finding.last_data_at, now)}"
+        case ExpectationKind.HOLDS:
+            return finding.reason
         case ExpectationKind.ROWS_PER_DAY:
             low, high = finding.usual or (0, 0)
             rows = f"{count_exact(finding.rows)} {'row' if finding.rows == 1 else 'rows'}"

@@ -225,6 +225,7 @@ _STEPS = {
     ExpectationKind.ROWS_PER_DAY: "Look at that day on History, and at whoever writes the table.",
     ExpectationKind.UNIQUE: "First bad version finds the commit: count(*) = count(DISTINCT …) with the key's columns.",
     ExpectationKind.REFERENCES: "Look for these keys in both tables, and whether one is written later than the other.",
+    ExpectationKind.HOLDS: "First bad version finds the commit; Summary says who expects it, and why.",
 }
 
 

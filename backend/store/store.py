@@ -20,7 +20,7 @@ from sqlalchemy.engine import Connection
 
 from backend.access import Access, Actor
 from backend.errors import StoreError, StreamNotFoundError, StreamRefusedError
-from backend.expectations.model import Judgement
+from backend.expectations.model import Finding, Judgement, State, TableExpectation
 from backend.jobs.model import JobKind
 from backend.private_files import private_folder
 from backend.settings import Settings
@@ -330,10 +330,34 @@ class ControlStore:
                 row = rows.judgement_row(judgement)
                 connection.execute(insert(connection, table).values(**row).on_conflict_do_nothing())
 
-    def note_judgement(self, judgement: Judgement) -> None:
-        """Keeps the last judgement of one expectation."""
+    def expect_by_hand(self, expected: TableExpectation, *, actor: Actor, reason: str, now: datetime) -> None:
+        """Keeps what a person expects of a table, whatever pipelines do; raises `StreamRefusedError`."""
+        expected = replace(expected, by=actor.name, why=reason.strip())
+        early = Finding(State.UNKNOWN, "no host has judged it yet", is_early=True)
         with self._database.writing() as connection:
-            upsert(connection, schema.table_expectation, rows.judgement_row(judgement))
+            audit.admit(connection, Access(actor, expected.table, "expect", reason), now=now, outcome=expected.name)
+            row = rows.judgement_row(Judgement(expected, early, "", now))
+            connection.execute(insert(connection, schema.table_expectation).values(**row).on_conflict_do_nothing())
+
+    def expect_no_more(self, expected: TableExpectation, *, actor: Actor, reason: str, now: datetime) -> None:
+        """Forgets what a person expects; raises `StreamRefusedError`, also where nobody does."""
+        table, name = schema.table_expectation, expected.name
+        with self._database.writing() as connection:
+            access = Access(actor, expected.table, "expect no more", reason)
+            audit.admit(connection, access, now=now, outcome=name)
+            by_hand = table.c.uri == expected.uri, table.c.name == name, table.c.pipeline == ""
+            if not connection.execute(sa.delete(table).where(*by_hand)).rowcount:
+                raise StreamRefusedError(f"nobody expects {name} by hand", hint="`weir expectations` lists what is")
+
+    def note_judgement(self, judgement: Judgement) -> None:
+        """Keeps the last judgement of one expectation; of a person's, unless they expect it no more."""
+        table, row = schema.table_expectation, rows.judgement_row(judgement)
+        with self._database.writing() as connection:
+            if judgement.expectation.by:
+                same = table.c.uri == row["uri"], table.c.name == row["name"]
+                connection.execute(sa.update(table).where(*same).values(row))
+            else:
+                upsert(connection, table, row)
 
     def judgements(self) -> list[Judgement]:
         """The last judgement of every expectation on a table."""
@@ -343,10 +367,11 @@ class ControlStore:
             return rows.readable(partial(rows.value_of, Judgement), "table_expectation", every)
 
     def prune_judgements(self, *, before: datetime) -> int:
-        """Forgets what no host has judged since."""
+        """Forgets what pipelines expect and no host has judged since."""
         table = schema.table_expectation
+        old = table.c.judged_at < before, table.c.pipeline != ""
         with self._database.writing() as connection:
-            return int(connection.execute(sa.delete(table).where(table.c.judged_at < before)).rowcount)
+            return int(connection.execute(sa.delete(table).where(*old)).rowcount)
 
     # other applications ----------------------------------------------------------------------------------------
 

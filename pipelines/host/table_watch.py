@@ -1,4 +1,4 @@
-"""Judges the expectations on tables that pipelines declare, whoever writes the tables.
+"""Judges the expectations on tables that pipelines declare and people have, whoever writes the tables.
 
 Rule: threads of their own, so that a large table holds up neither streams nor the look for fresh data. Judgements are
 kept in the store for everybody; of several hosts one judges.
@@ -52,10 +52,9 @@ class TableWatch:
         for is_quick, every_s in ((True, host.freshness_interval_s), (False, host.expectations_interval_s)):
             ours = [expectation for expectation in self._expectations if expectation.kind.is_quick is is_quick]
             name = "table-freshness" if is_quick else "table-expectations"
-            if ours:
-                self._rounds.append(
-                    Rounds(name, partial(self.round, ours), every_s=every_s, failed="expectations_not_judged")
-                )
+            if ours or not is_quick:  # people may begin to expect something
+                look = partial(self.round, ours, by_hand=not is_quick)
+                self._rounds.append(Rounds(name, look, every_s=every_s, failed="expectations_not_judged"))
         self.declare()
         for rounds in self._rounds:
             rounds.start()
@@ -76,13 +75,15 @@ class TableWatch:
         except LakehouseError as exc:
             log.warning("expectations_not_declared", error=exc.message)
 
-    def round(self, expectations: Sequence[TableExpectation]) -> None:
-        """Judges each that no other living host judges; raises `StoreError`, and `Stopped` when told to end."""
+    def round(self, expectations: Sequence[TableExpectation], *, by_hand: bool = False) -> None:
+        """Judges each that no other living host judges, `by_hand` those of people as well; raises `StoreError`, and
+        `Stopped` when told to end."""
         former = {
             (judgement.expectation.uri, judgement.expectation.name): judgement for judgement in self._store.judgements()
         }
         others = self._living_others()
-        for expectation in expectations:
+        of_people = [each.expectation for each in former.values() if by_hand and each.expectation.by]
+        for expectation in [*expectations, *of_people]:
             before = former.get((expectation.uri, expectation.name))
             if before is not None and before.host_id in others:
                 continue

@@ -352,3 +352,50 @@ def test_without_statistics_the_writer_is_believed_and_without_its_word_a_day_is
     assert {day.isoformat()[5:]: rows for day, rows in found.items() if day.month == 2} == {
         "02-01": 30, "02-02": 17, "02-03": None, "02-04": 7, "02-05": 0,
     }  # fmt: skip
+
+
+# conditions, which people expect ---------------------------------------------------------------------------------
+
+
+def condition(path: Path, text: str) -> TableExpectation:
+    return expectation(path, ExpectationKind.HOLDS, condition=text, by="ann", why="a bad batch")
+
+
+def test_a_condition_counts_the_rows_that_a_recount_finds_and_follows_the_table(tmp_path: Path, look: Look) -> None:
+    path = builders.orders_table(tmp_path / "lake" / "orders")
+    rule = condition(path, "amount <= 30")
+
+    def violations() -> int:
+        return sum(amount > 30 for amount in DeltaTable(str(path)).to_pyarrow_table()["amount"].to_pylist())
+
+    found = look(rule)
+    assert (found.state, found.version, found.broken_rows) == (State.BROKEN, 3, violations()) and violations() == 2
+    assert found.reason == "2 of 4 rows violate it" and found.since is not None
+    builders.write(path, {"order_id": [6, 7], "status": ["new"] * 2, "amount": [31.0, 1.0]})
+    more = look(rule, found)
+    assert (more.version, more.broken_rows, more.reason) == (4, violations(), "3 of 6 rows violate it")
+    DeltaTable(str(path)).optimize.compact()
+    assert look(rule, more) is more, "the rows are the same"
+    DeltaTable(str(path)).delete("amount > 30")
+    mended = look(rule, more)
+    assert (mended.state, mended.broken_rows, mended.since, violations()) == (State.MET, 0, None, 0)
+
+
+def test_a_condition_on_the_whole_table_and_what_cannot_be_judged(tmp_path: Path, look: Look, looks: Looks) -> None:
+    path = builders.orders_table(tmp_path / "lake" / "orders")
+    whole = look(condition(path, "count(*) >= 5"))
+    assert (whole.state, whole.reason) == (State.BROKEN, "count(*) is 4")
+    assert look(condition(path, "(order_id, status)")).state is State.MET
+    odd = look(condition(path, "price > 0"))
+    assert odd.state is State.UNKNOWN and "price" in odd.reason
+    large = replace(looks, max_bytes=1).look(condition(path, "amount > 0"), None, CancelToken(), now=NOW)
+    assert large.state is State.UNKNOWN and "limit 1 B" in large.reason
+    DeltaTable(str(path)).delete()
+    assert look(condition(path, "count(*) >= 5")).state is State.BROKEN, "all rows are gone"
+    none = look(condition(path, "amount > 0"))
+    assert (none.state, none.is_early, none.reason) == (State.UNKNOWN, True, "v4 holds no rows")
+    token = CancelToken()
+    token.stop()
+    builders.write(path, {"order_id": [6], "status": ["new"], "amount": [1.0]})
+    with pytest.raises(Stopped):
+        looks.look(condition(path, "amount > 0"), None, token, now=NOW)

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from backend.access import Actor
 from backend.errors import StoreError, StreamRefusedError
+from backend.expectations.model import ExpectationKind, TableExpectation
 from backend.jobs.model import JobKind, JobRequest
 from backend.lake.model import TableRef
 from backend.search.notice import Measure, Notice
@@ -28,6 +29,7 @@ ROOT = Path(__file__).parents[2]
 REFUSED = "Weir is read-only"
 TABLE = TableRef("/lake/silver/orders", "silver_orders", "/lake", "silver")
 NOTICE = Notice(TABLE.uri, TABLE.name, 9, Measure.ROWS, "", "90", "9", "count(*) >= 50", "DELETE by eve", NOW)
+EXPECTED = TableExpectation(TABLE.uri, TABLE.name, ExpectationKind.HOLDS, condition="amount <= 550")
 JOB = JobRequest(JobKind.DIFF, "silver_orders", "f1", "{}", Actor("ann"), "a first look", 60.0)
 
 # What hosts report of what they did and saw, and what the store does for itself. No front end calls these.
@@ -79,6 +81,14 @@ def seen(store: ControlStore, actor: Actor, reason: str) -> object:
     return store.noticed.seen(NOTICE.uri, NOTICE.version, actor=actor, reason=reason, now=NOW)
 
 
+def expected(store: ControlStore, actor: Actor, reason: str) -> object:
+    return store.expect_by_hand(replace(EXPECTED, condition="id > 0"), actor=actor, reason=reason, now=NOW)
+
+
+def expected_no_more(store: ControlStore, actor: Actor, reason: str) -> object:
+    return store.expect_no_more(EXPECTED, actor=actor, reason=reason, now=NOW)
+
+
 # By the method that writes: each act through it, and the name that the audit trail gives it.
 ACTS: dict[str, dict[str, Act]] = {
     "ControlStore.request_all": {**{str(action): requested(action) for action in get_args(Action)}},
@@ -87,6 +97,8 @@ ACTS: dict[str, dict[str, Act]] = {
     "Pins.add": {"pin": pinned},
     "Pins.remove": {"unpin": unpinned},
     "Noticed.seen": {"seen": seen},
+    "ControlStore.expect_by_hand": {"expect": expected},
+    "ControlStore.expect_no_more": {"expect no more": expected_no_more},
 }
 EACH = [
     *(pytest.param(name, act, id=name) for acts in ACTS.values() for name, act in acts.items()),
@@ -96,10 +108,11 @@ EACH = [
 
 @pytest.fixture
 def acted_on(store: ControlStore) -> ControlStore:
-    """A store with a stream, a notice, a job and a pinned version of ann's."""
+    """A store with a stream, a notice, a job, a pinned version of ann's and what she expects."""
     store.declare([DECLARATION], now=NOW)
     store.pins.add(TABLE, 3, actor=Actor("ann"), reason="the audit of May", now=NOW)
     store.noticed.keep([NOTICE], now=NOW)
+    store.expect_by_hand(EXPECTED, actor=Actor("ann"), reason="a bad batch", now=NOW)
     store.jobs.submit(JOB, now=NOW)
     return store
 

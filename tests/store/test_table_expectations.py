@@ -3,6 +3,10 @@
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
+from backend.access import Actor
+from backend.errors import StreamRefusedError
 from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
 from backend.store.store import ControlStore
 from tests.store.values import NOW
@@ -51,3 +55,34 @@ def test_what_no_host_judges_is_forgotten_after_a_while(store: ControlStore) -> 
     assert store.prune_judgements(before=NOW) == 0
     assert store.prune_judgements(before=NOW + timedelta(seconds=1)) == 1
     assert store.judgements() == []
+
+
+def test_what_a_person_expects_stays_until_a_person_takes_it_back(store: ControlStore) -> None:
+    asked = TableExpectation(FRESH.uri, "gold_orders", ExpectationKind.HOLDS, condition="amount <= 550")
+    ann, later = Actor("ann"), NOW + timedelta(days=900)
+    store.expect_by_hand(asked, actor=ann, reason=" cents, not euros ", now=NOW)
+    (begun,) = store.judgements()
+    kept = replace(asked, by="ann", why="cents, not euros")
+    assert (begun.expectation, begun.host_id, begun.finding.is_early) == (kept, "", True)
+    found = said(kept, Finding(State.BROKEN, "2 of 4 rows violate it", version=3))
+    store.note_judgement(found)
+    store.expect_by_hand(asked, actor=Actor("ben"), reason="so do I", now=NOW)
+    store.expect(["shop"], [said(FRESH)])
+    store.expect(["shop"], [])
+    assert store.prune_judgements(before=later) == 0 and store.judgements() == [found]
+
+    store.expect_no_more(kept, actor=ann, reason="prices went up", now=NOW)
+    store.note_judgement(found)  # by a host that looked meanwhile
+    assert store.judgements() == []
+    with pytest.raises(StreamRefusedError, match=r"nobody expects holds\(amount <= 550\) by hand"):
+        store.expect_no_more(kept, actor=ann, reason="twice", now=NOW)
+    acts = [(each.actor, each.action, each.detail) for each in store.audit_entries(subject="gold_orders")]
+    name = "holds(amount <= 550)"
+    assert acts == [("ann", "expect no more", name), ("ben", "expect", name), ("ann", "expect", name)]
+
+
+def test_what_a_pipeline_expects_no_person_takes_back(store: ControlStore) -> None:
+    store.note_judgement(said(FRESH))
+    with pytest.raises(StreamRefusedError, match="nobody expects fresh by hand"):
+        store.expect_no_more(FRESH, actor=Actor("ann"), reason="late anyway", now=NOW)
+    assert store.judgements() == [said(FRESH)]

@@ -307,8 +307,19 @@ def test_an_unusual_commit_is_told_until_somebody_has_seen_it(orders: Path, home
     assert "Highest amount 498.2 → 47,189 at v2, WRITE." in app.warning[0].value.replace("\\", "")
     assert links(app)["What changed"] == "table=silver%2Forders&from=1&to=2"
     assert links(app)["First bad version"] == "table=silver%2Forders&good=1&condition=amount+%3C%3D+550"
+    press(app, "expect_2")
+    send(app, "expect", "nothing costs more")
+    (expected,) = (judgement.expectation for judgement in store.judgements())
+    assert (expected.uri, expected.condition, expected.why) == (str(orders), "amount <= 550", "nothing costs more")
+    assert "1 table expectation: 1 too early to tell" in words(app)
+    assert f"expected by {expected.by}: nothing costs more" in words(app)
+    press(app, "expect_no_more_holds(amount <= 550)")
+    send(app, "expect", "something does")
+    assert store.judgements() == [] and "table expectation" not in words(app)
     press(app, "seen_2")
     send(app, "seen", "a price list in cents")
     assert not open_page("table", table="silver/orders").warning and store.noticed.open() == []
-    assert [entry.reason for entry in store.audit_entries(subject="silver/orders")] == ["a price list in cents"]
+    assert [entry.reason for entry in store.audit_entries(subject="silver/orders")] == [
+        "a price list in cents", "something does", "nothing costs more",
+    ]  # fmt: skip
     store.close()

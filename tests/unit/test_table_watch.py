@@ -8,6 +8,7 @@ import pytest
 from deltalake import DeltaTable
 from structlog.testing import capture_logs
 
+from backend.access import Actor
 from backend.errors import StoreError
 from backend.expectations.model import ExpectationKind, Judgement, State, TableExpectation
 from backend.lake.lake import Lake
@@ -120,3 +121,21 @@ def test_a_silent_store_is_waited_for(settings: Settings, orders: Path) -> None:
         watching.stop(10)
     store.close()
     assert "expectations_not_judged" in {each["event"] for each in logs}
+
+
+def test_what_a_person_expects_is_judged_until_they_expect_it_no_more(
+    settings: Settings, store: ControlStore, orders: Path
+) -> None:
+    watching = TableWatch(settings, Lake(settings), store, (), "host-a", [], lambda: datetime.now(UTC))
+    watching.start()
+    asked = TableExpectation(str(orders), "orders", ExpectationKind.HOLDS, condition="id < 3")
+    store.expect_by_hand(asked, actor=Actor("ann"), reason="only two are sold", now=datetime.now(UTC))
+    wait_until(lambda: states(store) == {"holds(id < 3)": "met"}, lambda: str(states(store)))
+    builders.write(orders, {"id": [3]})
+    wait_until(lambda: states(store) == {"holds(id < 3)": "broken"}, lambda: str(states(store)))
+    broken = found(store)["holds(id < 3)"]
+    assert (broken.host_id, broken.finding.reason) == ("host-a", "1 of 3 rows violates it")
+    assert (broken.expectation.by, broken.expectation.why) == ("ann", "only two are sold")
+    store.expect_no_more(asked, actor=Actor("ann"), reason="a third one", now=datetime.now(UTC))
+    watching.stop(10)
+    assert store.judgements() == []

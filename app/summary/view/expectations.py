@@ -9,20 +9,22 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from backend.expectations.judge import standing
-from backend.expectations.model import Judgement, Standing, State
+from backend.expectations.model import Judgement, Standing, State, TableExpectation
 from backend.expectations.text import expected_text, found_text, judged_text
 from backend.format import duration_text, things
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One expectation: its state, what is expected, what was found, when that was, and since when it is broken."""
+    """One expectation: its state, what is expected, what was found, when that was, and since when it is broken.
+    `of_person`: one that may be taken back."""
 
     state: Standing
     expected: str
     found: str
     when: str
     since: datetime | None = None
+    of_person: TableExpectation | None = None
 
 
 def lines(judgements: Sequence[Judgement], silent: Sequence[Judgement], now: datetime) -> list[Line]:
@@ -38,7 +40,11 @@ def _line(judgement: Judgement, silent: Sequence[Judgement], now: datetime) -> L
         when = f"broken for {duration_text((now - since).total_seconds())} · {when}"
     if is_silent and judgement.state is not State.UNKNOWN:
         found = f"it was {judgement.state}: {found}"
-    return Line(standing(judgement, silent), expected_text(judgement.expectation), found, when, since)
+    expected = judgement.expectation
+    if expected.by:
+        when += f" · expected by {expected.by}: {expected.why}"
+    of_person = expected if expected.by else None
+    return Line(standing(judgement, silent), expected_text(expected), found, when, since, of_person)
 
 
 def summary_sentence(lines: Sequence[Line]) -> str:
