@@ -15,6 +15,7 @@ from app.ui.view.theme import LAYER_TEXT, SURFACES, Mode, state_style
 from backend.format import UNKNOWN, count_text, cut, things
 from backend.stream_model.batches import expectation_totals
 from backend.stream_model.stream import Progress, StreamState
+from backend.streams.backlog.text import behind_text
 from backend.streams.graph import Graph, Node
 from backend.streams.verdict import StreamStatus, Verdict
 
@@ -30,14 +31,18 @@ _SHAPES = {
 }
 _OUTSIDE = {"shape": "cds", "margin": "0.18,0.13"}
 # As wide as the widest words that may come to stand there.
-_STATE_ROOM, _RULES_ROOM, _RATE_ROOM = "W Catching up", "W Row expectations: 99 of 99 broken", "99,999 rows/min"
+_STATE_ROOM, _RULES_ROOM, _RATE_ROOM = (
+    "W Catching up W 99 h 59 min",
+    "W Row expectations: 99 of 99 broken",
+    "99,999 rows/min",
+)
 _FONT = {"fontname": "Arial", "fontsize": "12"}
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
     """A node as it is shown. `state`: the word of its stream's state, "" without a stream; `state_text`: with its
-    glyph. `page`: where it leads."""
+    glyph, and how far behind it is. `page`: where it leads."""
 
     node: Node
     state: str = ""
@@ -69,6 +74,10 @@ def _box(node: Node, status: StreamStatus | None, batches: Sequence[Progress]) -
     is_late = status.state is StreamState.RUNNING and status.verdict in _TELLING
     word = status.verdict.value if is_late else status.state.value
     text = verdict_text(status.verdict) if is_late else state_text(status.state)
+    if status.starved_by and status.state is StreamState.RUNNING:
+        word, text = "STARVED", "◌ Starved"
+    if status.backlog and status.backlog.is_caught_up is False and status.backlog.behind_s:
+        text = f"{text} · {behind_text(status.backlog)}"
     declared = status.declaration.expectations
     rules, is_broken = row_expectations(expectation_totals(batches, declared), declared)
     return Box(node, word, text, status.because, f"▲ {rules}" if is_broken else rules, is_broken)

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from app.pipeline.view import graph as view
 from app.ui.states import GLYPHS, VERDICT_GLYPHS, row_expectations
+from backend.stream_model.backlog import Backlog, SourceBacklog
 from backend.stream_model.batches import expectation_totals
 from backend.stream_model.stream import ExpectationCount, Progress, StreamInput, StreamState
 from backend.streams.graph import build_graph
@@ -80,6 +81,17 @@ def test_a_stream_that_runs_but_does_not_keep_up_says_so() -> None:
     assert node["title"].endswith("bronze_orders is 38 min behind")
     ok = next(node for node in marks(BRONZE)["nodes"].values() if node["page"])
     assert ok["lines"][2]["text"] == "▶ Running" and ok["colour"] != node["colour"]
+
+
+def test_a_starved_stream_does_not_look_as_if_it_ran_and_a_node_says_how_far_behind_it_is() -> None:
+    waits = SourceBacklog("orders", "kafka", rows=9, oldest_unread_at=NOW - timedelta(minutes=12))
+    behind = replace(BRONZE, verdict=Verdict.CATCHING_UP, backlog=Backlog((waits,), NOW))
+    starved = replace(BRONZE, starved_by="bronze_events")
+    shown = [next(node for node in marks(each)["nodes"].values() if node["page"]) for each in (BRONZE, behind, starved)]
+    assert [node["lines"][2]["text"] for node in shown] == ["▶ Running", "» Catching up · 12 min", "◌ Starved"]
+    assert shown[2]["colour"] not in (shown[0]["colour"], shown[1]["colour"])
+    caught_up = replace(BRONZE, backlog=Backlog((replace(waits, rows=0, oldest_unread_at=None),), NOW))
+    assert described(caught_up)[1] == described(BRONZE)[1]
 
 
 def test_row_expectations_are_counted_over_batches() -> None:
