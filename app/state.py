@@ -182,7 +182,9 @@ def _empty_widgets(*, but: Container[str] = ()) -> None:
 
 
 def choose_stream(name: str | None) -> None:
-    """Makes a stream the chosen one."""
+    """Makes a stream the chosen one; what was asked of another is forgotten."""
+    if name != stream():
+        put({BATCH: None})
     st.session_state[_REMEMBERED[STREAM]] = name
     put({STREAM: name})
 

@@ -579,3 +579,15 @@ def test_a_batch_that_is_not_kept_is_told(store, now: datetime) -> None:
     stream_store.flowing(store, NAME, now)
 
     assert "The progress of batch 4711 is not kept any more." in words(open_page("stream", stream=NAME, batch="4711"))
+
+
+def test_another_stream_is_chosen_on_the_page(store, now: datetime) -> None:
+    for name in (NAME, "gold_events"):
+        stream_store.declare(store, name, now)
+    app = open_page("stream", stream=NAME, batch=3)
+    switch = app.selectbox(key="stream_switch")
+    assert (switch.options, switch.value) == (["gold_events", NAME], NAME)
+    switch.set_value("gold_events")
+    again(app)
+    assert app.title[0].value == "gold_events" and app.query_params.get("stream") in ("gold_events", ["gold_events"])
+    assert "batch" not in app.query_params
