@@ -105,7 +105,7 @@ def _optimize(act: TableAct) -> Optimize:
     asked = act.arguments
     assert isinstance(asked, Optimize)
     if asked.purge:
-        return asked
+        return replace(asked, prove_rows=_proves_rows())
     snapshot = services.lake().snapshot(services.lake().find(act.uri))
     partition: dict[str, str | None] = {}
     if snapshot.metadata.partition_columns:
@@ -116,7 +116,11 @@ def _optimize(act: TableAct) -> Optimize:
     if "delta.clustering" not in snapshot.domains:
         help_text = "ZORDER BY: rows that are near in these columns come to lie in the same files. Rewrites all files."
         zorder = st.multiselect("Lay rows out by", columns, key="act_zorder", help=help_text, max_selections=4)
-    return replace(asked, partition=partition, zorder_by=tuple(zorder))
+    return replace(asked, partition=partition, zorder_by=tuple(zorder), prove_rows=_proves_rows())
+
+
+def _proves_rows() -> bool:
+    return st.checkbox("Prove each row: read the old files and the new ones again, and compare", key="act_prove_rows")
 
 
 def _as_asked(act: TableAct) -> Arguments:

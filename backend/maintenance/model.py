@@ -22,7 +22,7 @@ class Optimize:
 
     `zorder_by`: columns to lay rows out by. `full`: all files of a clustered table. `purge`: instead, rewrite the files
     that have deletion vectors. Files below `small_bytes` are merged into ones of up to `target_bytes`; 0: as the table
-    and the settings say.
+    and the settings say. `prove_rows`: every row is read again, in the old files and in the new ones, and compared.
     """
 
     kind: ClassVar[JobKind] = JobKind.OPTIMIZE
@@ -32,6 +32,7 @@ class Optimize:
     purge: bool = False
     small_bytes: int = 0
     target_bytes: int = 0
+    prove_rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)

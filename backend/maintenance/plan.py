@@ -125,6 +125,8 @@ def plan_optimize(snapshot: Snapshot, asked: Optimize, users: Users) -> ActPrevi
         notes.append(f"{cost.look_up_text} now{most}")
     if merge.deleted_rows:
         notes.append(f"{things(merge.deleted_rows, 'row')} that are marked as deleted are dropped from their files")
+    if asked.prove_rows:
+        notes.append("after it every row is read again, in the old files and in the new ones, and compared")
     notes += [f"{reader.stream} reads the table: no row reaches it again" for reader in users.readers]
     risks = [
         f"{writer.stream} changes rows here ({writer.sink}): where both touch a file at once, this act gives way and "

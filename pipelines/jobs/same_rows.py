@@ -3,10 +3,16 @@
 Rule: rows are compared as texts that hold every value exactly, so that a null counts and a type is never guessed.
 """
 
-from pyspark.sql import DataFrame
+from collections.abc import Iterable
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from backend.lake.model import Snapshot
 from backend.maintenance.model import Proof
+from pipelines.jobs.signed_rows import opened
+from pipelines.jvm.delta import make_active
 from pipelines.specs.tables import quoted
 
 _EXACT = {
@@ -23,6 +29,18 @@ def rows_proof(what: str, rows: DataFrame, source: DataFrame) -> Proof:
     if count == expected:
         told += ", each the same" if digest == as_source else ", but not the same ones"
     return Proof(what, (count, digest) == (expected, as_source), told)
+
+
+def rewritten_proof(session: SparkSession, commits: Iterable[tuple[Snapshot, Snapshot]]) -> Proof:
+    """Of the files that commits took away against those that came in their place, as their states before and after
+    have them: the rows that a deletion vector marks are in neither."""
+    make_active(session)
+    went, came = list[DataFrame](), list[DataFrame]()
+    for before, after in ((opened(session, old), opened(session, new)) for old, new in commits):
+        went.append(before.rows(before.files_not_in(after), as_of=before))
+        came.append(after.rows(after.files_not_in(before), as_of=after))
+    what = "each row of the old files is in the new ones"
+    return rows_proof(what, reduce(DataFrame.unionAll, came), reduce(DataFrame.unionAll, went))
 
 
 def _columns(rows: DataFrame) -> list[str]:

@@ -42,7 +42,7 @@ def signed_rows(session: SparkSession, prepared: PreparedDiff, method: DiffMetho
     Raises `DiffError` where the method would misread the table, or another table lies there by now.
     """
     given = prepared.input
-    first, second = (_opened(session, snapshot) for snapshot in (given.first, given.second))
+    first, second = (opened(session, snapshot) for snapshot in (given.first, given.second))
     if method in FEEDS:
         went, came = (1, -1) if given.is_reverse else (-1, 1)
         signs = F.when(F.col(_CHANGE_TYPE).isin("insert", "update_postimage"), came).otherwise(went)
@@ -50,7 +50,7 @@ def signed_rows(session: SparkSession, prepared: PreparedDiff, method: DiffMetho
     newer = first if given.is_reverse else second
     parts = []
     for state, other, sign in ((first, second, -1), (second, first, 1)):
-        files = _files_apart(state, other) if given.is_one_table else state.files()
+        files = state.files_not_in(other) if given.is_one_table else state.files()
         rows = state.rows(files, as_of=state if given.as_of is None else newer)
         parts.append(_numbered(rows, prepared, method, F.lit(sign)))
     return parts[0].unionAll(parts[1])
@@ -135,17 +135,12 @@ def _zeros_alike(value: Column, kind: DataType, *, is_inside: bool = False) -> C
     return value
 
 
-def _opened(session: SparkSession, wanted: Snapshot) -> DeltaState:
+def opened(session: SparkSession, wanted: Snapshot) -> DeltaState:
+    """Raises `DiffError` where another table lies there by now."""
     state = open_state(session, wanted.ref.uri, wanted.version, wanted.metadata.id)
     if state is None:
         raise DiffError("the table was replaced by another one meanwhile", hint="compare again")
     return state
-
-
-def _files_apart(state: DeltaState, other: DeltaState) -> DataFrame:
-    """The AddFile actions that the other state does not have."""
-    same = "mine.path = theirs.path AND mine.deletionVector <=> theirs.deletionVector"
-    return state.files().alias("mine").join(other.files().alias("theirs"), F.expr(same), "left_anti")
 
 
 def _feed(session: SparkSession, given: DiffInput, method: DiffMethod) -> DataFrame:
@@ -163,6 +158,6 @@ def _feed(session: SparkSession, given: DiffInput, method: DiffMethod) -> DataFr
 def _require_one_protocol(session: SparkSession, table: Snapshot, first: int, last: int) -> None:
     """Delta 4.4 reads the whole range with the protocol of its first commit: where deletion vectors were turned on
     later it leaves rows out and makes others up, without a word (tried)."""
-    before, after = (_opened(session, replace(table, version=v)).snapshot.protocol() for v in (first, last))
+    before, after = (opened(session, replace(table, version=v)).snapshot.protocol() for v in (first, last))
     if not before.equals(after):
         raise DiffError(f"the table's protocol changed between v{first} and v{last}, which Spark's CHANGES misreads")

@@ -21,7 +21,7 @@ from backend.jobs.model import Job
 from backend.lake.catalog import layer_of
 from backend.lake.files.clustering import look_up
 from backend.lake.lake import Lake
-from backend.lake.model import Commit, OperationMetrics, TableRef
+from backend.lake.model import Commit, OperationMetrics, Snapshot, TableRef
 from backend.lake.retention.runs import DELETED_FILES, retention_of
 from backend.lake.storage.storage import Storage
 from backend.maintenance.alter import OF_ENGINES
@@ -61,6 +61,7 @@ from pipelines.jobs.drop import Dropping
 from pipelines.jobs.repair import Repaired, repair_table, repaired, require_one_reading, table_rows
 from pipelines.jobs.requeue import ActListener
 from pipelines.jobs.rewind import read_plan, set_back, write_plan
+from pipelines.jobs.same_rows import rewritten_proof
 from pipelines.jobs.stopped_writers import stopped_writers
 from pipelines.jvm.failures import describe
 from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
@@ -285,8 +286,14 @@ class _Work:
         )
         if commits:
             effect += self._look_ups(commits[-1].version - 1, commits[0].version)
-        proofs = (Proof("the same rows", holds, told),) if commits else ()
-        return ActResult(effect, self.lake.latest_version(self.ref), files, proofs)
+        proofs = [Proof("the same rows", holds, told)] if commits else []
+        asked = self.asked.arguments
+        if commits and isinstance(asked, Optimize) and asked.prove_rows:
+            proofs.append(rewritten_proof(self.session, map(self._around, commits)))
+        return ActResult(effect, self.lake.latest_version(self.ref), files, tuple(proofs))
+
+    def _around(self, commit: Commit) -> tuple[Snapshot, Snapshot]:
+        return self.lake.snapshot(self.ref, commit.version - 1), self.lake.snapshot(self.ref, commit.version)
 
     def _look_ups(self, before: int, after: int) -> str:
         """What finding a value cost in two versions, where the statistics tell it of both by one column."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from pipelines.jvm.hadoop import spark_uri
 
@@ -31,6 +32,11 @@ class DeltaState:
     def files(self) -> DataFrame:
         """Its AddFile actions."""
         return DataFrame(self.snapshot.allFiles().toDF(), self.session)
+
+    def files_not_in(self, other: "DeltaState") -> DataFrame:
+        """Those of its AddFile actions that the other state does not have: a file is its path and deletion vector."""
+        same = "mine.path = theirs.path AND mine.deletionVector <=> theirs.deletionVector"
+        return self.files().alias("mine").join(other.files().alias("theirs"), F.expr(same), "left_anti")
 
     def rows(self, files: DataFrame, *, as_of: "DeltaState") -> DataFrame:
         """Those of some of its files, with the schema of another version: deletion vectors, column mapping and

@@ -46,6 +46,7 @@ from pipelines.declare.registry import declarations
 from pipelines.host.job_host import JobHost
 from pipelines.host.policy_rounds import PolicyRounds
 from pipelines.jobs.runner import Acts, SparkJobs
+from pipelines.jobs.same_rows import rewritten_proof
 from pipelines.jvm.failures import describe
 from pipelines.specs.registry import Registry
 from tests.processes import wait_until
@@ -179,6 +180,50 @@ def test_a_purge_drops_marked_rows(shelf: Callable[..., Shelf]) -> None:
     result = table.act(Optimize(purge=True))
     assert result.proofs[0].holds is True and result.proofs[0].detail == "196 live rows in, 196 out"
     assert table.lake.snapshot(table.ref).num_deletion_vectors == 0 and len(table.ids()) == 196
+
+
+def test_each_row_of_an_optimize_is_proven(shelf: Callable[..., Shelf]) -> None:
+    """With other names than in the files, deletion vectors, partitions of null; a file that stays is not read."""
+    table = shelf()
+    kept = {"delta.columnMapping.mode": "name", "delta.enableDeletionVectors": "true"}
+    for start, day in ((0, "a"), (100, None), (200, "a"), (300, None), (400, "b")):
+        rows = table.spark.range(start, start + 100).withColumn("day", F.lit(day).cast("string"))
+        odd = F.struct(F.map_from_arrays(F.array("id"), F.array(F.lit(None).cast("int"))).alias("a b"))
+        rows = rows.withColumn("it's. `odd`", odd)
+        rows.coalesce(1).write.format("delta").mode("append").partitionBy("day").options(**kept).save(table.uri)
+    table.sql("DELETE FROM {} WHERE id % 50 = 0")
+    table.sql("ALTER TABLE {} RENAME COLUMN id TO number")
+    files = table.lake.snapshot(table.ref).columns(["path", "partition"]).to_pylist()
+    (untouched,) = (Path(table.uri, file["path"]) for file in files if file["partition"] == "day=b")
+    untouched.rename(untouched.with_suffix(".aside"))
+    asked = Optimize(prove_rows=True)
+    assert "after it every row is read again, in the old files and in the new ones, and compared" in (
+        table.preview(asked).notes
+    )
+
+    result = table.act(asked)
+
+    assert (result.figures["files_in"], result.figures["files_out"]) == (4, 2)
+    assert [(proof.what, proof.holds, proof.detail) for proof in result.proofs] == [
+        ("the same rows", True, "392 live rows in, 392 out"),
+        ("each row of the old files is in the new ones", True, "392 rows against 392, each the same"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("statement", "detail"),
+    [
+        ("UPDATE {} SET id = id + 1 WHERE id = 7", "100 rows against 100, but not the same ones"),
+        ("DELETE FROM {} WHERE id = 7", "99 rows against 100"),
+    ],
+)
+def test_files_with_other_rows_are_no_proof(shelf: Callable[..., Shelf], statement: str, detail: str) -> None:
+    table = shelf()
+    table.write("a", "b", **{"delta.enableDeletionVectors": "false"})
+    table.sql(statement)
+    before, after = (table.lake.snapshot(table.ref, version) for version in (1, 2))
+    proof = rewritten_proof(table.spark, [(before, after)])
+    assert (proof.holds, proof.detail) == (False, detail)
 
 
 def test_vacuum_deletes_what_sparks_dry_run_lists(shelf: Callable[..., Shelf]) -> None:

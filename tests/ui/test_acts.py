@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from app.ui.view.acts import act_words
 from backend.jobs.model import Job, JobEnd, JobKind, JobState
 from backend.lake.lake import Lake
 from backend.maintenance.drop import DroppedTable, folder_of
@@ -56,12 +57,16 @@ def test_an_act_says_what_it_will_do_asks_and_is_proven(store) -> None:
     app.selectbox(key="act_partition").set_value(app.selectbox(key="act_partition").options[1])
     again(app)
     assert "17 files (" in words(app) and "of 34 become 1 file, in 1 partition" in words(app)
+    app.checkbox(key="act_prove_rows").check()
+    again(app)
+    assert "After it every row is read again" in words(app)
     send(app, "table_act", "readers are slow")
 
     (job,) = store.jobs.newest(5)
     act = TableAct.parse(job.request)
     assert (job.kind, job.subject, job.reason) == (JobKind.OPTIMIZE, TABLE, "readers are slow")
     assert isinstance(act.arguments, Optimize) and list(act.arguments.partition) == ["day"]
+    assert act.arguments.prove_rows and act_words(act).endswith(", rows proven")
     assert "Its host does it next" in words(app)
     listed = open_page("acts").dataframe[0].value
     assert (listed.iloc[0]["Act"], listed.iloc[0]["Table"], listed.iloc[0]["By"]) == ("Optimize", TABLE, job.actor)

@@ -68,11 +68,13 @@ def test_a_dry_run_asks_nobody(weir: Weir, clicks: Path) -> None:
 
 
 def test_an_act_is_asked_of_the_host_and_its_proof_is_said(weir: Weir, runner: Answering) -> None:
-    answer = weir("optimize", TABLE, "--partition", "day=2026-01-01", "--reason", "slow readers")
+    typed = ("optimize", TABLE, "--partition", "day=2026-01-01", "--prove-rows")
+    answer = weir(*typed, "--reason", "slow readers")
     assert answer.code == 0 and "The same rows: proven (34 live rows in, 34 out)." in answer.out
     (job,) = runner.asked
     asked = TableAct.parse(job.request).arguments
     assert isinstance(asked, Optimize) and asked.partition == {"day": "2026-01-01"} and job.reason == "slow readers"
+    assert asked.prove_rows and "every row is read again" in weir(*typed, "--dry-run").out
     out = weir("alter", TABLE, "--set", "catalog.team_name=blue", "--reason", "owner", "--json").out
     printed = json.loads(out[out.index("\n{") :])  # the host of this process logs to the same terminal
     assert printed["result"]["proofs"][0]["holds"] is True and printed["job_id"] == runner.asked[1].job_id

@@ -35,6 +35,9 @@ def optimize(
     ] = False,
     small_bytes: Annotated[int, typer.Option(min=0, help="Merge files below this size; 0: as the table says.")] = 0,
     target_bytes: Annotated[int, typer.Option(min=0, help="Into files of up to this size.")] = 0,
+    prove_rows: Annotated[
+        bool, typer.Option("--prove-rows", help="Read every row of the old files and the new ones again, and compare.")
+    ] = False,
     reason: Reason = "",
     intent: IntentFile = None,
     dry_run: DryRun = False,
@@ -45,7 +48,7 @@ def optimize(
     from backend.maintenance.model import Optimize
 
     chosen = acts.partition_of(partition or ())
-    asked = Optimize(chosen, tuple(zorder or ()), full, purge, small_bytes, target_bytes)
+    asked = Optimize(chosen, tuple(zorder or ()), full, purge, small_bytes, target_bytes, prove_rows)
     return acts.act(acts.TypedAct(name, reason, intent=intent), asked, dry_run=dry_run, as_json=as_json)
 
 

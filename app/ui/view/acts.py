@@ -85,12 +85,12 @@ def act_of(commit: Commit) -> str | None:
 def act_words(act: TableAct) -> str:
     """What of the table, in a few words."""
     match act.arguments:
-        case Optimize(purge=True):
-            return "files with deletion vectors"
+        case Optimize(purge=True, prove_rows=proves):
+            return "files with deletion vectors" + (", rows proven" if proves else "")
         case Optimize() as asked:
             where = ", ".join(f"{name}={'null' if value is None else value}" for name, value in asked.partition.items())
             order = f"by {', '.join(asked.zorder_by)}" if asked.zorder_by else ""
-            return " ".join(filter(None, [where or "all of it", order]))
+            return " ".join(filter(None, [where or "all of it", order])) + (", rows proven" if asked.prove_rows else "")
         case Vacuum(lite=lite):
             return "by the log" if lite else "all of it"
         case Restore() as asked:
