@@ -14,7 +14,7 @@ from backend.errors import SettingsError
 from backend.format import utc_text
 from backend.maintenance.model import ActPreview, TableAct
 
-_HINT = "write it with --intent FILE of `weir optimize`, `vacuum`, `restore`, `repair`, `alter` or `clone`"
+_HINT = "write it with --intent FILE of a command that acts on tables, such as `weir optimize`"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,19 @@ from backend.access import Actor
 from backend.jobs.model import Job, JobEnd, JobState
 from backend.lake.lake import Lake
 from backend.maintenance.drop import DroppedTable, folder_of
-from backend.maintenance.model import ActResult, Alter, Clone, Drop, Optimize, Proof, Repair, Restore, TableAct
+from backend.maintenance.model import (
+    ActResult,
+    Alter,
+    Clone,
+    Drop,
+    Optimize,
+    Proof,
+    Purge,
+    Repair,
+    Restore,
+    TableAct,
+    Undrop,
+)
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 from pipelines.host.job_host import JobHost
@@ -219,13 +231,7 @@ def test_a_table_is_dropped_and_asked_back(weir: Weir, runner: Answering, clicks
     assert weir("drop", TABLE, "--reason", "nobody reads it", "--confirm", TABLE).code == 0
     (job,) = runner.asked
     assert TableAct.parse(job.request).arguments == Drop() and job.reason == "nobody reads it"
-    settings = load_settings()
-    root = str(home / "lake")
-    lake = Lake(settings)
-    folder = Path(folder_of(root, job.job_id))
-    folder.mkdir(parents=True)
-    (folder / "dropped.json").write_text(DroppedTable.of(lake.snapshot(lake.find(TABLE)), root, job).text())
-    clicks.rename(folder / "table")
+    folder = move_aside(home, job)
     (home / "lake" / ".dropped" / "strange").mkdir()
     (home / "lake" / ".dropped" / "outside").symlink_to("/etc")
     (home / "lake" / ".dropped" / "cut" / "table" / "_delta_log").mkdir(parents=True)
@@ -247,6 +253,31 @@ def test_a_table_is_dropped_and_asked_back(weir: Weir, runner: Answering, clicks
     note = json.loads((folder / "dropped.json").read_text())
     (folder / "dropped.json").write_text(json.dumps({**note, "uri": "/etc/elsewhere"}))
     assert weir("dropped", "--json").document == []
+
+
+def move_aside(home: Path, job: Job) -> Path:
+    """What a host does of a drop; the folder that holds note and table."""
+    lake, root = Lake(load_settings()), str(home / "lake")
+    folder = Path(folder_of(root, job.job_id))
+    folder.mkdir(parents=True)
+    (folder / "dropped.json").write_text(DroppedTable.of(lake.snapshot(lake.find(TABLE)), root, job).text())
+    Path(root, TABLE).rename(folder / "table")
+    return folder
+
+
+@pytest.mark.parametrize(("command", "kind", "typed"), [("undrop", Undrop, ()), ("purge", Purge, ("--confirm", TABLE))])
+def test_what_becomes_of_a_dropped_table_is_reviewed_as_a_file(
+    weir: Weir, runner: Answering, home: Path, command: str, kind: type, typed: tuple[str, ...]
+) -> None:
+    assert weir("drop", TABLE, "--reason", "nobody reads it", "--confirm", TABLE).code == 0
+    dropped = runner.asked[0].job_id
+    folder, file = move_aside(home, runner.asked[0]), home / "intent.yaml"
+    assert weir(command, "clicks", "--reason", "reviewed", "--intent", str(file)).code == 0 and len(runner.asked) == 1
+    assert ": nobody reads it" in file.read_text() and weir("apply", str(file), *typed).code == 0
+    job = runner.asked[1]
+    assert (TableAct.parse(job.request).arguments, job.reason) == (kind(dropped), "reviewed")
+    folder.rename(home / "purged")
+    assert weir("apply", str(file), *typed).code == 3
 
 
 def test_who_uses_a_table_keeps_it_from_being_dropped(weir: Weir, runner: Answering, clicks: Path, home: Path) -> None:

@@ -199,23 +199,34 @@ DroppedName = Annotated[str, typer.Argument(metavar="T", help="A dropped table, 
 
 
 @app.command(rich_help_panel=ACT)
-def undrop(name: DroppedName, reason: Reason = "", dry_run: DryRun = False, as_json: AsJson = False) -> int:
+def undrop(
+    name: DroppedName,
+    reason: Reason = "",
+    intent: IntentFile = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> int:
     """Bring a dropped table back to its place, where that is free."""
     from app.cli.tables import acts
     from backend.maintenance.model import Undrop
 
-    return acts.act(acts.TypedAct(name, reason), Undrop(name), dry_run=dry_run, as_json=as_json)
+    return acts.act(acts.TypedAct(name, reason, intent=intent), Undrop(name), dry_run=dry_run, as_json=as_json)
 
 
 @app.command(rich_help_panel=ACT)
 def purge(
-    name: DroppedName, reason: Reason = "", confirm: Confirm = "", dry_run: DryRun = False, as_json: AsJson = False
+    name: DroppedName,
+    reason: Reason = "",
+    confirm: Confirm = "",
+    intent: IntentFile = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
 ) -> int:
     """Delete a dropped table for good."""
     from app.cli.tables import acts
     from backend.maintenance.model import Purge
 
-    return acts.act(acts.TypedAct(name, reason, confirm), Purge(name), dry_run=dry_run, as_json=as_json)
+    return acts.act(acts.TypedAct(name, reason, confirm, intent), Purge(name), dry_run=dry_run, as_json=as_json)
 
 
 @app.command(rich_help_panel=ACT)
