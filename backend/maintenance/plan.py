@@ -3,11 +3,13 @@
 Rule: `preview` reads and never writes; `plan_*` are pure. An act is refused where it would lose what somebody needs.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from backend.errors import QueryError
-from backend.format import bytes_text, count_text, things
+from backend.errors import JobError, QueryError
+from backend.format import bytes_text, count_text, duration_text, things
+from backend.jobs.model import Job, JobKind, JobState
 from backend.lake.files.clustering import look_up
 from backend.lake.files.file_sizes import small_limit
 from backend.lake.lake import Lake
@@ -20,6 +22,7 @@ from backend.maintenance.drop import plan_drop, preview_dropped
 from backend.maintenance.merging import merge_of
 from backend.maintenance.model import (
     ActPreview,
+    ActResult,
     Alter,
     Arguments,
     Clone,
@@ -42,6 +45,8 @@ from backend.maintenance.rows_hit import RowsHit, count_hit
 from backend.maintenance.vacuum import load_vacuum, plan_vacuum
 from backend.settings import Settings
 from backend.store.store import ControlStore
+
+_JOBS_READ, _ACTS_MEASURED = 100, 3
 
 
 def load_preview(
@@ -87,7 +92,51 @@ def preview(
             planned = plan_drop(settings, snapshot, users)
     if why := _why_never(settings, snapshot):
         return replace(planned, refused=why, way_out="act where the table may be changed")
+    if store is not None and not planned.refused and (size := _rewritten(arguments.kind, planned.figures)):
+        note = _time_note(planned.act.arguments, size, store.jobs.newest(_JOBS_READ, of_tables=True))
+        return replace(planned, notes=(*planned.notes, note))
     return planned
+
+
+def _time_note(asked: Arguments, bytes_in: int, jobs: Iterable[Job]) -> str:
+    """How long it takes, by the newest acts that rewrote files in the same way, a tenth to ten times as many bytes:
+    what an act takes beside its bytes would mislead. `jobs`: newest first."""
+    measured = list[tuple[int, float]]()
+    for job in jobs:
+        done = _bytes_of(job, asked)
+        if bytes_in / 10 <= done <= bytes_in * 10 and job.started_at and job.ended_at:
+            measured.append((done, (job.ended_at - job.started_at).total_seconds()))
+        if len(measured) == _ACTS_MEASURED:
+            break
+    size_bytes, seconds = (sum(side) for side in zip(*measured, strict=True)) if measured else (0, 0.0)
+    if not seconds:
+        return "how long it takes is not known: nothing like it, of about this size, was done here yet"
+    takes = duration_text(max(1, round(bytes_in * seconds / size_bytes)))
+    acts = "one" if len(measured) == 1 else count_text(len(measured))
+    return f"takes about {takes}, by the last {acts} like it here: {bytes_text(size_bytes / seconds)}/s"
+
+
+def _bytes_of(job: Job, asked: Arguments) -> int:
+    """What a job rewrote at its first attempt, 0 where it did not do the like."""
+    if job.kind is not asked.kind or job.state is not JobState.DONE or job.attempts != 1:
+        return 0
+    try:
+        alike = _way(TableAct.parse(job.request).arguments) == _way(asked)
+        return _rewritten(job.kind, ActResult.of(job).figures) if alike else 0
+    except JobError:
+        return 0  # of another Weir
+
+
+def _rewritten(kind: JobKind, figures: Mapping[str, int | None]) -> int:
+    name = {JobKind.OPTIMIZE: "bytes_in", JobKind.CLONE: "bytes_written"}.get(kind, "")
+    return figures.get(name) or 0
+
+
+def _way(asked: Arguments) -> tuple[bool, ...]:
+    """In which files are rewritten."""
+    if isinstance(asked, Optimize):
+        return bool(asked.zorder_by), asked.full, asked.purge, asked.prove_rows
+    return ()
 
 
 def _why_never(settings: Settings, snapshot: Snapshot) -> str:
