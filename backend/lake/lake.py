@@ -282,6 +282,22 @@ class Lake:
 
         return files_between(self._log(ref), self._storage.folder(ref.uri), self._storage.roots, first, last)
 
+    def clones(self) -> list[TableRef]:
+        """Tables that began as a shallow clone, as far as their first commit is there; looks at the head of each."""
+        from backend.lake.retention.unneeded import is_clone
+
+        refs = self.found().refs
+        at_once = REMOTE_CARDS_AT_ONCE if any(is_remote(ref.uri) for ref in refs) else CARDS_AT_ONCE
+        looks = catalog.as_they_arrive(lambda ref: (ref, is_clone(self._storage, ref.uri)), refs, at_once)
+        return sorted((ref for ref, is_one in looks if is_one), key=lambda ref: ref.name)
+
+    def files_of_clone(self, ref: TableRef, clone: TableRef, *, removed_before: datetime | None) -> frozenset[str]:
+        """Those of a table that another one reads, and that it removed since; see `unneeded.files_of_clone`."""
+        from backend.lake.retention.unneeded import files_of_clone
+
+        folder, roots = self._storage.folder(ref.uri), self._storage.roots
+        return files_of_clone(self._log(clone), folder, roots, removed_before=removed_before)
+
     def _latest_or_none(self, ref: TableRef) -> Snapshot | None:
         try:
             return self.snapshot(ref)

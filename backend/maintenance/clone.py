@@ -38,7 +38,7 @@ def preview_clone(settings: Settings, lake: Lake, latest: Snapshot, asked: Clone
     written = (
         f"no file is written; it reads the {files} of {ref.name}" if asked.shallow else f"{files} are written anew"
     )
-    shared = [f"a VACUUM of {ref.name} deletes files that the copy reads, once they are old enough here"]
+    shared = [f"a VACUUM of {ref.name} by another engine deletes files that the copy reads; Weir's is refused then"]
     return ActPreview(
         TableAct(ref.uri, ref.name, latest.version, replace(asked, target=target, version=version)),
         f"{target} becomes a copy of v{version}: {rows_text(then.num_rows)}; {written}",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from backend.errors import VersionNotFoundError
+from backend.errors import LakehouseError, VersionNotFoundError
 from backend.format import bytes_text, things
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot
@@ -44,8 +44,11 @@ def load_vacuum(lake: Lake, snapshot: Snapshot, users: Users, now: datetime) -> 
     if retention.duration is None:
         return VacuumFacts(retention)
     files = lake.unneeded_files(snapshot.ref, removed_before=now - retention.duration)
-    needs = (*_of_streams(users, frozenset(files.paths)), *_of_versions(lake, snapshot, users, frozenset(files.paths)))
-    return VacuumFacts(retention, files, needs if files.paths else ())
+    if not files.paths:
+        return VacuumFacts(retention, files)
+    gone = frozenset(files.paths)
+    needs = (*_of_streams(users, gone), *_of_versions(lake, snapshot, users, gone))
+    return VacuumFacts(retention, files, (*needs, *_of_clones(lake, snapshot, gone, now)))
 
 
 def _of_streams(users: Users, deleted: frozenset[str]) -> Iterator[Need]:
@@ -69,6 +72,22 @@ def _of_versions(lake: Lake, snapshot: Snapshot, users: Users, deleted: frozense
             continue
         if hit:
             yield Need(f"{kept.reason}; {things(len(hit), 'file')} of it would be deleted", kept.way_out)
+
+
+def _of_clones(lake: Lake, snapshot: Snapshot, deleted: frozenset[str], now: datetime) -> Iterator[Need]:
+    for clone in lake.clones():
+        if clone.uri == snapshot.ref.uri:
+            continue
+        try:
+            kept_for = retention_of(lake.snapshot(clone).metadata.configuration, DELETED_FILES).duration
+            since = None if kept_for is None else now - kept_for
+            hit = lake.files_of_clone(snapshot.ref, clone, removed_before=since) & deleted
+        except LakehouseError as exc:
+            yield Need(f"which files the shallow copy {clone.name} reads is not known: {exc.message}", unknown=True)
+            continue
+        if hit:
+            reason = f"{clone.name} is a shallow copy, and reads {things(len(hit), 'file')} that would be deleted"
+            yield Need(reason, f"drop it first: weir drop {clone.name}")
 
 
 def plan_vacuum(snapshot: Snapshot, asked: Vacuum, facts: VacuumFacts, users: Users) -> ActPreview:

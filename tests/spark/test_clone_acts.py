@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 from delta.tables import DeltaTable
+from py4j.protocol import Py4JJavaError
 
 from backend.errors import StreamRefusedError
 from backend.jobs.model import JobState
-from backend.maintenance.model import Clone, Repair, TableAct
+from backend.maintenance.model import Clone, Repair, TableAct, Vacuum
 from tests.spark.test_table_acts import NAME, Shelf, shelf
 
 __all__ = ["shelf"]
@@ -69,6 +70,20 @@ def test_a_shallow_copy_reads_the_files_and_changes_apart(shelf: Callable[..., S
     assert (len(rows(table, target)), len(rows(table, table.uri))) == (50, 200)
     fixed = Repair("id >= 0", from_table="kept/copy")
     assert table.preview(fixed).figures["rows_in"] == 50
+
+
+def test_vacuum_is_refused_while_a_shallow_copy_reads_a_file(shelf: Callable[..., Shelf]) -> None:
+    """Plain VACUUM breaks the copy."""
+    table = shelf()
+    table.write("a", "b", **{"delta.deletedFileRetentionDuration": "interval 0 seconds"})
+    table.act(Clone("kept/copy", shallow=True))
+    table.sql("DELETE FROM {} WHERE day = 'a'")
+    assert table.preview(Vacuum()).refused == "kept/copy is a shallow copy, and reads 1 file that would be deleted"
+    target = str(Path(table.uri).parents[1] / "kept" / "copy")
+    assert len(rows(table, target)) == 200
+    table.sql("VACUUM {}")
+    with pytest.raises(Py4JJavaError, match=r"FAILED_READ_FILE.FILE_NOT_EXIST"):
+        rows(table, target)
 
 
 def test_a_copy_that_is_begun_twice_is_made_once(shelf: Callable[..., Shelf]) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -98,6 +99,26 @@ def test_a_pin_of_a_version_that_nobody_can_rebuild_is_a_risk(orders: Orders) ->
         commit.unlink()
     (risk,) = (risk for risk in orders.vacuum().risks if "v1" in risk)
     assert risk.startswith("v1 is pinned by ana: audit of May; which files that needs is not known: ")
+
+
+def test_a_shallow_copy_keeps_the_files_that_it_reads(orders: Orders) -> None:
+    """As Spark writes one: absolute paths, and a first commit that begins with what it is."""
+    adds = [builders.add(Path(uri).as_uri()) for uri in DeltaTable(orders.table, 3).file_uris()]
+    copy, stranger = (builders.HandLog(orders.table.with_name(name)) for name in ("it's a copy", "stranger"))
+    info = json.dumps({"commitInfo": {"timestamp": 1, "operation": "CLONE"}}, separators=(",", ":"))
+    state = [builders.protocol(), builders.metadata(configuration=NOW)]
+    for log, files in ((copy, [*adds[:3], builders.add("own.parquet")]), (stranger, [builders.add("file:///etc/x")])):
+        log.raw(f"{0:020d}.json", "\n".join([info, *map(json.dumps, [*state, *files])]))
+    planned = orders.vacuum()
+    assert planned.refused == "it's a copy is a shallow copy, and reads 3 files that would be deleted"
+    assert planned.way_out == "drop it first: weir drop it's a copy"
+    assert planned.risks[0].startswith("which files the shallow copy stranger reads is not known: ")
+
+    copy.commit(builders.remove(adds[0]["add"]["path"]), version=1)  # which its own retention lets go at once
+    assert "reads 2 files that" in orders.vacuum().refused
+    for log in (copy, stranger):
+        shutil.rmtree(log.table)
+    assert (orders.vacuum().refused, orders.vacuum().figures["files"]) == ("", 4)
 
 
 @pytest.mark.parametrize(("ends", "files"), [((1, 3), 4), ((3, 1), 4), ((0, 1), 2), ((0, 0), 0)])

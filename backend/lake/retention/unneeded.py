@@ -12,15 +12,19 @@ from datetime import datetime, timedelta
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backend.errors import VersionNotFoundError
+from backend.errors import LakehouseError, VersionNotFoundError
 from backend.lake.history.arrivals import arriving
 from backend.lake.log.actions import FileAction, read_vector_id
+from backend.lake.log.commits import commit_name
+from backend.lake.log.listing import LOG
 from backend.lake.log.log import TableLog
 from backend.lake.storage.folder import Entry, Folder
 from backend.lake.storage.paths import is_within, resolve_log_path
+from backend.lake.storage.storage import Storage
 
 _SLACK = timedelta(hours=1)  # between a removal by its writer's clock, and its commit
 _GOES_ALTHOUGH_HIDDEN = ("_delta_index", "_change_data")
+_HEAD_BYTES = 8_192  # of a commit: its first line begins with what it did
 _ICEBERG = "metadata"  # of tables that are readable as Iceberg, too
 
 
@@ -77,10 +81,32 @@ def files_between(log: TableLog, folder: Folder, roots: Sequence[str], first: in
     return frozenset(_below(folder, roots, names))
 
 
-def _below(folder: Folder, roots: Sequence[str], names: set[str]) -> set[str]:
-    """As paths below the table, of those that the log names there."""
-    uris = {resolve_log_path(name, folder.uri, roots) for name in names}
-    return {uri.removeprefix(folder.uri).lstrip("/") for uri in uris if is_within(uri, folder.uri)}
+def is_clone(storage: Storage, uri: str) -> bool:
+    """Whether a table began as a clone, which open-source Spark makes shallow alone; False where its first commit
+    cannot be read."""
+    try:
+        with storage.folder(uri).open(f"{LOG}/{commit_name(0)}") as file:
+            return b'"operation":"CLONE"' in file.read(_HEAD_BYTES)
+    except LakehouseError:
+        return False
+
+
+def files_of_clone(
+    log: TableLog, folder: Folder, roots: Sequence[str], *, removed_before: datetime | None
+) -> frozenset[str]:
+    """Files of a table's folder, as paths below it, that another table's log names: its latest version, and what that
+    removed since. Raises `VersionNotFoundError` where the log does not say what that was."""
+    names = _files_of(log.snapshot(None).columns(["path", "dv_id"]))
+    if removed_before is not None:
+        names |= _removed_since(log, removed_before)
+    return frozenset(_below(folder, roots, names, named_by=log.ref.uri))
+
+
+def _below(folder: Folder, roots: Sequence[str], names: set[str], named_by: str = "") -> set[str]:
+    """As paths below the table, of those that its log, or that of the table `named_by`, names there."""
+    uris = {resolve_log_path(name, named_by or folder.uri, roots) for name in names}
+    here = folder.uri.replace("\\", "/") if named_by else folder.uri  # as absolute paths are read
+    return {uri.removeprefix(here).lstrip("/") for uri in uris if is_within(uri, here)}
 
 
 def _removed_since(log: TableLog, moment: datetime) -> set[str]:
