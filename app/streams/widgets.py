@@ -329,6 +329,8 @@ def _declaration(status: StreamStatus) -> None:
         "checkpoint": declared.checkpoint_location,
     }
     st.code("\n".join(f"{label:<11} {text}" for label, text in lines.items() if text), language=None)
+    if declared.code:
+        st.code(declared.code, language="python")
 
 
 def _table(frame: pd.DataFrame, look: Look, empty: str) -> None:

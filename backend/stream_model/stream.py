@@ -119,7 +119,7 @@ class StreamDeclaration:
     `source_tables` and `side_tables`: what it reads, and what it writes beside that, by path below the lake's root.
     `inputs`: each source in the order of its function, those behind views where they are read. `sink`: append,
     complete, update, upsert or history; kafka, postgresql or foreach_batch where it writes outside. `also`: further
-    tables that get its rows. `tables`: what is declared of each that it writes.
+    tables that get its rows. `tables`: what is declared of each that it writes. `code`: its function, without secrets.
     """
 
     name: str
@@ -143,6 +143,7 @@ class StreamDeclaration:
     also: tuple[Output, ...] = ()
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     tables: tuple[DeclaredTable, ...] = ()
+    code: str = ""
 
     @property
     def outputs(self) -> tuple[Output, ...]:

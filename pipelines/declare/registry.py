@@ -1,10 +1,14 @@
 """From the modules that settings name to a registry, and from that to what the control store knows of streams."""
 
 import importlib
+import inspect
 from collections.abc import Mapping
+from textwrap import dedent
 from types import ModuleType
 
 from backend.errors import SettingsError
+from backend.format import cut
+from backend.redaction import without_secrets
 from backend.settings import Settings
 from backend.stream_model.overrides import LIMITS
 from backend.stream_model.stream import Output, StreamDeclaration, StreamInput
@@ -14,7 +18,7 @@ from pipelines.sources.files import FileSource
 from pipelines.sources.kafka import KafkaSource
 from pipelines.specs.registry import Registry
 from pipelines.specs.sources import StreamSource
-from pipelines.specs.streams import StreamSpec
+from pipelines.specs.streams import Function, StreamSpec
 
 # Options of a reader that decide what it reads. Others stay with the host: one of them may be a secret.
 SHOWN_OPTIONS = {
@@ -22,6 +26,7 @@ SHOWN_OPTIONS = {
     *("failOnDataLoss", "maxFileAge", "cleanSource"),
     *("recursiveFileLookup", "pathGlobFilter", "schemaTrackingLocation", *LIMITS),
 }
+MOST_CODE = 8_000  # characters of a function that are published
 
 
 def load_registry(settings: Settings) -> Registry:
@@ -96,7 +101,17 @@ def declaration(registry: Registry, stream: StreamSpec, settings: Settings) -> S
         outside=stream.outside,
         tables=tuple(table.declared(settings) for table in stream.writes),
         also=tuple(Output(output.table.path, output.table.uri(settings), output.sink.kind) for output in stream.also),
+        code=_code(stream.function),
     )
+
+
+def _code(function: Function) -> str:
+    """The text of a declared function, decorators and all; empty where it stands in no file."""
+    try:
+        text = dedent(inspect.getsource(inspect.unwrap(function)))
+    except (OSError, TypeError):
+        return ""
+    return cut(without_secrets(text).rstrip(), MOST_CODE)
 
 
 def _input(registry: Registry, source: StreamSource, settings: Settings) -> StreamInput:

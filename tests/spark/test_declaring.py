@@ -35,7 +35,7 @@ from pipelines import (
 )
 from pipelines.declare.check import PipelineError, find_problems, refuse_problems
 from pipelines.declare.pipeline import TriggerError, trigger_s
-from pipelines.declare.registry import declaration, declarations, load_registry
+from pipelines.declare.registry import MOST_CODE, declaration, declarations, load_registry
 from pipelines.jvm.failures import SpecError
 from pipelines.spark.analysis import in_order
 from pipelines.specs.sinks import Sink
@@ -72,6 +72,30 @@ def test_the_demo_declares_six_streams_that_say_what_they_read_and_write(tmp_pat
     assert [(each.kind, each.name, each.uri) for each in landed.inputs] == [
         ("files", "files in landing/orders", str(tmp_path / "landing/orders"))
     ]
+
+
+def test_the_text_of_its_function_is_published_without_secrets_and_not_at_any_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = "\n".join(f"    x{number} = {number}" for number in range(1_000))
+    text = (
+        '@shop.streaming_table("bronze_a", source=rate())\n'
+        'def bronze_a(rows):\n    password = "Tr0ub4dor"\n    return rows.limit(3)\n\n\n'
+        f'@shop.streaming_table("bronze_b", source=rate())\ndef bronze_b(rows):\n{rows}\n    return rows\n'
+    )
+    module = 'from pipelines import Pipeline, rate\n\nshop = Pipeline("shop")\n\n\n'
+    (tmp_path / "shop_of_a_test.py").write_text(module + text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("WEIR_HOST__PIPELINES", '["shop_of_a_test"]')
+    settings = load_settings(home=tmp_path)
+    short, long = declarations(load_registry(settings), settings)
+    assert short.code == text.partition("\n\n\n")[0].replace("Tr0ub4dor", "***")
+    assert long.code.startswith('@shop.streaming_table("bronze_b"') and len(long.code) == MOST_CODE
+    unwritten = Pipeline("unwritten")
+    exec("def bronze_c(rows): return rows", made := {})
+    unwritten.streaming_table("bronze_c", source=rate())(made["bronze_c"])
+    (nowhere,) = declarations(registry_of(unwritten), settings)
+    assert nowhere.code == ""
 
 
 def test_every_problem_is_told_at_once_with_its_place(words: Pipeline) -> None:

@@ -83,8 +83,11 @@ def test_a_stream_without_a_table_names_what_it_writes(store, now: datetime) -> 
 def test_its_declaration_shows_source_options_and_trigger(store, now: datetime) -> None:
     stream_store.flowing(store, NAME, now)
     read = StreamInput(InputKind.FILES, "files in landing", "/landing", {"maxFilesPerTrigger": "10"})
-    declare_anew(store, replace(store.declarations()[NAME], inputs=(read,)), now=now)
-    shown = open_page("stream", stream=NAME, view="Declaration").code[0].value.splitlines()
+    code = "@shop.streaming_table()\ndef silver_events(events):\n    return events.where('amount > 0')"
+    declare_anew(store, replace(store.declarations()[NAME], inputs=(read,), code=code), now=now)
+    app = open_page("stream", stream=NAME, view="Declaration")
+    assert (app.code[1].value, app.code[1].language) == (code, "python")
+    shown = app.code[0].value.splitlines()
     assert shown[:3] == [
         "source      files in landing/events",
         "options     files in landing: maxFilesPerTrigger=10",
