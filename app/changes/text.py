@@ -5,6 +5,7 @@ is not known is said to be unknown.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 
 from backend.changes.cache import DiffProgress, LogPart
 from backend.changes.model import CommitChanges, DiffMethod, FilesDiff, NetCounts, RowChange, VersionDiff
@@ -24,6 +25,7 @@ METHOD_WORDS = {
     DiffMethod.MULTISET: "Whole rows: those of the files that differ, without a key to pair them by.",
     DiffMethod.LOG_ONLY: "Log alone: rows cannot be compared here; files, commits, schema and properties can.",
 }
+_BREAKS = "NOT ("
 _TABLE_ITSELF = ("feature: ", "protocol: ")
 
 
@@ -36,12 +38,19 @@ def headline(diff: VersionDiff, *, is_pending: bool = False) -> str:
         return f"v{diff.question.from_version} and v{diff.question.to_version} are the same version: nothing differs."
     rows = f"rows not compared yet, {_more_rows_text(diff.log.files)}" if is_pending else rows_text(diff)
     if diff.question.where and not is_pending and diff.is_available:
-        rows = f"of rows with {diff.question.where}: {rows}"
+        rows = f"of {filter_text(diff.question.where)}: {rows}"
     metadata = metadata_texts(diff.log.schema, diff.log.properties)
     if diff.question.against is not None:  # two tables differ, nothing changed
         metadata = [text.replace("unchanged", "the same").replace("changed", "different") for text in metadata]
     said = "; ".join(part for part in (rows, *metadata, rewritten_text(diff)) if part)
     return f"{range_text(diff)}: {said}."
+
+
+def filter_text(where: str) -> str:
+    """The filter on rows in words: "rows that break amount >= 0" for what First bad version asks."""
+    rule = where[len(_BREAKS) : -1] if where.startswith(_BREAKS) and where.endswith(")") else ""
+    is_whole = min(accumulate((sign == "(") - (sign == ")") for sign in rule), default=-1) >= 0
+    return f"rows that break {rule}" if is_whole else f"rows with {where}"
 
 
 def versions_text(diff: VersionDiff) -> str:

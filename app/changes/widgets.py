@@ -58,6 +58,11 @@ def answer(
     runner = on_host if question.on_host else here
     found = runner.known(question, part)
     st.subheader(markdown_safe(text.headline(found or part.outline, is_pending=found is None)), anchor=False)
+    if question.where:
+        st.button(
+            markdown_safe(f"Only {text.filter_text(question.where)}"), key="where_filter", icon=":material/close:",
+            help="Show every changed row", on_click=lambda: st.session_state.update({state.ROWS_WHERE: ""}),
+        )  # fmt: skip
     slot = st.container(key="work")
     waits = (found is None or found.changes.partial) and runner.offer(question, part, found, slot)
     shown = found or part.outline
@@ -104,7 +109,7 @@ def _counts(diff: VersionDiff, *, is_pending: bool) -> None:
     gross, where = text.gross_text(diff.commits), diff.question.where
     if not where and gross == text.counts_text(diff.changes.net):
         return
-    only = f" of rows with {markdown_safe(where)}" if where else ""
+    only = f" of {markdown_safe(text.filter_text(where))}" if where else ""
     all_rows = " of all rows: the filter does not reach it" if where else ""
     st.caption(
         f"**Net** is what differs between the two states{only}. **Gross** is what the commits in between did, added "

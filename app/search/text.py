@@ -29,11 +29,12 @@ MOST_CONDITION = 80  # characters of a condition in one sentence
 NULLS_PASS = "null passes, as in a CHECK constraint"
 
 
-def means_text(*, by_row: bool) -> str:
-    """What it means that a version satisfies the condition."""
-    if by_row:
+def means_text(result: Bisection) -> str:
+    """What it means that a version satisfies the condition, and which rows break it."""
+    if result.by_row:
         return f"every row has to satisfy it; a row for which it gives {NULLS_PASS}"
-    return f"the version as a whole has to satisfy it; {NULLS_PASS}"
+    rows = f": every row has to satisfy `{one_line(result.row_rule)}`" if result.row_rule else ", no row by itself"
+    return f"the version as a whole has to satisfy it{rows}; {NULLS_PASS}"
 
 
 def headline(result: Bisection, streams: Mapping[str, str] | None = None) -> str:
@@ -254,8 +255,8 @@ def cause_texts(changed: VersionDiff, broken: VersionDiff | None) -> list[str]:
 
 
 def where_broken(result: Bisection) -> str | None:
-    """Which rows break the condition, as SQL; None where the version does as a whole, or where it was mended."""
-    return f"NOT ({result.condition})" if result.by_row and not result.is_mended else None
+    """Which rows break the condition, as SQL; None where only the version as a whole does."""
+    return f"NOT ({result.row_rule})" if result.row_rule else None
 
 
 def _counts(changes: CommitChanges) -> str:

@@ -172,7 +172,7 @@ def _result(opened: OpenTable, result: Bisection) -> None:
         st.warning(markdown_safe(sentence(warning)), icon=":material/warning:")
     lines = [sentence(note) for note in text.notes(result) if note not in warned]
     st.markdown("\n".join(f"- {markdown_safe(each)}" for each in lines))
-    st.caption(markdown_safe(sentence(f"`{text.one_line(result.condition)}`: {text.means_text(by_row=result.by_row)}")))
+    st.caption(markdown_safe(sentence(f"`{text.one_line(result.condition)}`: {text.means_text(result)}")))
     if result.culprit is None:
         _candidates(result, streams)
     if result.examples.rows:
@@ -190,10 +190,7 @@ def _links(opened: OpenTable, result: Bisection) -> None:
         label = f"What v{to} changed" if to == result.last + 1 else f"What changed from v{result.last} to v{to}"
         across = None if result.older_id is None else "true"
         ends = {state.FROM: result.last, state.TO: to, state.ACROSS_REPLACE: across, state.VIEW: "Rows"}
-        navigation.table_link(name, label, ends, page="changes")
-        if result.by_row:
-            where = {state.ROWS_WHERE: f"NOT ({result.condition})"}
-            navigation.table_link(name, "Of that, rows that violate it", ends | where, page="changes")
+        navigation.table_link(name, label, ends | {state.ROWS_WHERE: text.where_broken(result)}, page="changes")
         navigation.table_link(name, f"Table at v{result.good_seen}", {state.VERSION: result.good_seen})
         navigation.table_link(
             name, f"Can v{result.good_seen} be restored?", {state.AT: result.good_seen}, page="versions"
@@ -240,7 +237,7 @@ def _changed(opened: OpenTable, result: Bisection) -> None:
     st.markdown(f"**What it changed**: {markdown_safe(text.changed_text(result, diff))}")
     if diff is None or result.culprit is None:
         return
-    where = text.where_broken(result)
+    where = None if result.is_mended else text.where_broken(result)
     broken = _difference(opened.ref, result.culprit - 1, result.culprit, where) if where else None
     st.markdown("\n".join(f"- {markdown_safe(each)}" for each in text.cause_texts(diff, broken)))
 

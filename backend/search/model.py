@@ -108,6 +108,7 @@ class Bisection:
     `again`: versions probed after `first_seen` that are as the older end again.
     `changing`: how many commits between the ends changed rows; `unprobed`: how many of these nobody looked at.
     `older_id`: the table's id at the older end, where that was another table under the same path.
+    `row_rule`: what each row has to satisfy; empty where it is about no row by itself.
     """
 
     ref: TableRef
@@ -126,6 +127,7 @@ class Bisection:
     unprobed: int
     examples: Examples = Examples()
     older_id: str | None = None
+    row_rule: str = ""
 
     @property
     def is_mended(self) -> bool:

@@ -16,7 +16,7 @@ from typing import TypeVar
 from backend.errors import BisectError
 from backend.lake.model import Commit, TableRef
 from backend.lru import Lru
-from backend.search.condition import check_condition
+from backend.search.condition import VersionCondition, check_condition
 from backend.search.ends import BisectLake, find_ends, named_version, require_judged, require_opposite
 from backend.search.judge import Judge
 from backend.search.model import (
@@ -290,21 +290,21 @@ class _Search:
             )
         older_id = self._lake.snapshot(self._ref, self._low).metadata.id
         condition = check_condition(self._condition, newest)
-        by_row = condition.by_row
-        result = self._result(by_row=by_row, older_id=None if older_id == self._table_id else older_id)
-        if by_row or condition.unique:
+        result = self._result(condition, older_id=None if older_id == self._table_id else older_id)
+        if condition.row_rule or condition.unique:
             doing = f"reading rows of v{result.bad_seen} that break it"
             number = yield from self._number(self._judge.examples, result.bad_seen, doing, 0)
             result = replace(result, examples=number.value or Examples())
         yield BisectProgress(result.probes, "done", None, at_most_left=0, result=result)
 
-    def _result(self, *, by_row: bool, older_id: str | None) -> Bisection:
+    def _result(self, condition: VersionCondition, *, older_id: str | None) -> Bisection:
         (last, first_seen), candidates = self._change(), self._candidates()
         return Bisection(
             ref=self._ref,
             table_id=self._table_id,
             condition=self._condition,
-            by_row=by_row,
+            by_row=condition.by_row,
+            row_rule=condition.row_rule,
             good=self._good,
             bad=self._bad,
             probes=tuple(self._probes),

@@ -121,7 +121,7 @@ def read_expression(text: str, columns: Sequence[str]) -> Expression:
         _check_class(node, text)
         if node["class"] == "FUNCTION":
             if _check_function(node, text):
-                aggregates[int(node.get("query_location") or 0)] = _source(node, text)
+                aggregates[int(node.get("query_location") or 0)] = source_of(node, text)
             joined += len(node["arguments"]) if node["function_name"] in ("||", "concat") else 0
         elif node["class"] == "COLUMN_REF":
             names[_column(node, columns, text)] = None
@@ -268,7 +268,7 @@ def _position(text: str, location: int) -> int:
     return min(len(text.encode()[:offset].decode(errors="ignore")), len(text))
 
 
-def _source(node: dict[str, Any], text: str) -> str:
+def source_of(node: Mapping[str, Any], text: str) -> str:
     """A node as it was written; empty where the parser does not say where it is."""
     start, length = (int(node.get(key) or 0) for key in ("query_location", "query_location_length"))
     return f"{_BEFORE}{text}".encode()[start : start + length].decode(errors="ignore")

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,15 @@ from backend.lake.lake import Lake
 from backend.lake.model import Commit, OperationMetrics, Snapshot, TableRef
 from backend.search import search
 from backend.search.judge import Judge
-from backend.search.model import Bisection, BisectProgress, BisectRequest, ProbeOutcome, Purpose, VersionVerdict
+from backend.search.model import (
+    Bisection,
+    BisectProgress,
+    BisectRequest,
+    Examples,
+    ProbeOutcome,
+    Purpose,
+    VersionVerdict,
+)
 from backend.search.notice import Measure
 from backend.search.search import Bisects, bisect, may_change_rows
 from backend.search.suggest import held_numbers, load_held, suggest
@@ -69,6 +78,7 @@ class StoryLake:
     def __init__(self, story: Story, snapshot: Snapshot) -> None:
         self.story, self._snapshot, self.judge = story, snapshot, Judge()
         self.judge.verdicts = Numbers(self._verdict)
+        self.judge.examples = Numbers(lambda *_: Examples())
 
     def _verdict(self, _: Reading, snapshot: Snapshot, __: str) -> VersionVerdict:
         is_good = self.story.good[snapshot.version]
@@ -540,6 +550,65 @@ def test_probes_say_what_they_cost_and_why(orders: Path, open_lake: Callable[...
         assert (number.files_read, number.files) == (len(new), lake.snapshot(found.ref, probe.version).num_files)
         assert (number.rows_read > 0) is (number.bytes_read > 0) is bool(new)
     assert found.changing == 7 and found.unprobed == 7 - len({p.version for p in found.probes} & {1, 2, 3, 4, 6, 7, 8})
+
+
+@pytest.mark.parametrize(
+    ("condition", "rule"),
+    [
+        ("max(amount) <= 90", "amount <= 90"),
+        ("90.0 >= max( amount )", "90.0 >= amount"),
+        ("min(amount * 2) > -1", "(amount * 2) > -1"),
+        ("count_if(amount < 0 OR note = ')') = 0", "NOT (amount < 0 OR note = ')')"),
+        ("COUNT(*) FILTER (WHERE amount > 90) < 1", "NOT (amount > 90)"),
+        ("max(amount) <= 90 AND min(amount) >= 0", "(amount <= 90) AND (amount >= 0)"),
+        ("max(day) < DATE '2026-02-01'", "day < DATE '2026-02-01'"),
+    ],
+)
+def test_rows_that_break_an_aggregate_are_those_that_pandas_finds(
+    tmp_path: Path, open_lake: Callable[..., Lake], condition: str, rule: str
+) -> None:
+    days = [date(2026, 1, 1), date(2026, 1, 31), date(2026, 2, 1), date(2026, 1, 3)]
+    builders.write(tmp_path / "t", {"id": [1], "amount": [5.0], "note": ["a"], "day": days[:1]})
+    rows = {"id": [2, 3, 4, 5], "amount": [-3.0, 95.0, 90.0, None], "note": [")", "x", "y", None], "day": days}
+    builders.write(tmp_path / "t", rows)
+    builders.write(tmp_path / "t", {"id": [6], "amount": [7.0], "note": ["b"], "day": days[:1]})
+    lake = open_lake(tmp_path)
+
+    found = found_by(lake, lake.find("t"), condition)
+
+    state = DeltaTable(str(tmp_path / "t"), version=1).to_pandas()
+    amount, is_late = state["amount"], state["day"] >= date(2026, 2, 1)
+    broken = {  # by hand, of the same version
+        "amount <= 90": amount > 90,
+        "90.0 >= amount": amount > 90,
+        "(amount * 2) > -1": amount * 2 <= -1,
+        "NOT (amount < 0 OR note = ')')": (amount < 0) | (state["note"] == ")"),
+        "NOT (amount > 90)": amount > 90,
+        "(amount <= 90) AND (amount >= 0)": (amount > 90) | (amount < 0),
+        "day < DATE '2026-02-01'": is_late,
+    }[rule]
+    assert (found.culprit, found.by_row, found.row_rule) == (1, False, rule)
+    assert {row["id"] for row in found.examples.rows} == set(state.loc[broken, "id"]) != set()
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        *("avg(amount) <= 20", "sum(amount) <= 100", "count(*) <= 2", "max(amount) <= 10 OR count(*) < 2"),
+        *("max(amount) <= 90 AND sum(amount) < 20", "max(amount) FILTER (WHERE id > 0) <= 90", "stddev(amount) < 1"),
+        *("CAST(max(amount) AS BIGINT) <= 90", "max(amount) + 1 <= 91", "max(amount) BETWEEN 1 AND 90"),
+    ],
+)
+def test_where_no_single_row_breaks_an_aggregate_none_is_listed(
+    tmp_path: Path, open_lake: Callable[..., Lake], condition: str
+) -> None:
+    builders.write(tmp_path / "t", {"id": [1, 2], "amount": [5.0, 5.0]})
+    builders.write(tmp_path / "t", {"id": [3, 4], "amount": [95.0, 4.0]})
+    lake = open_lake(tmp_path)
+
+    found = found_by(lake, lake.find("t"), condition)
+
+    assert (found.culprit, found.row_rule, found.examples.rows) == (1, "", ())
 
 
 def test_a_key_that_was_unique_is_suggested_and_its_repeated_rows_are_shown(

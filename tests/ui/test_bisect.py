@@ -80,9 +80,21 @@ def test_nothing_runs_before_the_click(orders: Path, scans: list[int]) -> None:
     assert read[0].startswith("1 of 1 file, 1 row, ") and read[5] == "nothing: 2 files judged before"
     assert frame_with(app, "amount")["amount"].tolist() == ["-4.0"]
     links = {link.proto.label: link.proto.query_string for link in app.get("page_link")}
-    assert links["What v5 changed"] == "table=orders&from=4&to=5&view=Rows"
-    assert "&rows_where=NOT+%28amount+%3E%3D+0%29" in links["Of that, rows that violate it"]
+    assert links["What v5 changed"] == "table=orders&from=4&to=5&view=Rows&rows_where=NOT+%28amount+%3E%3D+0%29"
     assert "version=4" in links["Table at v4"] and "at=4" in links["Can v4 be restored?"]
+
+
+def test_rows_that_break_an_aggregate_are_listed_or_it_is_said_that_none_does(orders: Path) -> None:
+    app = find(open_page("bisect", table="orders", condition="min(amount) >= 0"))
+    assert frame_with(app, "amount")["amount"].tolist() == ["-4.0"]
+    assert "the version as a whole has to satisfy it: every row has to satisfy `amount >= 0`; null" in words(app)
+    links = {link.proto.label: link.proto.query_string for link in app.get("page_link")}
+    assert links["What v5 changed"].endswith("&rows_where=NOT+%28amount+%3E%3D+0%29")
+
+    app = find(open_page("bisect", table="orders", condition="min(amount) + 0 >= 0"))
+    assert "the version as a whole has to satisfy it, no row by itself; null" in words(app)
+    links = {link.proto.label: link.proto.query_string for link in app.get("page_link")}
+    assert "rows_where" not in next(query for label, query in links.items() if label.startswith("What "))
 
 
 def test_the_link_names_the_versions_and_opens_the_same_result_without_reading(orders: Path, scans: list[int]) -> None:

@@ -446,6 +446,17 @@ def test_a_condition_keeps_changes_whose_row_satisfies_it(orders: Path) -> None:
     assert list(frame_with(app, "Change")["Change"]) == ["≠ update"]
 
 
+def test_the_filter_is_said_in_words_and_a_click_takes_it_away(orders: Path) -> None:
+    app = open_page("changes", table=TABLE, from_=1, to=4, rows_where="NOT (status <> 'paid')")
+    assert plain(app.button(key="where_filter").label) == "Only rows that break status <> 'paid'"
+    filtered = len(frame_with(app, "Change"))
+    app.button(key="where_filter").click()
+    again(app)
+    assert "rows_where" not in app.query_params and app.text_input(key="rows_where").value == ""
+    assert not [button for button in app.button if button.key == "where_filter"]
+    assert len(frame_with(app, "Change")) > filtered > 0
+
+
 def test_a_condition_that_is_none_is_said_and_nothing_is_read(orders: Path, computed: list[Question]) -> None:
     app = open_page("changes", table=TABLE, from_=1, to=4, rows_where="nope >")
 

@@ -122,7 +122,7 @@ def document(result: Bisection) -> Document:
         "name": result.ref.name,
         "uri": result.ref.uri,
         "condition": result.condition,
-        "means": text.means_text(by_row=result.by_row),
+        "means": text.means_text(result),
         "good": result.good,
         "bad": result.bad,
         "direction": "broke" if broke else "mended",
@@ -174,7 +174,7 @@ _probe = only(
 
 def _print(result: Bisection, about: _About) -> None:
     say(f"{text.headline(result)}.", style="bold")
-    means = text.means_text(by_row=result.by_row)
+    means = text.means_text(result)
     say(f"{means[:1].upper()}{means[1:]}", style="dim")
     for note in text.notes(result):
         say(f"  {note}")
