@@ -404,6 +404,31 @@ def test_expectations_on_tables_are_told_with_their_figures(weir: Weir, lake: Pa
     assert {"broken_expectation", "unknown_expectation"} <= causes
 
 
+def test_a_person_expects_a_condition_and_takes_it_back(weir: Weir, lake: Path, store: ControlStore) -> None:
+    uri = str(lake / "silver" / "orders")
+    said = weir("expect", "silver/orders", " id >= 0 ", "--reason", "ids once were negative")
+    assert said.code == 0 and "orders: id >= 0 is expected from now on" in said.out and "No host" not in said.out
+    (kept,) = store.judgements()
+    assert (kept.expectation.uri, kept.expectation.condition, kept.state) == (uri, "id >= 0", State.UNKNOWN)
+    assert kept.expectation.why == "ids once were negative"
+    (line,) = weir("expectations", "silver/orders", "--json").document
+    assert (line["condition"], line["why"], line["reason"]) == ("id >= 0", kept.expectation.why, kept.finding.reason)
+
+    assert weir("expect", "orders", "amount >= 0").code == 4, "no reason"
+    assert weir("expect", "orders", "nothing >= 0", "--reason", "x").code == 2
+    assert weir("expect", "nowhere", "id >= 0", "--reason", "x").code == 3
+    assert weir("expect", "orders", "id >= 1", "--no-more", "--reason", "x").code == 4, "nobody expects it"
+    assert [each.expectation.condition for each in store.judgements()] == ["id >= 0"]
+
+    gone = weir("expect", "orders", "id >= 0", "--no-more", "--reason", "returns are negative", "--json")
+    assert gone.code == 0 and gone.document["is_expected"] is False and gone.document["uri"] == uri
+    assert store.judgements() == []
+    acts = [entry for entry in store.audit_entries(limit=99) if entry.action in ("expect", "expect no more")]
+    why = {entry.action: entry.reason for entry in acts}
+    assert why == {"expect": "ids once were negative", "expect no more": "returns are negative"} and len(acts) == 2
+    assert {entry.actor for entry in acts} == {kept.expectation.by}
+
+
 # -- health -----------------------------------------------------------------------------------------------------------
 
 

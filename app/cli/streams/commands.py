@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from app.cli.options import ACT, READ, AsJson, ByPanel, DryRun, Reason
+from app.cli.options import ACT, READ, AsJson, ByPanel, DryRun, Reason, TableName
 
 if TYPE_CHECKING:
     from backend.stream_model.stream import Action
@@ -22,10 +22,24 @@ def expectations(
     name: Annotated[str | None, typer.Argument(metavar="[T]", help="Name or URI of one table; none: all.")] = None,
     as_json: AsJson = False,
 ) -> int:
-    """What pipelines expect of tables, and what was found. Ends with 1 if one is broken."""
+    """What pipelines and people expect of tables, and what was found. Ends with 1 if one is broken."""
     from app.cli.streams import expectations
 
     return expectations.expectations(name, as_json=as_json)
+
+
+@app.command(rich_help_panel=ACT)
+def expect(
+    name: TableName,
+    condition: Annotated[str, typer.Argument(metavar="CONDITION", help="What holds, as for `weir bisect --assert`.")],
+    no_more: Annotated[bool, typer.Option("--no-more", help="Take it back.")] = False,
+    reason: Reason = "",
+    as_json: AsJson = False,
+) -> int:
+    """Expect a condition of a table from now on; hosts judge it, and no pipeline forgets it."""
+    from app.cli.streams import expectations
+
+    return expectations.expect(name, condition, reason, no_more=no_more, as_json=as_json)
 
 
 @app.command(rich_help_panel=READ)

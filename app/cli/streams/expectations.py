@@ -1,4 +1,4 @@
-"""`weir expectations`: what pipelines expect of tables, and what the stream host found.
+"""`weir expectations`: what pipelines and people expect of tables, and what the stream host found; `weir expect T`.
 
 Rule: judges nothing itself; what no living host judges says so.
 """
@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 
 from app import services
 from app.cli.output import Document, only, print_json, print_table, say
-from app.cli.store import NO_HOST_HINT, judgements_and_hosts
+from app.cli.store import NO_HOST_HINT, is_host_alive, judgements_and_hosts, required_store
+from app.cli.tables.lake import opened
 from backend.expectations.judge import away, standing
-from backend.expectations.model import Judgement, State
+from backend.expectations.model import ExpectationKind, Judgement, State, TableExpectation
 from backend.expectations.text import expected_text, found_text, judged_text
 from backend.format import ago, things
+from backend.search.condition import check_condition
 
 _BROKEN = 1
 
@@ -29,7 +31,7 @@ def expectations(name: str | None, *, as_json: bool) -> int:
         print_json([_document(judgement, names, is_stale=judgement in silent) for judgement in judgements])
         return code
     if not judgements:
-        say("Nothing is expected of " + (name or "any table") + ": `shop.expect_table(…)` in a pipeline says what is.")
+        say(f"Nothing is expected of {name or 'any table'}: `shop.expect_table(…)` or `weir expect` does.")
         return code
     print_table(
         ("table", "expected", "state", "since", "found", "judged"),
@@ -87,3 +89,23 @@ def _row(judgement: Judgement, names: Mapping[str, str], silent: Sequence[Judgem
         found_text(judgement, now),
         judged_text(judgement, now).removeprefix("judged "),
     )
+
+
+def expect(name: str, condition: str, reason: str, *, no_more: bool, as_json: bool) -> int:
+    """Keeps or takes back what a person expects; raises `QueryError` for a condition that no host could judge."""
+    lake, ref = opened(name)
+    store, actor, now = required_store(), services.actor(), services.now()
+    expected = TableExpectation(ref.uri, ref.name, ExpectationKind.HOLDS, condition=condition.strip())
+    if no_more:
+        store.expect_no_more(expected, actor=actor, reason=reason, now=now)
+    else:
+        check_condition(expected.condition, lake.snapshot(ref))
+        store.expect_by_hand(expected, actor=actor, reason=reason, now=now)
+    if as_json:
+        print_json({"table": ref.name, "uri": ref.uri, "expectation": expected.name, "is_expected": not no_more})
+        return 0
+    more = "no more" if no_more else f"from now on; `weir expectations {ref.name}` tells what hosts find"
+    say(f"{ref.name}: {expected.condition} is expected {more}.")
+    if not no_more and not is_host_alive(store.hosts(now=now)):
+        say("No host is alive: it will be judged when one starts (`weir host`).", style="yellow")
+    return 0
