@@ -231,7 +231,7 @@ def _prepared(
     built.insert(2, ("backlog", "What waited after each batch, over time", waited))  # beneath the rates
     outages = points.outages(runs=runs)
     return tuple(
-        prepared(figures.on_one_axis(figure, points, outages, acts, look), key=key, alt=alt)
+        prepared(figures.on_one_axis(figure, points, outages, acts, look), key=key, alt=alt, group="stream")
         for key, alt, figure in built
         if figure is not None
     )

@@ -1,7 +1,8 @@
-"""Charts of live regions: drawn anew in the same node, so they are never blank and keep zoom and hover.
+"""Charts of live regions: drawn anew in the same node, so they are never blank and keep zoom and hover. Those of one
+group have one time axis: one zoom, and one crosshair.
 
 Rule: `st.plotly_chart` takes its identity from the figure and is torn down at each change; this component has its key.
-Where another server than ours serves the pages, Streamlit's chart stands in.
+Where another server than ours serves the pages, Streamlit's chart stands in, each for itself.
 """
 
 from collections.abc import Mapping
@@ -17,12 +18,41 @@ from app.ui.scripts import Script, packed
 
 _LIBRARY = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 # Called at each refresh. What is drawn already is left alone. A finger scrolls the page, so only a mouse zooms.
+# The zoom is handed on here, not left to `uirevision`: that keeps only what a viewer did to this very chart.
 _DRAW = """
+const group = (node) => [...document.querySelectorAll(".weir-figure")].filter((one) =>
+  one._fullLayout && one.dataset.group === node.dataset.group);
+const zoom = ({ layout: { xaxis } }) => xaxis.autorange === false ? { range: [...xaxis.range], autorange: false } : {};
+const pointAll = (source) => {
+  const { _fullLayout: { xaxis }, pointer } = source;
+  const across = pointer - source.getBoundingClientRect().left - xaxis._offset;
+  for (const node of group(source)) {
+    if (node === source) continue;
+    if (across < 0 || across > xaxis._length) Plotly.Fx.unhover(node);
+    else Plotly.Fx.hover(node, { xpx: node._fullLayout.xaxis.c2p(xaxis.p2c(across)) }, "xy", true);
+  }
+};
+const zoomAll = (source) => {
+  const wanted = zoom(source);
+  for (const node of group(source)) {
+    if (JSON.stringify(zoom(node)) !== JSON.stringify(wanted)) {
+      Plotly.relayout(node, wanted.range ? { "xaxis.range": wanted.range } : { "xaxis.autorange": true });
+    }
+  }
+};
 const made = (parent) => {
   const node = document.createElement("div");
   node.className = "weir-figure";
   parent.append(node);
   new ResizeObserver(() => node.layout && Plotly.Plots.resize(node)).observe(node);
+  node.addEventListener("mousemove", ({ clientX }) => {
+    node.pointer = clientX;
+    if (node._fullLayout) pointAll(node);
+  });
+  node.addEventListener("mouseleave", () => {
+    node.pointer = undefined;
+    group(node).forEach((one) => Plotly.Fx.unhover(one));
+  });
   return node;
 };
 export default async ({ data, parentElement }) => {
@@ -31,12 +61,17 @@ export default async ({ data, parentElement }) => {
   const text = await unpacked(data);
   if (node.newest === data && node.drawn !== text) {
     node.drawn = text;
-    const { alt, config, figure } = JSON.parse(text);
+    const { alt, config, figure, group: name } = JSON.parse(text);
+    node.dataset.group = name;
     if (matchMedia("(pointer: coarse)").matches) figure.layout.dragmode = false;
     node.style.height = `${figure.layout.height}px`;
     node.setAttribute("role", "img");
     node.setAttribute("aria-label", alt);
+    Object.assign(figure.layout.xaxis, group(node).map(zoom).find(({ range }) => range));
+    const isFirst = !node._fullLayout;
     await Plotly.react(node, figure.data, figure.layout, config);
+    if (isFirst) node.on("plotly_relayout", () => zoomAll(node));
+    group(node).filter(({ pointer }) => pointer !== undefined).forEach(pointAll);
   }
   return () => node.isConnected || Plotly.purge(node);
 };
@@ -54,9 +89,9 @@ class LiveChart(NamedTuple):
     data: bytes | None  # what the component is sent
 
 
-def prepared(figure: Mapping[str, Any], *, key: str, alt: str) -> LiveChart:
-    """A figure as Plotly's JSON. It names its height; its `uirevision` keeps what a viewer zoomed."""
-    message = {"alt": alt, "config": CHART_CONFIG, "figure": figure}
+def prepared(figure: Mapping[str, Any], *, key: str, alt: str, group: str = "") -> LiveChart:
+    """A figure over time as Plotly's JSON. It names its height; what a viewer zoomed stays, in the whole group."""
+    message = {"alt": alt, "config": CHART_CONFIG, "figure": figure, "group": group or key}
     return LiveChart(figure, key, alt, packed(message) if SCRIPT.is_served else None)
 
 

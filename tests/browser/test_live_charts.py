@@ -1,5 +1,6 @@
 """Charts of a live page: the same node through every refresh, never blank, and the viewer's zoom stays."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -66,13 +67,13 @@ def charts(page: Page) -> list[dict[str, Any]]:
     return page.evaluate(CHARTS)
 
 
-def zoom(page: Page) -> None:
-    """Draw the mouse over a third of the first chart."""
+def zoom(page: Page, *, until: float = 0.6) -> None:
+    """Draw the mouse over a third of the first chart, or more."""
     box = page.locator(".weir-figure .nsewdrag").first.bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + box["width"] * 0.3, box["y"] + 60)
     page.mouse.down()
-    page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 60, steps=8)
+    page.mouse.move(box["x"] + box["width"] * until, box["y"] + 60, steps=8)
     page.mouse.up()
 
 
@@ -103,3 +104,58 @@ def test_charts_stay_where_they_are_while_batches_arrive(page: Page, served: Ser
     assert {chart["role"] for chart in after} == {"img"}
     assert after[0]["alt"] == "Input and processing rate over time"
     assert after[2]["title"] != before[2]["title"]  # it was drawn anew
+
+
+# Where the crosshair of each chart stands, in seconds of its own time axis; null without one.
+CROSSHAIRS = """() => [...document.querySelectorAll(".weir-figure")].map((chart) => {
+  const line = chart.querySelector(".hoverlayer .spikeline"), axis = chart._fullLayout.xaxis;
+  return line && axis.p2c(Number(line.getAttribute("x1")) - axis._offset) / 1000;
+})"""
+LABELS = """() => [...document.querySelectorAll(".weir-figure")].map(
+  (chart) => [...chart.querySelectorAll(".hoverlayer .legend text")].flatMap(
+    (text) => [...text.childNodes].map((part) => part.textContent)).join(" "))"""
+ZOOMED = "() => [...document.querySelectorAll('.weir-figure')].map((chart) => chart.layout.xaxis.autorange === false)"
+# A batch of a chart: its number, its moment in seconds of the axis, where it is drawn, and a pixel's span.
+A_BATCH = """(place) => {
+  const chart = document.querySelectorAll(".weir-figure")[place], axis = chart._fullLayout.xaxis, line = chart.data[0];
+  const { left, top } = chart.getBoundingClientRect(), moment = axis.d2c(line.x[20]);
+  const [began, ended] = axis.range.map((end) => axis.d2c(end));
+  const at = [left + axis._offset + axis.c2p(moment), top + 80];
+  return [line.customdata[20][0], moment / 1000, ...at, (ended - began) / axis._length / 1000];
+}"""
+RANGES = "() => [...document.querySelectorAll('.weir-figure')].map((chart) => String(chart.layout.xaxis.range))"
+
+
+def test_charts_are_pointed_at_and_zoomed_together_and_a_refresh_keeps_it(page: Page, served: Served) -> None:
+    page.goto(f"{served.url}/stream?stream={NAME}")
+    page.wait_for_function("() => document.querySelectorAll('.weir-figure .gtitle').length === 5", timeout=120_000)
+    assert page.evaluate(ZOOMED) == [False] * 5
+
+    zoom(page, until=0.99)
+    page.wait_for_function(f"() => ({ZOOMED})().every((zoomed) => zoomed)")
+    near = page.evaluate(RANGES)
+    assert len(set(near)) == 1, near
+
+    for place in (0, 3):  # whichever is pointed at
+        page.locator(".weir-figure").nth(place).scroll_into_view_if_needed()
+        batch, moment, x, y, a_pixel_s = page.evaluate(A_BATCH, place)
+        page.mouse.move(x, y, steps=4)
+        page.wait_for_function(f"() => ({CROSSHAIRS})().every((moment) => moment !== null)")
+        moments = page.evaluate(CROSSHAIRS)
+        assert moments == pytest.approx([moment] * 5, abs=2 * a_pixel_s)
+        for label in page.evaluate(LABELS):  # the same moment and the same batch in all of them
+            assert re.match(rf"[\d-]+ [\d:]+ \w+ batch {batch} ", label), label
+
+    before = charts(page)
+    served.batch(36)
+    page.wait_for_function(
+        f"() => ({CHARTS})().every((chart, place) => chart.points > {[one['points'] for one in before]}[place])"
+    )
+    page.wait_for_function(f"() => ({CROSSHAIRS})().every((moment) => moment !== null)")
+    assert page.evaluate(RANGES) == near
+    assert page.evaluate(CROSSHAIRS) == pytest.approx(moments, abs=2 * a_pixel_s)
+
+    page.mouse.move(5, 5)
+    page.wait_for_function(f"() => ({CROSSHAIRS})().every((moment) => moment === null)")
+    page.locator(".weir-figure .nsewdrag").nth(3).dblclick()
+    page.wait_for_function(f"() => ({ZOOMED})().every((zoomed) => !zoomed)")

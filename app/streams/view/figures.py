@@ -63,7 +63,6 @@ def build_backlog_figure(lags: Sequence[Lag], look: FigureLook) -> FigureJson | 
     waits = f"{things(last.rows or 0, 'row')} unread" if counted else f"{span_text(last.behind_s or 0)} behind"
     title = f"Backlog: {waits}" if last.rows or last.behind_s else "Backlog: caught up"
     figure = base_figure(title, f"{unit} unread", look)
-    zone = last.at.astimezone(zone_of(look.zone)).tzname()
     line = {
         "type": "scatter",
         "x": [moment_json(lag.at, look.zone) for lag in lags],
@@ -73,7 +72,7 @@ def build_backlog_figure(lags: Sequence[Lag], look: FigureLook) -> FigureJson | 
         "line": {"color": categories(look.mode)[VERMILLION], "width": 2},
         "marker": {"size": 5 if len(lags) < FEW_POINTS else 3},
         "customdata": [f", the oldest {duration_text(lag.behind_s)} old" if lag.behind_s else "" for lag in lags],
-        "hovertemplate": f"%{{x|{HOVER_MOMENT}}} {zone}<br>%{{y:,.4~g}} {unit}%{{customdata}}<extra></extra>",
+        "hovertemplate": f"%{{y:,.4~g}} {unit} unread%{{customdata}}<extra></extra>",
     }
     figure["data"].append(line)
     figure["layout"]["showlegend"] = False
@@ -113,9 +112,9 @@ def build_duration_figure(points: Points, look: FigureLook) -> FigureJson:
             "customdata": longest if points.width_s else batches,
             "name": name,
             "marker": {"color": colour, "line": {"width": 0}},
-            "hovertemplate": _hover(points, look, f"%{{y:.2f}} s to {name}{longest_batch}"),
+            "hovertemplate": _hover(points, f"%{{y:.2f}} s to {name}{longest_batch}", is_first=not number),
         }
-        for name, colour, seconds in _work(points.bins, look.mode)
+        for number, (name, colour, seconds) in enumerate(_work(points.bins, look.mode))
     ]
     if points.trigger_interval_ms and points.bins:
         figure["layout"] |= _line_at(points.trigger_interval_ms, look)
@@ -182,6 +181,10 @@ def on_one_axis(figure: FigureJson, points: Points, outages: Outages, marks: Mar
     # Not `range`: Plotly takes another one for the program's word, and the viewer's zoom would go at each refresh.
     since, until = moment_json(points.since, look.zone), moment_json(points.until, look.zone)
     layout["xaxis"] |= {"autorangeoptions": {"include": [since, until], "clipmin": since, "clipmax": until}}
+    crosshair = {"showspikes": True, "spikemode": "across", "spikesnap": "cursor", "spikethickness": 1}
+    layout["xaxis"] |= {**crosshair, "spikedash": "solid", "spikecolor": SURFACES[look.mode].muted}
+    layout["xaxis"]["hoverformat"] = f"{HOVER_MOMENT} {points.until.astimezone(zone_of(look.zone)).tzname()}"
+    layout |= {"hovermode": "x unified", "spikedistance": -1}
     across = {"type": "rect", "layer": "below", "xref": "x", "yref": "paper", "y0": 0, "y1": 1, "line": {"width": 0}}
     shade = {"fillcolor": categories(look.mode)[VERMILLION], "opacity": 0.12}
     spans = [(moment_json(began, look.zone), moment_json(ended, look.zone)) for began, ended in outages[-MOST_OUTAGES:]]
@@ -217,7 +220,7 @@ def _add_lines(
             "line": {"color": categories(look.mode)[colour], "width": 2},
             "marker": {"size": 5 if len(points.bins) < FEW_POINTS else 3},
             "connectgaps": False,
-            "hovertemplate": _hover(points, look, f"{name} %{{y:,.4~g}} {unit}", statistic),
+            "hovertemplate": _hover(points, f"{name} %{{y:,.4~g}} {unit}", statistic, is_first=not figure["data"]),
         }
         figure["data"].append(line)
     figure["layout"]["showlegend"] = len(drawn) > 1
@@ -245,12 +248,13 @@ def _batches(points: Points) -> list[list[int]]:
     return [[point.batches.first_batch, point.batches.last_batch, point.batches.batches] for point in points.bins]
 
 
-def _hover(points: Points, look: FigureLook, value: str, statistic: str = "mean") -> str:
-    zone = points.bins[-1].at.astimezone(zone_of(look.zone)).tzname() if points.bins else ""
+def _hover(points: Points, value: str, statistic: str = "mean", *, is_first: bool) -> str:
+    """One line of what the crosshair tells, the first with the batch; the moment stands above them."""
+    if not is_first:
+        return f"{value}<extra></extra>"
     if points.width_s is None:
-        return f"batch %{{customdata[0]}} · %{{x|{HOVER_MOMENT}}} {zone}<br>{value}<extra></extra>"
-    batches = f"{statistic} of %{{customdata[2]}} batches, %{{customdata[0]}}–%{{customdata[1]}}"
-    return f"{batches} · about %{{x|{HOVER_MOMENT}}} {zone}<br>{value}<extra></extra>"
+        return f"batch %{{customdata[0]}}<br>{value}<extra></extra>"
+    return f"{statistic} of %{{customdata[2]}} batches, %{{customdata[0]}}–%{{customdata[1]}}<br>{value}<extra></extra>"
 
 
 def _work(bins: Sequence[ChartPoint], mode: Mode) -> Iterable[tuple[str, str, list[float]]]:
