@@ -19,6 +19,7 @@ from backend.lake.history.conditions import predicate_text
 from backend.lake.model import Commit
 from backend.search.ends import gave_text
 from backend.search.model import Bisection, BisectProgress, Probe, ProbeOutcome
+from backend.search.notice import Measure
 from backend.search.suggest import Suggestion, measure_text
 from backend.sql.numbers import ValueSource
 
@@ -173,6 +174,9 @@ def _looked(result: Bisection) -> str:
 def suggestion_text(suggestion: Suggestion) -> str:
     """ "highest `amount` 1,998.4 up to v36, 1,284,900 from v38"."""
     before, after = (measure_text(suggestion.measure, value) for value in (suggestion.before, suggestion.after))
+    if suggestion.measure is Measure.REPEATS:  # known at the ends alone
+        what = f"rows whose `{suggestion.column}` another row has" if suggestion.column else "rows that are there twice"
+        return f"{what}: {before} at v{suggestion.last}, {after} at v{suggestion.first}"
     what = f"{suggestion.measure.value} of `{suggestion.column}`" if suggestion.column else suggestion.measure.value
     return f"{what}: {before} up to v{suggestion.last}, {after} at v{suggestion.first}"
 

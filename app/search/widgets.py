@@ -288,8 +288,8 @@ def _suggestions(opened: OpenTable, asked: BisectRequest) -> None:
         for number, each in enumerate(suggested):
             with st.container(horizontal=True, vertical_alignment="center", key=f"suggested_{number}"):
                 st.button(
-                    markdown_safe(f"`{each.condition}`"), key=f"suggestion_{number}", icon=":material/arrow_upward:",
-                    on_click=_fill, args=(each.condition,),
+                    markdown_safe(f"`{text.one_line(each.condition)}`"), key=f"suggestion_{number}",
+                    icon=":material/arrow_upward:", on_click=_fill, args=(each.condition,),
                 )  # fmt: skip
                 st.markdown(markdown_safe(text.suggestion_text(each)), width="content")
         quantiles = "" if held[-1].quantiles else ", which have no quantiles: the table is not read for them"

@@ -1,7 +1,7 @@
 """A restore: what comes back and what goes, which commits that undoes, what stays wrong, and until when it can be done.
 
 Rule: `load_restore` reads, `plan_restore` is pure. Deletions of rows that come back stand first among the risks; of
-what is undone, the commits that changed most rows by their writers' counts.
+what is undone, the first commit, then those that changed most rows by their writers' counts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -74,6 +74,7 @@ def plan_restore(now: Snapshot, asked: Restore, facts: RestoreFacts, users: User
     """Deletions of rows that come back stand first among the risks: they may have been a duty."""
     act = TableAct(now.ref.uri, now.ref.name, now.version, asked)
     changing = sorted(filter(may_change_rows, facts.undone), key=_weight, reverse=True)
+    first = min((commit.version for commit in changing), default=0)  # for which people go back
     deletions = [commit for commit in changing if commit.operation == "DELETE" or commit.metrics.rows_deleted]
     risks = [f"rows of a {_told(commit)} come back" for commit in deletions[:_NAMED]]
     if len(deletions) > _NAMED:
@@ -84,7 +85,7 @@ def plan_restore(now: Snapshot, asked: Restore, facts: RestoreFacts, users: User
     if now.metadata.schema_json != facts.then.metadata.schema_json:
         risks.append(f"the schema falls back to that of v{asked.to_version}")
     risks += [_rereads(reader.stream, facts, feed=reader.reads_feed) for reader in users.readers]
-    others = [commit for commit in changing if commit not in deletions]
+    others = sorted((each for each in changing if each not in deletions), key=lambda each: each.version > first)
     refused, way_out = _why_not_restored(now, asked, facts, users)
     changed = f", {len(changing):,} of which changed rows" if len(changing) < len(facts.undone) else ""
     notes = [f"it undoes {things(now.version - asked.to_version, 'commit')}{changed}"]
@@ -101,9 +102,8 @@ def plan_restore(now: Snapshot, asked: Restore, facts: RestoreFacts, users: User
         notes.append(f"possible until {utc_text(facts.until)}")
     return ActPreview(
         act,
-        f"the table, now v{now.version}, becomes v{asked.to_version} again: {things(facts.files_back, 'file')} "
-        f"({bytes_text(facts.bytes_back)}) come back, {things(facts.files_off, 'file')} "
-        f"({bytes_text(facts.bytes_off)}) go; {_net(now, facts.then)}",
+        f"the table, now v{now.version}, becomes v{asked.to_version} again: {_files(facts)}; "
+        f"{_net(now, facts.then)}",
         {
             "commits_undone": now.version - asked.to_version, "files_back": facts.files_back,
             "bytes_back": facts.bytes_back, "files_off": facts.files_off, "bytes_off": facts.bytes_off,
@@ -160,6 +160,16 @@ def _told(commit: Commit) -> str:
     rows = f" ({things(weight, 'row')})" if (weight := _weight(commit)) else ""
     named = f"v{commit.version} {commit.operation or 'commit'}{f' {condition}' if condition else ''}"
     return cut(f"{named}{stream}{by}{job}", _MOST_TEXT) + rows
+
+
+def _files(facts: RestoreFacts) -> str:
+    """ "2 files (3 kB) come back, 1 file (1 kB) goes": what does not happen is left out."""
+    back, off, moves = facts.files_back, facts.files_off, []
+    if back:
+        moves.append(f"{things(back, 'file')} ({bytes_text(facts.bytes_back)}) come{'s' * (back == 1)} back")
+    if off:
+        moves.append(f"{things(off, 'file')} ({bytes_text(facts.bytes_off)}) {'goes' if off == 1 else 'go'}")
+    return ", ".join(moves) or "no file comes or goes"
 
 
 def _net(now: Snapshot, then: Snapshot) -> str:

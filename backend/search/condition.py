@@ -65,7 +65,7 @@ def check_condition(text: str, snapshot: Snapshot) -> VersionCondition:
     names = readable_names(snapshot.metadata)
     expression = _read(text, names)
     if expression.tree.get("function_name") == "row" and not expression.aggregates:
-        expression = _read(f"count(*) = count(DISTINCT ({expression.text}))", names)
+        expression = _read(f"count(*) = count(DISTINCT {expression.text})", names)
     by_row = not expression.aggregates
     if by_row and not expression.columns:
         raise QueryError("the condition names no column, so it is the same at every version", hint=_EMPTY_HINT)

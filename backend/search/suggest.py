@@ -19,6 +19,7 @@ from backend.format import count_text, percent, value_text
 from backend.lake.files.stats import ColumnTotals, StatKind, column_totals, columns_with_stats
 from backend.lake.model import Metadata, Snapshot, TableRef
 from backend.lake.table.metadata_diff import column_names
+from backend.lake.table.schema import readable_names
 from backend.search.notice import Measure
 from backend.sql.expression import sql_name
 from backend.sql.numbers import Numbers, Reading, ScannedLake, spread
@@ -27,6 +28,7 @@ from backend.sql.quoting import quoted_name
 MOST_VERSIONS, MOST_FILES, MOST_COLUMNS = 24, 50_000, 100
 MOST_HELD = 1_000  # versions kept
 MOST_BYTES = 50_000_000  # of a version whose quantiles are read
+MOST_WHOLE = 500_000  # rows that are held against each other as wholes, where no key is known
 QUANTILES = (0.01, 0.5, 0.99)
 MOST_SUGGESTED = 4
 _LEAST_JUMP, _ABOVE_OTHERS = 0.5, 4.0  # of the range before, and over every other step
@@ -58,7 +60,7 @@ class Suggestion:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What columns hold at one version, by the log; where it was read, `quantiles`, and how many rows repeat a key."""
+    """What columns hold at one version, by the log; where it was read, `quantiles`, and how many rows repeat `key`."""
 
     version: int
     num_rows: int | None
@@ -66,6 +68,7 @@ class Held:
     quantiles: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     metadata: Metadata | None = None
     repeats: int | None = None
+    key: tuple[str, ...] = ()
 
 
 # reading -------------------------------------------------------------------------------------------------------------
@@ -82,7 +85,7 @@ def load_held(
     numbers: Numbers[Held], lake: HeldLake, ref: TableRef, ends: tuple[int, int], key: Sequence[str] = ()
 ) -> tuple[Held, ...]:
     """What columns hold at versions between the ends, oldest first, without empty ones before the first row; quantiles,
-    and rows that repeat the key, at the two ends where both are small.
+    and rows that repeat the key, at the two ends where both are small. Without a key, rows that repeat a whole row.
 
     Fewer versions of a table of many files, none of one with more than `MOST_FILES`.
     """
@@ -94,6 +97,8 @@ def load_held(
     held = {each.version: each for each in dropwhile(lambda each: each.num_rows == 0, read)}
     outer = [lake.snapshot(ref, version) for version in (min(held, default=low), max(held, default=low))]
     if len(held) > 1 and all(snapshot.size_bytes <= MOST_BYTES for snapshot in outer):
+        if not key and all((snapshot.num_rows or MOST_WHOLE) < MOST_WHOLE for snapshot in outer):
+            key = [name for name in readable_names(outer[0].metadata) if name in readable_names(outer[1].metadata)]
         *_, last = numbers.over(lake, ref, orjson.dumps(key).decode(), [snapshot.version for snapshot in outer])
         # a file is gone, a reader refuses: bounds are known all the same
         held |= {value.version: value.value for value in last.values if value.value is not None}
@@ -125,25 +130,29 @@ def _with_rows(reading: Reading, snapshot: Snapshot, held: Held, key: Sequence[s
     rows = reading.lake.read_files(snapshot, columns=[*dict.fromkeys((*names, *key))])
     values = reading.run(f"SELECT struct_pack({', '.join(parts)}) FROM rows", rows)
     quantiles = {name: tuple(float(value) for value in values[f"q{i}"] or ()) for i, name in enumerate(names)}
-    return replace(held, quantiles=quantiles, repeats=values.get("repeats"))
+    return replace(held, quantiles=quantiles, repeats=values.get("repeats"), key=tuple(key))
 
 
 # deciding ------------------------------------------------------------------------------------------------------------
 
 
 def suggest(held: Sequence[Held], key: Sequence[str] = ()) -> tuple[Suggestion, ...]:
-    """The conditions that stand out most, at most one a column; first that the key is unique, where it was. Pure."""
+    """The conditions that stand out most, at most one a column; first that the key is unique, where it was, and last
+    that no row is there twice, which chance may break where rows are short. Pure."""
     largest: dict[str | None, Suggestion] = {}
-    for each in sorted(steps(held), key=lambda each: -each.jump):
+    for each in sorted((*steps(held), *_of_repeats(held, key)), key=lambda each: -each.jump):
         largest.setdefault(each.column, each)
-    return (*_of_key(held, key), *largest.values())[:MOST_SUGGESTED]
+    return tuple(largest.values())[:MOST_SUGGESTED]
 
 
-def _of_key(held: Sequence[Held], key: Sequence[str]) -> Iterator[Suggestion]:
-    if len(held) > 1 and key and held[0].repeats == 0 and held[-1].repeats:
-        names, (first, last) = ", ".join(map(sql_name, key)), (held[0].version, held[-1].version)
-        condition = f"({names})" if len(key) > 1 else f"count(*) = count(DISTINCT {names})"
-        yield Suggestion(condition, names, Measure.REPEATS, first, last, 0, held[-1].repeats, math.inf)
+def _of_repeats(held: Sequence[Held], key: Sequence[str]) -> Iterator[Suggestion]:
+    if len(held) > 1 and held[0].repeats == 0 and held[-1].repeats:
+        unique, (first, last) = held[-1].key, (held[0].version, held[-1].version)
+        names = ", ".join(map(sql_name, unique))
+        condition = f"({names})" if len(unique) > 1 else f"count(*) = count(DISTINCT {names})"
+        is_key = unique == tuple(key)
+        column, jump = (names, math.inf) if is_key else ("", 0.0)
+        yield Suggestion(condition, column, Measure.REPEATS, first, last, 0, held[-1].repeats, jump)
 
 
 def steps(held: Sequence[Held]) -> Iterator[Suggestion]:

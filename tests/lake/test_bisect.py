@@ -16,6 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from app.search.text import suggestion_text
 from backend.errors import BisectError, DataFileMissingError, LakehouseError, QueryError, VersionNotFoundError
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, OperationMetrics, Snapshot, TableRef
@@ -641,3 +642,30 @@ def test_a_key_that_was_unique_is_suggested_and_its_repeated_rows_are_shown(
     assert (written.culprit, written.examples) == (4, bisected.examples)
     one, *_ = suggest(load_held(held_numbers(), lake, ref, (0, 6), ("stock",)), ("stock",))
     assert one.condition == "count(*) = count(DISTINCT stock)"
+
+
+@pytest.mark.parametrize("has_copies", [True, False])
+def test_that_no_row_is_there_twice_is_suggested_where_no_key_is_known(
+    tmp_path: Path, open_lake: Callable[..., Lake], has_copies: bool
+) -> None:
+    path = tmp_path / "t"
+    for version in range(8):
+        day = 2 if version == 5 and has_copies else version  # v5 loads the day of v2 again
+        builders.write(
+            path, {"day": [day] * 20, "hour": [*range(20)], "kWh use": [day * 31 % 7 + n / 10 for n in range(20)]}
+        )
+    lake = open_lake(tmp_path)
+    ref = lake.find("t")
+    states = [DeltaTable(str(path), version=v).to_pandas() for v in range(8)]
+    copies = [int(state.duplicated().sum()) for state in states]
+    assert any(copies) is has_copies
+
+    found = [each for each in suggest(load_held(held_numbers(), lake, ref, (0, 7))) if each.measure is Measure.REPEATS]
+
+    if not has_copies:
+        assert found == []
+        return
+    (one,) = found
+    assert (one.condition, one.before, one.after) == ('(day, hour, "kWh use")', 0, copies[7])
+    assert suggestion_text(one) == f"rows that are there twice: 0 at v0, {copies[7]} at v7"
+    assert found_by(lake, ref, one.condition).culprit == next(v for v in range(8) if copies[v]) == 5

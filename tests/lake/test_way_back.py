@@ -1,5 +1,6 @@
 """What going back to a former version undoes, brings back and leaves as it is, against pandas."""
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -66,6 +67,9 @@ def test_deletions_come_first_then_what_changed_most_rows_and_what_stays_wrong(
     store.close()
 
     lines = preview_lines(planned)
+    assert re.search(
+        r"becomes v1 again: 2 files \(.* kB\) come back, \d files? \(.* kB\) goe?s?; it then has", lines[0]
+    )
     deleted = sum(n for row, n in rows(path, 2).items() if row[1] == "c3")
     assert lines[1] == f"Risk: rows of a v3 DELETE {NAMED} by dpo ({deleted} rows) come back."
     assert lines[2:6] == [
@@ -106,3 +110,18 @@ def test_of_many_deletions_the_largest_are_named(path: Path, open_lake: Callable
     assert named == [f"v{v}" for v in sorted(gone, key=lambda v: (-gone[v], -v))][:5]
     assert [risk.split()[3] for risk in planned.risks[:5]] == named
     assert planned.risks[5] == "rows of 1 more commit that took rows away come back"
+
+
+def test_the_first_commit_that_is_undone_is_named_first_and_what_does_not_move_is_not(
+    path: Path, open_lake: Callable[..., Lake]
+) -> None:
+    for number in range(8):
+        builders.write(path, visits(range(300 + 10 * number, 310 + 10 * number - (number == 0))))  # the first is less
+    lake = open_lake()
+    snapshot, asked = lake.snapshot(lake.find("visits")), Restore(5)
+    planned = plan_restore(snapshot, asked, load_restore(lake, snapshot, asked, datetime.now(UTC)), Users())
+    undone = [note.split()[2] for note in planned.notes if note.startswith("it undoes v")]
+    assert undone == ["v6", "v13", "v12", "v11", "v10"]
+    assert re.search(r"becomes v5 again: 8 files \([^)]*\) go; it then has", planned.effect)
+    one = plan_restore(snapshot, Restore(12), load_restore(lake, snapshot, Restore(12), datetime.now(UTC)), Users())
+    assert re.search(r"becomes v12 again: 1 file \([^)]*\) goes; it then has", one.effect)

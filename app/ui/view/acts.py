@@ -143,8 +143,10 @@ def loss_text(diff: VersionDiff | None) -> str:
     net, repeats = diff.changes.net, diff.explanation.repeats
     copies = repeats.copies if repeats and repeats.copies else 0
     alike = f" ({count_text(copies)} exact copies of rows that stay: no loss)" if copies else ""
-    older = "" if net.updated is None else f", {things(net.updated, 'row')} get older values"
-    return f"{things(net.inserted, 'row')} go{alike}, {count_text(net.deleted)} come back{older}"
+    go, come = "goes" if net.inserted == 1 else "go", "comes" if net.deleted == 1 else "come"
+    get = "gets" if net.updated == 1 else "get"
+    older = "" if net.updated is None else f", {things(net.updated, 'row')} {get} older values"
+    return f"{things(net.inserted, 'row')} {go}{alike}, {count_text(net.deleted)} {come} back{older}"
 
 
 def result_lines(result: ActResult) -> list[str]:
