@@ -4,6 +4,7 @@ Rule: pure, and free of pandas, which the terminal does without. A sentence clai
 that nobody gives is not made up.
 """
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -26,6 +27,12 @@ from backend.sql.numbers import ValueSource
 MOST_TEXT = 200  # characters of what a writer noted
 MOST_PAIRS = 6
 MOST_NAMED = 8  # versions in one sentence
+_COUNTED = re.compile(r"count\(\*\) FILTER \((?P<where>.+)\) <=? [\d*.count() ]+", re.IGNORECASE)
+_AT_ENDS = {
+    Measure.REPEATS: "rows whose `{}` another row has",
+    Measure.WHERE: "rows where `{}`",
+    Measure.WHOLE: "whole numbers in `{}`",
+}
 MOST_CONDITION = 80  # characters of a condition in one sentence
 NULLS_PASS = "null passes, as in a CHECK constraint"
 
@@ -174,8 +181,10 @@ def _looked(result: Bisection) -> str:
 def suggestion_text(suggestion: Suggestion) -> str:
     """ "highest `amount` 1,998.4 up to v36, 1,284,900 from v38"."""
     before, after = (measure_text(suggestion.measure, value) for value in (suggestion.before, suggestion.after))
-    if suggestion.measure is Measure.REPEATS:  # known at the ends alone
-        what = f"rows whose `{suggestion.column}` another row has" if suggestion.column else "rows that are there twice"
+    if suggestion.measure in _AT_ENDS:  # known there alone
+        what = (
+            _AT_ENDS[suggestion.measure].format(suggestion.column) if suggestion.column else "rows that are there twice"
+        )
         return f"{what}: {before} at v{suggestion.last}, {after} at v{suggestion.first}"
     what = f"{suggestion.measure.value} of `{suggestion.column}`" if suggestion.column else suggestion.measure.value
     return f"{what}: {before} up to v{suggestion.last}, {after} at v{suggestion.first}"
@@ -250,17 +259,22 @@ def changed_text(result: Bisection, diff: VersionDiff | None) -> str:
     return f"{_counts(reported)}, as its writer reports{breaks}." if reported else "not known."
 
 
-def cause_texts(changed: VersionDiff, broken: VersionDiff | None) -> list[str]:
-    """What stands out among the rows that the commit changed; and among the `broken` ones what others do not have."""
+def cause_texts(changed: VersionDiff, broken: VersionDiff | None, *, by_row: bool = True) -> list[str]:
+    """What stands out among the rows that the commit changed; and among the `broken` ones what others do not have.
+    `by_row`: they break the condition, else they are those that it counts."""
     said = explained(changed.explanation)
     if broken is not None and broken.explanation.trait_columns - changed.explanation.trait_columns:
-        said += [f"Of those that break it: {each}" for each in explained(broken.explanation)]
+        which = "that break it" if by_row else "that it counts"
+        said += [f"Of those {which}: {each}" for each in explained(broken.explanation)]
     return said
 
 
 def where_broken(result: Bisection) -> str | None:
-    """Which rows break the condition, as SQL; None where only the version as a whole does."""
-    return f"NOT ({result.row_rule})" if result.row_rule else None
+    """Which rows break the condition, as SQL, or which ones it counts; None where no rows can be named."""
+    if result.row_rule:
+        return f"NOT ({result.row_rule})"
+    counted = _COUNTED.fullmatch(result.condition)
+    return counted and counted["where"]
 
 
 def _counts(changes: CommitChanges) -> str:

@@ -239,7 +239,9 @@ def _changed(opened: OpenTable, result: Bisection) -> None:
         return
     where = None if result.is_mended else text.where_broken(result)
     broken = _difference(opened.ref, result.culprit - 1, result.culprit, where) if where else None
-    st.markdown("\n".join(f"- {markdown_safe(each)}" for each in text.cause_texts(diff, broken)))
+    st.markdown(
+        "\n".join(f"- {markdown_safe(each)}" for each in text.cause_texts(diff, broken, by_row=bool(result.row_rule)))
+    )
 
 
 def _difference(ref: TableRef, first: int, second: int, where: str | None = None) -> VersionDiff | None:

@@ -20,6 +20,8 @@ class Measure(StrEnum):
     NULLS = "share of nulls"
     ROWS = "rows"
     REPEATS = "repeats"  # rows beyond the first of a key
+    WHERE = "rows where"  # a condition that no row satisfied, or that none does any more
+    WHOLE = "whole numbers"  # their share in a column of fractions
     COLUMN = "column"
     PROPERTY = "property"
     CONSTRAINT = "constraint"

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from itertools import accumulate, dropwhile, pairwise
+from itertools import accumulate, dropwhile, pairwise, permutations
 from typing import Any, NamedTuple, Protocol
 
 import orjson
@@ -23,7 +23,7 @@ from backend.lake.table.schema import readable_names
 from backend.search.notice import Measure
 from backend.sql.expression import sql_name
 from backend.sql.numbers import Numbers, Reading, ScannedLake, spread
-from backend.sql.quoting import quoted_name
+from backend.sql.quoting import quoted_name, quoted_text
 
 MOST_VERSIONS, MOST_FILES, MOST_COLUMNS = 24, 50_000, 100
 MOST_HELD = 1_000  # versions kept
@@ -34,6 +34,9 @@ MOST_SUGGESTED = 4
 _LEAST_JUMP, _ABOVE_OTHERS = 0.5, 4.0  # of the range before, and over every other step
 _LEAST_NULLS, _LEAST_LOSS = 0.01, 0.3
 _LEAST_CLEAN = 5  # versions without a null
+_LEAST_ROWS, _LEAST_SHARE = 20, 0.01  # of the first version, and of them with a value that is gone
+_LEAST_WHOLE, _WHOLE_ABOVE = 0.05, 3.0  # more of all numbers, and so much more often than before
+_MOST_TIMES, _MOST_VALUES = 4, 30  # columns; values of one that are held against each other
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -60,7 +63,8 @@ class Suggestion:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What columns hold at one version, by the log; where it was read, `quantiles`, and how many rows repeat `key`."""
+    """What columns hold at one version, by the log; where it was read, `quantiles`, how many rows repeat the `key`, and
+    what else rows alone tell."""
 
     version: int
     num_rows: int | None
@@ -69,6 +73,9 @@ class Held:
     metadata: Metadata | None = None
     repeats: int | None = None
     key: tuple[str, ...] = ()
+    later: Mapping[tuple[str, str], int] = field(default_factory=dict)  # rows whose first time is after the second
+    whole: Mapping[str, int] = field(default_factory=dict)  # rows with a whole number, of columns of fractions
+    values: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # rows of each, of columns with few
 
 
 # reading -------------------------------------------------------------------------------------------------------------
@@ -120,17 +127,44 @@ def _held(reading: Reading, snapshot: Snapshot, source: str) -> Held:
 
 
 def _with_rows(reading: Reading, snapshot: Snapshot, held: Held, key: Sequence[str]) -> Held:
-    names = [name for name, column in held.columns.items() if column.kind in _NUMBERS]
     key = key if set(key) <= set(column_names(snapshot.metadata)) else ()
-    if not names and not key:
-        return held
-    parts = [f"q{i} := quantile_cont({quoted_name(name)}, {list(QUANTILES)})" for i, name in enumerate(names)]
+    numbers, fractions = (_of_kind(held, kinds) for kinds in (_NUMBERS, _FRACTIONS))
+    is_small = (snapshot.num_rows or MOST_WHOLE) < MOST_WHOLE
+    times, texts = (_of_kind(held, kinds) if is_small else [] for kinds in (TIMES, (StatKind.STRING,)))
+    pairs = [
+        pair for pair in permutations(times[:_MOST_TIMES], 2) if len({held.columns[each].kind for each in pair}) < 2
+    ]
+    asked = {f"q{i}": f"quantile_cont({quoted_name(name)}, {list(QUANTILES)})" for i, name in enumerate(numbers)}
+    asked |= {f"l{i}": f"count(*) FILTER ({_after(*pair)})" for i, pair in enumerate(pairs)}
+    asked |= {f"w{i}": f"count(*) FILTER ({_is_whole(name)})" for i, name in enumerate(map(quoted_name, fractions))}
+    for i, name in enumerate(map(quoted_name, texts)):
+        asked[f"v{i}"] = f"CASE WHEN approx_count_distinct({name}) <= {_MOST_VALUES} THEN histogram({name}) END"
     if key:
-        parts.append(f"repeats := count(*) - count(DISTINCT ({', '.join(map(quoted_name, key))}))")
-    rows = reading.lake.read_files(snapshot, columns=[*dict.fromkeys((*names, *key))])
-    values = reading.run(f"SELECT struct_pack({', '.join(parts)}) FROM rows", rows)
-    quantiles = {name: tuple(float(value) for value in values[f"q{i}"] or ()) for i, name in enumerate(names)}
-    return replace(held, quantiles=quantiles, repeats=values.get("repeats"), key=tuple(key))
+        asked["repeats"] = f"count(*) - count(DISTINCT ({', '.join(map(quoted_name, key))}))"
+    if not asked:
+        return held
+    rows = reading.lake.read_files(snapshot, columns=[*dict.fromkeys((*numbers, *times, *texts, *key))])
+    packed = ", ".join(f"{name} := {sql}" for name, sql in asked.items())
+    values = reading.run(f"SELECT struct_pack({packed}) FROM rows", rows)
+    return replace(
+        held, repeats=values.get("repeats"), key=tuple(key),
+        quantiles={name: tuple(float(value) for value in values[f"q{i}"] or ()) for i, name in enumerate(numbers)},
+        later={pair: values[f"l{i}"] for i, pair in enumerate(pairs)},
+        whole={name: values[f"w{i}"] for i, name in enumerate(fractions)},
+        values={name: values[f"v{i}"] or {} for i, name in enumerate(texts)},
+    )  # fmt: skip
+
+
+def _of_kind(held: Held, kinds: Sequence[StatKind]) -> list[str]:
+    return [name for name, column in held.columns.items() if column.kind in kinds]
+
+
+def _after(first: str, second: str) -> str:
+    return f"{quoted_name(first)} > {quoted_name(second)}"
+
+
+def _is_whole(name: str) -> str:
+    return f"{name} = trunc({name})"
 
 
 # deciding ------------------------------------------------------------------------------------------------------------
@@ -140,7 +174,8 @@ def suggest(held: Sequence[Held], key: Sequence[str] = ()) -> tuple[Suggestion, 
     """The conditions that stand out most, at most one a column; first that the key is unique, where it was, and last
     that no row is there twice, which chance may break where rows are short. Pure."""
     largest: dict[str | None, Suggestion] = {}
-    for each in sorted((*steps(held), *_of_repeats(held, key)), key=lambda each: -each.jump):
+    found = (*steps(held), *_of_repeats(held, key), *_of_ends(held))
+    for each in sorted(found, key=lambda each: -each.jump):
         largest.setdefault(each.column, each)
     return tuple(largest.values())[:MOST_SUGGESTED]
 
@@ -153,6 +188,30 @@ def _of_repeats(held: Sequence[Held], key: Sequence[str]) -> Iterator[Suggestion
         is_key = unique == tuple(key)
         column, jump = (names, math.inf) if is_key else ("", 0.0)
         yield Suggestion(condition, column, Measure.REPEATS, first, last, 0, held[-1].repeats, jump)
+
+
+def _of_ends(held: Sequence[Held]) -> Iterator[Suggestion]:
+    """What rows of both ends alone tell: an order of times that is broken, a value that is gone, fractions that are
+    rounded."""
+    if len(held) < 2 or (held[0].num_rows or 0) < _LEAST_ROWS:
+        return
+    first, last = held[0], held[-1]
+    ends, rows, now = (first.version, last.version), first.num_rows or 1, last.num_rows or 1
+    for pair, count in first.later.items():
+        if count == 0 and (broken := last.later.get(pair)):
+            one, two = map(sql_name, pair)
+            yield Suggestion(f"{one} <= {two}", f"{one} > {two}", Measure.WHERE, *ends, 0, broken, broken / now)
+    for column, counts in first.values.items():
+        gone = [value for value in counts if last.values.get(column) and value not in last.values[column]]
+        if gone and counts[most := max(gone, key=lambda value: counts[value])] >= _LEAST_SHARE * rows:
+            where = f"{sql_name(column)} = {quoted_text(most)}"
+            condition, jump = f"count(*) FILTER ({where}) > 0", counts[most] / rows
+            yield Suggestion(condition, where, Measure.WHERE, *ends, counts[most], 0, jump)
+    for column in first.whole:
+        before, after = first.whole[column] / rows, last.whole.get(column, 0) / now
+        if after - before >= _LEAST_WHOLE and after >= _WHOLE_ABOVE * before:
+            condition = f"count(*) FILTER ({_is_whole(sql_name(column))}) <= {(before + after) / 2:.4g} * count(*)"
+            yield Suggestion(condition, sql_name(column), Measure.WHOLE, *ends, before, after, after - before)
 
 
 def steps(held: Sequence[Held]) -> Iterator[Suggestion]:
@@ -280,13 +339,14 @@ def _largest_step(values: Sequence[float]) -> _Step | None:
 
 # words, numbers and SQL ----------------------------------------------------------------------------------------------
 
-_NUMBERS = (StatKind.INTEGER, StatKind.FLOAT, StatKind.DECIMAL)
+_FRACTIONS = (StatKind.FLOAT, StatKind.DECIMAL)
+_NUMBERS = (StatKind.INTEGER, *_FRACTIONS)
 TIMES = (StatKind.DATE, StatKind.TIMESTAMP, StatKind.TIMESTAMP_NTZ)
 _KINDS = (*_NUMBERS, *TIMES)
 
 
 def measure_text(measure: Measure, value: Any) -> str:
-    if measure is Measure.NULLS:
+    if measure in (Measure.NULLS, Measure.WHOLE):
         return percent(value)
     return count_text(value) if measure is Measure.ROWS else bound_text(value)
 

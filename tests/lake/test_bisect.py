@@ -1,11 +1,12 @@
 """The first bad version, against a naive look at every version; and every way in which that can be impossible."""
 
+import re
 import shutil
 import threading
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.search.text import suggestion_text
+from app.search.text import cause_texts, suggestion_text, where_broken
 from backend.errors import BisectError, DataFileMissingError, LakehouseError, QueryError, VersionNotFoundError
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, OperationMetrics, Snapshot, TableRef
@@ -37,6 +38,7 @@ from backend.search.suggest import held_numbers, load_held, suggest
 from backend.sql.numbers import Numbers, Reading, ValueSource
 from tests import builders
 from tests.builders import first_rows
+from tests.diffs import diff
 
 CONDITION = "min(amount) >= 0"
 
@@ -669,3 +671,62 @@ def test_that_no_row_is_there_twice_is_suggested_where_no_key_is_known(
     assert (one.condition, one.before, one.after) == ('(day, hour, "kWh use")', 0, copies[7])
     assert suggestion_text(one) == f"rows that are there twice: 0 at v0, {copies[7]} at v7"
     assert found_by(lake, ref, one.condition).culprit == next(v for v in range(8) if copies[v]) == 5
+
+
+def of_rows(version: int, fault: str) -> dict[str, list[Any]]:
+    """Eighty rows of four shops; from v4 on one of them has the fault."""
+    numbers, start = range(version * 80, version * 80 + 80), datetime(2026, 3, 1, tzinfo=UTC)
+    is_bad = [version >= 4 and number % 4 == 3 for number in numbers]
+    sold = [
+        start + timedelta(minutes=number, hours=2 * (bad and fault == "order"))
+        for number, bad in zip(numbers, is_bad, strict=True)
+    ]
+    prices = [
+        float(number % 7) if bad and fault == "whole" else number % 7 + 0.25
+        for number, bad in zip(numbers, is_bad, strict=True)
+    ]
+    rows = {
+        "id": [*numbers], "shop": [f"shop's {number % 4}" for number in numbers], "price": prices, "sold at": sold,
+        "landed_at": [start + timedelta(minutes=number + 3) for number in numbers],
+    }  # fmt: skip
+    keep = [not (bad and fault == "gone") for bad in is_bad]
+    return {name: [value for value, stays in zip(values, keep, strict=True) if stays] for name, values in rows.items()}
+
+
+@pytest.mark.parametrize("fault", ["order", "whole", "gone", "none"])
+def test_what_rows_of_both_ends_tell_is_suggested(tmp_path: Path, open_lake: Callable[..., Lake], fault: str) -> None:
+    path = tmp_path / "t"
+    for version in range(7):
+        builders.write(path, of_rows(version, fault), mode="overwrite" if fault in ("gone", "whole") else "append")
+    lake = open_lake(tmp_path)
+    ref = lake.find("t")
+    first, last = (DeltaTable(str(path), version=version).to_pandas() for version in (0, 6))
+
+    found = suggest(load_held(held_numbers(), lake, ref, (0, 6)))
+    if fault == "none":
+        assert not {Measure.WHERE, Measure.WHOLE} & {each.measure for each in found}
+        return
+    one, *more = [each for each in found if each.measure in (Measure.WHERE, Measure.WHOLE)]
+
+    late, rounded = last["sold at"] > last["landed_at"], last["price"] % 1 == 0
+    condition, words = {
+        "order": ('"sold at" <= landed_at', f'rows where `"sold at" > landed_at`: 0 at v0, {late.sum()} at v6'),
+        "whole": (
+            "count(*) FILTER (price = trunc(price)) <= 0.125 * count(*)",
+            f"whole numbers in `price`: 0 % at v0, {rounded.mean():.0%} at v6".replace("25%", "25 %"),
+        ),
+        "gone": (
+            "count(*) FILTER (shop = 'shop''s 3') > 0",
+            f"rows where `shop = 'shop''s 3'`: {first['shop'].str.endswith('3').sum()} at v0, 0 at v6",
+        ),
+    }[fault]
+    assert (one.condition, suggestion_text(one), more) == (condition, words, [])
+    bisected = found_by(lake, ref, one.condition)
+    assert bisected.culprit == 4
+    where = {"order": f"NOT ({condition})", "whole": "price = trunc(price)", "gone": None}[fault]
+    assert where_broken(bisected) == where
+    if where:
+        broken = diff(lake, ref, 3, 4, where=where)
+        *_, cause = cause_texts(diff(lake, ref, 3, 4), broken, by_row=bisected.by_row)
+        which = "that it counts" if fault == "whole" else "that break it"
+        assert re.match(rf"Of those {which}: All 20 inserted rows have .*`shop` = shop's 3", cause)

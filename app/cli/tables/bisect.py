@@ -79,7 +79,7 @@ class _About:
         if self.result.culprit is None:
             return []
         lines = [f"What it changed: {text.changed_text(self.result, self.changed)}"]
-        lines += text.cause_texts(self.changed, self.broken) if self.changed else ()
+        lines += text.cause_texts(self.changed, self.broken, by_row=bool(self.result.row_rule)) if self.changed else ()
         if self.restore is None:
             return lines
         back, refused = self.restore, self.restore.refused
@@ -91,7 +91,8 @@ def _about(lake: Lake, result: Bisection) -> _About:
     good, latest = result.good_seen, lake.latest_version(result.ref)
     if result.culprit is None:
         return _About(result, (), None, None, None, None)
-    changed, where = _compared(lake, result, result.culprit - 1, result.culprit), text.where_broken(result)
+    changed = _compared(lake, result, result.culprit - 1, result.culprit)
+    where = None if result.is_mended else text.where_broken(result)
     broken = _compared(lake, result, result.culprit - 1, result.culprit, where) if where else None
     if result.is_mended or good >= latest:
         return _About(result, (), changed, broken, None, None)
