@@ -7,6 +7,7 @@ that nobody gives is not made up.
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 import orjson
@@ -264,8 +265,10 @@ def cause_texts(changed: VersionDiff, broken: VersionDiff | None, *, by_row: boo
     `by_row`: they break the condition, else they are those that it counts."""
     said = explained(changed.explanation)
     if broken is not None and broken.explanation.trait_columns - changed.explanation.trait_columns:
+        whole = {each.column for each in changed.explanation.done if each.rows == each.updates}
         which = "that break it" if by_row else "that it counts"
-        said += [f"Of those {which}: {each}" for each in explained(broken.explanation)]
+        more = tuple(each for each in broken.explanation.done if each.column not in whole)  # once is enough
+        said += [f"Of those {which}: {each}" for each in explained(replace(broken.explanation, done=more))]
     return said
 
 

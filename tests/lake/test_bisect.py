@@ -730,3 +730,22 @@ def test_what_rows_of_both_ends_tell_is_suggested(tmp_path: Path, open_lake: Cal
         *_, cause = cause_texts(diff(lake, ref, 3, 4), broken, by_row=bisected.by_row)
         which = "that it counts" if fault == "whole" else "that break it"
         assert re.match(rf"Of those {which}: All 20 inserted rows have .*`shop` = shop's 3", cause)
+
+
+def test_what_was_done_to_all_rows_is_said_once(tmp_path: Path, open_lake: Callable[..., Lake]) -> None:
+    path, prices = tmp_path / "t", [number + 0.25 for number in range(100)]
+    rows = {"id": [*range(100)], "shop": [f"s{number % 4}" for number in range(100)], "price": prices, "run": [1] * 100}
+    builders.write(path, rows)
+    later = [number * (1 + number * 37 % 11 / 29) + 1.37 for number in range(100)]
+    rounded = [float(round(price)) if number % 4 == 3 else price for number, price in enumerate(later)]
+    source = pa.table(rows | {"price": rounded, "run": [2] * 100})
+    merge = DeltaTable(str(path)).merge(source, "t.id = s.id", source_alias="s", target_alias="t")
+    merge.when_matched_update_all().execute()
+    lake = open_lake(tmp_path)
+    ref = lake.find("t")
+    changed, broken = (diff(lake, ref, 0, 1, where=where) for where in (None, "price = trunc(price)"))
+
+    lines = cause_texts(changed, broken, by_row=False)
+
+    assert [line for line in lines if "`run`" in line] == ["`run` 1 → 2 in all 100 updated rows."]
+    assert any(line.startswith("Of those that it counts: All 25 updated rows have `shop` = s3") for line in lines)
