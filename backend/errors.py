@@ -67,6 +67,12 @@ class QueryError(TableError):
         self.position = position
 
 
+class QueryTooLargeError(QueryError):
+    """A query would read more than may be read unasked."""
+
+    exit_code = 4
+
+
 class ExportError(TableError):
     """An export cannot begin: its link is spent, or too many run."""
 

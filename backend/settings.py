@@ -60,6 +60,16 @@ class LakeSettings(Section):
     filter_time_limit_s: Annotated[
         float, Field(gt=0, description="How long a page looks for the rows that a filter lets through, in seconds.")
     ] = 120.0
+    query_max_bytes: Annotated[
+        int, Field(ge=1, description="Most bytes of data files that a SQL query reads, unless it is confirmed.")
+    ] = 10 * 1024**3
+    query_memory_bytes: Annotated[
+        int, Field(ge=64_000_000, description="Memory of the process that runs a SQL query; beyond it spills to disk.")
+    ] = 1_000_000_000
+    query_spill_bytes: Annotated[
+        int, Field(ge=0, description="Most bytes that a SQL query may spill into a folder of its own.")
+    ] = 10 * 1024**3
+    query_time_limit_s: Annotated[float, Field(gt=0, description="How long a SQL query may run, in seconds.")] = 120.0
     refresh_s: Annotated[
         float, Field(gt=0, description="How old a listing of the lake may be before it is read again, in seconds.")
     ] = 5.0

@@ -64,12 +64,17 @@ def why_not_by_duckdb(given: DiffInput, columns: Sequence[str]) -> str | None:
         return "two tables have schemas of their own"
     if not given.schema.is_empty:
         return "the schema changed in between"
-    if given.newer.metadata.configuration.get("delta.columnMapping.mode", "").lower() == "id":
+    return why_not_as_stored(given.newer.metadata, columns)
+
+
+def why_not_as_stored(metadata: Metadata, columns: Sequence[str]) -> str | None:
+    """Why DuckDB cannot read these columns of a table; None where it can."""
+    if metadata.configuration.get("delta.columnMapping.mode", "").lower() == "id":
         return "columns go by ids, which names in a file may contradict"
-    stored = [name.lower() for name in physical_names(given.newer.metadata).values()]
+    stored = [name.lower() for name in physical_names(metadata).values()]
     if alike := [name for name in stored if stored.count(name) > 1]:
         return f"columns called {alike[0]} differ in case alone"
-    types, partitions = column_types(given.newer.metadata), given.newer.metadata.partition_columns
+    types, partitions = column_types(metadata), metadata.partition_columns
     odd = [name for name in columns if flat_type(types[name]) is None]
     odd += [name for name in partitions if name in columns and types[name] not in _PARTITION_TYPES]
     return f"column {odd[0]} is {types[odd[0]]}" if odd else None
@@ -192,6 +197,19 @@ def file_rows(
     return FileRows(whole, lambda key, most_rows: reader.parts(key, most_rows) or [whole])
 
 
+def table_rows(
+    connection: Connection, files: LocalFiles, metadata: Metadata, columns: Sequence[str], *, prefix: str
+) -> str:
+    """A query for the rows of files of one table, its columns by their names; what stands beside the files is
+    registered under names that begin with `prefix`. Raises `UnsupportedFeatureError` for a file that does not hold the
+    columns as the log says."""
+    if any(holds_pattern(path) for path in files.paths):
+        raise UnsupportedFeatureError("a file's name holds a wildcard", hint=_BY_KEY)
+    reader = _Reader(connection, (files, files), metadata, columns, with_ids=False, prefix=prefix)
+    named = ", ".join(f"{column_name(i)} AS {quoted_name(name)}" for i, name in enumerate(columns))
+    return f"SELECT {named} FROM ({reader.rows(0, range(len(files.files)), may_lack=True)})"
+
+
 @dataclass(slots=True)
 class _Reader:
     """Makes queries for files of both sides."""
@@ -201,6 +219,7 @@ class _Reader:
     metadata: Metadata
     columns: Sequence[str]
     with_ids: bool
+    prefix: str = ""
     _types: Mapping[str, str] = field(init=False)
     _stored: Mapping[str, str] = field(init=False)
     _numbers: "count[int]" = field(default_factory=count)
@@ -250,7 +269,7 @@ class _Reader:
         return f"SELECT {values}, CAST(0 AS TINYINT) AS n WHERE false"
 
     def _registered(self, table: pa.Table) -> str:
-        name = f"beside_{next(self._numbers)}"
+        name = f"{self.prefix}beside_{next(self._numbers)}"
         self.connection.register(name, table)
         return name
 

@@ -329,9 +329,34 @@ def can_cast(text: str, kind: str) -> bool:
         return bool(connection.execute(f"SELECT TRY_CAST(? AS {kind}) IS NOT NULL", [text]).fetchall()[0][0])
 
 
-def close_doors(connection: Connection) -> None:
-    """Before SQL that a stranger wrote: no file, no network, no setting from here on."""
-    connection.execute("SET enable_external_access = false; SET lock_configuration = true")
+def close_doors(connection: Connection, paths: Iterable[str] = ()) -> None:
+    """Before SQL that a stranger wrote: no file but these, no network, no setting from here on."""
+    allowed = f"SET allowed_paths = [{', '.join(map(quoted_text, paths))}]; " if paths else ""
+    connection.execute(f"{allowed}SET enable_external_access = false; SET lock_configuration = true")
+
+
+def open_alone(folder: str, *, memory_bytes: int, spill_bytes: int) -> Connection:
+    """A database for a process that runs one statement; it spills into the folder."""
+    import duckdb
+
+    config = _SANDBOX | {"memory_limit": f"{memory_bytes}B", "temp_directory": folder}
+    connection = duckdb.connect(":memory:", config=config | {"max_temp_directory_size": f"{spill_bytes}B"})
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
+
+
+@contextmanager
+def query_errors(memory_bytes: int) -> Iterator[None]:
+    """DuckDB's errors of a whole statement, as `QueryError`."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.OutOfMemoryException as exc:
+        what = f"the query does not fit into {memory_bytes // 10**6:,} MB of memory and its share of the disk"
+        raise QueryError(what, hint="group or filter earlier, or join fewer rows") from exc
+    except duckdb.Error as exc:
+        raise _not_computed(exc, "the query") from exc
 
 
 _idle: list[Connection] = []  # making one takes longer than most questions

@@ -474,6 +474,11 @@ class ControlStore:
         with self._database.reading() as connection:
             return leases.held(connection)
 
+    def note(self, entry: AuditEntry) -> None:
+        """Into the audit trail: what was done and changed nothing, such as a query."""
+        with self._database.writing() as connection:
+            audit.note(connection, entry)
+
     def audit_entries(self, *, limit: int = 100, subject: str | None = None) -> list[AuditEntry]:
         """Newest first."""
         with self._database.reading() as connection:

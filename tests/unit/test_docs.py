@@ -20,6 +20,7 @@ PATHS = re.compile(r"`((?:app|attach|backend|bench|deploy|docs|pages|pipelines|t
         "docs/export.md",
         "docs/operations.md",
         "docs/pipelines.md",
+        "docs/query.md",
         "docs/security.md",
     ],
 )

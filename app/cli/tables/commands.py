@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from app.cli.options import READ, VERSION, AsJson, At, TableName
+from app.cli.options import READ, VERSION, AsJson, At, DryRun, TableName
 
 app = typer.Typer()
 
@@ -56,6 +56,32 @@ def profile(
     from app.cli.tables import profile
 
     return profile.profile(name, at, against, from_statistics=from_statistics, as_json=as_json)
+
+
+@app.command(rich_help_panel=READ)
+def query(
+    statement: Annotated[str | None, typer.Argument(metavar="[SQL]", help="One SELECT over the lake.")] = None,
+    file: Annotated[Path | None, typer.Option("-f", "--file", help="A file with the statement.")] = None,
+    at: Annotated[
+        str | None, typer.Option("--at", help=f"For tables without VERSION AS OF their own. {VERSION}.")
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", min=0, help="Most rows to show (1,000; with --csv all)."),
+    ] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print the rows as CSV.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="However many bytes it reads.")] = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> int:
+    """SQL over tables and versions: silver.orders VERSION AS OF 118, "orders$history", weir.streams."""
+    from app.cli.tables import query
+
+    if as_json and as_csv:
+        raise typer.BadParameter("either --json or --csv", param_hint="--csv")
+    form = "json" if as_json else "csv" if as_csv else "table"
+    asked = query.Asked(query.text_of(statement, file), at, limit, form, yes)
+    return query.query(asked, dry_run=dry_run)
 
 
 @app.command(rich_help_panel=READ)

@@ -102,6 +102,11 @@ class FilesOnDisk:
         else:
             self._link.mkdir()
 
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """Of the files that are open; none where the system has no names for them."""
+        return tuple(self._paths) if self._by_descriptor else ()
+
     def path_of(self, path: str) -> str:
         """The absolute path on this machine of a regular file that is there and may be read."""
         file = self._files.locate(path)

@@ -30,10 +30,12 @@ from backend.lake.table.partitions import partition_values
 class LocalFiles:
     """`files` has a row for each: `path` on this machine, `base_row_id` (null: its rows have no ids), and its values of
     the partition columns as text (`partition NAME`). `deleted` has a row for each deleted row: `file` (its number in
-    `files`) and `position`."""
+    `files`) and `position`. `descriptors`: of the open files, for a process that
+    is to inherit them."""
 
     files: pa.Table
     deleted: pa.Table
+    descriptors: tuple[int, ...] = ()
 
     @property
     def paths(self) -> list[str]:
@@ -64,7 +66,7 @@ def local_files(storage: Storage, snapshot: Snapshot, files: pa.Table) -> Iterat
             for name in snapshot.metadata.partition_columns
         }
         table = pa.table({"path": pa.array(paths, pa.string()), "base_row_id": files["base_row_id"]} | columns)
-        yield LocalFiles(table, _deleted(on_disk, snapshot, files, paths))
+        yield LocalFiles(table, _deleted(on_disk, snapshot, files, paths), on_disk.descriptors)
 
 
 def _deleted(on_disk: FilesOnDisk, snapshot: Snapshot, files: pa.Table, paths: Sequence[str]) -> pa.Table:

@@ -1,0 +1,140 @@
+"""`weir query "SELECT …"`: SQL over the lake, and which versions it read.
+
+Rule: rows go to stdout, what they were read from is said under them (beside a CSV file: on stderr).
+"""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from app import services
+from app.cli.output import Shapes, cell, only, print_json, print_table, say
+from backend.cells import cells
+from backend.errors import QueryError
+from backend.format import bytes_text, things
+from backend.query.answer import answered
+from backend.query.plan import QueryPlan, TableRead, plan_query
+from backend.query.views import World
+from backend.query.worker import Limits
+from backend.sql.export import FORMATS, encoded
+
+MOST_ROWS = 1_000
+_SHAPES: Shapes = {TableRead: only("table", "version", "committed_at", "num_files", "size_bytes")}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """`limit`: None for the default; `is_confirmed`: however much it reads."""
+
+    text: str
+    at: str | None = None
+    limit: int | None = None
+    form: str = "table"
+    is_confirmed: bool = False
+
+
+def text_of(statement: str | None, file: Path | None) -> str:
+    """The statement as typed, or of a file; raises `QueryError` unless there is just one of both."""
+    if (statement is None) == (file is None):
+        raise QueryError("a query is either typed or in a file", hint='weir query "SELECT …", or weir query -f q.sql')
+    try:
+        return statement if file is None else file.read_text("utf-8")  # type: ignore[return-value]
+    except (OSError, ValueError) as exc:
+        raise QueryError(f"{file} cannot be read: {exc}", hint="name a file of UTF-8 text") from exc
+
+
+def query(asked: Asked, *, dry_run: bool) -> int:
+    settings = services.settings()
+    world = World(services.lake(), services.existing_store(), services.now(), settings)
+    limit = asked.limit if asked.limit is not None else None if asked.form == "csv" else MOST_ROWS
+    most_rows = None if limit is None else limit + 1
+    plan = plan_query(world, asked.text, services.clock(), at=asked.at, most_rows=most_rows)
+    if dry_run:
+        return _print_plan(plan, asked.form)
+    if not asked.is_confirmed:
+        plan.require_small(settings.lake.query_max_bytes)
+    lake = settings.lake
+    limits = Limits(lake.query_memory_bytes, lake.query_spill_bytes, lake.query_time_limit_s)
+    with answered(world, plan, limits, services.actor()) as rows:
+        first = _Rows(rows, limit)
+        if asked.form == "csv":
+            for _, piece in encoded(pa.RecordBatchReader.from_batches(rows.schema, first.batches()), FORMATS["csv"]):
+                sys.stdout.buffer.write(piece)
+            sys.stdout.buffer.flush()
+        else:
+            table = pa.Table.from_batches(first.batches(), schema=rows.schema)
+    if asked.form == "json":
+        print_json(_document(plan, table, is_cut=first.is_cut), _SHAPES)
+        return 0
+    if asked.form == "table":
+        _print_rows(table)
+    more = "the first " if first.is_cut else ""
+    say(f"{more}{things(first.num_rows, 'row')}{_read_text(plan)}", to_stderr=asked.form == "csv")
+    return 0
+
+
+@dataclass(slots=True)
+class _Rows:
+    """The first rows; `is_cut` once it is known that there are more."""
+
+    reader: pa.RecordBatchReader
+    limit: int | None
+    num_rows: int = 0
+    is_cut: bool = False
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for batch in self.reader:
+            left = batch.num_rows if self.limit is None else self.limit - self.num_rows
+            self.is_cut = batch.num_rows > left
+            self.num_rows += min(left, batch.num_rows)
+            yield batch.slice(0, left)
+            if self.is_cut:
+                return
+
+
+def _names(schema: pa.Schema) -> list[str]:
+    """Each once: two columns of a join may go by one name."""
+    names: list[str] = []
+    for name in schema.names:
+        number, own = 1, name
+        while own in names:
+            number, own = number + 1, f"{name}_{number}"
+        names.append(own)
+    return names
+
+
+def _document(plan: QueryPlan, table: pa.Table, *, is_cut: bool) -> dict[str, object]:
+    names = _names(table.schema)
+    rows = zip(*map(cells, table.columns), strict=True)
+    return {
+        "columns": [{"name": n, "type": str(kind)} for n, kind in zip(names, table.schema.types, strict=True)],
+        "rows": [dict(zip(names, row, strict=True)) for row in rows],
+        "truncated": is_cut,
+        "tables": plan.reads,
+    }
+
+
+def _print_rows(table: pa.Table) -> None:
+    names, types = _names(table.schema), table.schema.types
+    numbers = [name for name, kind in zip(names, types, strict=True) if pa.types.is_primitive(kind)
+               and not pa.types.is_temporal(kind) and not pa.types.is_boolean(kind)]  # fmt: skip
+    rows = zip(*([cell(value) for value in cells(column)] for column in table.columns), strict=True)
+    print_table(names, rows, right=numbers)
+
+
+def _print_plan(plan: QueryPlan, form: str) -> int:
+    if form == "json":
+        document = {"tables": plan.reads, "num_files": plan.num_files, "size_bytes": plan.size_bytes}
+        print_json(document, _SHAPES)
+        return 0
+    say(f"{things(plan.num_files, 'file')}, {bytes_text(plan.size_bytes)}{_read_text(plan)}")
+    return 0
+
+
+def _read_text(plan: QueryPlan) -> str:
+    """ " from silver/orders v118, gold/totals v9": what to name to get the same again."""
+    names = dict.fromkeys(r.table if r.version is None else f"{r.table} v{r.version}" for r in plan.reads)
+    return f" from {', '.join(names)}" if names else ""

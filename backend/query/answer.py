@@ -1,0 +1,263 @@
+"""A query's rows: its process is started, handed what the plan names, and killed when it is over, whatever ends it.
+
+Rule: nothing is left behind: no process, no folder, no thread that reads. A query is in the audit trail with who,
+text, versions and rows once it ended, where there is a store.
+"""
+
+import difflib
+import json
+import os
+import pickle
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import IO
+
+import pyarrow as pa
+
+from backend.access import Actor
+from backend.changes.read_local import table_rows, why_not_as_stored
+from backend.errors import QueryError, UnsupportedFeatureError
+from backend.format import cut, things
+from backend.lake.model import Metadata
+from backend.lake.rows.local_files import LocalFiles
+from backend.lake.table.schema import readable_names
+from backend.query.plan import QueryPlan, TableRead
+from backend.query.views import World
+from backend.query.worker import HandedTable, Limits, Request
+from backend.redaction import without_secrets
+from backend.sql.session import CancelToken, Connection, session
+from backend.stream_model.stream import AuditEntry
+from backend.work import Interruptible, Stopped
+
+_MAIN = "from backend.query.worker import main; main()"
+_ENVIRONMENT = ("PATH", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "VIRTUAL_ENV")
+_HINT = "filter or group earlier, or raise WEIR_LAKE__QUERY_TIME_LIMIT_S"
+MOST_TEXT = 2_000  # of a statement, in the audit trail
+
+
+@contextmanager
+def answered(
+    world: World, plan: QueryPlan, limits: Limits, actor: Actor, token: Interruptible | None = None
+) -> Iterator[pa.RecordBatchReader]:
+    """The rows as they are computed, held while they are read; `token` ends it from another thread.
+
+    Raises `QueryError`, what a table's rows fail with, or `Stopped`, also while the rows are read.
+    """
+    token, counted = token or Interruptible(), _Counted()
+    try:
+        with _started(world, plan, limits, token) as child:
+            rows = child.rows()
+            yield pa.RecordBatchReader.from_batches(rows.schema, counted.rows(rows))
+    except BaseException as exc:
+        counted.problem = str(exc) or type(exc).__name__
+        if isinstance(exc, QueryError) and (columns := _near(exc.message, plan)):
+            raise QueryError(exc.message, hint=columns) from exc
+        raise
+    finally:
+        if world.store is not None:
+            world.store.note(_entry(plan, actor, counted, world))
+
+
+def _near(message: str, plan: QueryPlan) -> str:
+    """What helps where a column is not there: DuckDB knows only those that the statement names."""
+    missing = re.search(r'column "([^"]+)" (?:not found|does not exist)', message, re.IGNORECASE)
+    snapshots = [read.snapshot for read in plan.reads if read.snapshot is not None]
+    names = dict.fromkeys(name for snapshot in snapshots for name in readable_names(snapshot.metadata))
+    if missing is None or not names:
+        return ""
+    near = difflib.get_close_matches(missing[1].lower(), [name.lower() for name in names], n=1)
+    return f"did you mean {near[0]}?" if near else f"the columns are {', '.join(list(names)[:20])}"
+
+
+@dataclass(slots=True)
+class _Counted:
+    num_rows: int = 0
+    problem: str = ""
+
+    def rows(self, batches: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            self.num_rows += batch.num_rows
+            yield batch
+
+
+def _entry(plan: QueryPlan, actor: Actor, counted: _Counted, world: World) -> AuditEntry:
+    outcome = f"{things(counted.num_rows, 'row')}{f', then {counted.problem}' if counted.problem else ''}"
+    versions = ", ".join(f"{table} v{version}" for table, version in plan.versions)
+    text = cut(without_secrets(" ".join(plan.statement.text.split())), MOST_TEXT)
+    detail = "; ".join(filter(None, (outcome, versions, text)))
+    tables = ", ".join(dict.fromkeys(read.table for read in plan.reads))
+    return AuditEntry(world.now, actor.name, "query", cut(tables, 200), "", detail)
+
+
+@contextmanager
+def _started(world: World, plan: QueryPlan, limits: Limits, token: Interruptible) -> Iterator["_Child"]:
+    with ExitStack() as stack:
+        handed = [stack.enter_context(_handed(world, read)) for read in plan.reads]
+        fed = [read for read, (table, _) in zip(plan.reads, handed, strict=True) if table.query is None]
+        streams = [rows for read in fed for rows in (read.before, read.rows) if rows is not None]
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="weir-query-", ignore_cleanup_errors=True))
+        request = Request(plan.statement.sql, tuple(table for table, _ in handed), folder, limits)
+        child = _Child(request, streams, sorted({number for _, numbers in handed for number in numbers}), token)
+        stack.callback(child.close)
+        token.take(child)
+        stack.callback(token.take, None)
+        if token.is_stopped:
+            raise Stopped("cancelled")
+        yield child
+
+
+@contextmanager
+def _handed(world: World, read: TableRead) -> Iterator[tuple[HandedTable, Sequence[int]]]:
+    """Files as they lie where DuckDB can read them, with their descriptors; else what a reader of Delta tables gives is
+    streamed."""
+    streamed = HandedTable(read.name, is_difference=read.before is not None), ()
+    if read.snapshot is None or read.files is None or why_not_as_stored(read.snapshot.metadata, read.columns):
+        yield streamed
+        return
+    with ExitStack() as stack:
+        try:
+            files = stack.enter_context(world.lake.local_files(read.snapshot, read.files))
+            table = None if files is None else _by_files(read, read.snapshot.metadata, files)
+        except UnsupportedFeatureError:
+            files, table = None, None
+        yield streamed if files is None or table is None else (table, files.descriptors)
+
+
+def _by_files(read: TableRead, metadata: Metadata, files: LocalFiles) -> HandedTable:
+    """Raises `UnsupportedFeatureError` where a file does not hold the columns as the log says."""
+    with session(CancelToken(), what="the columns of the files") as connection:
+        noted = _Noted(connection)
+        query = table_rows(noted, files, metadata, read.columns, prefix=read.name)
+    return HandedTable(read.name, query, files.paths, tuple(noted.tables.items()))
+
+
+@dataclass(slots=True)
+class _Noted:
+    """A connection that looks at files, and notes which tables the query will want beside them."""
+
+    connection: Connection
+    tables: dict[str, pa.Table] = field(default_factory=dict)
+
+    def execute(self, sql: str) -> Connection:
+        return self.connection.execute(sql)
+
+    def register(self, name: str, table: pa.Table) -> None:
+        self.tables[name] = table
+
+
+@dataclass(slots=True)
+class _Child:
+    """The process, the thread that feeds it and the timer that ends it."""
+
+    request: Request
+    streams: Sequence[Callable[[], pa.RecordBatchReader]]
+    descriptors: Sequence[int]
+    token: Interruptible
+    failure: BaseException | None = None
+    is_late: bool = False
+    _process: "subprocess.Popen[bytes]" = field(init=False)
+    _threads: tuple[threading.Thread, threading.Timer] = field(init=False)
+
+    def __post_init__(self) -> None:
+        environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", _MAIN],  # no module of the working directory
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
+                pass_fds=tuple(self.descriptors), start_new_session=True,
+            )  # fmt: skip
+        except OSError as exc:
+            reason = f"the query's process cannot be started: {exc.strerror or exc}"
+            raise QueryError(reason, hint="look at the limits of processes, files and memory (ulimit -a)") from exc
+        timer = threading.Timer(self.request.limits.time_limit_s, self._end_late)
+        self._threads = threading.Thread(target=self._feed, daemon=True), timer
+        timer.daemon = True
+        for thread in self._threads:
+            thread.start()
+
+    def interrupt(self) -> None:
+        """At once: it has nothing to tidy up."""
+        self._process.kill()
+
+    def query_progress(self) -> float:
+        return -1.0
+
+    def rows(self) -> pa.RecordBatchReader:
+        """Known once the first are there."""
+        try:
+            reader = pa.ipc.open_stream(_pipe(self._process.stdout))
+        except (pa.ArrowException, OSError) as exc:
+            raise self._why() from exc
+        return pa.RecordBatchReader.from_batches(reader.schema, self._batches(reader))
+
+    def close(self) -> None:
+        feeder, timer = self._threads
+        timer.cancel()
+        self._process.kill()
+        self._process.wait()
+        feeder.join()
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            try:
+                _pipe(pipe).close()
+            except BrokenPipeError:  # what it was still to be fed
+                continue
+
+    def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from reader
+            code = self._process.wait()
+        except (pa.ArrowException, OSError) as exc:
+            raise self._why() from exc
+        if code:
+            raise self._why()
+
+    def _end_late(self) -> None:
+        self.is_late = True
+        self._process.kill()
+
+    def _feed(self) -> None:
+        """The request and the streams; standard input stays open, by which the child knows that we live."""
+        pipe = _pipe(self._process.stdin)
+        try:
+            pickle.dump(self.request, pipe)
+            pipe.flush()
+            for open_rows in self.streams:
+                rows = open_rows()
+                with pa.ipc.new_stream(pipe, rows.schema) as writer:
+                    for batch in rows:
+                        writer.write_batch(batch)
+                pipe.flush()
+        except OSError:  # it ended: it says why, or was killed
+            return
+        except BaseException as exc:  # noqa: BLE001 - a thread: whatever it is, the one who waits gets it
+            self.failure = exc
+            self._process.kill()
+
+    def _why(self) -> Exception:
+        """Why there are no more rows."""
+        said = _pipe(self._process.stderr).read().decode(errors="replace")
+        code = self._process.wait()
+        if self.token.is_stopped:
+            return Stopped("cancelled")
+        if self.is_late:
+            limit_s = self.request.limits.time_limit_s
+            return QueryError(f"the query took longer than {limit_s:g} s and was stopped", hint=_HINT)
+        if isinstance(self.failure, Exception):
+            return self.failure
+        line = next((line for line in reversed(said.splitlines()) if line.startswith('{"message"')), "")
+        if line:
+            return QueryError(**json.loads(line))
+        return QueryError(
+            f"the query's process ended by itself (code {code})", hint="it may need more memory than there is"
+        )
+
+
+def _pipe(pipe: "IO[bytes] | None") -> "IO[bytes]":
+    assert pipe is not None
+    return pipe

@@ -1,0 +1,170 @@
+"""What a statement will read: each table that it names at one version, and the files that WHERE cannot rule out.
+
+Rule: no data file is opened. A name means what it means elsewhere (`Lake.find`), a version what Changes takes it for.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from backend.changes.versions import resolve_version
+from backend.errors import QueryError, QueryTooLargeError, TableNotFoundError
+from backend.format import bytes_text, things
+from backend.lake.files.file_difference import DIFFERENCE_COLUMNS
+from backend.lake.lake import is_uri
+from backend.lake.model import Snapshot, TableRef
+from backend.lake.rows.filters import All, RowFilter
+from backend.lake.rows.rows import candidates
+from backend.lake.storage.paths import is_remote
+from backend.lake.table.schema import fields, readable_names
+from backend.query.statement import Source, Statement, read_statement
+from backend.query.views import Columns, World, is_lake_view, lake_view, table_view
+from backend.sql.filters import parse_filter
+from backend.times import Clock, parse_time
+
+
+@dataclass(frozen=True, slots=True)
+class TableRead:
+    """One table that a statement reads. `table`: its name in the lake, with its view ("silver/orders$files",
+    "orders$changes(1, 3)"); no `version` where it has none. `num_files` and `size_bytes`: of the data files that may be
+    opened.
+
+    `rows` reads them; where there are rows `before`, the table is what changed from those to these. `files`
+    (`DIFFERENCE_COLUMNS`) and `snapshot` are there where these are rows of a version, on this machine; `columns` are
+    those that the statement needs.
+    """
+
+    name: str
+    table: str
+    rows: Callable[[], pa.RecordBatchReader] = field(compare=False, repr=False)
+    version: int | None = None
+    committed_at: datetime | None = None
+    num_files: int = 0
+    size_bytes: int = 0
+    columns: tuple[str, ...] = ()
+    before: Callable[[], pa.RecordBatchReader] | None = field(default=None, compare=False, repr=False)
+    snapshot: Snapshot | None = field(default=None, compare=False, repr=False)
+    files: pa.Table | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryPlan:
+    """A statement that may run, with what it reads, a read for each place where it names a table."""
+
+    statement: Statement
+    reads: tuple[TableRead, ...]
+
+    @property
+    def num_files(self) -> int:
+        return sum(read.num_files for read in self.reads)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(read.size_bytes for read in self.reads)
+
+    @property
+    def versions(self) -> tuple[tuple[str, int], ...]:
+        """The tables with their versions, each once."""
+        return tuple(dict.fromkeys((r.table, r.version) for r in self.reads if r.version is not None))
+
+    def require_small(self, most_bytes: int) -> None:
+        """Raise `QueryTooLargeError` for one that reads more."""
+        if self.size_bytes > most_bytes:
+            raise QueryTooLargeError(
+                f"the query reads {bytes_text(self.size_bytes)} in {things(self.num_files, 'file')}, more than "
+                f"{bytes_text(most_bytes)}",
+                hint="filter by a column with statistics, or confirm it: weir query … --yes",
+            )
+
+
+def plan_query(
+    world: World, text: str, clock: Clock, *, at: str | None = None, most_rows: int | None = None
+) -> QueryPlan:
+    """`at`: the version of each table that the statement says none for. Raises `QueryError`, and what names and
+    versions raise that there are not."""
+    statement = read_statement(text, most_rows=most_rows)
+    return QueryPlan(statement, tuple(_read(world, source, at, clock) for source in statement.sources))
+
+
+def _read(world: World, source: Source, at: str | None, clock: Clock) -> TableRead:
+    if is_lake_view(source.parts):
+        if source.version is not None:
+            raise QueryError(f"{source.written} has no versions", hint="leave VERSION AS OF away")
+        name = source.parts[1].lower()
+        table = lake_view(world, name, source.columns)
+        return TableRead(source.name, f"weir.{name}", table.to_reader)
+    ref = _find(world, source)
+    if source.view == "changes":
+        return _changes(world, source, ref, clock)
+    written = source.version or at or "latest"
+    if source.is_time and source.version:
+        written = parse_time(source.version, clock).isoformat()
+    snapshot = world.lake.snapshot(ref, resolve_version(world.lake, ref, written, clock))
+    if source.view:
+        table = table_view(world, source.view, snapshot, source.columns)
+        label = f"{ref.name}${source.view}"
+        return TableRead(source.name, label, table.to_reader, snapshot.version, snapshot.committed_at)
+    return _rows(world, source, snapshot)
+
+
+def _find(world: World, source: Source) -> TableRef:
+    name = "/".join(source.parts)
+    if is_uri(name):
+        raise TableNotFoundError(f"no table {name!r}", hint="a query names tables as the lake does: silver.orders")
+    return world.lake.find(name)
+
+
+def _rows(world: World, source: Source, snapshot: Snapshot) -> TableRead:
+    columns, where = _columns(snapshot, source.columns), _filter(snapshot, source.conditions)
+    numbers = candidates(snapshot, where)
+    files = snapshot.rows_at(numbers, DIFFERENCE_COLUMNS)
+    some = None if is_remote(snapshot.ref.uri) else files
+    read = partial(world.lake.read_files, snapshot, some, columns=columns, where=where)
+    size = pc.sum(files["size_bytes"]).as_py() or 0
+    ref, version, committed_at = snapshot.ref, snapshot.version, snapshot.committed_at
+    return TableRead(
+        source.name, ref.name, read, version, committed_at, len(numbers), size, columns, snapshot=snapshot, files=some
+    )
+
+
+def _columns(snapshot: Snapshot, wanted: Columns) -> tuple[str, ...]:
+    """At least one: rows are counted by it."""
+    every = readable_names(snapshot.metadata)
+    if not every:
+        raise QueryError(f"{snapshot.ref.name} has no columns at v{snapshot.version}", hint="name another version")
+    return tuple(name for name in every if wanted is None or name.lower() in wanted) or every[:1]
+
+
+def _filter(snapshot: Snapshot, conditions: Sequence[str]) -> RowFilter | None:
+    """What files and readers can be told of WHERE; DuckDB asks all of it again."""
+    terms, schema = [], fields(snapshot.metadata)
+    for condition in conditions:
+        with suppress(QueryError):  # no condition that a filter can be made of: whether it is one at all, DuckDB says
+            parsed = parse_filter(condition, schema)
+            terms += [parsed.terms] if parsed is not None and parsed.terms is not None else []
+    return RowFilter(All(tuple(terms))) if terms else None
+
+
+def _changes(world: World, source: Source, ref: TableRef, clock: Clock) -> TableRead:
+    """What the commits after the first version, up to the second, changed: by the change feed, or where it does not
+    cover them the rows that only one of both versions has, of which no commit is known."""
+    lake = world.lake
+    first, last = (resolve_version(lake, ref, text, clock) for text in source.arguments)
+    if first >= last:
+        raise QueryError(f"no commit comes after v{first} up to v{last}", hint="name the older version first")
+    newer = lake.snapshot(ref, last)
+    label = f"{ref.name}$changes({first}, {last})"
+    if lake.cdf_support(ref, first, last).covered:
+        read = partial(lake.changes, ref, first, last, columns=_columns(newer, source.columns))
+        return TableRead(source.name, label, read)
+    older, files, every = lake.snapshot(ref, first), lake.file_difference(ref, first, last), _columns(newer, None)
+    before = partial(lake.read_files, older, files.only_first, columns=every, as_of=newer)
+    after = partial(lake.read_files, newer, files.only_second, columns=every)
+    num_files = len(files.only_first) + len(files.only_second)
+    size = sum(pc.sum(side["size_bytes"]).as_py() or 0 for side in (files.only_first, files.only_second))
+    return TableRead(source.name, label, after, num_files=num_files, size_bytes=size, before=before)

@@ -1,0 +1,141 @@
+"""The process of one query: takes tables over its standard input, runs one statement, gives rows out.
+
+Rule: it opens no file but those that it was born with, knows no lake and no credentials, and ends with the process
+that started it. What came wrong is one JSON line on standard error.
+"""
+
+import json
+import os
+import pickle
+import resource
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+
+from backend.errors import LakehouseError
+from backend.sql.quoting import quoted_name
+from backend.sql.session import Connection, close_doors, open_alone, query_errors
+
+BATCH_ROWS = 10_000
+_LATE_S = 5  # who started it kills it at its limit
+_BESIDE_BYTES = 2 << 30  # of addresses, for code, stacks and what DuckDB does not count
+
+
+@dataclass(frozen=True, slots=True)
+class HandedTable:
+    """A table of the statement: a query over the open files at `paths` and over the tables `beside` them, by name; or
+    (None) an Arrow stream that follows the request, two where it is the difference of the rows before and after."""
+
+    name: str
+    query: str | None = None
+    paths: Sequence[str] = ()
+    beside: tuple[tuple[str, pa.Table], ...] = ()
+    is_difference: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    memory_bytes: int
+    spill_bytes: int
+    time_limit_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """`folder`: where it may spill. The streams come in the order of `tables`."""
+
+    sql: str
+    tables: tuple[HandedTable, ...]
+    folder: str
+    limits: Limits
+
+
+def main() -> None:
+    """Answer the request on standard input."""
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever prints must not print into the rows
+    try:
+        _answer(pickle.load(sys.stdin.buffer), out)
+    except LakehouseError as exc:
+        _fail(exc.message, exc.hint)
+    except MemoryError:
+        _fail("the query needs more memory than it may have", "group or filter earlier")
+    except (OSError, EOFError, pa.ArrowException) as exc:  # who started it is gone, or no longer sends
+        _fail(f"the query's process ended: {type(exc).__name__}", "run it again")
+
+
+def _fail(message: str, hint: str) -> None:
+    sys.stderr.write(json.dumps({"message": message, "hint": hint}) + "\n")
+    sys.stderr.flush()
+    os._exit(1)
+
+
+def _answer(request: Request, out: IO[bytes]) -> None:
+    limits = request.limits
+    _hold(limits)
+    with query_errors(limits.memory_bytes):
+        connection = open_alone(request.folder, memory_bytes=limits.memory_bytes, spill_bytes=limits.spill_bytes)
+        for table in request.tables:
+            _take(connection, table)
+        close_doors(connection, [path for table in request.tables for path in table.paths])
+        threading.Thread(target=_end_with_parent, args=(request.folder,), daemon=True).start()
+        rows = connection.sql(request.sql).to_arrow_reader(BATCH_ROWS)
+        with pa.ipc.new_stream(out, rows.schema) as writer:
+            for batch in rows:
+                writer.write_batch(batch)
+    out.close()
+    os._exit(0)  # nothing is to be tidied: the folder is its parent's
+
+
+def _hold(limits: Limits) -> None:
+    """It ends itself late, takes no memory without end, and is the first that a full machine ends."""
+    signal.alarm(int(limits.time_limit_s) + _LATE_S)
+    most = 2 * limits.memory_bytes + _BESIDE_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with suppress(OSError):  # Linux alone
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def _take(connection: Connection, table: HandedTable) -> None:
+    name = quoted_name(table.name)
+    if table.query is not None:
+        for beside, rows in table.beside:
+            connection.register(beside, rows)
+        connection.execute(f"CREATE TEMP VIEW {name} AS {table.query}")
+        return
+    if table.is_difference:
+        before, after = (_streamed(connection, quoted_name(f"{table.name} {side}")) for side in ("before", "after"))
+        sides = (("delete", before, after), ("insert", after, before))
+        query = " UNION ALL ".join(
+            f"SELECT *, '{kind}' AS _change_type, NULL::BIGINT AS _commit_version, NULL::TIMESTAMPTZ AS "
+            f"_commit_timestamp FROM (FROM {own} EXCEPT ALL FROM {other})"
+            for kind, own, other in sides
+        )
+        connection.execute(f"CREATE TEMP VIEW {name} AS {query}")
+        return
+    _streamed(connection, name)
+
+
+def _streamed(connection: Connection, name: str) -> str:
+    """A table of the next stream. It can be read once, and a plan may read a table twice."""
+    stream: Any = pa.ipc.open_stream(sys.stdin.buffer)
+    connection.register("incoming", stream)
+    connection.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM incoming")
+    connection.unregister("incoming")
+    return name
+
+
+def _end_with_parent(folder: str) -> None:
+    """Standard input stays open as long as the parent lives."""
+    if not sys.stdin.buffer.read(1):
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(1)
