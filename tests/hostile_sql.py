@@ -1,9 +1,17 @@
 """Statements of somebody who wants more than to read tables of the lake, by what they try.
 
-Rule: each is refused before any process is started.
+Rule: each of `HOSTILE` is refused before any process is started, each of `LONG` is read or refused soon, and each of
+`BOMBS` runs until it is ended. `t` has one row.
 """
 
-DEEP = 400
+DEEP, DEEPER = 400, 20_000
+TEN = "(SELECT unnest([1, 2, 3, 4, 5, 6, 7, 8, 9, 10]) AS x)"
+
+
+def cross(times: int) -> str:
+    """A FROM of ten to the power of so many rows, made of nothing."""
+    return ", ".join(f"{TEN} t{number}" for number in range(times))
+
 
 HOSTILE = (
     # files by table functions
@@ -118,7 +126,19 @@ HOSTILE = (
     "SELECT * FROM " + "(SELECT * FROM " * DEEP + "t" + ")" * DEEP,
     "SELECT " + "CASE WHEN true THEN " * DEEP + "1" + " END" * DEEP,
     "SELECT " + " + ".join(["1"] * 20_000),
+    "SELECT " + "(" * DEEPER + "1" + ")" * DEEPER,
+    "SELECT " + "(" * DEEPER,
+    "SELECT " + "[" * DEEPER + "]" * DEEPER,
+    "SELECT " + "- " * DEEPER + "1",
+    "SELECT x" + ".a" * DEEPER + " FROM t",
+    "SELECT id" + "[1]" * DEEP * 2 + " FROM t",
+    "SELECT 1::" + "STRUCT(a " * DEEP + "INT" + ")" * DEEP,
+    "SELECT 1 FROM " + ", ".join(["t"] * 10_000),
+    "SELECT 1 FROM t" + " JOIN t USING (id)" * 2_000,
+    "WITH " + ", ".join(f"a{n} AS (FROM t)" for n in range(2_000)) + " SELECT 1",
     "SELECT * FROM t TABLESAMPLE 10%",
+    "SELECT * FROM t USING SAMPLE 3",
+    "SELECT * FROM (SELECT * FROM t) TABLESAMPLE 10%",
     "SELECT * FROM t POSITIONAL JOIN t u",
     # texts that one reader takes for another thing than the other
     "SELECT $1",
@@ -147,4 +167,29 @@ HOSTILE = (
     "SELECT * FROM weir.secrets",
     "SELECT * FROM weir.tables VERSION AS OF 1",
     "SELECT COLUMNS(*) FROM read_text('/etc/passwd')",
+)
+
+LONG = (
+    "SELECT 1 FROM t WHERE " + " AND ".join(["id=1"] * 4_500),
+    "SELECT 1 FROM t WHERE " + " OR ".join(["id=1"] * 4_500),
+    "SELECT 1 FROM " + ", ".join(f"t t{n}" for n in range(60)) + " WHERE " + " AND ".join(["t1.id=1"] * 3_500),
+    "SELECT 1 FROM t WHERE id IN (" + ", ".join(["1"] * 15_000) + ")",
+    " UNION ALL ".join(["SELECT 1"] * 2_500),
+    "SELECT " + ", ".join(["1"] * 15_000),
+)
+
+BOMBS = (
+    f"SELECT count(*) FROM {cross(13)}",
+    f"SELECT sum(levenshtein(concat(a.id, {'0' * 300}), '{'x' * 300}')) FROM t a, {cross(12)}",
+    f"SELECT max(md5(concat(t0.x, t1.x))) FROM {cross(12)}",
+    f"SELECT * FROM (SELECT row_number() OVER (ORDER BY t0.x) AS n FROM {cross(12)}) WHERE n < 0",
+    f"SELECT list(t0.x) FROM {cross(12)}",
+    f"SELECT string_agg(md5(concat(t0.x, t5.x)), '') FROM {cross(9)}",
+    f"SELECT histogram(concat(t0.x, t1.x, t2.x, t3.x, t4.x, t5.x, t6.x, t7.x)) FROM {cross(8)}",
+    f"SELECT DISTINCT t0.*, t1.*, t2.*, t3.*, t4.*, t5.*, t6.*, t7.*, t8.* FROM {cross(9)}",
+    f"SELECT lpad('x', 100000000, 'y') FROM {cross(5)}",
+    f"SELECT printf('%100000000d', t0.x) FROM {cross(5)}",
+    f"SELECT md5(format('{{:>100000000}}', t0.x)) FROM {cross(5)}",
+    f"SELECT md5(rpad('x', 2000000000, 'y')) FROM {cross(5)}",
+    f"SELECT list_transform(list(t0.x), lambda x: lpad('x', 10000000, 'y')) FROM {cross(5)}",
 )

@@ -9,6 +9,7 @@ import json
 import os
 import pickle
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -102,7 +103,9 @@ def _started(world: World, plan: QueryPlan, limits: Limits, token: Interruptible
         fed = [read for read, (table, _) in zip(plan.reads, handed, strict=True) if table.query is None]
         streams = [rows for read in fed for rows in (read.before, read.rows) if rows is not None]
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="weir-query-", ignore_cleanup_errors=True))
-        request = Request(plan.statement.sql, tuple(table for table, _ in handed), folder, limits)
+        tables = tuple(table for table, _ in handed)
+        is_held = plan.most_rows is not None
+        request = Request(plan.statement.sql, tables, folder, limits, plan.cpu_s, is_held)
         child = _Child(request, streams, sorted({number for _, numbers in handed for number in numbers}), token)
         stack.callback(child.close)
         token.take(child)
@@ -250,6 +253,9 @@ class _Child:
             return QueryError(f"the query took longer than {limit_s:g} s and was stopped", hint=_HINT)
         if isinstance(self.failure, Exception):
             return self.failure
+        if code == -signal.SIGXCPU:
+            what = f"the query computed for {self.request.cpu_s:.0f} s, too long for what it reads, and was stopped"
+            return QueryError(what, hint="look for a join without a condition; filter or group before joining")
         line = next((line for line in reversed(said.splitlines()) if line.startswith('{"message"')), "")
         if line:
             return QueryError(**json.loads(line))

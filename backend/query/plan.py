@@ -23,9 +23,11 @@ from backend.lake.rows.rows import candidates
 from backend.lake.storage.paths import is_remote
 from backend.lake.table.schema import fields, readable_names
 from backend.query.statement import Source, Statement, read_statement
-from backend.query.views import Columns, World, is_lake_view, lake_view, table_view
+from backend.query.views import Columns, World, lake_view, table_view
 from backend.sql.filters import parse_filter
 from backend.times import Clock, parse_time
+
+LEAST_CPU_S = 8.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +56,12 @@ class TableRead:
 
 @dataclass(frozen=True, slots=True)
 class QueryPlan:
-    """A statement that may run, with what it reads, a read for each place where it names a table."""
+    """A statement that may run, with what it reads, a read for each place where it names a table. `most_rows`: the
+    answer is one of so many first rows, held in memory by whoever asked."""
 
     statement: Statement
     reads: tuple[TableRead, ...]
+    most_rows: int | None = None
 
     @property
     def num_files(self) -> int:
@@ -66,6 +70,12 @@ class QueryPlan:
     @property
     def size_bytes(self) -> int:
         return sum(read.size_bytes for read in self.reads)
+
+    @property
+    def cpu_s(self) -> float:
+        """Seconds of processor time that it may take: what reads little has no reason to compute long, unless it was
+        written never to end."""
+        return LEAST_CPU_S + self.num_files + self.size_bytes / 1e6
 
     @property
     def versions(self) -> tuple[tuple[str, int], ...]:
@@ -88,11 +98,11 @@ def plan_query(
     """`at`: the version of each table that the statement says none for. Raises `QueryError`, and what names and
     versions raise that there are not."""
     statement = read_statement(text, most_rows=most_rows)
-    return QueryPlan(statement, tuple(_read(world, source, at, clock) for source in statement.sources))
+    return QueryPlan(statement, tuple(_read(world, source, at, clock) for source in statement.sources), most_rows)
 
 
 def _read(world: World, source: Source, at: str | None, clock: Clock) -> TableRead:
-    if is_lake_view(source.parts):
+    if len(source.parts) == 2 and source.parts[0].lower() == "weir":
         if source.version is not None:
             raise QueryError(f"{source.written} has no versions", hint="leave VERSION AS OF away")
         name = source.parts[1].lower()
@@ -157,14 +167,14 @@ def _changes(world: World, source: Source, ref: TableRef, clock: Clock) -> Table
     first, last = (resolve_version(lake, ref, text, clock) for text in source.arguments)
     if first >= last:
         raise QueryError(f"no commit comes after v{first} up to v{last}", hint="name the older version first")
-    newer = lake.snapshot(ref, last)
-    label = f"{ref.name}$changes({first}, {last})"
+    newer, files = lake.snapshot(ref, last), lake.file_difference(ref, first, last)
+    sides = (files.only_first, files.only_second)
+    made = partial(
+        TableRead, source.name, f"{ref.name}$changes({first}, {last})", num_files=sum(map(len, sides)),
+        size_bytes=sum(pc.sum(side["size_bytes"]).as_py() or 0 for side in sides),
+    )  # fmt: skip
     if lake.cdf_support(ref, first, last).covered:
-        read = partial(lake.changes, ref, first, last, columns=_columns(newer, source.columns))
-        return TableRead(source.name, label, read)
-    older, files, every = lake.snapshot(ref, first), lake.file_difference(ref, first, last), _columns(newer, None)
+        return made(partial(lake.changes, ref, first, last, columns=_columns(newer, source.columns)))
+    older, every = lake.snapshot(ref, first), _columns(newer, None)
     before = partial(lake.read_files, older, files.only_first, columns=every, as_of=newer)
-    after = partial(lake.read_files, newer, files.only_second, columns=every)
-    num_files = len(files.only_first) + len(files.only_second)
-    size = sum(pc.sum(side["size_bytes"]).as_py() or 0 for side in (files.only_first, files.only_second))
-    return TableRead(source.name, label, after, num_files=num_files, size_bytes=size, before=before)
+    return made(partial(lake.read_files, newer, files.only_second, columns=every), before=before)

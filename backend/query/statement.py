@@ -1,16 +1,17 @@
 """One SELECT that a person typed: which tables it names, what of each it needs, and itself over tables that Weir hands
 to DuckDB.
 
-Rule: nothing else imports sqlglot, whose errors leave as `QueryError`. A statement runs only as it is written anew from
-a tree each node of which is of an allowed type, and after DuckDB's own parser found in that text no other table and no
-function but those on `functions.py`'s list.
+Rule: nothing else imports sqlglot, whose errors leave as `QueryError`. A statement runs only as it is written anew, and
+after DuckDB's own parser found in that text nothing but what `functions.py` allows. Reading the longest one takes
+seconds, not minutes: no step looks at the whole statement for each of its parts.
 """
 
 import logging
 import re
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING
 
 from backend.errors import QueryError
@@ -19,20 +20,12 @@ from backend.query.functions import require_allowed
 if TYPE_CHECKING:  # sqlglot takes 0.2 s to load
     from sqlglot import exp
 
-MOST_CHARACTERS = 100_000
+MOST_CHARACTERS = 50_000
+MOST_TABLES = 64
+MOST_CONDITIONS = 50  # of a table, by which files are pruned
 VIEWS = ("history", "properties", "files", "partitions", "changes")
 _ONE = "a query is one SELECT over tables of the lake, such as SELECT status, count(*) FROM silver.orders GROUP BY 1"
 _DIALECT = "duckdb"
-# What a SELECT is made of. Values are families: operators, predicates and functions, which `functions.py` looks at.
-_PARTS = (
-    *("Select", "Union", "Intersect", "Except", "Subquery", "With", "CTE", "Table", "TableAlias", "From", "Join"),
-    *("Where", "Group", "GroupingSets", "Rollup", "Cube", "Having", "Qualify", "Window", "WindowSpec", "Order"),
-    *("Ordered", "Limit", "LimitOptions", "Offset", "Fetch", "Distinct", "Values", "Tuple", "Lateral", "Version"),
-    *("Column", "Identifier", "Star", "Alias", "Literal", "Boolean", "Null", "Paren", "Bracket", "Slice", "Lambda"),
-    *("Comprehension", "DataType", "DataTypeParam", "ColumnDef", "Interval", "IntervalSpan", "Var", "Filter"),
-    *("WithinGroup", "IgnoreNulls", "RespectNulls", "AtTimeZone", "JSONPath", "JSONPathKey", "JSONPathRoot"),
-    *("JSONPathSubscript", "Binary", "Unary", "Predicate", "Func"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,65 +62,54 @@ class Statement:
 
 def read_statement(text: str, *, most_rows: int | None = None) -> Statement:
     """One SELECT, of `most_rows` at most where it sets no limit of its own; raises `QueryError` for anything else."""
-    from sqlglot import exp
-
-    tree = _parsed(text)
-    if not isinstance(tree, exp.Query):
-        raise _refused(text.split()[0].upper()[:40])
-    for node in tree.walk():
-        if not isinstance(node, _allowed()):
-            raise _refused(_kind(node))
-        if isinstance(node, exp.With) and node.recursive:
-            raise _refused("WITH RECURSIVE")  # it may have no end
-        if isinstance(node, exp.Join) and node.method == "POSITIONAL":
-            raise _refused("POSITIONAL JOIN")  # rows of a table have no order
-    names = _Names(tree, text)
-    uses = [table for table in tree.find_all(exp.Table) if not _is_cte(table)]
-    sources = tuple(names.source(number, table) for number, table in enumerate(uses))
-    for table, source in zip(uses, sources, strict=True):
-        _rename(tree, table, source)
-    if most_rows is not None and not tree.args.get("limit"):
-        tree.set("limit", exp.Limit(expression=exp.Literal.number(most_rows)))
-    with_names = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
-    sql = _written(tree)
-    require_allowed(sql, {source.name for source in sources} | with_names)
-    return Statement(text, sql, sources)
-
-
-def _parsed(text: str) -> "exp.Expr":
-    import sqlglot
-    from sqlglot.errors import SqlglotError
-
-    if not text.strip(" \t\r\n;"):
-        raise QueryError("there is no statement", hint=_ONE)
     if len(text) > MOST_CHARACTERS:
         message = f"the statement has {len(text):,} characters, more than {MOST_CHARACTERS:,}"
         raise QueryError(message, hint="keep a long list of values in a table, and join it")
     if "\x00" in text:
         raise QueryError("the statement holds a null character", hint="type it anew")
     logging.getLogger("sqlglot").setLevel(logging.ERROR)  # it warns of each statement that is none of ours
-    try:
-        trees = [tree for tree in sqlglot.parse(text, read=_DIALECT) if tree is not None]
-    except RecursionError as exc:
-        raise _too_deep() from exc
-    except SqlglotError as exc:
-        raise QueryError(f"the statement cannot be read: {_first_error(exc)}", hint=_ONE) from exc
-    except (ValueError, TypeError, AttributeError, KeyError, IndexError) as exc:  # of broken input, not of SQL
-        raise QueryError("the statement cannot be read", hint=_ONE) from exc
+    with _readable():
+        return _read(text, most_rows)
+
+
+def _read(text: str, most_rows: int | None) -> Statement:
+    import sqlglot
+    from sqlglot import exp
+    from sqlglot.errors import ErrorLevel
+
+    trees = [tree for tree in sqlglot.parse(text, read=_DIALECT) if tree is not None]
     if len(trees) != 1:
-        raise QueryError(f"there are {len(trees)} statements; one is run at a time", hint=_ONE)
-    return trees[0]
+        raise QueryError(f"there are {len(trees) or 'no'} statements; one is run at a time", hint=_ONE)
+    tree = trees[0]
+    if not isinstance(tree, exp.Query):
+        raise _refused(text.split()[0].upper()[:40])
+    tables = list(tree.find_all(exp.Table))
+    if len(tables) > MOST_TABLES:
+        raise QueryError(f"the statement names {len(tables):,} tables, more than {MOST_TABLES}", hint="join fewer")
+    uses, names = [table for table in tables if not _is_cte(table)], _Names(tree, text)
+    sources = tuple(names.source(number, table) for number, table in enumerate(uses))
+    _rename(tree, list(zip(uses, sources, strict=True)))
+    if most_rows is not None and not tree.args.get("limit"):
+        tree.set("limit", exp.Limit(expression=exp.Literal.number(most_rows)))
+    with_names = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
+    sql = tree.sql(dialect=_DIALECT, comments=False, unsupported_level=ErrorLevel.RAISE)
+    require_allowed(sql, {source.name for source in sources} | with_names)
+    return Statement(text, sql, sources)
 
 
-def _written(tree: "exp.Expr") -> str:
+@contextmanager
+def _readable() -> Iterator[None]:
     from sqlglot.errors import SqlglotError
 
     try:
-        return tree.sql(dialect=_DIALECT, comments=False)
+        yield
     except RecursionError as exc:
-        raise _too_deep() from exc
-    except (SqlglotError, ValueError, TypeError) as exc:
-        raise QueryError("the statement cannot be written for DuckDB", hint=_ONE) from exc
+        hint = "say it with fewer parentheses, or in WITH parts"
+        raise QueryError("the statement is nested too deeply", hint=hint) from exc
+    except SqlglotError as exc:
+        raise QueryError(f"the statement cannot be read: {_first_error(exc)}", hint=_ONE) from exc
+    except (ValueError, TypeError, AttributeError, KeyError, IndexError) as exc:  # sqlglot's, of broken input
+        raise QueryError("the statement cannot be read", hint=_ONE) from exc
 
 
 class _Names:
@@ -136,9 +118,8 @@ class _Names:
     def __init__(self, tree: "exp.Expr", text: str) -> None:
         from sqlglot import exp
 
-        self._prefix = "lake_"
-        while self._prefix in text.lower():
-            self._prefix += "_"
+        longest = max(map(len, re.findall("lake_(_*)", text.lower())), default=-1)
+        self._prefix = f"lake_{'_' * (longest + 1)}"  # which no name of the statement begins with
         self._identifiers = frozenset(node.name.lower() for node in tree.find_all(exp.Identifier))
         stars = [star for star in tree.find_all(exp.Star, exp.Columns) if not isinstance(star.parent, exp.Count)]
         self._whole = {id(star.find_ancestor(exp.Select)) for star in stars}  # SELECTs of every column
@@ -146,6 +127,7 @@ class _Names:
         rows = (column.name for column in tree.find_all(exp.Column) if not column.table)  # a table's name is its row
         self._rows = {*(column.table.lower() for column in qualified), *map(str.lower, rows)}
         self._is_natural = any(join.method == "NATURAL" for join in tree.find_all(exp.Join))
+        self._conditions = {id(select): _conditions(select) for select in tree.find_all(exp.Select)}
 
     def source(self, number: int, table: "exp.Table") -> Source:
         from sqlglot import exp
@@ -170,8 +152,20 @@ class _Names:
             version is not None and version.name == "TIMESTAMP",
             tuple(map(_literal, arguments or ())),
             None if is_whole else self._identifiers,
-            () if view or select is None else tuple(_conditions(table, select)),
+            () if view or select is None else self._of(table, select),
         )
+
+    def _of(self, table: "exp.Table", select: "exp.Select") -> tuple[str, ...]:
+        """What WHERE asks of rows of this table alone. Nothing where a join keeps rows that do not match, or matches by
+        their order."""
+        joins = select.args.get("joins") or ()
+        joined = next((join for join in joins if join.this is table), None)
+        is_plain = table.parent is select.args.get("from_") or (joined and joined.kind in ("", "INNER", "CROSS"))
+        if not is_plain or (joined and joined.side) or any(j.method or j.side in ("RIGHT", "FULL") for j in joins):
+            return ()
+        is_alone, found = not joins and not select.args.get("laterals"), self._conditions[id(select)]
+        own = [*found.get(_alias(table).lower(), ()), *(found.get("", ()) if is_alone else ())]
+        return tuple(own[:MOST_CONDITIONS])
 
 
 def _parts(table: "exp.Table") -> tuple[list[str], "list[exp.Expr] | None"]:
@@ -218,25 +212,18 @@ def _is_cte(table: "exp.Table") -> bool:
     return False
 
 
-def _conditions(table: "exp.Table", select: "exp.Select") -> Iterator[str]:
-    """What WHERE asks of rows of this table alone. Nothing where a join keeps rows that do not match, or matches by
-    their order."""
+def _conditions(select: "exp.Select") -> Mapping[str, list[str]]:
+    """Those parts of WHERE that columns of one table decide, by how the columns name it."""
     from sqlglot import exp
 
-    where, joins = select.args.get("where"), select.args.get("joins") or ()
-    joined = next((join for join in joins if join.this is table), None)
-    is_plain = table.parent is select.args.get("from_") or (joined and joined.kind in ("", "INNER", "CROSS"))
-    if where is None or not is_plain or (joined and joined.side) or any(join.method for join in joins):
-        return
-    if any(join.side in ("RIGHT", "FULL") for join in joins):
-        return
-    is_alone, alias = not joins and not select.args.get("laterals"), _alias(table).lower()
-    condition = where.this
-    for part in condition.flatten() if isinstance(condition, exp.And) else (condition,):
-        columns = list(part.find_all(exp.Column))
-        is_own = all(c.table.lower() == alias if c.table else is_alone for c in columns)
-        if columns and is_own and not part.find(exp.Query, exp.Window):
-            yield part.transform(_unqualified).sql(dialect=_DIALECT, comments=False)
+    found, where = defaultdict[str, list[str]](list), select.args.get("where")
+    if where is None:
+        return found
+    for part in where.this.flatten() if isinstance(where.this, exp.And) else (where.this,):
+        tables = {column.table.lower() for column in part.find_all(exp.Column)}
+        if len(tables) == 1 and not part.find(exp.Query, exp.Window):
+            found[tables.pop()].append(part.transform(_unqualified).sql(dialect=_DIALECT, comments=False))
+    return found
 
 
 def _unqualified(node: "exp.Expr") -> "exp.Expr":
@@ -245,33 +232,28 @@ def _unqualified(node: "exp.Expr") -> "exp.Expr":
     return exp.Column(this=node.this.copy()) if isinstance(node, exp.Column) else node
 
 
-def _rename(tree: "exp.Expr", table: "exp.Table", source: Source) -> None:
+def _rename(tree: "exp.Expr", sources: "Sequence[tuple[exp.Table, Source]]") -> None:
     """`silver.orders VERSION AS OF 3 o` as `lake_0 AS o`; columns that name the layer too lose it."""
     from sqlglot import exp
 
-    alias = table.args.get("alias") or exp.TableAlias(this=exp.to_identifier(_alias(table), quoted=True))
-    if not alias.name:  # columns alone
-        alias.set("this", exp.to_identifier(_alias(table), quoted=True))
-    for column in tree.find_all(exp.Column) if table.db else ():
-        if (column.db, column.table) == (table.db, table.name):
+    layered = {(table.db, table.name) for table, _ in sources if table.db}
+    for column in tree.find_all(exp.Column):
+        if (column.db, column.table) in layered:
             column.set("db", None)
             column.set("catalog", None)
-    for name in ("db", "catalog", "version"):
-        table.set(name, None)
-    table.set("this", exp.to_identifier(source.name))
-    table.set("alias", alias)
+    for table, source in sources:
+        alias = table.args.get("alias") or exp.TableAlias()
+        if not alias.name:  # none, or columns alone
+            alias.set("this", exp.to_identifier(_alias(table), quoted=True))
+        for name in ("db", "catalog", "version"):
+            table.set(name, None)
+        table.set("this", exp.to_identifier(source.name))
+        table.set("alias", alias)
 
 
 def _alias(table: "exp.Table") -> str:
     """By which columns name it: its own, or the end of its name as it is written."""
     return str(table.alias or _parts(table)[0][-1])
-
-
-@cache
-def _allowed() -> tuple[type, ...]:
-    from sqlglot import exp
-
-    return tuple(getattr(exp, name) for name in _PARTS)
 
 
 def _kind(node: "exp.Expr") -> str:
@@ -281,10 +263,6 @@ def _kind(node: "exp.Expr") -> str:
 
 def _refused(what: str) -> QueryError:
     return QueryError(f"{what} is not allowed", hint=_ONE)
-
-
-def _too_deep() -> QueryError:
-    return QueryError("the statement is nested too deeply", hint="say it with fewer parentheses, or in WITH parts")
 
 
 def _first_error(exc: Exception) -> str:

@@ -4,7 +4,6 @@ Rule: only columns that the statement needs are filled, from the log and the sto
 calls them where it has them; what the log does not say is null.
 """
 
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -213,7 +212,6 @@ def _columns(world: World) -> list[tuple[Any, ...]]:
 
 def _commits(world: World) -> list[tuple[Any, ...]]:
     """Of every table that can be read: `weir.tables` says of which not."""
-
     rows = list[tuple[Any, ...]]()
     for ref in world.lake.tables():
         with suppress(LakehouseError):
@@ -264,7 +262,3 @@ def _notices(world: World) -> list[tuple[Any, ...]]:
         with suppress(LakehouseError):  # `weir.tables` says why it cannot be read
             rows += _fields(looks.look(ref, since), names)
     return rows
-
-
-def is_lake_view(parts: Sequence[str]) -> bool:
-    return len(parts) == 2 and re.fullmatch("weir", parts[0], re.IGNORECASE) is not None

@@ -20,11 +20,13 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from backend.errors import LakehouseError
+from backend.errors import LakehouseError, QueryError
+from backend.format import bytes_text
 from backend.sql.quoting import quoted_name
-from backend.sql.session import Connection, close_doors, open_alone, query_errors
+from backend.sql.session import Connection, close_doors, open_alone, query_errors, slices
 
 BATCH_ROWS = 10_000
+HELD_BYTES = 64_000_000  # of a row, and of rows that are held together: the page's process takes no more of an answer
 _LATE_S = 5  # who started it kills it at its limit
 _BESIDE_BYTES = 2 << 30  # of addresses, for code, stacks and what DuckDB does not count
 
@@ -50,12 +52,15 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`folder`: where it may spill. The streams come in the order of `tables`."""
+    """`folder`: where it may spill. `cpu_s`: of processor time. `is_held`: the answer is, by whoever asked. The streams
+    come in the order of `tables`."""
 
     sql: str
     tables: tuple[HandedTable, ...]
     folder: str
     limits: Limits
+    cpu_s: float
+    is_held: bool
 
 
 def main() -> None:
@@ -80,7 +85,7 @@ def _fail(message: str, hint: str) -> None:
 
 def _answer(request: Request, out: IO[bytes]) -> None:
     limits = request.limits
-    _hold(limits)
+    _hold(limits, request.cpu_s)
     with query_errors(limits.memory_bytes):
         connection = open_alone(request.folder, memory_bytes=limits.memory_bytes, spill_bytes=limits.spill_bytes)
         for table in request.tables:
@@ -89,15 +94,21 @@ def _answer(request: Request, out: IO[bytes]) -> None:
         threading.Thread(target=_end_with_parent, args=(request.folder,), daemon=True).start()
         rows = connection.sql(request.sql).to_arrow_reader(BATCH_ROWS)
         with pa.ipc.new_stream(out, rows.schema) as writer:
-            for batch in rows:
-                writer.write_batch(batch)
+            sent = 0
+            for piece in (piece for batch in rows for piece in slices(batch)):
+                sent = piece.nbytes + (sent if request.is_held else 0)
+                if sent > HELD_BYTES:
+                    what = f"the answer holds more than {bytes_text(HELD_BYTES)}"
+                    raise QueryError(what, hint="select fewer columns or rows, or export it: weir query … --csv")
+                writer.write_batch(piece)
     out.close()
     os._exit(0)  # nothing is to be tidied: the folder is its parent's
 
 
-def _hold(limits: Limits) -> None:
+def _hold(limits: Limits, cpu_s: float) -> None:
     """It ends itself late, takes no memory without end, and is the first that a full machine ends."""
     signal.alarm(int(limits.time_limit_s) + _LATE_S)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(cpu_s), int(cpu_s) + _LATE_S))
     most = 2 * limits.memory_bytes + _BESIDE_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

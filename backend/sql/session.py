@@ -390,7 +390,7 @@ def _handed(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> pa.RecordBa
     """The rows in pieces that DuckDB takes well: neither few rows (each piece costs it most of a millisecond, and a
     table of small files has one for each) nor many bytes."""
     gathered = _gathered(batch for batch in batches if batch.num_rows)
-    return pa.RecordBatchReader.from_batches(schema, (piece for batch in gathered for piece in _slices(batch)))
+    return pa.RecordBatchReader.from_batches(schema, (piece for batch in gathered for piece in slices(batch)))
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -410,7 +410,8 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.concat_batches(waiting)
 
 
-def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Pieces of about `SLICE_BYTES`; one row may hold more."""
     step = max(1, SLICE_BYTES * batch.num_rows // max(1, batch.nbytes))
     for start in range(0, batch.num_rows, step):
         yield batch.slice(start, step)

@@ -22,8 +22,9 @@ from deltalake import DeltaTable
 
 from backend.access import Actor
 from backend.errors import LakehouseError, QueryError, QueryTooLargeError
+from backend.lake.model import UnreadableTable
 from backend.query.answer import answered
-from backend.query.plan import QueryPlan, plan_query
+from backend.query.plan import LEAST_CPU_S, QueryPlan, plan_query
 from backend.query.views import World
 from backend.query.worker import Limits
 from backend.settings import load_settings
@@ -32,14 +33,14 @@ from backend.times import Clock
 from backend.work import Interruptible, Stopped
 from tests import builders, questions
 from tests.builders import HandLog, add, commit_info, metadata, protocol, remove
+from tests.hostile_sql import BOMBS, cross
 from tests.processes import wait_until
 from tests.questions import open_world
 from tests.vectors import write_vector
 
 LIMITS = Limits(400_000_000, 100_000_000, 60.0)
 Ask = Callable[..., list[dict[str, Any]]]
-TEN = "(SELECT unnest([1, 2, 3, 4, 5, 6, 7, 8, 9, 10]) AS x)"
-ENDLESS = f"SELECT count(*) FROM {', '.join(f'{TEN} t{i}' for i in range(13))}"
+ENDLESS = BOMBS[0]
 
 
 @pytest.fixture(autouse=True)
@@ -288,8 +289,9 @@ def test_the_lake_and_the_store_are_tables_too(root: Path, tmp_path: Path, world
             return [tuple(row.values()) for row in batches.read_all().to_pylist()]
 
     try:
-        tables = rows("SELECT table_name, num_rows, problem IS NULL FROM weir.tables ORDER BY 1")
-        assert tables == [("broken", None, False), ("orders", 4, True)]
+        tables = rows("SELECT table_name, num_rows, problem FROM weir.tables ORDER BY 1")
+        why = next(card.reason for card in world.lake.cards() if isinstance(card, UnreadableTable))
+        assert tables == [("broken", None, why), ("orders", 4, None)]
         assert ("orders", "amount", "double") in rows("SELECT table_name, column_name, data_type FROM weir.columns")
         written = "SELECT operation, count(*) FROM weir.commits WHERE table_name = 'orders' GROUP BY 1 ORDER BY 1"
         assert rows(written) == [("DELETE", 1), ("UPDATE", 1), ("WRITE", 2)]
@@ -357,14 +359,58 @@ def test_the_time_limit_ends_it_in_a_sentence(world: World, spills: Path) -> Non
 
 
 def test_memory_that_it_may_not_have_ends_it_and_nobody_else(world: World, spills: Path) -> None:
-    many = ", ".join(f"{TEN} t{i}" for i in range(7))
-    text = f"SELECT list(concat(md5(concat(t0.x, t1.x, t2.x, t3.x, t4.x, t5.x, t6.x)), 'x')) AS l FROM {many}"
+    text = f"SELECT list(concat(md5(concat(t0.x, t1.x, t2.x, t3.x, t4.x, t5.x, t6.x)), 'x')) AS l FROM {cross(7)}"
     with (
         pytest.raises(QueryError, match="does not fit into 64 MB"),
         answered(world, plan_of(world, text), Limits(64_000_000, 0, 60.0), Actor("ana")) as rows,
     ):
         rows.read_all()
     assert nothing_is_left(spills)
+
+
+@pytest.mark.parametrize("text", BOMBS, ids=lambda text: text[:40])
+def test_a_bomb_ends_soon_in_a_sentence(root: Path, world: World, spills: Path, text: str) -> None:
+    builders.write(root / "t", {"id": [1]})
+    before, started = sorted(root.rglob("*")), time.monotonic()
+    plan, limits = plan_query(world, text, Clock(), most_rows=1_001), Limits(100_000_000, 50_000_000, 4.0)
+    with (
+        pytest.raises(
+            QueryError, match=r"took longer than 4 s|does not fit|needs more memory|holds more than|ended by"
+        ),
+        answered(world, plan, limits, Actor("ana")) as rows,
+    ):
+        rows.read_all()
+    assert time.monotonic() - started < 10 and nothing_is_left(spills) and sorted(root.rglob("*")) == before
+
+
+def test_what_reads_little_may_not_compute_for_long(
+    root: Path, world: World, spills: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builders.orders_table(root / "orders")
+    size = world.lake.snapshot(world.lake.find("orders")).size_bytes
+    plan = plan_of(world, "SELECT * FROM orders")
+    assert plan.cpu_s == LEAST_CPU_S + plan.num_files + size / 1e6
+    feed = plan_of(world, 'SELECT * FROM "orders$changes"(0, 3)')
+    assert feed.size_bytes > 0 and feed.num_files > 0
+    monkeypatch.setattr("backend.query.plan.LEAST_CPU_S", 1.0)
+    with (
+        pytest.raises(QueryError, match="the query computed for 1 s, too long for what it reads"),
+        answered(world, plan_of(world, ENDLESS), LIMITS, Actor("ana")) as rows,
+    ):
+        rows.read_all()
+    assert nothing_is_left(spills)
+
+
+def test_an_answer_too_large_to_hold_does_not_reach_who_asked(world: World, spills: Path) -> None:
+    text = f"SELECT lpad('x', 1000000, 'y') AS l FROM {cross(2)}"
+    with (
+        pytest.raises(QueryError, match=r"the answer holds more than 64 MB"),
+        answered(world, plan_query(world, text, Clock(), most_rows=1_001), LIMITS, Actor("ana")) as rows,
+    ):
+        rows.read_all()
+    assert nothing_is_left(spills)
+    with answered(world, plan_of(world, text), LIMITS, Actor("ana")) as rows:  # an export holds a piece at a time
+        assert max(batch.nbytes for batch in rows) < 10_000_000
 
 
 def test_a_process_that_is_killed_is_told(world: World, spills: Path) -> None:
