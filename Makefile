@@ -6,7 +6,7 @@ WORKERS ?= 2
 PYTEST ?= -m pytest
 PYTHON_MISSING = error: there is no $(PYTHON) on this machine: install Python 3.11 (Debian: apt-get install python3.11 python3.11-venv) or name one with make PYTHON=/path/to/python3.11
 
-.PHONY: help run run-kafka test test-long test-all test-fast check soak bench-lake bench-diff bench-pages bench-ui bench-streams bench-scale bench-maintenance setup setup-test lock docs pictures clean
+.PHONY: help run run-kafka test test-long test-all test-fast check soak bench-lake bench-diff bench-pages bench-ui bench-streams bench-scale bench-maintenance bench-query setup setup-test lock docs pictures clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -54,6 +54,9 @@ bench-ui: setup-test ## measure many viewers of one live page against plain stre
 
 bench-maintenance: setup-test ## measure acts on tables against Spark's bare statements (ARGS="--write" keeps the figures)
 	@$(BIN)/python -m bench maintenance $(ARGS)
+
+bench-query: setup-test ## measure `weir query` against plain DuckDB over the same files (ARGS="--write" keeps the figures)
+	@$(BIN)/python -m bench query $(ARGS)
 
 bench-streams: setup-test ## measure streams against the same work in PySpark alone, and fifty on one host (ARGS="--write" keeps the figures)
 	@$(BIN)/python -m bench streams $(ARGS)

@@ -1,4 +1,4 @@
-"""`python -m bench lake|diff|pages|ui|streams|scale|maintenance`: one suite. `--help` tells what each takes."""
+"""`python -m bench lake|diff|pages|ui|streams|scale|maintenance|query`: one suite. `--help` tells what each takes."""
 
 import importlib
 import sys

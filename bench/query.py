@@ -1,0 +1,119 @@
+"""`make bench-query`: what a whole `weir query` costs beside plain DuckDB over the same Parquet files.
+
+Rule: the peer's clock starts after its imports, Weir's with its process. A comparison counts only where both give the
+same rows.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import orjson
+
+from bench import peer
+from bench.harness import Bench, Line, Suite, Watch, duration, fresh, require_equal, times, within
+from bench.tables import make_tables
+from tests import builders
+
+FORMAT = "1"  # part of the cache's name: a change of what is written makes new tables
+ROWS, FILES, CUSTOMERS, PRODUCTS = 10_000_000, 20, 200_000, 1_000
+START_S, RATIO = 0.4, 1.3
+JOIN = """
+SELECT c.country, p.category, count(*) AS orders, sum(o.quantity * p.cents)::BIGINT AS cents, max(o.day) AS newest
+FROM {orders} o JOIN {customers} c ON o.customer = c.customer JOIN {products} p ON o.product = p.product
+WHERE o.quantity > 1 GROUP BY c.country, p.category ORDER BY c.country, p.category
+"""
+BY_PARTITION = """
+SELECT partition.day AS day, count(*) AS files, sum(file_size_in_bytes)::BIGINT AS bytes
+FROM "{name}$files" GROUP BY 1 ORDER BY 1
+"""
+
+
+def joined(bench: Bench) -> Iterator[Line]:
+    """Three tables joined and grouped, the largest of 10,000,000 rows"""
+    folder = str(bench.tables)
+    ours, theirs = bench.runs(partial(fresh, our_join, folder=folder), partial(fresh, their_join, folder=folder))
+    require_equal(ours.answer, theirs.answer, "the join")
+    target = f"≤ {RATIO}× plus {START_S:g} s"
+    ratio = times((ours.seconds - START_S) / theirs.seconds)
+    is_met = ours.seconds <= RATIO * theirs.seconds + START_S
+    yield Line(
+        "`weir query`, its start included", target, duration(ours.seconds), duration(theirs.seconds), ratio, is_met
+    )
+
+
+def files(bench: Bench) -> Iterator[Line]:
+    """`"t$files"` of 1,000,000 files grouped by partition"""
+    uri = str(make_tables(bench.folder, bench.scale, ("T3",)) / "T3")
+    (ours,) = bench.runs(partial(fresh, our_files, uri=uri))
+    require_equal(ours.answer, fresh(peer.distribution, uri=uri).answer["days"], "files by partition")
+    yield within("`weir query`, its start included", ours.seconds, 1.5)
+
+
+def our_join(watch: Watch, *, folder: str) -> list[Any]:
+    names = {name: name for name in ("orders", "customers", "products")}
+    return _asked(watch, folder, JOIN.format(**names))
+
+
+def their_join(watch: Watch, *, folder: str) -> list[Any]:
+    names = {name: f"read_parquet('{folder}/{name}/*.parquet')" for name in ("orders", "customers", "products")}
+    connection = duckdb.connect(config={"threads": os.cpu_count() or 1})
+    with watch:
+        rows = connection.execute(JOIN.format(**names)).fetchall()
+    return [[*row[:-1], row[-1].isoformat()] for row in rows]
+
+
+def our_files(watch: Watch, *, uri: str) -> list[Any]:
+    root, _, name = uri.rpartition("/")
+    return _asked(watch, root, BY_PARTITION.format(name=name))
+
+
+def _asked(watch: Watch, root: str, text: str) -> list[Any]:
+    argv = [str(Path(sys.executable).with_name("weir")), "query", text, "--json"]
+    environment = os.environ | {"WEIR_LAKE__ROOTS": orjson.dumps([root]).decode()}
+    with watch:
+        ended = subprocess.run(argv, capture_output=True, env=environment, check=True)
+    return [list(row.values()) for row in orjson.loads(ended.stdout)["rows"]]
+
+
+def make_shop(folder: Path, scale: float) -> Path:
+    """The folder of the three tables; made where missing."""
+    place = folder / f"weir-bench-query-{FORMAT}-{scale:g}"
+    if place.is_dir():
+        return place
+    beside = place.with_suffix(".part")
+    shutil.rmtree(beside, ignore_errors=True)
+    ids = np.arange(CUSTOMERS)
+    builders.write(beside / "customers", {"customer": ids, "country": np.array([f"land {n % 40}" for n in ids])})
+    ids = np.arange(PRODUCTS)
+    builders.write(
+        beside / "products", {"product": ids, "category": np.char.mod("kind %d", ids % 12), "cents": 99 + ids * 7}
+    )
+    rows = max(1, round(ROWS * scale / FILES))
+    for number in range(FILES):
+        ids = np.arange(number * rows, (number + 1) * rows)
+        days = np.datetime64("2026-01-01") + (ids // max(1, rows // 9)).astype("timedelta64[D]")
+        builders.write(beside / "orders", {
+            "id": ids, "customer": ids * 7919 % CUSTOMERS, "product": ids * 104_729 % PRODUCTS,
+            "quantity": (ids % 5 + 1).astype(np.int32), "day": days,
+        })  # fmt: skip
+    beside.rename(place)
+    return place
+
+
+SUITE = Suite(
+    "bench-query",
+    __doc__,
+    "query.md",
+    {"join": joined, "files": files},
+    packages=("duckdb", "deltalake"),
+    repeats=3,
+    make=make_shop,
+)
