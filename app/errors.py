@@ -49,9 +49,9 @@ def boundary() -> Iterator[None]:
         show(exc)
 
 
-def show(exc: errors.LakehouseError) -> None:
-    """An error as a panel: what happened, what it means, what to do; details folded."""
-    meaning = next((text for kind, text in _MEANINGS if isinstance(exc, kind)), "")
+def show(exc: errors.LakehouseError, *, meaning: str = "") -> None:
+    """An error as a panel: what happened, what it means (of its kind unless said), what to do; details folded."""
+    meaning = meaning or next((text for kind, text in _MEANINGS if isinstance(exc, kind)), "")
     lines = [f"**{markdown_safe(sentence(exc.message))}**", meaning]
     if exc.hint:
         lines.append(f":material/arrow_forward: {markdown_safe(sentence(exc.hint))}")

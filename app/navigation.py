@@ -25,6 +25,7 @@ _GROUPS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "Lake": (
         ("overview", "Overview", ":material/dashboard:"),
         ("tables", "Tables", ":material/database:"),
+        ("query", "Query", ":material/terminal:"),
     ),
     "Table": (
         ("table", "Summary", ":material/table:"),
@@ -72,6 +73,11 @@ def page_link(page: str, label: str, params: Params | None = None, *, icon: str 
 def table_link(table: str, label: str | None = None, params: Params | None = None, *, page: str = "table") -> None:
     """A link to a page of a table."""
     page_link(page, label or table, {state.TABLE: table, **(params or {})})
+
+
+def query_link(statement: str) -> None:
+    """A link to a statement, which runs once somebody there says so."""
+    page_link("query", "Open in Query", {state.QUERY: statement})
 
 
 def go(page: str, params: Params | None = None) -> NoReturn:

@@ -79,6 +79,13 @@ SQL = "sql"
 FIRST = "first"
 LAST = "last"
 POINTS = "points"
+# a query, the versions that it read, and how its rows are drawn
+QUERY = "query"
+VERSIONS = "versions"
+CHART = "chart"
+CHART_X = "x"
+CHART_Y = "y"
+CHART_COLOUR = "colour"
 # acts on tables
 ACT = "act"
 # streams

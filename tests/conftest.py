@@ -28,6 +28,7 @@ ALONE = (
     "tests/browser/test_keyboard.py",
     "tests/browser/test_lists.py",
     "tests/browser/test_pipeline.py",
+    "tests/browser/test_query.py",
     "tests/browser/test_rewind.py",
     "tests/browser/test_live_charts.py",
 )

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import streamlit as st
 
-from app import cache, services, state, viewer
+from app import cache, navigation, services, state, viewer
 from app.changes import here, on_host, text
 from app.changes.options import OptionsPopover, asked_question, left_out
 from app.changes.rows import changed_rows
@@ -32,6 +32,7 @@ from backend.errors import DiffError, LakehouseError
 from backend.format import UNKNOWN, things
 from backend.lake.history.conditions import predicate_text
 from backend.maintenance.model import Repair
+from backend.sql.quoting import quoted_name
 
 COMMITS = lists.Look(
     formats=dict.fromkeys(("Inserted", "Updated", "Deleted", "Files added", "Files removed"), "count")
@@ -132,6 +133,7 @@ def _view(part: LogPart, found: VersionDiff | None) -> None:
             bind="query-params", label_visibility="collapsed",
         )  # fmt: skip
         st.space("stretch")
+        _query_link(shown)
         _pin(shown)
         _summary(shown, is_pending=found is None)
     match chosen:
@@ -150,6 +152,14 @@ def _view(part: LogPart, found: VersionDiff | None) -> None:
             _commits(shown)
         case _:
             changed_rows(found)
+
+
+def _query_link(diff: VersionDiff) -> None:
+    """Changed rows as a table to ask, where both versions are of one."""
+    low, high = sorted((diff.question.from_version, diff.question.to_version))
+    if diff.question.against is None and low < high:
+        changes = quoted_name(f"{diff.question.ref.name}$changes")
+        navigation.query_link(f"SELECT * FROM {changes}({low}, {high})")
 
 
 def _pin(diff: VersionDiff) -> None:

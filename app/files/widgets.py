@@ -6,7 +6,7 @@ URL. The writer's checksum and Weir's own count never stand beside each other; w
 
 import streamlit as st
 
-from app import cache, services, state, viewer
+from app import cache, navigation, services, state, viewer
 from app.files.view import checksum
 from app.files.view import distribution as view
 from app.files.view import footer as footer_view
@@ -19,6 +19,7 @@ from backend.lake.files.footer import FileFooter
 from backend.lake.log.checksum import Checksum
 from backend.lake.model import Bucket, Snapshot
 from backend.settings import HealthSettings
+from backend.sql.quoting import quoted_name
 
 OF_SIZES = ("Largest", "Smallest")  # these follow the bar that was clicked
 VIEWS = [*OF_SIZES, "By partition", "Deleted rows", "Clustering"]
@@ -105,9 +106,13 @@ def nothing(opened: OpenTable) -> None:
 def explore(opened: OpenTable, distribution: FileDistribution) -> None:
     """The distribution, and the view below it that the URL names."""
     bucket = chart(distribution, services.settings().health)
-    view = st.segmented_control(
-        "Show", VIEWS, default="Largest", required=True, key=state.VIEW, bind="query-params", on_change=_on_view
-    )
+    with st.container(horizontal=True, vertical_alignment="bottom", key="files_views"):
+        view = st.segmented_control(
+            "Show", VIEWS, default="Largest", required=True, key=state.VIEW, bind="query-params", on_change=_on_view
+        )
+        st.space("stretch")
+        files = f"{quoted_name(f'{opened.ref.name}$files')} VERSION AS OF {opened.snapshot.version}"
+        navigation.query_link(f"SELECT * FROM {files} ORDER BY file_size_in_bytes DESC")
     if view == "By partition":
         partitions(opened.snapshot, cache.distribution(opened.snapshot, with_rows=True))
     elif view == "Clustering":

@@ -26,6 +26,7 @@ from app.ui.waiting import spinner
 from backend.lake.history.metadata_changes import load_metadata_changes
 from backend.lake.history.unusual import Jump, unusual_jumps
 from backend.lake.model import Commit, TableRef
+from backend.sql.quoting import quoted_name
 
 _LISTED = "_listed_versions"
 _CHART = "history_chart"
@@ -122,7 +123,7 @@ def list_commits(log: LogRange) -> None:
     streams, chosen = cache.stream_names(), chosen_versions()
     above = st.container(key="commit_list")
     with above:
-        filtering, dimmed = _switches()
+        filtering, dimmed = _switches(log.ref)
         listed = _filtered(log, streams) if filtering else None
     listed = listed or _newest(log)
     with above:
@@ -136,8 +137,8 @@ def list_commits(log: LogRange) -> None:
             detail(log.ref, chosen[0])
 
 
-def _switches() -> tuple[bool, bool]:
-    """Whether to filter, and whether to dim."""
+def _switches(ref: TableRef) -> tuple[bool, bool]:
+    """Whether to filter, and whether to dim; and the commits as a table to ask."""
     with st.container(horizontal=True, vertical_alignment="center", key="history_switches"):
         filtering = history_filters.is_on()
         dimmed = st.toggle(
@@ -147,6 +148,9 @@ def _switches() -> tuple[bool, bool]:
             bind="query-params",
             help="OPTIMIZE, VACUUM and the like step back: they change no row.",
         )
+        st.space("stretch")
+        history = quoted_name(f"{ref.name}$history")
+        navigation.query_link(f"SELECT version, timestamp, operation, user_name, stream FROM {history} ORDER BY 1 DESC")
     return filtering, dimmed
 
 

@@ -48,8 +48,7 @@ def build_app() -> App:
     from app.pipeline import picture
     from app.server import metrics
     from app.server.exports import export
-    from app.summary import export_link
-    from app.ui import live_figures
+    from app.ui import export_link, live_figures
 
     routes = [
         Route("/healthz", metrics.healthz),

@@ -70,7 +70,7 @@ class _Download(Response):
         ended = self._export
         _log.info(
             "export ended", state=ended.state.value, rows=ended.num_rows, size_bytes=ended.size_bytes,
-            table=ended.rows.snapshot.ref.name, viewer=ended.viewer, reason=ended.end_reason or None,
+            table=ended.rows.source, viewer=ended.viewer, reason=ended.end_reason or None,
         )  # fmt: skip
 
     async def _send(self, pieces: Iterator[bytes], scope: Scope, receive: Receive, send: Send) -> None:

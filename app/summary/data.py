@@ -6,24 +6,27 @@ Rule: the URL holds what was asked. Where the filter is wrong the answer says wh
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from app import services, state
+from app import cache, navigation, services, state
 from app.summary import narrowing
-from app.summary.export import Wanted, export_button
 from app.summary.view import data as view
-from app.summary.view.snippets import Asked, names, snippets
+from app.summary.view.snippets import Asked, export_command, names, snippets, statement
 from app.ui import lists
+from app.ui.export import Offer, export_button
 from app.ui.frame import OpenTable
 from app.ui.view.words import markdown_safe
 from backend.format import things
 from backend.lake.history.conditions import example_condition
-from backend.lake.model import SchemaField
+from backend.lake.model import SchemaField, Snapshot
+from backend.lake.rows.filters import RowFilter
 from backend.lake.rows.rows import SEARCH_FILES, RowPage, RowQuery
 from backend.lake.table.schema import fields, read_schema, readable_names
+from backend.sql.exports import ExportedRows
 from backend.sql.filters import parse_filter, within
 
 _HELP = (
@@ -55,8 +58,10 @@ def rows(opened: OpenTable, *, limit: int) -> None:
         clicked = st.container(horizontal=True, vertical_alignment="center", gap="xsmall", key="clicked")
         if columns:
             every = tuple(shown or columns)
-            export_button(Wanted(snapshot, every, names(columns, every), where, text, page.rows))
-        _copy(Asked(snapshot.ref, snapshot.version, names(columns, chosen), where))
+            export_button(_offer(snapshot, (every, names(columns, every)), (where, text), page.rows))
+        asked = Asked(snapshot.ref, snapshot.version, names(columns, chosen), where)
+        _copy(asked)
+        navigation.query_link(statement(asked))
     if page.files_left and where is not None and page.rows.num_rows < limit:
         further = {state.SEARCH_FILES: 10 * (query.search_files or SEARCH_FILES)}
         st.button("Search further", key="search_further", icon=":material/search:", on_click=state.put, args=(further,))
@@ -95,6 +100,26 @@ def _order(schema: Sequence[SchemaField]) -> str | None:
     )  # fmt: skip
 
 
+def _offer(
+    snapshot: Snapshot,
+    columns: tuple[tuple[str, ...], tuple[str, ...] | None],
+    filter_: tuple[RowFilter | None, str],
+    seen: pa.Table,
+) -> Offer:
+    """The rows of the page without its limit. `columns`: all of them, and those to name; `seen`: rows that it read."""
+    (every, named), (where, text) = columns, filter_
+    name, version = snapshot.ref.name, snapshot.version
+    return Offer(
+        f"{name} v{version}",
+        lambda form: ExportedRows(snapshot, every, where, form),
+        (snapshot.ref.uri, snapshot.metadata.id, version, every, text),
+        lambda: cache.export_size(snapshot, every, text, seen=seen),
+        len(every),
+        f"Filter: {text.strip()}" if where is not None else "",
+        partial(export_command, name, version, columns=named, where=text.strip()),
+    )
+
+
 def _copy(asked: Asked) -> None:
     """The same rows, without a limit, as code for other tools."""
     with st.popover("Copy as", icon=":material/content_copy:", key="copy_as"):
@@ -116,22 +141,9 @@ def _forget_search() -> None:
 
 
 def _list(opened: OpenTable, rows: pa.Table, schema: Sequence[SchemaField], clicked: DeltaGenerator) -> None:
-    shown = view.shown_rows(rows)
-    cut = view.cut_sentence(shown)
-    if cut:
-        st.caption(f":material/content_cut: {cut}")
-    config = {
-        name: st.column_config.TextColumn(help=markdown_safe(kind), alignment="right")
-        if name in shown.right
-        else st.column_config.Column(help=markdown_safe(kind))
-        for name, kind in shown.types.items()
-    }
-    with lists.opening("rows"):
-        event = st.dataframe(
-            view.exact_numbers(shown.frame), key="rows", column_config=config, hide_index=True, placeholder=view.NULL,
-            height=lists.height(shown.frame), alt=f"Rows of {opened.ref.name}", on_select="rerun",
-            selection_mode="single-cell",
-        )  # fmt: skip
+    shown, event = lists.exact_rows(
+        rows, key="rows", alt=f"Rows of {opened.ref.name}", on_select="rerun", selection_mode="single-cell"
+    )
     cell = lists.opened_cell(event, "rows")
     place = view.place_of(shown, cell) if cell else None
     if place is not None:

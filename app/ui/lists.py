@@ -15,6 +15,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from app import services, state, viewer
+from app.ui.view.exact_rows import NULL, ShownRows, cut_sentence, exact_numbers, shown_rows
 from app.ui.view.theme import LAYER_TEXT, state_style
 from app.ui.view.words import PAGE_ROWS, markdown_safe, num_pages, page_sentence
 from backend.format import (
@@ -72,6 +73,25 @@ def with_small_files(look: Look, *, width: int) -> Look:
 def show(frame: pd.DataFrame, look: Look, *, key: str) -> None:
     """A list to read."""
     st.dataframe(styled(frame, look), key=key, placeholder=UNKNOWN, **shape(frame, look))
+
+
+def exact_rows(rows: pa.Table, *, key: str, alt: str, **selection: Any) -> tuple[ShownRows, Mapping[str, Any]]:
+    """Rows with every value as it is, and what was cut; `selection`: of cells, as `opened_cell` reads it."""
+    shown = shown_rows(rows)
+    if cut := cut_sentence(shown):
+        st.caption(f":material/content_cut: {cut}")
+    config = {
+        name: st.column_config.TextColumn(help=markdown_safe(kind), alignment="right")
+        if name in shown.right
+        else st.column_config.Column(help=markdown_safe(kind))
+        for name, kind in shown.types.items()
+    }
+    with opening(key):
+        event = st.dataframe(
+            exact_numbers(shown.frame), key=key, column_config=config, hide_index=True, placeholder=NULL,
+            height=height(shown.frame), alt=alt, **selection,
+        )  # fmt: skip
+    return shown, event
 
 
 def choose(frame: pd.DataFrame, look: Look, *, key: str, names: Sequence[str]) -> str | None:

@@ -5,7 +5,7 @@ Rule: no data file is opened. A name means what it means elsewhere (`Lake.find`)
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
@@ -38,7 +38,7 @@ class TableRead:
 
     `rows` reads them; where there are rows `before`, the table is what changed from those to these. `files`
     (`DIFFERENCE_COLUMNS`) and `snapshot` are there where these are rows of a version, on this machine; `columns` are
-    those that the statement needs.
+    those that the statement needs. `between`: the two versions of `$changes`.
     """
 
     name: str
@@ -52,6 +52,14 @@ class TableRead:
     before: Callable[[], pa.RecordBatchReader] | None = field(default=None, compare=False, repr=False)
     snapshot: Snapshot | None = field(default=None, compare=False, repr=False)
     files: pa.Table | None = field(default=None, compare=False, repr=False)
+    between: tuple[int, int] | None = None
+
+    @property
+    def pin(self) -> str:
+        """The version that is read, "3-118" for what changed between two; "now" where there are none."""
+        if self.between is not None:
+            return "{}-{}".format(*self.between)
+        return "now" if self.version is None else str(self.version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +90,11 @@ class QueryPlan:
         """The tables with their versions, each once."""
         return tuple(dict.fromkeys((r.table, r.version) for r in self.reads if r.version is not None))
 
+    @property
+    def pins(self) -> tuple[str, ...]:
+        """With which `plan_query` reads the same versions again."""
+        return tuple(read.pin for read in self.reads)
+
     def require_small(self, most_bytes: int) -> None:
         """Raise `QueryTooLargeError` for one that reads more."""
         if self.size_bytes > most_bytes:
@@ -93,16 +106,40 @@ class QueryPlan:
 
 
 def plan_query(
-    world: World, text: str, clock: Clock, *, at: str | None = None, most_rows: int | None = None
+    world: World,
+    text: str,
+    clock: Clock,
+    *,
+    at: str | None = None,
+    pins: Sequence[str] = (),
+    most_rows: int | None = None,
 ) -> QueryPlan:
-    """`at`: the version of each table that the statement says none for. Raises `QueryError`, and what names and
-    versions raise that there are not."""
+    """`at`: the version of each table that the statement says none for; `pins`: those of an earlier plan of the same
+    statement, whatever it says. Raises `QueryError`, and what names and versions raise that there are not."""
     statement = read_statement(text, most_rows=most_rows)
-    return QueryPlan(statement, tuple(_read(world, source, at, clock) for source in statement.sources), most_rows)
+    sources = statement.sources
+    if pins and len(pins) != len(sources):
+        raise QueryError("the versions are not those of this statement", hint="run it again for the latest ones")
+    if pins:
+        sources = tuple(map(_pinned, sources, pins))
+    return QueryPlan(statement, tuple(_read(world, source, at, clock) for source in sources), most_rows)
+
+
+def _pinned(source: Source, pin: str) -> Source:
+    if _is_lake_view(source):
+        return source
+    if source.view == "changes":
+        first, _, last = pin.partition("-")
+        return replace(source, arguments=(first, last))
+    return replace(source, version=pin, is_time=False)
+
+
+def _is_lake_view(source: Source) -> bool:
+    return len(source.parts) == 2 and source.parts[0].lower() == "weir"
 
 
 def _read(world: World, source: Source, at: str | None, clock: Clock) -> TableRead:
-    if len(source.parts) == 2 and source.parts[0].lower() == "weir":
+    if _is_lake_view(source):
         if source.version is not None:
             raise QueryError(f"{source.written} has no versions", hint="leave VERSION AS OF away")
         name = source.parts[1].lower()
@@ -170,8 +207,8 @@ def _changes(world: World, source: Source, ref: TableRef, clock: Clock) -> Table
     newer, files = lake.snapshot(ref, last), lake.file_difference(ref, first, last)
     sides = (files.only_first, files.only_second)
     made = partial(
-        TableRead, source.name, f"{ref.name}$changes({first}, {last})", num_files=sum(map(len, sides)),
-        size_bytes=sum(pc.sum(side["size_bytes"]).as_py() or 0 for side in sides),
+        TableRead, source.name, f"{ref.name}$changes({first}, {last})", between=(first, last),
+        num_files=sum(map(len, sides)), size_bytes=sum(pc.sum(side["size_bytes"]).as_py() or 0 for side in sides),
     )  # fmt: skip
     if lake.cdf_support(ref, first, last).covered:
         return made(partial(lake.changes, ref, first, last, columns=_columns(newer, source.columns)))

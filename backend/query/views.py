@@ -66,6 +66,7 @@ _LAKE: Mapping[str, Mapping[str, pa.DataType]] = {
         "before": _TEXT, "after": _TEXT, "condition": _TEXT, "by": _TEXT, "mended_at": _NUMBER,
     },
 }  # fmt: skip
+LAKE_VIEWS = tuple(_LAKE)
 
 
 @dataclass(frozen=True, slots=True)

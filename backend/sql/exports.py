@@ -9,6 +9,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -46,6 +47,20 @@ class RowsReader(Protocol):
     ) -> pa.RecordBatchReader: ...
 
 
+class Exported(Protocol):
+    """What a file is made of. `source` names it in the log."""
+
+    @property
+    def source(self) -> str: ...
+    @property
+    def file_name(self) -> str: ...
+    @property
+    def form(self) -> Format: ...
+    def opened(self, lake: RowsReader, token: CancelToken) -> AbstractContextManager[pa.RecordBatchReader]:
+        """The rows while they are read; `token` ends it from another thread."""
+        ...
+
+
 class ExportState(StrEnum):
     OFFERED = "offered"
     RUNNING = "running"
@@ -56,7 +71,7 @@ class ExportState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ExportedRows:
-    """Which rows, in which format."""
+    """Which rows of a table, in which format."""
 
     snapshot: Snapshot
     columns: tuple[str, ...]
@@ -64,17 +79,25 @@ class ExportedRows:
     form: Format
 
     @property
+    def source(self) -> str:
+        return self.snapshot.ref.name
+
+    @property
     def file_name(self) -> str:
         own = self.snapshot.ref.name.rstrip("/").rpartition("/")[2]
         some = "_filtered" if self.where is not None else ""
         return f"{own}_v{self.snapshot.version}{some}.{self.form.suffix}"
+
+    def opened(self, lake: RowsReader, token: CancelToken) -> AbstractContextManager[pa.RecordBatchReader]:
+        where = ended_by(token, self.where)
+        return nullcontext(lake.read_files(self.snapshot, columns=self.columns, where=where))
 
 
 @dataclass(slots=True)
 class Export:
     """One file on its way. One thread reads `pieces`; others look, and `stop` it."""
 
-    rows: ExportedRows
+    rows: Exported
     viewer: str = ""
     ticket: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     state: ExportState = ExportState.OFFERED
@@ -87,14 +110,13 @@ class Export:
 
     def pieces(self, lake: RowsReader) -> Iterator[bytes]:
         """The file in pieces; raises `Stopped`, or what the rows fail with. Left early, it is cancelled."""
-        wanted, where = self.rows, ended_by(self._token, self.rows.where)
         try:
-            rows = lake.read_files(wanted.snapshot, columns=wanted.columns, where=where)
-            checked = pa.RecordBatchReader.from_batches(rows.schema, self._checked(rows))
-            for num_rows, piece in encoded(checked, wanted.form):
-                self._token.check()
-                self.num_rows, self.size_bytes = self.num_rows + num_rows, self.size_bytes + len(piece)
-                yield piece
+            with self.rows.opened(lake, self._token) as rows:
+                checked = pa.RecordBatchReader.from_batches(rows.schema, self._checked(rows))
+                for num_rows, piece in encoded(checked, self.rows.form):
+                    self._token.check()
+                    self.num_rows, self.size_bytes = self.num_rows + num_rows, self.size_bytes + len(piece)
+                    yield piece
             self.state = ExportState.DONE
         except (LakehouseError, Stopped) as exc:
             if isinstance(exc, LakehouseError):
@@ -131,7 +153,7 @@ class Exports:
         self._offered: Lru[str, Export] = Lru(MOST_OFFERED)
         self._taken: list[Export] = []
 
-    def offer(self, rows: ExportedRows, viewer: str = "") -> Export:
+    def offer(self, rows: Exported, viewer: str = "") -> Export:
         """A new export, whose ticket can be taken once within `VALID_S`."""
         export = Export(rows, viewer, offered_at=self._clock())
         self._offered.put(export.ticket, export)
@@ -185,13 +207,18 @@ class _Sample:
     whole_bytes: int
 
 
+def estimated_from(seen: pa.Table, rows: int | None) -> SizeEstimate:
+    """By rows that a page has read, which are all where there are as many; `rows` is None where nobody counted."""
+    return SizeEstimate(rows, rows is not None, _sizes(seen, rows), seen.num_rows, None)
+
+
 def estimated(
     lake: RowsReader, snapshot: Snapshot, columns: Sequence[str], where: RowFilter | None, *, seen: pa.Table
 ) -> SizeEstimate:
     """Reads some rows (at most `SAMPLE_S` or so); on an object store `seen` is the sample, which a page has read."""
     counted = snapshot.num_rows if where is None else None
     if is_remote(snapshot.ref.uri):
-        return SizeEstimate(counted, counted is not None, _sizes(seen, counted), seen.num_rows, None)
+        return estimated_from(seen, counted)
     numbers = candidates(snapshot, where)
     files = snapshot.rows_at(numbers, FILE_COLUMNS)
     sample = _sample(lake, snapshot, files, columns, where)

@@ -20,6 +20,7 @@ PAGES = {
     "changes": {"table": "silver/silver_orders"},
     "bisect": {"table": "silver/silver_orders"},
     "health": {"table": "bronze/bronze_events"},
+    "query": {},
     "tables": {},
     "streams": {},
     "stream": {"stream": "silver_events"},

@@ -65,6 +65,9 @@ def query(
     at: Annotated[
         str | None, typer.Option("--at", help=f"For tables without VERSION AS OF their own. {VERSION}.")
     ] = None,
+    versions: Annotated[
+        str, typer.Option("--versions", help="118,9: of each place that names a table, whatever it says there.")
+    ] = "",
     limit: Annotated[
         int | None,
         typer.Option("--limit", min=0, help="Most rows to show (1,000; with --csv all)."),
@@ -80,7 +83,7 @@ def query(
     if as_json and as_csv:
         raise typer.BadParameter("either --json or --csv", param_hint="--csv")
     form = "json" if as_json else "csv" if as_csv else "table"
-    asked = query.Asked(query.text_of(statement, file), at, limit, form, yes)
+    asked = query.Asked(query.text_of(statement, file), at, limit, form, yes, versions)
     return query.query(asked, dry_run=dry_run)
 
 

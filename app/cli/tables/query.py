@@ -12,9 +12,10 @@ import pyarrow as pa
 
 from app import services
 from app.cli.output import Shapes, cell, only, print_json, print_table, say
+from app.query.text import cost_text, read_text
 from backend.cells import cells
 from backend.errors import QueryError
-from backend.format import bytes_text, things
+from backend.format import things
 from backend.query.answer import answered
 from backend.query.plan import QueryPlan, TableRead, plan_query
 from backend.query.views import World
@@ -27,13 +28,15 @@ _SHAPES: Shapes = {TableRead: only("table", "version", "committed_at", "num_file
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """`limit`: None for the default; `is_confirmed`: however much it reads."""
+    """`limit`: None for the default; `is_confirmed`: however much it reads; `versions`: as `QueryPlan.pins`, with
+    commas."""
 
     text: str
     at: str | None = None
     limit: int | None = None
     form: str = "table"
     is_confirmed: bool = False
+    versions: str = ""
 
 
 def text_of(statement: str | None, file: Path | None) -> str:
@@ -51,7 +54,8 @@ def query(asked: Asked, *, dry_run: bool) -> int:
     world = World(services.lake(), services.existing_store(), services.now(), settings)
     limit = asked.limit if asked.limit is not None else None if asked.form == "csv" else MOST_ROWS
     most_rows = None if limit is None else limit + 1
-    plan = plan_query(world, asked.text, services.clock(), at=asked.at, most_rows=most_rows)
+    pins = asked.versions.split(",") if asked.versions else []
+    plan = plan_query(world, asked.text, services.clock(), at=asked.at, pins=pins, most_rows=most_rows)
     if dry_run:
         return _print_plan(plan, asked.form)
     if not asked.is_confirmed:
@@ -72,7 +76,7 @@ def query(asked: Asked, *, dry_run: bool) -> int:
     if asked.form == "table":
         _print_rows(table)
     more = "the first " if first.is_cut else ""
-    say(f"{more}{things(first.num_rows, 'row')}{_read_text(plan)}", to_stderr=asked.form == "csv")
+    say(f"{more}{things(first.num_rows, 'row')}{read_text(plan)}", to_stderr=asked.form == "csv")
     return 0
 
 
@@ -130,11 +134,5 @@ def _print_plan(plan: QueryPlan, form: str) -> int:
         document = {"tables": plan.reads, "num_files": plan.num_files, "size_bytes": plan.size_bytes}
         print_json(document, _SHAPES)
         return 0
-    say(f"{things(plan.num_files, 'file')}, {bytes_text(plan.size_bytes)}{_read_text(plan)}")
+    say(cost_text(plan))
     return 0
-
-
-def _read_text(plan: QueryPlan) -> str:
-    """ " from silver/orders v118, gold/totals v9": what to name to get the same again."""
-    names = dict.fromkeys(r.table if r.version is None else f"{r.table} v{r.version}" for r in plan.reads)
-    return f" from {', '.join(names)}" if names else ""

@@ -4,6 +4,7 @@ Rule: pure; names and values are written anew for each tool. A filter that is mo
 no other tool can be trusted to read alike: then there is DuckDB's code alone.
 """
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -175,6 +176,21 @@ def _literal(value: Literal, dialect: _Dialect) -> str:
         case int():
             return str(value)
     return dialect.text(value)
+
+
+def statement(asked: Asked) -> str:
+    """The rows as the Query page reads them."""
+    return _select(asked, f"{quoted_name(asked.ref.name)} VERSION AS OF {asked.version}", _DUCKDB)
+
+
+def export_command(
+    name: str, version: int, file_name: str, *, columns: tuple[str, ...] | None = None, where: str = ""
+) -> str:
+    """The rows as a file, from a terminal."""
+    parts = ["weir", "export", name, "--version", str(version)]
+    parts += ["--columns", ",".join(columns)] if columns else []
+    parts += ["--where", where] if where else []
+    return shlex.join([*parts, "-o", file_name])
 
 
 def names(columns: Sequence[str], shown: Sequence[str]) -> tuple[str, ...] | None:

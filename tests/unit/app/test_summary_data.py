@@ -8,11 +8,12 @@ import pyarrow as pa
 import pytest
 
 from app.summary.view import data
+from app.ui.view import exact_rows
 from backend.lake.rows.rows import RowPage
 
 
 def cells(column: pa.Array) -> list[object]:
-    return data.shown_rows(pa.table({"c": column})).frame["c"].tolist()
+    return exact_rows.shown_rows(pa.table({"c": column})).frame["c"].tolist()
 
 
 def test_values_are_shown_exactly() -> None:
@@ -39,18 +40,18 @@ def test_times_with_and_without_a_zone_differ_and_any_year_is_shown() -> None:
     assert cells(far) == ["+10183-09-21", None]
     assert cells(pa.array([3 * 10**17]).cast(pa.timestamp("us", "UTC"))) == ["+11476-08-15T05:20:00Z"]
     assert cells(pa.StructArray.from_arrays([far], ["d"])) == ['{"d": "+10183-09-21"}', '{"d": null}']
-    shown = data.shown_rows(pa.table({"a": pa.array([moment], pa.timestamp("us"))}))
+    shown = exact_rows.shown_rows(pa.table({"a": pa.array([moment], pa.timestamp("us"))}))
     assert shown.types == {"a": "timestamp, without zone"}
 
 
 def test_numbers_sent_as_text_stand_right() -> None:
-    shown = data.shown_rows(pa.table({"big": [2**60], "small": [1], "name": ["x"], "odd": [float("nan")]}))
+    shown = exact_rows.shown_rows(pa.table({"big": [2**60], "small": [1], "name": ["x"], "odd": [float("nan")]}))
     assert shown.right == ("big", "odd")
 
 
 def test_every_number_comes_with_its_own_digits() -> None:
     rows = pa.table({"n": [902, None], "f": [0.1 + 0.2, None], "t": ["x", None]})
-    styled = data.exact_numbers(data.shown_rows(rows).frame)
+    styled = exact_rows.exact_numbers(exact_rows.shown_rows(rows).frame)
     body = styled._translate(False, False)["body"]
     texts = [[cell["display_value"] for cell in row if cell["type"] == "td"] for row in body]
     assert texts[0][:2] == ["902", "0.30000000000000004"] and texts[1][:2] == ["NULL", "NULL"]
@@ -58,18 +59,18 @@ def test_every_number_comes_with_its_own_digits() -> None:
 
 
 def test_a_row_of_a_megabyte_is_cut_and_said() -> None:
-    shown = data.shown_rows(pa.table({"a": ["x" * 1_000_000], "b": ["y"]}))
+    shown = exact_rows.shown_rows(pa.table({"a": ["x" * 1_000_000], "b": ["y"]}))
     assert shown.frame["a"][0].endswith("… (1,000,000 characters)") and len(shown.frame["a"][0]) < 2_100
-    assert data.cut_sentence(shown) == "1 long value cut after 2,000 characters."
+    assert exact_rows.cut_sentence(shown) == "1 long value cut after 2,000 characters."
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(200, 50), (800, 50)])
 def test_the_message_stays_small_whatever_the_rows(rows: int, columns: int) -> None:
     table = pa.table({f"c{n}": ["ü" * 3_000] * rows for n in range(columns)})
-    shown = data.shown_rows(table)
+    shown = exact_rows.shown_rows(table)
     sent = sum(len(str(cell).encode()) for name in shown.frame for cell in shown.frame[name])
     assert sent < 500_000 and shown.frame.shape[0] + shown.left_out == rows
-    assert "cut after 30 characters" in data.cut_sentence(shown)
+    assert "cut after 30 characters" in exact_rows.cut_sentence(shown)
 
 
 def page(rows: int, *, truncated: bool = False, total: int | None = None, files: tuple[int, int, int] = (9, 4, 4)):

@@ -3,7 +3,8 @@
 from types import SimpleNamespace
 from typing import Any
 
-from app.summary.view import export as view
+from app.summary.view.snippets import export_command
+from app.ui.view import export as view
 from backend.sql.export import FORMATS
 from backend.sql.exports import ExportState, SizeEstimate
 
@@ -41,6 +42,6 @@ def test_progress_and_end_in_words() -> None:
 
 
 def test_the_command_is_safe_to_paste() -> None:
-    assert view.command("silver/it's", 3, columns=("a b",), where="x = 'y'", file_name="it's_v3.csv") == (
+    assert export_command("silver/it's", 3, "it's_v3.csv", columns=("a b",), where="x = 'y'") == (
         """weir export 'silver/it'"'"'s' --version 3 --columns 'a b' --where 'x = '"'"'y'"'"'' -o 'it'"'"'s_v3.csv'"""
     )

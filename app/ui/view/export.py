@@ -1,9 +1,7 @@
-"""Words of an export: how large, how far, what came of it, and the same in a terminal.
+"""Words of an export: how large, how far, what came of it.
 
 Rule: pure; an estimate says what it was made from, and what nobody knows is said to be unknown.
 """
-
-import shlex
 
 from backend.format import bytes_text, count_text, things
 from backend.sql.export import Format
@@ -46,11 +44,3 @@ def ended_sentence(export: Export) -> str:
         return f"Sent whole: {sent}."
     why = "" if export.end_reason in ("", "cancelled") else f" because {export.end_reason}"
     return f"Cancelled{why} after {sent}. What the browser saved is no whole file."
-
-
-def command(name: str, version: int, *, columns: tuple[str, ...] | None, where: str, file_name: str) -> str:
-    """The same file from a terminal."""
-    parts = ["weir", "export", name, "--version", str(version)]
-    parts += ["--columns", ",".join(columns)] if columns else []
-    parts += ["--where", where] if where else []
-    return shlex.join([*parts, "-o", file_name])

@@ -1,62 +1,64 @@
-"""Every row of a version as a file, with the filter and the columns of the page.
+"""Every row of what a page shows as a file.
 
 Rule: the size is said before; the file is sent by our own server while it is read, and this page shows how far it is.
 """
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
 
-import pyarrow as pa
 import streamlit as st
 
 from app import cache, errors, viewer
-from app.summary import export_link
-from app.summary.view import export as view
+from app.ui import export_link
+from app.ui.view import export as view
 from app.ui.view.words import markdown_safe
-from backend.lake.model import Snapshot
-from backend.lake.rows.filters import RowFilter
 from backend.sql.export import FORMATS, Format
-from backend.sql.exports import Export, ExportedRows, ExportState, SizeEstimate
+from backend.sql.exports import Export, Exported, ExportState, SizeEstimate
 
 LOOK_S = 1.0
 _EXPORTS = "_exports"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """The rows of the page without its limit. `named`: the columns as chosen, None for all; `seen`: rows it read."""
+class Offer:
+    """Rows to be had as a file, without the limit of the page.
 
-    snapshot: Snapshot
-    columns: tuple[str, ...]
-    named: tuple[str, ...] | None
-    where: RowFilter | None
-    text: str
-    seen: pa.Table
+    `key` stands for the rows among those that this viewer exports; `size` is asked once the dialog is open; `note`:
+    what the dialog says of the rows; `command`: the same in a terminal, by the file's name.
+    """
+
+    title: str
+    rows: Callable[[Format], Exported]
+    key: Hashable
+    size: Callable[[], SizeEstimate]
+    num_columns: int
+    note: str
+    command: Callable[[str], str]
 
 
-def export_button(wanted: Wanted) -> None:
+def export_button(offer: Offer) -> None:
     """Opens the dialog of the export."""
     if st.button("Export", key="export_rows", icon=":material/download:", help="Every row, as a file"):
-        name = markdown_safe(wanted.snapshot.ref.name)
-        st.dialog(f"Export {name} v{wanted.snapshot.version}", width="medium")(_dialog)(wanted)
+        st.dialog(f"Export {markdown_safe(offer.title)}", width="medium")(_dialog)(offer)
 
 
-def _dialog(wanted: Wanted) -> None:
+def _dialog(offer: Offer) -> None:
     with errors.boundary():
-        size = cache.export_size(wanted.snapshot, wanted.columns, wanted.text, seen=wanted.seen)
+        size = offer.size()
         suffix = st.segmented_control(
             "Format", list(FORMATS), default="csv", required=True, key="export_format", format_func=_label
         )
         form = FORMATS[suffix]
-        st.markdown(markdown_safe(view.size_sentence(size, form, len(wanted.columns))))
-        if wanted.where is not None:
-            st.caption(f"Filter: {markdown_safe(wanted.text.strip())}")
+        st.markdown(markdown_safe(view.size_sentence(size, form, offer.num_columns)))
+        if offer.note:
+            st.caption(markdown_safe(offer.note))
         if form.suffix == "csv":
             st.caption(
                 "An apostrophe stands before texts that a spreadsheet would run as formulas. "
                 "Parquet and Arrow keep texts as they are."
             )
-        _live(wanted, form, size)
+        _live(offer, form, size)
 
 
 def _label(suffix: str) -> str:
@@ -64,11 +66,11 @@ def _label(suffix: str) -> str:
 
 
 @st.fragment(run_every=LOOK_S)
-def _live(wanted: Wanted, form: Format, size: SizeEstimate) -> None:
+def _live(offer: Offer, form: Format, size: SizeEstimate) -> None:
     """The link, how far the file is, or what came of it."""
-    rows = ExportedRows(wanted.snapshot, wanted.columns, wanted.where, form)
+    rows = offer.rows(form)
     if export_link.is_served():
-        last, export = _of_viewer(rows, wanted.text)
+        last, export = _of_viewer(rows, (offer.key, form.suffix))
         if export.state is ExportState.RUNNING:
             _running(export, size)
         else:
@@ -76,11 +78,7 @@ def _live(wanted: Wanted, form: Format, size: SizeEstimate) -> None:
             label = f"Download {rows.file_name}"
             export_link.export_link(export.ticket, label, name=rows.file_name, key="export_link")
     st.caption("The same in a terminal")
-    code = view.command(
-        wanted.snapshot.ref.name, wanted.snapshot.version, columns=wanted.named, where=wanted.text.strip(),
-        file_name=rows.file_name,
-    )  # fmt: skip
-    st.code(code, language="bash", wrap_lines=True)
+    st.code(offer.command(rows.file_name), language="bash", wrap_lines=True)
 
 
 def _running(export: Export, size: SizeEstimate) -> None:
@@ -98,11 +96,10 @@ def _ended(export: Export | None) -> None:
         st.markdown(markdown_safe(view.ended_sentence(export)))
 
 
-def _of_viewer(rows: ExportedRows, text: str) -> tuple[Export | None, Export]:
+def _of_viewer(rows: Exported, key: Hashable) -> tuple[Export | None, Export]:
     """This viewer's last export of these rows that ended, and the one that runs or is offered."""
     kept: dict[object, tuple[Export | None, Export]] = st.session_state.setdefault(_EXPORTS, {})
-    exports, snapshot = cache.exports(), rows.snapshot
-    key = snapshot.ref.uri, snapshot.metadata.id, snapshot.version, rows.columns, text, rows.form.suffix
+    exports = cache.exports()
     offer = partial(exports.offer, rows, viewer.actor().name)
     last, export = kept.get(key) or (None, offer())
     if export.state is ExportState.OFFERED and not exports.is_valid(export):

@@ -1,0 +1,25 @@
+"""What a query read, in words, for page and terminal alike.
+
+Rule: pure, and light: commands load it.
+"""
+
+import shlex
+
+from backend.format import bytes_text, things
+from backend.query.plan import QueryPlan
+
+
+def read_text(plan: QueryPlan) -> str:
+    """ " from silver/orders v118, gold/totals v9": what to name to get the same again."""
+    names = dict.fromkeys(r.table if r.version is None else f"{r.table} v{r.version}" for r in plan.reads)
+    return f" from {', '.join(names)}" if names else ""
+
+
+def cost_text(plan: QueryPlan) -> str:
+    """ "3 files, 1.2 MB from silver/orders v118": what it reads at most."""
+    return f"{things(plan.num_files, 'file')}, {bytes_text(plan.size_bytes)}{read_text(plan)}"
+
+
+def command(text: str, pins: str) -> str:
+    """The same rows from a terminal, as CSV."""
+    return shlex.join(["weir", "query", text, *(["--versions", pins] if pins else []), "--csv"]) + " > query.csv"

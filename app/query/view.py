@@ -1,0 +1,206 @@
+"""A query's rows in words, names to build a statement of, and the rows drawn.
+
+Rule: pure. A chart draws the rows as they are, adding up nothing but what stands upon each other: what is to be grouped
+is grouped by the statement. Columns are offered where a chart can use them.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any
+
+import plotly.graph_objects as go
+import pyarrow as pa
+import pyarrow.types as pt
+
+from app.ui.view.axes import value_axis, wall_clock
+from app.ui.view.exact_rows import NULL, cell_text
+from app.ui.view.theme import Mode, categories, template_name
+from app.ui.view.words import figure_safe
+from backend.cells import cells
+from backend.format import cut, duration_text, things
+from backend.lake.model import TableCard
+from backend.query.statement import VIEWS
+from backend.query.views import LAKE_VIEWS
+from backend.sql.quoting import quoted_name
+
+MOST_COLUMNS = 500  # offered by name
+MOST_COLOURS = 8
+ONE_COLOUR = "One colour"
+MARKED = 60  # points with a mark of their own
+HEIGHT_PX = 400
+KINDS = ("Line", "Bar", "Area", "Scatter")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The first rows of a statement at the versions that `pins` names; `is_cut` where there are more."""
+
+    text: str
+    pins: str
+    read: str
+    rows: pa.Table
+    is_cut: bool
+    duration_s: float
+
+
+def result_sentence(result: Result) -> str:
+    """ "1,000 rows of at least 1,001 from silver/orders v118, in 0.4 s." """
+    num_rows = result.rows.num_rows
+    rows = f"{num_rows:,} of at least {num_rows + 1:,} rows" if result.is_cut else things(num_rows, "row")
+    return f"{rows}{result.read}, in {duration_text(result.duration_s)}."
+
+
+def names(tables: Iterable[object], text: str) -> dict[str, str]:
+    """What can be added to a statement, by its label: tables and their views, and the columns of those named in it."""
+    cards = [table for table in tables if isinstance(table, TableCard)]
+    named = [card for card in cards if card.ref.name.rpartition("/")[2].lower() in text.lower()]
+    columns = {
+        f"{column.path} · {column.type} · {card.ref.name}": ".".join(map(quoted_name, column.path.split(".")))
+        for card in named
+        for column in card.columns
+    }
+    views = [f"{card.ref.name}${view}" for card in named for view in VIEWS if view != "changes"]
+    return {
+        **dict(list(columns.items())[:MOST_COLUMNS]),
+        **{name: quoted_name(name) for name in (*(card.ref.name for card in cards), *views)},
+        **{f"weir.{name}": f"weir.{name}" for name in LAKE_VIEWS},
+    }
+
+
+def with_name(text: str, label: str, name: str) -> str:
+    """The statement with a name at its end; of nothing but a table's all its rows."""
+    if text.strip():
+        return f"{text.rstrip()} {name}"
+    return name if " · " in label else f"SELECT * FROM {name}"
+
+
+# charts ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Columns by what a chart can do with them."""
+
+    times: tuple[str, ...]
+    texts: tuple[str, ...]
+    numbers: tuple[str, ...]
+
+    def xs(self, kind: str) -> list[str]:
+        """What can run along the bottom; one column of numbers has to be left for the height."""
+        numbers = self.numbers if len(self.numbers) > 1 else ()
+        if kind == "Bar":
+            return [*self.texts, *self.times, *numbers]
+        return [*self.times, *numbers, *(() if kind == "Scatter" else self.texts)]
+
+    def kinds(self) -> list[str]:
+        """The kinds of chart that there can be, the most fitting first."""
+        first = "Line" if self.times else "Bar" if self.texts else "Scatter"
+        return sorted((kind for kind in KINDS if self.numbers and self.xs(kind)), key=lambda kind: kind != first)
+
+    def ys(self, x: str) -> list[str]:
+        return [name for name in self.numbers if name != x]
+
+
+def fit(rows: pa.Table) -> Fit:
+    """`rows` have each name once."""
+    kinds = {field.name: _plain(field.type) for field in rows.schema}
+    times = tuple(name for name, kind in kinds.items() if pt.is_timestamp(kind) or pt.is_date(kind))
+    texts = tuple(name for name, kind in kinds.items() if _is_text(kind) or pt.is_boolean(kind))
+    return Fit(times, texts, tuple(name for name, kind in kinds.items() if _is_number(kind)))
+
+
+def colours(rows: pa.Table, columns: Fit, x: str) -> list[str]:
+    """Columns that tell a few lines or groups apart; first where the same x comes again."""
+    few = [name for name in columns.texts if name != x and 1 < len(set(_texts(rows[name]))) <= MOST_COLOURS]
+    return few if len(set(map(str, cells(rows[x])))) < rows.num_rows else []
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    kind: str
+    x: str
+    y: str
+    colour: str | None = None
+
+
+def figure(rows: pa.Table, chart: Chart, *, is_cut: bool, mode: Mode, zone: str | None) -> go.Figure:
+    """The rows as one figure; `zone`: of the viewer, whose clock moments stand on."""
+    xs = [_x(value, zone) for value in cells(rows[chart.x])]
+    ys = [_number(value) for value in cells(rows[chart.y])]
+    exact = [cell_text(value) or NULL for value in cells(rows[chart.y])]
+    groups = _texts(rows[chart.colour]) if chart.colour else [""] * len(xs)
+    points: dict[str, list[tuple[Any, float | None, str]]] = {}
+    for group, *point in zip(groups, xs, ys, exact, strict=True):
+        points.setdefault(group, []).append((point[0], point[1], point[2]))
+    palette = categories(mode)
+    title = f"{cut(chart.y)} by {cut(chart.x)}" + (f", the first {len(xs):,} rows" if is_cut else "")
+    drawn = go.Figure([
+        _trace(chart, name, _ordered(chart.kind, group), palette[number % len(palette)], len(points))
+        for number, (name, group) in enumerate(points.items())
+    ])  # fmt: skip
+    from_zero = {"rangemode": "tozero"} if chart.kind in ("Bar", "Area") else {}
+    return drawn.update_layout(
+        template=template_name(mode),
+        height=HEIGHT_PX,
+        title_text=figure_safe(title),
+        showlegend=chart.colour is not None,
+        legend={"y": -0.25, "yanchor": "top", "x": 0, "xanchor": "left"},
+        barmode="relative",
+        xaxis={"title_text": figure_safe(cut(chart.x)), **({"type": "category"} if chart.x in fit(rows).texts else {})},
+        yaxis={"title_text": figure_safe(cut(chart.y)), **value_axis(ys), **from_zero},
+    )
+
+
+def _trace(
+    chart: Chart, name: str, points: Sequence[tuple[Any, float | None, str]], colour: str, num_groups: int
+) -> go.Bar | go.Scatter:
+    xs, ys, exact = map(list, zip(*points, strict=True))
+    head = f"{figure_safe(cut(name))}<br>" if chart.colour else ""
+    said: Mapping[str, Any] = {
+        "x": xs, "y": ys, "name": figure_safe(cut(name)), "customdata": list(map(figure_safe, exact)),
+        "hovertemplate": f"{head}%{{x}}<br>%{{customdata}}<extra></extra>",
+    }  # fmt: skip
+    if chart.kind == "Bar":
+        return go.Bar(**said, marker_color=colour)
+    lines = "markers" if chart.kind == "Scatter" else "lines+markers" if len(points) <= MARKED else "lines"
+    area = {"Area": {"stackgroup": "one"} if num_groups > 1 else {"fill": "tozeroy"}}.get(chart.kind, {})
+    return go.Scatter(**said, **area, mode=lines, line={"color": colour, "width": 2}, marker={"color": colour})
+
+
+def _ordered(kind: str, points: list[tuple[Any, float | None, str]]) -> list[tuple[Any, float | None, str]]:
+    """Lines run from left to right; a point without a place has none on them."""
+    if kind not in ("Line", "Area"):
+        return points
+    known = [point for point in points if point[0] is not None]
+    return sorted(known, key=lambda point: point[0]) or points[:1]
+
+
+def _x(value: Any, zone: str | None) -> Any:
+    if isinstance(value, datetime):
+        return wall_clock(value, zone) if value.tzinfo else value
+    if value is None or isinstance(value, date):
+        return value
+    return figure_safe(cut(str(value))) if isinstance(value, str | bool) else _number(value)
+
+
+def _number(value: Any) -> float | None:
+    number = None if value is None else float(value)
+    return number if number is not None and math.isfinite(number) else None
+
+
+def _texts(column: pa.ChunkedArray) -> list[str]:
+    return [NULL if (text := cell_text(value)) is None else text for value in cells(column)]
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pt.is_dictionary(kind) else kind
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind))

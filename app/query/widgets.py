@@ -1,0 +1,328 @@
+"""Query: a statement, what it will read, its first rows, a chart of them, and all of them as a file.
+
+Rule: the URL holds the statement and, once it ran, the versions that it read: a link runs it at just these. Rows are
+kept for the viewer who asked alone. Nothing is read before somebody ran it, and nothing large without a second click.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+import streamlit as st
+
+from app import cache, errors, navigation, services, state, viewer
+from app.query import text as words
+from app.query import view
+from app.ui import figures, lists, work
+from app.ui.export import Offer, export_button
+from app.ui.view.exact_rows import distinct_names
+from app.ui.view.words import markdown_safe, sentence
+from backend.access import Actor
+from backend.errors import QueryError, QueryTooLargeError
+from backend.format import bytes_text, cut, duration_text
+from backend.query.answer import answered
+from backend.query.plan import QueryPlan, plan_query
+from backend.query.views import World
+from backend.query.worker import Limits
+from backend.sql.export import Format
+from backend.sql.exports import RowsReader, estimated_from
+from backend.sql.session import CancelToken
+from backend.work import Interruptible, Work
+
+MOST_ROWS = 1_000
+MOST_BYTES = 64_000_000  # of the rows that a session keeps
+MOST_CHARACTERS = 20_000  # that fit into a link
+MOST_EARLIER = 20
+POLL_S = 0.2
+_EDITOR, _NAME, _TEXT, _RESULT, _OPENED, _EARLIER = (
+    f"query_{part}" for part in ("text", "name", "last", "result", "opened", "earlier")
+)
+_LOOK = "<style>.st-key-query_text textarea { font-family: 'Source Code Pro', monospace; font-size: 0.875rem }</style>"
+_HELP = """One SELECT in DuckDB's SQL: joins, WITH, windows. `"silver/orders" VERSION AS OF 118`, or
+`TIMESTAMP AS OF '2 h ago'`. What the log knows: `"silver/orders$history"`, `$files`, `$partitions`, `$properties`,
+`"silver/orders$changes"(118, 'latest')`, and `weir.tables`, `weir.columns`, `weir.commits` …"""
+
+
+def editor() -> str:
+    """The statement as it was last sent, "" for none."""
+    linked = state.text(state.QUERY)
+    if linked is None and _EDITOR not in st.session_state:  # back from another page: nothing is lost
+        linked = st.session_state.get(_TEXT)
+    if linked is not None and linked != st.session_state.get(_EDITOR):
+        st.session_state[_EDITOR] = linked
+    st.html(_LOOK)
+    names = view.names(cache.lake_reading().tables, st.session_state.get(_EDITOR) or "")
+    with st.form("query_form", border=False):
+        text = st.text_area(
+            "SQL", key=_EDITOR, height=170, help=_HELP, max_chars=MOST_CHARACTERS,
+            placeholder='SELECT status, count(*) FROM "silver/orders" GROUP BY status',
+        )  # fmt: skip
+        with st.container(horizontal=True, vertical_alignment="bottom", key="query_buttons"):
+            st.form_submit_button(
+                "Run", key="query_run", type="primary", icon=":material/play_arrow:", help="Ctrl+Enter", on_click=_run
+            )
+            st.form_submit_button("What it reads", key="query_plan", on_click=_sent)
+            st.selectbox(
+                "Tables and columns", list(names), None, key=_NAME, placeholder="Search a name", width=380,
+                help="Columns of the tables that the statement names",
+            )  # fmt: skip
+            st.form_submit_button("Add the name", key="query_add", on_click=_add, args=(names,))
+    return text or ""
+
+
+def _sent() -> None:
+    """What was typed goes into the link; the versions of what was there before do not."""
+    st.session_state[_TEXT] = st.session_state[_EDITOR]
+    st.session_state.pop(_RESULT, None)
+    work.cancel()
+    state.put({state.QUERY: st.session_state[_EDITOR] or None, state.VERSIONS: None})
+
+
+def _run() -> None:
+    _sent()
+    work.ask(_asked(st.session_state[_EDITOR]))
+
+
+def _add(names: dict[str, str]) -> None:
+    label = st.session_state[_NAME]
+    if label in names:
+        st.session_state[_EDITOR] = view.with_name(st.session_state[_EDITOR] or "", label, names[label])
+        st.session_state[_NAME] = None
+    _sent()
+
+
+def _asked(text: str, *, is_confirmed: bool = False) -> str:
+    return f"query {is_confirmed} {text}"
+
+
+def earlier() -> None:
+    """This session's own queries, each at the versions that it read."""
+    queries: dict[tuple[str, str], str] = st.session_state.get(_EARLIER, {})
+    if queries:
+        with st.popover("Earlier", icon=":material/history:", key="query_earlier"):
+            for (text, pins), said in reversed(queries.items()):
+                params = {state.QUERY: text, state.VERSIONS: pins or None}
+                navigation.page_link("query", cut(" ".join(text.split()), 80), params)
+                st.caption(markdown_safe(said))
+
+
+# the answer -----------------------------------------------------------------------------------------------------------
+
+
+def answer(text: str) -> None:
+    """The rows, or what they would cost; raises what names and versions raise that there are not."""
+    if not text.strip():
+        st.caption(
+            "Nothing is read until you run it. Choose a table above and add its name, or open a table's Data, History "
+            "or Files: each has a link that brings its statement here."
+        )
+        return
+    pins = state.text(state.VERSIONS) or ""
+    result: view.Result | None = st.session_state.get(_RESULT)
+    if result is None or (result.text, result.pins) != (text, pins):
+        if pins and st.session_state.get(_OPENED) != (text, pins):  # a link to what ran, opened
+            work.ask(_asked(text))
+        st.session_state[_OPENED] = (text, pins)
+        try:
+            result = _computed(text, pins)
+        except QueryError as exc:
+            work.cancel()
+            errors.show(exc, meaning="The statement is kept: change it, and run it again.")
+            return
+    if result is not None:
+        _show(result)
+
+
+def _world() -> World:
+    return World(services.lake(), services.existing_store(), services.now(), services.settings())
+
+
+def _plan(text: str, pins: str, most_rows: int | None) -> QueryPlan:
+    given = pins.split(",") if pins else []
+    return plan_query(_world(), text, viewer.clock(), pins=given, most_rows=most_rows)
+
+
+def _computed(text: str, pins: str) -> view.Result | None:
+    """The result if it was asked for; None before, when it is too large, or was cancelled."""
+    with st.spinner("Looking at what it reads …"):
+        plan = _plan(text, pins, MOST_ROWS + 1)
+    is_confirmed = work.is_asked(_asked(text, is_confirmed=True))
+    slot = st.empty()
+    slot.caption(markdown_safe(f"Reads at most {words.cost_text(plan)}."))
+    if not is_confirmed and not work.is_asked(_asked(text)):
+        return None
+    if not is_confirmed and not _is_small(plan, text):
+        return None
+    last = work.run(partial(_steps, plan), key="query", tell=partial(_tell, plan))
+    if last is None or last.rows is None:
+        return None
+    slot.empty()
+    result = view.Result(text, ",".join(plan.pins), words.read_text(plan), last.rows, last.is_cut, last.elapsed_s)
+    st.session_state[_RESULT], st.session_state[_TEXT] = result, text
+    st.session_state[_OPENED] = (text, result.pins)
+    earlier: dict[tuple[str, str], str] = st.session_state.setdefault(_EARLIER, {})
+    earlier.pop((text, result.pins), None)
+    earlier[text, result.pins] = view.result_sentence(result)
+    while len(earlier) > MOST_EARLIER:
+        earlier.pop(next(iter(earlier)))
+    state.put({state.QUERY: text, state.VERSIONS: result.pins})
+    return result
+
+
+def _is_small(plan: QueryPlan, text: str) -> bool:
+    try:
+        plan.require_small(services.settings().lake.query_max_bytes)
+    except QueryTooLargeError as exc:
+        work.cancel()
+        st.warning(
+            f"**{markdown_safe(sentence(exc.message))}** Nothing was read. Filter by a column with statistics or of "
+            "the partition, or read it all the same.",
+            icon=":material/warning:",
+        )
+        confirmed = (_asked(text, is_confirmed=True),)
+        st.button(f"Read {bytes_text(plan.size_bytes)}", key="query_confirm", on_click=work.ask, args=confirmed)
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """How long it runs; with `rows`, the first ones, it is over."""
+
+    elapsed_s: float
+    rows: pa.Table | None = None
+    is_cut: bool = False
+
+
+def _steps(plan: QueryPlan) -> Iterator[_Step]:
+    """Left early, the query's process is killed."""
+    token, world, limits, actor = Interruptible(), _world(), _limits(), viewer.actor()
+    with Work(lambda: _first_rows(world, plan, limits, actor, token), token.stop) as running:
+        while not running.ended(POLL_S):
+            yield _Step(running.elapsed_s)
+        rows, is_cut = running.result()
+        yield _Step(running.elapsed_s, rows, is_cut)
+
+
+def _first_rows(
+    world: World, plan: QueryPlan, limits: Limits, actor: Actor, token: Interruptible
+) -> tuple[pa.Table, bool]:
+    """Each column by a name of its own; and whether there are more."""
+    batches, num_rows, num_bytes, is_cut = list[pa.RecordBatch](), 0, 0, False
+    with answered(world, plan, limits, actor, token) as reader:
+        for batch in reader:
+            part = batch.slice(0, MOST_ROWS - num_rows if num_bytes <= MOST_BYTES else 0)
+            batches.append(part)
+            num_rows, num_bytes = num_rows + part.num_rows, num_bytes + part.nbytes
+            is_cut = part.num_rows < batch.num_rows
+            if is_cut:
+                break
+        rows = pa.Table.from_batches(batches, reader.schema)
+    return rows.rename_columns(distinct_names(rows.column_names)), is_cut
+
+
+def _limits() -> Limits:
+    lake = services.settings().lake
+    return Limits(lake.query_memory_bytes, lake.query_spill_bytes, lake.query_time_limit_s)
+
+
+def _tell(plan: QueryPlan, step: _Step) -> tuple[float, str]:
+    """How much of its time it took: nobody knows how much is left to do."""
+    limit_s = _limits().time_limit_s
+    took, of = duration_text(step.elapsed_s), duration_text(limit_s)
+    return step.elapsed_s / limit_s, f"Reading {markdown_safe(words.cost_text(plan))} · {took} of at most {of}"
+
+
+def _show(result: view.Result) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", key="query_head"):
+        st.caption(markdown_safe(view.result_sentence(result)), width="content")
+        st.space("stretch")
+        shown = st.segmented_control(
+            "Show", ["Rows", "Chart"], default="Rows", required=True, key=state.VIEW, bind="query-params",
+            label_visibility="collapsed",
+        )  # fmt: skip
+        export_button(_offer(result))
+    if "now" in result.pins.split(","):
+        st.caption("Tables of `weir.` have no versions: the link shows them as they are when it is opened.")
+    if shown == "Chart":
+        _chart(result)
+    else:
+        lists.exact_rows(result.rows, key="query_rows", alt="Rows of the query")
+
+
+def _chart(result: view.Result) -> None:
+    columns = view.fit(result.rows)
+    kinds = columns.kinds()
+    if not kinds or not result.rows.num_rows:
+        st.info(
+            "**Nothing to draw.** A chart needs rows with a column of numbers, such as `count(*)`, and another one "
+            "beside it: a text, a time or a number.",
+            icon=":material/bar_chart:",
+        )
+        return
+    with st.container(horizontal=True, vertical_alignment="bottom", key="query_chart_choices"):
+        kind = _choice("Chart", kinds, state.CHART) or kinds[0]
+        x = _choice("Along", columns.xs(kind), state.CHART_X) or columns.xs(kind)[0]
+        y = _choice("Height", columns.ys(x), state.CHART_Y) or columns.ys(x)[0]
+        few = view.colours(result.rows, columns, x)
+        colour = _choice("Colour", [*few, view.ONE_COLOUR] if few else [], state.CHART_COLOUR)
+    chart = view.Chart(kind, x, y, colour if colour in few else None)
+    drawn = view.figure(result.rows, chart, is_cut=result.is_cut, mode=viewer.mode(), zone=viewer.timezone())
+    figures.chart(drawn, key="query_chart")
+
+
+def _choice(label: str, options: list[str], key: str) -> str | None:
+    """One of what fits: as the link says, else the first."""
+    linked = state.text(key)
+    return st.selectbox(
+        label, options, options.index(linked) if linked in options else 0, key=f"_{key}", width=165,
+        disabled=len(options) < 2, placeholder="–", on_change=_chosen, args=(key,),
+    )  # fmt: skip
+
+
+def _chosen(key: str) -> None:
+    state.put({key: st.session_state[f"_{key}"]})
+
+
+# all rows as a file ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedQuery:
+    """All rows of a statement at the versions that the page read."""
+
+    world: World
+    plan: QueryPlan
+    limits: Limits
+    actor: Actor
+    form: Format
+    source: str = "a query"
+
+    @property
+    def file_name(self) -> str:
+        return f"query.{self.form.suffix}"
+
+    def opened(self, lake: RowsReader, token: CancelToken) -> AbstractContextManager[pa.RecordBatchReader]:
+        del lake  # the plan knows what to read
+        return answered(self.world, self.plan, self.limits, self.actor, token)
+
+
+def _offer(result: view.Result) -> Offer:
+    lake, time_limit_s = services.settings().lake, services.settings().ui.export_time_limit_s
+    limits = Limits(lake.query_memory_bytes, lake.query_spill_bytes, time_limit_s)  # a browser takes it slowly
+
+    def rows(form: Format) -> ExportedQuery:
+        plan = _plan(result.text, result.pins, None)
+        return ExportedQuery(_world(), plan, limits, viewer.actor(), form)
+
+    return Offer(
+        "all rows of the query",
+        rows,
+        (result.text, result.pins),
+        lambda: estimated_from(result.rows, None if result.is_cut else result.rows.num_rows),
+        result.rows.num_columns,
+        f"Read{result.read}" if result.read else "",
+        lambda _: words.command(result.text, result.pins),
+    )

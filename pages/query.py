@@ -1,0 +1,13 @@
+"""Query: what does the data say, at which versions?"""
+
+import streamlit as st
+
+from app import navigation, state
+from app.errors import boundary
+from app.query.widgets import answer, earlier, editor
+
+state.keep_only(state.QUERY, state.VERSIONS, state.VIEW, state.CHART, state.CHART_X, state.CHART_Y, state.CHART_COLOUR)
+st.title(navigation.title("query"), anchor=False)
+with boundary():
+    answer(editor())
+earlier()
