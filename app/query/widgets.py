@@ -4,10 +4,10 @@ Rule: the URL holds the statement and, once it ran, the versions that it read: a
 kept for the viewer who asked alone. Nothing is read before somebody ran it, and nothing large without a second click.
 """
 
+import functools
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 
 import pyarrow as pa
 import streamlit as st
@@ -155,7 +155,7 @@ def _computed(text: str, pins: str) -> view.Result | None:
         return None
     if not is_confirmed and not _is_small(plan, text):
         return None
-    last = work.run(partial(_steps, plan), key="query", tell=partial(_tell, plan))
+    last = work.run(functools.partial(_steps, plan), key="query", tell=functools.partial(_tell, plan))
     if last is None or last.rows is None:
         return None
     slot.empty()
@@ -312,14 +312,10 @@ class ExportedQuery:
 def _offer(result: view.Result) -> Offer:
     lake, time_limit_s = services.settings().lake, services.settings().ui.export_time_limit_s
     limits = Limits(lake.query_memory_bytes, lake.query_spill_bytes, time_limit_s)  # a browser takes it slowly
-
-    def rows(form: Format) -> ExportedQuery:
-        plan = _plan(result.text, result.pins, None)
-        return ExportedQuery(_world(), plan, limits, viewer.actor(), form)
-
+    plan = functools.cache(lambda: _plan(result.text, result.pins, None))  # the dialog asks every second
     return Offer(
         "all rows of the query",
-        rows,
+        lambda form: ExportedQuery(_world(), plan(), limits, viewer.actor(), form),
         (result.text, result.pins),
         lambda: estimated_from(result.rows, None if result.is_cut else result.rows.num_rows),
         result.rows.num_columns,

@@ -60,6 +60,7 @@ def test_from_a_table_to_a_chart_a_file_and_a_link_that_stays(viewer: Viewer, tm
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("radio", name="Parquet").click()
     dialog.get_by_role("link", name="Download query.parquet").wait_for(timeout=60_000)
+    expect(dialog.get_by_role("link", name="Download")).to_have_count(1, timeout=60_000)  # the other form's has gone
     with page.expect_download() as saved:
         dialog.get_by_role("link", name="Download").click()
     saved.value.save_as(tmp_path / "saved.parquet")
