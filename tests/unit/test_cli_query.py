@@ -32,6 +32,14 @@ def test_rows_with_the_versions_under_them(weir: Weir) -> None:
     ]
 
 
+def test_versions_of_a_link_are_read_whatever_the_statement_says(weir: Weir) -> None:
+    both = "SELECT (SELECT count(*) FROM orders VERSION AS OF 'latest') AS a, (SELECT count(*) FROM orders) AS b"
+    rows = weir("query", both, "--versions", "0,1", "--json").document["rows"]
+    assert rows in ([{"a": 3, "b": 5}], [{"a": 5, "b": 3}])  # places stand in the order of the tree
+    wrong = weir("query", BY_STATUS, "--versions", "0,1")
+    assert wrong.code == 2 and "the versions are not those of this statement" in wrong.err
+
+
 def test_json_has_types_versions_and_whether_there_is_more(weir: Weir) -> None:
     document = weir("query", "SELECT order_id, status FROM orders ORDER BY 1", "--limit", "2", "--json").document
     assert document["rows"] == [{"order_id": 2, "status": "paid"}, {"order_id": 3, "status": "new"}]
