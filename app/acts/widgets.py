@@ -9,7 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from app import cache, errors, navigation, services, state, viewer
-from app.ui.lists import Look, choose, show
+from app.ui.lists import TWO_LINES_PX, Look, choose, show
 from app.ui.table_acts import act_button
 from app.ui.view.acts import LABELS, STATES, act_title, act_words, last_run_text, next_run_text, result_lines
 from app.ui.view.words import job_words, markdown_safe
@@ -23,25 +23,25 @@ MOST_ACTS = 100
 ACTS = Look(
     formats={"When": "ago"},
     config={
-        "Table": st.column_config.TextColumn(pinned=True),
-        "What": st.column_config.TextColumn(width="medium"),
-        "Reason": st.column_config.TextColumn(width="medium"),
+        "What": st.column_config.TextColumn(width=150),
+        "Reason": st.column_config.TextColumn(width=400),
     },
     state_columns=("State",),
+    row_px=TWO_LINES_PX,
     alt="Acts on tables, newest first",
 )
 PLANS = Look(
     config={
-        "Table": st.column_config.TextColumn(pinned=True),
-        "Why it waits": st.column_config.TextColumn(width="large"),
-        "Policy": st.column_config.TextColumn(width="medium"),
+        "Why it waits": st.column_config.TextColumn(width=240),
+        "Policy": st.column_config.TextColumn(width=300),
     },
     state_columns=("State",),
+    row_px=TWO_LINES_PX,
     alt="What policies do next",
 )
 DROPPED = Look(
     formats={"Size": "bytes", "Dropped": "ago"},
-    config={"Table": st.column_config.TextColumn(pinned=True), "Reason": st.column_config.TextColumn(width="medium")},
+    config={"Reason": st.column_config.TextColumn(width="medium")},
     alt="Dropped tables, newest first",
 )
 _PLAN_STATES = {"due": "… Due", "running": "▶ Running", "waiting": "– Waiting", "resting": "✕ Resting"}

@@ -27,7 +27,6 @@ MOST_EXPORTED = 1_000_000  # rows of a file that a page holds as a whole
 CELLS = lists.Look(
     formats={"Updates": "count"},
     config={
-        "Column": st.column_config.TextColumn(pinned=True),
         "Commonest changes": st.column_config.TextColumn(width="large", help="That two or more updates share"),
     },
     alt="Columns that updates touch, with their commonest changes",

@@ -41,7 +41,6 @@ FILES = lists.Look(
 )
 COLUMNS = lists.Look(
     formats={"Compressed": "bytes", "Uncompressed": "bytes", "Share": "percent", "Nulls": "exact"},
-    config={"Column": st.column_config.TextColumn(pinned=True)},
     alt="Columns of the file, the largest first",
 )
 GROUPS = lists.Look(
@@ -56,7 +55,6 @@ PARTITIONS = lists.Look(
         "Rows": "count",
         "Deleted share": "percent",
     },
-    config={"Partition": st.column_config.TextColumn(pinned=True)},
     alt="Partitions",
 )
 

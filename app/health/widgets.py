@@ -31,9 +31,8 @@ LAKE = Look(
         "Spared": "count",
     },
     config={
-        "Table": st.column_config.TextColumn(pinned=True),
-        "Finding": st.column_config.TextColumn(width=350),
-        "Next step": st.column_config.TextColumn(width=375),
+        "Finding": st.column_config.TextColumn(width=395),
+        "Next step": st.column_config.TextColumn(width=338),
         "Small files": st.column_config.TextColumn(help=URGENCY),
         "Spared": st.column_config.TextColumn(help="Files that a full read need no longer open after merging"),
         "Since checkpoint": st.column_config.TextColumn(help="Commits that readers replay one by one"),

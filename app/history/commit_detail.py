@@ -27,7 +27,7 @@ from backend.lake.model import Commit, TableRef
 _BAR = """<style>.st-key-chosen_bar { min-height: 68px }
 @media (max-width: 1000px) { .st-key-chosen_bar { min-height: 106px } }</style>"""
 CHANGES = lists.Look(
-    config={"Name": st.column_config.TextColumn(pinned=True), "Meaning": st.column_config.TextColumn(width="large")},
+    config={"Meaning": st.column_config.TextColumn(width="large")},
     alt="What this commit changed of the table",
 )
 

@@ -33,7 +33,7 @@ _CHART = "history_chart"
 COMMITS = lists.Look(
     formats={"Version": "exact", "When": "ago"},
     config={
-        "Version": st.column_config.NumberColumn(pinned=True),
+        "Version": st.column_config.NumberColumn(format="v%d", pinned=True),
         "Who": st.column_config.TextColumn(width=170, help="The stream and its batch, else the user."),
         "Rows": st.column_config.TextColumn(width=110, help="Inserted +, updated ~, deleted −, as the commit says."),
         "Files": st.column_config.TextColumn(width=125, help="Added +, removed −."),

@@ -21,7 +21,7 @@ SMALL_FILES_PX = 105
 TABLES = Look(
     formats={"Rows": "count", "Files": "count", "Size": "bytes", "Last commit": "ago_short"},
     config={
-        "Table": st.column_config.TextColumn(pinned=True, width=195),
+        "Table": st.column_config.TextColumn(width=195),
         "Version": st.column_config.TextColumn(width=72, help="The latest version, or that the table cannot be read."),
     },
     alt="Every table with its version, rows, files, size, small files and last commit",
@@ -29,7 +29,6 @@ TABLES = Look(
 STREAMS = Look(
     formats={"Rows in": "rate", "Last batch": "ago_short"},
     config={
-        "Stream": st.column_config.TextColumn(pinned=True),
         "Verdict": st.column_config.TextColumn(width=108),
     },
     state_columns=("Verdict",),

@@ -25,15 +25,15 @@ LATENCY = "Age of the oldest data that has landed and is not in a layer's tables
 NODES = lists.Look(
     formats={"Rows/min": "count"},
     config={
-        "Name": st.column_config.TextColumn(pinned=True),
-        "Reads": st.column_config.TextColumn(width=200),
+        "Reads": st.column_config.TextColumn(width=145),
         "Rows/min": st.column_config.Column(
             alignment="right", help="Rows read over the last 5 minutes; “–”: nobody counts them"
         ),
-        "Row expectations": st.column_config.TextColumn(width=130, help="Broken by a row of the last 5 minutes"),
-        "Why": st.column_config.TextColumn(width=320),
+        "Row expectations": st.column_config.TextColumn(width=122, help="Broken by a row of the last 5 minutes"),
+        "Why": st.column_config.TextColumn(width=270),
     },
     layer_column="Layer",
+    row_px=lists.TWO_LINES_PX,
     alt="Sources, streams and tables, and what each reads",
 )
 

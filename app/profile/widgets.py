@@ -22,7 +22,6 @@ from backend.sql.profile import Profile, from_log, profiled, readable, with_stat
 PROFILE = lists.Look(
     formats={"Null share": "percent", "Distinct": "count"},
     config={
-        "Column": st.column_config.TextColumn(pinned=True),
         "Against": st.column_config.TextColumn(width=300, help="What differs from the other version."),
         "Null share": st.column_config.NumberColumn(help="Of the rows that were counted."),
         "Distinct": st.column_config.NumberColumn(help="Approximate, nulls left out."),

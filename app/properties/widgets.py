@@ -23,7 +23,7 @@ from backend.maintenance.model import Alter, Drop
 
 CHANGES = lists.Look(
     config={
-        "Name": st.column_config.TextColumn(pinned=True, width=300),
+        "Name": st.column_config.TextColumn(width=300),
         "Meaning": st.column_config.TextColumn(width="large"),
     },
     alt="Properties, protocol and features that differ between the two versions",

@@ -42,8 +42,7 @@ PROBES = lists.Look(
 _ROWS = lists.Look(alt="Rows that violate the condition")
 _WIDE_PX, _ENDS_PX = 140, 205  # "890.91 → 83,137.07", "2026-11-20 10:04:31.522 UTC"
 _HELD = lists.Look(
-    config={"Column": st.column_config.TextColumn(pinned=True)}
-    | {name: st.column_config.TextColumn(width=_WIDE_PX) for name in view.HEADS[1:-2]}
+    config={name: st.column_config.TextColumn(width=_WIDE_PX) for name in view.HEADS[1:-2]}
     | {name: st.column_config.TextColumn(width=_ENDS_PX) for name in (view.HEADS[0], view.HEADS[-2])},
     alt="What columns hold at the good and the bad end",
 )

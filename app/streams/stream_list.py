@@ -19,7 +19,7 @@ from app.streams.view.streams import (
     matches,
     scopes,
 )
-from app.ui.lists import Look, chosen_page, shape, styled
+from app.ui.lists import TWO_LINES_PX, Look, chosen_page, shape, styled
 from app.ui.states import summary_sentence
 from app.ui.view.words import PAGE_ROWS, markdown_safe, num_pages, page_sentence
 from backend.format import UNKNOWN, things
@@ -34,23 +34,23 @@ LIST, SHOWN = "stream_list", "_shown_streams"
 STREAMS = Look(
     formats={"Rows in": "rate", "Last batch": "ago"},
     config={
-        "Stream": st.column_config.TextColumn(pinned=True),
-        "Verdict": st.column_config.TextColumn(width=106),
-        "Why": st.column_config.TextColumn(width=292),
-        "Wanted": st.column_config.TextColumn(width=84, help="What a person asked for"),
+        "Verdict": st.column_config.TextColumn(width=94),
+        "Why": st.column_config.TextColumn(width=275),
+        "Wanted": st.column_config.TextColumn(width=82, help="What a person asked for"),
         "Observed": st.column_config.TextColumn(width=92, help="What the host last saw"),
         "Behind": st.column_config.TextColumn(
-            width=118,
+            width=130,
             help="Age of the oldest input that it has not read, the rows, and when it is done, where known",
         ),
         "Rows in": st.column_config.Column(
             width=78, alignment="right", help="Rows read a second of late, while it runs"
         ),
-        "Last 5 min": st.column_config.LineChartColumn(width=62, help="Rows read per batch", y_min=0),
+        "Last 5 min": st.column_config.LineChartColumn(width=74, help="Rows read per batch", y_min=0),
         "Last batch at": st.column_config.TextColumn(help="End of the last batch, exact"),
     },
     layer_column="Layer",
     state_columns=("Verdict", "Wanted", "Observed"),
+    row_px=TWO_LINES_PX,
     alt="Streams with desired and observed state, verdict and rate",
 )
 

@@ -28,7 +28,7 @@ from app.streams.view import stream as view
 from app.streams.view.streams import marks
 from app.ui.badges import state_badge
 from app.ui.figures import key_figures
-from app.ui.lists import Look, choose, show
+from app.ui.lists import TWO_LINES_PX, Look, choose, show
 from app.ui.live_figures import LiveChart, live_chart, prepared
 from app.ui.states import verdict_text
 from app.ui.view.figure_json import FigureLook
@@ -55,6 +55,7 @@ RUNS = Look(formats={"First batch": "ago", "Rows read": "count"}, alt="Runs of t
 SOURCES = Look(
     formats={"Versions": "count", "Files": "count", "Rows": "count", "Size": "bytes", "Oldest": "ago"},
     config={"Note": st.column_config.TextColumn(width="large")},
+    row_px=TWO_LINES_PX,
     alt="What waits in each source of this stream",
 )
 FAILURES = Look(

@@ -20,10 +20,12 @@ from backend.lake.table.schema import Column, columns, constraints
 AUTO_FILES = 20_000  # up to here statistics come unasked
 SCHEMA = lists.Look(
     config={
-        "Column": st.column_config.TextColumn(pinned=True),
+        "Nullable": st.column_config.TextColumn(width=76),
+        "Min": st.column_config.TextColumn(width=186),  # "≥ 2026-11-26 22:45:42.123 UTC"
+        "Max": st.column_config.TextColumn(width=186),
         "Known for": st.column_config.TextColumn(help="For how many data files the log says it; empty: for all."),
         "Null share": st.column_config.TextColumn(
-            alignment="right", help="Of the rows in those files; ≈: rows were deleted since."
+            width=86, alignment="right", help="Of the rows in those files; ≈: rows were deleted since."
         ),
         "Identity": st.column_config.TextColumn(help="Numbers that the table gives out by itself."),
         "Widened": st.column_config.TextColumn(help="How the type was widened without rewriting files."),

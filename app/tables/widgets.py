@@ -20,7 +20,7 @@ SMALL_FILES_PX = 100
 TABLES = lists.Look(
     formats={"Rows": "count", "Files": "count", "Size": "bytes", "Last commit": "ago"},
     config={
-        "Table": st.column_config.TextColumn(pinned=True, width=225),
+        "Table": st.column_config.TextColumn(width=225),
         "Found in": st.column_config.TextColumn(width=300, help="Where the words of the search stand."),
         "Version": st.column_config.TextColumn(help="The latest version, or that the table cannot be read."),
         "Rows": st.column_config.Column(alignment="right", help="Live rows by the files' statistics; – unknown."),

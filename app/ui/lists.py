@@ -31,7 +31,7 @@ from backend.format import (
 )
 
 MOST_ROWS_HIGH = 14  # beyond, the list scrolls inside
-ROW_PX = 35
+ROW_PX, TWO_LINES_PX = 35, 61  # above 4 rem, texts wrap
 SCROLLING_PX = 15 * ROW_PX
 
 Row = TypeVar("Row")
@@ -56,6 +56,7 @@ class Look:
     config: Mapping[str, Any] = field(default_factory=dict)
     layer_column: str | None = None
     state_columns: Sequence[str] = ()
+    row_px: int = ROW_PX
     alt: str | None = None
 
 
@@ -263,7 +264,7 @@ def shape(frame: pd.DataFrame, look: Look) -> dict[str, Any]:
         "column_config": dict(look.config),
         "hide_index": True,
         "height": height(frame),
-        "row_height": ROW_PX,
+        "row_height": look.row_px,
         "alt": look.alt,
     }
 

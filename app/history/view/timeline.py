@@ -44,6 +44,7 @@ def build_timeline_figure(timeline: EventTimeline, look: FigureLook) -> FigureJs
     labels = {lane: figure_safe(cut(lane, 44)) for lane in places}
     labels[timeline.table] = f"<b>{labels[timeline.table]}</b>"
     lanes = {"tickvals": [*places.values()], "ticktext": [*labels.values()], "ticklabelposition": "inside top"}
+    lanes["ticklabelshift"] = -7  # px: above what lies in the lane
     figure, height = base_figure("", "", look), LANE_PX * len(places)
     figure["data"] = [_trace(name, [*of_name.values()], places, look) for name, of_name in marks.items()]
     figure["layout"] |= {
