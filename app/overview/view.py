@@ -105,7 +105,8 @@ def attention_sentence(groups: Sequence[AttentionGroup], unknown: Sequence[str] 
         return "Nothing needs attention"
     if not urgent:
         return f"Nothing urgent, {things(len(groups), 'note')}"
-    return "1 thing needs attention" if len(urgent) == 1 else f"{count_text(len(urgent))} things need attention"
+    needs = "1 thing needs attention" if len(urgent) == 1 else f"{count_text(len(urgent))} things need attention"
+    return f"{needs}, {things(notes, 'note')}" if (notes := len(groups) - len(urgent)) else needs
 
 
 def judged_sentence(num_tables: int, num_streams: int, judgements: Sequence[Judgement] = ()) -> str:

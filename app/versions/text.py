@@ -28,7 +28,7 @@ from backend.lake.table.property_values import interval_text
 
 YES, NO, NOT_KNOWN, OFF = "yes", "no", "not known", "off"
 FILE_WORDS = {
-    DataFiles.EXPECTED: "expected: no VACUUM by the settings can have deleted any",
+    DataFiles.EXPECTED: "no VACUUM by these settings can have deleted any yet",
     DataFiles.PRESENT: "all found",
     DataFiles.SAMPLED: "none of a sample is missing",
     DataFiles.AT_RISK: "a VACUUM may have deleted some",

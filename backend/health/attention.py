@@ -139,7 +139,7 @@ def _stream_items(streams: Sequence[StreamStatus]) -> Iterator[AttentionItem]:
                 Severity.WARNING,
                 Cause.SLOW_STREAM,
                 name,
-                f"{name} is {status.verdict.value.lower()}: {status.because}",
+                status.because,
                 "Look at input, batch duration and state on the stream's page.",
                 status.progress.progressed_at if status.progress else None,
             )

@@ -134,7 +134,7 @@ _WORDS: dict[Cause, tuple[_Words, _Words]] = {
         _always("Summary says since when."),
     ),
     Cause.UNKNOWN_EXPECTATION: (
-        _expectations("has", "have", " that cannot be told now"),
+        _expectations("has", "have", " that cannot be judged now"),
         _always("Summary says why."),
     ),
     Cause.SILENT_TABLE: (

@@ -69,8 +69,8 @@ def test_all_well_needs_nobody() -> None:
     [
         (stream(StreamState.FAILED), Severity.CRITICAL, "ValueError: poisoned"),
         (stream(StreamState.BACKOFF), Severity.WARNING, "ValueError"),
-        (stream(StreamState.RUNNING, Verdict.STALLED), Severity.WARNING, "stalled"),
-        (stream(StreamState.RUNNING, Verdict.SLOW), Severity.WARNING, "slow"),
+        (stream(StreamState.RUNNING, Verdict.STALLED), Severity.WARNING, "because"),
+        (stream(StreamState.RUNNING, Verdict.SLOW), Severity.WARNING, "because"),
     ],
 )
 def test_streams_in_trouble(status: StreamStatus, severity: Severity, words: str) -> None:

@@ -77,7 +77,7 @@ def _box(node: Node, status: StreamStatus | None, batches: Sequence[Progress]) -
     if status.starved_by and status.state is StreamState.RUNNING:
         word, text = "STARVED", "◌ Starved"
     if status.backlog and status.backlog.is_caught_up is False and status.backlog.behind_s:
-        text = f"{text} · {behind_text(status.backlog)}"
+        text = f"{text} · {behind_text(status.backlog)} behind"
     declared = status.declaration.expectations
     rules, is_broken = row_expectations(expectation_totals(batches, declared), declared)
     return Box(node, word, text, status.because, f"▲ {rules}" if is_broken else rules, is_broken)

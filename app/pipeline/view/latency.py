@@ -51,10 +51,7 @@ def build_latency_figure(layers: Sequence[LayerLatency], look: FigureLook) -> Fi
         return None
     longest = max(seconds for each in drawn for _, seconds in each.past if seconds is not None)
     unit, unit_s = ("minutes", 60) if longest >= LONG_S else ("seconds", 1)
-    last = drawn[-1]
-    figure = base_figure(
-        f"From landing to {figure_safe(last.layer)}: {duration_text(last.seconds)}", f"{unit} behind", look
-    )
+    figure = base_figure("From landing to each layer", f"{unit} behind", look)
     first = min(_first_known(each) for each in drawn)
     for place, each in enumerate(drawn):
         colour = LAYER_TEXT[look.mode].get(each.layer) or categories(look.mode)[place % len(DASHES)]

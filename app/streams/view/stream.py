@@ -43,15 +43,15 @@ def key_figures(status: StreamStatus, totals: Sequence[ExpectationTotal] = (), *
     loss = backlog.data_loss if backlog else None
     safe = f" {markdown_safe(sentence(data_loss_sentence(loss, now=now)))}" if loss else ""
     drain_s = backlog.drain_s if backlog else None
-    oldest = utc_text(backlog.oldest_unread_at) if backlog and backlog.oldest_unread_at else ""
+    oldest = f", from {utc_text(backlog.oldest_unread_at)}" if backlog and backlog.oldest_unread_at else ""
     processed = status.processed_rows_per_s
     missing = " No batch has been reported yet." if last is None else ""
     return [
         KeyFigure(
             "Behind",
             behind_text(backlog),
-            f"Age of the oldest input that it has not read.{why}{safe}",
-            note=f"caught up in {span_text(drain_s)}" if drain_s else oldest,
+            f"Age of the oldest input that it has not read{oldest}.{why}{safe}",
+            note=f"caught up in {span_text(drain_s)}" if drain_s else "",
         ),
         KeyFigure(
             "Waiting",
@@ -63,7 +63,7 @@ def key_figures(status: StreamStatus, totals: Sequence[ExpectationTotal] = (), *
             "Input",
             rate_text(status.input_rows_per_s),
             f"Rows read a second of late, until its last sign of life.{_no_rate(status)}",
-            note=f"{rate_text(processed)} while a batch runs" if processed is not None else "",
+            note=f"{rate_text(processed)} in a batch" if processed is not None else "",
         ),
         KeyFigure(
             "Batch duration",
@@ -99,8 +99,7 @@ def _expectation_figures(totals: Sequence[ExpectationTotal], declared: Sequence[
 def _waiting_note(backlog: Backlog) -> str:
     counts = ((backlog.versions, "version"), (backlog.files, "file"))
     parts = [things(count, name) for count, name in counts if count is not None]
-    parts += [bytes_text(backlog.size_bytes)] if backlog.size_bytes is not None else []
-    return " · ".join(parts)
+    return " · ".join(parts or ([] if backlog.size_bytes is None else [bytes_text(backlog.size_bytes)]))
 
 
 def build_source_frame(status: StreamStatus, *, now: datetime) -> pd.DataFrame:

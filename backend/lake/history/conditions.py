@@ -13,8 +13,8 @@ from backend.lake.table.metadata_diff import column_types
 
 _NUMBERS = ("byte", "short", "integer", "long", "float", "double", "decimal")
 _PLAIN = re.compile(r"[a-z_]\w*", re.IGNORECASE)
-# A text in quotes stays; the number that Spark gives a column in a plan goes.
-_IDS = re.compile(r"('(?:[^'\\]|\\.|'')*')|(?<=[\w`\])])#\d+L?\b")
+# A text in quotes stays; the number that Spark gives a column in a plan goes. A merge's `a#1 = a#2` are its two sides.
+_IDS = re.compile(r"('(?:[^'\\]|\\.|'')*')|\b(\w+)#\d+L? = \2#\d+L?\b|(?<=[\w`\])])#\d+L?\b")
 
 
 def example_condition(metadata: Metadata, *, is_good: bool) -> str:
@@ -37,5 +37,6 @@ def predicate_text(commit: Commit) -> str:
 
 
 def without_ids(condition: str) -> str:
-    """A condition of Spark's without the ids of its plan: `order_id#53397` is `order_id`."""
-    return _IDS.sub(lambda match: match[1] or "", condition)
+    """A condition of Spark's without the ids of its plan: `order_id#53397` is `order_id`, and what a merge
+    finds by it the `same order_id`."""
+    return _IDS.sub(lambda match: match[1] or (f"same {match[2]}" if match[2] else ""), condition)

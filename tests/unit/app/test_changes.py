@@ -170,6 +170,7 @@ def test_a_predicate_is_read_from_what_spark_and_others_leave() -> None:
     [
         ("(order_id#53397 = s.order_id#12L)", "(order_id = s.order_id)"),
         ("(`odd name`#7 > 3) AND (note#4 = 'a#12')", "(`odd name` > 3) AND (note = 'a#12')"),
+        ("(order_id#53397 = order_id#12L) AND (day#1 = other#2)", "(same order_id) AND (day = other)"),
         ("note = 'it''s #5'", "note = 'it''s #5'"),
     ],
 )

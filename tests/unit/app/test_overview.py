@@ -46,7 +46,7 @@ def test_the_heading_tells_urgent_from_notes_and_never_praises_what_is_unknown()
     urgent = AttentionItem(Severity.CRITICAL, Cause.FAILED_STREAM, "s", "failed", "restart")
     assert overview.attention_sentence([]) == "Nothing needs attention"
     assert overview.attention_sentence(grouped([note])) == "Nothing urgent, 1 note"
-    assert overview.attention_sentence(grouped([urgent, urgent, note])) == "1 thing needs attention"
+    assert overview.attention_sentence(grouped([urgent, urgent, note])) == "1 thing needs attention, 1 note"
     assert overview.attention_sentence([], ["streams"]) == "Not known: streams could not be read"
 
 

@@ -88,7 +88,7 @@ def test_a_starved_stream_does_not_look_as_if_it_ran_and_a_node_says_how_far_beh
     behind = replace(BRONZE, verdict=Verdict.CATCHING_UP, backlog=Backlog((waits,), NOW))
     starved = replace(BRONZE, starved_by="bronze_events")
     shown = [next(node for node in marks(each)["nodes"].values() if node["page"]) for each in (BRONZE, behind, starved)]
-    assert [node["lines"][2]["text"] for node in shown] == ["▶ Running", "» Catching up · 12 min", "◌ Starved"]
+    assert [node["lines"][2]["text"] for node in shown] == ["▶ Running", "» Catching up · 12 min behind", "◌ Starved"]
     assert shown[2]["colour"] not in (shown[0]["colour"], shown[1]["colour"])
     caught_up = replace(BRONZE, backlog=Backlog((replace(waits, rows=0, oldest_unread_at=None),), NOW))
     assert described(caught_up)[1] == described(BRONZE)[1]

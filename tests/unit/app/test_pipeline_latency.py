@@ -34,7 +34,7 @@ def test_the_chart_begins_with_what_is_known_and_breaks_where_it_is_not() -> Non
     bronze, silver = figure["data"]
     assert (bronze["y"], silver["y"]) == ([None, 5.0, 6.0], [9.0, None, 12.0])
     assert len(bronze["x"]) == 3 and not silver["connectgaps"]
-    assert figure["layout"]["title"]["text"] == "From landing to silver: 12 s"
+    assert figure["layout"]["title"]["text"] == "From landing to each layer"
     hours = build_latency_figure([layer("odd", 7_200.0)], FigureLook())
     assert hours is not None and hours["data"][0]["y"] == [120.0]
     assert hours["layout"]["yaxis"]["title"]["text"] == "minutes behind"

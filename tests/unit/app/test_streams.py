@@ -270,7 +270,7 @@ def test_only_a_running_stream_has_a_rate(state: StreamState) -> None:
     rate = next(figure for figure in key_figures(shown, now=NOW) if figure.label == "Input")
 
     if state is StreamState.RUNNING:
-        assert (row["Rows in"], rate.value, rate.note) == (5.0, "5 rows/s", "5 rows/s while a batch runs")
+        assert (row["Rows in"], rate.value, rate.note) == (5.0, "5 rows/s", "5 rows/s in a batch")
         assert summary_sentence([shown]) == "1 stream: 1 running · 5 rows/s in"
     else:
         assert pd.isna(row["Rows in"]) and summary_sentence([shown]).endswith(state.value.lower())
