@@ -17,12 +17,12 @@ from app.ui.view.words import markdown_safe, sentence
 from backend.format import ago, moment_help
 from backend.health.model import AttentionGroup
 
-SMALL_FILES_PX = 105
+SMALL_FILES_PX = 89
 TABLES = Look(
     formats={"Rows": "count", "Files": "count", "Size": "bytes", "Last commit": "ago_short"},
     config={
         "Table": st.column_config.TextColumn(width=195),
-        "Version": st.column_config.TextColumn(width=72, help="The latest version, or that the table cannot be read."),
+        "Version": st.column_config.TextColumn(width=88, help="The latest version, or that the table cannot be read."),
     },
     alt="Every table with its version, rows, files, size, small files and last commit",
 )

@@ -25,12 +25,14 @@ LATENCY = "Age of the oldest data that has landed and is not in a layer's tables
 NODES = lists.Look(
     formats={"Rows/min": "count"},
     config={
-        "Reads": st.column_config.TextColumn(width=145),
+        "Layer": st.column_config.TextColumn(width=68),
+        "State": st.column_config.TextColumn(width=112),
+        "Reads": st.column_config.TextColumn(width=133),
         "Rows/min": st.column_config.Column(
             alignment="right", help="Rows read over the last 5 minutes; “–”: nobody counts them"
         ),
-        "Row expectations": st.column_config.TextColumn(width=122, help="Broken by a row of the last 5 minutes"),
-        "Why": st.column_config.TextColumn(width=270),
+        "Row expectations": st.column_config.TextColumn(width=118, help="Broken by a row of the last 5 minutes"),
+        "Why": st.column_config.TextColumn(width=242),
     },
     layer_column="Layer",
     row_px=lists.TWO_LINES_PX,

@@ -45,7 +45,7 @@ STREAMS = Look(
         "Rows in": st.column_config.Column(
             width=78, alignment="right", help="Rows read a second of late, while it runs"
         ),
-        "Last 5 min": st.column_config.LineChartColumn(width=74, help="Rows read per batch", y_min=0),
+        "Last 5 min": st.column_config.LineChartColumn(width=82, help="Rows read per batch", y_min=0),
         "Last batch at": st.column_config.TextColumn(help="End of the last batch, exact"),
     },
     layer_column="Layer",

@@ -110,10 +110,10 @@ def stream_panel(name: str) -> None:
     key_figures(view.key_figures(status, totals, now=services.now()), key="flow_figures", columns=3)
     quarantine_row(status.declaration)
     runs = status.state not in NOT_RUNNING
-    shaded = " Shaded: it did not run." if points.outages(runs=runs) else ""
-    st.caption(f"{window_sentence(points, window=window)}{shaded}")
     lags = cache.stream_lags(status.declaration, points, WINDOWS_S[window])
     lags = status.backlog.lags_until(lags) if status.backlog else lags
+    shaded = " Shaded: it did not run." if (points.bins or lags) and points.outages(runs=runs) else ""
+    st.caption(f"{window_sentence(points, window=window)}{shaded}")
     if points.bins or lags:
         entries = services.store().audit_entries(limit=MOST_LOG_ENTRIES, subject=name)
         _charts(points, lags, marks(entries, status.observed.failures if status.observed else ()), runs=runs)
@@ -158,7 +158,7 @@ def _neighbours(status: StreamStatus, reading: cache.StreamsReading) -> None:
             for node in beside:
                 stream = of_name.get(node.name)
                 if stream is not None:
-                    word = "▲ Starved" if stream.starved_by else verdict_text(stream.verdict)
+                    word = "◌ Starved" if stream.starved_by else verdict_text(stream.verdict)
                     navigation.page_link("stream", f"{node.name} · {word}", {state.STREAM: node.name})
                 elif node.table:
                     navigation.table_link(node.table)

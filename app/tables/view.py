@@ -135,8 +135,8 @@ def found_sentence(matching: Sequence[Table], reading: LakeReading, query: Query
 # frame -----------------------------------------------------------------------------------------------------------
 
 COLUMNS = (
-    "Layer",
     "Table",
+    "Layer",
     "Found in",
     "Version",
     "Rows",

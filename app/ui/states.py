@@ -8,12 +8,13 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from app.ui.view.theme import state_word
-from backend.format import UNKNOWN, age_s, rate_text, things
+from backend.format import UNKNOWN, age_s, cut, rate_text, things
 from backend.stream_model.batches import ExpectationTotal
 from backend.stream_model.stream import Desired, StreamState
 from backend.streams.graph import landing_rows_per_s
 from backend.streams.verdict import StreamStatus, Verdict
 
+MOST_WHY = 110  # signs: three lines of a list
 GLYPHS = {
     StreamState.STOPPED: "■",
     StreamState.STARTING: "◔",
@@ -53,11 +54,6 @@ def wanted_text(desired: Desired | None) -> str:
     return state_text(StreamState(desired.state.value)) if desired else UNKNOWN
 
 
-def why_text(status: StreamStatus) -> str:
-    """The sentence behind the verdict without the stream's name, for a row that names it already."""
-    return own_words(status.because, status.declaration.name)
-
-
 def row_expectations(totals: Iterable[ExpectationTotal], declared: Sequence[str]) -> tuple[str, bool]:
     """ "3 of 4 broken", "4 met" or "4 not counted": the row expectations that a stream declares over a window, and
     whether rows broke any; "" where there are none."""
@@ -71,9 +67,9 @@ def row_expectations(totals: Iterable[ExpectationTotal], declared: Sequence[str]
 
 
 def own_words(because: str, name: str) -> str:
-    """The same of a sentence that may begin with the stream's name."""
+    """The sentence behind a verdict for a row of a list, which names the stream already: as much as it has room for."""
     text = because.removeprefix(name).strip()
-    return text[:1].upper() + text[1:]
+    return cut(text[:1].upper() + text[1:], MOST_WHY)
 
 
 def stream_cells(status: StreamStatus, now: datetime) -> dict[str, object]:
@@ -82,7 +78,7 @@ def stream_cells(status: StreamStatus, now: datetime) -> dict[str, object]:
     return {
         "Stream": status.declaration.name,
         "Verdict": verdict_text(status.verdict),
-        "Why": why_text(status),
+        "Why": own_words(status.because, status.declaration.name),
         "Wanted": wanted_text(status.desired),
         "Observed": state_text(status.state),
         "Rows in": status.input_rows_per_s,

@@ -106,7 +106,7 @@ def test_what_feeds_it_and_what_it_feeds_are_links_with_their_verdicts(store, no
     shown = links(app)
     assert shown["bronze_events · ✕ Failed"] == "stream=bronze_events"
     assert shown["bronze/rates"] == "table=bronze%2Frates"
-    assert shown["gold_events · ▲ Starved"] == "stream=gold_events"
+    assert shown["gold_events · ◌ Starved"] == "stream=gold_events"
 
 
 def test_the_error_stands_beside_the_batch_that_failed(store, now: datetime) -> None:
