@@ -274,9 +274,9 @@ class Viewer:
         expect(row).to_be_attached()
         return int(row.get_attribute("aria-rowindex")) - 2
 
-    def click_row(self, name: str, row: int, *, tick: bool = False) -> None:
-        """Click a row's first cell, or its tick box. By place: 35 px a row below the header."""
-        self.click_at(self.list(name), 16 if tick else 90, 35 * (row + 1) + 17)
+    def click_row(self, name: str, row: int, *, tick: bool = False, row_px: int = 35) -> None:
+        """Click a row's first cell, or its tick box, by its place below the header of 35 px."""
+        self.click_at(self.list(name), 16 if tick else 90, 35 + row_px * row + 17)
 
     def click_at(self, drawing: Locator, x: float | None = None, y: float | None = None) -> None:
         """Click a place of something drawn (its middle by default); other elements lie above it and take the click."""

@@ -6,6 +6,7 @@ import pytest
 from deltalake import DeltaTable
 from playwright.sync_api import Locator, expect
 
+from app.ui.lists import TWO_LINES_PX
 from tests.browser.conftest import STREAMS, Viewer, Weir, batches
 from tests.demo_ledger import Ledger
 from tests.processes import wait_until
@@ -35,7 +36,7 @@ def ticked(viewer: Viewer, *names: str) -> bool:
     rows = [viewer.rows("Streams with").filter(has_text=name).first for name in names]
     for name, row in zip(names, rows, strict=True):
         if row.get_attribute("aria-selected") != "true":
-            viewer.click_row("Streams with", viewer.row_of("Streams with", name), tick=True)
+            viewer.click_row("Streams with", viewer.row_of("Streams with", name), tick=True, row_px=TWO_LINES_PX)
     return all(row.get_attribute("aria-selected") == "true" for row in rows)
 
 
