@@ -14,7 +14,7 @@ from backend.stream_model.stream import Desired, StreamState
 from backend.streams.graph import landing_rows_per_s
 from backend.streams.verdict import StreamStatus, Verdict
 
-MOST_WHY = 110  # signs: three lines of a list
+MOST_WHY = 90  # signs: three lines of a list
 GLYPHS = {
     StreamState.STOPPED: "■",
     StreamState.STARTING: "◔",
