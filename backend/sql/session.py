@@ -347,15 +347,18 @@ def open_alone(folder: str, *, memory_bytes: int, spill_bytes: int) -> Connectio
 
 @contextmanager
 def query_errors(memory_bytes: int) -> Iterator[None]:
-    """DuckDB's errors of a whole statement, as `QueryError`."""
+    """DuckDB's errors of a whole statement, as `QueryError`. After the first rows they come from Arrow, as an `OSError`
+    without a number; those of a pipe have one."""
     import duckdb
 
     try:
         yield
-    except duckdb.OutOfMemoryException as exc:
-        what = f"the query does not fit into {memory_bytes // 10**6:,} MB of memory and its share of the disk"
-        raise QueryError(what, hint="group or filter earlier, or join fewer rows") from exc
-    except duckdb.Error as exc:
+    except (duckdb.Error, OSError) as exc:
+        if isinstance(exc, OSError) and exc.errno is not None:
+            raise
+        if isinstance(exc, duckdb.OutOfMemoryException) or str(exc).startswith("Out of Memory Error"):
+            what = f"the query does not fit into {memory_bytes // 10**6:,} MB of memory and its share of the disk"
+            raise QueryError(what, hint="group or filter earlier, or join fewer rows") from exc
         raise _not_computed(exc, "the query") from exc
 
 

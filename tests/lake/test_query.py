@@ -1,6 +1,7 @@
 """SQL over real tables: answers equal to pandas, what is read and where, and nothing left behind whatever ends it."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -373,14 +374,23 @@ def test_a_bomb_ends_soon_in_a_sentence(root: Path, world: World, spills: Path, 
     builders.write(root / "t", {"id": [1]})
     before, started = sorted(root.rglob("*")), time.monotonic()
     plan, limits = plan_query(world, text, Clock(), most_rows=1_001), Limits(100_000_000, 50_000_000, 4.0)
+    sentence = r"took longer than 4 s|does not fit|needs more memory|holds more than|ended by|maximum total string size"
+    try:
+        with answered(world, plan, limits, Actor("ana")) as rows:
+            assert rows.read_all().num_rows == 1_001, "the first rows alone were soon there"
+    except QueryError as exc:
+        assert re.search(sentence, exc.message), exc.message
+    assert time.monotonic() - started < 10 and nothing_is_left(spills) and sorted(root.rglob("*")) == before
+
+
+def test_a_row_that_fails_after_the_first_thousands_is_named(world: World) -> None:
+    last = "t0.x + t1.x + t2.x + t3.x + t4.x = 50"
+    text = f"SELECT CAST(CASE WHEN {last} THEN 'ten' ELSE '1' END AS INT) AS n FROM {cross(5)}"
     with (
-        pytest.raises(
-            QueryError, match=r"took longer than 4 s|does not fit|needs more memory|holds more than|ended by"
-        ),
-        answered(world, plan, limits, Actor("ana")) as rows,
+        pytest.raises(QueryError, match=r"the query cannot be computed: .*'ten'"),
+        answered(world, plan_of(world, text), LIMITS, Actor("ana")) as rows,
     ):
         rows.read_all()
-    assert time.monotonic() - started < 10 and nothing_is_left(spills) and sorted(root.rglob("*")) == before
 
 
 def test_what_reads_little_may_not_compute_for_long(
