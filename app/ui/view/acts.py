@@ -90,7 +90,9 @@ def act_words(act: TableAct) -> str:
         case Optimize() as asked:
             where = ", ".join(f"{name}={'null' if value is None else value}" for name, value in asked.partition.items())
             order = f"by {', '.join(asked.zorder_by)}" if asked.zorder_by else ""
-            return " ".join(filter(None, [where or "whole table", order])) + (", rows proven" if asked.prove_rows else "")
+            return " ".join(filter(None, [where or "whole table", order])) + (
+                ", rows proven" if asked.prove_rows else ""
+            )
         case Vacuum(lite=lite):
             return "by the log" if lite else "whole table"
         case Restore() as asked:
