@@ -39,6 +39,7 @@ REPORTS = {
         *("note_ends", "note_backlogs", "expect", "note_judgement", "beat"),
         *("acquire", "acquire_all", "renew", "renew_all", "release", "alone"),
         *("prune_progress", "prune_rollups", "prune_judgements", "prune_hosts"),
+        "note",  # that a query was asked: it changes nothing
         "take_in",  # what other applications left in the inbox; pages call it before they read
     },
     Jobs: {"begin", "report", "requeue", "end", "prune"},
