@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from app.ui.view.axes import value_axis, wall_clock
-from app.ui.view.exact_rows import NULL, cell_text
+from app.ui.view.exact_rows import NULL, cell_text, is_number
 from app.ui.view.theme import Mode, categories, template_name
 from app.ui.view.words import figure_safe
 from backend.cells import cells
@@ -80,7 +80,7 @@ def with_name(text: str, label: str, name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class ChartColumns:
     """Columns by what a chart can do with them."""
 
     times: tuple[str, ...]
@@ -103,15 +103,15 @@ class Fit:
         return [name for name in self.numbers if name != x]
 
 
-def fit(rows: pa.Table) -> Fit:
+def chart_columns(rows: pa.Table) -> ChartColumns:
     """`rows` have each name once."""
     kinds = {field.name: _plain(field.type) for field in rows.schema}
     times = tuple(name for name, kind in kinds.items() if pt.is_timestamp(kind) or pt.is_date(kind))
     texts = tuple(name for name, kind in kinds.items() if _is_text(kind) or pt.is_boolean(kind))
-    return Fit(times, texts, tuple(name for name, kind in kinds.items() if _is_number(kind)))
+    return ChartColumns(times, texts, tuple(name for name, kind in kinds.items() if is_number(kind)))
 
 
-def colours(rows: pa.Table, columns: Fit, x: str) -> list[str]:
+def colours(rows: pa.Table, columns: ChartColumns, x: str) -> list[str]:
     """Columns that tell a few lines or groups apart; first where the same x comes again."""
     few = [name for name in columns.texts if name != x and 1 < len(set(_texts(rows[name]))) <= MOST_COLOURS]
     return few if len(set(map(str, cells(rows[x])))) < rows.num_rows else []
@@ -148,7 +148,10 @@ def figure(rows: pa.Table, chart: Chart, *, is_cut: bool, mode: Mode, zone: str 
         showlegend=chart.colour is not None,
         legend={"y": -0.25, "yanchor": "top", "x": 0, "xanchor": "left"},
         barmode="relative",
-        xaxis={"title_text": figure_safe(cut(chart.x)), **({"type": "category"} if chart.x in fit(rows).texts else {})},
+        xaxis={
+            "title_text": figure_safe(cut(chart.x)),
+            **({"type": "category"} if chart.x in chart_columns(rows).texts else {}),
+        },
         yaxis={"title_text": figure_safe(cut(chart.y)), **value_axis(ys), **from_zero},
     )
 
@@ -200,7 +203,3 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 def _is_text(kind: pa.DataType) -> bool:
     return bool(pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind))
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind))

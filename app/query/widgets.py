@@ -7,7 +7,7 @@ kept for the viewer who asked alone. Nothing is read before somebody ran it, and
 import functools
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import streamlit as st
@@ -16,23 +16,22 @@ from app import cache, errors, navigation, services, state, viewer
 from app.query import text as words
 from app.query import view
 from app.ui import figures, lists, work
-from app.ui.export import Offer, export_button
+from app.ui.export import ExportOffer, export_button
 from app.ui.view.exact_rows import distinct_names
 from app.ui.view.words import markdown_safe, sentence
 from backend.access import Actor
 from backend.errors import QueryError, QueryTooLargeError
 from backend.format import bytes_text, cut, duration_text
-from backend.query.answer import answered
+from backend.query.answer import FirstRows, answered, query_limits
 from backend.query.plan import QueryPlan, plan_query
 from backend.query.views import World
-from backend.query.worker import Limits
+from backend.query.worker import QueryLimits
 from backend.sql.export import Format
 from backend.sql.exports import RowsReader, estimated_from
 from backend.sql.session import CancelToken
 from backend.work import Interruptible, Work
 
 MOST_ROWS = 1_000
-MOST_BYTES = 64_000_000  # of the rows that a session keeps
 MOST_CHARACTERS = 20_000  # that fit into a link
 MOST_EARLIER = 20
 POLL_S = 0.2
@@ -198,7 +197,7 @@ class _Step:
 
 def _steps(plan: QueryPlan) -> Iterator[_Step]:
     """Left early, the query's process is killed."""
-    token, world, limits, actor = Interruptible(), _world(), _limits(), viewer.actor()
+    token, world, limits, actor = Interruptible(), _world(), query_limits(services.settings().lake), viewer.actor()
     with Work(lambda: _first_rows(world, plan, limits, actor, token), token.stop) as running:
         while not running.ended(POLL_S):
             yield _Step(running.elapsed_s)
@@ -207,30 +206,18 @@ def _steps(plan: QueryPlan) -> Iterator[_Step]:
 
 
 def _first_rows(
-    world: World, plan: QueryPlan, limits: Limits, actor: Actor, token: Interruptible
+    world: World, plan: QueryPlan, limits: QueryLimits, actor: Actor, token: Interruptible
 ) -> tuple[pa.Table, bool]:
     """Each column by a name of its own; and whether there are more."""
-    batches, num_rows, num_bytes, is_cut = list[pa.RecordBatch](), 0, 0, False
     with answered(world, plan, limits, actor, token) as reader:
-        for batch in reader:
-            part = batch.slice(0, MOST_ROWS - num_rows if num_bytes <= MOST_BYTES else 0)
-            batches.append(part)
-            num_rows, num_bytes = num_rows + part.num_rows, num_bytes + part.nbytes
-            is_cut = part.num_rows < batch.num_rows
-            if is_cut:
-                break
-        rows = pa.Table.from_batches(batches, reader.schema)
-    return rows.rename_columns(distinct_names(rows.column_names)), is_cut
-
-
-def _limits() -> Limits:
-    lake = services.settings().lake
-    return Limits(lake.query_memory_bytes, lake.query_spill_bytes, lake.query_time_limit_s)
+        first = FirstRows(reader, MOST_ROWS)
+        rows = pa.Table.from_batches(first.batches(), reader.schema)
+    return rows.rename_columns(distinct_names(rows.column_names)), first.is_cut
 
 
 def _tell(plan: QueryPlan, step: _Step) -> tuple[float, str]:
     """How much of its time it took: nobody knows how much is left to do."""
-    limit_s = _limits().time_limit_s
+    limit_s = query_limits(services.settings().lake).time_limit_s
     took, of = duration_text(step.elapsed_s), duration_text(limit_s)
     return step.elapsed_s / limit_s, f"Reading {markdown_safe(words.cost_text(plan))} · {took} of at most {of}"
 
@@ -253,7 +240,7 @@ def _show(result: view.Result) -> None:
 
 
 def _chart(result: view.Result) -> None:
-    columns = view.fit(result.rows)
+    columns = view.chart_columns(result.rows)
     kinds = columns.kinds()
     if not kinds or not result.rows.num_rows:
         st.info(
@@ -295,7 +282,7 @@ class ExportedQuery:
 
     world: World
     plan: QueryPlan
-    limits: Limits
+    limits: QueryLimits
     actor: Actor
     form: Format
     source: str = "a query"
@@ -309,11 +296,11 @@ class ExportedQuery:
         return answered(self.world, self.plan, self.limits, self.actor, token)
 
 
-def _offer(result: view.Result) -> Offer:
+def _offer(result: view.Result) -> ExportOffer:
     lake, time_limit_s = services.settings().lake, services.settings().ui.export_time_limit_s
-    limits = Limits(lake.query_memory_bytes, lake.query_spill_bytes, time_limit_s)  # a browser takes it slowly
+    limits = replace(query_limits(lake), time_limit_s=time_limit_s)  # a browser takes it slowly
     plan = functools.cache(lambda: _plan(result.text, result.pins, None))  # the dialog asks every second
-    return Offer(
+    return ExportOffer(
         "all rows of the query",
         lambda form: ExportedQuery(_world(), plan(), limits, viewer.actor(), form),
         (result.text, result.pins),

@@ -17,7 +17,7 @@ from app.summary import narrowing
 from app.summary.view import data as view
 from app.summary.view.snippets import Asked, export_command, names, snippets, statement
 from app.ui import lists
-from app.ui.export import Offer, export_button
+from app.ui.export import ExportOffer, export_button
 from app.ui.frame import OpenTable
 from app.ui.view.words import markdown_safe
 from backend.format import things
@@ -105,11 +105,11 @@ def _offer(
     columns: tuple[tuple[str, ...], tuple[str, ...] | None],
     filter_: tuple[RowFilter | None, str],
     seen: pa.Table,
-) -> Offer:
+) -> ExportOffer:
     """The rows of the page without its limit. `columns`: all of them, and those to name; `seen`: rows that it read."""
     (every, named), (where, text) = columns, filter_
     name, version = snapshot.ref.name, snapshot.version
-    return Offer(
+    return ExportOffer(
         f"{name} v{version}",
         lambda form: ExportedRows(snapshot, every, where, form),
         (snapshot.ref.uri, snapshot.metadata.id, version, every, text),

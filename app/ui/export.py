@@ -21,7 +21,7 @@ _EXPORTS = "_exports"
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class ExportOffer:
     """Rows to be had as a file, without the limit of the page.
 
     `key` stands for the rows among those that this viewer exports; `size` is asked once the dialog is open; `note`:
@@ -37,13 +37,13 @@ class Offer:
     command: Callable[[str], str]
 
 
-def export_button(offer: Offer) -> None:
+def export_button(offer: ExportOffer) -> None:
     """Opens the dialog of the export."""
     if st.button("Export", key="export_rows", icon=":material/download:", help="Every row, as a file"):
         st.dialog(f"Export {markdown_safe(offer.title)}", width="medium")(_dialog)(offer)
 
 
-def _dialog(offer: Offer) -> None:
+def _dialog(offer: ExportOffer) -> None:
     with errors.boundary():
         size = offer.size()
         suffix = st.segmented_control(
@@ -66,7 +66,7 @@ def _label(suffix: str) -> str:
 
 
 @st.fragment(run_every=LOOK_S)
-def _live(offer: Offer, form: Format, size: SizeEstimate) -> None:
+def _live(offer: ExportOffer, form: Format, size: SizeEstimate) -> None:
     """The link, how far the file is, or what came of it."""
     rows = offer.rows(form)
     if export_link.is_served():

@@ -30,8 +30,9 @@ from backend.lake.rows.local_files import LocalFiles
 from backend.lake.table.schema import readable_names
 from backend.query.plan import QueryPlan, TableRead
 from backend.query.views import World
-from backend.query.worker import HandedTable, Limits, Request
+from backend.query.worker import HandedTable, QueryLimits, QueryRequest
 from backend.redaction import without_secrets
+from backend.settings import LakeSettings
 from backend.sql.session import CancelToken, Connection, session
 from backend.stream_model.stream import AuditEntry
 from backend.work import Interruptible, Stopped
@@ -44,7 +45,7 @@ MOST_TEXT = 2_000  # of a statement, in the audit trail
 
 @contextmanager
 def answered(
-    world: World, plan: QueryPlan, limits: Limits, actor: Actor, token: Interruptible | None = None
+    world: World, plan: QueryPlan, limits: QueryLimits, actor: Actor, token: Interruptible | None = None
 ) -> Iterator[pa.RecordBatchReader]:
     """The rows as they are computed, held while they are read; `token` ends it from another thread.
 
@@ -76,6 +77,29 @@ def _near(message: str, plan: QueryPlan) -> str:
     return f"did you mean {near[0]}?" if near else f"the columns are {', '.join(list(names)[:20])}"
 
 
+def query_limits(lake: LakeSettings) -> QueryLimits:
+    return QueryLimits(lake.query_memory_bytes, lake.query_spill_bytes, lake.query_time_limit_s)
+
+
+@dataclass(slots=True)
+class FirstRows:
+    """Of an answer, as they come; all for no `limit`. `is_cut` once it is known that there are more."""
+
+    reader: pa.RecordBatchReader
+    limit: int | None
+    num_rows: int = 0
+    is_cut: bool = False
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for batch in self.reader:
+            left = batch.num_rows if self.limit is None else self.limit - self.num_rows
+            self.is_cut = batch.num_rows > left
+            self.num_rows += min(left, batch.num_rows)
+            yield batch.slice(0, left)
+            if self.is_cut:
+                return
+
+
 @dataclass(slots=True)
 class _Counted:
     num_rows: int = 0
@@ -97,7 +121,7 @@ def _entry(plan: QueryPlan, actor: Actor, counted: _Counted, world: World) -> Au
 
 
 @contextmanager
-def _started(world: World, plan: QueryPlan, limits: Limits, token: Interruptible) -> Iterator["_Child"]:
+def _started(world: World, plan: QueryPlan, limits: QueryLimits, token: Interruptible) -> Iterator["_Child"]:
     with ExitStack() as stack:
         handed = [stack.enter_context(_handed(world, read)) for read in plan.reads]
         fed = [read for read, (table, _) in zip(plan.reads, handed, strict=True) if table.query is None]
@@ -105,7 +129,7 @@ def _started(world: World, plan: QueryPlan, limits: Limits, token: Interruptible
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="weir-query-", ignore_cleanup_errors=True))
         tables = tuple(table for table, _ in handed)
         is_held = plan.most_rows is not None
-        request = Request(plan.statement.sql, tables, folder, limits, plan.cpu_s, is_held)
+        request = QueryRequest(plan.statement.sql, tables, folder, limits, plan.cpu_s, is_held)
         child = _Child(request, streams, sorted({number for _, numbers in handed for number in numbers}), token)
         stack.callback(child.close)
         token.take(child)
@@ -158,7 +182,7 @@ class _Noted:
 class _Child:
     """The process, the thread that feeds it and the timer that ends it."""
 
-    request: Request
+    request: QueryRequest
     streams: Sequence[Callable[[], pa.RecordBatchReader]]
     descriptors: Sequence[int]
     token: Interruptible

@@ -5,11 +5,11 @@ Rule: an allow-list. A function is on it that does bounded work a row or a group
 
 import difflib
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any
 
 from backend.errors import QueryError
-from backend.sql.expression import AGGREGATES, SCALARS
+from backend.sql.expression import AGGREGATES, SCALARS, every_node
 from backend.sql.session import parse_tree
 
 _CLASSES = frozenset(
@@ -55,7 +55,7 @@ def require_allowed(sql: str, tables: Collection[str]) -> None:
         raise RecursionError
     if tree.get("error") or len(tree["statements"]) != 1:
         raise QueryError(f"the statement cannot be read: {reason.splitlines()[0][:300]}", hint=_ONE)
-    for node in _nodes(tree["statements"]):
+    for node in every_node(tree["statements"]):
         kind = str(node.get("type"))
         if "class" in node:
             if node["class"] not in _CLASSES:
@@ -91,14 +91,3 @@ def _require_function(node: dict[str, Any]) -> None:
 
 def _refused(what: str) -> QueryError:
     return QueryError(f"{what} is not allowed", hint=_ONE)
-
-
-def _nodes(root: Any) -> Iterator[dict[str, Any]]:
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, list):
-            waiting += node
-        elif isinstance(node, dict):
-            yield node
-            waiting += node.values()

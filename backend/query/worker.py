@@ -44,21 +44,21 @@ class HandedTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class QueryLimits:
     memory_bytes: int
     spill_bytes: int
     time_limit_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class QueryRequest:
     """`folder`: where it may spill. `cpu_s`: of processor time. `is_held`: the answer is, by whoever asked. The streams
     come in the order of `tables`."""
 
     sql: str
     tables: tuple[HandedTable, ...]
     folder: str
-    limits: Limits
+    limits: QueryLimits
     cpu_s: float
     is_held: bool
 
@@ -83,7 +83,7 @@ def _fail(message: str, hint: str) -> None:
     os._exit(1)
 
 
-def _answer(request: Request, out: IO[bytes]) -> None:
+def _answer(request: QueryRequest, out: IO[bytes]) -> None:
     limits = request.limits
     _hold(limits, request.cpu_s)
     with query_errors(limits.memory_bytes):
@@ -105,7 +105,7 @@ def _answer(request: Request, out: IO[bytes]) -> None:
     os._exit(0)  # nothing is to be tidied: the folder is its parent's
 
 
-def _hold(limits: Limits, cpu_s: float) -> None:
+def _hold(limits: QueryLimits, cpu_s: float) -> None:
     """It ends itself late, takes no memory without end, and is the first that a full machine ends."""
     signal.alarm(int(limits.time_limit_s) + _LATE_S)
     resource.setrlimit(resource.RLIMIT_CPU, (int(cpu_s), int(cpu_s) + _LATE_S))

@@ -205,15 +205,19 @@ def _not_one() -> QueryError:
 
 
 def nodes(root: Any) -> Iterator[dict[str, Any]]:
-    """Every expression below a node, itself included, in no deeper recursion than one."""
+    """Every expression below a node, itself included."""
+    return (node for node in every_node(root) if "class" in node)
+
+
+def every_node(root: Any) -> Iterator[dict[str, Any]]:
+    """Every object of DuckDB's tree below a node, itself included, in no deeper recursion than one."""
     waiting = [root]
     while waiting:
         node = waiting.pop()
         if isinstance(node, list):
             waiting += node
         elif isinstance(node, dict):
-            if "class" in node:
-                yield node
+            yield node
             waiting += node.values()
 
 

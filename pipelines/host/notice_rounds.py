@@ -62,7 +62,7 @@ class NoticeRounds:
         if is_due:
             self._silences_due_s = renewed_at + _SILENCES_EVERY_S
 
-    def _look(self, ref: TableRef, *, is_due: bool = True) -> None:
+    def _look(self, ref: TableRef, *, is_due: bool) -> None:
         """`is_due`: also at a table of no new version, which may have been silent for long."""
         try:
             latest, now = self._lake.latest_version(ref), self._clock()

@@ -27,7 +27,7 @@ from backend.lake.model import UnreadableTable
 from backend.query.answer import answered
 from backend.query.plan import LEAST_CPU_S, QueryPlan, plan_query
 from backend.query.views import World
-from backend.query.worker import Limits
+from backend.query.worker import QueryLimits
 from backend.settings import load_settings
 from backend.store.store import ControlStore
 from backend.times import Clock
@@ -39,7 +39,7 @@ from tests.processes import wait_until
 from tests.questions import open_world
 from tests.vectors import write_vector
 
-LIMITS = Limits(400_000_000, 100_000_000, 60.0)
+LIMITS = QueryLimits(400_000_000, 100_000_000, 60.0)
 Ask = Callable[..., list[dict[str, Any]]]
 ENDLESS = BOMBS[0]
 
@@ -353,7 +353,7 @@ def test_the_time_limit_ends_it_in_a_sentence(world: World, spills: Path) -> Non
     started = time.monotonic()
     with (
         pytest.raises(QueryError, match="took longer than 3 s and was stopped"),
-        answered(world, plan_of(world, ENDLESS), Limits(400_000_000, 0, 3.0), Actor("ana")) as rows,
+        answered(world, plan_of(world, ENDLESS), QueryLimits(400_000_000, 0, 3.0), Actor("ana")) as rows,
     ):
         rows.read_all()
     assert time.monotonic() - started < 10 and nothing_is_left(spills)
@@ -363,7 +363,7 @@ def test_memory_that_it_may_not_have_ends_it_and_nobody_else(world: World, spill
     text = f"SELECT list(concat(md5(concat(t0.x, t1.x, t2.x, t3.x, t4.x, t5.x, t6.x)), 'x')) AS l FROM {cross(7)}"
     with (
         pytest.raises(QueryError, match="does not fit into 64 MB"),
-        answered(world, plan_of(world, text), Limits(64_000_000, 0, 60.0), Actor("ana")) as rows,
+        answered(world, plan_of(world, text), QueryLimits(64_000_000, 0, 60.0), Actor("ana")) as rows,
     ):
         rows.read_all()
     assert nothing_is_left(spills)
@@ -373,7 +373,7 @@ def test_memory_that_it_may_not_have_ends_it_and_nobody_else(world: World, spill
 def test_a_bomb_ends_soon_in_a_sentence(root: Path, world: World, spills: Path, text: str) -> None:
     builders.write(root / "t", {"id": [1]})
     before, started = sorted(root.rglob("*")), time.monotonic()
-    plan, limits = plan_query(world, text, Clock(), most_rows=1_001), Limits(100_000_000, 50_000_000, 4.0)
+    plan, limits = plan_query(world, text, Clock(), most_rows=1_001), QueryLimits(100_000_000, 50_000_000, 4.0)
     sentence = r"took longer than 4 s|does not fit|needs more memory|holds more than|ended by|maximum total string size"
     try:
         with answered(world, plan, limits, Actor("ana")) as rows:

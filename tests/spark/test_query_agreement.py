@@ -12,14 +12,14 @@ from pyspark.sql import SparkSession
 from backend.access import Actor
 from backend.query.answer import answered
 from backend.query.plan import plan_query
-from backend.query.worker import Limits
+from backend.query.worker import QueryLimits
 from backend.settings import load_settings
 from backend.times import Clock
 from tests import questions
 from tests.questions import open_world
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
-LIMITS = Limits(500_000_000, 100_000_000, 120.0)
+LIMITS = QueryLimits(500_000_000, 100_000_000, 120.0)
 MAPPED = {"delta.columnMapping.mode": "name", "delta.minReaderVersion": "2", "delta.minWriterVersion": "5"}
 OPTIONS = {"orders": {"delta.enableDeletionVectors": "true"}, "customers": MAPPED, "events": {}}
 

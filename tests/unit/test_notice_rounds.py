@@ -90,7 +90,7 @@ def test_what_was_noticed_while_the_store_was_away_is_kept_later(
 
     with monkeypatch.context() as patched, pytest.raises(StoreError):
         patched.setattr(type(store.noticed), "keep", away)
-        watching._look(watching._lake.find("orders"))
+        watching._look(watching._lake.find("orders"), is_due=True)
     watching.once()
     assert [notice.version for notice in store.noticed.open()] == [8]
 

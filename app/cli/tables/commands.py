@@ -83,7 +83,7 @@ def query(
     if as_json and as_csv:
         raise typer.BadParameter("either --json or --csv", param_hint="--csv")
     form = "json" if as_json else "csv" if as_csv else "table"
-    asked = query.Asked(query.text_of(statement, file), at, limit, form, yes, versions)
+    asked = query.AskedQuery(query.text_of(statement, file), at, limit, form, yes, versions)
     return query.query(asked, dry_run=dry_run)
 
 

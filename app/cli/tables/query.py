@@ -4,7 +4,6 @@ Rule: rows go to stdout, what they were read from is said under them (beside a C
 """
 
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,13 +12,13 @@ import pyarrow as pa
 from app import services
 from app.cli.output import Shapes, cell, only, print_json, print_table, say
 from app.query.text import cost_text, read_text
+from app.ui.view.exact_rows import distinct_names
 from backend.cells import cells
 from backend.errors import QueryError
 from backend.format import things
-from backend.query.answer import answered
+from backend.query.answer import FirstRows, answered, query_limits
 from backend.query.plan import QueryPlan, TableRead, plan_query
 from backend.query.views import World
-from backend.query.worker import Limits
 from backend.sql.export import FORMATS, encoded
 
 MOST_ROWS = 1_000
@@ -27,7 +26,7 @@ _SHAPES: Shapes = {TableRead: only("table", "version", "committed_at", "num_file
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedQuery:
     """`limit`: None for the default; `is_confirmed`: however much it reads; `versions`: as `QueryPlan.pins`, with
     commas."""
 
@@ -49,7 +48,7 @@ def text_of(statement: str | None, file: Path | None) -> str:
         raise QueryError(f"{file} cannot be read: {exc}", hint="name a file of UTF-8 text") from exc
 
 
-def query(asked: Asked, *, dry_run: bool) -> int:
+def query(asked: AskedQuery, *, dry_run: bool) -> int:
     settings = services.settings()
     world = World(services.lake(), services.existing_store(), services.now(), settings)
     limit = asked.limit if asked.limit is not None else None if asked.form == "csv" else MOST_ROWS
@@ -60,10 +59,8 @@ def query(asked: Asked, *, dry_run: bool) -> int:
         return _print_plan(plan, asked.form)
     if not asked.is_confirmed:
         plan.require_small(settings.lake.query_max_bytes)
-    lake = settings.lake
-    limits = Limits(lake.query_memory_bytes, lake.query_spill_bytes, lake.query_time_limit_s)
-    with answered(world, plan, limits, services.actor()) as rows:
-        first = _Rows(rows, limit)
+    with answered(world, plan, query_limits(settings.lake), services.actor()) as rows:
+        first = FirstRows(rows, limit)
         if asked.form == "csv":
             for _, piece in encoded(pa.RecordBatchReader.from_batches(rows.schema, first.batches()), FORMATS["csv"]):
                 sys.stdout.buffer.write(piece)
@@ -80,38 +77,8 @@ def query(asked: Asked, *, dry_run: bool) -> int:
     return 0
 
 
-@dataclass(slots=True)
-class _Rows:
-    """The first rows; `is_cut` once it is known that there are more."""
-
-    reader: pa.RecordBatchReader
-    limit: int | None
-    num_rows: int = 0
-    is_cut: bool = False
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        for batch in self.reader:
-            left = batch.num_rows if self.limit is None else self.limit - self.num_rows
-            self.is_cut = batch.num_rows > left
-            self.num_rows += min(left, batch.num_rows)
-            yield batch.slice(0, left)
-            if self.is_cut:
-                return
-
-
-def _names(schema: pa.Schema) -> list[str]:
-    """Each once: two columns of a join may go by one name."""
-    names: list[str] = []
-    for name in schema.names:
-        number, own = 1, name
-        while own in names:
-            number, own = number + 1, f"{name}_{number}"
-        names.append(own)
-    return names
-
-
 def _document(plan: QueryPlan, table: pa.Table, *, is_cut: bool) -> dict[str, object]:
-    names = _names(table.schema)
+    names = distinct_names(table.column_names, "{}_{}")
     rows = zip(*map(cells, table.columns), strict=True)
     return {
         "columns": [{"name": n, "type": str(kind)} for n, kind in zip(names, table.schema.types, strict=True)],
@@ -122,7 +89,7 @@ def _document(plan: QueryPlan, table: pa.Table, *, is_cut: bool) -> dict[str, ob
 
 
 def _print_rows(table: pa.Table) -> None:
-    names, types = _names(table.schema), table.schema.types
+    names, types = distinct_names(table.column_names, "{}_{}"), table.schema.types
     numbers = [name for name, kind in zip(names, types, strict=True) if pa.types.is_primitive(kind)
                and not pa.types.is_temporal(kind) and not pa.types.is_boolean(kind)]  # fmt: skip
     rows = zip(*([cell(value) for value in cells(column)] for column in table.columns), strict=True)

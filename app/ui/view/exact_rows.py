@@ -58,7 +58,7 @@ def shown_rows(rows: pa.Table) -> ShownRows:
         index=range(shown),
     )
     types = {name: type_text(rows.schema.field(index).type) for index, name in enumerate(names)}
-    numbers = [name for index, name in enumerate(names) if _is_number(rows.schema.field(index).type)]
+    numbers = [name for index, name in enumerate(names) if is_number(rows.schema.field(index).type)]
     right = tuple(name for name in numbers if frame[name].dtype == object)
     return ShownRows(frame, types, right, limit, cut, rows.num_rows - shown)
 
@@ -169,7 +169,8 @@ def _weight(columns: dict[str, Cells], limit: int) -> int:
     )
 
 
-def _is_number(kind: pa.DataType) -> bool:
+def is_number(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds whole numbers, fractions or decimals."""
     return bool(pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind))
 
 
@@ -186,11 +187,13 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def distinct_names(names: Sequence[str]) -> list[str]:
-    """Column names, each once: a join may give two of one name."""
-    seen: Counter[str] = Counter()
-    distinct = []
+def distinct_names(names: Sequence[str], form: str = "{} ({})") -> list[str]:
+    """Column names, each once, by `form` with a number: a join may give two of one name."""
+    numbers, distinct = Counter[str](), dict[str, None]()
     for name in names:
-        seen[name] += 1
-        distinct.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
-    return distinct
+        own = name
+        while own in distinct:
+            numbers[name] += 1
+            own = form.format(name, numbers[name] + 1)
+        distinct[own] = None
+    return list(distinct)

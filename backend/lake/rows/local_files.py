@@ -30,8 +30,8 @@ from backend.lake.table.partitions import partition_values
 class LocalFiles:
     """`files` has a row for each: `path` on this machine, `base_row_id` (null: its rows have no ids), and its values of
     the partition columns as text (`partition NAME`). `deleted` has a row for each deleted row: `file` (its number in
-    `files`) and `position`. `descriptors`: of the open files, for a process that
-    is to inherit them."""
+    `files`) and `position`. `descriptors`: of the open files, for a process that is to inherit
+    them."""
 
     files: pa.Table
     deleted: pa.Table

@@ -46,20 +46,23 @@ def test_a_name_goes_to_the_end_and_a_table_alone_is_a_statement() -> None:
 
 
 def test_what_fits_is_offered_the_most_fitting_first() -> None:
-    fit = view.fit(ROWS)
-    assert fit == view.Fit(("day",), ("status",), ("amount", "n"))
+    fit = view.chart_columns(ROWS)
+    assert fit == view.ChartColumns(("day",), ("status",), ("amount", "n"))
     assert fit.kinds() == ["Line", "Bar", "Area", "Scatter"] and fit.xs("Line")[0] == "day"
     assert fit.xs("Bar")[0] == "status" and "status" not in fit.xs("Scatter") and fit.ys("n") == ["amount"]
-    assert view.fit(ROWS.select(["status", "n"])).kinds()[0] == "Bar"
-    assert view.fit(ROWS.select(["status", "n"])).xs("Bar") == ["status"], "the only numbers are the height"
-    assert view.fit(ROWS.select(["n"])).kinds() == [] and view.fit(ROWS.select(["status", "day"])).kinds() == []
+    assert view.chart_columns(ROWS.select(["status", "n"])).kinds()[0] == "Bar"
+    assert view.chart_columns(ROWS.select(["status", "n"])).xs("Bar") == ["status"], "the only numbers are the height"
+    assert (
+        view.chart_columns(ROWS.select(["n"])).kinds() == []
+        and view.chart_columns(ROWS.select(["status", "day"])).kinds() == []
+    )
 
 
 def test_colours_tell_lines_apart_only_where_the_same_x_comes_again() -> None:
-    fit = view.fit(ROWS)
+    fit = view.chart_columns(ROWS)
     assert view.colours(ROWS, fit, "day") == ["status"] and view.colours(ROWS, fit, "n") == []
     many = pa.table({"x": [1] * 9, "name": list("abcdefghi"), "n": list(range(9))})
-    assert view.colours(many, view.fit(many), "x") == []
+    assert view.colours(many, view.chart_columns(many), "x") == []
 
 
 def test_a_line_runs_by_x_and_a_null_is_a_gap() -> None:
@@ -85,7 +88,7 @@ def test_every_kind_draws_odd_rows(kind: str) -> None:
         "<b>n</b>": [float("nan"), float("inf")],
         "m": [1, 2],
     })  # fmt: skip
-    fit = view.fit(odd)
+    fit = view.chart_columns(odd)
     figure = view.figure(odd, view.Chart(kind, "at", "<b>n</b>"), is_cut=False, mode="light", zone="Asia/Tokyo")
     assert list(figure.data[0].y)[:1] == [None] and "<b>" not in figure.layout.title.text
     assert figure.data[0].x[0] == datetime(2026, 3, 1, 21) and "at" in fit.xs(kind)

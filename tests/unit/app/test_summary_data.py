@@ -89,3 +89,10 @@ def test_the_sentence_says_how_many_of_how_many_and_how_far() -> None:
     assert data.rows_sentence(page(0), 7, filtered=True).startswith("No row of v7 matches. 4 files read")
     left = data.rows_sentence(page(1, truncated=True, files=(9, 4, 1)), 7, filtered=True)
     assert "there may be more." in left and left.endswith("3 files may hold more.")
+
+
+def test_each_column_has_a_name_of_its_own_also_where_one_looks_like_a_number() -> None:
+    assert exact_rows.distinct_names(["a", "b", "a", "a"]) == ["a", "b", "a (2)", "a (3)"]
+    assert exact_rows.distinct_names(["a", "a (2)", "a", "a"]) == ["a", "a (2)", "a (3)", "a (4)"]
+    assert exact_rows.distinct_names(["n", "n"], "{}_{}") == ["n", "n_2"]
+    assert len(set(exact_rows.distinct_names(["a"] * 25_000))) == 25_000
