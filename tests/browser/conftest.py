@@ -27,6 +27,7 @@ from backend.access import Actor
 from backend.settings import load_settings
 from backend.store.store import ControlStore
 from backend.stream_model.stream import StreamState
+from tests import builders
 from tests.processes import free_port, processes_of, wait_until
 from tests.store.values import newest
 
@@ -348,6 +349,17 @@ class Viewer:
         looks_for_its_server = re.search(r"/\w+/_stcore/(health|host-config)$", where) and "404" in message.text
         if message.type == "error" and not looks_for_its_server:
             self.complaints.append(f"{message.text} ({where})")
+
+
+@pytest.fixture(scope="module")
+def server(browser_type_launch_args: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weir]:
+    """The pages alone over the table of orders."""
+    from tests.browser.server import pages_over  # which needs `Weir`
+
+    home = tmp_path_factory.mktemp("orders")
+    builders.orders_table(home / "lake" / "silver" / "orders")
+    with pages_over(home) as weir:
+        yield weir
 
 
 @pytest.fixture

@@ -1,24 +1,13 @@
 """The browser's Back leads to where one was, at once, with what was chosen there."""
 
 import re
-from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests import builders
 from tests.browser.conftest import Viewer, Weir
-from tests.browser.server import pages_over
 
 pytestmark = [pytest.mark.browser]
-
-
-@pytest.fixture(scope="module")
-def server(browser_type_launch_args: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weir]:
-    home = tmp_path_factory.mktemp("back")
-    builders.orders_table(home / "lake" / "silver" / "orders")
-    with pages_over(home) as weir:
-        yield weir
 
 
 def back(viewer: Viewer, to: str) -> None:

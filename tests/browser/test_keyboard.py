@@ -2,27 +2,16 @@
 
 import csv
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests import builders
 from tests.browser.conftest import Viewer, Weir
-from tests.browser.server import pages_over
 
 pytestmark = [pytest.mark.browser]
 
 MOST_TABS = 120
-
-
-@pytest.fixture(scope="module")
-def server(browser_type_launch_args: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weir]:
-    home = tmp_path_factory.mktemp("keyboard")
-    builders.orders_table(home / "lake" / "silver" / "orders")
-    with pages_over(home) as weir:
-        yield weir
 
 
 def tab_to(page: Page, wanted: Locator) -> None:

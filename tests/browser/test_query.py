@@ -13,20 +13,11 @@ from playwright.sync_api import Page, expect
 
 from tests import builders
 from tests.browser.conftest import Viewer, Weir
-from tests.browser.server import pages_over
 from tests.processes import wait_until
 
 pytestmark = [pytest.mark.browser]
 
 TEXT = 'SELECT status, sum(amount) AS total FROM "silver/orders" GROUP BY status ORDER BY status'
-
-
-@pytest.fixture(scope="module")
-def server(browser_type_launch_args: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weir]:
-    home = tmp_path_factory.mktemp("query")
-    builders.orders_table(home / "lake" / "silver" / "orders")
-    with pages_over(home) as weir:
-        yield weir
 
 
 @pytest.fixture
