@@ -35,11 +35,11 @@ STREAMS = Look(
     formats={"Rows in": "rate", "Last batch": "ago"},
     config={
         "Verdict": st.column_config.TextColumn(width=94),
-        "Why": st.column_config.TextColumn(width=275),
+        "Why": st.column_config.TextColumn(width=294),
         "Wanted": st.column_config.TextColumn(width=82, help="What a person asked for"),
         "Observed": st.column_config.TextColumn(width=92, help="What the host last saw"),
         "Behind": st.column_config.TextColumn(
-            width=130,
+            width=111,
             help="Age of the oldest input that it has not read, the rows, and when it is done, where known",
         ),
         "Rows in": st.column_config.Column(

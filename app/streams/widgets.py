@@ -115,7 +115,7 @@ def stream_panel(name: str) -> None:
     shaded = " Shaded: it did not run." if (points.bins or lags) and points.outages(runs=runs) else ""
     st.caption(f"{window_sentence(points, window=window)}{shaded}")
     if points.bins or lags:
-        entries = services.store().audit_entries(limit=MOST_LOG_ENTRIES, subject=name)
+        entries = services.store().audit_entries(limit=MOST_LOG_ENTRIES, subject=name, with_queries=False)
         _charts(points, lags, marks(entries, status.observed.failures if status.observed else ()), runs=runs)
     _lists(status, totals)
 

@@ -34,7 +34,7 @@ from backend.query.worker import HandedTable, QueryLimits, QueryRequest
 from backend.redaction import without_secrets
 from backend.settings import LakeSettings
 from backend.sql.session import CancelToken, Connection, session
-from backend.stream_model.stream import AuditEntry
+from backend.stream_model.stream import QUERY, AuditEntry
 from backend.work import Interruptible, Stopped
 
 _MAIN = "from backend.query.worker import main; main()"
@@ -117,7 +117,7 @@ def _entry(plan: QueryPlan, actor: Actor, counted: _Counted, world: World) -> Au
     text = cut(without_secrets(" ".join(plan.statement.text.split())), MOST_TEXT)
     detail = "; ".join(filter(None, (outcome, versions, text)))
     tables = ", ".join(dict.fromkeys(read.table for read in plan.reads))
-    return AuditEntry(world.now, actor.name, "query", cut(tables, 200), "", detail)
+    return AuditEntry(world.now, actor.name, QUERY, cut(tables, 200), "", detail)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 from backend.access import Access, check
 from backend.store import rows
 from backend.store.schema import audit
-from backend.stream_model.stream import AuditEntry
+from backend.stream_model.stream import QUERY, AuditEntry
 
 
 def admit(connection: Connection, access: Access, *, now: datetime, outcome: str) -> None:
@@ -36,9 +36,11 @@ def note(connection: Connection, entry: AuditEntry) -> None:
     connection.execute(sa.insert(audit).values(rows.row_of(entry)))
 
 
-def entries(connection: Connection, *, limit: int, subject: str | None) -> list[AuditEntry]:
+def entries(connection: Connection, *, limit: int, subject: str | None, with_queries: bool) -> list[AuditEntry]:
     """Newest first."""
     query = sa.select(audit).order_by(audit.c.at.desc(), audit.c.id.desc()).limit(limit)
+    if not with_queries:
+        query = query.where(audit.c.action != QUERY)
     if subject is not None:
         query = query.where(audit.c.subject == subject)
     return rows.readable(partial(rows.value_of, AuditEntry), "audit", connection.execute(query).mappings())

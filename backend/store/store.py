@@ -479,10 +479,12 @@ class ControlStore:
         with self._database.writing() as connection:
             audit.note(connection, entry)
 
-    def audit_entries(self, *, limit: int = 100, subject: str | None = None) -> list[AuditEntry]:
-        """Newest first."""
+    def audit_entries(
+        self, *, limit: int = 100, subject: str | None = None, with_queries: bool = True
+    ) -> list[AuditEntry]:
+        """Newest first. `with_queries`: also what was read by SQL, which is no act."""
         with self._database.reading() as connection:
-            return audit.entries(connection, limit=limit, subject=subject)
+            return audit.entries(connection, limit=limit, subject=subject, with_queries=with_queries)
 
 
 _STATE_OF = {

@@ -348,6 +348,9 @@ class Lease:
     expires_at: datetime
 
 
+QUERY = "query"  # the action of an entry that says what was read
+
+
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
     """Who asked for what, why and when; written before the act takes effect."""

@@ -30,6 +30,7 @@ from backend.query.views import World
 from backend.query.worker import QueryLimits
 from backend.settings import load_settings
 from backend.store.store import ControlStore
+from backend.streams.timeline import EPOCH, load_timeline
 from backend.times import Clock
 from backend.work import Interruptible, Stopped
 from tests import builders, questions
@@ -488,3 +489,6 @@ def test_a_query_is_in_the_audit_with_who_text_versions_and_rows(root: Path, wor
     assert first.detail == "4 rows; silver/orders v3; SELECT * FROM orders"
     assert second.actor == "bo" and second.detail.startswith("0 rows, then the query cannot be computed")
     assert "silver/orders v1; SELECT x" in second.detail
+    ref = world.lake.find("orders")
+    told = load_timeline(world.lake, store, (), ref, since=EPOCH, until=None, now=store.now())
+    assert {event.kind for event in told.events} == {"commit"} and store.audit_entries(with_queries=False) == []
