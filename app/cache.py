@@ -29,8 +29,9 @@ from backend.health.attention import AttentionRules
 from backend.health.attention import attention as attention_items
 from backend.health.groups import grouped
 from backend.health.health import table_evidence, table_health
-from backend.health.judge import JudgedTable, LakeJudge
+from backend.health.judge import JudgedTable, LakeJudge, health_judge
 from backend.health.model import AttentionGroup, HealthEvidence, TableHealth
+from backend.health.watch import NoticedSoFar, NoticeWatch
 from backend.jobs.model import Job
 from backend.jobs.policy_runs import RestingPolicy, resting
 from backend.lake.files import clustering, file_sizes, stats
@@ -38,13 +39,14 @@ from backend.lake.files.clustering import Overlap
 from backend.lake.files.file_sizes import FileChoice, FileDistribution, FilePage, distribute
 from backend.lake.files.stats import ColumnTotals
 from backend.lake.find import FoundTable, LakeFinder
+from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableCard, TableRef
 from backend.lake.table.schema import fields
 from backend.latest_answer import LatestAnswer
 from backend.maintenance import plan
 from backend.maintenance.model import ActPreview, TableAct
 from backend.maintenance.policies import PolicyPlan, PolicyPlans
-from backend.search.notice import Notice
+from backend.search.notice import Key, Notice
 from backend.search.search import Bisects
 from backend.search.suggest import Held, held_numbers
 from backend.sql import numbers, profile
@@ -102,6 +104,7 @@ class StreamsReading:
     judgements: tuple[Judgement, ...] = ()
     resting: tuple[RestingPolicy, ...] = ()
     notices: tuple[Notice, ...] = ()  # that are open
+    notices_seen: frozenset[Key] = frozenset()  # where no host lives, which would know them
     webhook_error: str = ""
     rows_left_out: int = 0  # of the store, since they cannot be read
 
@@ -127,26 +130,55 @@ def judged(reading: LakeReading) -> dict[str, JudgedTable]:
     return _lake_judge().judged([table for table in reading.tables if isinstance(table, TableCard)])
 
 
-@lru_cache(1)
 def attention(reading: LakeReading | None, streams: StreamsReading) -> tuple[AttentionGroup, ...]:
     """What needs a person as these readings tell it, by cause and most urgent first: made once for all viewers."""
+    return _attention(reading, streams, noticed(streams).notices)
+
+
+@lru_cache(1)
+def _attention(
+    reading: LakeReading | None, streams: StreamsReading, notices: tuple[Notice, ...]
+) -> tuple[AttentionGroup, ...]:
     tables, rules = reading.tables if reading else (), AttentionRules.of(services.settings())
     items = attention_items(
         tables, streams.streams, streams.hosts, judgements=streams.judgements, resting=streams.resting,
-        notices=streams.notices, webhook_error=streams.webhook_error, now=streams.read_at, rules=rules,
+        notices=notices, webhook_error=streams.webhook_error, now=streams.read_at, rules=rules,
     )  # fmt: skip
     return grouped(items)
 
 
+def hosts_up(streams: StreamsReading) -> int:
+    """How many stream hosts live."""
+    now, stale_s = services.now(), services.settings().host.heartbeat_stale_s
+    return sum(host.silent_s(now) <= stale_s for host in streams.hosts)
+
+
+def noticed(streams: StreamsReading) -> NoticedSoFar:
+    """What commits did that somebody has to look at, as hosts noticed it; where none lives, as it is found here."""
+    try:
+        reading = None if hosts_up(streams) else lake_reading()
+    except LakehouseError:  # it is told where tables are shown
+        reading = None
+    if reading is None or not (reading.is_complete or _notice_watch.made):  # to read the lake comes first
+        return NoticedSoFar(streams.notices)
+    cards, names = [table for table in reading.tables if isinstance(table, TableCard)], query_names(streams.streams)
+    return _notice_watch().found(cards, streams.notices, streams.notices_seen, names)
+
+
 @once
-def _lake_judge() -> LakeJudge:
+def _notice_watch() -> NoticeWatch:
+    return NoticeWatch(Lake(services.settings()), services.now)
+
+
+@once
+def _lake_judge() -> LakeJudge[JudgedTable]:
     lake, settings = services.lake(), services.settings().health
 
     def evidence(ref: TableRef) -> HealthEvidence:
         with lake.at_one_moment(ref):
             return table_evidence(lake, ref, now=services.now(), settings=settings)
 
-    return LakeJudge(evidence)
+    return health_judge(evidence)
 
 
 def find(words: str) -> list[FoundTable]:
@@ -210,10 +242,11 @@ def _read_streams() -> StreamsReading:
     policies = services.settings().table_policies
     rests = tuple(resting(policies, store.jobs.acts_on_tables())) if policies else ()
     left_out = len(store.unreadable())
-    return StreamsReading(
+    reading = StreamsReading(
         tuple(streams), hosts, now, judgements=judgements, resting=rests, notices=tuple(store.noticed.open()),
         webhook_error=store.told.error(now=now), rows_left_out=left_out,
     )  # fmt: skip
+    return reading if hosts_up(reading) else replace(reading, notices_seen=store.noticed.seen_keys())
 
 
 @once

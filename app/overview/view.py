@@ -27,6 +27,7 @@ from backend.expectations.model import Judgement, State
 from backend.format import UNKNOWN, ago, bytes_exact, bytes_text, count_exact, count_text, things
 from backend.health.groups import earliest
 from backend.health.model import AttentionGroup, Cause, Severity
+from backend.health.watch import BACK, NoticedSoFar
 from backend.jobs.model import Job, JobState
 from backend.stream_model.stream import StreamState
 from backend.streams.verdict import StreamStatus
@@ -107,6 +108,15 @@ def attention_sentence(groups: Sequence[AttentionGroup], unknown: Sequence[str] 
         return f"Nothing urgent, {things(len(groups), 'note')}"
     needs = "1 thing needs attention" if len(urgent) == 1 else f"{count_text(len(urgent))} things need attention"
     return f"{needs}, {things(notes, 'note')}" if (notes := len(groups) - len(urgent)) else needs
+
+
+def looked_sentence(noticed: NoticedSoFar) -> str:
+    """How far this server has looked for unusual commits by itself; empty where nothing is left out."""
+    if noticed.num_seen == noticed.num_tables:
+        return ""
+    far = f"{count_text(noticed.num_seen)} of {things(noticed.num_tables, 'table')} looked at"
+    those = "" if noticed.is_partial else ", those written last"
+    return f"Unusual commits of the last {BACK.days} days, looked for here as no host is up: {far}{those}."
 
 
 def judged_sentence(num_tables: int, num_streams: int, judgements: Sequence[Judgement] = ()) -> str:

@@ -45,7 +45,7 @@ async def metrics_text(_: Request) -> Response:
 def health() -> dict[str, object]:
     """The body of `/healthz`: `status` is ok, or degraded with the problems named; the server itself answers."""
     streams = cache.streams_reading()
-    hosts = _alive(streams, services.now())
+    hosts = cache.hosts_up(streams)
     lake: dict[str, object]
     try:
         reading = cache.lake_reading()
@@ -94,7 +94,7 @@ def streams_metrics(reading: cache.StreamsReading | None, now: datetime) -> Iter
     yield _family(named.STREAMS_AGE, [((), age_s)])
     yield _family(named.STORE_UP, [((), float(is_known))])
     if is_known:
-        yield _family(named.HOSTS_UP, [((), float(_alive(reading, now)))])
+        yield _family(named.HOSTS_UP, [((), float(cache.hosts_up(reading)))])
         yield from stream_metrics(reading.streams, now)
 
 
@@ -227,8 +227,3 @@ def _family(metric: Described, values: Iterable[tuple[Sequence[str], Value]]) ->
         if value is not None:
             family.add_metric(labels, value)
     return family
-
-
-def _alive(streams: cache.StreamsReading, now: datetime) -> int:
-    stale_after_s = services.settings().host.heartbeat_stale_s
-    return sum(host.silent_s(now) <= stale_after_s for host in streams.hosts)

@@ -1,4 +1,4 @@
-"""What commits of the table did that none before them did, as a host noticed it, and the way to say that it was seen.
+"""What commits of the table did that none before them did, as it was noticed, and the way to say that it was seen.
 
 Rule: each leads to what that commit changed and to the first bad version; a reason ends it for everybody.
 """
@@ -38,7 +38,7 @@ def notices(opened: OpenTable) -> None:
     """Those that are open, the newest commit first; nothing where there is none."""
     dialogs.dialog(_SEEN, _dialog, title=lambda asked: f"Seen: v{asked.version} of {asked.ref.name}?", width="small")
     streams = cache.streams_reading()
-    of_table = [notice for notice in streams.notices if notice.uri == opened.ref.uri]
+    of_table = [notice for notice in cache.noticed(streams).notices if notice.uri == opened.ref.uri]
     below = streams_reached(opened.ref.uri, streams.streams) if of_table else ()
     for version in sorted({notice.version for notice in of_table}, reverse=True):
         _commit(opened.ref, tuple(notice for notice in of_table if notice.version == version), below)
@@ -81,6 +81,7 @@ def _dialog(asked: _Asked) -> None:
         st.markdown("\n".join(f"- {markdown_safe(sentence(notice_text(notice)))}" for notice in asked.notices))
         if reason := dialogs.reason(_SEEN, label="Seen"):
             noticed, now = services.store().noticed, services.now()
-            noticed.seen(asked.ref.uri, asked.version, actor=viewer.actor(), reason=reason, now=now)
+            actor, told = viewer.actor(), asked.notices
+            noticed.seen(asked.ref.uri, asked.version, actor=actor, reason=reason, now=now, told=told)
             cache.forget_streams()
             dialogs.asked(_SEEN, f"v{asked.version} is told no more")

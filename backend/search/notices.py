@@ -5,6 +5,7 @@ Rule: a first load is no step: it needs a past. A value that grows with the rows
 """
 
 import re
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,6 +38,7 @@ from backend.sql.numbers import spread
 LEAST_BEFORE, MOST_BEFORE = 5, 24  # versions whose rows changed
 MOST_AT_ONCE = 1_000  # versions of one look; what lies further back is left out
 MOST_TABLES = 256  # whose past is remembered
+_AT_ONCE = 25  # versions of one step
 _MOST_OF_A_COMMIT = 4  # the largest
 _LEAST_JUMP, _LEAST_NULLS, _LEAST_LOSS = 1.0, 0.05, 0.5  # of the range before; of the rows
 _LEAST_TIME_S = 86_400.0  # that the oldest time went back: what comes late is no fault
@@ -163,10 +165,15 @@ class TableJudge:
 
 class NoticeLooks:
     """Looks at tables again and again, each time at what is new. One thread at a time. `streams`: the names of query
-    ids, by which streaming commits name their stream."""
+    ids, by which streaming commits name their stream. `rest` is told after every few versions how long they took."""
 
-    def __init__(self, lake: NoticeLake, streams: Callable[[], Mapping[str, str]] = dict) -> None:
-        self._lake, self._streams, self._numbers = lake, streams, held_numbers()
+    def __init__(
+        self,
+        lake: NoticeLake,
+        streams: Callable[[], Mapping[str, str]] = dict,
+        rest: Callable[[float], object] = lambda _: None,
+    ) -> None:
+        self._lake, self._streams, self._rest, self._numbers = lake, streams, rest, held_numbers()
         self._judges: Lru[str, tuple[str, int, TableJudge]] = Lru(MOST_TABLES)  # with the table's id and the version
 
     def look(self, ref: TableRef, since: datetime) -> list[Notice]:
@@ -182,8 +189,12 @@ class NoticeLooks:
         if table_id != latest.metadata.id or not latest.version - MOST_AT_ONCE <= seen <= latest.version:
             first = self._lake.version_at(ref, since) or 0
             seen, judge = max(first - MOST_BEFORE, latest.version - MOST_AT_ONCE, 0) - 1, TableJudge(ref)
-        found = self._judged(judge, ref, seen + 1, latest.version) if seen < latest.version else {}
-        self._judges.put(ref.uri, (latest.metadata.id, latest.version, judge))
+        found = dict[Key, Notice]()
+        for low in range(seen + 1, latest.version + 1, _AT_ONCE):
+            began_s, high = time.monotonic(), min(low + _AT_ONCE - 1, latest.version)
+            found |= self._judged(judge, ref, low, high)
+            self._judges.put(ref.uri, (latest.metadata.id, high, judge))
+            self._rest(time.monotonic() - began_s)
         return [each for each in found.values() if each.committed_at is None or each.committed_at >= since]
 
     def silences(self, ref: TableRef, since: datetime, now: datetime) -> list[Notice]:
@@ -213,7 +224,8 @@ class NoticeLooks:
 
     def _judged(self, judge: TableJudge, ref: TableRef, low: int, high: int) -> Mapping[Key, Notice]:
         versions = spread(self._lake.versions(ref), high - low + 1, within=(low, high))
-        commits = {commit.version: commit for commit in self._lake.history(ref, starting_version=low)}
+        history = self._lake.history(ref, starting_version=low, ending_version=high)
+        commits = {commit.version: commit for commit in history}
         held, streams = held_at(self._numbers, self._lake, ref, versions), self._streams()
         found = {notice.key: notice for one in held for notice in judge.see(one, commits.get(one.version), streams)}
         writers = {key: each.after for key, each in found.items() if each.kind is Measure.WRITER}

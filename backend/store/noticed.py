@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from backend.access import Access, Actor
 from backend.errors import StreamRefusedError
-from backend.search.notice import Notice
+from backend.search.notice import Key, Notice
 from backend.store import audit, rows
 from backend.store.engine import Database, insert
 from backend.store.schema import notice as notice_table
@@ -36,9 +36,15 @@ class Noticed:
                 mended = {"mended_at": made.excluded.mended_at}
                 connection.execute(made.on_conflict_do_update(index_elements=notice_table.primary_key, set_=mended))
 
-    def seen(self, uri: str, version: int, *, actor: Actor, reason: str, now: datetime) -> list[Notice]:
-        """What is open of a version needs nobody any more; raises `StreamRefusedError` where nothing is."""
+    def seen(
+        self, uri: str, version: int, *, actor: Actor, reason: str, now: datetime, told: Sequence[Notice] = ()
+    ) -> list[Notice]:
+        """What is open of a version needs nobody any more; raises `StreamRefusedError` where nothing is. `told`: what
+        the page told of it, which no host may know."""
         with self._database.writing() as connection:
+            for each in told:
+                made = insert(connection, notice_table).values(**rows.row_of(each), noticed_at=now)
+                connection.execute(made.on_conflict_do_nothing())
             where = notice_table.c.uri == uri, notice_table.c.version == version, *_OPEN
             found = connection.execute(sa.select(notice_table).where(*where)).mappings()
             open_ones = rows.readable(partial(rows.value_of, Notice), "notice", found)
@@ -52,6 +58,10 @@ class Noticed:
     def open(self) -> list[Notice]:
         """What somebody has to look at, newest first."""
         return self._newest(*_OPEN)
+
+    def seen_keys(self) -> frozenset[Key]:
+        """Of what nobody has to look at any more, since somebody said so."""
+        return frozenset(notice.key for notice in self._newest(notice_table.c.seen_by != ""))
 
     def of_table(self, uri: str, *, since: datetime, until: datetime) -> list[Notice]:
         """What commits of that time did, seen or mended or not, newest first."""

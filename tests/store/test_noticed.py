@@ -37,6 +37,16 @@ def test_what_somebody_has_seen_is_told_no_more(store: ControlStore) -> None:
     assert told == [("ana", "seen", "a price list in cents", "v31")]
 
 
+def test_what_no_host_knows_is_seen_as_a_page_told_it_and_what_one_knows_stays_as_it_is(store: ControlStore) -> None:
+    store.noticed.keep([replace(JUMP, mended_at=33)], now=NOW)
+    seen = store.noticed.seen(JUMP.uri, 31, actor=Actor("ana"), reason="agreed", now=NOW, told=[JUMP, NULLS])
+    assert [notice.key for notice in seen] == [NULLS.key] and store.noticed.open() == []
+    assert store.noticed.seen_keys() == {NULLS.key}
+    with pytest.raises(StreamRefusedError, match="a reason is required"):
+        store.noticed.seen(OTHER.uri, 31, actor=Actor("ana"), reason="", now=NOW, told=[OTHER])
+    assert store.noticed.open() == [], "what was refused was not written either"
+
+
 @pytest.mark.parametrize(
     ("version", "actor", "reason", "why"),
     [

@@ -1,6 +1,8 @@
 """Overview: what needs attention, tables by layer, streams; each row opens its page."""
 
+import random
 import re
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,11 +11,15 @@ import pytest
 
 from app import cache
 from app.overview.visit import Visit
+from backend.lake.model import TableRef
+from backend.search.notice import Notice
+from backend.search.notices import NoticeLooks
 from backend.stream_model.stream import DesiredState
 from tests import builders
 from tests.processes import wait_until
 from tests.ui import stream_store
-from tests.ui.opened import again, home, links, metrics, open_page, words
+from tests.ui.opened import again, forget_caches, home, links, metrics, open_page, press, send, words
+from tests.unit.test_notices import orders, write
 
 __all__ = ["home"]
 
@@ -147,3 +153,35 @@ def test_what_is_new_since_this_browser_looked_last_is_one_line(lake: Path, home
     again(app)
     assert "Since you last looked, 3 h ago" in words(app)
     assert {"1 failed stream", "2 tables more"} <= links(app).keys()
+
+
+def test_without_a_host_the_server_looks_at_commits_itself_and_says_how_far_it_is(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dice, table = random.Random(7), home / "lake" / "orders"
+    write(table, [*[orders(dice) for _ in range(8)], {**orders(dice), "amount": [47_189.0] * 20}])
+    for name in ("a", "b"):
+        builders.write(home / "lake" / name, orders(dice))
+    let_go, look = threading.Event(), NoticeLooks.look
+
+    def held(looks: NoticeLooks, ref: TableRef, since: datetime) -> list[Notice]:
+        assert let_go.wait(60)
+        return look(looks, ref, since)
+
+    monkeypatch.setattr(NoticeLooks, "look", held)
+    app = open_page("overview")
+    wait_until(lambda: "0 of 3 tables looked at" in words(again(app)), "it has begun")
+    assert "Nothing needs attention so far" in words(app)
+    let_go.set()
+    wait_until(lambda: "tables looked at" not in words(again(app)), "all are looked at")
+    assert "→ 47,189 at v8, WRITE" in words(app) and "so far" not in words(app)
+
+    app = open_page("table", table="orders")
+    assert "→ 47,189 at v8, WRITE" in app.warning[0].value.replace("\\", "")
+    press(app, "seen_8")
+    send(app, "seen", "a price list in cents")
+    assert not open_page("table", table="orders").warning
+    assert "47,189" not in words(open_page("overview")), "and no more on any page"
+    forget_caches()
+    wait_until(lambda: "tables looked at" not in words(open_page("overview")), "another server looks")
+    assert "47,189" not in words(open_page("overview"))

@@ -3,7 +3,7 @@
 import threading
 
 from backend.errors import StorageError
-from backend.health.judge import SMALL_LAKE, LakeJudge
+from backend.health.judge import SMALL_LAKE, health_judge
 from backend.health.model import HealthEvidence, Severity
 from backend.lake.model import TableCard, TableRef
 from tests.processes import wait_until
@@ -34,7 +34,7 @@ def cards(number: int, spared: int = 0) -> list[TableCard]:
 
 def test_a_small_lake_is_judged_at_once_and_only_changed_tables_again() -> None:
     reader, lake = Reader(), cards(3)
-    judge = LakeJudge(reader)
+    judge = health_judge(reader)
     assert {found.severity for found in judge.judged(lake).values()} == {Severity.FINE}
     lake[1] = cards(3)[1]
     assert len(judge.judged(lake)) == 3
@@ -44,7 +44,7 @@ def test_a_small_lake_is_judged_at_once_and_only_changed_tables_again() -> None:
 
 def test_a_big_lake_is_shown_before_it_is_judged_the_most_to_merge_first() -> None:
     reader, lake = Reader(held=True), cards(SMALL_LAKE + 20)
-    judge = LakeJudge(reader)
+    judge = health_judge(reader)
     assert judge.judged(lake) == {}
     reader.go_on.release(3)
     wait_until(lambda: len(judge.judged(lake)) == 3, "three are judged")
@@ -57,6 +57,6 @@ def test_a_big_lake_is_shown_before_it_is_judged_the_most_to_merge_first() -> No
 def test_a_table_that_cannot_be_judged_says_why_and_hides_no_other() -> None:
     reader = Reader()
     reader.broken = {"t001"}
-    found = LakeJudge(reader).judged(cards(3))
+    found = health_judge(reader).judged(cards(3))
     assert found["/lake/t001"].problem == "the disk does not answer"
     assert [each.evidence is None for _, each in sorted(found.items())] == [False, True, False]
