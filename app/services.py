@@ -19,6 +19,7 @@ from backend.times import Clock
 
 if TYPE_CHECKING:
     from backend.lake.lake import Lake
+    from backend.lake.model import TableRef
     from backend.store.store import ControlStore
 
 Value = TypeVar("Value")
@@ -59,7 +60,13 @@ def lake() -> "Lake":
     """The lake; thread-safe, shared by all viewers."""
     from backend.lake.lake import Lake
 
-    return Lake(settings())
+    return Lake(settings(), named_versions)
+
+
+def named_versions(ref: "TableRef") -> dict[str, int]:
+    """The table's versions that are pinned under a name; raises `StoreError`."""
+    store = existing_store()
+    return {pin.name: pin.version for pin in store.pins.of_table(ref) if pin.name} if store else {}
 
 
 @once

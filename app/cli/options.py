@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 READ, ACT, RUN = "Read", "Act", "Run"
-VERSION = "A version, `latest`, -5, or a time (`2 h ago`, yesterday, `Monday 09:00`, 14:30, ISO 8601)"
+VERSION = "A version, `latest`, -5, a pin's name, or a time (`2 h ago`, yesterday, `Monday 09:00`, 14:30, ISO 8601)"
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why; kept in the audit trail.")]

@@ -16,7 +16,7 @@ from app import cache, errors, navigation, services, state, viewer
 from app.search import text, view
 from app.ui import lists, work
 from app.ui.frame import OpenTable
-from app.ui.version_range import CHOICES, picker
+from app.ui.version_range import CHOICES, picker, pin_names
 from app.ui.view.words import markdown_safe, sentence
 from app.ui.way_back import way_back
 from backend.changes.key import choose_key, key_memory
@@ -67,9 +67,10 @@ def form(opened: OpenTable) -> BisectRequest:
             on_click=_find, args=(opened,),
         )  # fmt: skip
     commits = {str(each.version): each for each in services.lake().history(opened.ref, limit=CHOICES)}
+    names = pin_names(opened.ref)
     with st.container(horizontal=True, vertical_alignment="bottom", key="bisect_ends"):
-        picker(state.GOOD, "Good version", _DEFAULTS[state.GOOD], commits)
-        picker(state.BAD, "Bad version", _DEFAULTS[state.BAD], commits)
+        picker(state.GOOD, "Good version", _DEFAULTS[state.GOOD], commits, names)
+        picker(state.BAD, "Bad version", _DEFAULTS[state.BAD], commits, names)
         check = st.number_input(
             "Checks", 0, MOST_CHECKS, 2, key=state.CHECK, bind="query-params", width=120,
             help="So many versions on each side of what was found are judged as well: whether the condition changes "

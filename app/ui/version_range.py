@@ -16,8 +16,9 @@ from app.ui.view.theme import operation_text
 from app.ui.view.words import markdown_safe
 from app.ui.view.writers import last_by_another, writer_text
 from backend.changes.versions import VERSIONS, resolve_version
+from backend.errors import LakehouseError
 from backend.format import cut, utc_text
-from backend.lake.model import Commit
+from backend.lake.model import Commit, TableRef
 
 CHOICES = 200
 DEFAULT_COMMITS = 10
@@ -39,14 +40,14 @@ def version_range(opened: OpenTable, against: OpenTable | None = None) -> Versio
     With `against` the second version is one of that table.
     """
     second = against or opened
-    commits = [_offered(opened), _offered(second)]
+    commits, names = [_offered(opened), _offered(second)], [pin_names(each.ref) for each in (opened, second)]
     oldest = min((int(version) for version in commits[0]), default=0)
     first = opened.latest_version if against else max(oldest, opened.latest_version - DEFAULT_COMMITS)
     defaults = {state.FROM: str(first), state.TO: str(second.latest_version)}
     labels = ("From version", f"To version of {markdown_safe(against.ref.name)}" if against else "To version")
     with st.container(horizontal=True, vertical_alignment="bottom", key="range"):
         for place, key in enumerate(defaults):
-            picker(key, labels[place], defaults[key], commits[place])
+            picker(key, labels[place], defaults[key], commits[place], names[place])
         if not against:
             st.button("Swap", icon=":material/swap_horiz:", key="swap", on_click=_swap, args=(defaults,))
     asked = [state.text(key) or defaults[key] for key in (state.FROM, state.TO)]
@@ -87,16 +88,26 @@ def pin_range(from_version: int, to_version: int) -> None:
     state.put({state.FROM: from_version, state.TO: to_version})
 
 
-def picker(key: str, label: str, default: str, commits: Mapping[str, Commit]) -> None:
-    """A version in the URL under `key`. `commits` are offered; any text that names a version can be typed."""
+def pin_names(ref: TableRef) -> Mapping[str, int]:
+    """The table's versions that are pinned under a name; none where the store does not answer."""
+    try:
+        return services.named_versions(ref)
+    except LakehouseError:  # the state line says so
+        return {}
+
+
+def picker(key: str, label: str, default: str, commits: Mapping[str, Commit], names: Mapping[str, int]) -> None:
+    """A version in the URL under `key`. `commits` and pins' `names` are offered; any text that names a version can be
+    typed."""
     chosen, widget = state.text(key) or default, f"pick_{key}"
-    options = list(commits) if chosen in commits else [chosen, *commits]
+    offered = [*names, *commits]
+    options = offered if chosen in offered else [chosen, *offered]
     st.session_state[widget] = chosen  # links and the back button change the URL behind the widget
     st.selectbox(
         label,
         options,
         key=widget,
-        format_func=lambda version: _label(version, commits),
+        format_func=lambda version: _label(version, commits, names),
         accept_new_options=True,
         on_change=_picked,
         args=(key,),
@@ -104,12 +115,12 @@ def picker(key: str, label: str, default: str, commits: Mapping[str, Commit]) ->
     )
 
 
-def _label(version: str, commits: Mapping[str, Commit]) -> str:
+def _label(version: str, commits: Mapping[str, Commit], names: Mapping[str, int]) -> str:
     """The label of an offered version; what was typed stands as it is."""
     # The same in every run: the browser sends the label back, and an unknown one would be taken for typed text.
     commit = commits.get(version)
     if commit is None:
-        return version
+        return f"{version} · v{names[version]}" if version in names else version
     # The operation comes first, and whole: what is cut in a narrow picker is the time.
     at = f" · {utc_text(commit.committed_at)}" if commit.committed_at else ""
     return f"v{version} · {operation_text(commit.operation)}{at}"

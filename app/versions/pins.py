@@ -13,8 +13,10 @@ from app.ui import dialogs
 from app.ui.view.words import markdown_safe, sentence
 from app.versions.text import pin_words
 from backend.lake.model import Pin, TableRef
+from backend.times import parse_time
 
 _PIN = "pin"
+_CALLED, _UNTIL = "pin_called", "pin_until"
 _MOST_LISTED = 20
 
 
@@ -73,10 +75,21 @@ def _dialog(asked: _Asked) -> None:
         else:
             st.markdown("VACUUM by Weir is refused while it would delete a file of this version.")
             st.caption("Other engines' VACUUM heeds no pin, and until when Delta lets it be read stays as it is.")
-        reason = dialogs.reason(_PIN, label="Unpin" if asked.pin else "Pin")
+        label, boxes = ("Unpin", None) if asked.pin else ("Pin", _boxes)
+        reason = dialogs.reason(_PIN, label=label, boxes=boxes)
         if reason is None:
             return
-        pins = services.store().pins
-        change = pins.remove if asked.pin else pins.add
-        change(asked.ref, asked.version, actor=viewer.actor(), reason=reason, now=services.now())
+        pins, actor, now = services.store().pins, viewer.actor(), services.now()
+        if asked.pin:
+            pins.remove(asked.ref, asked.version, actor=actor, reason=reason, now=now)
+        else:
+            name, until = (str(st.session_state[key] or "") for key in (_CALLED, _UNTIL))
+            ends = parse_time(until, viewer.clock(), end_of_day=True) if until else None
+            pins.add(asked.ref, asked.version, actor=actor, reason=reason, now=now, name=name, until=ends)
         dialogs.asked(_PIN, f"v{asked.version} is {'not pinned any more' if asked.pin else 'pinned'}")
+
+
+def _boxes() -> None:
+    means = "Means this version wherever one is asked, also in SQL: VERSION AS OF 'features-2026-11'"
+    st.text_input("Name (optional)", key=_CALLED, placeholder="features-2026-11", help=means)
+    st.text_input("Until (optional)", key=_UNTIL, placeholder="2026-12-31", help="The end of that day, UTC")

@@ -20,6 +20,7 @@ from backend.format import (
     count_text,
     datetime_text,
     things,
+    utc_text,
 )
 from backend.lake.model import Pin
 from backend.lake.retention.answers import Answer, Reach, VersionAnswer
@@ -184,8 +185,10 @@ def vacuum_sentence(facts: LogFacts, now: datetime) -> str:
 
 
 def pin_words(pin: Pin, now: datetime) -> str:
-    """ "v118 is pinned by ana, 3 days ago: audit of May"."""
-    return f"v{pin.version} is pinned by {pin.actor}, {ago(pin.pinned_at, now)}: {pin.reason}"
+    """ "v118 is pinned as features-2026-11 by ana, 3 days ago, until 2026-12-31 00:00:00 UTC: audit of May"."""
+    called, until = f" as {pin.name}" if pin.name else "", f", until {utc_text(pin.until)}" if pin.until else ""
+    verb = "is" if pin.holds(now) else "was"
+    return f"v{pin.version} {verb} pinned{called} by {pin.actor}, {ago(pin.pinned_at, now)}{until}: {pin.reason}"
 
 
 # a number over versions ----------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ Rule: thread-safe, never writes, raises only `LakehouseError`s; what is fixed by
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -61,10 +61,10 @@ class _Opened:
 
 
 class Lake:
-    """Every read of the lake. One instance serves all viewers."""
+    """Every read of the lake. One instance serves all viewers. `named`: the versions of a table that people named."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, named: Callable[[TableRef], Mapping[str, int]] = lambda _: {}) -> None:
+        self._settings, self._named = settings, named
         self._storage = Storage(settings)
         self._poll_s = min(POLL_S, settings.lake.refresh_s)
         self._opened: Lru[TableRef, _Opened] = Lru(MOST_LOGS)
@@ -134,6 +134,10 @@ class Lake:
 
     def latest_version(self, ref: TableRef) -> int:
         return self._log(ref).latest()
+
+    def named_versions(self, ref: TableRef) -> Mapping[str, int]:
+        """By name; raises what asking whoever knows them raises."""
+        return self._named(ref)
 
     def versions(self, ref: TableRef) -> list[tuple[int, int]]:
         """Runs of versions that can be reconstructed, first and last, oldest first."""

@@ -34,13 +34,19 @@ class TableRef:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """A version that `actor` keeps readable: no VACUUM of Weir takes a file of it. `uri`: the table's."""
+    """A version that `actor` keeps readable: no VACUUM of Weir takes a file of it, `until` then if there is an end.
+    `uri`: the table's; `name`: means this version wherever one is asked."""
 
     uri: str
     version: int
     actor: str
     reason: str
     pinned_at: datetime
+    name: str | None = None
+    until: datetime | None = None
+
+    def holds(self, now: datetime) -> bool:
+        return self.until is None or now < self.until
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,15 +108,17 @@ def load_users(
     }
     users = Users(_writers(streams, ref), tuple(reader for *_, reader in _readers(streams, ref)), properties)
     if isinstance(arguments, Vacuum | Drop):
-        users = replace(users, kept=(*_pinned(store, ref), *_compared(store, ref)))
+        users = replace(users, kept=(*_pinned(store, ref, now), *_compared(store, ref)))
     if not isinstance(arguments, Vacuum):
         return users
     readers = tuple(_with_files(settings, lake, store, streams, ref, now))
     return replace(users, readers=readers, untold=tuple(_untold(streams)))
 
 
-def _pinned(store: ControlStore, ref: TableRef) -> Iterator[KeptVersions]:
+def _pinned(store: ControlStore, ref: TableRef, now: datetime) -> Iterator[KeptVersions]:
     for pin in store.pins.of_table(ref):
+        if not pin.holds(now):
+            continue
         reason = f"v{pin.version} is pinned by {pin.actor}: {pin.reason}"
         yield KeptVersions(pin.version, pin.version, reason, f"unpin it: weir unpin {ref.name} {pin.version}")
 

@@ -12,7 +12,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from backend.access import Access, Actor
+from backend.changes.versions import check_name
 from backend.errors import StreamRefusedError
+from backend.format import utc_text
 from backend.jobs.model import JobKind
 from backend.lake.model import Pin, TableRef
 from backend.store import audit, leases, rows
@@ -27,11 +29,31 @@ class Pins:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add(self, ref: TableRef, version: int, *, actor: Actor, reason: str, now: datetime) -> Pin:
-        """Raises `StreamRefusedError` for one that is pinned already, and while a VACUUM of the table is under way."""
+    def add(
+        self,
+        ref: TableRef,
+        version: int,
+        *,
+        actor: Actor,
+        reason: str,
+        now: datetime,
+        name: str = "",
+        until: datetime | None = None,
+    ) -> Pin:
+        """`until`: when it ends by itself. Raises `StreamRefusedError` for a version that is pinned already, for a name
+        that another one has, and while a VACUUM of the table is under way; `VersionFormatError` for what is no name."""
+        called = check_name(name) if name.strip() else None
+        if until is not None and until <= now:
+            raise StreamRefusedError(f"the pin would end at {utc_text(until)}, which has passed")
         with self._database.writing() as connection:
             leases.lock(connection, ASKING)
-            if before := _pins(connection, ref).get(version):
+            pins = _pins(connection, ref)
+            if taken := next((pin for pin in pins.values() if called and pin.name == called), None):
+                raise StreamRefusedError(
+                    f"{called!r} names v{taken.version} of {ref.name} already",
+                    hint=f"take another name, or unpin that one: weir unpin {ref.name} {taken.version}",
+                )
+            if before := pins.get(version):
                 raise StreamRefusedError(
                     f"v{version} of {ref.name} is pinned already, by {before.actor}: {before.reason}",
                     hint=f"to give another reason, unpin it first: weir unpin {ref.name} {version}",
@@ -41,9 +63,9 @@ class Pins:
                 raise StreamRefusedError(
                     f"pin {ref.name}: a vacuum of it is under way", hint="`weir jobs` says how far that is"
                 )
-            made = Pin(ref.uri, version, actor.name, reason.strip(), now)
-            admitted = Access(actor, ref.name, "pin", reason)
-            audit.admit(connection, admitted, now=now, outcome=f"v{version}")
+            made = Pin(ref.uri, version, actor.name, reason.strip(), now, called, until)
+            outcome = f"v{version}{f' as {called}' if called else ''}{f', until {utc_text(until)}' if until else ''}"
+            audit.admit(connection, Access(actor, ref.name, "pin", reason), now=now, outcome=outcome)
             connection.execute(sa.insert(pin_table).values(rows.row_of(made)))
             return made
 
@@ -57,7 +79,8 @@ class Pins:
                     f"v{version} of {ref.name} is not pinned", hint=f"pinned: {known or 'no version'}"
                 )
             before = pins[version]
-            outcome = f"v{version}, pinned by {before.actor}: {before.reason}"
+            called = f" as {before.name}" if before.name else ""
+            outcome = f"v{version}, pinned{called} by {before.actor}: {before.reason}"
             audit.admit(connection, Access(actor, ref.name, "unpin", reason), now=now, outcome=outcome)
             connection.execute(sa.delete(pin_table).where(_of(ref), pin_table.c.version == version))
             return before

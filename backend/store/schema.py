@@ -288,4 +288,7 @@ pin = sa.Table(
     sa.Column("actor", sa.Text, nullable=False),
     sa.Column("reason", sa.Text, nullable=False),
     sa.Column("pinned_at", UtcDateTime, nullable=False),
+    sa.Column("name", sa.Text),
+    sa.Column("until", UtcDateTime),
+    sa.Index("ix_pin_name", "uri", "name", unique=True),
 )

@@ -5,7 +5,8 @@ from datetime import timedelta
 import pytest
 
 from backend.access import Actor
-from backend.errors import StreamRefusedError
+from backend.errors import StreamRefusedError, VersionFormatError
+from backend.format import utc_text
 from backend.jobs.model import JobKind, JobRequest
 from backend.lake.model import Pin, TableRef
 from backend.store.store import ControlStore
@@ -68,3 +69,32 @@ def test_nothing_is_pinned_while_a_vacuum_is_under_way(store: ControlStore) -> N
     store.pins.add(OTHER, 1, actor=ANA, reason="audit", now=NOW)
     store.jobs.cancel(job.job_id, actor=ANA, reason="first the pin", now=NOW)
     assert store.pins.add(ORDERS, 1, actor=ANA, reason="audit", now=NOW).version == 1
+
+
+def test_a_name_is_one_of_its_table_alone_and_a_pin_may_end(store: ControlStore) -> None:
+    end = NOW + timedelta(days=30)
+    made = store.pins.add(ORDERS, 118, actor=ANA, reason="the model", now=NOW, name=" features-2026-11 ", until=end)
+    assert (
+        store.pins.of_table(ORDERS)
+        == [made]
+        == [Pin(ORDERS.uri, 118, "ana", "the model", NOW, "features-2026-11", end)]
+    )
+    assert made.holds(end - timedelta(seconds=1)) and not made.holds(end)
+    store.pins.add(OTHER, 3, actor=ANA, reason="the model", now=NOW, name="features-2026-11")
+    with pytest.raises(StreamRefusedError, match="'features-2026-11' names v118 of silver/orders already"):
+        store.pins.add(ORDERS, 119, actor=ANA, reason="once more", now=NOW, name="features-2026-11")
+    with pytest.raises(StreamRefusedError, match="which has passed"):
+        store.pins.add(ORDERS, 119, actor=ANA, reason="too late", now=NOW, until=NOW)
+    with pytest.raises(VersionFormatError, match="no name for a version: 'latest'"):
+        store.pins.add(ORDERS, 119, actor=ANA, reason="confusing", now=NOW, name="latest")
+    for version in (1, 2):
+        store.pins.add(ORDERS, version, actor=ANA, reason="without a name", now=NOW, name=" ")
+    store.pins.remove(ORDERS, 118, actor=ANA, reason="trained", now=NOW)
+    store.pins.add(ORDERS, 119, actor=ANA, reason="once more", now=NOW, name="features-2026-11")
+    assert [entry.detail for entry in store.audit_entries(subject=ORDERS.name)] == [
+        "v119 as features-2026-11",
+        "v118, pinned as features-2026-11 by ana: the model",
+        "v2",
+        "v1",
+        f"v118 as features-2026-11, until {utc_text(end)}",
+    ]

@@ -178,11 +178,15 @@ def test_a_version_is_pinned_and_unpinned(orders: Path) -> None:
     assert "VACUUM by Weir is refused while it would delete a file of this version" in words(app)
     press(app, "pin_send")
     assert "A reason is needed" in words(app)
+    app.text_input(key="pin_called").set_value("may")
+    app.text_input(key="pin_until").set_value("2999-12-31")
     send(app, "pin", "audit of May")
-    assert "v1 is pinned" in words(app) and ": audit of May." in words(app)
+    assert "v1 is pinned as may by" in words(app) and ", until 2999-12-31 23:59:59 UTC: audit of May." in words(app)
     store = ControlStore.open(load_settings())
     ref = Lake(load_settings()).find("orders")
-    assert [(pin.version, pin.reason) for pin in store.pins.of_table(ref)] == [(1, "audit of May")]
+    assert [(pin.version, pin.reason, pin.name) for pin in store.pins.of_table(ref)] == [(1, "audit of May", "may")]
+    picker = open_page("changes", table="orders", from_="may").selectbox(key="pick_from")
+    assert picker.value == "may" and "may · v1" in picker.options
 
     other = open_page("versions", table="orders", at=2)
     assert other.button(key="pin").label == "Pin…" and links(other)["Show v1"] == "table=orders&at=1"

@@ -115,3 +115,22 @@ def test_a_version_is_pinned_listed_and_unpinned(home: Path, weir: Weir) -> None
     assert [pin["version"] for pin in weir("versions", "orders", "--json").document["pins"]] == [3]
     gone = weir("unpin", "orders", "1", "--reason", "audited")
     assert gone.code == 4 and "pinned: v3" in gone.err
+
+
+def test_a_pins_name_means_its_version_in_every_command_and_in_sql(home: Path, weir: Weir) -> None:
+    builders.orders_table(home / "lake" / "orders")
+    assert "a pin's name" in weir("files", "orders", "--version", "trained").err, "nobody named it yet"
+    named = "--name", "trained", "--until", "2999-12-31", "--reason", "the model"
+    answer = weir("pin", "orders", "1", *named)
+    assert answer.code == 0 and "v1 is pinned as trained by" in answer.out and ", until 2999-12-31 23:59" in answer.out
+    assert weir("versions", "orders", "--json").document["pins"][0]["name"] == "trained"
+    by_name = weir("files", "orders", "--version", "trained", "--json").document
+    assert by_name == weir("files", "orders", "--version", "1", "--json").document
+    counted = [
+        weir("query", f"SELECT count(*) AS n FROM orders VERSION AS OF {version}", "--json").document["rows"]
+        for version in ("'trained'", "1", "'latest'")
+    ]
+    assert counted[0] == counted[1] != counted[2]
+    assert "'trained' names v1 of orders already" in weir("pin", "orders", "2", *named).err
+    assert weir("pin", "orders", "2", "--name", "latest", "--reason", "x").code == 2
+    assert weir("unpin", "orders", "trained", "--reason", "audited").code == 0

@@ -1,11 +1,12 @@
 """Versions by name: a number, `latest`, an offset or a time."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from backend.changes.versions import Offset, parse_version, resolve_version
+from backend.changes.versions import Offset, check_name, parse_version, resolve_version
 from backend.errors import VersionFormatError, VersionNotFoundError
 from backend.lake.model import Commit, OperationMetrics, TableRef
 from backend.times import Clock
@@ -24,6 +25,10 @@ class LakeWithLog:
     """Fifty-two pages would be slow to write; a log of `length` commits a minute apart."""
 
     length: int
+    names: Mapping[str, int] = field(default_factory=dict)
+
+    def named_versions(self, ref: TableRef) -> Mapping[str, int]:
+        return self.names
 
     def latest_version(self, ref: TableRef) -> int:
         return self.length - 1
@@ -93,3 +98,41 @@ def test_versions_resolve_against_the_log(text: str, version: int) -> None:
 def test_a_version_that_is_not_there_is_not_found(text: str) -> None:
     with pytest.raises(VersionNotFoundError):
         resolve_version(LakeWithLog(500), REF, text, CLOCK)
+
+
+def test_a_pins_name_means_its_version_and_hides_no_other() -> None:
+    lake = LakeWithLog(500, {"features-2026-11": 118, "gone": 900, "latest": 3, "30 min ago": 3})
+    assert resolve_version(lake, REF, " features-2026-11 ", CLOCK) == 118
+    assert resolve_version(lake, REF, "gone", CLOCK) == 900, "so that it can be unpinned by its name"
+    assert resolve_version(lake, REF, "latest", CLOCK) == 499 and resolve_version(lake, REF, "30 min ago", CLOCK) == 370
+    with pytest.raises(VersionFormatError, match="'Features-2026-11'"):
+        resolve_version(lake, REF, "Features-2026-11", CLOCK)
+
+
+@pytest.mark.parametrize("name", ["features-2026-11", " Q3 audit ", "möbel_v2", "x", "a" * 80])
+def test_what_may_be_a_name_means_nothing_else(name: str) -> None:
+    assert check_name(name) == name.strip()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "118",
+        "v118",
+        "latest",
+        "-5",
+        "2 h ago",
+        "yesterday",
+        "2026-11-20",
+        "now",
+        "Oldest",
+        "a'b",
+        "a/b",
+        "-x",
+        "a" * 81,
+    ],
+)
+def test_what_means_a_version_or_cannot_be_typed_is_no_name(name: str) -> None:
+    with pytest.raises(VersionFormatError, match="no name for a version"):
+        check_name(name)

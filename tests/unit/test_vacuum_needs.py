@@ -5,7 +5,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -45,10 +45,9 @@ class Orders:
     def lake(self) -> Lake:
         return Lake(self.settings)
 
-    def users(self) -> Users:
-        return load_users(
-            self.settings, self.lake, self.store, self.lake.find("orders"), Vacuum(), now=datetime.now(UTC)
-        )
+    def users(self, now: datetime | None = None) -> Users:
+        ref, now = self.lake.find("orders"), now or datetime.now(UTC)
+        return load_users(self.settings, self.lake, self.store, ref, Vacuum(), now=now)
 
     def vacuum(self) -> ActPreview:
         lake, now = self.lake, datetime.now(UTC)
@@ -87,6 +86,14 @@ def test_a_pinned_version_keeps_its_files(orders: Orders) -> None:
     assert planned.way_out == "unpin it: weir unpin orders 2"
     orders.store.pins.remove(orders.lake.find("orders"), 2, actor=ANA, reason="audited", now=datetime.now(UTC))
     assert orders.vacuum().refused == ""
+
+
+def test_a_pin_keeps_files_until_it_ends(orders: Orders) -> None:
+    now = datetime.now(UTC)
+    ref, end = orders.lake.find("orders"), now + timedelta(days=30)
+    orders.store.pins.add(ref, 2, actor=ANA, reason="the model", now=now, name="features", until=end)
+    assert [kept.first for kept in orders.users(end - timedelta(seconds=1)).kept] == [2]
+    assert orders.users(end).kept == () and orders.store.pins.of_table(ref), "its name is still known"
 
 
 def test_a_pin_of_a_version_that_nobody_can_rebuild_is_a_risk(orders: Orders) -> None:

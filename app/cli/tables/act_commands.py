@@ -255,11 +255,18 @@ PinnedVersion = Annotated[str, typer.Argument(metavar="VERSION", help=VERSION)]
 
 
 @app.command(rich_help_panel=ACT)
-def pin(name: TableName, version: PinnedVersion, reason: Reason = "", as_json: AsJson = False) -> int:
+def pin(
+    name: TableName,
+    version: PinnedVersion,
+    reason: Reason = "",
+    called: Annotated[str, typer.Option("--name", help="Means this version wherever one is asked.")] = "",
+    until: Annotated[str, typer.Option(metavar="DAY", help="When it ends by itself: 2026-12-31.")] = "",
+    as_json: AsJson = False,
+) -> int:
     """Keep a version readable: Weir's VACUUM is refused while it would delete a file of it."""
     from app.cli.tables import versions
 
-    return versions.pin(name, version, reason, as_json=as_json)
+    return versions.pin(name, version, reason, called, until, as_json=as_json)
 
 
 @app.command(rich_help_panel=ACT)

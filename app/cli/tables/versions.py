@@ -20,6 +20,7 @@ from backend.lake.retention.runs import (
     judge,
     with_missing,
 )
+from backend.times import parse_time
 
 
 def versions(name: str, at: str | None, *, check: bool, as_json: bool) -> int:
@@ -43,11 +44,13 @@ def versions(name: str, at: str | None, *, check: bool, as_json: bool) -> int:
     return 0
 
 
-def pin(name: str, at: str, reason: str, *, as_json: bool) -> int:
+def pin(name: str, at: str, reason: str, called: str, until: str, *, as_json: bool) -> int:
     lake, ref = opened(name)
     version = resolve_version(lake, ref, at, services.clock())
     lake.snapshot(ref, version)  # raises where nobody can read it any more
-    made = services.store().pins.add(ref, version, actor=services.actor(), reason=reason, now=services.now())
+    ends = parse_time(until, services.clock(), end_of_day=True) if until else None
+    actor, now = services.actor(), services.now()
+    made = services.store().pins.add(ref, version, actor=actor, reason=reason, now=now, name=called, until=ends)
     answer = judge_version(judge(lake.retention_facts(ref), services.now()), version)
     if as_json:
         print_json(made, _SHAPES)
@@ -92,7 +95,7 @@ _SHAPES: Shapes = {
     VacuumRun: only("version", "at", "deleted_files", retention_s="retention"),
     Answer: only("until", "is_promise", "reasons", answer="verdict", extend="extension"),
     Extension: only("key", "current", "until", "note", suggested_s="suggested", empty_is_null=("note",)),
-    Pin: only("version", "actor", "reason", "pinned_at"),
+    Pin: only("version", "actor", "reason", "pinned_at", "name", "until"),
     FilesSeen: only("state", "total", "checked", "missing", "examples"),
 }
 
