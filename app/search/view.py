@@ -22,7 +22,7 @@ SIGNS = {ProbeOutcome.GOOD: "✓ good", ProbeOutcome.BAD: "✕ bad", ProbeOutcom
 _PURPOSES = {Purpose.END: "an end", Purpose.SEARCH: "search", Purpose.CHECK: "check"}
 _MOST_CELL = 200
 MOST_COLUMNS = 40
-HEADS = ("Lowest", *(("1 %", "Median", "99 %")[: len(QUANTILES)]), "Highest", "Null")
+HEADS = ("Lowest", *(("1 % below", "Median", "1 % above")[: len(QUANTILES)]), "Highest", "Null")
 
 
 def probe_frame(probes: Sequence[Probe], now: datetime) -> pd.DataFrame:

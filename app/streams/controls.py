@@ -73,7 +73,7 @@ def operation_log(*, stream: str | None = None) -> None:
     if not entries:
         st.info("**Nobody has acted yet.** Each start, stop and restart is written here first.", icon=":material/list:")
         return
-    frame = build_operation_log(entries, now=services.now())
+    frame = build_operation_log(entries, now=services.now(), roots=services.settings().roots)
     show(frame.drop(columns="Stream or table") if stream else frame, LOG, key="operation_log")
 
 

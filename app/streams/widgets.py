@@ -42,7 +42,7 @@ from backend.stream_model.overrides import overridden_text
 from backend.stream_model.stream import StreamDeclaration, StreamFailure, StreamState
 from backend.streams.graph import NOT_RUNNING, build_graph
 from backend.streams.points import Points
-from backend.streams.verdict import StreamStatus
+from backend.streams.verdict import StreamStatus, failure_text
 
 WINDOWS_S = {"15 min": 900, "1 h": 3_600, "6 h": 21_600, "24 h": 86_400, "7 d": 604_800, "30 d": 2_592_000}
 NARROWEST_CHART_PX = 360  # a title and a legend fit
@@ -134,11 +134,17 @@ def _state_row(status: StreamStatus) -> None:
         with st.container(horizontal=True, width="content", key="acts"):
             act_buttons([status], key="one")
             reset_button(status)
-    st.markdown(f"**{markdown_safe(sentence(status.because))}**")
+    st.markdown(f"**{markdown_safe(_because(status))}**")
     if status.overrides:
         difference = f"Not as declared: {overridden_text(status.overrides)}."
         st.caption(f":material/tune: {markdown_safe(difference)}", help=markdown_safe(_wanted_help(status)))
     blocked_caption([status])
+
+
+def _because(status: StreamStatus) -> str:
+    """Without the error, where that stands below."""
+    failure = status.observed.last_failure if status.observed and status.state in _TROUBLED else None
+    return sentence(status.because.replace(failure_text(failure), "", 1) if failure else status.because)
 
 
 def _neighbours(status: StreamStatus, reading: cache.StreamsReading) -> None:
@@ -171,7 +177,7 @@ def _attached_row(status: StreamStatus) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="states"):
         _named("observed", status.state.value, "What its application last told, judged by its sign of life")
         _named("verdict", status.verdict.value, sentence(status.because))
-    st.markdown(f"**{markdown_safe(sentence(status.because))}**")
+    st.markdown(f"**{markdown_safe(_because(status))}**")
     application = markdown_safe(status.declaration.pipeline)
     st.caption(f"The Spark application **{application}** runs it: start and stop it there.")
 

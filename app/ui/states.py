@@ -89,7 +89,10 @@ def stream_cells(status: StreamStatus, now: datetime) -> dict[str, object]:
 def summary_sentence(statuses: Sequence[StreamStatus]) -> str:
     """ "6 streams: 5 running, 1 failed · 132 rows/s in", each row counted where it first lands."""
     states = Counter(status.state for status in statuses)
-    parts = ", ".join(f"{states[state]} {state.value.lower()}" for state in StreamState if states[state])
+    words = {StreamState.BACKOFF: "waiting to restart"}
+    parts = ", ".join(
+        f"{states[state]} {words.get(state, state.value.lower())}" for state in StreamState if states[state]
+    )
     rate = landing_rows_per_s(statuses)
     text = f"{things(len(statuses), 'stream')}: {parts}"
     return text if rate is None else f"{text} · {rate_text(rate)} in"

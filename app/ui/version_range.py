@@ -122,7 +122,7 @@ def _label(version: str, commits: Mapping[str, Commit], names: Mapping[str, int]
     if commit is None:
         return f"{version} · v{names[version]}" if version in names else version
     # The operation comes first, and whole: what is cut in a narrow picker is the time.
-    at = f" · {utc_text(commit.committed_at)}" if commit.committed_at else ""
+    at = f" · {utc_text(commit.committed_at).removesuffix(' UTC')}" if commit.committed_at else ""
     return f"v{version} · {operation_text(commit.operation)}{at}"
 
 

@@ -20,6 +20,7 @@ from backend.stream_model.stream import (
     Observed,
     Progress,
     StreamDeclaration,
+    StreamFailure,
     StreamState,
 )
 from backend.streams.backlog.text import waiting
@@ -326,8 +327,13 @@ def _failure(observed: Observed, now: datetime) -> str:
         return "failed"
     batch = f" in batch {failure.batch_id}" if failure.batch_id is not None else ""
     ago = span_text((now - failure.failed_at).total_seconds())
+    return f"failed {ago} ago{batch}{failure_text(failure)}"
+
+
+def failure_text(failure: StreamFailure) -> str:
+    """ ": DIVIDE_BY_ZERO: Division by zero", as `because` of a failed stream has it."""
     message = failure.message.removeprefix(f"[{failure.error_class}] ")  # as Spark begins its messages
-    return f"failed {ago} ago{batch}: {failure.error_class}: {_short(message).rstrip('.')}"
+    return f": {failure.error_class}: {_short(message).rstrip('.')}"
 
 
 def _next_try(observed: Observed, now: datetime) -> str:

@@ -1,6 +1,7 @@
 """One stream: its figures, its end, and start, stop and restart from its page."""
 
 import json
+import re
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
@@ -204,6 +205,8 @@ def test_a_failed_stream_shows_class_message_and_batch(store, now: datetime) -> 
     assert "ZeroDivisionError" in text
     assert "division by zero in the transform of row 17" in text
     assert "batch 20" in text
+    assert words(app).count("division by zero in the transform of row 17") == 1, "and no more than once"
+    assert re.search(r"failed [^:]* ago in batch 20[^:]*; it waits for a person to start it", words(app))
     assert _list(app).iloc[0]["Class"] == "ZeroDivisionError"
     assert not app.button(key="one_start").disabled
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import reduce
 
 import pandas as pd
 
@@ -163,8 +164,10 @@ def _acts_alone(entries: Iterable[AuditEntry]) -> Iterable[AuditEntry]:
     return (entry for entry in entries if JobKind.REQUEUE_PREVIEW not in entry.action)
 
 
-def build_operation_log(entries: Sequence[AuditEntry], *, now: datetime) -> pd.DataFrame:
-    """The audit trail, newest first: when, who, what, why; without what only asked what an act would do."""
+def build_operation_log(entries: Sequence[AuditEntry], *, now: datetime, roots: Sequence[str] = ()) -> pd.DataFrame:
+    """The audit trail, newest first: when, who, what, why; without what only asked what an act would do. What lies
+    below one of the `roots` stands by its name."""
+    places = [f"{root.rstrip('/')}/" for root in sorted(roots, key=len, reverse=True) if root.strip("/")]
     newest = sorted(_acts_alone(entries), key=lambda entry: entry.at, reverse=True)
     return pd.DataFrame(
         {
@@ -173,7 +176,10 @@ def build_operation_log(entries: Sequence[AuditEntry], *, now: datetime) -> pd.D
             "Stream or table": [entry.subject for entry in newest],
             "Reason": [entry.reason for entry in newest],
             "Who": [entry.actor for entry in newest],
-            "Detail": [_GENERATION.sub("", entry.detail) or "–" for entry in newest],
+            "Detail": [
+                reduce(lambda text, place: text.replace(place, ""), places, _GENERATION.sub("", entry.detail)) or "–"
+                for entry in newest
+            ],
             "At": [utc_text(entry.at) for entry in newest],
         }
     )

@@ -127,10 +127,13 @@ def test_the_operation_log_lists_acts_without_what_is_a_host_s_alone() -> None:
         AuditEntry(NOW, "ann", "restart", "s", "slow", "RUNNING → RUNNING, generation 3; trigger: 5 s → 10 s"),
         AuditEntry(NOW, "ann", f"{JobKind.REQUEUE_PREVIEW} job", "s", "to see", "job 1"),
         AuditEntry(NOW, "ann", f"{JobKind.REQUEUE} job", "s", "mended", "job 2"),
+        AuditEntry(NOW, "ann", "clone", "t", "for tests", "/lake/eu/copy becomes a copy of v3; s3://b/x/t, a/b"),
     ]
-    log = build_operation_log(entries, now=NOW)
-    assert list(log["Act"]) == ["restart", "requeue job"]
-    assert list(log["Detail"]) == ["RUNNING → RUNNING; trigger: 5 s → 10 s", "job 2"]
+    log = build_operation_log(entries, now=NOW, roots=["/", "/lake", "/lake/eu/", "s3://b/x"])
+    assert list(log["Act"]) == ["restart", "requeue job", "clone"]
+    assert list(log["Detail"]) == [
+        "RUNNING → RUNNING; trigger: 5 s → 10 s", "job 2", "copy becomes a copy of v3; t, a/b",
+    ]  # fmt: skip
 
 
 def test_an_unknown_figure_is_missing_and_not_zero() -> None:
@@ -273,6 +276,7 @@ def test_only_a_running_stream_has_a_rate(state: StreamState) -> None:
         assert (row["Rows in"], rate.value, rate.note) == (5.0, "5 rows/s", "5 rows/s in a batch")
         assert summary_sentence([shown]) == "1 stream: 1 running · 5 rows/s in"
     else:
-        assert pd.isna(row["Rows in"]) and summary_sentence([shown]).endswith(state.value.lower())
+        word = "waiting to restart" if state is StreamState.BACKOFF else state.value.lower()
+        assert pd.isna(row["Rows in"]) and summary_sentence([shown]) == f"1 stream: 1 {word}"
         assert (rate.value, rate.note) == ("–", "")
         assert "It does not run." in rate.help
