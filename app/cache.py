@@ -46,6 +46,7 @@ from backend.latest_answer import LatestAnswer
 from backend.maintenance import plan
 from backend.maintenance.model import ActPreview, TableAct
 from backend.maintenance.policies import PolicyPlan, PolicyPlans
+from backend.query.tiles import Tiles, tiles_of
 from backend.search.notice import Key, Notice
 from backend.search.search import Bisects
 from backend.search.suggest import Held, held_numbers
@@ -513,6 +514,12 @@ def health(ref: TableRef, version: int) -> TableHealth:
 @st.cache_data(show_spinner=False, ttl=HEALTH_TTL_S, max_entries=512)
 def _health(uri: str, version: int, _ref: TableRef) -> TableHealth:  # noqa: ARG001
     return table_health(services.lake(), _ref, now=services.now(), settings=services.settings().health)
+
+
+@once
+def tiles() -> Tiles:
+    """The tiles of dashboards: each runs once for all viewers."""
+    return tiles_of(services.world)
 
 
 # answers that took long, by what was asked ----------------------------------------------------------------------

@@ -26,6 +26,7 @@ _GROUPS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("overview", "Overview", ":material/dashboard:"),
         ("tables", "Tables", ":material/database:"),
         ("query", "Query", ":material/terminal:"),
+        ("dashboard", "Dashboard", ":material/space_dashboard:"),
     ),
     "Table": (
         ("table", "Summary", ":material/table:"),

@@ -20,6 +20,7 @@ from backend.times import Clock
 if TYPE_CHECKING:
     from backend.lake.lake import Lake
     from backend.lake.model import TableRef
+    from backend.query.views import World
     from backend.store.store import ControlStore
 
 Value = TypeVar("Value")
@@ -83,6 +84,13 @@ def existing_store() -> "ControlStore | None":
     if url.startswith(_SQLITE) and not Path(url.removeprefix(_SQLITE).partition("?")[0]).exists():
         return None
     return store()
+
+
+def world() -> "World":
+    """What a query may ask, as it is now."""
+    from backend.query.views import World
+
+    return World(lake(), existing_store(), now(), settings())
 
 
 def now() -> datetime:

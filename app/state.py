@@ -86,6 +86,9 @@ CHART = "chart"
 CHART_X = "x"
 CHART_Y = "y"
 CHART_COLOUR = "colour"
+# a dashboard, or tiles of any
+DASHBOARD = "dashboard"
+TILE = "tile"
 # acts on tables
 ACT = "act"
 # streams

@@ -73,6 +73,12 @@ class QueryTooLargeError(QueryError):
     exit_code = 4
 
 
+class SavedQueryNotFoundError(QueryError):
+    """No query is saved by this name."""
+
+    exit_code = 3
+
+
 class ExportError(TableError):
     """An export cannot begin: its link is spent, or too many run."""
 

@@ -382,6 +382,13 @@ class Settings(BaseSettings):
         return (*self.policies, TablePolicy(tables=own, optimize=OptimizeWhen(spares_files=20)))
 
     @property
+    def dashboard_folders(self) -> tuple[Path, ...]:
+        """Where dashboards lie: beside `weir.toml`, and that of the demo while its streams are there."""
+        own = _config_file().parent / "dashboards"
+        is_demo = self.demo.enabled and DEMO in self.host.pipelines
+        return (own, Path(__file__).parents[1].joinpath(*DEMO.split("."), "dashboards")) if is_demo else (own,)
+
+    @property
     def max_streams(self) -> int:
         """How many streams one host runs at most. A heap that Spark will refuse counts as 2 GB."""
         heap = self.spark.conf.get("spark.driver.memory", self.spark.driver_memory).strip().lower()
@@ -433,11 +440,14 @@ def load_settings(**given: object) -> Settings:
     return settings
 
 
+def _config_file() -> Path:
+    return Path(os.environ.get("WEIR_CONFIG") or "weir.toml")
+
+
 def _from_file() -> dict[str, Any]:
     """What `weir.toml` says; nothing where there is none, unless `WEIR_CONFIG` names it."""
-    named = os.environ.get("WEIR_CONFIG")
-    file = Path(named or "weir.toml")
-    if not named and not file.exists():
+    file = _config_file()
+    if not os.environ.get("WEIR_CONFIG") and not file.exists():
         return {}
     try:
         return tomllib.loads(file.expanduser().read_text("utf-8"))

@@ -21,6 +21,7 @@ TOGETHER = {
 # These files are of a folder above and do not use what it shares.
 ALONE = (
     "tests/browser/test_behind_proxy.py",
+    "tests/browser/test_dashboard.py",
     "tests/browser/test_door.py",
     "tests/browser/test_export.py",
     "tests/browser/test_find.py",

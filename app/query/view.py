@@ -6,7 +6,7 @@ is grouped by the statement. Columns are offered where a chart can use them.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from typing import Any
 
@@ -19,18 +19,21 @@ from app.ui.view.exact_rows import NULL, cell_text, is_number
 from app.ui.view.theme import Mode, categories, template_name
 from app.ui.view.words import figure_safe
 from backend.cells import cells
-from backend.format import cut, duration_text, things
+from backend.format import ago, cut, duration_text, things
 from backend.lake.model import TableCard
+from backend.query.dashboards import WIDEST, Tile
 from backend.query.statement import VIEWS
+from backend.query.tiles import TileRows
 from backend.query.views import LAKE_VIEWS
 from backend.sql.quoting import quoted_name
+from backend.sql.saved import KINDS, Chart, Kind
 
 MOST_COLUMNS = 500  # offered by name
 MOST_COLOURS = 8
 ONE_COLOUR = "One colour"
+MOST_NAMED = 3  # tables of a tile
 MARKED = 60  # points with a mark of their own
 HEIGHT_PX = 400
-KINDS = ("Line", "Bar", "Area", "Scatter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,39 @@ def with_name(text: str, label: str, name: str) -> str:
     return name if " · " in label else f"SELECT * FROM {name}"
 
 
+# tiles ----------------------------------------------------------------------------------------------------------------
+
+
+def arranged(links: Sequence[str], every: Mapping[str, Tile]) -> tuple[list[Tile], list[str]]:
+    """The tiles that a link names, each once ("gold/Revenue:2" is two columns wide), and the names of none."""
+    shown, missing = dict[str, Tile](), list[str]()
+    for link in links:
+        name, _, width = link.rpartition(":")
+        if name in every and width in map(str, range(1, WIDEST + 1)):
+            shown[name] = replace(every[name], width=int(width))
+        elif link in every:
+            shown[link] = every[link]
+        else:
+            missing.append(link)
+    return list(shown.values()), missing
+
+
+def tile_links(shown: Iterable[Tile]) -> list[str]:
+    """As `arranged` reads them."""
+    return [f"{tile.name}:{tile.width}" for tile in shown]
+
+
+def freshness(rows: TileRows, now: datetime) -> str:
+    """ "gold_orders v91, 12 s ago": what a tile shows, and since when that is so."""
+    texts = []
+    for table, version, committed_at in rows.seen:
+        name, at = (table, None) if version is None else (f"{table.rpartition('/')[2]} v{version}", committed_at)
+        at = rows.read_at if table.startswith("weir.") else at
+        texts.append(f"{name}, {ago(at, now)}" if at else name)
+    more = len(texts) - MOST_NAMED
+    return " · ".join([*texts[:MOST_NAMED], *([f"and {things(more, 'table')} more"] if more > 0 else [])])
+
+
 # charts ---------------------------------------------------------------------------------------------------------------
 
 
@@ -94,7 +130,7 @@ class ChartColumns:
             return [*self.texts, *self.times, *numbers]
         return [*self.times, *numbers, *(() if kind == "Scatter" else self.texts)]
 
-    def kinds(self) -> list[str]:
+    def kinds(self) -> list[Kind]:
         """The kinds of chart that there can be, the most fitting first."""
         first = "Line" if self.times else "Bar" if self.texts else "Scatter"
         return sorted((kind for kind in KINDS if self.numbers and self.xs(kind)), key=lambda kind: kind != first)
@@ -111,22 +147,32 @@ def chart_columns(rows: pa.Table) -> ChartColumns:
     return ChartColumns(times, texts, tuple(name for name, kind in kinds.items() if is_number(kind)))
 
 
+def misfit(rows: pa.Table, chart: Chart) -> str:
+    """Why a chart cannot be drawn of these rows; "" where it can."""
+    columns = chart_columns(rows)
+    for name, options in ((chart.x, (*columns.times, *columns.texts, *columns.numbers)), (chart.y, columns.numbers)):
+        if name not in options:
+            return f"The chart needs the column {name}, and rows have {', '.join(options) or 'none'} to choose from."
+    return f"There is no column {chart.colour}." if chart.colour and chart.colour not in rows.column_names else ""
+
+
 def colours(rows: pa.Table, columns: ChartColumns, x: str) -> list[str]:
     """Columns that tell a few lines or groups apart; first where the same x comes again."""
     few = [name for name in columns.texts if name != x and 1 < len(set(_texts(rows[name]))) <= MOST_COLOURS]
     return few if len(set(map(str, cells(rows[x])))) < rows.num_rows else []
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
-    kind: str
-    x: str
-    y: str
-    colour: str | None = None
-
-
-def figure(rows: pa.Table, chart: Chart, *, is_cut: bool, mode: Mode, zone: str | None) -> go.Figure:
-    """The rows as one figure; `zone`: of the viewer, whose clock moments stand on."""
+def figure(
+    rows: pa.Table,
+    chart: Chart,
+    *,
+    is_cut: bool,
+    mode: Mode,
+    zone: str | None,
+    title: str = "",
+    height: int = HEIGHT_PX,
+) -> go.Figure:
+    """The rows as one figure; `zone`: of the viewer, whose clock moments stand on; `title`: not what it shows."""
     xs = [_x(value, zone) for value in cells(rows[chart.x])]
     ys = [_number(value) for value in cells(rows[chart.y])]
     exact = [cell_text(value) or NULL for value in cells(rows[chart.y])]
@@ -135,7 +181,7 @@ def figure(rows: pa.Table, chart: Chart, *, is_cut: bool, mode: Mode, zone: str 
     for group, *point in zip(groups, xs, ys, exact, strict=True):
         points.setdefault(group, []).append((point[0], point[1], point[2]))
     palette = categories(mode)
-    title = f"{cut(chart.y)} by {cut(chart.x)}" + (f", the first {len(xs):,} rows" if is_cut else "")
+    title = (title or f"{cut(chart.y)} by {cut(chart.x)}") + (f", the first {len(xs):,} rows" if is_cut else "")
     drawn = go.Figure([
         _trace(chart, name, _ordered(chart.kind, group), palette[number % len(palette)], len(points))
         for number, (name, group) in enumerate(points.items())
@@ -143,7 +189,7 @@ def figure(rows: pa.Table, chart: Chart, *, is_cut: bool, mode: Mode, zone: str 
     from_zero = {"rangemode": "tozero"} if chart.kind in ("Bar", "Area") else {}
     return drawn.update_layout(
         template=template_name(mode),
-        height=HEIGHT_PX,
+        height=height,
         title_text=figure_safe(title),
         showlegend=chart.colour is not None,
         legend={"y": -0.25, "yanchor": "top", "x": 0, "xanchor": "left"},
@@ -168,7 +214,7 @@ def _trace(
     if chart.kind == "Bar":
         return go.Bar(**said, marker_color=colour)
     lines = "markers" if chart.kind == "Scatter" else "lines+markers" if len(points) <= MARKED else "lines"
-    area = {"Area": {"stackgroup": "one"} if num_groups > 1 else {"fill": "tozeroy"}}.get(chart.kind, {})
+    area = {} if chart.kind != "Area" else {"stackgroup": "one"} if num_groups > 1 else {"fill": "tozeroy"}
     return go.Scatter(**said, **area, mode=lines, line={"color": colour, "width": 2}, marker={"color": colour})
 
 

@@ -8,6 +8,7 @@ import functools
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import pyarrow as pa
 import streamlit as st
@@ -15,6 +16,7 @@ import streamlit as st
 from app import cache, errors, navigation, services, state, viewer
 from app.query import text as words
 from app.query import view
+from app.query.saved import save_button
 from app.ui import figures, lists, work
 from app.ui.export import ExportOffer, export_button
 from app.ui.view.exact_rows import distinct_names
@@ -22,15 +24,17 @@ from app.ui.view.words import markdown_safe, sentence
 from backend.access import Actor
 from backend.errors import QueryError, QueryTooLargeError
 from backend.format import bytes_text, cut, duration_text
-from backend.query.answer import FirstRows, answered, query_limits
+from backend.query.answer import answered, first_rows, query_limits
 from backend.query.plan import QueryPlan, plan_query
 from backend.query.views import World
 from backend.query.worker import QueryLimits
 from backend.sql.export import Format
 from backend.sql.exports import RowsReader, estimated_from
+from backend.sql.saved import Chart
 from backend.sql.session import CancelToken
 from backend.work import Interruptible, Work
 
+Option = TypeVar("Option", bound=str)
 MOST_ROWS = 1_000
 MOST_CHARACTERS = 20_000  # that fit into a link
 MOST_EARLIER = 20
@@ -134,13 +138,9 @@ def answer(text: str) -> None:
         _show(result)
 
 
-def _world() -> World:
-    return World(services.lake(), services.existing_store(), services.now(), services.settings())
-
-
 def _plan(text: str, pins: str, most_rows: int | None) -> QueryPlan:
     given = pins.split(",") if pins else []
-    return plan_query(_world(), text, viewer.clock(), pins=given, most_rows=most_rows)
+    return plan_query(services.world(), text, viewer.clock(), pins=given, most_rows=most_rows)
 
 
 def _computed(text: str, pins: str) -> view.Result | None:
@@ -188,7 +188,7 @@ def _is_small(plan: QueryPlan, text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """How long it runs; with `rows`, the first ones, it is over."""
+    """How long it runs; with `rows`, the first ones, each column by a name of its own, it is over."""
 
     elapsed_s: float
     rows: pa.Table | None = None
@@ -197,33 +197,25 @@ class _Step:
 
 def _steps(plan: QueryPlan) -> Iterator[_Step]:
     """Left early, the query's process is killed."""
-    token, world, limits, actor = Interruptible(), _world(), query_limits(services.settings().lake), viewer.actor()
-    with Work(lambda: _first_rows(world, plan, limits, actor, token), token.stop) as running:
+    token, world, actor = Interruptible(), services.world(), viewer.actor()
+    limits = query_limits(world.settings.lake)
+    with Work(lambda: first_rows(world, plan, limits, actor, token), token.stop) as running:
         while not running.ended(POLL_S):
             yield _Step(running.elapsed_s)
         rows, is_cut = running.result()
-        yield _Step(running.elapsed_s, rows, is_cut)
-
-
-def _first_rows(
-    world: World, plan: QueryPlan, limits: QueryLimits, actor: Actor, token: Interruptible
-) -> tuple[pa.Table, bool]:
-    """Each column by a name of its own; and whether there are more."""
-    with answered(world, plan, limits, actor, token) as reader:
-        first = FirstRows(reader, MOST_ROWS)
-        rows = pa.Table.from_batches(first.batches(), reader.schema)
-    return rows.rename_columns(distinct_names(rows.column_names)), first.is_cut
+        yield _Step(running.elapsed_s, rows.rename_columns(distinct_names(rows.column_names)), is_cut)
 
 
 def _tell(plan: QueryPlan, step: _Step) -> tuple[float, str]:
     """How much of its time it took: nobody knows how much is left to do."""
-    limit_s = query_limits(services.settings().lake).time_limit_s
+    limit_s = services.settings().lake.query_time_limit_s
     took, of = duration_text(step.elapsed_s), duration_text(limit_s)
     return step.elapsed_s / limit_s, f"Reading {markdown_safe(words.cost_text(plan))} · {took} of at most {of}"
 
 
 def _show(result: view.Result) -> None:
-    with st.container(horizontal=True, vertical_alignment="center", key="query_head"):
+    head = st.container(horizontal=True, vertical_alignment="center", key="query_head")
+    with head:
         st.caption(markdown_safe(view.result_sentence(result)), width="content")
         st.space("stretch")
         shown = st.segmented_control(
@@ -233,13 +225,14 @@ def _show(result: view.Result) -> None:
         export_button(_offer(result))
     if "now" in result.pins.split(","):
         st.caption("Tables of `weir.` have no versions: the link shows them as they are when it is opened.")
-    if shown == "Chart":
-        _chart(result)
-    else:
+    chart = _chart(result) if shown == "Chart" else None
+    with head:
+        save_button(result.text, chart)
+    if shown != "Chart":
         lists.exact_rows(result.rows, key="query_rows", alt="Rows of the query")
 
 
-def _chart(result: view.Result) -> None:
+def _chart(result: view.Result) -> Chart | None:
     columns = view.chart_columns(result.rows)
     kinds = columns.kinds()
     if not kinds or not result.rows.num_rows:
@@ -248,19 +241,20 @@ def _chart(result: view.Result) -> None:
             "beside it: a text, a time or a number.",
             icon=":material/bar_chart:",
         )
-        return
+        return None
     with st.container(horizontal=True, vertical_alignment="bottom", key="query_chart_choices"):
         kind = _choice("Chart", kinds, state.CHART) or kinds[0]
         x = _choice("Along", columns.xs(kind), state.CHART_X) or columns.xs(kind)[0]
         y = _choice("Height", columns.ys(x), state.CHART_Y) or columns.ys(x)[0]
         few = view.colours(result.rows, columns, x)
         colour = _choice("Colour", [*few, view.ONE_COLOUR] if few else [], state.CHART_COLOUR)
-    chart = view.Chart(kind, x, y, colour if colour in few else None)
+    chart = Chart(kind, x, y, colour if colour in few else None)
     drawn = view.figure(result.rows, chart, is_cut=result.is_cut, mode=viewer.mode(), zone=viewer.timezone())
     figures.chart(drawn, key="query_chart")
+    return chart
 
 
-def _choice(label: str, options: list[str], key: str) -> str | None:
+def _choice(label: str, options: list[Option], key: str) -> Option | None:
     """One of what fits: as the link says, else the first."""
     linked = state.text(key)
     return st.selectbox(
@@ -302,7 +296,7 @@ def _offer(result: view.Result) -> ExportOffer:
     plan = functools.cache(lambda: _plan(result.text, result.pins, None))  # the dialog asks every second
     return ExportOffer(
         "all rows of the query",
-        lambda form: ExportedQuery(_world(), plan(), limits, viewer.actor(), form),
+        lambda form: ExportedQuery(services.world(), plan(), limits, viewer.actor(), form),
         (result.text, result.pins),
         lambda: estimated_from(result.rows, None if result.is_cut else result.rows.num_rows),
         result.rows.num_columns,

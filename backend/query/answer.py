@@ -1,11 +1,12 @@
 """A query's rows: its process is started, handed what the plan names, and killed when it is over, whatever ends it.
 
-Rule: nothing is left behind: no process, no folder, no thread that reads. A query is in the audit trail with who,
-text, versions and rows once it ended, where there is a store.
+Rule: nothing is left behind: no process, no folder, no thread that reads. A person's query is in the audit trail with
+who, text, versions and rows once it ended, where there is a store.
 """
 
 import difflib
 import json
+import math
 import os
 import pickle
 import re
@@ -41,13 +42,15 @@ _MAIN = "from backend.query.worker import main; main()"
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "VIRTUAL_ENV")
 _HINT = "filter or group earlier, or raise WEIR_LAKE__QUERY_TIME_LIMIT_S"
 MOST_TEXT = 2_000  # of a statement, in the audit trail
+MOST_BYTES = 64_000_000  # of first rows
 
 
 @contextmanager
 def answered(
-    world: World, plan: QueryPlan, limits: QueryLimits, actor: Actor, token: Interruptible | None = None
+    world: World, plan: QueryPlan, limits: QueryLimits, actor: Actor | None, token: Interruptible | None = None
 ) -> Iterator[pa.RecordBatchReader]:
-    """The rows as they are computed, held while they are read; `token` ends it from another thread.
+    """The rows as they are computed, held while they are read; `token` ends it from another thread. `actor`: None where
+    nobody asked, which no audit trail tells.
 
     Raises `QueryError`, what a table's rows fail with, or `Stopped`, also while the rows are read.
     """
@@ -62,7 +65,7 @@ def answered(
             raise QueryError(exc.message, hint=columns) from exc
         raise
     finally:
-        if world.store is not None:
+        if world.store is not None and actor is not None:
             world.store.note(_entry(plan, actor, counted, world))
 
 
@@ -83,21 +86,34 @@ def query_limits(lake: LakeSettings) -> QueryLimits:
 
 @dataclass(slots=True)
 class FirstRows:
-    """Of an answer, as they come; all for no `limit`. `is_cut` once it is known that there are more."""
+    """Of an answer, as they come; all for no `limit`, and no more once they have `most_bytes`. `is_cut` once it is known
+    that there are more."""
 
     reader: pa.RecordBatchReader
     limit: int | None
+    most_bytes: float = math.inf
     num_rows: int = 0
     is_cut: bool = False
 
     def batches(self) -> Iterator[pa.RecordBatch]:
+        num_bytes = 0
         for batch in self.reader:
             left = batch.num_rows if self.limit is None else self.limit - self.num_rows
-            self.is_cut = batch.num_rows > left
-            self.num_rows += min(left, batch.num_rows)
-            yield batch.slice(0, left)
+            part = batch.slice(0, left if num_bytes < self.most_bytes else 0)
+            self.is_cut = part.num_rows < batch.num_rows
+            self.num_rows, num_bytes = self.num_rows + part.num_rows, num_bytes + part.nbytes
+            yield part
             if self.is_cut:
                 return
+
+
+def first_rows(
+    world: World, plan: QueryPlan, limits: QueryLimits, actor: Actor | None, token: Interruptible | None = None
+) -> tuple[pa.Table, bool]:
+    """One less than `plan.most_rows`, or fewer of more than `MOST_BYTES`; and whether there are more."""
+    with answered(world, plan, limits, actor, token) as reader:
+        first = FirstRows(reader, (plan.most_rows or 1) - 1, MOST_BYTES)
+        return pa.Table.from_batches(first.batches(), reader.schema), first.is_cut
 
 
 @dataclass(slots=True)

@@ -38,7 +38,8 @@ class TableRead:
 
     `rows` reads them; where there are rows `before`, the table is what changed from those to these. `files`
     (`DIFFERENCE_COLUMNS`) and `snapshot` are there where these are rows of a version, on this machine; `columns` are
-    those that the statement needs. `between`: the two versions of `$changes`.
+    those that the statement needs. `between`: the two versions of `$changes`. `ref`: the table, of those that have
+    versions.
     """
 
     name: str
@@ -53,6 +54,7 @@ class TableRead:
     snapshot: Snapshot | None = field(default=None, compare=False, repr=False)
     files: pa.Table | None = field(default=None, compare=False, repr=False)
     between: tuple[int, int] | None = None
+    ref: TableRef | None = field(default=None, compare=False, repr=False)
 
     @property
     def pin(self) -> str:
@@ -146,6 +148,10 @@ def _read(world: World, source: Source, at: str | None, clock: Clock) -> TableRe
         table = lake_view(world, name, source.columns)
         return TableRead(source.name, f"weir.{name}", table.to_reader)
     ref = _find(world, source)
+    return replace(_read_table(world, source, ref, at, clock), ref=ref)
+
+
+def _read_table(world: World, source: Source, ref: TableRef, at: str | None, clock: Clock) -> TableRead:
     if source.view == "changes":
         return _changes(world, source, ref, clock)
     written = source.version or at or "latest"

@@ -65,6 +65,7 @@ _LAKE: Mapping[str, Mapping[str, pa.DataType]] = {
         "table_name": _TEXT, "version": _NUMBER, "committed_at": _TIME, "kind": _TEXT, "subject": _TEXT,
         "before": _TEXT, "after": _TEXT, "condition": _TEXT, "by": _TEXT, "mended_at": _NUMBER,
     },
+    "queries": {"name": _TEXT, "owner": _TEXT, "saved_at": _TIME, "text": _TEXT, "chart": _TEXT},
 }  # fmt: skip
 LAKE_VIEWS = tuple(_LAKE)
 
@@ -95,7 +96,7 @@ def lake_view(world: World, name: str, columns: Columns) -> pa.Table:
         raise QueryError(f"there is no table weir.{name}", hint=f"there are {', '.join(f'weir.{t}' for t in _LAKE)}")
     rows: Mapping[str, Callable[[World], Iterable[Sequence[Any]]]] = {
         "tables": _tables, "columns": _columns, "commits": _commits, "streams": _streams, "batches": _batches,
-        "acts": _acts, "notices": _notices,
+        "acts": _acts, "notices": _notices, "queries": _queries,
     }  # fmt: skip
     return _table(_LAKE[name], rows[name](world), columns)
 
@@ -249,6 +250,11 @@ def _batches(world: World) -> list[tuple[Any, ...]]:
 def _acts(world: World) -> list[tuple[Any, ...]]:
     entries = world.store.audit_entries(limit=MOST_ROWS) if world.store else []
     return _fields(entries, list(_LAKE["acts"]))
+
+
+def _queries(world: World) -> list[tuple[Any, ...]]:
+    saved = world.store.saved.all() if world.store else []
+    return [(q.name, q.owner, q.saved_at, q.text, q.chart.kind if q.chart else None) for q in saved]
 
 
 def _notices(world: World) -> list[tuple[Any, ...]]:

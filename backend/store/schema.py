@@ -292,3 +292,13 @@ pin = sa.Table(
     sa.Column("until", UtcDateTime),
     sa.Index("ix_pin_name", "uri", "name", unique=True),
 )
+
+saved_query = sa.Table(
+    "saved_query",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("owner", sa.Text, nullable=False),
+    sa.Column("text", sa.Text, nullable=False),
+    sa.Column("chart", sa.JSON),
+    sa.Column("saved_at", UtcDateTime, nullable=False),
+)

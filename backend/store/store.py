@@ -33,6 +33,7 @@ from backend.store.migrate import migrate
 from backend.store.noticed import Noticed
 from backend.store.notices import Notices, NoticeTopic
 from backend.store.pins import Pins
+from backend.store.saved import SavedQueries
 from backend.store.told import Told
 from backend.stream_model.backlog import Backlog
 from backend.stream_model.overrides import changes, check_overrides, compare
@@ -67,6 +68,7 @@ class ControlStore:
         self.notices = Notices(self._database)
         self.jobs = Jobs(self._database, self.notices)
         self.pins = Pins(self._database)
+        self.saved = SavedQueries(self._database)
         self.noticed = Noticed(self._database)
         self.told = Told(self._database)
         self._host_streams = hosts.Names(100)

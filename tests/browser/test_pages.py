@@ -21,6 +21,7 @@ PAGES = {
     "bisect": {"table": "silver/silver_orders"},
     "health": {"table": "bronze/bronze_events"},
     "query": {},
+    "dashboard": {},
     "tables": {},
     "streams": {},
     "stream": {"stream": "silver_events"},

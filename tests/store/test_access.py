@@ -21,6 +21,7 @@ from backend.store import schema
 from backend.store.jobs import Jobs
 from backend.store.noticed import Noticed
 from backend.store.pins import Pins
+from backend.store.saved import SavedQueries
 from backend.store.store import ControlStore
 from backend.stream_model.stream import Action
 from tests.store.values import DECLARATION, NOW
@@ -44,6 +45,7 @@ REPORTS = {
     },
     Jobs: {"begin", "report", "requeue", "end", "prune"},
     Pins: set(),
+    SavedQueries: set(),
     Noticed: {"keep", "prune"},
 }
 
@@ -90,6 +92,14 @@ def expected_no_more(store: ControlStore, actor: Actor, reason: str) -> object:
     return store.expect_no_more(EXPECTED, actor=actor, reason=reason, now=NOW)
 
 
+def saved(store: ControlStore, actor: Actor, reason: str) -> object:
+    return store.saved.save("silver_orders", "SELECT 1", actor=actor, reason=reason, now=NOW)
+
+
+def saved_no_more(store: ControlStore, actor: Actor, reason: str) -> object:
+    return store.saved.remove("silver_orders", actor=actor, reason=reason, now=NOW)
+
+
 # By the method that writes: each act through it, and the name that the audit trail gives it.
 ACTS: dict[str, dict[str, Act]] = {
     "ControlStore.request_all": {**{str(action): requested(action) for action in get_args(Action)}},
@@ -100,6 +110,8 @@ ACTS: dict[str, dict[str, Act]] = {
     "Noticed.seen": {"seen": seen},
     "ControlStore.expect_by_hand": {"expect": expected},
     "ControlStore.expect_no_more": {"expect no more": expected_no_more},
+    "SavedQueries.save": {"save query": saved},
+    "SavedQueries.remove": {"remove query": saved_no_more},
 }
 EACH = [
     *(pytest.param(name, act, id=name) for acts in ACTS.values() for name, act in acts.items()),
@@ -108,13 +120,16 @@ EACH = [
 
 
 @pytest.fixture
-def acted_on(store: ControlStore) -> ControlStore:
-    """A store with a stream, a notice, a job, a pinned version of ann's and what she expects."""
+def acted_on(store: ControlStore, request: pytest.FixtureRequest) -> ControlStore:
+    """A store with a stream, a notice, a job, a pinned version of ann's and what she expects; and where one is to be
+    removed, a saved query."""
     store.declare([DECLARATION], now=NOW)
     store.pins.add(TABLE, 3, actor=Actor("ann"), reason="the audit of May", now=NOW)
     store.noticed.keep([NOTICE], now=NOW)
     store.expect_by_hand(EXPECTED, actor=Actor("ann"), reason="a bad batch", now=NOW)
     store.jobs.submit(JOB, now=NOW)
+    if "remove query" in request.node.name:
+        store.saved.save("silver_orders", "SELECT 2", actor=Actor("ann"), reason="for all", now=NOW)
     return store
 
 
@@ -147,6 +162,7 @@ def test_nothing_but_the_store_writes_to_it() -> None:
         "backend/store/store.py",
         "backend/store/jobs.py",
         "backend/store/pins.py",
+        "backend/store/saved.py",
         "backend/store/noticed.py",
         "backend/store/told.py",
         "backend/store/migrate.py",

@@ -8,10 +8,11 @@ import pytest
 from deltalake import DeltaTable
 from streamlit.testing.v1 import AppTest
 
+from app import services
 from backend.settings import load_settings
 from backend.store.store import ControlStore
 from tests import builders
-from tests.ui.opened import again, home, links, open_page, plain, press, words
+from tests.ui.opened import again, home, links, open_page, plain, press, send, words
 
 __all__ = ["home"]
 
@@ -147,6 +148,39 @@ def test_a_chart_is_drawn_of_what_fits(orders: Path) -> None:
     assert url(app, "chart") == "Line"
     app = run(app, 'SELECT count(*) FROM "silver/orders"')
     assert "Nothing to draw" in words(app)
+
+
+def test_a_query_is_saved_with_its_chart_opened_by_others_and_removed(orders: Path, home: Path) -> None:
+    app = open_page("query", query=TEXT, versions="1", view="Chart", chart="Line")
+    press(app, "query_save")
+    assert "a reason is needed" in words(press(app, "query_save_send")).lower()
+    app.text_input(key="query_save_title").set_value("a/b")
+    assert "a saved query needs a name" in words(send(app, "query_save", "for the stand-up")).lower()
+    app.text_input(key="query_save_title").set_value("Amounts")
+    assert "Amounts is saved" in words(send(app, "query_save", "for the stand-up"))
+
+    other = open_page("query")
+    (label,) = other.selectbox(key="query_saved_name").options
+    assert label == f"Amounts · {services.actor().name}"
+    other.selectbox(key="query_saved_name").select(label)
+    asked = {key: value[0] for key, value in parse_qs(links(again(other))["Open"]).items()}
+    assert asked == {
+        "query": TEXT, "view": "Chart", "chart": "Line", "x": "order_id", "y": "amount", "colour": "One colour",
+    }  # fmt: skip
+    assert not other.dataframe, "it runs once somebody says so"
+
+    press(other, "query_remove")
+    assert "Amounts is removed" in words(send(other, "query_remove", "nobody looks"))
+    store = ControlStore.open(load_settings(home=home))
+    assert store.saved.all() == []
+    acts = [(entry.action, entry.subject, entry.reason) for entry in store.audit_entries() if entry.action != "query"]
+    store.close()
+    assert acts == [("remove query", "Amounts", "nobody looks"), ("save query", "Amounts", "for the stand-up")]
+
+
+def test_nobody_saves_where_weir_is_read_only(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEIR_UI__ADDRESS", "0.0.0.0")
+    assert run(open_page("query"), TEXT).button(key="query_save").disabled
 
 
 @pytest.mark.parametrize(

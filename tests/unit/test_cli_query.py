@@ -2,11 +2,14 @@
 
 import csv
 import io
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from backend.access import Actor
 from backend.settings import load_settings
+from backend.sql.saved import Chart
 from backend.store.store import ControlStore
 from tests import builders
 from tests.unit.test_cli import Weir, home, store, weir
@@ -116,3 +119,20 @@ def test_streams_are_as_their_own_command_has_them(store: ControlStore, weir: We
     keys = ("name", "state", "verdict", "writes_to")
     assert len(streams) == 3 and streams == sorted(tuple(stream[key] for key in keys) for stream in listed)
     assert rows("SELECT stream, batch_id, num_input_rows FROM weir.batches") == [("flows", 3, 10)]
+
+
+def test_a_saved_query_is_run_by_its_name(weir: Weir) -> None:
+    missing = weir("query", "--saved", "By status")
+    assert missing.code == 3 and "no saved query 'By status'" in missing.err
+    store = ControlStore.open(load_settings())
+    try:
+        chart = Chart("Bar", "status", "n")
+        store.saved.save("By status", BY_STATUS, chart, actor=Actor("ana"), reason="for all", now=datetime.now(UTC))
+    finally:
+        store.close()
+    assert weir("query", "--saved", "By status").out == weir("query", BY_STATUS).out
+    (row,) = weir("query", "SELECT name, owner, chart FROM weir.queries", "--json").document["rows"]
+    assert row == {"name": "By status", "owner": "ana", "chart": "Bar"}
+    missing = weir("query", "--saved", "By day")
+    assert missing.code == 3 and "saved: By status" in missing.err
+    assert weir("query", "SELECT 1", "--saved", "By status").code == 2

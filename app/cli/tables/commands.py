@@ -62,6 +62,9 @@ def profile(
 def query(
     statement: Annotated[str | None, typer.Argument(metavar="[SQL]", help="One SELECT over the lake.")] = None,
     file: Annotated[Path | None, typer.Option("-f", "--file", help="A file with the statement.")] = None,
+    saved: Annotated[
+        str | None, typer.Option("--saved", metavar="NAME", help="What somebody saved; weir.queries lists it.")
+    ] = None,
     at: Annotated[
         str | None, typer.Option("--at", help=f"For tables without VERSION AS OF their own. {VERSION}.")
     ] = None,
@@ -83,7 +86,7 @@ def query(
     if as_json and as_csv:
         raise typer.BadParameter("either --json or --csv", param_hint="--csv")
     form = "json" if as_json else "csv" if as_csv else "table"
-    asked = query.AskedQuery(query.text_of(statement, file), at, limit, form, yes, versions)
+    asked = query.AskedQuery(query.text_of(statement, file, saved), at, limit, form, yes, versions)
     return query.query(asked, dry_run=dry_run)
 
 

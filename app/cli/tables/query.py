@@ -14,11 +14,10 @@ from app.cli.output import Shapes, cell, only, print_json, print_table, say
 from app.query.text import cost_text, read_text
 from app.ui.view.exact_rows import distinct_names
 from backend.cells import cells
-from backend.errors import QueryError
+from backend.errors import QueryError, SavedQueryNotFoundError
 from backend.format import things
 from backend.query.answer import FirstRows, answered, query_limits
 from backend.query.plan import QueryPlan, TableRead, plan_query
-from backend.query.views import World
 from backend.sql.export import FORMATS, encoded
 
 MOST_ROWS = 1_000
@@ -38,10 +37,16 @@ class AskedQuery:
     versions: str = ""
 
 
-def text_of(statement: str | None, file: Path | None) -> str:
-    """The statement as typed, or of a file; raises `QueryError` unless there is just one of both."""
-    if (statement is None) == (file is None):
-        raise QueryError("a query is either typed or in a file", hint='weir query "SELECT …", or weir query -f q.sql')
+def text_of(statement: str | None, file: Path | None, saved: str | None) -> str:
+    """The statement as typed, of a file or of the store; raises `QueryError` unless there is just one of them."""
+    if [statement, file, saved].count(None) != 2:
+        hint = 'weir query "SELECT …", weir query -f q.sql, or weir query --saved NAME'
+        raise QueryError("a query is typed, in a file or saved, one of them", hint=hint)
+    if saved is not None:
+        store = services.existing_store()
+        if store is None:
+            raise SavedQueryNotFoundError(f"no saved query {saved!r}", hint="there is no control store yet")
+        return store.saved.get(saved).text
     try:
         return statement if file is None else file.read_text("utf-8")  # type: ignore[return-value]
     except (OSError, ValueError) as exc:
@@ -50,7 +55,7 @@ def text_of(statement: str | None, file: Path | None) -> str:
 
 def query(asked: AskedQuery, *, dry_run: bool) -> int:
     settings = services.settings()
-    world = World(services.lake(), services.existing_store(), services.now(), settings)
+    world = services.world()
     limit = asked.limit if asked.limit is not None else None if asked.form == "csv" else MOST_ROWS
     most_rows = None if limit is None else limit + 1
     pins = asked.versions.split(",") if asked.versions else []

@@ -1,6 +1,6 @@
 """A query's rows in words and drawn: what is offered fits, and what is drawn are the rows."""
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
 import pyarrow as pa
@@ -8,6 +8,9 @@ import pytest
 
 from app.query import view
 from backend.lake.model import CardColumn, TableCard, TableRef
+from backend.query.dashboards import Tile
+from backend.query.tiles import TableSeen, TileRows
+from backend.sql.saved import Chart
 
 DAYS = [date(2026, 3, 1), date(2026, 3, 2), date(2026, 3, 3)]
 ROWS = pa.table({
@@ -92,3 +95,37 @@ def test_every_kind_draws_odd_rows(kind: str) -> None:
     figure = view.figure(odd, view.Chart(kind, "at", "<b>n</b>"), is_cut=False, mode="light", zone="Asia/Tokyo")
     assert list(figure.data[0].y)[:1] == [None] and "<b>" not in figure.layout.title.text
     assert figure.data[0].x[0] == datetime(2026, 3, 1, 21) and "at" in fit.xs(kind)
+
+
+def test_a_link_chooses_orders_and_sizes_tiles() -> None:
+    chart = Chart("Bar", "a", "b")
+    some = (Tile(title, "SELECT 1", chart, board="gold") for title in ("Revenue: all", "Orders"))
+    every = {tile.name: tile for tile in (*some, Tile("Totals", "SELECT 1", chart))}
+    links = ["Totals:3", "gold/Revenue: all", "gold/Orders:9", "gone:2", "Totals:2"]
+    shown, missing = view.arranged(links, every)
+    assert [(tile.name, tile.width) for tile in shown] == [("Totals", 2), ("gold/Revenue: all", 1)]
+    assert missing == ["gold/Orders:9", "gone:2"]
+    assert view.arranged(view.tile_links(shown), every) == (shown, [])
+
+
+def test_how_fresh_a_tile_is_says_what_it_read_and_since_when_that_is_so() -> None:
+    now = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+    def fresh(*seen: TableSeen) -> str:
+        return view.freshness(TileRows(ROWS, False, (), seen, now - timedelta(seconds=3)), now)
+
+    orders = TableSeen("gold/gold_orders", 91, now - timedelta(seconds=12))
+    assert fresh(orders) == "gold_orders v91, 12 s ago"
+    assert fresh(orders, TableSeen("weir.tables", None, None)) == "gold_orders v91, 12 s ago · weir.tables, 3 s ago"
+    assert fresh(TableSeen("orders$changes(1, 3)", None, None)) == "orders$changes(1, 3)"
+    many = fresh(*(TableSeen(f"t{number}", 1, now - timedelta(hours=2)) for number in range(5)))
+    assert many == "t0 v1, 2 h ago · t1 v1, 2 h ago · t2 v1, 2 h ago · and 2 tables more"
+    assert fresh() == ""
+
+
+def test_a_chart_that_rows_do_not_fit_says_why() -> None:
+    assert view.misfit(ROWS, Chart("Bar", "status", "amount", "day")) == ""
+    assert "the column total, and rows have amount, n" in view.misfit(ROWS, Chart("Bar", "status", "total"))
+    assert "the column status, and rows have amount, n" in view.misfit(ROWS, Chart("Bar", "day", "status"))
+    assert view.misfit(ROWS, Chart("Bar", "day", "n", "shop")) == "There is no column shop."
+    assert "have none to choose from" in view.misfit(ROWS.select(["status"]), Chart("Bar", "status", "n"))

@@ -1,0 +1,178 @@
+"""Dashboard: tiles on a grid, each drawn again by itself when what it reads moved.
+
+Rule: a dashboard that is kept is a file. What is chosen, ordered and sized here is in the link, and can be taken along
+as such a file. The live region only draws: what runs, and when, is one for all viewers (`cache.tiles`).
+"""
+
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import streamlit as st
+
+from app import cache, errors, navigation, services, state, viewer
+from app.query import view
+from app.query.saved import link_params, queries
+from app.ui.live import live
+from app.ui.live_figures import LiveChart, live_chart, prepared
+from app.ui.view.exact_rows import distinct_names
+from app.ui.view.figure_json import FigureLook
+from app.ui.view.theme import FIGURES_KEPT
+from app.ui.view.words import markdown_safe
+from backend.query.dashboards import WIDEST, Dashboard, Tile, read_dashboards, tiles, toml_text
+from backend.query.tiles import TileRows, TileState
+from backend.sql.saved import SavedQuery
+
+HEIGHT_PX = 320
+NARROWEST_PX = 320
+EVERY_S = 1.0
+_BOARD, _ADDED, _ARRANGED = "dashboard_choice", "dashboard_added", "dashboard_arranged"
+
+
+def dashboard() -> None:
+    """The chosen dashboard of a file, or the tiles that the link names."""
+    boards, problems = read_dashboards(services.settings().dashboard_folders)
+    for problem in problems:
+        errors.show(problem, meaning="Its tiles are not shown.")
+    saved: list[SavedQuery] = []
+    with errors.boundary():
+        saved = queries()
+    every = tiles(boards, saved)
+    shown = _chosen(boards, every)
+    with st.container(horizontal=True, vertical_alignment="bottom", key="dashboard_head"):
+        if boards:
+            _choice(boards)
+        if every:
+            with st.popover("Arrange", icon=":material/dashboard_customize:", key="dashboard_arrange"):
+                _arrange(shown, every)
+    if shown:
+        live(functools.partial(_grid, shown), key="dashboard_live", every_s=EVERY_S)
+    else:
+        _nothing(is_any=bool(every))
+
+
+def _chosen(boards: Sequence[Dashboard], every: Mapping[str, Tile]) -> list[Tile]:
+    """As the link says; else as last arranged in this session, else the first file's."""
+    name = state.text(state.DASHBOARD)
+    if name is None and not state.texts(state.TILE):
+        state.put({state.TILE: st.session_state.get(_ARRANGED, [])})
+    links = state.texts(state.TILE)
+    st.session_state[_ARRANGED] = links
+    if not links:
+        board = next((board for board in boards if board.name == name), boards[0] if boards else None)
+        if name and (board is None or board.name != name):
+            st.warning(f"There is no dashboard {markdown_safe(name)}.", icon=":material/search_off:")
+        st.session_state[_BOARD] = board.name if board else None
+        return list(board.tile) if board else []
+    st.session_state[_BOARD] = None
+    shown, missing = view.arranged(links, every)
+    if missing:
+        names = markdown_safe(", ".join(missing))
+        st.warning(f"There is no tile {names}: it was removed or renamed.", icon=":material/search_off:")
+    return shown
+
+
+def _choice(boards: Sequence[Dashboard]) -> None:
+    titles = {board.name: board.title for board in boards}
+    st.selectbox(
+        "Dashboard", list(titles), None, key=_BOARD, format_func=lambda name: titles.get(name, name), width=300,
+        placeholder="Arranged by the link", on_change=_open,
+    )  # fmt: skip
+
+
+def _open() -> None:
+    st.session_state.pop(_ARRANGED, None)
+    state.put({state.DASHBOARD: st.session_state[_BOARD], state.TILE: None})
+
+
+# arranged here --------------------------------------------------------------------------------------------------------
+
+
+def _arrange(shown: Sequence[Tile], every: Mapping[str, Tile]) -> None:
+    st.caption("What you choose here is in the link, for whoever you send it to.")
+    for number, tile in enumerate(shown):
+        before, after = list(shown[:number]), list(shown[number + 1 :])
+        wider = replace(tile, width=tile.width % WIDEST + 1)
+        with st.container(horizontal=True, vertical_alignment="center", key=f"tile_row_{number}"):
+            st.markdown(markdown_safe(tile.title), width="stretch")
+            _button("Up", f"tile_up_{number}", [*before[:-1], tile, *before[-1:], *after], can=bool(before))
+            _button("Down", f"tile_down_{number}", [*before, *after[:1], tile, *after[1:]], can=bool(after))
+            _button(f"{tile.width} of {WIDEST} wide", f"tile_width_{number}", [*before, wider, *after])
+            _button("Remove", f"tile_remove_{number}", [*before, *after], can=len(shown) > 1)
+    others = [name for name in every if name not in {tile.name for tile in shown}]
+    st.selectbox(
+        "Add a tile", others, None, key=_ADDED, placeholder="Tiles of files, and saved queries with a chart",
+        on_change=_add, args=(shown, every),
+    )  # fmt: skip
+    with st.expander("As a file", key="dashboard_file"):
+        st.caption("Save it as `dashboards/NAME.toml` beside `weir.toml`: then everybody has it.")
+        st.code(toml_text("My dashboard", shown), language="toml")
+
+
+def _button(label: str, key: str, arranged: Sequence[Tile], *, can: bool = True) -> None:
+    st.button(label, key=key, type="tertiary", disabled=not can, on_click=_put, args=(arranged,))
+
+
+def _add(shown: Sequence[Tile], every: Mapping[str, Tile]) -> None:
+    if tile := every.get(st.session_state[_ADDED]):
+        st.session_state[_ADDED] = None
+        _put([*shown, tile])
+
+
+def _put(shown: Sequence[Tile]) -> None:
+    state.put({state.TILE: view.tile_links(shown), state.DASHBOARD: None})
+
+
+def _nothing(*, is_any: bool) -> None:
+    st.info("**No tile is shown.**", icon=":material/space_dashboard:")
+    if is_any:
+        st.markdown("Add one under *Arrange*.")
+    st.markdown(
+        "A saved query with a chart is a tile: run a statement on *Query*, choose *Chart*, then *Save…*. "
+        "A file `dashboards/NAME.toml` beside `weir.toml` is a dashboard for everybody."
+    )
+    navigation.page_link("query", "Query")
+
+
+# live -----------------------------------------------------------------------------------------------------------------
+
+
+def _grid(shown: Sequence[Tile]) -> None:
+    known = cache.tiles()
+    grid = st.grid(WIDEST, min_column_width=NARROWEST_PX, key="dashboard_tiles")
+    look = FigureLook(viewer.mode(), viewer.timezone())
+    for number, tile in enumerate(shown):
+        with grid.cell(column_span=tile.width), st.container(border=True, key=f"tile_{number}"):
+            _tile(tile, known.state(tile.sql), look, number)
+
+
+def _tile(tile: Tile, known: TileState, look: FigureLook, number: int) -> None:
+    """Three parts that are always there, so that each keeps its place."""
+    rows = known.rows
+    with st.container(key=f"tile_chart_{number}"):
+        drawn = _drawn(rows, tile, f"tile_figure_{number}", look) if rows else ""
+        if isinstance(drawn, LiveChart):
+            live_chart(drawn)
+        else:
+            st.markdown(f"**{markdown_safe(tile.title)}**")
+            st.caption(markdown_safe(drawn) if drawn else "" if known.problem else "Reading …")
+    with st.container(key=f"tile_problem_{number}"):
+        if known.problem:
+            errors.show(known.problem, meaning="What is shown was read before." if rows else "Nothing was read.")
+    with st.container(horizontal=True, vertical_alignment="center", key=f"tile_foot_{number}"):
+        st.caption(markdown_safe(view.freshness(rows, services.now())) if rows else "–")
+        pins = ",".join(rows.pins) if rows else ""
+        navigation.page_link("query", "Open in Query", link_params(tile.sql, tile.chart, pins))
+
+
+@functools.lru_cache(FIGURES_KEPT)
+def _drawn(rows: TileRows, tile: Tile, key: str, look: FigureLook) -> LiveChart | str:
+    """The chart of one run for all who look at it, or why there is none."""
+    table = rows.rows.rename_columns(distinct_names(rows.rows.column_names))
+    if reason := "The statement gives no rows." if not table.num_rows else view.misfit(table, tile.chart):
+        return reason
+    figure = view.figure(
+        table, tile.chart, is_cut=rows.is_cut, mode=look.mode, zone=look.zone, title=tile.title, height=HEIGHT_PX
+    )
+    return prepared(json.loads(figure.to_json()), key=key, alt=tile.title)

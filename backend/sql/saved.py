@@ -1,0 +1,45 @@
+"""Statements that people keep by a name, and how their rows are drawn.
+
+Rule: pure, and light: the store keeps them, commands load it.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, get_args
+
+from backend.errors import QueryError
+
+LONGEST_NAME = 60
+Kind = Literal["Line", "Bar", "Area", "Scatter"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Columns of a statement as a figure: along the bottom, as height, and to tell lines apart."""
+
+    kind: Kind
+    x: str
+    y: str
+    colour: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SavedQuery:
+    """A statement by its name, for everybody; one with a chart can be a tile of a dashboard."""
+
+    name: str
+    owner: str
+    text: str
+    chart: Chart | None
+    saved_at: datetime
+
+
+def require_name(name: str) -> str:
+    """The name without spaces around it; raises `QueryError` for one that a link or a line cannot hold."""
+    name = name.strip()
+    if not name or len(name) > LONGEST_NAME or not name.isprintable() or "/" in name:
+        raise QueryError(
+            "a saved query needs a name", hint=f"one line of at most {LONGEST_NAME} characters, without a slash"
+        )
+    return name
