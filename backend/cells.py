@@ -1,10 +1,12 @@
-"""Values of Arrow columns as Python's own. Days and moments that Python's calendar (years 1 to 9999) does not reach are
-texts, as Spark and ISO 8601 write them: `+10000-01-01`, `-0044-03-15T10:00:00Z`.
+"""Values of Arrow columns as Python's own, and a name for each column. Days and moments that Python's calendar (years 1
+to 9999) does not reach are texts, as Spark and ISO 8601 write them: `+10000-01-01`, `-0044-03-15T10:00:00Z`.
 
 Rule: pure; each value has one text, whoever shows it, and `far_number` reads that text.
 """
 
 import re
+from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -25,6 +27,18 @@ def cells(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     except (ValueError, OverflowError):
         return [cell(value) for value in column]
     return values
+
+
+def distinct_names(names: Sequence[str], form: str = "{} ({})") -> list[str]:
+    """Column names, each once, by `form` with a number: a join may give two of one name."""
+    numbers, distinct = Counter[str](), dict[str, None]()
+    for name in names:
+        own = name
+        while own in distinct:
+            numbers[name] += 1
+            own = form.format(name, numbers[name] + 1)
+        distinct[own] = None
+    return list(distinct)
 
 
 def row_cells(table: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:

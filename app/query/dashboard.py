@@ -16,10 +16,10 @@ from app.query import view
 from app.query.saved import link_params, queries
 from app.ui.live import live
 from app.ui.live_figures import LiveChart, live_chart, prepared
-from app.ui.view.exact_rows import distinct_names
 from app.ui.view.figure_json import FigureLook
 from app.ui.view.theme import FIGURES_KEPT
 from app.ui.view.words import markdown_safe
+from backend.cells import distinct_names
 from backend.query.dashboards import WIDEST, Dashboard, Tile, read_dashboards, tiles, toml_text
 from backend.query.tiles import TileRows, TileState
 from backend.sql.saved import SavedQuery

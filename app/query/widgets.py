@@ -19,9 +19,9 @@ from app.query import view
 from app.query.saved import save_button
 from app.ui import figures, lists, work
 from app.ui.export import ExportOffer, export_button
-from app.ui.view.exact_rows import distinct_names
 from app.ui.view.words import markdown_safe, sentence
 from backend.access import Actor
+from backend.cells import distinct_names
 from backend.errors import QueryError, QueryTooLargeError
 from backend.format import bytes_text, cut, duration_text
 from backend.query.answer import answered, first_rows, query_limits

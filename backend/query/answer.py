@@ -86,8 +86,7 @@ def query_limits(lake: LakeSettings) -> QueryLimits:
 
 @dataclass(slots=True)
 class FirstRows:
-    """Of an answer, as they come; all for no `limit`, and no more once they have `most_bytes`. `is_cut` once it is known
-    that there are more."""
+    """Of an answer, as they come; all for no `limit`, no more beyond `most_bytes`. `is_cut`: there are more."""
 
     reader: pa.RecordBatchReader
     limit: int | None

@@ -103,6 +103,18 @@ def test_history_loads_neither_databases_nor_arrays_nor_what_draws_tracebacks(
     assert found & {*SPARK, *SCREEN, *DOORS, *unneeded} == set()
 
 
+def test_a_command_that_reads_does_without_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    modules = [name for name in modules_of(app) if name.startswith("app.cli")]
+    assert len(modules) > 20
+    spared = "import importlib, sys; from app.cli import WithoutPandas; sys.meta_path.insert(0, WithoutPandas)"
+    assert "pandas" not in loaded_after(f"{spared}; [importlib.import_module(name) for name in {modules!r}]")
+    builders.write(tmp_path / "lake" / "orders", {"id": [1]})
+    monkeypatch.setenv("WEIR_HOME", str(tmp_path))
+    for form in ("--json", "--csv", "--yes"):
+        found = loaded_by_command("query", "SELECT a.id, b.id FROM orders a JOIN orders b USING (id)", form)
+        assert {"sqlglot", "pyarrow"} <= found and "pandas" not in found
+
+
 def test_no_import_builds_an_array_or_sets_a_log_level() -> None:
     """Both are for a program to do, once it knows what it is."""
     modules = [name for package in (app, backend) for name in modules_of(package) if name != "app.main"]

@@ -12,8 +12,7 @@ import pyarrow as pa
 from app import services
 from app.cli.output import Shapes, cell, only, print_json, print_table, say
 from app.query.text import cost_text, read_text
-from app.ui.view.exact_rows import distinct_names
-from backend.cells import cells
+from backend.cells import cells, distinct_names
 from backend.errors import QueryError, SavedQueryNotFoundError
 from backend.format import things
 from backend.query.answer import FirstRows, answered, query_limits

@@ -5,8 +5,7 @@ becomes hex, nested values become JSON, and NaN is no null. What is cut has a ma
 """
 
 import json
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -17,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from backend.cells import cells
+from backend.cells import cells, distinct_names
 from backend.format import datetime_text, things
 
 EXACT_INTEGER = 2**53  # beyond, a browser's number loses digits
@@ -185,15 +184,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Decimal | date | timedelta) or (isinstance(value, float) and value - value != 0):
         return cell_text(value)
     return value
-
-
-def distinct_names(names: Sequence[str], form: str = "{} ({})") -> list[str]:
-    """Column names, each once, by `form` with a number: a join may give two of one name."""
-    numbers, distinct = Counter[str](), dict[str, None]()
-    for name in names:
-        own = name
-        while own in distinct:
-            numbers[name] += 1
-            own = form.format(name, numbers[name] + 1)
-        distinct[own] = None
-    return list(distinct)

@@ -9,6 +9,7 @@ import pytest
 
 from app.summary.view import data
 from app.ui.view import exact_rows
+from backend.cells import distinct_names
 from backend.lake.rows.rows import RowPage
 
 
@@ -92,7 +93,7 @@ def test_the_sentence_says_how_many_of_how_many_and_how_far() -> None:
 
 
 def test_each_column_has_a_name_of_its_own_also_where_one_looks_like_a_number() -> None:
-    assert exact_rows.distinct_names(["a", "b", "a", "a"]) == ["a", "b", "a (2)", "a (3)"]
-    assert exact_rows.distinct_names(["a", "a (2)", "a", "a"]) == ["a", "a (2)", "a (3)", "a (4)"]
-    assert exact_rows.distinct_names(["n", "n"], "{}_{}") == ["n", "n_2"]
-    assert len(set(exact_rows.distinct_names(["a"] * 25_000))) == 25_000
+    assert distinct_names(["a", "b", "a", "a"]) == ["a", "b", "a (2)", "a (3)"]
+    assert distinct_names(["a", "a (2)", "a", "a"]) == ["a", "a (2)", "a (3)", "a (4)"]
+    assert distinct_names(["n", "n"], "{}_{}") == ["n", "n_2"]
+    assert len(set(distinct_names(["a"] * 25_000))) == 25_000
