@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from backend.spared import spare
+
 USAGE = 2
 INTERRUPTED = 130  # what shells expect after Ctrl-C
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
@@ -24,7 +26,7 @@ def main(args: Sequence[str] | None = None) -> None:
     is_program = args is None
     if is_program:
         hold_standard_streams()
-        sys.meta_path.insert(0, WithoutPandas)
+        spare("pandas")  # a third of the time that `weir tables` takes
         if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal of few characters gets a "?" for the others
             sys.stdout.reconfigure(errors="replace")
     code = _guarded(sys.argv[1:] if args is None else args, is_program=is_program)
@@ -43,21 +45,6 @@ def hold_standard_streams() -> None:
     os.close(number)
     sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115 - as long as the process lives
     sys.stderr = sys.stderr or Path(os.devnull).open("w", errors="replace")  # noqa: SIM115
-
-
-class WithoutPandas:
-    """Says that pandas is not installed: pyarrow imports it for the first array it builds, a third of the time that
-    `weir tables` takes, and no reading command needs it. For the life of a process, so only where it is the program."""
-
-    @staticmethod
-    def find_spec(name: str, *_: object) -> None:
-        if name == "pandas":
-            raise ModuleNotFoundError("pandas is spared", name=name)
-
-
-def allow_pandas() -> None:
-    """For a command that needs it; must come before anything of pyarrow was used."""
-    sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not WithoutPandas]
 
 
 def _guarded(args: Sequence[str], *, is_program: bool) -> int:

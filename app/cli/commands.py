@@ -55,9 +55,9 @@ def up() -> int:
 @run.command(rich_help_panel=RUN)
 def ui() -> int:
     """The UI alone."""
-    from app.cli import allow_pandas
+    from backend.spared import allow_all
 
-    allow_pandas()
+    allow_all()
     from app.server.asgi import main
 
     return main()

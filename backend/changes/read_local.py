@@ -46,6 +46,7 @@ _FLAT: Mapping[str, tuple[str, tuple[str, ...]]] = {
 _DECIMAL = re.compile(r"decimal\(\d+,\d+\)")
 _PATTERN = re.compile(r"[*?\[\]{}]")
 _PARTITION_TYPES = ("string", "byte", "short", "integer", "long", "boolean", "date")  # text that DuckDB reads as Delta
+_OWN = {"file_index", "file_row_number", "filename"}  # columns of DuckDB that files may hide
 _BY_KEY = "compare by key, or on the stream host"
 _ORDERED = (int, date, str)  # of these Python, parquet and DuckDB have one order
 
@@ -205,7 +206,7 @@ def table_rows(
     columns as the log says."""
     if any(holds_pattern(path) for path in files.paths):
         raise UnsupportedFeatureError("a file's name holds a wildcard", hint=_BY_KEY)
-    reader = _Reader(connection, (files, files), metadata, columns, with_ids=False, prefix=prefix)
+    reader = _Reader(connection, (files, files), metadata, columns, with_ids=False, prefix=prefix, is_joined=True)
     named = ", ".join(f"{column_name(i)} AS {quoted_name(name)}" for i, name in enumerate(columns))
     return f"SELECT {named} FROM ({reader.rows(0, range(len(files.files)), may_lack=True)})"
 
@@ -220,6 +221,7 @@ class _Reader:
     columns: Sequence[str]
     with_ids: bool
     prefix: str = ""
+    is_joined: bool = False  # with other tables, for which DuckDB looks at what the footers say of the values
     _types: Mapping[str, str] = field(init=False)
     _stored: Mapping[str, str] = field(init=False)
     _numbers: "count[int]" = field(default_factory=count)
@@ -278,9 +280,12 @@ class _Reader:
 
     def _source(self, paths: Sequence[str]) -> "tuple[str, dict[str, _Stored]]":
         """Files as a table of a query, and their columns by name in lower case, as Delta matches names. There they go
-        by numbers: a name of theirs would hide DuckDB's own `file_index` or `file_row_number`."""
+        by numbers where a name of theirs would hide DuckDB's own, and where its look at every footer gains nothing."""
         files = f"read_parquet([{', '.join(map(quoted_text, paths))}], hive_partitioning = false"
         described = self.connection.execute(f"DESCRIBE SELECT * FROM {files}, union_by_name = true)").fetchall()
+        if self.is_joined and not _OWN & {name.lower() for name, *_ in described}:
+            by_name = {name.lower(): _Stored(f"r.{quoted_name(name)}", kind) for name, kind, *_ in described}
+            return f"{files}, union_by_name = true)", by_name
         stored = {name.lower(): _Stored(f"r.p{i}", kind) for i, (name, kind, *_) in enumerate(described)}
         fields = ", ".join(
             f"{quoted_text(name)}: {{name: 'p{i}', type: {quoted_text(kind)}, default_value: NULL}}"

@@ -38,7 +38,7 @@ from backend.sql.session import CancelToken, Connection, session
 from backend.stream_model.stream import QUERY, AuditEntry
 from backend.work import Interruptible, Stopped
 
-_MAIN = "from backend.query.worker import main; main()"
+_MAIN = 'from backend.spared import spare; spare("numpy", "pandas"); from backend.query.worker import main; main()'
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "VIRTUAL_ENV")
 _HINT = "filter or group earlier, or raise WEIR_LAKE__QUERY_TIME_LIMIT_S"
 MOST_TEXT = 2_000  # of a statement, in the audit trail

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from urllib.parse import quote
 
 from deltalake import DeltaTable
 from playwright.sync_api import sync_playwright
@@ -19,6 +20,12 @@ from tests.processes import wait_until
 FOLDER = Path(__file__).parents[2] / "docs" / "images"
 TABLE = "silver/silver_orders"
 HIGHEST = 500  # no order of the shop costs more
+QUERY = """
+SELECT o.country, sum(o.amount) / sum(was.amount) AS times
+FROM silver_orders o
+JOIN silver_orders TIMESTAMP AS OF '9 min ago' was USING (order_id)
+GROUP BY o.country
+ORDER BY times DESC"""
 PATIENCE_S = 1_200
 
 
@@ -40,6 +47,13 @@ def main() -> int:
         _take(viewer, "changes")
         viewer.open("files", table="bronze/bronze_events")
         _take(viewer, "files")
+        viewer.open("query", query=quote(QUERY.strip()), view="Chart", chart="Bar")
+        viewer.main.get_by_role("button", name="Run", exact=True).click()
+        viewer.sees("times by country")
+        _take(viewer, "query")
+        viewer.open("dashboard")
+        viewer.sees(re.compile(r"^gold_orders_by_status v\d+, "))
+        _take(viewer, "dashboard")
     return 0
 
 

@@ -171,8 +171,8 @@ def test_a_small_lake_leaves_nothing_on_the_disk(tmp_path: Path) -> None:
 
 ROUNDS = """
 import sys
-from app.cli import WithoutPandas
-sys.meta_path.insert(0, WithoutPandas)
+from backend.spared import spare
+spare("pandas")
 from backend.lake.lake import Lake
 from backend.settings import load_settings
 for _ in range(20):
