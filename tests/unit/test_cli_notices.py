@@ -32,7 +32,7 @@ def test_the_past_is_told_as_it_would_have_been_then(weir: Weir, home: Path) -> 
 def test_what_was_seen_is_told_no_more(weir: Weir, home: Path) -> None:
     dice, now = random.Random(7), datetime.now(UTC)
     write(home / "lake" / "orders", [*[orders(dice) for _ in range(8)], {**orders(dice), "amount": [9e9] * 20}])
-    assert weir("seen", "orders", "8", "--reason", "x").code != 0, "no host has told it"
+    assert weir("seen", "orders", "8", "--reason", "x").code != 0, "there is no store to keep it"
     settings = load_settings()
     lake, store = Lake(settings), ControlStore.open(settings)
     store.noticed.keep(NoticeLooks(lake).look(lake.find("orders"), datetime(2000, 1, 1, tzinfo=UTC)), now=now)
@@ -43,4 +43,17 @@ def test_what_was_seen_is_told_no_more(weir: Weir, home: Path) -> None:
     assert weir("seen", "orders", "8").code == 4
     assert "Told no more: highest amount" in weir("seen", "orders", "8", "--reason", "agreed").out
     assert store.noticed.open() == [] and weir("seen", "orders", "8", "--reason", "agreed").code == 4
+    store.close()
+
+
+def test_what_no_host_has_told_is_seen_as_well(weir: Weir, home: Path) -> None:
+    dice = random.Random(7)
+    write(home / "lake" / "orders", [*[orders(dice) for _ in range(8)], {**orders(dice), "amount": [9e9] * 20}])
+    store = ControlStore.open(load_settings())
+    assert weir("seen", "orders", "7", "--reason", "x").code == 4
+    assert "Told no more: highest amount" in weir("seen", "orders", "8", "--reason", "a gift shop").out
+    (kept,) = store.noticed.of_table(
+        str(home / "lake" / "orders"), since=datetime(2000, 1, 1, tzinfo=UTC), until=datetime.now(UTC)
+    )
+    assert kept.seen_reason == "a gift shop" and store.noticed.open() == []
     store.close()

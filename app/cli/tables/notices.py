@@ -4,12 +4,17 @@ Rule: judged here and now from the log, as a host judges what comes: no store is
 named and hides no other.
 """
 
+from datetime import datetime
+
 from app import services
 from app.cli.output import Shapes, print_json, print_table, say, shaped
 from app.cli.store import BacklogLooks, required_store, streams_and_hosts
 from app.cli.tables.lake import opened
 from backend.errors import LakehouseError
 from backend.format import utc_text
+from backend.health.watch import BACK
+from backend.lake.lake import Lake
+from backend.lake.model import TableRef
 from backend.search.notice import Notice, notice_text
 from backend.search.notices import NoticeLooks
 from backend.streams.status import query_names
@@ -20,11 +25,10 @@ _SHAPES: Shapes = {Notice: shaped(without=("seen_by", "seen_reason"))}  # which 
 
 def notices(name: str | None, since: str, *, as_json: bool) -> int:
     lake, moment = services.lake(), parse_time(since, services.clock())
-    names = query_names(streams_and_hosts(BacklogLooks())[0])
-    looks, found = NoticeLooks(lake, lambda: names), list[Notice]()
+    looks, found = _looks(lake), list[Notice]()
     for ref in lake.tables() if name is None else [opened(name)[1]]:
         try:
-            found += [*looks.look(ref, moment), *looks.silences(ref, moment, services.now())]
+            found += _judged(looks, ref, moment)
         except LakehouseError as exc:
             if name is not None:
                 raise
@@ -44,8 +48,18 @@ def _row(notice: Notice) -> tuple[str, ...]:
 
 
 def seen(name: str, version: int, reason: str) -> int:
-    _, ref = opened(name)
-    told = required_store().noticed.seen(ref.uri, version, actor=services.actor(), reason=reason, now=services.now())
+    (lake, ref), store, now = opened(name), required_store(), services.now()
+    found = [notice for notice in _judged(_looks(lake), ref, now - BACK) if notice.version == version]
+    told = store.noticed.seen(ref.uri, version, actor=services.actor(), reason=reason, now=now, told=found)
     for notice in told:
         say(f"Told no more: {notice_text(notice)}.")
     return 0
+
+
+def _looks(lake: Lake) -> NoticeLooks:
+    names = query_names(streams_and_hosts(BacklogLooks())[0])
+    return NoticeLooks(lake, lambda: names)
+
+
+def _judged(looks: NoticeLooks, ref: TableRef, since: datetime) -> list[Notice]:
+    return [*looks.look(ref, since), *looks.silences(ref, since, services.now())]
