@@ -115,8 +115,8 @@ def _button(label: str, key: str, arranged: Sequence[Tile], *, can: bool = True)
 
 
 def _add(shown: Sequence[Tile], every: Mapping[str, Tile]) -> None:
-    if tile := every.get(st.session_state[_ADDED]):
-        st.session_state[_ADDED] = None
+    tile, st.session_state[_ADDED] = every.get(st.session_state[_ADDED]), None
+    if tile and tile.name not in {each.name for each in shown}:  # a browser may tell one choice twice
         _put([*shown, tile])
 
 
