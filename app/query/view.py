@@ -1,13 +1,14 @@
-"""A query's rows in words, names to build a statement of, and the rows drawn.
+"""A query's rows in words, the names that an editor offers, and the rows drawn.
 
 Rule: pure. A chart draws the rows as they are, adding up nothing but what stands upon each other: what is to be grouped
 is grouped by the statement. Columns are offered where a chart can use them.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
+from itertools import islice
 from typing import Any
 
 import plotly.graph_objects as go
@@ -22,13 +23,21 @@ from backend.cells import cells
 from backend.format import ago, cut, duration_text, things
 from backend.lake.model import TableCard
 from backend.query.dashboards import WIDEST, Tile
-from backend.query.statement import VIEWS
+from backend.query.functions import FUNCTIONS
 from backend.query.tiles import TileRows
-from backend.query.views import LAKE_VIEWS
-from backend.sql.quoting import quoted_name
+from backend.query.views import LAKE_VIEWS, VIEW_COLUMNS
+from backend.sql.quoting import column_name, quoted_name
 from backend.sql.saved import KINDS, Chart, Kind
 
-MOST_COLUMNS = 500  # offered by name
+KEYWORDS = (
+    "select distinct from where group by having qualify order asc desc nulls first last limit offset with as on using "
+    "join left right full outer inner cross natural semi anti asof union intersect except all case when then else end "
+    "and or not in is null true false like ilike between exists any filter over partition rows range unbounded "
+    "preceding following current row cast try_cast interval exclude version timestamp of values"
+)
+TYPES = "bigint boolean date decimal double float integer smallint timestamp timestamptz varchar"
+MOST_COLUMNS = 30_000  # of a lake, offered before a statement names their tables
+MOST_OF_TYPE = 40  # characters
 MOST_COLOURS = 8
 ONE_COLOUR = "One colour"
 MOST_NAMED = 3  # tables of a tile
@@ -55,28 +64,40 @@ def result_sentence(result: Result) -> str:
     return f"{rows}{result.read}, in {duration_text(result.duration_s)}."
 
 
-def names(tables: Iterable[object], text: str) -> dict[str, str]:
-    """What can be added to a statement, by its label: tables and their views, and the columns of those named in it."""
+def named(tables: Iterable[object], text: str) -> frozenset[str]:
+    """The tables whose columns are offered: all of a lake of `MOST_COLUMNS`, of a larger one those in the statement."""
     cards = [table for table in tables if isinstance(table, TableCard)]
-    named = [card for card in cards if card.ref.name.rpartition("/")[2].lower() in text.lower()]
-    columns = {
-        f"{column.path} · {column.type} · {card.ref.name}": ".".join(map(quoted_name, column.path.split(".")))
-        for card in named
-        for column in card.columns
-    }
-    views = [f"{card.ref.name}${view}" for card in named for view in VIEWS if view != "changes"]
+    is_small = sum(len(card.columns) for card in cards) <= MOST_COLUMNS
+    return frozenset(c.ref.name for c in cards if is_small or c.ref.name.rpartition("/")[2].lower() in text.lower())
+
+
+def completions(tables: Iterable[object], names: Iterable[str], with_columns: frozenset[str]) -> dict[str, Any]:
+    """What an editor offers, as a statement writes it: every table of `names` with [column, type] of those read."""
+    shown = (table for table in tables if isinstance(table, TableCard) and table.ref.name in with_columns)
+    columns = {table.ref.name: [*islice(_columns(table), MOST_COLUMNS)] for table in shown}
+    of_lake = {f"weir.{name}": [(column, str(kind)) for column, kind in of.items()] for name, of in LAKE_VIEWS.items()}
     return {
-        **dict(list(columns.items())[:MOST_COLUMNS]),
-        **{name: quoted_name(name) for name in (*(card.ref.name for card in cards), *views)},
-        **{f"weir.{name}": f"weir.{name}" for name in LAKE_VIEWS},
+        "keywords": KEYWORDS,
+        "types": TYPES,
+        "functions": " ".join(sorted(name for name in FUNCTIONS if name.isidentifier())),
+        "views": VIEW_COLUMNS,
+        "tables": {quoted_name(name): columns.get(name, []) for name in names} | of_lake,
     }
 
 
-def with_name(text: str, label: str, name: str) -> str:
-    """The statement with a name at its end; of nothing but a table's all its rows."""
-    if text.strip():
-        return f"{text.rstrip()} {name}"
-    return name if " · " in label else f"SELECT * FROM {name}"
+def _columns(card: TableCard) -> Iterator[tuple[str, str]]:
+    """Columns and the fields of structs with their types; nothing that arrays and maps hold."""
+    nesting = dict[str, tuple[str, str]]()  # a path → as it is written, and its type
+    for path, kind, _ in card.columns:
+        parents = (parent for parent in nesting if path.startswith(f"{parent}."))
+        parent = max(parents, key=len, default="") if "." in path else ""
+        name, (above, kind_above) = path[len(parent) + 1 if parent else 0 :], nesting.get(parent, ("", "struct"))
+        if not kind_above.startswith("struct") or (path.startswith("`") and "." in path):
+            continue
+        written = f"{above}.{column_name(name)}" if parent else column_name(name)
+        if kind.startswith(("struct", "array", "map")):
+            nesting[path] = (written, kind)
+        yield written, cut(kind, MOST_OF_TYPE)
 
 
 # tiles ----------------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from app import cache, errors, navigation, services, state, viewer
 from app.query import text as words
 from app.query import view
 from app.query.saved import save_button
+from app.query.sql_editor import sql_editor
 from app.ui import figures, lists, work
 from app.ui.export import ExportOffer, export_button
 from app.ui.view.words import markdown_safe, sentence
@@ -39,13 +40,14 @@ MOST_ROWS = 1_000
 MOST_CHARACTERS = 20_000  # that fit into a link
 MOST_EARLIER = 20
 POLL_S = 0.2
-_EDITOR, _NAME, _TEXT, _RESULT, _OPENED, _EARLIER = (
-    f"query_{part}" for part in ("text", "name", "last", "result", "opened", "earlier")
+_EDITOR, _TEXT, _RESULT, _OPENED, _EARLIER = (
+    f"query_{part}" for part in ("text", "last", "result", "opened", "earlier")
 )
-_LOOK = "<style>.st-key-query_text textarea { font-family: 'Source Code Pro', monospace; font-size: 0.875rem }</style>"
 _HELP = """One SELECT in DuckDB's SQL: joins, WITH, windows. `"silver/orders" VERSION AS OF 118`, or
 `TIMESTAMP AS OF '2 h ago'`. What the log knows: `"silver/orders$history"`, `$files`, `$partitions`, `$properties`,
-`"silver/orders$changes"(118, 'latest')`, and `weir.tables`, `weir.columns`, `weir.commits` …"""
+`"silver/orders$changes"(118, 'latest')`, and `weir.tables`, `weir.columns`, `weir.commits` …
+
+Names and functions are offered as you type, all of them by Ctrl+Space: Enter or Tab takes one, Esc none."""
 
 
 def editor() -> str:
@@ -55,23 +57,17 @@ def editor() -> str:
         linked = st.session_state.get(_TEXT)
     if linked is not None and linked != st.session_state.get(_EDITOR):
         st.session_state[_EDITOR] = linked
-    st.html(_LOOK)
-    names = view.names(cache.lake_reading().tables, st.session_state.get(_EDITOR) or "")
     with st.form("query_form", border=False):
         text = st.text_area(
             "SQL", key=_EDITOR, height=170, help=_HELP, max_chars=MOST_CHARACTERS,
             placeholder='SELECT status, count(*) FROM "silver/orders" GROUP BY status',
         )  # fmt: skip
+        sql_editor(cache.lake_reading(), st.session_state[_EDITOR] or "", most=MOST_CHARACTERS)
         with st.container(horizontal=True, vertical_alignment="bottom", key="query_buttons"):
             st.form_submit_button(
                 "Run", key="query_run", type="primary", icon=":material/play_arrow:", help="Ctrl+Enter", on_click=_run
             )
             st.form_submit_button("What it reads", key="query_plan", on_click=_sent)
-            st.selectbox(
-                "Tables and columns", list(names), None, key=_NAME, placeholder="Search a name", width=380,
-                help="Columns of the tables that the statement names",
-            )  # fmt: skip
-            st.form_submit_button("Add the name", key="query_add", on_click=_add, args=(names,))
     return text or ""
 
 
@@ -86,14 +82,6 @@ def _sent() -> None:
 def _run() -> None:
     _sent()
     work.ask(_asked(st.session_state[_EDITOR]))
-
-
-def _add(names: dict[str, str]) -> None:
-    label = st.session_state[_NAME]
-    if label in names:
-        st.session_state[_EDITOR] = view.with_name(st.session_state[_EDITOR] or "", label, names[label])
-        st.session_state[_NAME] = None
-    _sent()
 
 
 def _asked(text: str, *, is_confirmed: bool = False) -> str:
@@ -118,8 +106,8 @@ def answer(text: str) -> None:
     """The rows, or what they would cost; raises what names and versions raise that there are not."""
     if not text.strip():
         st.caption(
-            "Nothing is read until you run it. Choose a table above and add its name, or open a table's Data, History "
-            "or Files: each has a link that brings its statement here."
+            "Nothing is read until you run it. Names of tables are offered as you type. Or open a table's Data, "
+            "History or Files: each has a link that brings its statement here."
         )
         return
     pins = state.text(state.VERSIONS) or ""

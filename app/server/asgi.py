@@ -46,6 +46,7 @@ def build_app() -> App:
     """The ASGI application."""
     # Here, after `main` has told Streamlit to be quiet: it warns at each import of a cache that no page runs.
     from app.pipeline import picture
+    from app.query import sql_editor
     from app.server import metrics
     from app.server.exports import export
     from app.ui import export_link, live_figures
@@ -55,6 +56,7 @@ def build_app() -> App:
         Route("/metrics", metrics.metrics_text),
         script_route(live_figures.SCRIPT),
         script_route(picture.SCRIPT),
+        script_route(sql_editor.SCRIPT),
         Route(f"{export_link.serve()}{{ticket}}", export),
     ]
     return App(MAIN, routes=routes, on_script_error=errors.report_bug)

@@ -41,7 +41,7 @@ _MORE = """
     struct_insert least_common_multiple bit_count regexp_split_to_array string_to_array str_split array_slice
     array_has mod fmod
 """.split()  # noqa: SIM905 - 170 words, each in quotes, are read by nobody
-_FUNCTIONS = AGGREGATES | SCALARS | frozenset(_MORE)
+FUNCTIONS = AGGREGATES | SCALARS | frozenset(_MORE)
 _HINT = "functions that read files, settings or other tables are not there"
 _ONE = "a query is one SELECT over tables of the lake"
 
@@ -84,8 +84,8 @@ def _require_node(node: dict[str, Any], kind: str, tables: Collection[str]) -> N
 
 def _require_function(node: dict[str, Any]) -> None:
     name = str(node["function_name"]).lower()
-    if name not in _FUNCTIONS or node.get("schema") or node.get("catalog"):
-        near = difflib.get_close_matches(name, _FUNCTIONS, n=1, cutoff=0.75)
+    if name not in FUNCTIONS or node.get("schema") or node.get("catalog"):
+        near = difflib.get_close_matches(name, FUNCTIONS, n=1, cutoff=0.75)
         raise QueryError(f"the function {name} is not allowed", hint=f"did you mean {near[0]}?" if near else _HINT)
 
 

@@ -40,7 +40,7 @@ _HISTORY = {
     "read_version": _NUMBER, "isolation_level": _TEXT, "is_blind_append": _FLAG, "operation_metrics": _MAP,
     "engine_info": _TEXT, "user_metadata": _TEXT, "stream": _TEXT,
 }  # fmt: skip
-_LAKE: Mapping[str, Mapping[str, pa.DataType]] = {
+LAKE_VIEWS: Mapping[str, Mapping[str, pa.DataType]] = {
     "tables": {
         "table_name": _TEXT, "layer": _TEXT, "uri": _TEXT, "version": _NUMBER, "num_files": _NUMBER,
         "size_bytes": _NUMBER, "num_rows": _NUMBER, "small_files": _NUMBER, "last_commit_at": _TIME,
@@ -67,7 +67,17 @@ _LAKE: Mapping[str, Mapping[str, pa.DataType]] = {
     },
     "queries": {"name": _TEXT, "owner": _TEXT, "saved_at": _TIME, "text": _TEXT, "chart": _TEXT},
 }  # fmt: skip
-LAKE_VIEWS = tuple(_LAKE)
+
+VIEW_COLUMNS: Mapping[str, Sequence[str]] = {  # those of "t$changes" beside the table's own
+    "history": tuple(_HISTORY),
+    "properties": ("key", "value"),
+    "files": (
+        *("file_path", "record_count", "file_size_in_bytes", "deleted_rows", "modified_at", "deletion_vector"),
+        *("partition", "null_value_counts", "lower_bounds", "upper_bounds"),
+    ),
+    "partitions": ("partition", "file_count", "total_size", "record_count"),
+    "changes": ("_change_type", "_commit_version", "_commit_timestamp"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +102,15 @@ def table_view(world: World, view: str, snapshot: Snapshot, columns: Columns) ->
 
 def lake_view(world: World, name: str, columns: Columns) -> pa.Table:
     """`weir.` tables; raises `QueryError` where there is none of this name."""
-    if name not in _LAKE:
-        raise QueryError(f"there is no table weir.{name}", hint=f"there are {', '.join(f'weir.{t}' for t in _LAKE)}")
+    if name not in LAKE_VIEWS:
+        raise QueryError(
+            f"there is no table weir.{name}", hint=f"there are {', '.join(f'weir.{t}' for t in LAKE_VIEWS)}"
+        )
     rows: Mapping[str, Callable[[World], Iterable[Sequence[Any]]]] = {
         "tables": _tables, "columns": _columns, "commits": _commits, "streams": _streams, "batches": _batches,
         "acts": _acts, "notices": _notices, "queries": _queries,
     }  # fmt: skip
-    return _table(_LAKE[name], rows[name](world), columns)
+    return _table(LAKE_VIEWS[name], rows[name](world), columns)
 
 
 def _table(schema: Mapping[str, pa.DataType], rows: Iterable[Sequence[Any]], columns: Columns) -> pa.Table:
@@ -202,7 +214,7 @@ def _fields(values: Iterable[object], names: Iterable[str]) -> list[tuple[Any, .
 
 def _tables(world: World) -> list[tuple[Any, ...]]:
     cards = world.lake.cards()
-    names = [*list(_LAKE["tables"])[3:-1], "reason"]
+    names = [*list(LAKE_VIEWS["tables"])[3:-1], "reason"]
     refs = _fields((card.ref for card in cards), ("name", "layer", "uri"))
     return [(*ref, *card) for ref, card in zip(refs, _fields(cards, names), strict=True)]
 
@@ -244,12 +256,12 @@ def _batches(world: World) -> list[tuple[Any, ...]]:
     if world.store is None:
         return []
     read = partial(world.store.progress, limit=MOST_ROWS, raw=False)
-    return _fields((batch for name in world.store.declarations() for batch in read(name)), list(_LAKE["batches"]))
+    return _fields((batch for name in world.store.declarations() for batch in read(name)), list(LAKE_VIEWS["batches"]))
 
 
 def _acts(world: World) -> list[tuple[Any, ...]]:
     entries = world.store.audit_entries(limit=MOST_ROWS) if world.store else []
-    return _fields(entries, list(_LAKE["acts"]))
+    return _fields(entries, list(LAKE_VIEWS["acts"]))
 
 
 def _queries(world: World) -> list[tuple[Any, ...]]:
@@ -264,7 +276,7 @@ def _notices(world: World) -> list[tuple[Any, ...]]:
 
     streams = query_names(_statuses(world))
     looks, since = NoticeLooks(world.lake, lambda: streams), world.now - timedelta(days=NOTICE_DAYS)
-    names, rows = ["table", *list(_LAKE["notices"])[1:]], list[tuple[Any, ...]]()
+    names, rows = ["table", *list(LAKE_VIEWS["notices"])[1:]], list[tuple[Any, ...]]()
     for ref in world.lake.tables():
         with suppress(LakehouseError):  # `weir.tables` says why it cannot be read
             rows += _fields(looks.look(ref, since), names)

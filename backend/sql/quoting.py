@@ -3,9 +3,32 @@
 Rule: pure; whatever a name or a text holds, it stays one.
 """
 
+import re
+
+# What DuckDB reserves, and what its or sqlglot's grammar takes for something else than a column somewhere.
+_RESERVED = frozenset(
+    """
+    all alter analyse analyze and any array as asc asymmetric between both case cast check collate column
+    connect_by_root constraint create cross cube current_catalog current_date current_time current_timestamp
+    current_user default deferrable desc describe distinct do drop else end except false fetch for force foreign
+    from glob grant group having if ilike in initially inner insert install intersect interval into join lambda
+    lateral leading like limit list localtime localtimestamp lock map not notnull null nullable object offset on
+    only or order outer partitioned_by pivot pivot_longer pivot_wider placing positional primary qualify range
+    references regexp returning revoke rlike rollback rollup row select session_user show some struct summarize
+    symmetric table tablesample then to trailing true uncache union unique unpivot using variadic when where window
+    with xor
+    """.split()  # noqa: SIM905 - words in quotes are read by nobody
+)
+
 
 def quoted_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def column_name(name: str) -> str:
+    """A column's name as a person writes it: in quotes where it needs them."""
+    is_plain = re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name) and name.lower() not in _RESERVED
+    return name if is_plain else quoted_name(name)
 
 
 def quoted_text(text: str) -> str:

@@ -43,7 +43,7 @@ def test_from_a_question_to_a_tile_that_moves_and_on_to_a_file_of_its_rows(viewe
     viewer.open("table", table="silver/orders", view="Data")
     viewer.main.get_by_role("link", name="Open in Query").click()
     editor = page.get_by_role("textbox", name="SQL")
-    expect(editor).to_have_value(re.compile('FROM "silver/orders" VERSION AS OF 3'))
+    expect(editor).to_have_text(re.compile('FROM "silver/orders" VERSION AS OF 3'))
     editor.fill(TEXT)
     editor.press("Control+Enter")
     expect(page.get_by_text(re.compile("2 rows from silver/orders v3, in"))).to_be_visible()

@@ -13,11 +13,24 @@ from playwright.sync_api import Page, expect
 
 from tests import builders
 from tests.browser.conftest import Viewer, Weir
+from tests.browser.server import pages_over
 from tests.processes import wait_until
 
 pytestmark = [pytest.mark.browser]
 
 TEXT = 'SELECT status, sum(amount) AS total FROM "silver/orders" GROUP BY status ORDER BY status'
+TOO_SOON_MS = 100  # nobody means by a key what has just been offered
+HOSTILE = "we\"ird <img src=x onerror=document.title='bad'> \\ ñ'; " + "x" * 100
+
+
+@pytest.fixture(scope="module")
+def server(browser_type_launch_args: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weir]:
+    home = tmp_path_factory.mktemp("query")
+    builders.orders_table(home / "lake" / "silver" / "orders")
+    builders.write(home / "lake" / "odd", {"a </script> b": [1]})
+    (home / "lake" / "odd").rename(home / "lake" / HOSTILE)
+    with pages_over(home) as weir:
+        yield weir
 
 
 @pytest.fixture
@@ -35,7 +48,7 @@ def test_from_a_table_to_a_chart_a_file_and_a_link_that_stays(viewer: Viewer, tm
     viewer.open("table", table="silver/orders", view="Data")
     viewer.main.get_by_role("link", name="Open in Query").click()
     editor = page.get_by_role("textbox", name="SQL")
-    expect(editor).to_have_value(re.compile('FROM "silver/orders" VERSION AS OF 3'), timeout=60_000)
+    expect(editor).to_have_text(re.compile('FROM "silver/orders" VERSION AS OF 3'), timeout=60_000)
     expect(page.get_by_text(re.compile("Reads at most .* from silver/orders v3"))).to_be_visible(timeout=60_000)
 
     editor.fill(TEXT)
@@ -81,7 +94,87 @@ def test_a_query_that_is_cancelled_leaves_no_process(viewer: Viewer) -> None:
     page.get_by_role("button", name="Cancel").click()
     wait_until(lambda: not queries_of(viewer.weir), "the query's process is gone")
     expect(page.get_by_role("button", name="Cancel")).to_have_count(0, timeout=60_000)
-    expect(editor).to_have_value(endless)
+    expect(editor).to_have_text(endless)
+
+
+def test_the_editor_completes_names_runs_and_keeps_what_is_typed(viewer: Viewer) -> None:
+    page, editor = viewer.page, viewer.page.get_by_role("textbox", name="SQL")
+    offered = page.get_by_role("option")
+
+    def types(text: str, *, takes: str = "", key: str = "Enter") -> None:
+        page.keyboard.type(text, delay=20)
+        if takes:
+            expect(offered.first).to_have_text(takes)
+            viewer.timers_fire(TOO_SOON_MS)
+            page.keyboard.press(key)
+            expect(offered).to_have_count(0)
+
+    viewer.open("query")
+    editor.click()
+    types("SELECT  FROM silver/ord", takes="silver/orders", key="Tab")
+    types(" o WHERE o.amou", takes="amountdouble")
+    page.keyboard.press("Control+Home")
+    for _ in "SELECT ":
+        page.keyboard.press("ArrowRight")
+    types('"stat', takes="statusstring")
+    types(", coun", takes="count")
+    types("*")
+    text = 'SELECT status, count(*) FROM "silver/orders" o WHERE o.amount'
+    expect(editor).to_have_text(text)
+    page.keyboard.press("End")
+    types(" > 1 GROUP BY ALL ORDER BY 1")
+    page.keyboard.press("Control+Enter")
+    expect(page.get_by_text(re.compile(r"^2 rows from silver/orders v\d, in"))).to_be_visible()
+    viewer.settle()
+    types(" LIMIT 1")  # the cursor is where it was
+    viewer.main.get_by_role("radio", name="Chart").click()
+    viewer.settle()
+    expect(editor).to_have_text(f"{text} > 1 GROUP BY ALL ORDER BY 1 LIMIT 1")
+    editor.press("Control+z")
+    expect(editor).to_have_text(f"{text} > 1 GROUP BY ALL ORDER BY 1")
+
+    link = page.url
+    viewer.go("Tables")
+    viewer.go("Query")
+    expect(editor).to_have_text(f"{text} > 1 GROUP BY ALL ORDER BY 1")
+    editor.fill(
+        "SELECT count(*) -- a comment of 'text' and 2.5\nFROM \"silver/orders\" WHERE status <> '2.5' OR amount > 2.5"
+    )
+    editor.press("Control+Enter")
+    expect(page.get_by_text(re.compile("^1 row from silver/orders"))).to_be_visible()
+    viewer.settle()
+    page.get_by_role("button", name="Earlier").click()
+    page.get_by_role("link", name=re.compile("^SELECT status")).click()
+    expect(editor).to_have_text(f"{text} > 1 GROUP BY ALL ORDER BY 1")
+    page.goto(link)
+    expect(editor).to_have_text(f"{text} > 1 GROUP BY ALL ORDER BY 1")
+    viewer.settle()
+    assert viewer.barriers() == ()
+    page.emulate_media(color_scheme="dark")
+    expect(editor).to_have_css("color", "rgb(228, 234, 238)")
+    assert [barrier for barrier in viewer.barriers() if "cm-" in barrier or "<span" in barrier] == []
+    viewer.picture("query_dark")
+
+
+def test_names_that_somebody_else_chose_are_text_and_stay_one_name(viewer: Viewer) -> None:
+    page, editor = viewer.page, viewer.page.get_by_role("textbox", name="SQL")
+    viewer.open("query")
+    editor.click()
+    page.keyboard.type("SELECT FROM onerr", delay=20)
+    expect(page.get_by_role("option").first).to_have_text(HOSTILE)
+    viewer.timers_fire(TOO_SOON_MS)
+    page.keyboard.press("Enter")
+    page.keyboard.press("Control+Home")
+    page.keyboard.press("Control+ArrowRight")
+    page.keyboard.type(" scri", delay=20)
+    expect(page.get_by_role("option").first).to_have_text("a </script> bbigint")
+    viewer.timers_fire(TOO_SOON_MS)
+    page.keyboard.press("Enter")
+    quoted = HOSTILE.replace('"', '""')
+    expect(editor).to_have_text(f'SELECT "a </script> b" FROM "{quoted}"')
+    page.keyboard.press("Control+Enter")
+    expect(page.get_by_text(re.compile("^1 row from we"))).to_be_visible()
+    assert page.title() != "bad" and parse_qs(urlparse(page.url).query)["versions"] == ["0"]
 
 
 def queries_of(weir: Weir) -> list[Path]:

@@ -26,7 +26,7 @@ from backend.errors import LakehouseError, QueryError, QueryTooLargeError
 from backend.lake.model import UnreadableTable
 from backend.query.answer import answered
 from backend.query.plan import LEAST_CPU_S, QueryPlan, plan_query
-from backend.query.views import World
+from backend.query.views import VIEW_COLUMNS, World
 from backend.query.worker import QueryLimits
 from backend.settings import load_settings
 from backend.store.store import ControlStore
@@ -248,6 +248,9 @@ def test_history_properties_files_and_partitions_say_what_the_log_says(root: Pat
         (c.version, c.operation, c.committed_at) for c in commits
     ]
     assert dict(history[2]["operation_parameters"])["predicate"] == commits[2].parameters["predicate"]
+    for view in VIEW_COLUMNS:
+        of_view = f'"parts${view}"' + ("(0, 'latest')" if view == "changes" else "")
+        assert list(ask(f"SELECT * FROM {of_view}")[0])[-len(VIEW_COLUMNS[view]) :] == list(VIEW_COLUMNS[view])
     assert ask('SELECT max(version) AS v FROM "orders$history" VERSION AS OF 1') == [{"v": 1}]
     properties = {row["key"]: row["value"] for row in ask('SELECT * FROM "orders$properties"')}
     assert properties["delta.enableChangeDataFeed"] == "true" and properties["delta.minWriterVersion"] >= "4"

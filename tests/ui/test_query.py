@@ -127,19 +127,6 @@ def test_another_session_sees_nothing_of_it_and_it_is_in_the_audit_trail(orders:
     assert (datetime.now(UTC) - entry.at).total_seconds() < 600
 
 
-def test_names_are_added_to_what_was_typed(orders: Path) -> None:
-    app = open_page("query")
-    app.selectbox(key="query_name").select("silver/orders")
-    app = press(app, "query_add")
-    assert app.text_area(key="query_text").value == 'SELECT * FROM "silver/orders"'
-    app.text_area(key="query_text").set_value('SELECT * FROM "silver/orders" ORDER BY')
-    (column,) = [name for name in app.selectbox(key="query_name").options if name.startswith("amount ")]
-    app.selectbox(key="query_name").select(column)
-    app = press(app, "query_add")
-    assert app.text_area(key="query_text").value == 'SELECT * FROM "silver/orders" ORDER BY "amount"'
-    assert rows(press(app, "query_run"))
-
-
 def test_a_chart_is_drawn_of_what_fits(orders: Path) -> None:
     app = open_page("query", query=TEXT, versions="1", view="Chart")
     assert app.selectbox(key="_chart").value == "Scatter" and len(app.get("plotly_chart")) == 1

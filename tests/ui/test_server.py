@@ -16,6 +16,7 @@ import plotly
 import pytest
 
 from app.pipeline import picture
+from app.query import sql_editor
 from app.ui import live_figures
 from app.ui.live import VIEWERS_AT_FULL_PACE, paced
 from app.ui.scripts import Script
@@ -72,7 +73,11 @@ def test_routes_answer_beside_the_pages(server: str) -> None:
 
 @pytest.mark.parametrize(
     ("script", "version", "uses"),
-    [(live_figures.SCRIPT, plotly.__version__, "Plotly.react("), (picture.SCRIPT, "3.31.0", "viz.renderSVGElement(")],
+    [
+        (live_figures.SCRIPT, plotly.__version__, "Plotly.react("),
+        (picture.SCRIPT, "3.31.0", "viz.renderSVGElement("),
+        (sql_editor.SCRIPT, "6.43.15", "SQLDialect.define("),
+    ],
 )
 def test_a_script_is_a_library_and_our_lines_and_kept_for_ever(
     server: str, script: Script, version: str, uses: str

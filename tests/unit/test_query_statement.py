@@ -4,13 +4,16 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from backend.errors import LakehouseError, QueryError
+from backend.query.functions import FUNCTIONS
 from backend.query.plan import plan_query
 from backend.query.statement import MOST_CHARACTERS, MOST_TABLES, Source, read_statement
 from backend.query.views import World
 from backend.settings import load_settings
+from backend.sql.quoting import column_name, quoted_name
 from backend.times import Clock
 from tests import builders
 from tests.hostile_sql import HOSTILE, LONG
@@ -40,6 +43,23 @@ def test_a_table_is_named_as_the_lake_names_it_at_a_version(
 ) -> None:
     (source,) = sources(f"SELECT * FROM {written}")
     assert (source.parts, source.version, source.is_time, source.view) == (parts, version, is_time, "")
+
+
+def test_a_column_that_needs_no_quotes_means_the_column_wherever_it_stands() -> None:
+    from sqlglot.dialects.duckdb import DuckDB
+    from sqlglot.parser import Parser
+
+    tricky = {name for (name,) in duckdb.sql("SELECT keyword_name FROM duckdb_keywords()").fetchall()}
+    tricky |= {word.lower() for word in (*DuckDB.Tokenizer.KEYWORDS, *Parser.NO_PAREN_FUNCTION_PARSERS)} | FUNCTIONS
+    plain = [name for name in sorted(tricky) if column_name(name) == name]
+    assert len(plain) > 500 and column_name("order") == '"order"' and column_name('a"b') == '"a""b"'
+    connection = duckdb.connect()
+    connection.execute(f"CREATE TABLE lake_0 AS SELECT {', '.join(f'42 AS {quoted_name(name)}' for name in plain)}")
+    for name in plain:
+        text = f"SELECT {name} n, sum({name}) FROM t WHERE t.{name} = 42 AND 41 < {name} GROUP BY {name}"
+        statement = read_statement(text)
+        assert connection.execute(statement.sql).fetchall() == [(42, 42)], text
+        assert statement.sources[0].columns is not None and name in statement.sources[0].columns
 
 
 def test_views_of_a_table_are_told_from_its_name() -> None:

@@ -1,5 +1,6 @@
 """A query's rows in words and drawn: what is offered fits, and what is drawn are the rows."""
 
+import re
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
@@ -9,6 +10,7 @@ import pytest
 from app.query import view
 from backend.lake.model import CardColumn, TableCard, TableRef
 from backend.query.dashboards import Tile
+from backend.query.statement import read_statement
 from backend.query.tiles import TableSeen, TileRows
 from backend.sql.saved import Chart
 
@@ -33,19 +35,68 @@ def test_how_many_rows_there_are_is_said_honestly() -> None:
     assert view.result_sentence(cut).startswith("4 of at least 5 rows from a v3")
 
 
-def test_names_are_those_of_every_table_and_the_columns_of_named_ones() -> None:
-    tables = [card("silver/orders", ("amount", "double")), card("gold/sales", ('od"d', "long"))]
-    names = view.names(tables, "select * from ORDERS")
-    assert names["amount · double · silver/orders"] == '"amount"'
-    assert names["gold/sales"] == '"gold/sales"' and names["silver/orders$files"] == '"silver/orders$files"'
-    assert names["weir.tables"] == "weir.tables" and not [label for label in names if "od" in label and "·" in label]
-    odd = view.names(tables, "sales")
-    assert odd['od"d · long · gold/sales'] == '"od""d"'
+HOSTILE = ['we"ird', "</script>", "back\\slash", "it's", "ñandú", "two words", "x" * 200, "order"]
 
 
-def test_a_name_goes_to_the_end_and_a_table_alone_is_a_statement() -> None:
-    assert view.with_name("SELECT ", "amount · double · t", '"amount"') == 'SELECT "amount"'
-    assert view.with_name("", "silver/orders", '"silver/orders"') == 'SELECT * FROM "silver/orders"'
+def test_an_editor_is_offered_every_table_as_it_is_quoted_and_columns_with_their_types() -> None:
+    tables = [card("silver/orders", ("amount", "double"), *((name, "bigint") for name in HOSTILE))]
+    names = ["silver/orders", *(f"gold/{name}" for name in HOSTILE)]
+    offered = view.completions(tables, names, view.named(tables, ""))["tables"]
+    for name in names:
+        written = next(text for text in offered if text[1:-1].replace('""', '"') == name)
+        (source,) = read_statement(f"SELECT 1 FROM {written}").sources
+        assert source.parts == (name,)
+    columns = dict(offered['"silver/orders"'])
+    assert columns["amount"] == "double" and len(columns) == 1 + len(HOSTILE)
+    for name, written in zip(["amount", *HOSTILE], columns, strict=True):
+        (source,) = read_statement(f"SELECT {written} FROM t").sources
+        assert source.columns is not None and name.lower() in source.columns
+    assert dict(offered["weir.columns"])["data_type"] == "string"
+
+
+def test_fields_of_structs_are_offered_and_nothing_inside_arrays_and_maps() -> None:
+    struct = "struct<city:string,two words:struct<x.y:int>>"
+    table = card(
+        "t", ("to", struct), ("to.city", "string"), ("to.two words", "struct<x.y:int>"), ("to.two words.x.y", "int"),
+        ("a.b", "int"), ("items", "array<struct<n:int>>"), ("items.element", "struct<n:int>"),
+        ("items.element.n", "int"),
+        ("at", "map<string,int>"), ("at.key", "string"), ("long", f"struct<{'x' * 99}:int>"),
+    )  # fmt: skip
+    columns = dict(view.completions([table], ["t"], view.named([table], ""))["tables"]['"t"'])
+    assert list(columns) == [
+        '"to"', '"to".city', '"to"."two words"', '"to"."two words"."x.y"', '"a.b"', "items", "at", "long",
+    ]  # fmt: skip
+    assert len(columns["long"]) == view.MOST_OF_TYPE
+
+
+def test_of_a_large_lake_only_columns_of_named_tables_are_offered() -> None:
+    wide = [(f"c{number}", "int") for number in range(view.MOST_COLUMNS // 2 + 1)]
+    tables = [card("silver/orders", *wide), card("gold/sales", *wide)]
+    assert view.named(tables[:1], "") == {"silver/orders"} and view.named(tables, "") == frozenset()
+    names = view.named(tables, 'select * from "silver/ORDERS"')
+    offered = view.completions(tables, ["silver/orders", "gold/sales"], names)["tables"]
+    assert len(offered['"silver/orders"']) == len(wide) and offered['"gold/sales"'] == []
+
+
+def test_every_keyword_is_of_a_statement_that_is_allowed() -> None:
+    statements = [
+        "SELECT DISTINCT a FROM t WHERE a NOT IN (1) OR a IS NULL GROUP BY a HAVING true AND NOT false QUALIFY 1 = 1 "
+        "ORDER BY a ASC NULLS FIRST, 1 DESC NULLS LAST LIMIT 1 OFFSET 1",
+        "WITH x AS (SELECT 1 AS a UNION ALL SELECT 2 INTERSECT SELECT 3 EXCEPT SELECT 4) SELECT CASE WHEN a LIKE 'x' "
+        "THEN 1 ELSE 2 END FROM x LEFT OUTER JOIN t USING (a) RIGHT JOIN u USING (a) FULL JOIN v USING (a)",
+        "SELECT 1 FROM a INNER JOIN b ON a.x = b.x CROSS JOIN c NATURAL JOIN d SEMI JOIN e USING (x) ANTI JOIN f USING "
+        "(x) ASOF JOIN g USING (x)",
+        "SELECT a ILIKE 'x' AND a BETWEEN 1 AND 2 AND EXISTS (SELECT 1) AND 1 = ANY (SELECT 1), CAST(a AS INT), "
+        "TRY_CAST(a AS INT), now() - INTERVAL 1 DAY, sum(a) FILTER (a > 1) OVER (PARTITION BY a ORDER BY a ROWS "
+        "BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW), sum(a) OVER (ORDER BY a RANGE BETWEEN 1 PRECEDING AND 1 "
+        "FOLLOWING) FROM t",
+        "SELECT * EXCLUDE (a) FROM t VERSION AS OF 1, u TIMESTAMP AS OF '2 h ago', (VALUES (1)) v",
+        *(f"SELECT CAST(a AS {kind}) FROM t" for kind in view.TYPES.split()),
+    ]
+    for text in statements:
+        read_statement(text)
+    words = set(re.findall(r"\w+", " ".join(statements).lower()))
+    assert set(view.KEYWORDS.split()) <= words, set(view.KEYWORDS.split()) - words
 
 
 def test_what_fits_is_offered_the_most_fitting_first() -> None:
