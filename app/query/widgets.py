@@ -16,6 +16,7 @@ import streamlit as st
 from app import cache, errors, navigation, services, state, viewer
 from app.query import text as words
 from app.query import view
+from app.query.code import TOOLS, code
 from app.query.saved import save_button
 from app.query.sql_editor import sql_editor
 from app.ui import figures, lists, work
@@ -211,6 +212,7 @@ def _show(result: view.Result) -> None:
             label_visibility="collapsed",
         )  # fmt: skip
         export_button(_offer(result))
+        _copy(result)
     if "now" in result.pins.split(","):
         st.caption("Tables of `weir.` have no versions: the link shows them as they are when it is opened.")
     chart = _chart(result) if shown == "Chart" else None
@@ -218,6 +220,21 @@ def _show(result: view.Result) -> None:
         save_button(result.text, chart)
     if shown != "Chart":
         lists.exact_rows(result.rows, key="query_rows", alt="Rows of the query")
+
+
+def _copy(result: view.Result) -> None:
+    """All rows at these versions as code for other tools, made once somebody looks."""
+    with st.popover("Copy as", icon=":material/content_copy:", key="query_copy", on_change="rerun") as opened:
+        if not opened.open:
+            return
+        plan = _plan(result.text, result.pins, None)
+        st.caption(f"Every row{markdown_safe(result.read)}, in UTC")
+        for tool, language in TOOLS.items():
+            st.markdown(f"**{tool}**")
+            try:
+                st.code(code(plan, tool), language=language, wrap_lines=True, height=200)
+            except QueryError as exc:
+                st.caption(markdown_safe(sentence(exc.message)))
 
 
 def _chart(result: view.Result) -> Chart | None:

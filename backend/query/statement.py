@@ -1,9 +1,9 @@
 """One SELECT that a person typed: which tables it names, what of each it needs, and itself over tables that Weir hands
 to DuckDB.
 
-Rule: nothing else imports sqlglot, whose errors leave as `QueryError`. A statement runs only as it is written anew, and
-after DuckDB's own parser found in that text nothing but what `functions.py` allows. Reading the longest one takes
-seconds, not minutes: no step looks at the whole statement for each of its parts.
+Rule: nothing but this and `translate.py` imports sqlglot, whose errors leave as `QueryError`. A statement runs only as
+it is written anew, and after DuckDB's own parser found in that text nothing but what `functions.py` allows. Reading the
+longest one takes seconds, not minutes: no step looks at the whole statement for each of its parts.
 """
 
 import logging
@@ -68,7 +68,7 @@ def read_statement(text: str, *, most_rows: int | None = None) -> Statement:
     if "\x00" in text:
         raise QueryError("the statement holds a null character", hint="type it anew")
     logging.getLogger("sqlglot").setLevel(logging.ERROR)  # it warns of each statement that is none of ours
-    with _readable():
+    with readable():
         return _read(text, most_rows)
 
 
@@ -98,7 +98,8 @@ def _read(text: str, most_rows: int | None) -> Statement:
 
 
 @contextmanager
-def _readable() -> Iterator[None]:
+def readable() -> Iterator[None]:
+    """sqlglot's errors as `QueryError`."""
     from sqlglot.errors import SqlglotError
 
     try:

@@ -33,3 +33,14 @@ def column_name(name: str) -> str:
 
 def quoted_text(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
+
+
+def backticked_name(name: str) -> str:
+    """As Spark writes it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def trino_name(table: str) -> str:
+    """ "delta"."silver"."orders" for silver/orders; catalog and schema may be called otherwise."""
+    *folders, own = table.split("/")
+    return ".".join(map(quoted_name, ("delta", folders[-1] if folders else "default", own)))

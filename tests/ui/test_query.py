@@ -186,3 +186,19 @@ def test_pages_of_a_table_lead_here_with_its_statement(
     app = open_page("query", query=query["query"][0])
     assert "Reads at most" in words(app) and not app.dataframe and not app.error
     assert len(rows(press(app, "query_run"))) == count
+
+
+def test_the_statement_is_copied_as_code_at_its_versions(orders: Path) -> None:
+    app = run(open_page("query"), TEXT)
+    assert not app.code, "nothing is made before somebody looks"
+    app.session_state["query_copy"] = True
+    opened = again(app)
+    version = DeltaTable(str(orders)).version()
+    pandas, spark, trino = (block.value for block in opened.code)
+    names: dict[str, object] = {}
+    exec(pandas, names)
+    assert names["frame"].to_dict("records") == rows(opened)  # type: ignore[attr-defined]
+    assert f"`{orders}` VERSION AS OF {version}" in spark and f'"orders" FOR VERSION AS OF {version}' in trino
+    app = run(open_page("query"), "SELECT count(*) AS n FROM weir.tables")
+    app.session_state["query_copy"] = True
+    assert "Trino has no weir.tables with these rows" in words(again(app)) and not app.code

@@ -4,6 +4,7 @@ import csv
 import io
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -136,3 +137,15 @@ def test_a_saved_query_is_run_by_its_name(weir: Weir) -> None:
     missing = weir("query", "--saved", "By day")
     assert missing.code == 3 and "saved: By status" in missing.err
     assert weir("query", "SELECT 1", "--saved", "By status").code == 2
+
+
+def test_as_code_for_another_tool(home: Path, weir: Weir) -> None:
+    names: dict[str, Any] = {}
+    exec(weir("query", BY_STATUS, "--at", "0", "--as", "pandas").out, names)
+    assert names["frame"].to_dict("records") == weir("query", BY_STATUS, "--at", "0", "--json").document["rows"]
+    one = weir("query", BY_STATUS, "--as", "trino", "--limit", "1").out
+    assert "FOR VERSION AS OF 3" in one and one.endswith("LIMIT 1\n")
+    assert "VERSION AS OF 3 AS `orders`" in weir("query", BY_STATUS, "--as", "spark").out
+    refused = weir("query", "SELECT * FROM weir.tables", "--as", "spark")
+    assert refused.code == 2 and "Spark has no weir.tables with these rows" in refused.err and not refused.out
+    assert weir("query", BY_STATUS, "--as", "spark", "--json").code == 2

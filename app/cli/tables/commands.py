@@ -76,6 +76,10 @@ def query(
         typer.Option("--limit", min=0, help="Most rows to show (1,000; with --csv all)."),
     ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print the rows as CSV.")] = False,
+    tool: Annotated[
+        Literal["pandas", "spark", "trino"] | None,
+        typer.Option("--as", help="Print it as code for this tool, at the versions that it would read."),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="However many bytes it reads.")] = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
@@ -83,9 +87,10 @@ def query(
     """SQL over tables and versions: silver.orders VERSION AS OF 118, "orders$history", weir.streams."""
     from app.cli.tables import query
 
-    if as_json and as_csv:
-        raise typer.BadParameter("either --json or --csv", param_hint="--csv")
-    form = "json" if as_json else "csv" if as_csv else "table"
+    forms = [form for form, is_asked in (("json", as_json), ("csv", as_csv), (tool, tool)) if form and is_asked]
+    if len(forms) > 1:
+        raise typer.BadParameter("one of --json, --csv and --as", param_hint="--csv")
+    form = forms[0] if forms else "table"
     asked = query.AskedQuery(query.text_of(statement, file, saved), at, limit, form, yes, versions)
     return query.query(asked, dry_run=dry_run)
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from app import services
 from app.cli.output import Shapes, cell, only, print_json, print_table, say
+from app.query.code import TOOLS, code
 from app.query.text import cost_text, read_text
 from backend.cells import cells, distinct_names
 from backend.errors import QueryError, SavedQueryNotFoundError
@@ -25,8 +26,8 @@ _SHAPES: Shapes = {TableRead: only("table", "version", "committed_at", "num_file
 
 @dataclass(frozen=True, slots=True)
 class AskedQuery:
-    """`limit`: None for the default; `is_confirmed`: however much it reads; `versions`: as `QueryPlan.pins`, with
-    commas."""
+    """`limit`: None for the default; `form`: table, json, csv or a tool whose code is printed; `is_confirmed`: however
+    much it reads; `versions`: as `QueryPlan.pins`, with commas."""
 
     text: str
     at: str | None = None
@@ -55,12 +56,16 @@ def text_of(statement: str | None, file: Path | None, saved: str | None) -> str:
 def query(asked: AskedQuery, *, dry_run: bool) -> int:
     settings = services.settings()
     world = services.world()
-    limit = asked.limit if asked.limit is not None else None if asked.form == "csv" else MOST_ROWS
-    most_rows = None if limit is None else limit + 1
+    tool = next((tool for tool in TOOLS if tool.lower() == asked.form), None)
+    limit = asked.limit if asked.limit is not None or tool else None if asked.form == "csv" else MOST_ROWS
+    most_rows = None if limit is None else limit + (tool is None)
     pins = asked.versions.split(",") if asked.versions else []
     plan = plan_query(world, asked.text, services.clock(), at=asked.at, pins=pins, most_rows=most_rows)
     if dry_run:
         return _print_plan(plan, asked.form)
+    if tool is not None:
+        sys.stdout.write(f"{code(plan, tool)}\n")
+        return 0
     if not asked.is_confirmed:
         plan.require_small(settings.lake.query_max_bytes)
     with answered(world, plan, query_limits(settings.lake), services.actor()) as rows:

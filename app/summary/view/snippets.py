@@ -12,7 +12,7 @@ from decimal import Decimal
 
 from backend.lake.model import TableRef
 from backend.lake.rows.filters import All, AnyOf, FilterColumn, Literal, Node, Not, RowFilter
-from backend.sql.quoting import quoted_name, quoted_text
+from backend.sql.quoting import backticked_name, quoted_name, quoted_text, trino_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +38,6 @@ class _Dialect:
     has_ilike: bool = True
 
 
-def _backticks(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
 def _escaped(text: str) -> str:
     """Spark takes two quotes for the end of one text and the beginning of another."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
@@ -59,9 +55,9 @@ _DUCKDB = _Dialect(
     lambda data: "'" + "".join(f"\\x{byte:02X}" for byte in data) + "'::BLOB",
 )
 _SPARK = _Dialect(
-    _backticks,
+    backticked_name,
     _escaped,
-    lambda of, field: f"{of}.{_backticks(field)}",
+    lambda of, field: f"{of}.{backticked_name(field)}",
     lambda at: f"TIMESTAMP '{_clock(at)}+00:00'" if at.tzinfo else f"TIMESTAMP_NTZ '{_clock(at)}'",
     lambda data: f"X'{data.hex()}'",
 )
@@ -110,15 +106,16 @@ def _duckdb(asked: Asked) -> str:
 def _spark(asked: Asked) -> str:
     lines = [f"spark.read.format('delta').option('versionAsOf', {asked.version}).load({asked.ref.uri!r})"]
     lines += [f"    .where({_filter(asked.where, _SPARK)!r})"] if asked.where else []
-    lines += [f"    .select({', '.join(repr(_backticks(name)) for name in asked.columns)})"] if asked.columns else []
+    lines += (
+        [f"    .select({', '.join(repr(backticked_name(name)) for name in asked.columns)})"] if asked.columns else []
+    )
     return "rows = (\n    " + "\n    ".join(lines) + "\n)"
 
 
 def _trino(asked: Asked) -> str:
-    *folders, own = asked.ref.name.split("/")
-    table = ".".join(quoted_name(part) for part in ("delta", folders[-1] if folders else "default", own))
     note = "-- catalog and schema as your Trino calls them"
-    return f"{note}\n{_select(asked, f'{table} FOR VERSION AS OF {asked.version}', _TRINO)}"
+    source = f"{trino_name(asked.ref.name)} FOR VERSION AS OF {asked.version}"
+    return f"{note}\n{_select(asked, source, _TRINO)}"
 
 
 def _select(asked: Asked, source: str, dialect: _Dialect) -> str:
