@@ -41,7 +41,11 @@ def region() -> None:
         errors.show(lake_error)
     unknown = [name for name, bad in (("tables", lake_error), ("streams", streams.problem)) if bad]
     st.subheader(view.attention_sentence(groups, unknown, partial=partial or noticed.is_partial), anchor=False)
-    judged = "" if unknown or partial else view.judged_sentence(len(tables), len(streams.streams), streams.judgements)
+    judged = (
+        ""
+        if unknown or partial or noticed.is_partial
+        else view.judged_sentence(len(tables), len(streams.streams), streams.judgements)
+    )
     overview.attention_list(groups, now, judged=judged)
     slot = st.empty()  # always there, as that of `reading_progress`
     if looked := view.looked_sentence(noticed):

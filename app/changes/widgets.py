@@ -25,11 +25,13 @@ from app.ui.version_range import VersionRange, choose_range, pin_range
 from app.ui.view.explanation import explained
 from app.ui.view.theme import operation_text
 from app.ui.view.words import markdown_safe, sentence
+from app.ui.view.writers import writer_text
 from app.ui.way_back import way_back
 from backend.changes.cache import LogPart
+from backend.changes.key import likely_keys
 from backend.changes.model import DiffMethod, Question, VersionDiff
 from backend.errors import DiffError, LakehouseError
-from backend.format import UNKNOWN, things
+from backend.format import UNKNOWN, things, utc_text
 from backend.lake.history.conditions import predicate_text
 from backend.maintenance.model import Repair
 from backend.sql.quoting import quoted_name
@@ -50,6 +52,8 @@ ROWS, FEED, BY_COMMIT, METADATA, FILES, HOW = VIEWS = (
     *("Rows", "Change feed", "Commits", "Schema and properties", "Files", "How it knows"),
 )
 
+MOST_KEYS = 3  # offered to pair rows by
+
 
 def answer(
     opened: OpenTable, against: OpenTable | None, chosen: VersionRange, how: OptionsPopover
@@ -59,6 +63,7 @@ def answer(
     runner = on_host if question.on_host else here
     found = runner.known(question, part)
     st.subheader(markdown_safe(text.headline(found or part.outline, is_pending=found is None)), anchor=False)
+    _writer(found or part.outline)
     if question.where:
         st.button(
             markdown_safe(f"Only {text.filter_text(question.where)}"), key="where_filter", icon=":material/close:",
@@ -105,6 +110,8 @@ def _asked(
 
 def _counts(diff: VersionDiff, *, is_pending: bool) -> None:
     key_figures(view.net_figures(diff, is_pending=is_pending), key="net_figures")
+    if not is_pending:
+        _pair_rows(diff)
     if not diff.commits:
         return
     gross, where = text.gross_text(diff.commits), diff.question.where
@@ -117,6 +124,30 @@ def _counts(diff: VersionDiff, *, is_pending: bool) -> None:
         f"up, {text.gross_source_text(diff.commits)}: {gross}{all_rows}. "
         "A row inserted and deleted again is in gross and not in net."
     )
+
+
+def _pair_rows(diff: VersionDiff) -> None:
+    """Without a key an update is a row that went and a row that came: one click shows it as before and after."""
+    names = likely_keys(diff.changes.columns)[:MOST_KEYS]
+    if diff.key is None and diff.changes.net.inserted and diff.changes.net.deleted and names:
+        with st.container(horizontal=True, vertical_alignment="center", key="pair_rows"):
+            st.caption("No key is known: an updated row counts as one deleted and one inserted.", width="content")
+            for name in names:
+                st.button(
+                    f"Pair rows by {markdown_safe(name)}", key=f"pair_by_{name}", type="tertiary",
+                    icon=":material/key:", on_click=lambda name=name: st.session_state.update({state.KEY: [name]}),
+                )  # fmt: skip
+
+
+def _writer(diff: VersionDiff) -> None:
+    """Of a single commit: who wrote it, how, and the whole condition by which it found its rows."""
+    if len(diff.commits) == 1:
+        commit = diff.commits[0].commit
+        found = predicate_text(commit)
+        by = f" by {writer_text(commit, cache.stream_names())}{f', {commit.job}' if commit.job else ''}"
+        where = f" where {found}" if found else ""
+        at = f", {utc_text(commit.committed_at)}" if commit.committed_at else ""
+        st.caption(markdown_safe(f"{operation_text(commit.operation)}{by}{at}{where}"))
 
 
 def _explanation(diff: VersionDiff) -> None:

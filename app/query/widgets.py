@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TypeVar
+from zlib import crc32
 
 import pyarrow as pa
 import streamlit as st
@@ -219,7 +220,9 @@ def _show(result: view.Result) -> None:
     with head:
         save_button(result.text, chart)
     if shown != "Chart":
-        lists.exact_rows(result.rows, key="query_rows", alt="Rows of the query")
+        lists.exact_rows(
+            result.rows, key=f"query_rows_{crc32(repr((result.text, result.pins)).encode())}", alt="Rows of the query"
+        )
 
 
 def _copy(result: view.Result) -> None:

@@ -59,9 +59,11 @@ def trust(opened: OpenTable) -> None:
             growth = view.growth_sentence(services.lake().timeline(opened.ref), now)
         lines = [view.rhythm_sentence(rhythm((commit.committed_at for commit in commits), now)), growth, *lines]
     st.markdown(markdown_safe(" ".join(line for line in lines if line)))
-    navigation.table_link(opened.ref.name, "Timeline, with what is up- and downstream", page="timeline")
+    lineage = view.lineage_of(opened.ref, cache.streams_reading().streams, now)
+    beside = ", with what is up- and downstream" if lineage.written_by or lineage.read_by else ""
+    navigation.table_link(opened.ref.name, f"Timeline{beside}", page="timeline")
     if opened.is_latest:
-        _lineage(view.lineage_of(opened.ref, cache.streams_reading().streams, now))
+        _lineage(lineage)
     for finding in opened.snapshot.findings:
         st.warning(markdown_safe(sentence(finding)), icon=":material/warning:")
 

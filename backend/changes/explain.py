@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from itertools import accumulate
 from typing import Any
 
@@ -285,6 +286,7 @@ def _common(group: Group, population: int, masks: Mapping[int, int]) -> Common |
         if (
             each.stands_out(group.rows, population)
             and _is_its_own(group, each)
+            and not _is_of_any_batch(group, each)
             and (known is None or each.evidence(group.rows, population) > known.evidence(group.rows, population))
         ):
             best[each.condition.number] = each
@@ -303,6 +305,14 @@ def _is_its_own(group: Group, each: "_Measured") -> bool:
         return False
     others = sum(group.beside.values())
     return each.rows * others >= _LEAST_LIFT * having(group.beside, each.bit) * group.rows
+
+
+def _is_of_any_batch(group: Group, each: "_Measured") -> bool:
+    """Whether nearly all rows came with a moment, or a text or number that counts on (a file's name, a batch), which no
+    row had before: so does every batch."""
+    if group.kind is not RowKind.INSERT or each.others or each.condition.is_range:
+        return False
+    return all(isinstance(value, date) or re.search(r"\d", str(value)) for value in each.condition.values)
 
 
 @dataclass(frozen=True, slots=True)

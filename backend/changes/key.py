@@ -24,6 +24,7 @@ _log = logging.getLogger(__name__)  # structlog would cost each command 0.2 s
 
 PROPERTY = "weir.primaryKey"
 
+_ID = re.compile(r"(?:.*_)?(?:id|uuid|guid|key)|.*[a-z0-9](?:Id|ID|Key)", re.DOTALL)
 _NAME = r"(?:`[^`]+`|\"[^\"]+\"|[A-Za-z_]\w*)(?:#\d+L?)?"
 _EQUAL = re.compile(rf"^\s*({_NAME})\.({_NAME})\s*(?:=|<=>)\s*({_NAME})\.({_NAME})\s*$")
 _SPARK_EQUAL = re.compile(r"^\s*(\w+)#\d+L?\s*(?:=|<=>)\s*(\w+)#\d+L?\s*$")  # Spark drops the aliases
@@ -63,6 +64,11 @@ def choose_key(
         key = KeyChoice(_given(remembered, columns), KeySource.REMEMBERED)
         return KeyFound(key, (*reasons, f"key {_list(key.columns)}: given when the table was last compared"))
     return KeyFound(None, (*reasons, why))
+
+
+def likely_keys(columns: Iterable[str]) -> list[str]:
+    """Columns that are called as ids are: each may name a row, or another table's."""
+    return [name for name in columns if _ID.fullmatch(name)]
 
 
 def parse_names(text: str) -> tuple[str, ...]:

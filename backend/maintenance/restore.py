@@ -47,6 +47,7 @@ class RestoreFacts:
     refused: str
     until: datetime | None
     faults: Sequence[Notice] = ()
+    is_late: bool = False  # `until` has passed: nobody promises the files any more
 
 
 def load_restore(
@@ -66,7 +67,7 @@ def load_restore(
     return RestoreFacts(
         then, back.num_rows, _sum(back, "size_bytes") or 0, _rows(back), off.num_rows, _sum(off, "size_bytes") or 0,
         _rows(off), undone, seen, answer.reasons[0] if answer.verdict is Reach.NO else "", answer.until,
-        faults,
+        faults, answer.until is not None and answer.until < clock,
     )  # fmt: skip
 
 
@@ -99,7 +100,8 @@ def plan_restore(now: Snapshot, asked: Restore, facts: RestoreFacts, users: User
         notes.append(pause)
         risks.append("what the stream writes until it has stopped is undone as well, and it does not write that again")
     if facts.until is not None:
-        notes.append(f"possible until {utc_text(facts.until)}")
+        until = "promised until" if facts.is_late else "possible until"
+        notes.append(f"{until} {utc_text(facts.until)}{', which has passed' if facts.is_late else ''}")
     return ActPreview(
         act,
         f"the table, now v{now.version}, becomes v{asked.to_version} again: {_files(facts)}; "

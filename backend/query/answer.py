@@ -77,7 +77,8 @@ def _near(message: str, plan: QueryPlan) -> str:
     if missing is None or not names:
         return ""
     near = difflib.get_close_matches(missing[1].lower(), [name.lower() for name in names], n=1)
-    return f"did you mean {near[0]}?" if near else f"the columns are {', '.join(list(names)[:20])}"
+    every = f"the columns are {', '.join(list(names)[:20])}{' …' if len(names) > 20 else ''}"
+    return f"did you mean {near[0]}? {every}" if near else every
 
 
 def query_limits(lake: LakeSettings) -> QueryLimits:

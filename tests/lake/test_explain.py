@@ -153,3 +153,14 @@ def as_by_host(prepared: PreparedDiff, found: VersionDiff, home: Path) -> Versio
     write_deltalake(uri, pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows], schema))
     job = Job("job", JobKind.DIFF, "payments", "", "", "me", "", 60.0, JobState.DONE, NOW, result_uri=str(uri))
     return read_answer(results_lake(settings), settings, prepared, job)
+
+
+def test_what_every_batch_has_of_its_own_says_nothing_of_this_one(lake: Lake, planted: tuple[Path, Planted]) -> None:
+    path = planted[0].parent / "batches"
+    for day in range(1, 5):
+        of_batch = {"source_file": f"part-{day}.csv", "ingested_at": datetime(2026, 11, day, tzinfo=UTC)}
+        values = {**of_batch, "currency": "JPY" if day == 4 else "EUR"}
+        rows = {"id": range(day * 100, day * 100 + 60)} | {name: [value] * 60 for name, value in values.items()}
+        write_deltalake(path, pa.table(rows), mode="append")
+    (found,) = diff(lake, lake.find("batches"), 2, 3).explanation.common
+    assert [(trait.column, trait.values) for trait in found.traits] == [("currency", ("JPY",))]

@@ -325,7 +325,7 @@ def test_a_query_that_ends_leaves_nothing(root: Path, world: World, ask: Ask, sp
     assert failed.value.hint == "the columns are order_id, status, amount" and nothing_is_left(spills)
     with pytest.raises(QueryError) as near:
         ask("SELECT amoun FROM orders")
-    assert near.value.hint == "did you mean amount?"
+    assert near.value.hint == "did you mean amount? the columns are order_id, status, amount"
     with answered(world, plan_of(world, "SELECT * FROM orders"), LIMITS, Actor("ana")) as rows:
         next(iter(rows))  # and the others are not asked for
     assert nothing_is_left(spills)

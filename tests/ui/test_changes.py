@@ -143,9 +143,18 @@ def test_a_young_table_of_one_writer_offers_neither(orders: Path) -> None:
 def test_without_a_key_updates_are_said_to_be_among_the_others(home: Path) -> None:
     builders.orders_table(home / "lake" / "silver" / "orders")
 
-    text = words(open_page("changes", table=TABLE, from_=0, to=3))
+    app = open_page("changes", table=TABLE, from_=0, to=3)
 
-    assert "3 rows inserted and 2 deleted, updates among them" in text
+    assert "3 rows inserted and 2 deleted, updates among them" in words(app)
+    press(app, "pair_by_order_id")
+    assert "2 rows inserted, 1 updated, 1 deleted" in words(app) and "No key is known" not in words(app)
+
+
+def test_one_commit_says_who_wrote_it_and_by_which_condition(orders: Path) -> None:
+    text = words(open_page("changes", table=TABLE, from_=3, to=4))
+    (commit,) = DeltaTable(str(orders)).history(1)
+    assert commit["operation"] == "DELETE" and "DELETE by " in text
+    assert f"where {commit['operationParameters']['predicate']}" in text
 
 
 def test_swapped_versions_tell_what_going_back_changes(orders: Path) -> None:
