@@ -21,10 +21,11 @@ FOLDER = Path(__file__).parents[2] / "docs" / "images"
 TABLE = "silver/silver_orders"
 HIGHEST = 500  # no order of the shop costs more
 QUERY = """
-SELECT o.country, sum(o.amount) / sum(was.amount) AS times
-FROM silver_orders o
-JOIN silver_orders TIMESTAMP AS OF '9 min ago' was USING (order_id)
-GROUP BY o.country
+SELECT country, o.amount / was.amount AS times
+FROM (SELECT country, avg(amount) AS amount FROM silver_orders GROUP BY country) o
+JOIN (
+  SELECT country, avg(amount) AS amount FROM silver_orders TIMESTAMP AS OF '9 min ago' GROUP BY country
+) was USING (country)
 ORDER BY times DESC"""
 PATIENCE_S = 1_200
 
@@ -50,6 +51,7 @@ def main() -> int:
         viewer.open("query", query=quote(QUERY.strip()), view="Chart", chart="Bar")
         viewer.main.get_by_role("button", name="Run", exact=True).click()
         viewer.sees("times by country")
+        viewer.page.mouse.move(0, 0)  # away from the button, which would explain itself
         _take(viewer, "query")
         viewer.open("dashboard")
         viewer.sees(re.compile(r"^gold_orders_by_status v\d+, "))
