@@ -116,7 +116,7 @@ def looked_sentence(noticed: NoticedSoFar) -> str:
         return ""
     far = f"{count_text(noticed.num_seen)} of {things(noticed.num_tables, 'table')} looked at"
     those = "" if noticed.is_partial else ", those written last"
-    return f"Unusual commits of the last {BACK.days} days, looked for here as no host is up: {far}{those}."
+    return f"Unusual commits of the last {things(BACK.days, 'day')}, looked for here as no host is up: {far}{those}."
 
 
 def judged_sentence(num_tables: int, num_streams: int, judgements: Sequence[Judgement] = ()) -> str:

@@ -308,11 +308,12 @@ def _is_its_own(group: Group, each: "_Measured") -> bool:
 
 
 def _is_of_any_batch(group: Group, each: "_Measured") -> bool:
-    """Whether nearly all rows came with a moment, or a text or number that counts on (a file's name, a batch), which no
-    row had before: so does every batch."""
+    """Whether nearly all rows came with a moment, or a text that counts on (a file's name, a batch), which no row had
+    before: so does every batch."""
     if group.kind is not RowKind.INSERT or each.others or each.condition.is_range:
         return False
-    return all(isinstance(value, date) or re.search(r"\d", str(value)) for value in each.condition.values)
+    values = each.condition.values
+    return all(isinstance(value, date) or (isinstance(value, str) and re.search(r"\d", value)) for value in values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,7 +150,8 @@ def test_an_overwrite_by_something_else_is_noticed(lake: Lake, table: Path) -> N
 def test_commits_before_the_time_asked_for_are_not_told(lake: Lake, table: Path) -> None:
     dice = random.Random(7)
     write(table, [*[orders(dice) for _ in range(8)], {**orders(dice), "amount": [47_189.0] * 20}])
-    assert noticed(lake, table) and NoticeLooks(lake).look(lake.find(str(table)), NOW + timedelta(hours=1)) == []
+    later = datetime.now(UTC) + timedelta(hours=1)
+    assert noticed(lake, table) and NoticeLooks(lake).look(lake.find(str(table)), later) == []
 
 
 SPARK, PYTHON = "Apache-Spark/4.2.0 Delta-Lake/4.4.0", "delta-rs:py-1.6.6"
