@@ -31,7 +31,7 @@ from backend.changes.cache import LogPart
 from backend.changes.key import likely_keys
 from backend.changes.model import DiffMethod, Question, VersionDiff
 from backend.errors import DiffError, LakehouseError
-from backend.format import UNKNOWN, things, utc_text
+from backend.format import UNKNOWN, cut, things, utc_text
 from backend.lake.history.conditions import predicate_text
 from backend.maintenance.model import Repair
 from backend.sql.quoting import quoted_name
@@ -53,6 +53,7 @@ ROWS, FEED, BY_COMMIT, METADATA, FILES, HOW = VIEWS = (
 )
 
 MOST_KEYS = 3  # offered to pair rows by
+MOST_CONDITION = 2_000  # characters
 
 
 def answer(
@@ -140,12 +141,13 @@ def _pair_rows(diff: VersionDiff) -> None:
 
 
 def _writer(diff: VersionDiff) -> None:
-    """Of a single commit: who wrote it, how, and the whole condition by which it found its rows."""
+    """Of a single commit: who wrote it, how, and the condition by which it found its rows; *Commits* has all of one
+    that is longer than people read."""
     if len(diff.commits) == 1:
         commit = diff.commits[0].commit
         found = predicate_text(commit)
         by = f" by {writer_text(commit, cache.stream_names())}{f', {commit.job}' if commit.job else ''}"
-        where = f" where {found}" if found else ""
+        where = f" where {cut(found, MOST_CONDITION)}" if found else ""
         at = f", {utc_text(commit.committed_at)}" if commit.committed_at else ""
         st.caption(markdown_safe(f"{operation_text(commit.operation)}{by}{at}{where}"))
 

@@ -19,7 +19,6 @@ from app.ui.live_figures import LiveChart, live_chart, prepared
 from app.ui.view.figure_json import FigureLook
 from app.ui.view.theme import FIGURES_KEPT
 from app.ui.view.words import markdown_safe
-from backend.cells import distinct_names
 from backend.query.dashboards import WIDEST, Dashboard, Tile, read_dashboards, tiles, toml_text
 from backend.query.tiles import TileRows, TileState
 from backend.sql.saved import SavedQuery
@@ -169,10 +168,9 @@ def _tile(tile: Tile, known: TileState, look: FigureLook, number: int) -> None:
 @functools.lru_cache(FIGURES_KEPT)
 def _drawn(rows: TileRows, tile: Tile, key: str, look: FigureLook) -> LiveChart | str:
     """The chart of one run for all who look at it, or why there is none."""
-    table = rows.rows.rename_columns(distinct_names(rows.rows.column_names))
-    if reason := "The statement gives no rows." if not table.num_rows else view.misfit(table, tile.chart):
+    if reason := "The statement gives no rows." if not rows.rows.num_rows else view.misfit(rows.rows, tile.chart):
         return reason
     figure = view.figure(
-        table, tile.chart, is_cut=rows.is_cut, mode=look.mode, zone=look.zone, title=tile.title, height=HEIGHT_PX
+        rows.rows, tile.chart, is_cut=rows.is_cut, mode=look.mode, zone=look.zone, title=tile.title, height=HEIGHT_PX
     )
     return prepared(json.loads(figure.to_json()), key=key, alt=tile.title)

@@ -36,7 +36,7 @@ const offered = ({ keywords, types, functions, views, tables }) => {
     byKey.set(key, table);
     byLast.set(last, byLast.has(last) ? undefined : table);
   }
-  const words = (text, type, upper) => text.split(" ").map((word) =>
+  const words = (text, type) => text.split(" ").map((word) =>
     type === "function" ? option(word, type, { text: `${word}()`, back: 1 }) : option(word.toUpperCase(), type));
   const viewOf = (table, name) => option(`${table.text.slice(0, -1)}$${name}"`, "table", name === "changes" ?
     { text: `${table.text.slice(0, -1)}$changes"(0, 'latest')` } : {});

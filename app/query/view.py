@@ -26,7 +26,7 @@ from backend.query.dashboards import WIDEST, Tile
 from backend.query.functions import FUNCTIONS
 from backend.query.tiles import TileRows
 from backend.query.views import LAKE_VIEWS, VIEW_COLUMNS
-from backend.sql.quoting import column_name, quoted_name
+from backend.sql.quoting import plain_name, quoted_name
 from backend.sql.saved import KINDS, Chart, Kind
 
 KEYWORDS = (
@@ -94,7 +94,7 @@ def _columns(card: TableCard) -> Iterator[tuple[str, str]]:
         name, (above, kind_above) = path[len(parent) + 1 if parent else 0 :], nesting.get(parent, ("", "struct"))
         if not kind_above.startswith("struct") or (path.startswith("`") and "." in path):
             continue
-        written = f"{above}.{column_name(name)}" if parent else column_name(name)
+        written = f"{above}.{plain_name(name)}" if parent else plain_name(name)
         if kind.startswith(("struct", "array", "map")):
             nesting[path] = (written, kind)
         yield written, cut(kind, MOST_OF_TYPE)

@@ -24,7 +24,6 @@ from app.ui import figures, lists, work
 from app.ui.export import ExportOffer, export_button
 from app.ui.view.words import markdown_safe, sentence
 from backend.access import Actor
-from backend.cells import distinct_names
 from backend.errors import QueryError, QueryTooLargeError
 from backend.format import bytes_text, cut, duration_text
 from backend.query.answer import answered, first_rows, query_limits
@@ -178,7 +177,7 @@ def _is_small(plan: QueryPlan, text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """How long it runs; with `rows`, the first ones, each column by a name of its own, it is over."""
+    """How long it runs; with `rows`, the first ones, it is over."""
 
     elapsed_s: float
     rows: pa.Table | None = None
@@ -192,8 +191,7 @@ def _steps(plan: QueryPlan) -> Iterator[_Step]:
     with Work(lambda: first_rows(world, plan, limits, actor, token), token.stop) as running:
         while not running.ended(POLL_S):
             yield _Step(running.elapsed_s)
-        rows, is_cut = running.result()
-        yield _Step(running.elapsed_s, rows.rename_columns(distinct_names(rows.column_names)), is_cut)
+        yield _Step(running.elapsed_s, *running.result())
 
 
 def _tell(plan: QueryPlan, step: _Step) -> tuple[float, str]:

@@ -23,6 +23,7 @@ from typing import IO
 import pyarrow as pa
 
 from backend.access import Actor
+from backend.cells import distinct_names
 from backend.changes.read_local import table_rows, why_not_as_stored
 from backend.errors import QueryError, UnsupportedFeatureError
 from backend.format import cut, things
@@ -32,8 +33,8 @@ from backend.lake.table.schema import readable_names
 from backend.query.plan import QueryPlan, TableRead
 from backend.query.views import World
 from backend.query.worker import HandedTable, QueryLimits, QueryRequest
-from backend.redaction import without_secrets
 from backend.settings import LakeSettings
+from backend.sql.saved import audit_text
 from backend.sql.session import CancelToken, Connection, session
 from backend.stream_model.stream import QUERY, AuditEntry
 from backend.work import Interruptible, Stopped
@@ -41,7 +42,6 @@ from backend.work import Interruptible, Stopped
 _MAIN = 'from backend.spared import spare; spare("numpy", "pandas"); from backend.query.worker import main; main()'
 _ENVIRONMENT = ("PATH", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "VIRTUAL_ENV")
 _HINT = "filter or group earlier, or raise WEIR_LAKE__QUERY_TIME_LIMIT_S"
-MOST_TEXT = 2_000  # of a statement, in the audit trail
 MOST_BYTES = 64_000_000  # of first rows
 
 
@@ -110,10 +110,12 @@ class FirstRows:
 def first_rows(
     world: World, plan: QueryPlan, limits: QueryLimits, actor: Actor | None, token: Interruptible | None = None
 ) -> tuple[pa.Table, bool]:
-    """One less than `plan.most_rows`, or fewer of more than `MOST_BYTES`; and whether there are more."""
+    """One less than `plan.most_rows`, or fewer of more than `MOST_BYTES`, each column by a name of its own; and whether
+    there are more."""
     with answered(world, plan, limits, actor, token) as reader:
         first = FirstRows(reader, (plan.most_rows or 1) - 1, MOST_BYTES)
-        return pa.Table.from_batches(first.batches(), reader.schema), first.is_cut
+        rows = pa.Table.from_batches(first.batches(), reader.schema)
+    return rows.rename_columns(distinct_names(rows.column_names)), first.is_cut
 
 
 @dataclass(slots=True)
@@ -130,8 +132,7 @@ class _Counted:
 def _entry(plan: QueryPlan, actor: Actor, counted: _Counted, world: World) -> AuditEntry:
     outcome = f"{things(counted.num_rows, 'row')}{f', then {counted.problem}' if counted.problem else ''}"
     versions = ", ".join(f"{table} v{version}" for table, version in plan.versions)
-    text = cut(without_secrets(" ".join(plan.statement.text.split())), MOST_TEXT)
-    detail = "; ".join(filter(None, (outcome, versions, text)))
+    detail = "; ".join(filter(None, (outcome, versions, audit_text(plan.statement.text))))
     tables = ", ".join(dict.fromkeys(read.table for read in plan.reads))
     return AuditEntry(world.now, actor.name, QUERY, cut(tables, 200), "", detail)
 

@@ -34,7 +34,7 @@ AGAIN_S = 15.0  # what failed, and what no version tells: tables of weir., versi
 _log = logging.getLogger(__name__)
 
 
-class TableSeen(NamedTuple):
+class TileTable(NamedTuple):
     """A table as a tile read it; None for one without versions."""
 
     table: str
@@ -49,7 +49,7 @@ class TileRows:
     rows: pa.Table
     is_cut: bool
     pins: tuple[str, ...]
-    seen: tuple[TableSeen, ...]
+    seen: tuple[TileTable, ...]
     read_at: datetime
 
 
@@ -159,7 +159,7 @@ def tiles_of(world: Callable[[], World]) -> Tiles:
         rows, is_cut = first_rows(now, plan, query_limits(now.settings.lake), None)
         if rows.nbytes > MOST_BYTES:
             raise QueryError(f"the rows of a tile hold {bytes_text(rows.nbytes)}", hint="select what is drawn alone")
-        seen = tuple(dict.fromkeys(TableSeen(read.table, read.version, read.committed_at) for read in plan.reads))
+        seen = tuple(dict.fromkeys(TileTable(read.table, read.version, read.committed_at) for read in plan.reads))
         return TileRows(rows, is_cut, plan.pins, seen, now.now)
 
     return Tiles(plan, run, lambda ref: world().lake.latest_version(ref))

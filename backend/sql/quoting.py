@@ -25,7 +25,7 @@ def quoted_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def column_name(name: str) -> str:
+def plain_name(name: str) -> str:
     """A column's name as a person writes it: in quotes where it needs them."""
     is_plain = re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name) and name.lower() not in _RESERVED
     return name if is_plain else quoted_name(name)

@@ -8,8 +8,11 @@ from datetime import datetime
 from typing import Literal, get_args
 
 from backend.errors import QueryError
+from backend.format import cut
+from backend.redaction import without_secrets
 
 LONGEST_NAME = 60
+MOST_TEXT = 2_000  # of a statement, in the audit trail
 Kind = Literal["Line", "Bar", "Area", "Scatter"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
@@ -33,6 +36,11 @@ class SavedQuery:
     text: str
     chart: Chart | None
     saved_at: datetime
+
+
+def audit_text(sql: str) -> str:
+    """A statement as the audit trail keeps it: on one line, without secrets."""
+    return cut(without_secrets(" ".join(sql.split())), MOST_TEXT)
 
 
 def require_name(name: str) -> str:

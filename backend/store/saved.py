@@ -13,14 +13,12 @@ from sqlalchemy.engine import Connection
 from backend.access import Access, Actor
 from backend.errors import SavedQueryNotFoundError, StreamRefusedError
 from backend.format import cut
-from backend.redaction import without_secrets
-from backend.sql.saved import Chart, SavedQuery, require_name
+from backend.sql.saved import Chart, SavedQuery, audit_text, require_name
 from backend.store import audit, leases, rows
 from backend.store.engine import Database, upsert
 from backend.store.schema import saved_query as saved_table
 
 _SAVING = "saved queries"
-_MOST_TEXT = 2_000  # of a statement, in the audit trail
 
 
 class SavedQueries:
@@ -66,8 +64,7 @@ class SavedQueries:
 
 
 def _admit(connection: Connection, access: Access, query: SavedQuery, now: datetime) -> None:
-    text = cut(without_secrets(" ".join(query.text.split())), _MOST_TEXT)
-    audit.admit(connection, access, now=now, outcome=f"of {query.owner}: {text}")
+    audit.admit(connection, access, now=now, outcome=f"of {query.owner}: {audit_text(query.text)}")
 
 
 def _saved(connection: Connection) -> dict[str, SavedQuery]:

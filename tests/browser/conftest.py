@@ -363,6 +363,15 @@ def server(browser_type_launch_args: object, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture
+def viewer_alone(page: Page, server: Weir) -> Iterator[Viewer]:
+    """Over the pages of `server`, in modules that say `viewer = viewer_alone`."""
+    viewer = Viewer(page, server)
+    yield viewer
+    assert viewer.complaints == []
+    assert '"page failed"' not in (server.home / "ui.txt").read_text()
+
+
+@pytest.fixture
 def viewer(page: Page, weir: Weir) -> Iterator[Viewer]:
     viewer = Viewer(page, weir)
     yield viewer

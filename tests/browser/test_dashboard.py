@@ -8,10 +8,10 @@ from urllib.parse import parse_qs, urlparse
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from tests import builders
-from tests.browser.conftest import Viewer, Weir
+from tests.browser.conftest import Viewer, Weir, viewer_alone
 from tests.browser.server import pages_over
 from tests.browser.test_live_charts import WATCH
 
@@ -29,12 +29,7 @@ def server(browser_type_launch_args: object, tmp_path_factory: pytest.TempPathFa
         yield weir
 
 
-@pytest.fixture
-def viewer(page: Page, server: Weir) -> Iterator[Viewer]:
-    viewer = Viewer(page, server)
-    yield viewer
-    assert viewer.complaints == []
-    assert '"page failed"' not in (server.home / "ui.txt").read_text()
+viewer = viewer_alone
 
 
 @pytest.mark.long

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from tests import builders
-from tests.browser.conftest import Viewer, Weir
+from tests.browser.conftest import Viewer, Weir, viewer_alone
 from tests.browser.server import pages_over
 from tests.processes import wait_until
 
@@ -35,12 +35,7 @@ def server(browser_type_launch_args: object, tmp_path_factory: pytest.TempPathFa
         yield weir
 
 
-@pytest.fixture
-def viewer(page: Page, server: Weir) -> Iterator[Viewer]:
-    viewer = Viewer(page, server)
-    yield viewer
-    assert viewer.complaints == []
-    assert '"page failed"' not in (server.home / "ui.txt").read_text()
+viewer = viewer_alone
 
 
 def offer(viewer: Viewer, table: str, form: str, **params: object) -> None:

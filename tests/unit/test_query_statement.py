@@ -13,7 +13,7 @@ from backend.query.plan import plan_query
 from backend.query.statement import MOST_CHARACTERS, MOST_TABLES, Source, read_statement
 from backend.query.views import World
 from backend.settings import load_settings
-from backend.sql.quoting import column_name, quoted_name
+from backend.sql.quoting import plain_name, quoted_name
 from backend.times import Clock
 from tests import builders
 from tests.hostile_sql import HOSTILE, LONG
@@ -51,8 +51,8 @@ def test_a_column_that_needs_no_quotes_means_the_column_wherever_it_stands() -> 
 
     tricky = {name for (name,) in duckdb.sql("SELECT keyword_name FROM duckdb_keywords()").fetchall()}
     tricky |= {word.lower() for word in (*DuckDB.Tokenizer.KEYWORDS, *Parser.NO_PAREN_FUNCTION_PARSERS)} | FUNCTIONS
-    plain = [name for name in sorted(tricky) if column_name(name) == name]
-    assert len(plain) > 500 and column_name("order") == '"order"' and column_name('a"b') == '"a""b"'
+    plain = [name for name in sorted(tricky) if plain_name(name) == name]
+    assert len(plain) > 500 and plain_name("order") == '"order"' and plain_name('a"b') == '"a""b"'
     connection = duckdb.connect()
     connection.execute(f"CREATE TABLE lake_0 AS SELECT {', '.join(f'42 AS {quoted_name(name)}' for name in plain)}")
     for name in plain:

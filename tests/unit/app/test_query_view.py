@@ -11,7 +11,7 @@ from app.query import view
 from backend.lake.model import CardColumn, TableCard, TableRef
 from backend.query.dashboards import Tile
 from backend.query.statement import read_statement
-from backend.query.tiles import TableSeen, TileRows
+from backend.query.tiles import TileRows, TileTable
 from backend.sql.saved import Chart
 
 DAYS = [date(2026, 3, 1), date(2026, 3, 2), date(2026, 3, 3)]
@@ -162,14 +162,14 @@ def test_a_link_chooses_orders_and_sizes_tiles() -> None:
 def test_how_fresh_a_tile_is_says_what_it_read_and_since_when_that_is_so() -> None:
     now = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
-    def fresh(*seen: TableSeen) -> str:
+    def fresh(*seen: TileTable) -> str:
         return view.freshness(TileRows(ROWS, False, (), seen, now - timedelta(seconds=3)), now)
 
-    orders = TableSeen("gold/gold_orders", 91, now - timedelta(seconds=12))
+    orders = TileTable("gold/gold_orders", 91, now - timedelta(seconds=12))
     assert fresh(orders) == "gold_orders v91, 12 s ago"
-    assert fresh(orders, TableSeen("weir.tables", None, None)) == "gold_orders v91, 12 s ago · weir.tables, 3 s ago"
-    assert fresh(TableSeen("orders$changes(1, 3)", None, None)) == "orders$changes(1, 3)"
-    many = fresh(*(TableSeen(f"t{number}", 1, now - timedelta(hours=2)) for number in range(5)))
+    assert fresh(orders, TileTable("weir.tables", None, None)) == "gold_orders v91, 12 s ago · weir.tables, 3 s ago"
+    assert fresh(TileTable("orders$changes(1, 3)", None, None)) == "orders$changes(1, 3)"
+    many = fresh(*(TileTable(f"t{number}", 1, now - timedelta(hours=2)) for number in range(5)))
     assert many == "t0 v1, 2 h ago · t1 v1, 2 h ago · t2 v1, 2 h ago · and 2 tables more"
     assert fresh() == ""
 
