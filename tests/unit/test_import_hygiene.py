@@ -43,8 +43,8 @@ def loaded_by(modules: list[str]) -> set[str]:
 
 def loaded_after(code: str) -> set[str]:
     """Top-level names in `sys.modules` of a new interpreter after this code."""
-    told = "import json, sys\nprint(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
-    argv = [sys.executable, "-c", f"{code}\n{told}"]
+    names = "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})), flush=True)"
+    argv = [sys.executable, "-c", f"import atexit, json, sys\natexit.register(lambda: {names})\n{code}"]
     run = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
     assert run.returncode == 0, run.stderr[-2_000:]
     return set(json.loads(run.stdout.splitlines()[-1]))
@@ -52,8 +52,7 @@ def loaded_after(code: str) -> set[str]:
 
 def loaded_by_command(*args: str) -> set[str]:
     """What `weir` with these arguments has loaded when it is done."""
-    call = f"import sys\nfrom app.cli import main\nsys.argv = {['weir', *args]!r}"
-    return loaded_after(f"{call}\ntry: main()\nexcept SystemExit as left: assert not left.code")
+    return loaded_after(f"from app.cli import main\nsys.argv = {['weir', *args]!r}\nmain()")
 
 
 def test_the_probe_sees_spark_where_it_is() -> None:
