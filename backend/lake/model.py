@@ -111,7 +111,7 @@ class Commit:
     """One version of the log. `parameters` and `raw_metrics` are what the writer left; `metrics` is normalised.
 
     `metadata` and `protocol` are those that this commit set, None where it left them as they were. `committed_at` is
-    Delta's time of it, `reported_at` what the writer's clock said.
+    Delta's time of it, `reported_at` what the writer's clock said. `partitions`: as of `commits.FileCounts`.
     """
 
     version: int
@@ -132,6 +132,7 @@ class Commit:
     protocol: Protocol | None = None
     job: str | None = None  # as a platform that schedules jobs names it
     reported_at: datetime | None = None
+    partitions: tuple[str, ...] = ()
 
 
 class CommitReader(typing.Protocol):

@@ -26,16 +26,19 @@ class Measure(StrEnum):
     PROPERTY = "property"
     CONSTRAINT = "constraint"
     WRITER = "writer"
+    CONDITION = "condition"  # of a MERGE, UPDATE or DELETE
+    TWICE = "twice"  # a partition that its writer always wrote once
     SILENCE = "commits"  # that do not come any more
 
 
-FIRSTS = (Measure.COLUMN, Measure.PROPERTY, Measure.CONSTRAINT, Measure.WRITER)  # may well be meant
+# What may well be meant.
+FIRSTS = (Measure.COLUMN, Measure.PROPERTY, Measure.CONSTRAINT, Measure.WRITER, Measure.CONDITION, Measure.TWICE)
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One step of one table, at `version`. `subject`: the column, empty for rows; `before` and `after` as people read
-    them; `condition`: SQL that held before; `by`: "MERGE by stream silver_orders".
+    """One step of one table, at `version`. `subject`: the column, property, operation or partition, empty for rows;
+    `before` and `after` as people read them; `condition`: SQL that held before; `by`: "MERGE by stream silver_orders".
 
     `mended_at`: the first later version at which half of the step or more was taken back. `seen_by`: who said that no
     one has to look any more, and why.
@@ -67,7 +70,12 @@ class Notice:
 
 def notice_text(notice: Notice) -> str:
     """ "highest amount 498.2 → 47,189 at v31, MERGE by stream silver_orders"."""
+    at = "since" if notice.kind is Measure.SILENCE else "at"
+    where = f"{at} v{notice.version}, {notice.by}"
+    if notice.kind is Measure.TWICE:
+        return f"{notice.subject} {notice.after} {where}; {notice.before}"
+    if notice.kind is Measure.CONDITION:
+        return f"{notice.subject} on another condition than before: {notice.before} → {notice.after} {where}"
     of = " of " if notice.kind is Measure.NULLS else " "
     what = f"{notice.kind}{of}{notice.subject}" if notice.subject else notice.kind
-    at = "since" if notice.kind is Measure.SILENCE else "at"
-    return f"{what} {notice.before} → {notice.after} {at} v{notice.version}, {notice.by}"
+    return f"{what} {notice.before} → {notice.after} {where}"

@@ -4,12 +4,12 @@ Rule: a first load is no step: it needs a past. A value that grows with the rows
 (times, sums of an aggregate) is no finding, however long nothing came. A writer is new where newcomers are rare.
 """
 
-import re
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import pairwise
 from typing import Protocol
 
@@ -19,6 +19,7 @@ from backend.lake.history.metadata_changes import InForce, compare
 from backend.lake.history.unusual import rhythm, silences
 from backend.lake.model import Commit, CommitReader, Metadata, TableRef
 from backend.lru import Lru
+from backend.search.habits import Habits, Seen, writer_of
 from backend.search.notice import FIRSTS, Key, Measure, Notice
 from backend.search.search import may_change_rows
 from backend.search.suggest import (
@@ -53,29 +54,37 @@ class NoticeLake(HeldLake, CommitReader, Protocol):
     """The part of `backend.lake.lake.Lake` that this needs."""
 
 
-_Seen = tuple[Measure, str, str, str]  # what, of which column or property, before and after
-
-
 @dataclass
 class TableJudge:
-    """Is shown a table's versions one after another, oldest first, and reads nothing itself."""
+    """Is shown a table's versions one after another, oldest first. `earlier`: commits before the first of them, newest
+    first; asked for only where something looks as never before, for most tables never."""
 
     ref: TableRef
+    earlier: Callable[[], Sequence[Commit]] = tuple
     _past: list[tuple[Held, Commit | None]] = field(default_factory=list)
-    _open: dict[Key, tuple[Notice, Suggestion]] = field(default_factory=dict)
+    _open: dict[Key, tuple[Notice, Callable[[Held], bool]]] = field(default_factory=dict)  # what says that it is mended
     _metadata: Metadata | None = None
     _changes: set[tuple[Measure, str, str]] = field(default_factory=set)  # what was set at some time
     _writers: deque[str] = field(default_factory=lambda: deque(maxlen=MOST_AT_ONCE))
+    _habits: Habits = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._habits = Habits(self.earlier)
 
     def see(self, held: Held, commit: Commit | None, streams: Mapping[str, str]) -> Iterator[Notice]:
         """What this version did, and former notices that it mends. `streams`: the names of query ids."""
-        for key, (notice, found) in list(self._open.items()):
-            if _is_back(found, held):
+        firsts = [*self._set_first(held.metadata), *self._wrote_first(commit)]
+        firsts += self._habits.see(commit, held.metadata) if commit else []
+        for key, (notice, is_mended) in list(self._open.items()):
+            if is_mended(held):
                 del self._open[key]
                 yield replace(notice, mended_at=held.version)
-        firsts = [*self._set_first(held.metadata), *self._wrote_first(commit)]
         if commit is not None and len(self._past) >= LEAST_BEFORE:
-            yield from (self._notice(first, commit, streams) for first in firsts[:_MOST_OF_A_COMMIT])
+            for first in firsts[:_MOST_OF_A_COMMIT]:
+                notice = self._notice(first, commit, streams)
+                if notice.kind is Measure.TWICE:
+                    self._open[notice.key] = notice, partial(self._is_undone, notice.subject)
+                yield notice
         if not (may_change_rows(commit) if self._past else held.num_rows):
             return
         self._past = [*self._past[-MOST_BEFORE:], (held, commit)]
@@ -88,10 +97,13 @@ class TableJudge:
             before, after = (measure_text(each.measure, value) for value in (each.before, each.after))
             seen = each.measure, each.column or "", before, after
             notice = self._notice(seen, commit, streams, each.condition)
-            self._open[notice.key] = notice, each
+            self._open[notice.key] = notice, partial(_is_back, each)
             yield notice
 
-    def _set_first(self, metadata: Metadata | None) -> Iterator[_Seen]:
+    def _is_undone(self, partition: str, _: Held) -> bool:
+        return not self._habits.is_twice(partition)
+
+    def _set_first(self, metadata: Metadata | None) -> Iterator[Seen]:
         """What this version sets that no version before it had: what, of which name, before and after."""
         before, self._metadata = self._metadata, metadata
         if before is None or metadata is None or before == metadata:
@@ -104,17 +116,18 @@ class TableJudge:
                 yield kind, change.subject, cut(was), cut(now)
             self._changes |= {(kind, change.subject, was), (kind, change.subject, now)}
 
-    def _wrote_first(self, commit: Commit | None) -> Iterator[_Seen]:
+    def _wrote_first(self, commit: Commit | None) -> Iterator[Seen]:
         """Whoever wrote rows for the first time, where newcomers are rare."""
-        writer = _writer(commit) if commit is not None and may_change_rows(commit) else ""
+        writer = writer_of(commit) if commit is not None and may_change_rows(commit) else ""
         if writer and writer not in self._writers and len(self._writers) >= _LEAST_WRITES:
             (usual, _), *_ = counts = Counter(self._writers).most_common()
-            if sum(count == 1 for _, count in counts) <= _NEWCOMERS * len(self._writers):
+            is_rare = sum(count == 1 for _, count in counts) <= _NEWCOMERS * len(self._writers)
+            if is_rare and writer not in map(writer_of, self.earlier()):  # long ago
                 yield Measure.WRITER, "", usual, writer
         if writer:
             self._writers.append(writer)
 
-    def _notice(self, seen: _Seen, commit: Commit, streams: Mapping[str, str], condition: str = "") -> Notice:
+    def _notice(self, seen: Seen, commit: Commit, streams: Mapping[str, str], condition: str = "") -> Notice:
         stream = stream_of(commit, streams)
         who = f"stream {stream}" if stream else commit.user or commit.job
         by = f"{commit.operation or 'a commit'}{f' by {who}' if who else ''}"
@@ -188,7 +201,8 @@ class NoticeLooks:
         table_id, seen, judge = self._judges.get(ref.uri) or ("", -1, TableJudge(ref))
         if table_id != latest.metadata.id or not latest.version - MOST_AT_ONCE <= seen <= latest.version:
             first = self._lake.version_at(ref, since) or 0
-            seen, judge = max(first - MOST_BEFORE, latest.version - MOST_AT_ONCE, 0) - 1, TableJudge(ref)
+            seen = max(first - MOST_BEFORE, latest.version - MOST_AT_ONCE, 0) - 1
+            judge = TableJudge(ref, partial(self._earlier, ref, seen))
         found = dict[Key, Notice]()
         for low in range(seen + 1, latest.version + 1, _AT_ONCE):
             began_s, high = time.monotonic(), min(low + _AT_ONCE - 1, latest.version)
@@ -222,16 +236,15 @@ class NoticeLooks:
         newest = self._lake.history(ref, limit=most)
         return [(commit, commit.committed_at) for commit in reversed(newest) if commit.committed_at]
 
+    def _earlier(self, ref: TableRef, version: int) -> Sequence[Commit]:
+        return self._lake.history(ref, ending_version=version, limit=MOST_AT_ONCE) if version >= 0 else ()
+
     def _judged(self, judge: TableJudge, ref: TableRef, low: int, high: int) -> Mapping[Key, Notice]:
         versions = spread(self._lake.versions(ref), high - low + 1, within=(low, high))
         history = self._lake.history(ref, starting_version=low, ending_version=high)
         commits = {commit.version: commit for commit in history}
         held, streams = held_at(self._numbers, self._lake, ref, versions), self._streams()
-        found = {notice.key: notice for one in held for notice in judge.see(one, commits.get(one.version), streams)}
-        writers = {key: each.after for key, each in found.items() if each.kind is Measure.WRITER}
-        earlier = self._lake.history(ref, ending_version=low - 1, limit=MOST_AT_ONCE) if writers and low else ()
-        known = set(map(_writer, earlier))  # long ago, which is read now alone
-        return {key: each for key, each in found.items() if writers.get(key) not in known}
+        return {notice.key: notice for one in held for notice in judge.see(one, commits.get(one.version), streams)}
 
 
 def _rows_lost(past: Sequence[Held]) -> Iterator[Suggestion]:
@@ -243,15 +256,6 @@ def _rows_lost(past: Sequence[Held]) -> Iterator[Suggestion]:
         return
     condition, jump = f"count(*) >= {(before + after + 1) // 2}", (before - after) / max(1, after)
     yield Suggestion(condition, None, Measure.ROWS, past[-2].version, past[-1].version, before, after, jump)
-
-
-def _writer(commit: Commit) -> str:
-    """Who wrote, the same from run to run and after an upgrade; empty where nobody says."""
-    if commit.origin is not None:
-        return f"stream {commit.origin.stream}" if commit.origin.stream else "a streaming query"
-    job = re.sub(r",? ?\brun [^,]*", "", commit.job or "").strip(", ")
-    engine = re.sub(r"[/:]\S*", "", commit.engine or "")
-    return ", ".join(part for part in (commit.user, job, engine) if part)
 
 
 def _like(value: object, moment: datetime) -> float:

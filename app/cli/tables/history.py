@@ -20,7 +20,7 @@ from backend.times import parse_time
 NEWEST = 30  # commits on a terminal
 EVERYTHING = 10**12
 COMMITS: Shapes = {
-    Commit: shaped(without=("origin", "metadata", "protocol"), stream="origin"),
+    Commit: shaped(without=("origin", "metadata", "protocol", "partitions"), stream="origin"),
     StreamOrigin: shaped(without=("stream",), name="stream"),
     TableChange: shaped(empty_is_null=("trait",)),
 }

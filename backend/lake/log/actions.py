@@ -70,7 +70,6 @@ def file_action(version: int, kind: FileAction, action: Any) -> tuple[Any, ...]:
     num_records = None if stats is None else stats_rows(stats)
     if num_records is not None and num_records < deleted_rows:
         num_records = None  # the statistics contradict the deletion vector
-    values = action.get("partitionValues")
     return (
         version,
         _CODES[kind],
@@ -82,7 +81,7 @@ def file_action(version: int, kind: FileAction, action: Any) -> tuple[Any, ...]:
         num_records,
         deleted_rows,
         epoch_ms(action.get("modificationTime", action.get("deletionTimestamp"))),
-        _encoded(tuple(values.items())) if values else "",
+        encoded_partition(action),
         dv_id,
         dv_path,
         None if stats is None or kind is not FileAction.ADD else _stats_text(stats),
@@ -198,9 +197,11 @@ def _names(value: Any) -> tuple[str, ...]:
     return tuple(str(name) for name in value) if isinstance(value, list) else ()
 
 
-def _encoded(values: tuple[tuple[str, Any], ...]) -> str:
+def encoded_partition(action: Mapping[str, Any]) -> str:
+    """Where a file lies, as `encode_partition` writes it; empty where its action does not say."""
+    values = tuple((action.get("partitionValues") or {}).items())
     try:
-        return _encoded_once(values)
+        return _encoded_once(values) if values else ""
     except TypeError:  # a value that no dictionary takes, which no writer of partitions means
         return encode_partition({name: None if value is None else str(value) for name, value in values})
 

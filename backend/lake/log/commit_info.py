@@ -43,6 +43,7 @@ def read_commit(record: CommitRecord, committed_at: datetime | None) -> Commit:
         problem=record.problem or _info_problem(record.commit_info),
         metadata=record.metadata,
         protocol=record.protocol,
+        partitions=record.counts.partitions,
     )
 
 

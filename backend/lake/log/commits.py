@@ -6,7 +6,7 @@ Rule: a commit that cannot be read says so in its record and contributes no file
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from json import JSONDecodeError
@@ -17,6 +17,7 @@ import orjson
 from backend.lake.log.actions import (
     BadActionError,
     FileAction,
+    encoded_partition,
     file_action,
     file_size,
     read_metadata,
@@ -32,19 +33,22 @@ if TYPE_CHECKING:
 
 _FILE_ACTIONS = {"add": FileAction.ADD, "remove": FileAction.REMOVE, "cdc": FileAction.CDC}
 BLOCK_ROWS = 50_000  # after so many a block ends
-_KIND, _SIZE = 1, 6  # columns of a row of `file_columns.ACTIONS`
+_KIND, _SIZE, _PARTITION = 1, 6, 10  # columns of a row of `file_columns.ACTIONS`
+MOST_PARTITIONS = 100  # of one commit that are remembered
 
 Row = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class FileCounts:
-    """Files that a commit names. `bytes_removed` is None when a remove does not say its size."""
+    """Files that a commit names. `bytes_removed` is None when a remove does not say its size. `partitions`: where they
+    lie, encoded; empty for the one of a remove that does not say it, and none of more than `MOST_PARTITIONS`."""
 
     files_added: int = 0
     files_removed: int = 0
     bytes_added: int = 0
     bytes_removed: int | None = 0
+    partitions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,16 +122,26 @@ def parse_commit(version: int, content: bytes, rows: list[Row], name: str = "") 
         del rows[start:]
         return record
     sizes: dict[FileAction, list[int | None]] = {kind: [] for kind in FileAction}
+    partitions: set[str] = set()
     for row in rows[start:]:
         sizes[row[_KIND]].append(row[_SIZE])
-    return replace(record, counts=_counts(sizes))
+        if row[_KIND] != FileAction.CDC:
+            partitions.add(row[_PARTITION])
+    return replace(record, counts=_counts(sizes, partitions))
 
 
 def parse_record(version: int, content: Content) -> CommitRecord:
     """What `parse_commit` returns, for whoever does not need the files themselves: several times faster."""
     sizes: dict[FileAction, list[int | None]] = {kind: [] for kind in FileAction}
-    record = _read(version, content.data, "", lambda kind, body: sizes[kind].append(file_size(kind, body)))
-    counts = record.counts if record.problem else _counts(sizes)
+    partitions: set[str] = set()
+
+    def take(kind: FileAction, body: Any) -> None:
+        sizes[kind].append(file_size(kind, body))
+        if kind is not FileAction.CDC:
+            partitions.add(encoded_partition(body))
+
+    record = _read(version, content.data, "", take)
+    counts = record.counts if record.problem else _counts(sizes, partitions)
     return replace(record, counts=counts, modified_at=in_millis(content.modified_at))
 
 
@@ -195,9 +209,10 @@ def domain(body: Any) -> dict[str, str | None]:
     return {name: None if body.get("removed") is True or not isinstance(text, str) else text}
 
 
-def _counts(sizes: Mapping[FileAction, list[int | None]]) -> FileCounts:
+def _counts(sizes: Mapping[FileAction, list[int | None]], partitions: Set[str]) -> FileCounts:
     added, removed = sizes[FileAction.ADD], sizes[FileAction.REMOVE]
-    return FileCounts(len(added), len(removed), _sum(added) or 0, _sum(removed))
+    named = tuple(sorted(partitions)) if any(partitions) and len(partitions) <= MOST_PARTITIONS else ()
+    return FileCounts(len(added), len(removed), _sum(added) or 0, _sum(removed), named)
 
 
 def _sum(sizes: list[int | None]) -> int | None:
