@@ -184,12 +184,15 @@ class JobSettings(Section):
     results_uri: Annotated[
         str,
         Field(
-            description="Folder or URI for the results of comparisons: hosts write, pages and commands read. Empty: "
-            "`$WEIR_HOME/results`."
+            description="Folder or URI for the results of comparisons and queries: hosts write, pages and commands "
+            "read. Empty: `$WEIR_HOME/results`."
         ),
     ] = ""
     at_once: Annotated[int, Field(ge=0, le=8, description="Jobs that one host runs at the same time, 0 for none.")] = 1
     time_limit_s: Annotated[float, Field(gt=0, description="How long one job may run, in seconds.")] = 3_600.0
+    query_rows: Annotated[
+        int, Field(ge=1, le=1_000_000, description="Most rows that a host keeps of a SQL query, the first ones.")
+    ] = 10_000
     retention_days: Annotated[
         float, Field(gt=0, description="The host deletes jobs and their results this long after they ended, in days.")
     ] = 7.0

@@ -4,15 +4,15 @@ Rule: a store that does not exist is not made by asking for it; an act is the wi
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from app import services
 from app.cli.output import say
 from app.ui.view.words import job_words
-from backend.errors import JobError, StreamNotFoundError
+from backend.errors import JobError, JobResultMissingError, StreamNotFoundError
 from backend.jobs.host_liveness import is_orphan, why_no_host
 from backend.jobs.model import JobState
 from backend.stream_model.stream import HostHeartbeat
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from backend.streams.status import Backlogs
     from backend.streams.verdict import StreamStatus
 
+Answer = TypeVar("Answer")
 NO_HOST_HINT = "start the host with `weir up` or `weir host`; WEIR_HOME or WEIR_STORE__URL say where its store is"
 START_HINT = "start one with `weir host`"
 _POLL_S = 0.25
@@ -115,6 +116,51 @@ def awaited(store: "ControlStore", job: "Job", *, hint: str) -> "Job":
             printed = without_times
         time.sleep(_POLL_S)
         job = store.jobs.get(job.job_id) or job
+    return job
+
+
+def found_on_host(wanted: "JobRequest", verb: str, answer: "Callable[[Job], Answer]") -> "Answer":
+    """What a job that keeps its rows found, whole or by the time it was ended, by `answer`; one whose rows are gone is
+    done again. Ctrl-C cancels the job that this command asked for; one that somebody else asked for goes on.
+
+    Raises `JobError` where it found nothing (it could not `verb`), or nobody does it.
+    """
+    store = services.existing_store()
+    if store is None:
+        raise JobError("there is no control store, so no stream host either", hint=START_HINT)
+    done = _with_rows(store, wanted, verb)
+    try:
+        return answer(done)
+    except JobResultMissingError:
+        return answer(_with_rows(store, wanted, verb, instead_of=done.job_id))
+
+
+def _with_rows(store: "ControlStore", wanted: "JobRequest", verb: str, *, instead_of: str | None = None) -> "Job":
+    known, asked_at = store.jobs.find(wanted.fingerprint), services.now()
+    if known is None or known.state is not JobState.DONE or known.job_id == instead_of:
+        require_host(store)
+    job = store.jobs.submit(wanted, now=asked_at, instead_of=instead_of)
+    try:
+        return _ended(store, job, verb)
+    except KeyboardInterrupt:
+        if job.requested_at != asked_at:
+            raise
+        job = store.jobs.cancel(job.job_id, actor=services.actor(), reason="Ctrl-C", now=services.now())
+        say(f"job {job.job_id} is cancelled, Ctrl-C again does not wait", style="dim", to_stderr=True)
+    try:
+        return _ended(store, job, verb)
+    except JobError:
+        raise KeyboardInterrupt from None
+
+
+def _ended(store: "ControlStore", job: "Job", verb: str) -> "Job":
+    job = awaited(store, job, hint=f"{START_HINT}; the same command finds the job again")
+    if job.result_uri is not None:
+        return job
+    if job.state is JobState.CANCELLED:
+        raise JobError(f"job {job.job_id} was cancelled", hint=f"{verb} again to begin anew")
+    if job.state is JobState.FAILED:
+        raise JobError(f"the stream host could not {verb}: {job.error}", hint=job.hint)
     return job
 
 

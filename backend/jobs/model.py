@@ -14,6 +14,7 @@ from backend.errors import JobError
 
 class JobKind(StrEnum):
     DIFF = "diff"
+    QUERY = "query"
     RESET = "reset"
     REQUEUE = "requeue"
     REQUEUE_PREVIEW = "requeue preview"
@@ -27,6 +28,11 @@ class JobKind(StrEnum):
     DROP = "drop"
     UNDROP = "undrop"
     PURGE = "purge"
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether its result is a small table of its own."""
+        return self in (JobKind.DIFF, JobKind.QUERY)
 
     @property
     def is_act(self) -> bool:
@@ -85,9 +91,9 @@ class JobProgress:
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
-    """How a job ended: `result_uri` of a comparison's rows, all of them when it is DONE, else those it had found by
-    then, None for none; `answer` of other kinds, a JSON document; `error` and `hint` when it FAILED. `detail`: what it
-    did, for the operation log."""
+    """How a job ended: `result_uri` of a comparison's or a query's rows, all of them when it is DONE, else those that a
+    comparison had found by then, None for none; `answer`, a JSON document, of all kinds but comparisons; `error` and
+    `hint` when it FAILED. `detail`: what it did, for the audit trail."""
 
     state: JobState
     result_uri: str | None = None

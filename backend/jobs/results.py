@@ -1,4 +1,4 @@
-"""What comparisons leave behind: one small Delta table each, below `jobs.results_uri`.
+"""What comparisons and queries leave behind: one small Delta table each, below `jobs.results_uri`.
 
 Rule: read only; the host that ran the job writes it, and deletes it with the job.
 """

@@ -1,5 +1,5 @@
-"""Who uses a table: streams that write it, those that read it with what they have not read yet, pinned versions and
-comparisons under way.
+"""Who uses a table: streams that write it, those that read it with what they have not read yet, pinned versions,
+and comparisons and queries under way.
 
 Rule: a stream that is stopped counts like one that runs, and one of another application as one of ours. How far it has
 read is looked at now, whatever a host saw a moment ago. What cannot be told of one is said, never taken for nothing.
@@ -11,8 +11,9 @@ from datetime import datetime
 from functools import partial
 
 from backend.changes.host_job import question_of
-from backend.errors import DiffError, LakehouseError
-from backend.jobs.model import JobKind
+from backend.errors import LakehouseError
+from backend.jobs.host_query import HostQuery
+from backend.jobs.model import Job, JobKind
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.lake.storage.paths import normal_uri
@@ -26,6 +27,8 @@ from backend.streams.newest import RECENT
 from backend.streams.reset.plan import is_stopped
 from backend.streams.status import statuses
 from backend.streams.verdict import StreamStatus
+
+_DOES = {JobKind.DIFF: "compares", JobKind.QUERY: "reads"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +111,7 @@ def load_users(
     }
     users = Users(_writers(streams, ref), tuple(reader for *_, reader in _readers(streams, ref)), properties)
     if isinstance(arguments, Vacuum | Drop):
-        users = replace(users, kept=(*_pinned(store, ref, now), *_compared(store, ref)))
+        users = replace(users, kept=(*_pinned(store, ref, now), *_read_by_jobs(store, ref)))
     if not isinstance(arguments, Vacuum):
         return users
     readers = tuple(_with_files(settings, lake, store, streams, ref, now))
@@ -123,23 +126,33 @@ def _pinned(store: ControlStore, ref: TableRef, now: datetime) -> Iterator[KeptV
         yield KeptVersions(pin.version, pin.version, reason, f"unpin it: weir unpin {ref.name} {pin.version}")
 
 
-def _compared(store: ControlStore, ref: TableRef) -> Iterator[KeptVersions]:
-    """By hosts. A comparison of two tables needs one version of each."""
+def _read_by_jobs(store: ControlStore, ref: TableRef) -> Iterator[KeptVersions]:
+    """Comparisons and queries by hosts. A comparison of two tables needs one version of each."""
     for job in store.jobs.unfinished():
-        if job.kind is not JobKind.DIFF:
+        if not job.kind.keeps_rows:
             continue
         try:
-            question = question_of(job.request, lambda uri: uri)
-        except (DiffError, ValueError, KeyError, TypeError):
+            ranges = list(_read_by(job, ref))
+        except (LakehouseError, ValueError, KeyError, TypeError):
             continue  # of another Weir, or a stranger: no host here answers it
         way_out = f"let job {job.job_id} end, or cancel it: weir cancel {job.job_id}"
-        against = question.against or question.ref
-        ends = [(question.ref, question.from_version), (against, question.to_version)]
-        versions = sorted(version for table, version in ends if normal_uri(table.uri) == ref.uri)
-        if versions:
-            names = " and ".join(f"v{version}" for version in dict.fromkeys(versions))
-            reason = f"job {job.job_id} of {job.actor} compares {names}"
-            yield KeptVersions(versions[0], versions[-1], reason, way_out)
+        for first, last in ranges:
+            names = " and ".join(f"v{version}" for version in dict.fromkeys((first, last)))
+            reason = f"job {job.job_id} of {job.actor} {_DOES[job.kind]} {names}"
+            yield KeptVersions(first, last, reason, way_out)
+
+
+def _read_by(job: Job, ref: TableRef) -> Iterator[tuple[int, int]]:
+    """The versions of the table that it reads, with what lies between."""
+    if job.kind is JobKind.QUERY:
+        reads = HostQuery.of(job.request).reads
+        yield from dict.fromkeys((r.version, r.version) for r in reads if normal_uri(r.uri) == ref.uri)
+        return
+    question = question_of(job.request, lambda uri: uri)
+    ends = [(question.ref, question.from_version), (question.against or question.ref, question.to_version)]
+    versions = sorted(version for table, version in ends if normal_uri(table.uri) == ref.uri)
+    if versions:
+        yield versions[0], versions[-1]
 
 
 def _untold(streams: Sequence[StreamStatus]) -> Iterator[str]:

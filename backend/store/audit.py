@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 from backend.access import Access, check
 from backend.store import rows
 from backend.store.schema import audit
-from backend.stream_model.stream import QUERY, AuditEntry
+from backend.stream_model.stream import OF_QUERIES, AuditEntry
 
 
 def admit(connection: Connection, access: Access, *, now: datetime, outcome: str) -> None:
@@ -40,7 +40,7 @@ def entries(connection: Connection, *, limit: int, subject: str | None, with_que
     """Newest first."""
     query = sa.select(audit).order_by(audit.c.at.desc(), audit.c.id.desc()).limit(limit)
     if not with_queries:
-        query = query.where(audit.c.action != QUERY)
+        query = query.where(audit.c.action.not_in(OF_QUERIES))
     if subject is not None:
         query = query.where(audit.c.subject == subject)
     return rows.readable(partial(rows.value_of, AuditEntry), "audit", connection.execute(query).mappings())

@@ -18,7 +18,7 @@ from typing import Protocol
 import structlog
 
 from backend.errors import LakehouseError, StoreError, StreamRefusedError
-from backend.jobs.model import Job, JobEnd, JobKind, JobProgress, JobState
+from backend.jobs.model import Job, JobEnd, JobProgress, JobState
 from backend.redaction import without_secrets
 from backend.settings import Settings
 from backend.store.clock import elapsed
@@ -190,9 +190,7 @@ class JobHost:
     def _leave(self, running: _Running) -> None:
         if running.thread.is_alive():
             return
-        if (
-            running.job.kind is JobKind.DIFF and not running.keeps_result
-        ):  # half written, or finished after it was cancelled
+        if running.job.kind.keeps_rows and not running.keeps_result:  # half written, or finished after it was cancelled
             self._runner.forget(self._runner.result_uri(running.job))
         del self._running[running.job.job_id]
 
@@ -318,5 +316,5 @@ def _too_long(job: Job) -> JobEnd:
         JobState.FAILED,
         None,
         f"the job took longer than {job.time_limit_s:g} s and was stopped",
-        "compare a shorter range or fewer columns, or raise WEIR_JOBS__TIME_LIMIT_S",
+        "ask for less (a shorter range, fewer columns, a filter), or raise WEIR_JOBS__TIME_LIMIT_S",
     )

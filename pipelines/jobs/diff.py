@@ -24,6 +24,7 @@ from backend.changes.prepare import PreparedDiff
 from backend.errors import DiffError, JobError
 from pipelines.jobs.condition import satisfies, why_failed
 from pipelines.jobs.net import NetRows, common_lines, count, first_lines, net_rows
+from pipelines.jobs.results import tune, write_result
 from pipelines.jobs.signed_rows import (
     FEEDS,
     ID,
@@ -36,9 +37,7 @@ from pipelines.jobs.signed_rows import (
 )
 from pipelines.jvm.delta import make_active
 from pipelines.jvm.failures import describe
-from pipelines.jvm.hadoop import spark_uri
 
-_BYTES_A_TASK, _MOST_TASKS = 64 * 1024**2, 2_000
 _SPREAD_COLUMNS = 4  # of rows without a key: enough to make parts of about one size
 
 
@@ -69,7 +68,7 @@ def run_diff(session: SparkSession, task: DiffTask, tell: Callable[[str], None],
     Raises `DiffError` or `JobError` with the reason of each method that could not.
     """
     make_active(session)
-    _tune(session, task)
+    tune(session, task.prepared.input.size_bytes, task.limits.compiled_bytes)
     failed: dict[DiffMethod, str] = {}
     methods, where = host_methods(task.prepared), task.prepared.question.where
     for method in methods:
@@ -191,11 +190,7 @@ class _Comparison:
             lines = lines.unionByName(more)
         for number in list(cells)[:COMMON_COLUMNS]:
             lines = lines.unionByName(common_lines(rows, number))
-        # INT96 is read as of 1677 to 2262.
-        self.session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-        writer = lines.coalesce(1).write.format("delta").mode("overwrite").option("overwriteSchema", "true")
-        # Nested fields may be called what Delta stores under another name only.
-        writer.option("delta.columnMapping.mode", "name").save(spark_uri(self.task.result_uri))
+        write_result(self.session, lines, self.task.result_uri)
 
 
 def _columns_and_key(prepared: PreparedDiff, method: DiffMethod) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -213,18 +208,3 @@ def _require_complete(prepared: PreparedDiff, method: DiffMethod, gross: Gross) 
     commits, given = (change.commit for change in prepared.commits), prepared.input
     if why := why_not_whole(commits, gross, given.row_counts(), is_reverse=given.is_reverse):
         raise DiffError(why)
-
-
-def _tune(session: SparkSession, task: DiffTask) -> None:
-    """Streams on a local master are tuned for a hundred rows; a job reads what it reads."""
-    size_bytes = task.prepared.input.size_bytes
-    if size_bytes < task.limits.compiled_bytes:
-        return
-    tasks = min(_MOST_TASKS, size_bytes // _BYTES_A_TASK)
-    for key, value in {
-        "spark.sql.shuffle.partitions": str(max(tasks, int(session.conf.get("spark.sql.shuffle.partitions") or 2))),
-        "spark.sql.codegen.wholeStage": "true",
-        "spark.sql.codegen.factoryMode": "FALLBACK",
-        "spark.sql.adaptive.enabled": "true",
-    }.items():
-        session.conf.set(key, value)

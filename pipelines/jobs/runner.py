@@ -7,6 +7,7 @@ Rule: called from one thread a job; `cancel` and `progress` from any. What a job
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 import structlog
 from py4j.protocol import Py4JNetworkError
@@ -14,12 +15,18 @@ from pyspark.sql import SparkSession
 
 from backend.changes.host_job import prepare_job
 from backend.errors import JobError, LakehouseError
+from backend.format import things
+from backend.jobs.host_query import HostAnswer
 from backend.jobs.model import Job, JobEnd, JobKind, JobProgress, JobState
 from backend.lake.lake import Lake
 from backend.lake.storage.storage import Storage
+from backend.query.on_host import host_plan
+from backend.query.views import World
 from backend.settings import Settings
 from backend.store.store import ControlStore
+from backend.times import Clock
 from pipelines.jobs.diff import DiffTask, SparkLimits, run_diff
+from pipelines.jobs.query import run_query
 from pipelines.jobs.requeue import Requeues
 from pipelines.jobs.reset import Resets
 from pipelines.jobs.table_acts import TableActs
@@ -169,6 +176,10 @@ class SparkJobs:
         if job.kind is JobKind.DIFF:
             self._compare(job, run)
             return JobEnd(JobState.DONE, self.result_uri(job))
+        if job.kind is JobKind.QUERY:
+            answer = self._query(job, run)
+            detail = things(answer.num_rows, "row")
+            return JobEnd(JobState.DONE, self.result_uri(job), detail=detail, answer=answer.to_json())
         if self._acts is None:
             raise JobError("this host runs no stream", hint="start one that declares the stream")
         if job.kind is JobKind.RESET:
@@ -182,8 +193,20 @@ class SparkJobs:
     def _compare(self, job: Job, run: _Run) -> None:
         prepared = prepare_job(self._lake, job, self._storage.root_of)
         session = self._begun(job, run)
-        task = DiffTask(prepared, self.result_uri(job), f"by Spark {session.version} on {self._host_id}", self.limits)
+        task = DiffTask(prepared, self.result_uri(job), f"by {self._by(session)}", self.limits)
         run_diff(session, task, run.tell, run.wrote)
+
+    def _query(self, job: Job, run: _Run) -> HostAnswer:
+        now = datetime.now(UTC)
+        planned = host_plan(World(self._lake, None, now, self._settings), job, Clock(now))
+        session = self._begun(job, run)
+        return run_query(
+            session, planned, self.result_uri(job), most_rows=self._settings.jobs.query_rows,
+            compiled_bytes=self.limits.compiled_bytes, by=self._by(session), tell=run.tell,
+        )  # fmt: skip
+
+    def _by(self, session: SparkSession) -> str:
+        return f"Spark {session.version} on {self._host_id}"
 
     def _begun(self, job: Job, run: _Run) -> SparkSession:
         """A session of its own, in a job group that a cancel ends."""

@@ -82,19 +82,19 @@ def fields_of(signed: DataFrame) -> tuple[StructField, ...]:
 
 def holds_map(kind: DataType) -> bool:
     """Whether values of the type cannot be put in an order, as a map's cannot."""
-    return any(isinstance(part, MapType) for part in _nested(kind))
+    return any(isinstance(part, MapType) for part in nested(kind))
 
 
 def check_types(signed: DataFrame, columns: Sequence[str]) -> None:
     """Raise `DiffError` for a type that Spark cannot group by."""
     kinds = {name: field.dataType for name, field in zip(columns, fields_of(signed), strict=True)}
-    if odd := [name for name, kind in kinds.items() if any(isinstance(part, VariantType) for part in _nested(kind))]:
+    if odd := [name for name, kind in kinds.items() if any(isinstance(part, VariantType) for part in nested(kind))]:
         raise DiffError(
             f"Spark cannot compare values of type variant: {', '.join(odd)}", hint="leave these columns out"
         )
 
 
-def _nested(kind: DataType) -> Iterator[DataType]:
+def nested(kind: DataType) -> Iterator[DataType]:
     """The type and all within it."""
     yield kind
     match kind:
@@ -107,7 +107,7 @@ def _nested(kind: DataType) -> Iterator[DataType]:
         case _:
             inner = []
     for part in inner:
-        yield from _nested(part)
+        yield from nested(part)
 
 
 def _numbered(rows: DataFrame, prepared: PreparedDiff, method: DiffMethod, sign: Column, *more: str) -> DataFrame:

@@ -29,6 +29,14 @@ class DeltaState:
     def table_id(self) -> str:
         return str(self.snapshot.metadata().id())
 
+    def table(self) -> DataFrame:
+        """Its rows, whatever the table's retention: Delta's own reader refuses versions older than that."""
+        java: Any = self.session._jvm
+        none = java.scala.Option.empty()
+        no_filters = java.scala.jdk.javaapi.CollectionConverters.asScala(java.java.util.ArrayList()).toSeq()
+        relation = self.log.createRelation(no_filters, java.scala.Option.apply(self.snapshot), none, True)
+        return DataFrame(self.session._jsparkSession.baseRelationToDataFrame(relation), self.session)
+
     def files(self) -> DataFrame:
         """Its AddFile actions."""
         return DataFrame(self.snapshot.allFiles().toDF(), self.session)

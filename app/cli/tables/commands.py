@@ -81,6 +81,9 @@ def query(
         typer.Option("--as", help="Print it as code for this tool, at the versions that it would read."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="However many bytes it reads.")] = False,
+    on: Annotated[
+        Literal["here", "host"], typer.Option("--on", help="host: a job of the stream host, any amount of data.")
+    ] = "here",
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
@@ -91,7 +94,8 @@ def query(
     if len(forms) > 1:
         raise typer.BadParameter("one of --json, --csv and --as", param_hint="--csv")
     form = forms[0] if forms else "table"
-    asked = query.AskedQuery(query.text_of(statement, file, saved), at, limit, form, yes, versions)
+    text = query.text_of(statement, file, saved)
+    asked = query.AskedQuery(text, at, limit, form, yes, versions, is_on_host=on == "host")
     return query.query(asked, dry_run=dry_run)
 
 

@@ -11,12 +11,15 @@ import pyarrow as pa
 
 from app import services
 from app.cli.output import Shapes, cell, only, print_json, print_table, say
+from app.cli.store import found_on_host
 from app.query.code import TOOLS, code
 from app.query.text import cost_text, read_text
 from backend.cells import cells, distinct_names
 from backend.errors import QueryError, SavedQueryNotFoundError
 from backend.format import things
+from backend.jobs.results import results_lake
 from backend.query.answer import FirstRows, answered, query_limits
+from backend.query.on_host import KeptRows, job_request, kept_rows
 from backend.query.plan import QueryPlan, TableRead, plan_query
 from backend.sql.export import FORMATS, encoded
 
@@ -27,7 +30,7 @@ _SHAPES: Shapes = {TableRead: only("table", "version", "committed_at", "num_file
 @dataclass(frozen=True, slots=True)
 class AskedQuery:
     """`limit`: None for the default; `form`: table, json, csv or a tool whose code is printed; `is_confirmed`: however
-    much it reads; `versions`: as `QueryPlan.pins`, with commas."""
+    much it reads; `versions`: as `QueryPlan.pins`, with commas; `is_on_host`: by Spark."""
 
     text: str
     at: str | None = None
@@ -35,6 +38,7 @@ class AskedQuery:
     form: str = "table"
     is_confirmed: bool = False
     versions: str = ""
+    is_on_host: bool = False
 
 
 def text_of(statement: str | None, file: Path | None, saved: str | None) -> str:
@@ -66,33 +70,51 @@ def query(asked: AskedQuery, *, dry_run: bool) -> int:
     if tool is not None:
         sys.stdout.write(f"{code(plan, tool)}\n")
         return 0
+    if asked.is_on_host:
+        kept = _on_host(plan)
+        return _print(FirstRows(kept.rows.to_reader(), limit), plan, asked.form, kept)
     if not asked.is_confirmed:
         plan.require_small(settings.lake.query_max_bytes)
     with answered(world, plan, query_limits(settings.lake), services.actor()) as rows:
-        first = FirstRows(rows, limit)
-        if asked.form == "csv":
-            for _, piece in encoded(pa.RecordBatchReader.from_batches(rows.schema, first.batches()), FORMATS["csv"]):
-                sys.stdout.buffer.write(piece)
-            sys.stdout.buffer.flush()
-        else:
-            table = pa.Table.from_batches(first.batches(), schema=rows.schema)
-    if asked.form == "json":
-        print_json(_document(plan, table, is_cut=first.is_cut), _SHAPES)
+        return _print(FirstRows(rows, limit), plan, asked.form)
+
+
+def _on_host(plan: QueryPlan) -> KeptRows:
+    settings = services.settings()
+    wanted = job_request(plan, actor=services.actor(), reason="weir query", time_limit_s=settings.jobs.time_limit_s)
+    lake = results_lake(settings)
+    return found_on_host(wanted, "answer", lambda job: kept_rows(lake, settings, job))
+
+
+def _print(first: FirstRows, plan: QueryPlan, form: str, kept: KeptRows | None = None) -> int:
+    """`kept`: of which they are the first, where a host computed them."""
+    schema = first.reader.schema
+    if form == "csv":
+        for _, piece in encoded(pa.RecordBatchReader.from_batches(schema, first.batches()), FORMATS["csv"]):
+            sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+    else:
+        table = pa.Table.from_batches(first.batches(), schema=schema)
+    is_cut = first.is_cut or (kept is not None and kept.is_cut)
+    by = kept.by if kept is not None else None
+    if form == "json":
+        print_json(_document(plan, table, is_cut=is_cut, by=by), _SHAPES)
         return 0
-    if asked.form == "table":
+    if form == "table":
         _print_rows(table)
-    more = "the first " if first.is_cut else ""
-    say(f"{more}{things(first.num_rows, 'row')}{read_text(plan)}", to_stderr=asked.form == "csv")
+    rows = f"{'the first ' if is_cut else ''}{things(first.num_rows, 'row')}{read_text(plan)}"
+    say(f"{rows}{f', computed by {by}' if by else ''}", to_stderr=form == "csv")
     return 0
 
 
-def _document(plan: QueryPlan, table: pa.Table, *, is_cut: bool) -> dict[str, object]:
+def _document(plan: QueryPlan, table: pa.Table, *, is_cut: bool, by: str | None) -> dict[str, object]:
     names = distinct_names(table.column_names, "{}_{}")
     rows = zip(*map(cells, table.columns), strict=True)
     return {
         "columns": [{"name": n, "type": str(kind)} for n, kind in zip(names, table.schema.types, strict=True)],
         "rows": [dict(zip(names, row, strict=True)) for row in rows],
         "truncated": is_cut,
+        "computed_by": by,
         "tables": plan.reads,
     }
 
