@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -78,7 +77,7 @@ def spark_join(watch: Watch, *, folder: str) -> list[Any]:
     from bench.maintenance_tasks import settings_at
     from pipelines.spark.session import open_session
 
-    spark = open_session(settings_at(tempfile.gettempdir()))
+    spark = open_session(settings_at(os.environ["WEIR_HOME"]))
     names = {name: f"delta.`{folder}/{name}`" for name in ("orders", "customers", "products")}
     statement = JOIN.replace("::BIGINT", "").format(**names)
     spark.sql(statement).collect()

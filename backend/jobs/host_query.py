@@ -27,11 +27,9 @@ class PinnedRead:
 
 @dataclass(frozen=True, slots=True)
 class HostQuery:
-    """A statement as it was typed, and the versions that it reads: `QueryPlan.pins`, in words for the plan, and `reads`
-    in the same order."""
+    """A statement as it was typed, and what it reads, in the order of its plan."""
 
     text: str
-    pins: tuple[str, ...]
     reads: tuple[PinnedRead, ...]
 
     @property
@@ -45,7 +43,7 @@ class HostQuery:
     def of(cls, document: str) -> "HostQuery":
         """Raises `JobError` for a document of another Weir."""
         body = _body(document)
-        return cls(body["text"], tuple(body["pins"]), tuple(PinnedRead(**read) for read in body["reads"]))
+        return cls(body["text"], tuple(PinnedRead(**read) for read in body["reads"]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ class KeptRows:
 def job_request(plan: QueryPlan, *, actor: Actor, reason: str, time_limit_s: float) -> JobRequest:
     """The job that would answer; raises `QueryError` for what a host cannot do."""
     _spark_sql(plan)
-    asked = HostQuery(plan.statement.text, plan.pins, _reads(plan))
+    asked = HostQuery(plan.statement.text, _reads(plan))
     tables = ", ".join(dict.fromkeys(read.table for read in plan.reads))
     versions = ", ".join(f"{table} v{version}" for table, version in plan.versions)
     told = {"versions": versions, "statement": audit_text(plan.statement.text)}
@@ -56,7 +56,7 @@ def host_plan(world: World, job: Job, clock: Clock) -> HostPlan:
     """What the host that took the job runs. Every path that the logs name is looked at here, before Spark follows it:
     raises `PathRefusedError` for one outside the roots, `JobError` where another table lies there by now."""
     asked = HostQuery.of(job.request)
-    plan = plan_query(world, asked.text, clock, pins=asked.pins)
+    plan = plan_query(world, asked.text, clock, pins=[str(read.version) for read in asked.reads])
     sql = _spark_sql(plan)
     if _reads(plan) != asked.reads:
         raise JobError("a table of the query was replaced by another one meanwhile", hint="run it again")

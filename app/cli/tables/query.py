@@ -6,22 +6,23 @@ Rule: rows go to stdout, what they were read from is said under them (beside a C
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from app import services
 from app.cli.output import Shapes, cell, only, print_json, print_table, say
-from app.cli.store import found_on_host
 from app.query.code import TOOLS, code
 from app.query.text import cost_text, read_text
 from backend.cells import cells, distinct_names
 from backend.errors import QueryError, SavedQueryNotFoundError
 from backend.format import things
-from backend.jobs.results import results_lake
 from backend.query.answer import FirstRows, answered, query_limits
-from backend.query.on_host import KeptRows, job_request, kept_rows
 from backend.query.plan import QueryPlan, TableRead, plan_query
 from backend.sql.export import FORMATS, encoded
+
+if TYPE_CHECKING:
+    from backend.query.on_host import KeptRows
 
 MOST_ROWS = 1_000
 _SHAPES: Shapes = {TableRead: only("table", "version", "committed_at", "num_files", "size_bytes")}
@@ -72,29 +73,40 @@ def query(asked: AskedQuery, *, dry_run: bool) -> int:
         return 0
     if asked.is_on_host:
         kept = _on_host(plan)
-        return _print(FirstRows(kept.rows.to_reader(), limit), plan, asked.form, kept)
+        first = FirstRows(kept.rows.to_reader(), limit)
+        return _print(first, _taken(first, asked.form), plan, asked.form, kept)
     if not asked.is_confirmed:
         plan.require_small(settings.lake.query_max_bytes)
     with answered(world, plan, query_limits(settings.lake), services.actor()) as rows:
-        return _print(FirstRows(rows, limit), plan, asked.form)
+        first = FirstRows(rows, limit)
+        table = _taken(first, asked.form)
+    return _print(first, table, plan, asked.form)
 
 
-def _on_host(plan: QueryPlan) -> KeptRows:
+def _on_host(plan: QueryPlan) -> "KeptRows":
+    from app.cli.store import found_on_host
+    from backend.jobs.results import results_lake
+    from backend.query.on_host import job_request, kept_rows
+
     settings = services.settings()
     wanted = job_request(plan, actor=services.actor(), reason="weir query", time_limit_s=settings.jobs.time_limit_s)
     lake = results_lake(settings)
     return found_on_host(wanted, "answer", lambda job: kept_rows(lake, settings, job))
 
 
-def _print(first: FirstRows, plan: QueryPlan, form: str, kept: KeptRows | None = None) -> int:
-    """`kept`: of which they are the first, where a host computed them."""
+def _taken(first: FirstRows, form: str) -> pa.Table:
+    """The rows; none of a CSV file, which is written as they come."""
     schema = first.reader.schema
-    if form == "csv":
-        for _, piece in encoded(pa.RecordBatchReader.from_batches(schema, first.batches()), FORMATS["csv"]):
-            sys.stdout.buffer.write(piece)
-        sys.stdout.buffer.flush()
-    else:
-        table = pa.Table.from_batches(first.batches(), schema=schema)
+    if form != "csv":
+        return pa.Table.from_batches(first.batches(), schema=schema)
+    for _, piece in encoded(pa.RecordBatchReader.from_batches(schema, first.batches()), FORMATS["csv"]):
+        sys.stdout.buffer.write(piece)
+    sys.stdout.buffer.flush()
+    return schema.empty_table()
+
+
+def _print(first: FirstRows, table: pa.Table, plan: QueryPlan, form: str, kept: "KeptRows | None" = None) -> int:
+    """`kept`: of which they are the first, where a host computed them."""
     is_cut = first.is_cut or (kept is not None and kept.is_cut)
     by = kept.by if kept is not None else None
     if form == "json":

@@ -199,11 +199,13 @@ def _names(value: Any) -> tuple[str, ...]:
 
 def encoded_partition(action: Mapping[str, Any]) -> str:
     """Where a file lies, as `encode_partition` writes it; empty where its action does not say."""
-    values = tuple((action.get("partitionValues") or {}).items())
+    values = action.get("partitionValues")
+    if not values:
+        return ""
     try:
-        return _encoded_once(values) if values else ""
+        return _encoded_once(tuple(values.items()))
     except TypeError:  # a value that no dictionary takes, which no writer of partitions means
-        return encode_partition({name: None if value is None else str(value) for name, value in values})
+        return encode_partition({name: None if value is None else str(value) for name, value in values.items()})
 
 
 @lru_cache(maxsize=4096)
