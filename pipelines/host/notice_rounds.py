@@ -17,11 +17,10 @@ from backend.search.notice import Key, Notice, notice_text
 from backend.search.notices import NoticeLooks
 from backend.store.store import ControlStore
 from backend.work import Stopped
-from pipelines.host.rounds import Rounds
+from pipelines.host.rounds import LEASE_S, Rounds, Turn
 
 EVERY_S = 5.0
 _LONGEST_PAUSE_S = 30.0  # with thousands of tables a round takes seconds
-_LEASE_S = 60.0
 _BACK = timedelta(hours=1)  # that a host looks at when it begins
 _SILENCES_EVERY_S = 300.0  # silence is told after an hour
 _SILENT_BACK = timedelta(days=7)  # a silence that others told may have ended meanwhile
@@ -33,21 +32,21 @@ class NoticeRounds:
     """`lake`: of its own, since it passes by every table. `rounds` begin once the store is open."""
 
     def __init__(self, lake: Lake, store: ControlStore, host_id: str, clock: Callable[[], datetime]) -> None:
-        self._lake, self._store, self._host_id, self._clock = lake, store, host_id, clock
+        self._lake, self._store, self._clock, self._turn = lake, store, clock, Turn(store, "notices", host_id)
         self._looks, self._begun_at = NoticeLooks(lake, self._streams), clock()
         self._seen: dict[str, int] = {}
         self._logged: set[Key] = set()
         self._silences_due_s = 0.0
         self._not_kept: list[Notice] = []  # while the store is away
         self.rounds = Rounds(
-            "notices", self.once, every_s=EVERY_S, failed="notices_not_judged", longest_pause_s=_LONGEST_PAUSE_S
-        )
+            "notices", self.once, every_s=EVERY_S, failed="notices_not_judged", longest_pause_s=_LONGEST_PAUSE_S,
+            turn=self._turn,
+        )  # fmt: skip
 
     def once(self) -> None:
         """One round; raises `StoreError`, `StorageError`, and `Stopped` when told to end."""
         self._keep()
-        lease = self._store.acquire("notices", self._host_id, ttl_s=_LEASE_S)
-        if lease is None:
+        if not self._turn.take():
             return
         renewed_at = time.monotonic()
         is_due = renewed_at >= self._silences_due_s
@@ -55,8 +54,8 @@ class NoticeRounds:
             if self.rounds.is_stopping:
                 raise Stopped
             self._look(ref, is_due=is_due)
-            if time.monotonic() - renewed_at > _LEASE_S / 4:
-                if self._store.renew(lease, ttl_s=_LEASE_S) is None:
+            if time.monotonic() - renewed_at > LEASE_S / 4:
+                if not self._turn.keep():
                     return
                 renewed_at = time.monotonic()
         if is_due:

@@ -15,11 +15,10 @@ from backend.lake.lake import Lake
 from backend.maintenance.policies import PolicyPlans
 from backend.settings import Settings
 from backend.store.store import ControlStore
-from pipelines.host.rounds import Rounds
+from pipelines.host.rounds import Rounds, Turn
 
 EVERY_S = 15.0
 MOST_WAITING = 4  # jobs
-_LEASE_S = 4 * EVERY_S
 
 log = structlog.get_logger()
 
@@ -30,23 +29,20 @@ class PolicyRounds:
     def __init__(
         self, settings: Settings, lake: Lake, store: ControlStore, host_id: str, clock: Callable[[], datetime]
     ) -> None:
-        self._store, self._host_id, self._clock = store, host_id, clock
+        self._store, self._clock, self._turn = store, clock, Turn(store, "policies", host_id)
         self._has_policies, self._plans = bool(settings.table_policies), PolicyPlans(settings, lake)
-        self.rounds = Rounds("policies", self.once, every_s=EVERY_S, failed="policies_not_judged")
+        self.rounds = Rounds("policies", self.once, every_s=EVERY_S, failed="policies_not_judged", turn=self._turn)
 
     def once(self) -> None:
         """One round; raises `StoreError`, `StorageError`."""
-        if not self._has_policies:
-            return
-        lease = self._store.acquire("policies", self._host_id, ttl_s=_LEASE_S)
-        if lease is None:
+        if not self._has_policies or not self._turn.take():
             return
         waiting = sum(job.actor == POLICY.name for job in self._store.jobs.unfinished())
         for plan in self._plans.plans(self._store, now=self._clock()):
             wanted = plan.job
             if wanted is None or waiting >= MOST_WAITING:
                 continue
-            if self._store.renew(lease, ttl_s=_LEASE_S) is None:
+            if not self._turn.keep():
                 return
             try:
                 job = self._store.jobs.submit(wanted, now=self._clock())

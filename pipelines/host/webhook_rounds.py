@@ -24,13 +24,12 @@ from backend.store.told import Item
 from backend.streams.backlog.reader import BacklogReader
 from backend.streams.newest import Newest
 from backend.streams.status import statuses
-from pipelines.host.rounds import Rounds
+from pipelines.host.rounds import Rounds, Turn
 
 EVERY_S = 15.0
 NEW_AFTER, OVER_AFTER = timedelta(seconds=30), timedelta(minutes=2)  # what comes and goes is told once
 LONGEST_WAIT_S = 900.0  # for the next try
 _ANSWER_LIMIT_S = 10.0
-_LEASE_S = 60.0
 _MOST_TEXT = 3_000  # characters
 _SEVERAL = (Cause.UNUSUAL_COMMIT, Cause.BROKEN_EXPECTATION)  # of one table
 
@@ -43,20 +42,22 @@ class WebhookRounds:
     def __init__(
         self, settings: Settings, lake: Lake, store: ControlStore, host_id: str, clock: Callable[[], datetime]
     ) -> None:
-        self._settings, self._lake, self._store, self._host_id, self._clock = settings, lake, store, host_id, clock
+        self._settings, self._lake, self._store, self._clock = settings, lake, store, clock
+        self._turn = Turn(store, "webhook", host_id)
         self._backlogs, self._newest = BacklogReader(settings, lake), Newest()
         self._severities = tuple(Severity)[: list(Severity).index(Severity(settings.notify.severity)) + 1]
         self._differs: dict[Item, datetime] = {}  # since when, from what was told
         self._failures, self._waits_until = 0, clock()
-        self.rounds = Rounds("webhook", self.once, every_s=EVERY_S, failed="webhook_not_asked", longest_pause_s=60.0)
+        self.rounds = Rounds(
+            "webhook", self.once, every_s=EVERY_S, failed="webhook_not_asked", longest_pause_s=60.0, turn=self._turn
+        )
 
     def once(self) -> None:
         """One round; raises `StoreError`, `StorageError`. While it waits for the next try, another host may tell."""
         now = self._clock()
         if not self._settings.notify.webhook.get_secret_value() or now < self._waits_until:
             return
-        lease = self._store.acquire("webhook", self._host_id, ttl_s=_LEASE_S)
-        if lease is None:
+        if not self._turn.take():
             return
         present = {_item_of(item): group for group in self._groups(now) for item in group.items}
         told = self._store.told.items()
@@ -67,7 +68,7 @@ class WebhookRounds:
             if now - since >= (NEW_AFTER if item in present else OVER_AFTER)
         }
         for about in sorted({item[:2] for item in due}):
-            if self._store.renew(lease, ttl_s=_LEASE_S) is None:
+            if not self._turn.keep():
                 return
             here, before = ({item for item in items if item[:2] == about} for items in (present, told))
             message, told = None, told - (due & before)

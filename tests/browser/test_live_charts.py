@@ -140,7 +140,10 @@ def test_charts_are_pointed_at_and_zoomed_together_and_a_refresh_keeps_it(page: 
         page.locator(".weir-figure").nth(place).scroll_into_view_if_needed()
         batch, moment, x, y, a_pixel_s = page.evaluate(A_BATCH, place)
         page.mouse.move(x, y, steps=4)
-        page.wait_for_function(f"() => ({CROSSHAIRS})().every((moment) => moment !== null)")
+        page.wait_for_function(
+            f"([moment, near]) => ({CROSSHAIRS})().every((at) => at !== null && Math.abs(at - moment) <= near)",
+            arg=[moment, 2 * a_pixel_s],
+        )
         moments = page.evaluate(CROSSHAIRS)
         assert moments == pytest.approx([moment] * 5, abs=2 * a_pixel_s)
         for label in page.evaluate(LABELS):  # the same moment and the same batch in all of them

@@ -7,6 +7,7 @@ first batches cost more than all that is asked of them here. `make soak` kills a
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import urllib.request
@@ -208,13 +209,21 @@ def _refused(world: World) -> set[str]:
 
 
 def test_ctrl_c_stops_everything_and_leaves_the_wishes(world: World) -> None:
-    host, wishes = host_of(world), world.store.desired()
+    host = host_of(world)
+    is_own, log = re.compile(rf".*-{host.pid}-\w+"), world.home / "logs" / "host.log"
+    world.until(
+        lambda: log.exists() and any(e["event"] == "host_ready" and is_own.match(e["host_id"]) for e in world.log()),
+        "it listens to signals",
+    )
+    world.until_state(StreamState.RUNNING)
+    wishes = world.store.desired()
     os.kill(host.pid, signal.SIGINT)
     assert host.wait(300) == 0
     world.until(lambda: group_is_empty(host), "no process is left")
     assert set(world.states().values()) == {"STOPPED"}
     assert world.store.desired() == wishes
-    assert world.store.leases() == {}
+    assert not [lease for lease in world.store.leases().values() if is_own.match(lease.owner)]
+    world.until(lambda: world.store.leases() == {}, "those of hosts that were killed before have run out")
 
 
 @pytest.mark.soak

@@ -16,6 +16,7 @@ from backend.store.store import ControlStore
 from pipelines.host.notice_rounds import NoticeRounds
 from tests import builders
 from tests.builders import HandLog
+from tests.processes import wait_until
 from tests.unit.test_notices import NOW, appended, every_ten_minutes, orders, write
 
 
@@ -64,6 +65,16 @@ def test_a_bad_batch_is_known_after_one_round_and_its_end_after_another(
     builders.write(table, orders(dice), mode="overwrite")
     watching.once()
     assert store.noticed.open() == [] or {each.kind for each in store.noticed.open()} == {"rows"}
+
+
+def test_a_host_that_ends_gives_its_turn_to_another(settings: Settings, store: ControlStore) -> None:
+    first = rounds(settings, store, "host-a")
+    first.rounds.start()
+    wait_until(lambda: "notices" in store.leases(), "the first round")
+    first.rounds.stop(10)
+    assert store.leases() == {}
+    rounds(settings, store, "host-b").once()
+    assert store.leases()["notices"].owner == "host-b"
 
 
 def test_of_two_hosts_one_notices(settings: Settings, store: ControlStore, tmp_path: Path) -> None:
