@@ -279,5 +279,5 @@ def _notices(world: World) -> list[tuple[Any, ...]]:
     names, rows = ["table", *list(LAKE_VIEWS["notices"])[1:]], list[tuple[Any, ...]]()
     for ref in world.lake.tables():
         with suppress(LakehouseError):  # `weir.tables` says why it cannot be read
-            rows += _fields(looks.look(ref, since), names)
+            rows += _fields(looks.look(ref, since, world.now), names)
     return rows

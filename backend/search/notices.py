@@ -1,7 +1,9 @@
 """Judges each commit of a table as it comes, and in the same way what came long ago, from the log's statistics alone.
 
 Rule: a first load is no step: it needs a past. A value that grows with the rows (ids, offsets) or with the clock
-(times, sums of an aggregate) is no finding, however long nothing came. A writer is new where newcomers are rare.
+(times, sums of an aggregate) is no finding, however long nothing came. A writer is new where newcomers are rare. A step
+of a table that each commit writes anew is told when it has stood for two minutes: a group of an aggregate that has
+just begun, such as the first rows of an hour, is far from all others and soon like them.
 """
 
 import time
@@ -48,6 +50,7 @@ _LEAST_WRITES, _NEWCOMERS = 20, 0.05  # of the commits before, by somebody who c
 _OWN_PROPERTIES = ("delta.columnMapping.maxColumnId", "delta.rowTracking.materialized")  # which Delta sets by itself
 _FASTER = 4.0  # a row or a second, than ever before
 _CLOCKS_APART = timedelta(days=2)  # a writer's, its time zone and ours
+_STOOD = timedelta(minutes=2)
 
 
 class NoticeLake(HeldLake, CommitReader, Protocol):
@@ -63,6 +66,7 @@ class TableJudge:
     earlier: Callable[[], Sequence[Commit]] = tuple
     _past: list[tuple[Held, Commit | None]] = field(default_factory=list)
     _open: dict[Key, tuple[Notice, Callable[[Held], bool]]] = field(default_factory=dict)  # what says that it is mended
+    _young: dict[Key, Notice] = field(default_factory=dict)  # open, and not told yet
     _metadata: Metadata | None = None
     _changes: set[tuple[Measure, str, str]] = field(default_factory=set)  # what was set at some time
     _writers: deque[str] = field(default_factory=lambda: deque(maxlen=MOST_AT_ONCE))
@@ -75,10 +79,14 @@ class TableJudge:
         """What this version did, and former notices that it mends. `streams`: the names of query ids."""
         firsts = [*self._set_first(held.metadata), *self._wrote_first(commit)]
         firsts += self._habits.see(commit, held.metadata) if commit else []
+        yield from self.stood(commit.committed_at if commit else None)
         for key, (notice, is_mended) in list(self._open.items()):
             if is_mended(held):
                 del self._open[key]
-                yield replace(notice, mended_at=held.version)
+                if self._young.pop(key, None) is None:
+                    yield replace(notice, mended_at=held.version)
+                else:  # it was nothing, and hides no step that is something
+                    self._past = [(one, its) for one, its in self._past if one.version != notice.version]
         if commit is not None and len(self._past) >= LEAST_BEFORE:
             for first in firsts[:_MOST_OF_A_COMMIT]:
                 notice = self._notice(first, commit, streams)
@@ -93,12 +101,27 @@ class TableJudge:
         past = [one for one, _ in self._past]
         told = [each for each in steps(past) if each.column is not None and self._is_told(each)]
         told += _rows_lost(past)
+        is_anew = all(_is_anew(before, after) for before, after in pairwise(self._past[-3:]))
         for each in sorted(told, key=lambda each: -each.jump)[:_MOST_OF_A_COMMIT]:
             before, after = (measure_text(each.measure, value) for value in (each.before, each.after))
             seen = each.measure, each.column or "", before, after
             notice = self._notice(seen, commit, streams, each.condition)
             self._open[notice.key] = notice, partial(_is_back, each)
-            yield notice
+            if is_anew:
+                self._young[notice.key] = notice
+            else:
+                yield notice
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether something is told only when it has stood for long enough."""
+        return bool(self._young)
+
+    def stood(self, now: datetime | None) -> Iterator[Notice]:
+        """What has stood for long enough by now; None: that is not known."""
+        for key, notice in list(self._young.items()):
+            if now is None or notice.committed_at is None or now - notice.committed_at >= _STOOD:
+                yield self._young.pop(key)
 
     def _is_undone(self, partition: str, _: Held) -> bool:
         return not self._habits.is_twice(partition)
@@ -189,7 +212,7 @@ class NoticeLooks:
         self._lake, self._streams, self._rest, self._numbers = lake, streams, rest, held_numbers()
         self._judges: Lru[str, tuple[str, int, TableJudge]] = Lru(MOST_TABLES)  # with the table's id and the version
 
-    def look(self, ref: TableRef, since: datetime) -> list[Notice]:
+    def look(self, ref: TableRef, since: datetime, now: datetime) -> list[Notice]:
         """What commits since then did, and what was mended, each once, oldest first; of a table that was looked at
         before, what is new. Nothing of a table of more than `MOST_FILES` files, whose versions cost too much.
 
@@ -209,7 +232,14 @@ class NoticeLooks:
             found |= self._judged(judge, ref, low, high)
             self._judges.put(ref.uri, (latest.metadata.id, high, judge))
             self._rest(time.monotonic() - began_s)
-        return [each for each in found.values() if each.committed_at is None or each.committed_at >= since]
+        found |= {notice.key: notice for notice in judge.stood(now)}
+        told = [each for each in found.values() if each.committed_at is None or each.committed_at >= since]
+        return sorted(told, key=lambda each: each.version)
+
+    def is_waiting(self, ref: TableRef) -> bool:
+        """Whether a look without a new version may find something."""
+        _, _, judge = self._judges.get(ref.uri) or ("", -1, TableJudge(ref))
+        return judge.is_waiting
 
     def silences(self, ref: TableRef, since: datetime, now: datetime) -> list[Notice]:
         """Where nobody wrote for much longer than ever before, as it began to be told since then or was ended. Nothing
@@ -245,6 +275,14 @@ class NoticeLooks:
         commits = {commit.version: commit for commit in history}
         held, streams = held_at(self._numbers, self._lake, ref, versions), self._streams()
         return {notice.key: notice for one in held for notice in judge.see(one, commits.get(one.version), streams)}
+
+
+def _is_anew(before: tuple[Held, Commit | None], after: tuple[Held, Commit | None]) -> bool:
+    """Whether no file of the version before stayed and no row was copied, as far as the commit says."""
+    (held, _), (_, commit) = before, after
+    if commit is None or commit.metrics.rows_copied:
+        return False
+    return (commit.metrics.files_removed or 0) >= max(1, held.num_files)
 
 
 def _rows_lost(past: Sequence[Held]) -> Iterator[Suggestion]:

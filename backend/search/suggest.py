@@ -76,6 +76,7 @@ class Held:
     later: Mapping[tuple[str, str], int] = field(default_factory=dict)  # rows whose first time is after the second
     whole: Mapping[str, int] = field(default_factory=dict)  # rows with a whole number, of columns of fractions
     values: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # rows of each, of columns with few
+    num_files: int = 0
 
 
 # reading -------------------------------------------------------------------------------------------------------------
@@ -122,7 +123,9 @@ def _held(reading: Reading, snapshot: Snapshot, source: str) -> Held:
     top = set(column_names(snapshot.metadata))
     names = [name for name in columns_with_stats(snapshot.metadata) if name in top][:MOST_COLUMNS]
     totals = {each.column: each for each in column_totals(snapshot, names)} if names else {}
-    held = Held(snapshot.version, snapshot.num_rows, totals, metadata=snapshot.metadata)
+    held = Held(
+        snapshot.version, snapshot.num_rows, totals, metadata=snapshot.metadata, num_files=snapshot.num_files
+    )  # fmt: skip
     return held if source == _BY_LOG else _with_rows(reading, snapshot, held, orjson.loads(source))
 
 

@@ -69,11 +69,11 @@ class NoticeRounds:
             if not is_new and not is_due:
                 return
             found = self._looks.silences(ref, now - (_BACK if ref.uri in self._seen else _SILENT_BACK), now)
-            found += self._looks.look(ref, self._begun_at - _BACK) if is_new else []
+            found += self._looks.look(ref, self._begun_at - _BACK, now) if is_new else []
         except LakehouseError as exc:  # it is told where the table is shown
             log.debug("notices_of_table_not_judged", table=ref.name, error=exc.message)
             return
-        self._seen[ref.uri] = latest
+        self._seen[ref.uri] = -1 if self._looks.is_waiting(ref) else latest
         for notice in found:
             if notice.is_open and notice.key not in self._logged:
                 self._logged.add(notice.key)

@@ -164,9 +164,9 @@ def test_without_a_host_the_server_looks_at_commits_itself_and_says_how_far_it_i
         builders.write(home / "lake" / name, orders(dice))
     let_go, look = threading.Event(), NoticeLooks.look
 
-    def held(looks: NoticeLooks, ref: TableRef, since: datetime) -> list[Notice]:
+    def held(looks: NoticeLooks, ref: TableRef, since: datetime, now: datetime) -> list[Notice]:
         assert let_go.wait(60)
-        return look(looks, ref, since)
+        return look(looks, ref, since, now)
 
     monkeypatch.setattr(NoticeLooks, "look", held)
     app = open_page("overview")

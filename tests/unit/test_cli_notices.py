@@ -35,7 +35,7 @@ def test_what_was_seen_is_told_no_more(weir: Weir, home: Path) -> None:
     assert weir("seen", "orders", "8", "--reason", "x").code != 0, "there is no store to keep it"
     settings = load_settings()
     lake, store = Lake(settings), ControlStore.open(settings)
-    store.noticed.keep(NoticeLooks(lake).look(lake.find("orders"), datetime(2000, 1, 1, tzinfo=UTC)), now=now)
+    store.noticed.keep(NoticeLooks(lake).look(lake.find("orders"), datetime(2000, 1, 1, tzinfo=UTC), now), now=now)
     (item,) = [each for each in weir("health", "--json").document["attention"] if each["cause"] == "unusual_commit"]
     assert item["subject"] == "orders" and "at v8, WRITE" in item["what"]
     store.told.failed("the webhook answers HTTP 500", now=store.now())

@@ -13,7 +13,7 @@ from backend.lake.lake import Lake
 from backend.search.notice import Measure, notice_text
 from backend.search.notices import NoticeLooks
 from tests.builders import HandLog, add, commit_info, metadata, protocol, remove
-from tests.unit.test_notices import LONG_AGO, NOW, lake, noticed, table
+from tests.unit.test_notices import LATER, LONG_AGO, NOW, lake, noticed, table
 
 __all__ = ["lake", "table"]
 
@@ -66,10 +66,10 @@ def test_a_merge_on_another_condition_is_noticed_once(lake: Lake, table: Path, b
     for _ in range(before):
         by_condition(log, "MERGE", "t.id = s.id", NIGHTLY)
     looks = NoticeLooks(lake)
-    assert looks.look(lake.find(str(table)), LONG_AGO) == []
+    assert looks.look(lake.find(str(table)), LONG_AGO, LATER) == []
     by_condition(log, "MERGE", "t.sku = s.sku", NIGHTLY)
     by_condition(log, "MERGE", "t.sku  = s.sku", NIGHTLY)
-    (notice,) = looks.look(lake.find(str(table)), LONG_AGO)
+    (notice,) = looks.look(lake.find(str(table)), LONG_AGO, LATER)
     assert notice_text(notice) == (
         f"MERGE on another condition than before: t.id = s.id ({before} times) → t.sku = s.sku at v{before + 1}, "
         "MERGE by job nightly load"
@@ -86,7 +86,7 @@ def test_what_was_usual_before_the_time_looked_at_counts(lake: Lake, table: Path
         by_condition(log, "MERGE", f"t.{key} = s.{key}", who)
     by_condition(log, "MERGE", "t.sku = s.sku", NIGHTLY)
     since = NOW - timedelta(days=1) + timedelta(minutes=150)
-    (notice,) = NoticeLooks(lake).look(lake.find(str(table)), since)
+    (notice,) = NoticeLooks(lake).look(lake.find(str(table)), since, LATER)
     assert (notice.version, notice.before) == (151, "t.id = s.id (6 times)")
 
 
@@ -197,17 +197,17 @@ def test_a_day_that_a_job_writes_twice_is_noticed_until_it_is_undone(lake: Lake,
     for number in range(before):
         load(log, f"2026-{number // 28 + 1:02d}-{number % 28 + 1:02d}")
     ref, looks = lake.find(str(table)), NoticeLooks(lake)
-    assert looks.look(ref, LONG_AGO) == []
+    assert looks.look(ref, LONG_AGO, LATER) == []
     load(log, "2026-01-03")
     load(log, "2026-01-03")
-    (notice,) = looks.look(ref, LONG_AGO)
+    (notice,) = looks.look(ref, LONG_AGO, LATER)
     assert notice_text(notice) == (
         f"day=2026-01-03 written a second time at v{before + 1}, WRITE by job daily load; each of {before} before once"
     )
     since = NOW - timedelta(days=1) + timedelta(minutes=before + 1)
-    assert NoticeLooks(lake).look(ref, since) == [notice], "in replay as it was live"
+    assert NoticeLooks(lake).look(ref, since, LATER) == [notice], "in replay as it was live"
     load(log, "2026-01-03", operation="RESTORE", undo=True)
-    (mended,) = looks.look(ref, LONG_AGO)
+    (mended,) = looks.look(ref, LONG_AGO, LATER)
     assert (mended.key, mended.mended_at) == (notice.key, before + 3) and noticed(lake, table) == [mended]
 
 

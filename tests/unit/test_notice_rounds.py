@@ -17,7 +17,7 @@ from pipelines.host.notice_rounds import NoticeRounds
 from tests import builders
 from tests.builders import HandLog
 from tests.processes import wait_until
-from tests.unit.test_notices import NOW, appended, every_ten_minutes, orders, write
+from tests.unit.test_notices import NOW, aggregate, appended, every_ten_minutes, orders, write
 
 
 @pytest.fixture
@@ -104,6 +104,20 @@ def test_what_was_noticed_while_the_store_was_away_is_kept_later(
         watching._look(watching._lake.find("orders"), is_due=True)
     watching.once()
     assert [notice.version for notice in store.noticed.open()] == [8]
+
+
+def test_what_has_to_stand_for_a_while_is_known_without_another_commit(
+    settings: Settings, store: ControlStore, tmp_path: Path
+) -> None:
+    log, clock = HandLog(tmp_path / "lake" / "averages"), [NOW]
+    for version, lowest in enumerate([98.0, 97.5, 98.4, 98.1, 97.9, 98.2, 12.0]):
+        aggregate(log, lowest, NOW + timedelta(seconds=40 * version - 241))
+    watching = NoticeRounds(Lake(settings), store, "host-a", lambda: clock[0])
+    watching.once()
+    assert store.noticed.open() == []
+    clock[0] += timedelta(minutes=3)
+    watching.once()
+    assert [notice.after for notice in store.noticed.open()] == ["12"]
 
 
 def test_a_rhythm_that_stops_is_known_and_goes_with_the_next_commit(

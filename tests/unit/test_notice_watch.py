@@ -66,7 +66,7 @@ def test_a_bad_batch_is_found_as_a_host_finds_it_until_it_is_mended(settings: Se
     watched = Watched(settings)
     (notice,) = watched.whole().notices
     lake = Lake(settings)
-    assert [notice] == NoticeLooks(lake).look(lake.find("orders"), datetime.now(UTC) - WEEK)
+    assert [notice] == NoticeLooks(lake).look(lake.find("orders"), datetime.now(UTC) - WEEK, datetime.now(UTC))
     assert "→ 47,189 at v8, WRITE" in notice_text(notice)
     assert not list(settings.home.rglob("*.db")), "nothing was written"
     assert len(watched.rests) == 1, "it rests after what it read"
@@ -101,7 +101,7 @@ def test_the_tables_written_last_are_looked_at_and_no_more_than_that(
     looked: list[str] = []
     look = NoticeLooks.look
     monkeypatch.setattr(
-        NoticeLooks, "look", lambda looks, ref, since: looked.append(ref.name) or look(looks, ref, since)
+        NoticeLooks, "look", lambda looks, ref, since, now: looked.append(ref.name) or look(looks, ref, since, now)
     )
     watched = Watched(settings)
     wait_until(lambda: not watched.found().is_partial, "two are looked at")
@@ -140,5 +140,5 @@ def test_a_look_in_steps_finds_what_one_look_finds(
     lake, found = Lake(settings), dict[int, list[Notice]]()
     for at_once in (1_000, 3):
         monkeypatch.setattr(notices, "_AT_ONCE", at_once)
-        found[at_once] = NoticeLooks(lake).look(lake.find("orders"), NOW - WEEK)
+        found[at_once] = NoticeLooks(lake).look(lake.find("orders"), NOW - WEEK, NOW)
     assert found[3] == found[1_000] and any(notice.mended_at for notice in found[3])

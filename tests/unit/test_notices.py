@@ -19,6 +19,7 @@ from tests.builders import HandLog, add, commit_info, metadata, protocol, remove
 
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 NOW = datetime.now(UTC).replace(microsecond=0)
+LATER = NOW + timedelta(days=1)
 
 
 @pytest.fixture
@@ -44,25 +45,25 @@ def write(table: Path, batches: Sequence[dict[str, list[object]]]) -> None:
 
 
 def noticed(lake: Lake, table: Path) -> list[Notice]:
-    return NoticeLooks(lake).look(lake.find(str(table)), LONG_AGO)
+    return NoticeLooks(lake).look(lake.find(str(table)), LONG_AGO, LATER)
 
 
 def test_a_bad_batch_is_noticed_once_and_until_it_is_mended(lake: Lake, table: Path) -> None:
     dice = random.Random(7)
     write(table, [orders(dice) for _ in range(12)])
     ref, looks = lake.find(str(table)), NoticeLooks(lake)
-    assert looks.look(ref, LONG_AGO) == []
+    assert looks.look(ref, LONG_AGO, LATER) == []
     highest = max(DeltaTable(table).to_pyarrow_table()["amount"].to_pylist())
     write(table, [{**orders(dice), "amount": [47_189.0] * 20}])
-    (notice,) = looks.look(ref, LONG_AGO)
+    (notice,) = looks.look(ref, LONG_AGO, LATER)
     assert (notice.version, notice.kind, notice.subject) == (12, Measure.HIGHEST, "amount")
     assert notice_text(notice) == f"highest amount {highest:,.2f} → 47,189 at v12, WRITE"
     assert notice.is_open and notice.condition.startswith("amount <= ")
 
     write(table, [{**orders(dice), "amount": [50_000.0] * 20}, orders(dice)])
-    assert looks.look(ref, LONG_AGO) == [], "no more than was told"
+    assert looks.look(ref, LONG_AGO, LATER) == [], "no more than was told"
     DeltaTable(table).delete("amount > 500")
-    (mended,) = looks.look(ref, LONG_AGO)
+    (mended,) = looks.look(ref, LONG_AGO, LATER)
     assert (mended.key, mended.mended_at, mended.is_open) == (notice.key, 15, False)
     assert noticed(lake, table) == [mended], "in replay as it was live"
 
@@ -142,16 +143,54 @@ def test_an_overwrite_by_something_else_is_noticed(lake: Lake, table: Path) -> N
     dice = random.Random(7)
     write(table, [orders(dice) for _ in range(MOST_BEFORE)])
     ref, looks = lake.find(str(table)), NoticeLooks(lake)
-    assert looks.look(ref, LONG_AGO) == []
+    assert looks.look(ref, LONG_AGO, LATER) == []
     builders.write(table, {"amount": [9e9], "email": ["x"]}, mode="overwrite")
-    assert {each.kind for each in looks.look(ref, LONG_AGO)} == {Measure.HIGHEST, Measure.ROWS}
+    assert {each.kind for each in looks.look(ref, LONG_AGO, LATER)} == {Measure.HIGHEST, Measure.ROWS}
+
+
+def aggregate(log: HandLog, lowest: float, at: datetime, copied: int = 0) -> None:
+    """One more version of five rows, all of them written anew."""
+    version = log.next_version
+    stats = {"numRecords": 5, "minValues": {"amount": lowest}, "maxValues": {"amount": 110.0}, "nullCount": {}}
+    begin = [remove(f"{version - 1}.parquet")] if version else [protocol(), metadata({"amount": "double"})]
+    info = commit_info(timestamp=int(at.timestamp() * 1_000), operationMetrics={"numTargetRowsCopied": str(copied)})
+    log.commit(*begin, add(f"{version}.parquet", stats=json.dumps(stats)), info)
+
+
+def test_a_step_of_a_table_that_is_written_anew_is_told_when_it_has_stood(lake: Lake, table: Path) -> None:
+    """An average over the first rows of an hour, which the next batch takes back; then one that stays."""
+    log, begin, gap = HandLog(table), NOW - timedelta(hours=1), timedelta(seconds=40)
+    for version, lowest in enumerate([98.0, 97.5, 98.4, 98.1, 97.9, 98.2, 40.7, 95.0]):
+        aggregate(log, lowest, begin + version * gap)
+    ref, looks = lake.find(str(table)), NoticeLooks(lake)
+    assert looks.look(ref, LONG_AGO, NOW) == [] and not looks.is_waiting(ref)
+    at = begin + 8 * gap
+    aggregate(log, 12.0, at)
+    assert looks.look(ref, LONG_AGO, at + gap) == [] and looks.is_waiting(ref)
+    aggregate(log, 14.0, at + gap)
+    assert looks.look(ref, LONG_AGO, at + 2 * gap) == [] and looks.is_waiting(ref)
+    (notice,) = looks.look(ref, LONG_AGO, at + 3 * gap)
+    assert (notice.version, notice.kind, notice.after) == (8, Measure.LOWEST, "12") and not looks.is_waiting(ref)
+    assert looks.look(ref, LONG_AGO, at + 4 * gap) == [], "once"
+    aggregate(log, 97.0, at + 5 * gap)
+    (mended,) = looks.look(ref, LONG_AGO, at + 5 * gap)
+    assert (mended.key, mended.mended_at) == (notice.key, 10)
+    assert noticed(lake, table) == [mended], "in replay as it was live"
+
+
+def test_a_step_of_a_merge_that_copies_rows_is_told_at_once(lake: Lake, table: Path) -> None:
+    log = HandLog(table)
+    for version, lowest in enumerate([98.0, 97.5, 98.4, 98.1, 97.9, 98.2, 40.7]):
+        aggregate(log, lowest, NOW + timedelta(seconds=40 * version), copied=4)
+    (notice,) = NoticeLooks(lake).look(lake.find(str(table)), LONG_AGO, NOW + timedelta(seconds=241))
+    assert (notice.version, notice.after) == (6, "40.7")
 
 
 def test_commits_before_the_time_asked_for_are_not_told(lake: Lake, table: Path) -> None:
     dice = random.Random(7)
     write(table, [*[orders(dice) for _ in range(8)], {**orders(dice), "amount": [47_189.0] * 20}])
     later = datetime.now(UTC) + timedelta(hours=1)
-    assert noticed(lake, table) and NoticeLooks(lake).look(lake.find(str(table)), later) == []
+    assert noticed(lake, table) and NoticeLooks(lake).look(lake.find(str(table)), later, later) == []
 
 
 SPARK, PYTHON = "Apache-Spark/4.2.0 Delta-Lake/4.4.0", "delta-rs:py-1.6.6"
@@ -232,7 +271,7 @@ def test_whoever_wrote_long_ago_is_not_new(lake: Lake, table: Path) -> None:
     grown(log, 60)
     appended(log, engineInfo=PYTHON)
     since = NOW - timedelta(days=1) + timedelta(minutes=61)
-    assert NoticeLooks(lake).look(lake.find(str(table)), since) == []
+    assert NoticeLooks(lake).look(lake.find(str(table)), since, LATER) == []
 
 
 def by_many(log: HandLog) -> None:

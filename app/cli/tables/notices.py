@@ -62,4 +62,5 @@ def _looks(lake: Lake) -> NoticeLooks:
 
 
 def _judged(looks: NoticeLooks, ref: TableRef, since: datetime) -> list[Notice]:
-    return [*looks.look(ref, since), *looks.silences(ref, since, services.now())]
+    now = services.now()
+    return [*looks.look(ref, since, now), *looks.silences(ref, since, now)]
