@@ -7,12 +7,10 @@ who, text, versions and rows once it ended, where there is a store.
 import difflib
 import json
 import math
-import os
 import pickle
 import re
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +29,7 @@ from backend.lake.model import Metadata
 from backend.lake.rows.local_files import LocalFiles
 from backend.lake.table.schema import readable_names
 from backend.query.plan import QueryPlan, TableRead
+from backend.query.process import start_process
 from backend.query.views import World
 from backend.query.worker import HandedTable, QueryLimits, QueryRequest
 from backend.settings import LakeSettings
@@ -39,24 +38,28 @@ from backend.sql.session import CancelToken, Connection, session
 from backend.stream_model.stream import QUERY, AuditEntry
 from backend.work import Interruptible, Stopped
 
-_MAIN = 'from backend.spared import spare; spare("numpy", "pandas"); from backend.query.worker import main; main()'
-_ENVIRONMENT = ("PATH", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "VIRTUAL_ENV")
 _HINT = "filter or group earlier, or raise WEIR_LAKE__QUERY_TIME_LIMIT_S"
 MOST_BYTES = 64_000_000  # of first rows
 
 
 @contextmanager
 def answered(
-    world: World, plan: QueryPlan, limits: QueryLimits, actor: Actor | None, token: Interruptible | None = None
+    world: World,
+    plan: QueryPlan,
+    limits: QueryLimits,
+    actor: Actor | None,
+    token: Interruptible | None = None,
+    *,
+    process: "subprocess.Popen[bytes] | None" = None,
 ) -> Iterator[pa.RecordBatchReader]:
     """The rows as they are computed, held while they are read; `token` ends it from another thread. `actor`: None where
-    nobody asked, which no audit trail tells.
+    nobody asked, which no audit trail tells. `process`: one that was started for it.
 
     Raises `QueryError`, what a table's rows fail with, or `Stopped`, also while the rows are read.
     """
     token, counted = token or Interruptible(), _Counted()
     try:
-        with _started(world, plan, limits, token) as child:
+        with _started(world, plan, limits, token, process) as child:
             rows = child.rows()
             yield pa.RecordBatchReader.from_batches(rows.schema, counted.rows(rows))
     except BaseException as exc:
@@ -138,16 +141,21 @@ def _entry(plan: QueryPlan, actor: Actor, counted: _Counted, world: World) -> Au
 
 
 @contextmanager
-def _started(world: World, plan: QueryPlan, limits: QueryLimits, token: Interruptible) -> Iterator["_Child"]:
+def _started(
+    world: World,
+    plan: QueryPlan,
+    limits: QueryLimits,
+    token: Interruptible,
+    process: "subprocess.Popen[bytes] | None",
+) -> Iterator["_Child"]:
     with ExitStack() as stack:
-        handed = [stack.enter_context(_handed(world, read)) for read in plan.reads]
-        fed = [read for read, (table, _) in zip(plan.reads, handed, strict=True) if table.query is None]
+        tables = tuple(stack.enter_context(_handed(world, read)) for read in plan.reads)
+        fed = [read for read, table in zip(plan.reads, tables, strict=True) if table.query is None]
         streams = [rows for read in fed for rows in (read.before, read.rows) if rows is not None]
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="weir-query-", ignore_cleanup_errors=True))
-        tables = tuple(table for table, _ in handed)
         is_held = plan.most_rows is not None
         request = QueryRequest(plan.statement.sql, tables, folder, limits, plan.cpu_s, is_held)
-        child = _Child(request, streams, sorted({number for _, numbers in handed for number in numbers}), token)
+        child = _Child(request, streams, token, process or start_process())
         stack.callback(child.close)
         token.take(child)
         stack.callback(token.take, None)
@@ -157,10 +165,9 @@ def _started(world: World, plan: QueryPlan, limits: QueryLimits, token: Interrup
 
 
 @contextmanager
-def _handed(world: World, read: TableRead) -> Iterator[tuple[HandedTable, Sequence[int]]]:
-    """Files as they lie where DuckDB can read them, with their descriptors; else what a reader of Delta tables gives is
-    streamed."""
-    streamed = HandedTable(read.name, is_difference=read.before is not None), ()
+def _handed(world: World, read: TableRead) -> Iterator[HandedTable]:
+    """Files as they lie where DuckDB can read them; else what a reader of Delta tables gives is streamed."""
+    streamed = HandedTable(read.name, is_difference=read.before is not None)
     if read.snapshot is None or read.files is None or why_not_as_stored(read.snapshot.metadata, read.columns):
         yield streamed
         return
@@ -169,8 +176,8 @@ def _handed(world: World, read: TableRead) -> Iterator[tuple[HandedTable, Sequen
             files = stack.enter_context(world.lake.local_files(read.snapshot, read.files))
             table = None if files is None else _by_files(read, read.snapshot.metadata, files)
         except UnsupportedFeatureError:
-            files, table = None, None
-        yield streamed if files is None or table is None else (table, files.descriptors)
+            table = None
+        yield table or streamed
 
 
 def _by_files(read: TableRead, metadata: Metadata, files: LocalFiles) -> HandedTable:
@@ -201,24 +208,13 @@ class _Child:
 
     request: QueryRequest
     streams: Sequence[Callable[[], pa.RecordBatchReader]]
-    descriptors: Sequence[int]
     token: Interruptible
+    _process: "subprocess.Popen[bytes]"
     failure: BaseException | None = None
     is_late: bool = False
-    _process: "subprocess.Popen[bytes]" = field(init=False)
     _threads: tuple[threading.Thread, threading.Timer] = field(init=False)
 
     def __post_init__(self) -> None:
-        environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
-        try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _MAIN],  # no module of the working directory
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
-                pass_fds=tuple(self.descriptors), start_new_session=True,
-            )  # fmt: skip
-        except OSError as exc:
-            reason = f"the query's process cannot be started: {exc.strerror or exc}"
-            raise QueryError(reason, hint="look at the limits of processes, files and memory (ulimit -a)") from exc
         timer = threading.Timer(self.request.limits.time_limit_s, self._end_late)
         self._threads = threading.Thread(target=self._feed, daemon=True), timer
         timer.daemon = True

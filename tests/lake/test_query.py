@@ -26,6 +26,7 @@ from backend.errors import LakehouseError, QueryError, QueryTooLargeError
 from backend.lake.model import UnreadableTable
 from backend.query.answer import answered
 from backend.query.plan import LEAST_CPU_S, QueryPlan, plan_query
+from backend.query.process import start_process
 from backend.query.views import VIEW_COLUMNS, World
 from backend.query.worker import QueryLimits
 from backend.settings import load_settings
@@ -329,6 +330,18 @@ def test_a_query_that_ends_leaves_nothing(root: Path, world: World, ask: Ask, sp
     with answered(world, plan_of(world, "SELECT * FROM orders"), LIMITS, Actor("ana")) as rows:
         next(iter(rows))  # and the others are not asked for
     assert nothing_is_left(spills)
+
+
+def test_a_process_that_was_started_ahead_answers_or_ends_unasked(root: Path, world: World, spills: Path) -> None:
+    builders.orders_table(root / "orders")
+    with start_process() as process:
+        plan = plan_of(world, "SELECT * FROM orders")
+        with answered(world, plan, LIMITS, Actor("ana"), process=process) as rows:
+            assert rows.read_all().num_rows == 4
+    assert process.returncode in (0, -signal.SIGKILL) and nothing_is_left(spills)
+    with pytest.raises(QueryError), start_process() as process:
+        plan_of(world, "DROP TABLE orders")
+    assert process.returncode and nothing_is_left(spills)
 
 
 def test_a_cancelled_query_leaves_no_process_and_no_file(world: World, spills: Path) -> None:

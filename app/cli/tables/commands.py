@@ -3,6 +3,7 @@
 Rule: a command parses, calls, prints; what is behind it is imported when it runs, so that `weir` starts fast.
 """
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -88,15 +89,19 @@ def query(
     as_json: AsJson = False,
 ) -> int:
     """SQL over tables and versions: silver.orders VERSION AS OF 118, "orders$history", weir.streams."""
-    from app.cli.tables import query
-
     forms = [form for form, is_asked in (("json", as_json), ("csv", as_csv), (tool, tool)) if form and is_asked]
     if len(forms) > 1:
         raise typer.BadParameter("one of --json, --csv and --as", param_hint="--csv")
     form = forms[0] if forms else "table"
-    text = query.text_of(statement, file, saved)
-    asked = query.AskedQuery(text, at, limit, form, yes, versions, is_on_host=on == "host")
-    return query.query(asked, dry_run=dry_run)
+    from backend.query.process import start_process
+
+    is_for_rows = not dry_run and tool is None and on == "here"
+    with start_process() if is_for_rows else nullcontext() as process:  # before imports that take as long as its own
+        from app.cli.tables import query
+
+        text = query.text_of(statement, file, saved)
+        asked = query.AskedQuery(text, at, limit, form, yes, versions, is_on_host=on == "host")
+        return query.query(asked, dry_run=dry_run, process=process)
 
 
 @app.command(rich_help_panel=READ)

@@ -3,6 +3,7 @@
 Rule: rows go to stdout, what they were read from is said under them (beside a CSV file: on stderr).
 """
 
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +59,8 @@ def text_of(statement: str | None, file: Path | None, saved: str | None) -> str:
         raise QueryError(f"{file} cannot be read: {exc}", hint="name a file of UTF-8 text") from exc
 
 
-def query(asked: AskedQuery, *, dry_run: bool) -> int:
+def query(asked: AskedQuery, *, dry_run: bool, process: "subprocess.Popen[bytes] | None" = None) -> int:
+    """`process`: one that was started for its rows."""
     settings = services.settings()
     world = services.world()
     tool = next((tool for tool in TOOLS if tool.lower() == asked.form), None)
@@ -77,7 +79,7 @@ def query(asked: AskedQuery, *, dry_run: bool) -> int:
         return _print(first, _taken(first, asked.form), plan, asked.form, kept)
     if not asked.is_confirmed:
         plan.require_small(settings.lake.query_max_bytes)
-    with answered(world, plan, query_limits(settings.lake), services.actor()) as rows:
+    with answered(world, plan, query_limits(settings.lake), services.actor(), process=process) as rows:
         first = FirstRows(rows, limit)
         table = _taken(first, asked.form)
     return _print(first, table, plan, asked.form)

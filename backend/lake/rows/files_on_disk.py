@@ -98,14 +98,9 @@ class FilesOnDisk:
         self._link = folder / "fd"  # a folder's name is new each time: no cache takes one open file for another
         self._by_descriptor = _OPEN_FILES.is_dir()
         if self._by_descriptor:
-            self._link.symlink_to(_OPEN_FILES)
+            self._link.symlink_to(f"/proc/{os.getpid()}/fd")  # so a query's process reads it too
         else:
             self._link.mkdir()
-
-    @property
-    def descriptors(self) -> tuple[int, ...]:
-        """Of the files that are open; none where the system has no names for them."""
-        return tuple(self._paths) if self._by_descriptor else ()
 
     def path_of(self, path: str) -> str:
         """The absolute path on this machine of a regular file that is there and may be read."""

@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 from backend.errors import UnsupportedFeatureError
 from backend.lake.files.footer import parquet_errors
 from backend.lake.model import Snapshot
-from backend.lake.rows import scan
 from backend.lake.rows.files_on_disk import FilesOnDisk, files_on_disk
 from backend.lake.rows.log_subset import written
 from backend.lake.storage.paths import is_remote
@@ -30,12 +29,10 @@ from backend.lake.table.partitions import partition_values
 class LocalFiles:
     """`files` has a row for each: `path` on this machine, `base_row_id` (null: its rows have no ids), and its values of
     the partition columns as text (`partition NAME`). `deleted` has a row for each deleted row: `file` (its number in
-    `files`) and `position`. `descriptors`: of the open files, for a process that is to inherit
-    them."""
+    `files`) and `position`."""
 
     files: pa.Table
     deleted: pa.Table
-    descriptors: tuple[int, ...] = ()
 
     @property
     def paths(self) -> list[str]:
@@ -66,7 +63,7 @@ def local_files(storage: Storage, snapshot: Snapshot, files: pa.Table) -> Iterat
             for name in snapshot.metadata.partition_columns
         }
         table = pa.table({"path": pa.array(paths, pa.string()), "base_row_id": files["base_row_id"]} | columns)
-        yield LocalFiles(table, _deleted(on_disk, snapshot, files, paths), on_disk.descriptors)
+        yield LocalFiles(table, _deleted(on_disk, snapshot, files, paths))
 
 
 def _deleted(on_disk: FilesOnDisk, snapshot: Snapshot, files: pa.Table, paths: Sequence[str]) -> pa.Table:
@@ -77,6 +74,8 @@ def _deleted(on_disk: FilesOnDisk, snapshot: Snapshot, files: pa.Table, paths: S
     for numbers in at_once if marked else ():  # two vectors of one file go by the same name
         counts = [_num_rows(paths[number], snapshot) for number in numbers]
         some = files.take(pa.array(numbers)).drop_columns(["num_records"]).append_column("num_records", [counts])
+        from backend.lake.rows import scan  # late: most files have no deletion vector
+
         deleted = scan.deleted_positions(written(on_disk, snapshot, some), snapshot.ref.uri)
         for number in numbers:
             if (gone := deleted.get(paths[number])) is None:

@@ -24,7 +24,6 @@ from backend.lake.files.footer import parquet_errors
 from backend.lake.history.change_feed import feed_files
 from backend.lake.log.commits import CommitSlice
 from backend.lake.model import FILE_COLUMNS, FileNumbers, Snapshot
-from backend.lake.rows import scan
 from backend.lake.rows.files_on_disk import files_at_once, files_on_disk
 from backend.lake.rows.filters import AnyOf, FilterColumn, RowFilter, Test
 from backend.lake.rows.log_subset import log_subset, written_feed
@@ -119,6 +118,8 @@ def read_files(
             (snapshot.ref.uri, snapshot.metadata.id, snapshot.version), lambda: _has_misread_files(storage, snapshot)
         )
     ):
+        from backend.lake.rows import scan
+
         options = storage.options(snapshot.ref.uri)
         predicate = None if where is None else where.predicate(misread_partitions(snapshot))
         reader = scan.scan_version(
@@ -150,6 +151,8 @@ def _read_some(
     numbered: tuple[str, int] | None = None,
 ) -> pa.RecordBatchReader:
     """`what`: columns, and the predicate of the reader."""
+    from backend.lake.rows import scan  # late: what DuckDB reads needs no deltalake
+
     columns, predicate = what
     with ExitStack() as stack:
         subset = log_subset(storage, snapshot, files.select(FILE_COLUMNS), as_of=as_of, numbered=numbered)
@@ -205,6 +208,8 @@ def read_changes(
 ) -> pa.RecordBatchReader:
     """The change feed of consecutive commits, the last of which is the snapshot's, as `scan.scan_changes` gives it, but
     for the commits' own `times`: its reader knows what writers reported."""
+    from backend.lake.rows import scan
+
     uri, first = snapshot.ref.uri, snapshot.version - len(commits) + 1
     moments = pa.array([times.get(first + at) for at in range(len(commits))], _COMMITTED)
     if is_remote(uri):
