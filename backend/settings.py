@@ -386,9 +386,10 @@ class Settings(BaseSettings):
 
     @property
     def dashboard_folders(self) -> tuple[Path, ...]:
-        """Where dashboards lie: beside `weir.toml`, and that of the demo while its streams are there."""
+        """Where dashboards lie: beside `weir.toml`, and that of the demo while its streams and tables are there."""
         own = _config_file().parent / "dashboards"
-        is_demo = self.demo.enabled and DEMO in self.host.pipelines
+        is_shown = f"{self.tables_uri}/".startswith(tuple(f"{root.rstrip('/')}/" for root in self.roots))
+        is_demo = self.demo.enabled and DEMO in self.host.pipelines and is_shown
         return (own, Path(__file__).parents[1].joinpath(*DEMO.split("."), "dashboards")) if is_demo else (own,)
 
     @property

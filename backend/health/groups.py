@@ -48,6 +48,8 @@ def _names(items: Sequence[AttentionItem]) -> str:
 def _details(items: Sequence[AttentionItem]) -> str:
     """ "reader feature catalogOwned (40), … (12) and 3 other reasons"."""
     counts = Counter(item.detail for item in items).most_common()
+    if len(counts) == 1:
+        return counts[0][0]
     details = ", ".join(f"{detail} ({count:,})" for detail, count in counts[:MOST_DETAILS])
     rest = len(counts) - MOST_DETAILS
     return details if rest <= 0 else f"{details} and {things(rest, 'other reason')}"

@@ -181,7 +181,7 @@ def _writer(commit: Commit, names: Mapping[str, str]) -> tuple[str, str]:
     origin = commit.origin
     if origin and (name := origin.stream or names.get(origin.query_id or "") or origin.query_id):
         return "stream", name
-    return "engine", commit.engine or "unknown engine"
+    return "engine", commit.engine or "an unnamed engine"
 
 
 def _written(commit: Commit, totals: Mapping[int, VersionTotals]) -> tuple[int, int] | None:

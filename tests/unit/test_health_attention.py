@@ -181,7 +181,7 @@ def test_what_has_one_cause_is_one_line_with_what_it_has_in_common() -> None:
 
 def test_a_few_names_of_very_many_tables_are_not_said_nor_where_in_its_log_each_is_broken() -> None:
     torn = [unreadable(f"t{n}", f"line {n + 1} of {n:020d}.json: not JSON (cut off or garbage)") for n in range(3)]
-    assert grouped(of(*torn))[0].what == "3 tables cannot be read: not JSON (cut off or garbage) (3)."
+    assert grouped(of(*torn))[0].what == "3 tables cannot be read: not JSON (cut off or garbage)."
     quiet = [AttentionItem(Severity.NOTE, Cause.QUIET_TABLE, f"t{n}", "what", "step") for n in range(1_000)]
     assert grouped(quiet)[0].what == "1,000 tables have had no commit for long."
 

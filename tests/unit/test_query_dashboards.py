@@ -71,6 +71,8 @@ def test_dashboards_lie_beside_weir_toml_and_hide_the_demo_s_of_their_name(
     assert load_settings().dashboard_folders == (tmp_path / "dashboards", DEMO)
     boards, problems = read_dashboards(load_settings().dashboard_folders)
     assert [board.title for board in boards] == ["Sales of the day"] and problems == []
+    other_lake = load_settings(lake={"roots": [str(tmp_path)]})
+    assert other_lake.dashboard_folders == (tmp_path / "dashboards",), "nothing shows the demo's tables"
     monkeypatch.setenv("WEIR_DEMO__ENABLED", "false")
     assert load_settings().dashboard_folders == (tmp_path / "dashboards",)
     assert read_dashboards([tmp_path / "nowhere"]) == ([], [])
