@@ -13,12 +13,11 @@ from app.changes.options import compare_on_host
 from app.changes.view.frames import method_choices
 from app.errors import show
 from app.ui.view.words import markdown_safe, sentence
-from app.ui.work import follow_job
+from app.ui.work import follow_job, why_no_job
 from backend.changes.cache import LogPart
 from backend.changes.host_job import COMPUTED, UNEXPLAINED
 from backend.changes.model import DiffMethod, Question, VersionDiff
 from backend.errors import DiffError, JobResultMissingError
-from backend.jobs.host_liveness import why_no_host
 from backend.jobs.model import Job, JobState
 
 _NO_JOB = (DiffMethod.SAME_VERSION, DiffMethod.LOG_ONLY)
@@ -63,7 +62,7 @@ def too_large(part: LogPart, *, view_of_rows: str) -> None:
     if part.plan.method is not DiffMethod.LOG_ONLY or part.possible.bytes_to_read is None:
         return
     if any(method is not DiffMethod.LOG_ONLY for method in method_choices(part)):
-        why = _why_not()
+        why = why_no_job()
         st.button(
             LABEL, key="to_host", icon=":material/dns:", on_click=_go, args=(view_of_rows,),
             disabled=why is not None, help=markdown_safe(why) if why else None,
@@ -91,7 +90,7 @@ def _job(question: Question) -> Job | None:
 
 
 def _offer(question: Question, part: LogPart, before: Job | None, found: VersionDiff | None, *, asked: bool) -> None:
-    why = _why_not()
+    why = why_no_job()
     with st.container(horizontal=True, vertical_alignment="center", key="host_offer"):
         label = LABEL if before is None else "Compare again on the stream host"
         clicked = st.button(label, key="start_job", type="primary", icon=":material/dns:", disabled=why is not None)
@@ -111,9 +110,3 @@ def _say_end(job: Job, found: VersionDiff | None) -> None:
         st.caption(words)
     else:
         st.error("\n\n".join(line for line in (words, markdown_safe(job.hint)) if line), icon=":material/error:")
-
-
-def _why_not() -> str | None:
-    """Why no job can be asked for; None when one can."""
-    now, stale_s = services.now(), services.settings().host.heartbeat_stale_s
-    return viewer.read_only_reason() or why_no_host(services.store().hosts(now=now), now=now, stale_s=stale_s)

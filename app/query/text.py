@@ -20,6 +20,7 @@ def cost_text(plan: QueryPlan) -> str:
     return f"{things(plan.num_files, 'file')}, {bytes_text(plan.size_bytes)}{read_text(plan)}"
 
 
-def command(text: str, pins: str) -> str:
+def command(text: str, pins: str, on: str = "") -> str:
     """The same rows from a terminal, as CSV."""
-    return shlex.join(["weir", "query", text, *(["--versions", pins] if pins else []), "--csv"]) + " > query.csv"
+    options = [*(["--versions", pins] if pins else []), *(["--on", on] if on else [])]
+    return shlex.join(["weir", "query", text, *options, "--csv"]) + " > query.csv"

@@ -47,7 +47,8 @@ HEIGHT_PX = 400
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The first rows of a statement at the versions that `pins` names; `is_cut` where there are more."""
+    """The first rows of a statement at the versions that `pins` names; `is_cut` where there are more. `by`: the host
+    that computed and kept them, "" for a process of this machine."""
 
     text: str
     pins: str
@@ -55,13 +56,15 @@ class Result:
     rows: pa.Table
     is_cut: bool
     duration_s: float
+    by: str = ""
 
 
 def result_sentence(result: Result) -> str:
     """ "1,000 rows of at least 1,001 from silver/orders v118, in 0.4 s." """
     num_rows = result.rows.num_rows
     rows = f"{num_rows:,} of at least {num_rows + 1:,} rows" if result.is_cut else things(num_rows, "row")
-    return f"{rows}{result.read}, in {duration_text(result.duration_s)}."
+    by = f", by {result.by}" if result.by else ""
+    return f"{rows}{result.read}, in {duration_text(result.duration_s)}{by}."
 
 
 def named(tables: Iterable[object], text: str) -> frozenset[str]:

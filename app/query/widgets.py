@@ -6,7 +6,7 @@ kept for the viewer who asked alone. Nothing is read before somebody ran it, and
 
 import functools
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TypeVar
 from zlib import crc32
@@ -15,8 +15,8 @@ import pyarrow as pa
 import streamlit as st
 
 from app import cache, errors, navigation, services, state, viewer
+from app.query import on_host, view
 from app.query import text as words
-from app.query import view
 from app.query.code import TOOLS, code
 from app.query.saved import save_button
 from app.query.sql_editor import sql_editor
@@ -69,6 +69,11 @@ def editor() -> str:
                 "Run", key="query_run", type="primary", icon=":material/play_arrow:", help="Ctrl+Enter", on_click=_run
             )
             st.form_submit_button("What it reads", key="query_plan", on_click=_sent)
+            why = work.why_no_job()
+            st.form_submit_button(
+                on_host.LABEL, key="query_host", icon=on_host.ICON, on_click=_run_on_host, disabled=why is not None,
+                help=markdown_safe(sentence(why)) if why else "By Spark, for what is too large for this machine",
+            )  # fmt: skip
     return text or ""
 
 
@@ -77,12 +82,17 @@ def _sent() -> None:
     st.session_state[_TEXT] = st.session_state[_EDITOR]
     st.session_state.pop(_RESULT, None)
     work.cancel()
-    state.put({state.QUERY: st.session_state[_EDITOR] or None, state.VERSIONS: None})
+    state.put({state.QUERY: st.session_state[_EDITOR] or None, state.VERSIONS: None, state.ON: None})
 
 
 def _run() -> None:
     _sent()
     work.ask(_asked(st.session_state[_EDITOR]))
+
+
+def _run_on_host() -> None:
+    _sent()
+    on_host.ask()
 
 
 def _asked(text: str, *, is_confirmed: bool = False) -> str:
@@ -91,11 +101,11 @@ def _asked(text: str, *, is_confirmed: bool = False) -> str:
 
 def earlier() -> None:
     """This session's own queries, each at the versions that it read."""
-    queries: dict[tuple[str, str], str] = st.session_state.get(_EARLIER, {})
+    queries: dict[tuple[str, str, str | None], str] = st.session_state.get(_EARLIER, {})
     if queries:
         with st.popover("Earlier", icon=":material/history:", key="query_earlier"):
-            for (text, pins), said in reversed(queries.items()):
-                params = {state.QUERY: text, state.VERSIONS: pins or None}
+            for (text, pins, on), said in reversed(queries.items()):
+                params = {state.QUERY: text, state.VERSIONS: pins or None, state.ON: on}
                 navigation.page_link("query", cut(" ".join(text.split()), 80), params)
                 st.caption(markdown_safe(said))
 
@@ -113,12 +123,13 @@ def answer(text: str) -> None:
         return
     pins = state.text(state.VERSIONS) or ""
     result: view.Result | None = st.session_state.get(_RESULT)
-    if result is None or (result.text, result.pins) != (text, pins):
-        if pins and st.session_state.get(_OPENED) != (text, pins):  # a link to what ran, opened
+    is_on_host = on_host.is_asked()
+    if result is None or (result.text, result.pins, bool(result.by)) != (text, pins, is_on_host):
+        if pins and not is_on_host and st.session_state.get(_OPENED) != (text, pins):  # a link to what ran, opened
             work.ask(_asked(text))
         st.session_state[_OPENED] = (text, pins)
         try:
-            result = _computed(text, pins)
+            result = _found_on_host(text, pins) if is_on_host else _computed(text, pins)
         except QueryError as exc:
             work.cancel()
             errors.show(exc, meaning="The statement is kept: change it, and run it again.")
@@ -130,6 +141,15 @@ def answer(text: str) -> None:
 def _plan(text: str, pins: str, most_rows: int | None) -> QueryPlan:
     given = pins.split(",") if pins else []
     return plan_query(services.world(), text, viewer.clock(), pins=given, most_rows=most_rows)
+
+
+def _found_on_host(text: str, pins: str) -> view.Result | None:
+    """The result that a stream host kept; None while there is none."""
+    with st.spinner("Looking at what it reads …"):
+        plan = _plan(text, pins, None)
+    state.put({state.VERSIONS: ",".join(plan.pins)})  # of the job, whatever is committed while it runs
+    result = on_host.result(text, plan)
+    return None if result is None else _kept(result)
 
 
 def _computed(text: str, pins: str) -> view.Result | None:
@@ -147,15 +167,19 @@ def _computed(text: str, pins: str) -> view.Result | None:
     if last is None or last.rows is None:
         return None
     slot.empty()
-    result = view.Result(text, ",".join(plan.pins), words.read_text(plan), last.rows, last.is_cut, last.elapsed_s)
-    st.session_state[_RESULT], st.session_state[_TEXT] = result, text
-    st.session_state[_OPENED] = (text, result.pins)
-    earlier: dict[tuple[str, str], str] = st.session_state.setdefault(_EARLIER, {})
-    earlier.pop((text, result.pins), None)
-    earlier[text, result.pins] = view.result_sentence(result)
+    return _kept(view.Result(text, ",".join(plan.pins), words.read_text(plan), last.rows, last.is_cut, last.elapsed_s))
+
+
+def _kept(result: view.Result) -> view.Result:
+    """It stays with its viewer, and its versions stand in the link."""
+    asked, on = (result.text, result.pins), on_host.HOST if result.by else None
+    st.session_state[_RESULT], st.session_state[_TEXT], st.session_state[_OPENED] = result, result.text, asked
+    earlier: dict[tuple[str, str, str | None], str] = st.session_state.setdefault(_EARLIER, {})
+    earlier.pop((*asked, on), None)
+    earlier[*asked, on] = view.result_sentence(result)
     while len(earlier) > MOST_EARLIER:
         earlier.pop(next(iter(earlier)))
-    state.put({state.QUERY: text, state.VERSIONS: result.pins})
+    state.put({state.QUERY: result.text, state.VERSIONS: result.pins})
     return result
 
 
@@ -169,8 +193,14 @@ def _is_small(plan: QueryPlan, text: str) -> bool:
             "the partition, or read it all the same.",
             icon=":material/warning:",
         )
-        confirmed = (_asked(text, is_confirmed=True),)
-        st.button(f"Read {bytes_text(plan.size_bytes)}", key="query_confirm", on_click=work.ask, args=confirmed)
+        confirmed, why = (_asked(text, is_confirmed=True),), work.why_no_job()
+        with st.container(horizontal=True, vertical_alignment="center", key="query_too_large"):
+            st.button(f"Read {bytes_text(plan.size_bytes)}", key="query_confirm", on_click=work.ask, args=confirmed)
+            st.button(
+                on_host.LABEL, key="query_to_host", icon=on_host.ICON, on_click=_run_on_host, disabled=why is not None
+            )
+            if why:
+                st.caption(f"On the stream host: {markdown_safe(sentence(why))}")
         return False
     return True
 
@@ -296,7 +326,35 @@ class ExportedQuery:
         return answered(self.world, self.plan, self.limits, self.actor, token)
 
 
+@dataclass(frozen=True, slots=True)
+class ExportedRows:
+    """The rows that a stream host kept."""
+
+    rows: pa.Table
+    form: Format
+    source: str = "a query"
+
+    @property
+    def file_name(self) -> str:
+        return f"query.{self.form.suffix}"
+
+    def opened(self, lake: RowsReader, token: CancelToken) -> AbstractContextManager[pa.RecordBatchReader]:
+        del lake, token
+        return nullcontext(self.rows.to_reader())
+
+
 def _offer(result: view.Result) -> ExportOffer:
+    if result.by:
+        rows = result.rows
+        return ExportOffer(
+            "the rows that the host kept",
+            lambda form: ExportedRows(rows, form),
+            (result.text, result.pins, result.by),
+            lambda: estimated_from(rows, rows.num_rows),
+            rows.num_columns,
+            f"Read{result.read}. There are more: filter or group earlier." if result.is_cut else f"Read{result.read}",
+            lambda _: words.command(result.text, result.pins, on_host.HOST),
+        )
     lake, time_limit_s = services.settings().lake, services.settings().ui.export_time_limit_s
     limits = replace(query_limits(lake), time_limit_s=time_limit_s)  # a browser takes it slowly
     plan = functools.cache(lambda: _plan(result.text, result.pins, None))  # the dialog asks every second

@@ -19,9 +19,13 @@ from backend.lake.lake import Lake
 from backend.maintenance.model import ActPreview, Vacuum
 from backend.maintenance.plan import preview
 from backend.maintenance.readers import Users, load_users
+from backend.query.on_host import job_request as query_request
+from backend.query.plan import plan_query
+from backend.query.views import World
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 from backend.stream_model.stream import DesiredState
+from backend.times import Clock
 from tests import builders
 from tests.checkpoints import delta_offset
 from tests.diffs import prepare
@@ -144,6 +148,21 @@ def test_a_comparison_under_way_keeps_both_versions(orders: Orders, ends: tuple[
     names = " and ".join(f"v{version}" for version in sorted(ends))
     planned = orders.vacuum()
     assert planned.refused == f"job {job.job_id} of bo compares {names}; {files} files of it would be deleted"
+    assert f"weir cancel {job.job_id}" in planned.way_out
+    orders.store.jobs.cancel(job.job_id, actor=ANA, reason="space", now=datetime.now(UTC))
+    assert orders.vacuum().refused == ""
+
+
+def test_a_query_under_way_keeps_each_version_that_it_reads(orders: Orders) -> None:
+    builders.write(orders.table.with_name("customers"), {"id": [0]})
+    twice = "orders VERSION AS OF 2 a JOIN orders VERSION AS OF 1 b USING (id)"
+    text = f"SELECT count(*) FROM {twice} JOIN customers USING (id)"
+    plan = plan_query(World(orders.lake, None, datetime.now(UTC), orders.settings), text, Clock())
+    asked = query_request(plan, actor=Actor("bo"), reason="a report", time_limit_s=60.0)
+    job = orders.store.jobs.submit(asked, now=datetime.now(UTC))
+    assert sorted((kept.first, kept.last) for kept in orders.users().kept) == [(1, 1), (2, 2)]
+    planned = orders.vacuum()
+    assert planned.refused.startswith(f"job {job.job_id} of bo reads v")
     assert f"weir cancel {job.job_id}" in planned.way_out
     orders.store.jobs.cancel(job.job_id, actor=ANA, reason="space", now=datetime.now(UTC))
     assert orders.vacuum().refused == ""
