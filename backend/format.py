@@ -221,6 +221,13 @@ def age_s(moment: datetime | None, now: datetime) -> float | None:
     return (now - moment).total_seconds() if moment else None
 
 
+def figure_text(value: Any) -> str:
+    """One value of a column for people; numbers with two decimals, small ones with four digits."""
+    if isinstance(value, float | Decimal):
+        return f"{value:,.2f}".rstrip("0").rstrip(".") if abs(float(value)) >= 1 else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value_text(value)
+
+
 def value_text(value: Any) -> str:
     """One value of a column, exact."""
     match value:

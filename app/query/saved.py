@@ -28,7 +28,7 @@ def link_params(text: str, chart: Chart | None, pins: str = "") -> navigation.Pa
     params: dict[str, state.Value] = {state.QUERY: text, state.VERSIONS: pins or None}
     if chart is None:
         return params
-    drawn = {state.CHART: chart.kind, state.CHART_X: chart.x, state.CHART_Y: chart.y}
+    drawn = {state.CHART: chart.kind, state.CHART_X: chart.x or None, state.CHART_Y: chart.y}
     return {**params, **drawn, state.CHART_COLOUR: chart.colour or view.ONE_COLOUR, state.VIEW: "Chart"}
 
 

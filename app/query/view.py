@@ -20,7 +20,7 @@ from app.ui.view.exact_rows import NULL, cell_text, is_number
 from app.ui.view.theme import Mode, categories, template_name
 from app.ui.view.words import figure_safe
 from backend.cells import cells
-from backend.format import ago, cut, duration_text, things
+from backend.format import ago, cut, duration_text, figure_text, things
 from backend.lake.model import TableCard
 from backend.query.dashboards import WIDEST, Tile
 from backend.query.functions import FUNCTIONS
@@ -43,6 +43,7 @@ ONE_COLOUR = "One colour"
 MOST_NAMED = 3  # tables of a tile
 MARKED = 60  # points with a mark of their own
 HEIGHT_PX = 400
+FIGURE_PX = 56
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +147,12 @@ class ChartColumns:
     times: tuple[str, ...]
     texts: tuple[str, ...]
     numbers: tuple[str, ...]
+    is_one_row: bool = False
 
     def xs(self, kind: str) -> list[str]:
-        """What can run along the bottom; one column of numbers has to be left for the height."""
+        """What can run along the bottom; one column of numbers has to be left for the height. Nothing of a figure."""
+        if kind == "Figure":
+            return [""] if self.is_one_row else []
         numbers = self.numbers if len(self.numbers) > 1 else ()
         if kind == "Bar":
             return [*self.texts, *self.times, *numbers]
@@ -156,7 +160,7 @@ class ChartColumns:
 
     def kinds(self) -> list[Kind]:
         """The kinds of chart that there can be, the most fitting first."""
-        first = "Line" if self.times else "Bar" if self.texts else "Scatter"
+        first = "Figure" if self.is_one_row else "Line" if self.times else "Bar" if self.texts else "Scatter"
         return sorted((kind for kind in KINDS if self.numbers and self.xs(kind)), key=lambda kind: kind != first)
 
     def ys(self, x: str) -> list[str]:
@@ -168,13 +172,15 @@ def chart_columns(rows: pa.Table) -> ChartColumns:
     kinds = {field.name: _plain(field.type) for field in rows.schema}
     times = tuple(name for name, kind in kinds.items() if pt.is_timestamp(kind) or pt.is_date(kind))
     texts = tuple(name for name, kind in kinds.items() if _is_text(kind) or pt.is_boolean(kind))
-    return ChartColumns(times, texts, tuple(name for name, kind in kinds.items() if is_number(kind)))
+    numbers = tuple(name for name, kind in kinds.items() if is_number(kind))
+    return ChartColumns(times, texts, numbers, is_one_row=rows.num_rows == 1)
 
 
 def misfit(rows: pa.Table, chart: Chart) -> str:
     """Why a chart cannot be drawn of these rows; "" where it can."""
     columns = chart_columns(rows)
-    for name, options in ((chart.x, (*columns.times, *columns.texts, *columns.numbers)), (chart.y, columns.numbers)):
+    along = (chart.x,) if chart.kind == "Figure" else (*columns.times, *columns.texts, *columns.numbers)
+    for name, options in ((chart.x, along), (chart.y, columns.numbers)):
         if name not in options:
             return f"The chart needs the column {name}, and rows have {', '.join(options) or 'none'} to choose from."
     return f"There is no column {chart.colour}." if chart.colour and chart.colour not in rows.column_names else ""
@@ -197,6 +203,8 @@ def figure(
     height: int = HEIGHT_PX,
 ) -> go.Figure:
     """The rows as one figure; `zone`: of the viewer, whose clock moments stand on; `title`: not what it shows."""
+    if chart.kind == "Figure":
+        return _first_value(rows, chart.y, mode=mode, title=title, height=height)
     xs = [_x(value, zone) for value in cells(rows[chart.x])]
     ys = [_number(value) for value in cells(rows[chart.y])]
     exact = [cell_text(value) or NULL for value in cells(rows[chart.y])]
@@ -223,6 +231,21 @@ def figure(
             **({"type": "category"} if chart.x in chart_columns(rows).texts else {}),
         },
         yaxis={"title_text": figure_safe(cut(chart.y)), **value_axis(ys), **from_zero},
+    )
+
+
+def _first_value(rows: pa.Table, name: str, *, mode: Mode, title: str, height: int) -> go.Figure:
+    """One number, as large as can be read from afar."""
+    value = cells(rows[name].slice(0, 1))[0]
+    rest = f", the first of {rows.num_rows:,} rows" if rows.num_rows > 1 else ""
+    large = {"text": figure_safe(figure_text(value)), "font": {"size": FIGURE_PX}, "showarrow": False}
+    return go.Figure().update_layout(
+        template=template_name(mode),
+        height=height,
+        title_text=figure_safe((title or cut(name)) + rest),
+        annotations=[{**large, "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5}],
+        xaxis={"visible": False},
+        yaxis={"visible": False},
     )
 
 

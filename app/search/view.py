@@ -12,10 +12,10 @@ import pandas as pd
 from app.search.text import read_text
 from app.ui.view.frames import ages
 from app.ui.view.theme import operation_style
-from backend.format import UNKNOWN, cut, percent, utc_text
+from backend.format import UNKNOWN, cut, figure_text, percent, utc_text
 from backend.search.ends import gave_text
 from backend.search.model import Examples, Probe, ProbeOutcome, Purpose
-from backend.search.suggest import QUANTILES, Held, bound_text
+from backend.search.suggest import QUANTILES, Held
 from backend.sql.values import json_value
 
 SIGNS = {ProbeOutcome.GOOD: "✓ good", ProbeOutcome.BAD: "✕ bad", ProbeOutcome.SKIPPED: "○ skipped"}
@@ -79,8 +79,8 @@ def _cells(held: Held, name: str) -> list[str]:
     column = held.columns.get(name)
     if column is None:
         return [UNKNOWN] * len(HEADS)
-    quantiles = [bound_text(value) for value in held.quantiles.get(name, ())] or [UNKNOWN] * len(QUANTILES)
-    low, high = (UNKNOWN if end is None else bound_text(end) for end in (column.lowest, column.highest))
+    quantiles = [figure_text(value) for value in held.quantiles.get(name, ())] or [UNKNOWN] * len(QUANTILES)
+    low, high = (UNKNOWN if end is None else figure_text(end) for end in (column.lowest, column.highest))
     return [low, *quantiles, high, percent(column.null_share)]
 
 

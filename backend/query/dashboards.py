@@ -84,7 +84,7 @@ def toml_text(title: str, shown: Iterable[Tile]) -> str:
     parts = [f"title = {_quoted(title)}\n"]
     for tile in shown:
         columns = {"kind": tile.chart.kind, "x": tile.chart.x, "y": tile.chart.y, "colour": tile.chart.colour}
-        chart = ", ".join(f"{key} = {_quoted(text)}" for key, text in columns.items() if text is not None)
+        chart = ", ".join(f"{key} = {_quoted(text)}" for key, text in columns.items() if text)
         lines = [f"title = {_quoted(tile.title)}", f"width = {tile.width}", f"chart = {{ {chart} }}"]
         parts.append("\n".join(["[[tile]]", *lines, f"sql = {_quoted(tile.sql)}\n"]))
     return "\n".join(parts)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import orjson
 
 from backend.cells import day_text, moment_text
-from backend.format import count_text, percent, value_text
+from backend.format import count_text, figure_text, percent
 from backend.lake.files.stats import ColumnTotals, StatKind, column_totals, columns_with_stats
 from backend.lake.model import Metadata, Snapshot, TableRef
 from backend.lake.table.metadata_diff import column_names
@@ -351,14 +351,7 @@ _KINDS = (*_NUMBERS, *TIMES)
 def measure_text(measure: Measure, value: Any) -> str:
     if measure in (Measure.NULLS, Measure.WHOLE):
         return percent(value)
-    return count_text(value) if measure is Measure.ROWS else bound_text(value)
-
-
-def bound_text(value: Any) -> str:
-    """A value of a column; numbers with two decimals, small ones with four digits."""
-    if isinstance(value, float | Decimal):
-        return f"{value:,.2f}".rstrip("0").rstrip(".") if abs(float(value)) >= 1 else f"{value:.4g}"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value_text(value)
+    return count_text(value) if measure is Measure.ROWS else figure_text(value)
 
 
 def as_number(value: Any) -> float | None:

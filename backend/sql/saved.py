@@ -13,18 +13,23 @@ from backend.redaction import without_secrets
 
 LONGEST_NAME = 60
 MOST_TEXT = 2_000  # of a statement, in the audit trail
-Kind = Literal["Line", "Bar", "Area", "Scatter"]
+Kind = Literal["Line", "Bar", "Area", "Scatter", "Figure"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Columns of a statement as a figure: along the bottom, as height, and to tell lines apart."""
+    """Columns of a statement as a chart: along the bottom, as height, and to tell lines apart; `y` alone of a "Figure",
+    which is the first row's value. Raises `ValueError` where one is missing."""
 
     kind: Kind
-    x: str
-    y: str
+    x: str = ""
+    y: str = ""
     colour: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.y or not (self.x or self.kind == "Figure"):
+            raise ValueError(f"a {self.kind} needs {'y' if self.x or self.kind == 'Figure' else 'x and y'}")
 
 
 @dataclass(frozen=True, slots=True)

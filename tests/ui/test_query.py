@@ -1,5 +1,6 @@
 """Query: what it will read is said, it runs after a click, and a link opens the same rows at the same versions."""
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import parse_qs
@@ -133,7 +134,11 @@ def test_a_chart_is_drawn_of_what_fits(orders: Path) -> None:
     app.selectbox(key="_chart").select("Line")
     app = again(app)
     assert url(app, "chart") == "Line"
-    app = run(app, 'SELECT count(*) FROM "silver/orders"')
+    app = run(app, 'SELECT count(*) AS orders FROM "silver/orders"')
+    assert app.selectbox(key="_chart").value == "Figure" and not [box for box in app.selectbox if box.label == "Along"]
+    (drawn,) = app.get("plotly_chart")
+    assert json.loads(drawn.proto.spec)["layout"]["annotations"][0]["text"] == "4"
+    app = run(app, "SELECT 'a' AS a")
     assert "Nothing to draw" in words(app)
 
 

@@ -40,11 +40,11 @@ def test_a_file_is_a_dashboard_with_its_tiles_in_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (('"Line"', '"Pie"'), "tile.0.chart.kind: Input should be 'Line', 'Bar', 'Area' or 'Scatter'"),
+        (('"Line"', '"Pie"'), "tile.0.chart.kind: Input should be 'Line', 'Bar', 'Area', 'Scatter' or 'Figure'"),
         (("width = 2", "width = 4"), "tile.0.width"),
         (("colour", "color"), "tile.0.chart.color: Unexpected keyword argument"),
         (("width = 2", "wide = 2"), "tile.0.wide: Unexpected keyword argument"),
-        (('y = "n", ', ""), "tile.0.chart.y: Field required"),
+        (('y = "n", ', ""), "a Line needs y"),
         (('title = "Sales', 'titel = "Sales'), "titel: Extra inputs are not permitted"),
         (("By status", "Orders / hour"), "two tiles have one title"),
         (("[[tile]]", "[[tile"), "cannot be read"),
