@@ -280,13 +280,14 @@ def _chart(result: view.Result) -> Chart | None:
         return None
     with st.container(horizontal=True, vertical_alignment="bottom", key="query_chart_choices"):
         kind = _choice("Chart", kinds, state.CHART) or kinds[0]
-        x = columns.xs(kind)[0]
-        if kind != "Figure":
-            x = _choice("Along", columns.xs(kind), state.CHART_X) or x
-        y = _choice("Figure" if kind == "Figure" else "Height", columns.ys(x), state.CHART_Y) or columns.ys(x)[0]
-        few = view.colours(result.rows, columns, x) if kind != "Figure" else []
-        colour = _choice("Colour", [*few, view.ONE_COLOUR] if few else [], state.CHART_COLOUR)
-    chart = Chart(kind, x, y, colour if colour in few else None)
+        if kind == "Figure":
+            chart = Chart(kind, y=_choice("Figure", columns.ys(""), state.CHART_Y) or columns.ys("")[0])
+        else:
+            x = _choice("Along", columns.xs(kind), state.CHART_X) or columns.xs(kind)[0]
+            y = _choice("Height", columns.ys(x), state.CHART_Y) or columns.ys(x)[0]
+            few = view.colours(result.rows, columns, x)
+            colour = _choice("Colour", [*few, view.ONE_COLOUR] if few else [], state.CHART_COLOUR)
+            chart = Chart(kind, x, y, colour if colour in few else None)
     drawn = view.figure(result.rows, chart, is_cut=result.is_cut, mode=viewer.mode(), zone=viewer.timezone())
     figures.chart(drawn, key="query_chart")
     return chart
