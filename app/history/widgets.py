@@ -37,8 +37,8 @@ COMMITS = lists.Look(
         "Who": st.column_config.TextColumn(width=170, help="The stream and its batch, else the user."),
         "Rows": st.column_config.TextColumn(width=110, help="Inserted +, updated ~, deleted −, as the commit says."),
         "Files": st.column_config.TextColumn(width=125, help="Added +, removed −."),
-        "Bytes": st.column_config.TextColumn(width=150),
-        "Operation": st.column_config.TextColumn(width=190),
+        "Bytes": st.column_config.TextColumn(width=125),
+        "Operation": st.column_config.TextColumn(width=165),
         "Changed": st.column_config.TextColumn(
             width="medium", help="What the commit changed of the table itself: columns, properties, protocol."
         ),

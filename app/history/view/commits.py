@@ -22,7 +22,7 @@ from backend.lake.model import Commit, OperationMetrics
 # commits ---------------------------------------------------------------------------------------------------------
 
 COMMIT_COLUMNS = (
-    "Version", "When", "Operation", "Who", "Job", "Rows", "Files", "Bytes", "Changed", "Note", "Engine", "Committed at",
+    "Version", "When", "Committed at", "Operation", "Who", "Job", "Rows", "Files", "Bytes", "Changed", "Note", "Engine",
 )  # fmt: skip
 # What rearranges or tidies and leaves the rows as they were.
 _MAINTENANCE = ("OPTIMIZE", "VACUUM", "REORG", "CHECKPOINT", "FSCK", "COMPUTE ", "LOG COMPACT", "CLEANUP")
