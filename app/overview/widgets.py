@@ -9,7 +9,7 @@ from datetime import datetime
 import streamlit as st
 
 from app import cache, navigation, viewer
-from app.overview.view import destination, group_words, news
+from app.overview.view import destinations, group_words, news
 from app.overview.visit import remembered
 from app.ui.badges import state_mark
 from app.ui.lists import Look
@@ -61,7 +61,7 @@ def attention_list(groups: Sequence[AttentionGroup], now: datetime, *, judged: s
 
 
 def _group(group: AttentionGroup, now: datetime) -> None:
-    leads_to, (bold, rest), item = destination(group), group_words(group, now), group.only
+    (bold, rest), item = group_words(group, now), group.only
     key = f"attention_{group.cause.value}_{group.severity.value}"
     grid = st.grid(6, min_column_width=120, vertical_alignment="center", key=key)  # in a narrow window the link wraps
     with grid.cell(column_span=5):
@@ -71,4 +71,5 @@ def _group(group: AttentionGroup, now: datetime) -> None:
             help=moment_help(item.since, viewer.timezone()) if item and item.since else None,
         )
     with grid.cell():
-        navigation.page_link(leads_to.page, leads_to.label, leads_to.params)
+        for link in destinations(group):
+            navigation.page_link(link.page, link.label, link.params)

@@ -62,6 +62,9 @@ def rows(opened: OpenTable, *, limit: int) -> None:
         asked = Asked(snapshot.ref, snapshot.version, names(columns, chosen), where)
         _copy(asked)
         navigation.query_link(statement(asked))
+        if where is not None and page.rows.num_rows and snapshot.version:
+            since = {state.CONDITION: f"NOT ({text.strip()})", state.BAD: snapshot.version}
+            navigation.table_link(snapshot.ref.name, "First bad version", since, page="bisect")
     if page.files_left and where is not None and page.rows.num_rows < limit:
         further = {state.SEARCH_FILES: 10 * (query.search_files or SEARCH_FILES)}
         st.button("Search further", key="search_further", icon=":material/search:", on_click=state.put, args=(further,))

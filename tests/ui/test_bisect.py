@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import pandas as pd
 import pytest
@@ -17,7 +18,7 @@ from backend.search.model import BisectProgress
 from tests import builders
 from tests.planted import METADATA, Planted, plant
 from tests.ui.frames import frame_with
-from tests.ui.opened import again, home, open_page, press, words
+from tests.ui.opened import again, home, links, open_page, press, words
 
 __all__ = ["home"]
 
@@ -82,6 +83,18 @@ def test_nothing_runs_before_the_click(orders: Path, scans: list[int]) -> None:
     links = {link.proto.label: link.proto.query_string for link in app.get("page_link")}
     assert links["What v5 changed"] == "table=orders&from=4&to=5&view=Rows&rows_where=NOT+%28amount+%3E%3D+0%29"
     assert "version=4" in links["Table at v4"] and "at=4" in links["Can v4 be restored?"]
+
+
+def test_a_filter_of_data_leads_here_with_its_rows_as_what_must_not_be_there(orders: Path) -> None:
+    bad = "amount < 0 OR amount IS NULL"
+    leads_to = links(open_page("table", table="orders", view="Data", where=bad))["First bad version"]
+    given = {key: values[0] for key, values in parse_qs(leads_to).items()}
+    assert given == {"table": "orders", "condition": f"NOT ({bad})", "bad": "7"}
+    app = find(open_page("bisect", **given))
+    first = next(v for v in range(8) if (DeltaTable(orders, v).to_pyarrow_table()["amount"].to_pandas().lt(0)).any())
+    assert app.query_params["run"] and f"v{first}" in words(app) and first == 5
+    nothing = links(open_page("table", table="orders", view="Data", where="amount < -1e9"))
+    assert "First bad version" not in nothing and "First bad version" not in links(open_page("table", table="orders"))
 
 
 def test_rows_that_break_an_aggregate_are_listed_or_it_is_said_that_none_does(orders: Path) -> None:

@@ -115,7 +115,7 @@ def test_the_caption_counts_every_commit() -> None:
 def test_who_stands_before_what_is_often_empty() -> None:
     by = replace(commit(1), user="ann")
     columns = list(history.commits_frame([by], NOW).columns)
-    assert columns[:5] == ["Version", "When", "Operation", "Who", "Rows"] and "Changed" not in columns
+    assert columns[:6] == ["Version", "When", "Committed at", "Operation", "Who", "Rows"] and "Changed" not in columns
     frame = history.commits_frame([by, replace(by, job="job hourly count")], NOW)
     assert list(frame["Job"]) == ["", "job hourly count"]
 

@@ -78,6 +78,20 @@ def test_one_thing_leads_to_its_page_and_several_to_their_list(
         assert many[1]["show"] in tables.SHOWN and many[1].get("sort", "Name") in tables.ORDERS
 
 
+def test_unusual_commits_to_a_few_tables_lead_to_each_the_first_one_first() -> None:
+    commits = [
+        AttentionItem(
+            Severity.WARNING, Cause.UNUSUAL_COMMIT, f"gold/{name}", "what", "step", NOW - timedelta(minutes=age)
+        )
+        for name, age in (("b", 1), ("a", 9), ("b", 5), ("c", 2), ("d", 3))
+    ]
+    for number, wanted in ((1, ["Open table"]), (3, ["a", "b"]), (4, ["a", "b", "c"]), (5, ["Open table"])):
+        (group,) = grouped(commits[:number])
+        assert [link.label for link in overview.destinations(group)] == wanted
+        (first, *_) = overview.destinations(group)
+        assert (first.page, first.params) == ("table", {"table": "gold/b" if number == 1 else "gold/a"})
+
+
 def test_small_files_that_can_wait_lead_to_all_tables_that_have_them() -> None:
     items = [AttentionItem(Severity.NOTE, Cause.SMALL_FILES, name, "what", "step") for name in "ab"]
     (group,) = grouped(items)
