@@ -22,7 +22,7 @@ TABLES = Look(
     formats={"Rows": "count", "Files": "count", "Size": "bytes", "Last commit": "ago_short"},
     config={
         "Table": st.column_config.TextColumn(width=195),
-        "Version": st.column_config.TextColumn(width=104, help="The latest version, or that the table cannot be read."),
+        "Version": st.column_config.TextColumn(width=84, help="The latest version, or that the table cannot be read."),
     },
     alt="Every table with its version, rows, files, size, small files and last commit",
 )

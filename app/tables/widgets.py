@@ -22,7 +22,7 @@ TABLES = lists.Look(
     config={
         "Table": st.column_config.TextColumn(width=192),
         "Found in": st.column_config.TextColumn(width=300, help="Where the words of the search stand."),
-        "Version": st.column_config.TextColumn(width=122, help="The latest version, or that the table cannot be read."),
+        "Version": st.column_config.TextColumn(width=104, help="The latest version, or that the table cannot be read."),
         "Rows": st.column_config.Column(alignment="right", help="Live rows by the files' statistics; – unknown."),
         "Files": st.column_config.Column(alignment="right", help="Data files of the latest version."),
         "Size": st.column_config.Column(alignment="right", help="Their bytes; older versions' files come on top."),

@@ -211,7 +211,7 @@ def table_cells(table: Table, now: datetime) -> dict[str, object]:
     cells: dict[str, object] = {
         "Layer": table.ref.layer,
         "Table": table.ref.name,
-        "Version": "⚠ unreadable" if isinstance(table, UnreadableTable) else f"v{table.version}",
+        "Version": "unreadable" if isinstance(table, UnreadableTable) else f"v{table.version}",
         "Last commit": None if age is None else max(0.0, age),  # one ahead of this clock is now
         "By": table.last_operation or UNKNOWN,
         "Committed at": utc_text(table.last_commit_at),

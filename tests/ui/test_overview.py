@@ -76,7 +76,7 @@ def test_an_unreadable_table_is_first_and_hides_no_other(lake: Path) -> None:
     app = open_page("overview")
     assert "1 thing needs attention" in words(app)
     frame = app.dataframe(key="overview_tables").value
-    assert frame[frame["Table"] == "gold/broken"]["Version"].tolist() == ["⚠ unreadable"]
+    assert frame[frame["Table"] == "gold/broken"]["Version"].tolist() == ["unreadable"]
     assert len(frame) == 4 and metrics(app)["Tables"] == "4"
 
 

@@ -38,7 +38,7 @@ def test_tables_stand_in_the_order_of_the_medallion_and_the_broken_among_them() 
     tables = [named("a", None), named("b", "gold"), named("d", "bronze"), named("c", "bronze")]
     ordered = overview.by_layer(tables)
     assert [t.ref.name for t in ordered] == ["c", "d", "b", "a"]
-    assert overview.tables_frame(ordered, NOW)["Version"].tolist() == ["⚠ unreadable"] * 4
+    assert overview.tables_frame(ordered, NOW)["Version"].tolist() == ["unreadable"] * 4
 
 
 def test_the_heading_tells_urgent_from_notes_and_never_praises_what_is_unknown() -> None:

@@ -85,7 +85,7 @@ def test_a_page_says_what_it_leaves_out() -> None:
 def test_a_row_of_an_unreadable_table_holds_reason_step_and_what_is_known() -> None:
     row = view.catalog_frame([*TABLES], NOW).iloc[3]
     assert (row["Version"], row["Problem"], row["What to do"]) == (
-        "⚠ unreadable v7",
+        "unreadable v7",
         "commit 3 is missing",
         "restore it",
     )
