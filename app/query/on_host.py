@@ -11,6 +11,7 @@ from app.query import text as words
 from app.query import view
 from app.ui.view.words import markdown_safe, sentence
 from app.ui.work import follow_job, why_no_job
+from backend.cells import distinct_names
 from backend.errors import JobError, JobResultMissingError
 from backend.format import bytes_text
 from backend.jobs.model import Job, JobRequest, JobState
@@ -53,8 +54,9 @@ def result(text: str, plan: QueryPlan) -> view.Result | None:
         except (JobError, JobResultMissingError) as exc:
             problem = exc
         else:
-            pins, read, took_s = ",".join(plan.pins), words.read_text(plan), _took_s(job)
-            return view.Result(text, pins, read, kept.rows, kept.is_cut, took_s, kept.by)
+            rows = kept.rows.rename_columns(distinct_names(kept.rows.column_names))
+            pins, read = ",".join(plan.pins), words.read_text(plan)
+            return view.Result(text, pins, read, rows, kept.is_cut, _took_s(job), kept.by)
     _offer(wanted, plan, job, problem, is_new=is_new)
     return None
 

@@ -38,12 +38,12 @@ def asked(world: World, text: str = TEXT) -> AppTest:
     return press(app, "query_host")
 
 
-def kept(world: World, job: Job, *, is_cut: bool = False) -> JobEnd:
+def kept(world: World, job: Job, *, is_cut: bool = False, columns: tuple[str, str] = ("order_id", "amount")) -> JobEnd:
     """Rows as a host keeps them, which a reader gives in any order."""
     found = {PLACE: [2, 1], "c0": [20, 10], "c1": [2.5, 1.5]}
     uri = world.home / "results" / f"{job.job_id}-1"
     write_deltalake(uri, pa.table(found))
-    answer = HostAnswer(("order_id", "amount"), 2, is_cut, "Spark 4.2.0 on host-a")
+    answer = HostAnswer(columns, 2, is_cut, "Spark 4.2.0 on host-a")
     return JobEnd(JobState.DONE, str(uri), answer=answer.to_json())
 
 
@@ -87,6 +87,13 @@ def test_the_rows_that_a_host_kept_are_shown_in_their_order_and_say_who_computed
     here = run(app, TEXT)
     assert len(rows(here)) == 4 and url(here, "on") == ""
     assert any("on=host" in target for target in links(here).values()), "the earlier one leads to what the host kept"
+
+
+def test_columns_of_one_name_are_told_apart(world: World) -> None:
+    app = asked(world)
+    job = world.job()
+    world.run(job, kept(world, job, columns=("amount", "amount")))
+    assert list(again(app).dataframe[0].value.columns) == ["amount", "amount (2)"]
 
 
 def test_a_job_that_failed_says_why_and_is_asked_for_again(world: World) -> None:
