@@ -11,7 +11,7 @@ import structlog
 import uvicorn
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from streamlit.logger import set_log_level
@@ -42,6 +42,11 @@ def script_route(script: Script) -> Route:
     return Route(script.serve(), answer)
 
 
+async def to_overview(request: Request) -> Response:
+    """The first page is at the root, where its name is typed too."""
+    return RedirectResponse(f"./?{request.url.query}".removesuffix("?"))
+
+
 def build_app() -> App:
     """The ASGI application."""
     # Here, after `main` has told Streamlit to be quiet: it warns at each import of a cache that no page runs.
@@ -54,6 +59,7 @@ def build_app() -> App:
     routes = [
         Route("/healthz", metrics.healthz),
         Route("/metrics", metrics.metrics_text),
+        Route("/overview", to_overview),
         script_route(live_figures.SCRIPT),
         script_route(picture.SCRIPT),
         script_route(sql_editor.SCRIPT),

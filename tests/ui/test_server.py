@@ -47,6 +47,12 @@ def _get(url: str) -> str:
         return str(answer.read().decode())
 
 
+@pytest.mark.parametrize("query", ["", "?find=orders"])
+def test_the_first_page_is_found_by_its_name(server: str, query: str) -> None:
+    with urllib.request.urlopen(f"{server}/overview{query}", timeout=60) as answer:
+        assert answer.url == f"{server}/{query}" and b"<title>" in answer.read()
+
+
 def test_routes_answer_beside_the_pages(server: str) -> None:
     def numbers_of_now() -> dict[str, str]:
         lines = _get(f"{server}/metrics").splitlines()
