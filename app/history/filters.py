@@ -48,7 +48,8 @@ def is_on() -> bool:
     filters = (*GROUPS, state.SINCE, state.UNTIL)
     if state.FILTER not in st.session_state and any(state.text(key) for key in filters):
         st.session_state[state.FILTER] = True
-    return st.toggle("Filter", key=state.FILTER, bind="query-params", on_change=state.first_page)
+    label = "Filter by time, operation or writer"
+    return st.toggle(label, key=state.FILTER, bind="query-params", on_change=state.first_page)
 
 
 def filtered(log: LogRange, streams: Mapping[str, str]) -> Filtered:

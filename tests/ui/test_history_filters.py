@@ -75,6 +75,13 @@ def test_groups_and_times_work_together(mixed: Path) -> None:
     assert "8 commits fit. Every commit of that time was looked at." in words(app)
 
 
+def test_choices_are_counted_within_the_time_asked(mixed: Path) -> None:
+    app = open_page("history", table="mixed", since="2026-01-01 04:00")
+    assert app.multiselect(key="pick_operation").options == ["WRITE · 9", "not named · 1", "OPTIMIZE · 1"]
+    assert "11 commits fit. Every commit of that time was looked at." in words(app)
+    assert listed(app)["Committed at"].tolist()[-1] == "2026-01-01 04:00:00 UTC"
+
+
 def test_a_clock_time_is_the_viewers(mixed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(services, "now", lambda: datetime(2026, 1, 1, 1, tzinfo=UTC))
     monkeypatch.setattr(viewer, "timezone", lambda: "Asia/Tokyo")

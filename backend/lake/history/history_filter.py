@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from backend.lake.log.commit_times import LOOK_BACK
 from backend.lake.model import Commit, CommitReader, TableRef
 
 PORTION = 500
@@ -85,7 +86,9 @@ def look_back(
         portion = lake.history(ref, limit=wanted, ending_version=ending)
         found += portion
         progress(len(found))
-        if len(portion) < wanted or portion[-1].version == 0 or _all_before(portion, since):
+        if len(portion) < wanted or portion[-1].version == 0 or _all_before(found[-LOOK_BACK:], since):
+            while found and _all_before(found[-1:], since):
+                found.pop()
             return LookBack(tuple(found), is_whole=True)
         ending = portion[-1].version - 1
     return LookBack(tuple(found), is_whole=not lake.history(ref, limit=1, ending_version=ending))
