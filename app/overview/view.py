@@ -25,7 +25,7 @@ from app.ui.states import stream_cells
 from app.ui.view.words import KeyFigure, LinkTarget
 from backend.expectations.model import Judgement, State
 from backend.format import UNKNOWN, ago, bytes_exact, bytes_text, count_exact, count_text, things
-from backend.health.groups import MOST_DETAILS, earliest
+from backend.health.groups import MOST_NAMES, earliest
 from backend.health.model import AttentionGroup, Cause, Severity
 from backend.health.watch import BACK, NoticedSoFar
 from backend.jobs.model import Job, JobState
@@ -168,11 +168,11 @@ def destination(group: AttentionGroup) -> LinkTarget:
 
 
 def destinations(group: AttentionGroup) -> list[LinkTarget]:
-    """The same; of unusual commits to a few tables each of them, the first to be written first."""
+    """The same; of unusual commits to several tables each that is named, the first to be written first."""
     subjects = list(dict.fromkeys(item.subject for item in earliest(group.items)))
-    if group.cause is not Cause.UNUSUAL_COMMIT or not 1 < len(subjects) <= MOST_DETAILS:
+    if group.cause is not Cause.UNUSUAL_COMMIT or len(subjects) == 1:
         return [destination(group)]
-    return [LinkTarget("table", subject.rpartition("/")[2], {"table": subject}) for subject in subjects]
+    return [LinkTarget("table", subject, {"table": subject}) for subject in subjects[:MOST_NAMES]]
 
 
 def group_words(group: AttentionGroup, now: datetime) -> tuple[str, str]:

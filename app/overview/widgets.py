@@ -70,6 +70,7 @@ def _group(group: AttentionGroup, now: datetime) -> None:
             f":small[:gray[{markdown_safe(sentence(group.next_step))}]]",
             help=moment_help(item.since, viewer.timezone()) if item and item.since else None,
         )
-    with grid.cell():
-        for link in destinations(group):
+    links = destinations(group)
+    with grid.cell(column_span=6 if links[1:] else 1), st.container(horizontal=True):
+        for link in links:
             navigation.page_link(link.page, link.label, link.params)

@@ -66,7 +66,7 @@ def _each(items: Sequence[AttentionItem]) -> str:
     for item in earliest(items):
         told.setdefault(item.subject, []).append(item.detail)
     if len(told) > MOST_DETAILS:
-        return _names(items)
+        return _names(earliest(items))
     return "; ".join(f"{subject} ({'; '.join(details)})" for subject, details in told.items())
 
 

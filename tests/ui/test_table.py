@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from time import process_time
@@ -293,6 +293,19 @@ def test_a_filter_ends_when_its_viewer_leaves(home: Path, monkeypatch: pytest.Mo
         app.run()
     until_no_work_is_left()
     assert 5 < process_time() - begun < 60, "it ran, and not to its end"
+
+
+def test_each_table_of_a_group_of_unusual_commits_has_a_link_on_overview(orders: Path, home: Path) -> None:
+    gold, now = builders.orders_table(home / "lake" / "gold" / "orders"), datetime.now(UTC)
+    cause, later = (
+        Notice(str(path), name, 2, Measure.HIGHEST, "amount", "498.2", "47,189", "amount <= 550", "WRITE", at)
+        for path, name, at in ((orders, "silver/orders", now - timedelta(minutes=5)), (gold, "gold/orders", now))
+    )
+    store = stream_store.open_store(home)
+    store.noticed.keep([later, cause], now=now)
+    store.close()
+    found = {name: to for name, to in links(open_page("overview")).items() if to.startswith("table=")}
+    assert list(found.items()) == [("silver/orders", "table=silver%2Forders"), ("gold/orders", "table=gold%2Forders")]
 
 
 def test_an_unusual_commit_is_told_until_somebody_has_seen_it(orders: Path, home: Path) -> None:

@@ -78,18 +78,22 @@ def test_one_thing_leads_to_its_page_and_several_to_their_list(
         assert many[1]["show"] in tables.SHOWN and many[1].get("sort", "Name") in tables.ORDERS
 
 
-def test_unusual_commits_to_a_few_tables_lead_to_each_the_first_one_first() -> None:
+def test_unusual_commits_to_several_tables_lead_to_each_that_is_named_the_first_one_first() -> None:
+    ages = (("gold/b", 1), ("gold/a", 9), ("gold/b", 5), ("silver/b", 6), ("t_d", 3), ("t_c", 2), ("t_e", 7))
     commits = [
-        AttentionItem(
-            Severity.WARNING, Cause.UNUSUAL_COMMIT, f"gold/{name}", "what", "step", NOW - timedelta(minutes=age)
-        )
-        for name, age in (("b", 1), ("a", 9), ("b", 5), ("c", 2), ("d", 3))
+        AttentionItem(Severity.WARNING, Cause.UNUSUAL_COMMIT, name, "what", "step", NOW - timedelta(minutes=age))
+        for name, age in ages
     ]
-    for number, wanted in ((1, ["Open table"]), (3, ["a", "b"]), (4, ["a", "b", "c"]), (5, ["Open table"])):
+    (one,) = grouped(commits[:1])
+    assert overview.destinations(one) == [overview.LinkTarget("table", "Open table", {"table": "gold/b"})]
+    named = [["gold/a", "gold/b"], ["gold/a", "silver/b", "gold/b"], ["gold/a", "silver/b", "gold/b", "t_d"]]
+    for number, wanted in ((3, named[0]), (4, named[1]), (5, named[2]), (7, ["gold/a", "t_e", "silver/b", "gold/b"])):
         (group,) = grouped(commits[:number])
-        assert [link.label for link in overview.destinations(group)] == wanted
-        (first, *_) = overview.destinations(group)
-        assert (first.page, first.params) == ("table", {"table": "gold/b" if number == 1 else "gold/a"})
+        links = overview.destinations(group)
+        assert [link.label for link in links] == wanted, "whole: layers may have tables of one name"
+        assert all((link.page, link.params) == ("table", {"table": link.label}) for link in links)
+        places = [group.what.index(name) for name in wanted]
+        assert places == sorted(places), "in the order in which the sentence names them"
 
 
 def test_small_files_that_can_wait_lead_to_all_tables_that_have_them() -> None:
