@@ -27,6 +27,7 @@ from backend.lake.model import TableRef
 from backend.search.ends import named_version
 from backend.search.model import OLDEST, Bisection, BisectProgress, BisectRequest
 from backend.search.suggest import load_held, suggest
+from backend.sql.expression import MOST_CHARACTERS
 
 MOST_CHECKS = 20
 _DEFAULTS = {state.GOOD: OLDEST, state.BAD: "latest"}
@@ -55,7 +56,7 @@ def form(opened: OpenTable) -> BisectRequest:
     """The condition and the two ends, as the URL has them."""
     asking = st.form("ask", border=False)  # Enter searches
     condition = asking.text_input(
-        "A good version satisfies", key=state.CONDITION, bind="query-params", max_chars=2_000,
+        "A good version satisfies", key=state.CONDITION, bind="query-params", max_chars=MOST_CHARACTERS,
         placeholder=example_condition(opened.snapshot.metadata, is_good=True),
         help="SQL over one version's rows, in DuckDB's dialect. Without an aggregate every row has to satisfy it; "
         "with one, such as count(*) > 0, the version as a whole. Null passes, as in a CHECK constraint. Columns alone, "

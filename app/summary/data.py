@@ -27,7 +27,7 @@ from backend.lake.rows.filters import RowFilter
 from backend.lake.rows.rows import SEARCH_FILES, RowPage, RowQuery
 from backend.lake.table.schema import fields, read_schema, readable_names
 from backend.sql.exports import ExportedRows
-from backend.sql.filters import parse_filter, within
+from backend.sql.filters import negated, parse_filter, within
 
 _HELP = (
     "SQL over one row, as everywhere in Weir: = <> < <= > >=, IN (…), BETWEEN … AND …, LIKE, IS NULL, IS NAN, joined "
@@ -63,7 +63,7 @@ def rows(opened: OpenTable, *, limit: int) -> None:
         _copy(asked)
         navigation.query_link(statement(asked))
         if where is not None and page.rows.num_rows and snapshot.version:
-            since = {state.CONDITION: f"NOT ({text.strip()})", state.BAD: snapshot.version}
+            since = {state.CONDITION: negated(text), state.BAD: snapshot.version}
             navigation.table_link(snapshot.ref.name, "First bad version", since, page="bisect")
     if page.files_left and where is not None and page.rows.num_rows < limit:
         further = {state.SEARCH_FILES: 10 * (query.search_files or SEARCH_FILES)}

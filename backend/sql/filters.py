@@ -314,8 +314,18 @@ def narrowed(text: str, more: str, schema: Sequence[SchemaField]) -> str:
     if not text.strip():
         return more
     tree = check_row_condition(text, [field.path for field in schema if field.depth == 0]).tree
-    text = _COMMENT.sub(r"\1", text).strip()  # what follows on the line would be a comment too
+    text = _without_comments(text)
     return f"({text}) AND {more}" if tree["type"] == "CONJUNCTION_OR" else f"{text} AND {more}"
+
+
+def negated(text: str) -> str:
+    """A condition that those rows violate which a filter lets through, and no others: unknown lets none through, and
+    violates nothing."""
+    return f"NOT ({_without_comments(text)})"
+
+
+def _without_comments(text: str) -> str:
+    return _COMMENT.sub(r"\1", text).strip()  # what follows on the line would be a comment too
 
 
 def _value_text(value: Any) -> str:

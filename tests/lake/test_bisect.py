@@ -1,5 +1,6 @@
 """The first bad version, against a naive look at every version; and every way in which that can be impossible."""
 
+import math
 import re
 import shutil
 import threading
@@ -21,6 +22,8 @@ from app.search.text import cause_texts, suggestion_text, where_broken
 from backend.errors import BisectError, DataFileMissingError, LakehouseError, QueryError, VersionNotFoundError
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, OperationMetrics, Snapshot, TableRef
+from backend.lake.rows.rows import RowQuery
+from backend.lake.table.schema import fields
 from backend.search import search
 from backend.search.judge import Judge
 from backend.search.model import (
@@ -35,6 +38,7 @@ from backend.search.model import (
 from backend.search.notice import Measure
 from backend.search.search import Bisects, bisect, may_change_rows
 from backend.search.suggest import held_numbers, load_held, suggest
+from backend.sql.filters import negated, parse_filter
 from backend.sql.numbers import Numbers, Reading, ValueSource
 from tests import builders
 from tests.builders import first_rows
@@ -592,6 +596,48 @@ def test_rows_that_break_an_aggregate_are_those_that_pandas_finds(
     }[rule]
     assert (found.culprit, found.by_row, found.row_rule) == (1, False, rule)
     assert {row["id"] for row in found.examples.rows} == set(state.loc[broken, "id"]) != set()
+
+
+@pytest.mark.parametrize(
+    ("where", "bad"),
+    [
+        ("amount < 0", {3, 7}),
+        ("NOT (amount >= 0)", {3, 7}),
+        ("amount > 90", {4, 5}),
+        ("amount IS NULL", {6}),
+        ("amount IS NAN", {5}),
+        ("note = ')' OR amount IS NULL -- (either", {3, 6}),
+        ("note = 'it''s -- so'", {6}),
+        ("id > 2 AND amount <> 95", {3, 5, 7, 8}),
+        ("note IN ('x', 'z') OR NULLIF(note, 'y') IS NULL", {4, 5, 7, 8}),
+        ("at >= '2026-02-01 00:30:00+01:00' AND at < TIMESTAMP '2026-02-02'", {3, 4}),
+    ],
+)
+def test_rows_that_a_filter_shows_are_those_that_the_search_is_about(
+    tmp_path: Path, open_lake: Callable[..., Lake], where: str, bad: set[int]
+) -> None:
+    def rows(ids: list[int], amounts: list[float | None], notes: list[str | None], at: datetime) -> pa.Table:
+        times = [at + timedelta(hours=12 * number) for number in range(len(ids))]
+        return pa.table({"id": ids, "amount": amounts, "note": notes, "at": times})
+
+    january, february = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC)
+    builders.write(tmp_path / "t", rows([1, 2], [5.0, 6.0], ["a", "b"], january))
+    builders.write(
+        tmp_path / "t",
+        rows([3, 4, 5, 6, 7, 8], [-3.0, 95.0, math.nan, None, -0.5, 9.0], [")", None, "x", "it's -- so", "y", "z"],
+             february),
+    )  # fmt: skip
+    lake = open_lake(tmp_path)
+    ref = lake.find("t")
+    snapshot = lake.snapshot(ref)
+    query = RowQuery(("id",), parse_filter(where, fields(snapshot.metadata)), 100)
+    assert set(lake.find_rows(snapshot, query).rows["id"].to_pylist()) == bad
+
+    found = found_by(lake, ref, negated(where))
+
+    assert found.culprit == 1 and {row["id"] for row in found.examples.rows} == bad
+    verdict = next(probe.verdict for probe in found.probes if probe.version == 1)
+    assert verdict is not None and verdict.violations == len(bad)
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,11 @@ def test_a_filter_of_data_leads_here_with_its_rows_as_what_must_not_be_there(ord
     app = find(open_page("bisect", **given))
     first = next(v for v in range(8) if (DeltaTable(orders, v).to_pyarrow_table()["amount"].to_pandas().lt(0)).any())
     assert app.query_params["run"] and f"v{first}" in words(app) and first == 5
+    long = f"amount IN ({', '.join(f'{number}.25' for number in range(400))}) OR amount > 0 -- many"
+    leads_to = links(open_page("table", table="orders", view="Data", where=long))["First bad version"]
+    given = {key: values[0] for key, values in parse_qs(leads_to).items()}
+    whole = f"NOT ({long.removesuffix(' -- many')})"
+    assert open_page("bisect", **given).text_input(key="condition").value == whole and len(whole) > 3_000
     nothing = links(open_page("table", table="orders", view="Data", where="amount < -1e9"))
     assert "First bad version" not in nothing and "First bad version" not in links(open_page("table", table="orders"))
 
