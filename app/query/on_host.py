@@ -13,7 +13,6 @@ from app.ui.view.words import markdown_safe, sentence
 from app.ui.work import follow_job, why_no_job
 from backend.cells import distinct_names
 from backend.errors import JobError, JobResultMissingError
-from backend.format import bytes_text
 from backend.jobs.model import Job, JobRequest, JobState
 from backend.jobs.results import results_lake
 from backend.query.on_host import job_request, kept_rows
@@ -24,10 +23,10 @@ _ASKED = "query_ask_host"
 _NOTE = "The job goes on when you leave this page; its rows are kept for everyone who asks the same."
 
 
-def ask() -> None:
-    """The statement is the host's from now on, and is run there at once."""
+def ask(pins: str = "") -> None:
+    """The statement is the host's from now on, and is run there at once: at `pins`, else at the newest versions."""
     st.session_state[_ASKED] = True
-    state.put({state.ON: HOST})
+    state.put({state.ON: HOST, state.VERSIONS: pins or None})
 
 
 def is_asked() -> bool:
@@ -84,7 +83,9 @@ def _offer(
         lines = (sentence(said), before.hint and sentence(before.hint))
         st.error("\n\n".join(markdown_safe(line) for line in lines if line), icon=":material/error:")
     with st.container(horizontal=True, vertical_alignment="center", key="query_host_offer"):
-        label = LABEL if before is None else "Run again on the stream host"
-        st.button(label, key="query_start_job", type="primary", icon=ICON, on_click=ask, disabled=why is not None)
-        cost = f"Spark reads {bytes_text(plan.size_bytes)} there at most."
+        st.button(
+            "Run at these versions" if before is None else "Run again at these versions", key="query_start_job",
+            type="primary", icon=ICON, on_click=ask, args=(",".join(plan.pins),), disabled=why is not None,
+        )  # fmt: skip
+        cost = f"The stream host reads at most {words.cost_text(plan)}."
         st.caption(markdown_safe(sentence(why) if why else cost))

@@ -38,6 +38,7 @@ from backend.work import Interruptible, Work
 
 Option = TypeVar("Option", bound=str)
 MOST_ROWS = 1_000
+MOST_DRAWN = 2_000  # of the rows that a host kept
 MOST_CHARACTERS = 20_000  # that fit into a link
 MOST_EARLIER = 20
 POLL_S = 0.2
@@ -197,8 +198,9 @@ def _is_small(plan: QueryPlan, text: str) -> bool:
         with st.container(horizontal=True, vertical_alignment="center", key="query_too_large"):
             st.button(f"Read {bytes_text(plan.size_bytes)}", key="query_confirm", on_click=work.ask, args=confirmed)
             st.button(
-                on_host.LABEL, key="query_to_host", icon=on_host.ICON, on_click=_run_on_host, disabled=why is not None
-            )
+                on_host.LABEL, key="query_to_host", icon=on_host.ICON, on_click=on_host.ask,
+                args=(",".join(plan.pins),), disabled=why is not None,
+            )  # fmt: skip
             if why:
                 st.caption(f"On the stream host: {markdown_safe(sentence(why))}")
         return False
@@ -269,9 +271,11 @@ def _copy(result: view.Result) -> None:
 
 
 def _chart(result: view.Result) -> Chart | None:
-    columns = view.chart_columns(result.rows)
+    rows = result.rows.slice(0, MOST_DRAWN)
+    is_cut = result.is_cut or rows.num_rows < result.rows.num_rows
+    columns = view.chart_columns(rows)
     kinds = columns.kinds()
-    if not kinds or not result.rows.num_rows:
+    if not kinds or not rows.num_rows:
         st.info(
             "**Nothing to draw.** A chart needs rows with a column of numbers, such as `count(*)`, and another one "
             "beside it: a text, a time or a number. One row with a number is a figure.",
@@ -285,10 +289,10 @@ def _chart(result: view.Result) -> Chart | None:
         else:
             x = _choice("Along", columns.xs(kind), state.CHART_X) or columns.xs(kind)[0]
             y = _choice("Height", columns.ys(x), state.CHART_Y) or columns.ys(x)[0]
-            few = view.colours(result.rows, columns, x)
+            few = view.colours(rows, columns, x)
             colour = _choice("Colour", [*few, view.ONE_COLOUR] if few else [], state.CHART_COLOUR)
             chart = Chart(kind, x, y, colour if colour in few else None)
-    drawn = view.figure(result.rows, chart, is_cut=result.is_cut, mode=viewer.mode(), zone=viewer.timezone())
+    drawn = view.figure(rows, chart, is_cut=is_cut, mode=viewer.mode(), zone=viewer.timezone())
     figures.chart(drawn, key="query_chart")
     return chart
 

@@ -1,5 +1,6 @@
 """The page Query with statements that a stream host answers: a real store and a real result table, no Spark."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -14,7 +15,7 @@ from backend.jobs.host_query import HostAnswer, HostQuery
 from backend.jobs.model import Job, JobEnd, JobState
 from backend.query.on_host import PLACE
 from tests import builders
-from tests.ui.opened import again, home, links, open_page, press, words
+from tests.ui.opened import again, forget_caches, home, links, open_page, press, words
 from tests.ui.stream_store import beat, open_store
 from tests.ui.test_changes_job import World
 from tests.ui.test_query import TEXT, rows, run, url
@@ -125,6 +126,56 @@ def test_what_is_too_large_here_is_offered_to_the_host(world: World, monkeypatch
     beat(world.store, datetime.now(UTC))
     app = press(run(app, TEXT), "query_to_host")
     assert app.button(key="cancel_job") and HostQuery.of(world.job().request).text == TEXT
+
+
+def test_what_is_too_large_is_asked_for_at_the_versions_that_the_page_named(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEIR_LAKE__QUERY_MAX_BYTES", "10")
+    beat(world.store, datetime.now(UTC))
+    linked = open_page("query", query=TEXT, versions="1")
+    app = press(linked, "query_to_host")
+    assert [read.version for read in HostQuery.of(world.job().request).reads] == [1] and url(app, "versions") == "1"
+    press(app, "cancel_job")
+    here = run(open_page("query"), TEXT)
+    assert "silver/orders v3" in words(here)
+    builders.write(world.home / "lake" / "silver" / "orders", {"order_id": [99], "status": ["new"], "amount": [1.0]})
+    press(here, "query_to_host")
+    assert [read.version for read in HostQuery.of(world.job().request).reads] == [3]
+
+
+def test_a_link_without_a_job_begins_none_by_itself(world: World) -> None:
+    beat(world.store, datetime.now(UTC))
+    app = open_page("query", query=TEXT, versions="1", on="host")
+    assert "The stream host reads at most 2 files" in words(app) and " from silver/orders v1." in words(app)
+    assert app.button(key="query_start_job").label == "Run at these versions" and not app.dataframe
+    assert world.store.jobs.unfinished() == []
+    press(app, "query_start_job")
+    assert [read.version for read in HostQuery.of(world.job().request).reads] == [1]
+
+
+def test_who_may_only_look_follows_a_job_and_cannot_cancel_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = asked(world)
+    world.run(world.job())
+    monkeypatch.setenv("WEIR_UI__ADDRESS", "0.0.0.0")
+    forget_caches()
+    looks = open_page("query", query=TEXT, versions=url(app, "versions"), on="host")
+    assert "3 of 8 tasks" in looks.get("progress")[0].proto.text and looks.button(key="cancel_job").disabled
+    assert looks.button(key="query_host").disabled and "no login" in looks.button(key="query_host").help
+
+
+def test_a_chart_draws_the_first_of_many_rows_that_a_host_kept(world: World) -> None:
+    app = asked(world)
+    job = world.job()
+    done = kept(world, job)
+    places = list(range(5_000))
+    many = pa.table({PLACE: places, "c0": places, "c1": [float(place) for place in places]})
+    write_deltalake(str(done.result_uri), many, mode="overwrite")
+    world.run(job, done)
+    linked = open_page("query", query=TEXT, versions=url(app, "versions"), on="host", view="Chart")
+    (drawn,) = linked.get("plotly_chart")
+    figure = json.loads(drawn.proto.spec)
+    assert "the first 2,000 rows" in figure["layout"]["title"]["text"] and "5,000 rows from" in words(linked)
 
 
 def test_what_a_host_cannot_read_is_said_before_a_job_is_asked_for(world: World) -> None:
