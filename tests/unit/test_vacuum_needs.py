@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from backend.access import Actor
 from backend.changes.host_job import job_request
-from backend.jobs.model import JobKind, JobRequest
+from backend.jobs.model import JobEnd, JobKind, JobRequest, JobState
 from backend.lake.lake import Lake
 from backend.maintenance.model import ActPreview, Vacuum
 from backend.maintenance.plan import preview
@@ -23,6 +23,7 @@ from backend.query.on_host import job_request as query_request
 from backend.query.plan import plan_query
 from backend.query.views import World
 from backend.settings import Settings, load_settings
+from backend.store.leases import job_resource
 from backend.store.store import ControlStore
 from backend.stream_model.stream import DesiredState
 from backend.times import Clock
@@ -164,7 +165,12 @@ def test_a_query_under_way_keeps_each_version_that_it_reads(orders: Orders) -> N
     planned = orders.vacuum()
     assert planned.refused.startswith(f"job {job.job_id} of bo reads v")
     assert f"weir cancel {job.job_id}" in planned.way_out
+    lease = orders.store.acquire(job_resource(job.job_id), "host-a", ttl_s=60)
+    assert lease is not None
+    orders.store.jobs.begin(lease, job.job_id, now=datetime.now(UTC))
     orders.store.jobs.cancel(job.job_id, actor=ANA, reason="space", now=datetime.now(UTC))
+    assert orders.vacuum().refused == planned.refused, "it reads on until its host has ended it"
+    orders.store.jobs.end(lease, job.job_id, JobEnd(JobState.CANCELLED), now=datetime.now(UTC))
     assert orders.vacuum().refused == ""
 
 
