@@ -44,6 +44,9 @@ MOST_NAMED = 3  # tables of a tile
 MARKED = 60  # points with a mark of their own
 HEIGHT_PX = 400
 FIGURE_PX = 56
+FIGURE_WIDE_PX = 500  # of all digits, each half as wide as high: the narrowest tile holds them
+UNIT_PX = 20
+MOST_OF_UNIT = 16  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,10 +238,15 @@ def figure(
 
 
 def _first_value(rows: pa.Table, name: str, *, mode: Mode, title: str, height: int) -> go.Figure:
-    """One number, as large as can be read from afar."""
+    """One number, as large as can be read from afar; the only text of its row stands beside it, as a unit does."""
     value = cells(rows[name].slice(0, 1))[0]
     rest = f", the first of {rows.num_rows:,} rows" if rows.num_rows > 1 else ""
-    large = {"text": figure_safe(figure_text(value)), "font": {"size": FIGURE_PX}, "showarrow": False}
+    texts, number = chart_columns(rows).texts, figure_text(value)
+    unit = cells(rows[texts[0]].slice(0, 1))[0] if len(texts) == 1 else None
+    unit = f" {cut(unit, MOST_OF_UNIT)}" if isinstance(unit, str) and unit.strip() else ""
+    beside = unit and f'<span style="font-size:{UNIT_PX}px">{figure_safe(unit)}</span>'
+    size = min(FIGURE_PX, FIGURE_WIDE_PX // (len(number) + len(unit) // 2))
+    large = {"text": figure_safe(number) + beside, "font": {"size": size}, "showarrow": False}
     return go.Figure().update_layout(
         template=template_name(mode),
         height=height,

@@ -71,6 +71,15 @@ def bars(app: AppTest) -> list[dict[str, float]]:
     return [dict(zip(figure["data"][0]["x"], figure["data"][0]["y"], strict=True)) for figure in drawn(app)]
 
 
+def figures(app: AppTest) -> list[str]:
+    return [figure["layout"]["annotations"][0]["text"] for figure in drawn(app)]
+
+
+def title(app: AppTest) -> str:
+    (figure,) = drawn(app)
+    return str(figure["layout"]["title"]["text"])
+
+
 def totals(home: Path) -> dict[str, float]:
     rows = DeltaTable(str(home / "lake" / "silver" / "orders")).to_pandas()
     found: dict[str, float] = rows.groupby("status")["amount"].sum().to_dict()
@@ -96,6 +105,21 @@ def test_a_file_is_drawn_says_how_fresh_it_is_and_moves_with_a_commit(dashboards
     builders.write(home / "lake" / "silver" / "orders", {"order_id": [9], "status": ["lost"], "amount": [7.0]})
     shown(app, "orders v4, ")
     assert bars(app) == [totals(home)] and totals(home)["lost"] == 7.0
+
+
+def test_one_figure_is_a_tile_that_moves_and_leads_to_the_same_figure(dashboards: Path, home: Path) -> None:
+    sql = 'SELECT count(*) AS orders, 1 AS other FROM "silver/orders"'
+    (dashboards / "sales.toml").write_text(
+        f'[[tile]]\ntitle = "Orders"\nsql = \'{sql}\'\nchart = {{kind = "Figure", y = "orders"}}\n'
+    )
+    app = shown(open_page("dashboard"))
+    assert (title(app), figures(app)) == ("Orders", ["4"])
+    builders.write(home / "lake" / "silver" / "orders", {"order_id": [9], "status": ["lost"], "amount": [7.0]})
+    shown(app, "orders v4, ")
+    assert figures(app) == ["5"]
+    asked = {key: value[0] for key, value in parse_qs(links(app)["Open in Query"]).items()}
+    query = open_page("query", **asked)
+    assert figures(query) == ["5"] and query.selectbox(key="_y").value == "orders"
 
 
 def test_a_tile_leads_to_its_rows_at_their_versions(dashboards: Path) -> None:

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from app.query import view
+from app.query.dashboard import NARROWEST_PX
 from backend.lake.model import CardColumn, TableCard, TableRef
 from backend.query.dashboards import Tile
 from backend.query.statement import read_statement
@@ -118,7 +119,8 @@ def test_a_figure_is_the_number_of_one_row() -> None:
     assert fit.kinds()[0] == "Figure" and fit.ys("") == ["total"] and "Figure" not in view.chart_columns(ROWS).kinds()
     chart = Chart("Figure", y="total")
     drawn = view.figure(one, chart, is_cut=False, mode="light", zone=None)
-    assert (drawn.layout.title.text, drawn.layout.annotations[0].text) == ("total", "1,234,567.5")
+    beside = '<span style="font-size:20px"> revenue</span>'
+    assert (drawn.layout.title.text, drawn.layout.annotations[0].text) == ("total", f"1,234,567.5{beside}")
     assert view.misfit(one, chart) == "" and "the column n, and rows have total" in view.misfit(
         one, Chart("Figure", y="n")
     )
@@ -137,6 +139,35 @@ def test_a_figure_is_the_number_of_one_row() -> None:
     assert "<b>" not in odd.layout.title.text and odd.layout.annotations[0].text == "nan"
     with pytest.raises(ValueError, match="a Bar needs x and y"):
         Chart("Bar", y="")
+
+
+@pytest.mark.parametrize(
+    ("columns", "text"),
+    [
+        ({"unit": ["EUR"]}, '7<span style="font-size:20px"> EUR</span>'),
+        ({"unit": ["<b>" + "x" * 40]}, None),
+        ({"unit": pa.array([None], pa.string())}, "7"),
+        ({"unit": [" "]}, "7"),
+        ({"ok": [True]}, "7"),
+        ({"unit": ["EUR"], "shop": ["north"]}, "7"),
+    ],
+)
+def test_the_only_text_of_the_row_stands_beside_the_figure(
+    columns: dict[str, list[object] | pa.Array], text: str | None
+) -> None:
+    rows = pa.table({"n": [7], **columns})
+    drawn = view.figure(rows, Chart("Figure", y="n"), is_cut=False, mode="light", zone=None).layout.annotations[0].text
+    assert drawn == text if text is not None else "<b>" not in drawn and len(drawn) < 80
+
+
+def test_a_long_figure_is_smaller_so_that_a_narrow_tile_holds_it() -> None:
+    def size(number: int) -> int:
+        rows = pa.table({"n": [number], "unit": ["EUR"]})
+        drawn = view.figure(rows, Chart("Figure", y="n"), is_cut=False, mode="light", zone=None)
+        return int(drawn.layout.annotations[0].font.size)
+
+    assert size(7) == size(1_000) == view.FIGURE_PX
+    assert size(10**12) * len("1,000,000,000,000 EUR") / 2 < NARROWEST_PX
 
 
 def test_colours_tell_lines_apart_only_where_the_same_x_comes_again() -> None:
