@@ -29,7 +29,7 @@ def main(args: Sequence[str] | None = None) -> None:
     if is_program:
         hold_standard_streams()
         spare("pandas")  # a third of the time that `weir tables` takes
-        gc.set_threshold(50_000)  # a tenth of the time that imports take
+        gc.set_threshold(200_000)  # a tenth of the time that imports take
         if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal of few characters gets a "?" for the others
             sys.stdout.reconfigure(errors="replace")
     code = _guarded(sys.argv[1:] if args is None else args, is_program=is_program)
@@ -37,7 +37,8 @@ def main(args: Sequence[str] | None = None) -> None:
         sys.stdout.flush()
     except OSError as exc:
         code = _output_lost(exc)
-    if is_program and all(thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
+    if is_program:
+        threading._shutdown()  # type: ignore[attr-defined] # waits for threads that are no daemons, as Python's own end
         _end(code)
     sys.exit(code)
 

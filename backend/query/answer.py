@@ -14,9 +14,9 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -35,8 +35,10 @@ from backend.query.worker import HandedTable, QueryLimits, QueryRequest
 from backend.settings import LakeSettings
 from backend.sql.saved import audit_text
 from backend.sql.session import CancelToken, Connection, session
-from backend.stream_model.stream import QUERY, AuditEntry
 from backend.work import Interruptible, Stopped
+
+if TYPE_CHECKING:
+    from backend.stream_model.stream import AuditEntry
 
 _HINT = "filter or group earlier, or raise WEIR_LAKE__QUERY_TIME_LIMIT_S"
 MOST_BYTES = 64_000_000  # of first rows
@@ -132,7 +134,9 @@ class _Counted:
             yield batch
 
 
-def _entry(plan: QueryPlan, actor: Actor, counted: _Counted, world: World) -> AuditEntry:
+def _entry(plan: QueryPlan, actor: Actor, counted: _Counted, world: World) -> "AuditEntry":
+    from backend.stream_model.stream import QUERY, AuditEntry
+
     outcome = f"{things(counted.num_rows, 'row')}{f', then {counted.problem}' if counted.problem else ''}"
     versions = ", ".join(f"{table} v{version}" for table, version in plan.versions)
     detail = "; ".join(filter(None, (outcome, versions, audit_text(plan.statement.text))))
@@ -149,7 +153,11 @@ def _started(
     process: "subprocess.Popen[bytes] | None",
 ) -> Iterator["_Child"]:
     with ExitStack() as stack:
-        tables = tuple(stack.enter_context(_handed(world, read)) for read in plan.reads)
+        is_stored = [_is_stored(read) for read in plan.reads]
+        with session(CancelToken(), what="the columns of the files") if any(is_stored) else nullcontext() as connection:
+            looks = [connection if stored else None for stored in is_stored]
+            handed = (_handed(world, read, look) for read, look in zip(plan.reads, looks, strict=True))
+            tables = tuple(map(stack.enter_context, handed))
         fed = [read for read, table in zip(plan.reads, tables, strict=True) if table.query is None]
         streams = [rows for read in fed for rows in (read.before, read.rows) if rows is not None]
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="weir-query-", ignore_cleanup_errors=True))
@@ -164,27 +172,32 @@ def _started(
         yield child
 
 
+def _is_stored(read: TableRead) -> bool:
+    """Whether DuckDB can read its rows as they lie in files."""
+    return not (read.snapshot is None or read.files is None or why_not_as_stored(read.snapshot.metadata, read.columns))
+
+
 @contextmanager
-def _handed(world: World, read: TableRead) -> Iterator[HandedTable]:
-    """Files as they lie where DuckDB can read them; else what a reader of Delta tables gives is streamed."""
+def _handed(world: World, read: TableRead, connection: "Connection | None") -> Iterator[HandedTable]:
+    """Files as they lie, where a `connection` that looks at them is given and they are on this machine; else what a
+    reader of Delta tables gives is streamed."""
     streamed = HandedTable(read.name, is_difference=read.before is not None)
-    if read.snapshot is None or read.files is None or why_not_as_stored(read.snapshot.metadata, read.columns):
+    if connection is None or read.snapshot is None or read.files is None:
         yield streamed
         return
     with ExitStack() as stack:
         try:
             files = stack.enter_context(world.lake.local_files(read.snapshot, read.files))
-            table = None if files is None else _by_files(read, read.snapshot.metadata, files)
+            table = None if files is None else _by_files(connection, read, read.snapshot.metadata, files)
         except UnsupportedFeatureError:
             table = None
         yield table or streamed
 
 
-def _by_files(read: TableRead, metadata: Metadata, files: LocalFiles) -> HandedTable:
+def _by_files(connection: Connection, read: TableRead, metadata: Metadata, files: LocalFiles) -> HandedTable:
     """Raises `UnsupportedFeatureError` where a file does not hold the columns as the log says."""
-    with session(CancelToken(), what="the columns of the files") as connection:
-        noted = _Noted(connection)
-        query = table_rows(noted, files, metadata, read.columns, prefix=read.name)
+    noted = _Noted(connection)
+    query = table_rows(noted, files, metadata, read.columns, prefix=read.name)
     return HandedTable(read.name, query, files.paths, tuple(noted.tables.items()))
 
 

@@ -21,6 +21,7 @@ from backend.format import things
 from backend.query.answer import FirstRows, answered, query_limits
 from backend.query.plan import QueryPlan, TableRead, plan_query
 from backend.sql.export import FORMATS, encoded
+from backend.sql.session import open_ahead
 
 if TYPE_CHECKING:
     from backend.query.on_host import KeptRows
@@ -61,6 +62,8 @@ def text_of(statement: str | None, file: Path | None, saved: str | None) -> str:
 
 def query(asked: AskedQuery, *, dry_run: bool, process: "subprocess.Popen[bytes] | None" = None) -> int:
     """`process`: one that was started for its rows."""
+    if process is not None:
+        open_ahead()
     settings = services.settings()
     world = services.world()
     tool = next((tool for tool in TOOLS if tool.lower() == asked.form), None)
