@@ -111,7 +111,7 @@ def test_a_bad_batch_is_found_rewound_and_run_again_with_mended_code(page: Page,
         viewer.open()
         viewer.sees(re.compile(r"highest amount 31 → 3,400 at v\d+, .* by stream silver_sales"))
         viewer.picture("overview-notice")
-        for link in (re.compile("Open table|silver_sales"), "First bad version"):  # four interactions to *Rewind…*
+        for link in ("Open table", "First bad version"):  # four interactions to *Rewind…*
             viewer.main.get_by_role("link", name=link).first.click()
             viewer.settle()
         viewer.main.get_by_role("button", name="Find first bad version").click()
