@@ -5,7 +5,7 @@ kept for the viewer who asked alone. Nothing is read before somebody ran it, and
 """
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -23,13 +23,10 @@ from app.query.sql_editor import sql_editor
 from app.ui import figures, lists, work
 from app.ui.export import ExportOffer, export_button
 from app.ui.view.words import markdown_safe, sentence
-from backend.access import Actor
 from backend.errors import QueryError, QueryTooLargeError
 from backend.format import bytes_text, cut, duration_text
 from backend.query.answer import answered, first_rows, query_limits
 from backend.query.plan import QueryPlan, plan_query
-from backend.query.views import World
-from backend.query.worker import QueryLimits
 from backend.sql.export import Format
 from backend.sql.exports import RowsReader, estimated_from
 from backend.sql.saved import Chart
@@ -315,13 +312,10 @@ def _chosen(key: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ExportedQuery:
-    """All rows of a statement at the versions that the page read."""
+    """Rows of a statement, as `rows` opens them."""
 
-    world: World
-    plan: QueryPlan
-    limits: QueryLimits
-    actor: Actor
     form: Format
+    rows: Callable[[CancelToken], AbstractContextManager[pa.RecordBatchReader]]
     source: str = "a query"
 
     @property
@@ -329,25 +323,8 @@ class ExportedQuery:
         return f"query.{self.form.suffix}"
 
     def opened(self, lake: RowsReader, token: CancelToken) -> AbstractContextManager[pa.RecordBatchReader]:
-        del lake  # the plan knows what to read
-        return answered(self.world, self.plan, self.limits, self.actor, token)
-
-
-@dataclass(frozen=True, slots=True)
-class ExportedRows:
-    """The rows that a stream host kept."""
-
-    rows: pa.Table
-    form: Format
-    source: str = "a query"
-
-    @property
-    def file_name(self) -> str:
-        return f"query.{self.form.suffix}"
-
-    def opened(self, lake: RowsReader, token: CancelToken) -> AbstractContextManager[pa.RecordBatchReader]:
-        del lake, token
-        return nullcontext(self.rows.to_reader())
+        del lake  # `rows` knows what to read
+        return self.rows(token)
 
 
 def _offer(result: view.Result) -> ExportOffer:
@@ -355,7 +332,7 @@ def _offer(result: view.Result) -> ExportOffer:
         rows = result.rows
         return ExportOffer(
             "the rows that the host kept",
-            lambda form: ExportedRows(rows, form),
+            lambda form: ExportedQuery(form, lambda _: nullcontext(rows.to_reader())),
             (result.text, result.pins, result.by),
             lambda: estimated_from(rows, rows.num_rows),
             rows.num_columns,
@@ -367,7 +344,7 @@ def _offer(result: view.Result) -> ExportOffer:
     plan = functools.cache(lambda: _plan(result.text, result.pins, None))  # the dialog asks every second
     return ExportOffer(
         "all rows of the query",
-        lambda form: ExportedQuery(services.world(), plan(), limits, viewer.actor(), form),
+        lambda form: ExportedQuery(form, functools.partial(answered, services.world(), plan(), limits, viewer.actor())),
         (result.text, result.pins),
         lambda: estimated_from(result.rows, None if result.is_cut else result.rows.num_rows),
         result.rows.num_columns,

@@ -9,8 +9,8 @@ from app import cache, errors, services, viewer
 from app.streams.text import RESET_LABELS, reset_lines
 from app.ui import dialogs
 from app.ui.view.words import markdown_safe, sentence
+from app.ui.work import why_no_job
 from backend.errors import LakehouseError
-from backend.jobs.host_liveness import why_no_host
 from backend.streams.reset.plan import ResetLevel, ResetPreview, ResetRequest, reset_job, why_not_stopped
 from backend.streams.reset.starts import Starts, parse_starts
 from backend.streams.verdict import StreamStatus
@@ -49,7 +49,7 @@ def _dialog(name: str) -> None:
         preview = cache.reset_preview(name, level, starts)
         st.markdown(f"**{markdown_safe(sentence(preview.effect))}**")
         st.markdown("\n".join(f"- {markdown_safe(line)}" for line in reset_lines(preview)))
-        if refused := preview.refused or _no_host():
+        if refused := preview.refused or why_no_job():
             st.warning(f"It cannot be done now: {markdown_safe(refused)}.", icon=":material/block:")
         else:
             _ask(preview, starts)
@@ -80,8 +80,3 @@ def _ask(preview: ResetPreview, starts: Starts) -> None:
         job = reset_job(ResetRequest(stream, level, starts), actor=viewer.actor(), reason=reason)
         services.store().jobs.submit(job, now=services.now())
         dialogs.asked(_RESET, f"{RESET_LABELS[level]}: asked for {stream}; its host does it next.")
-
-
-def _no_host() -> str:
-    now, stale_s = services.now(), services.settings().host.heartbeat_stale_s
-    return why_no_host(services.store().hosts(now=now), now=now, stale_s=stale_s) or ""
