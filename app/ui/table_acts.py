@@ -13,8 +13,8 @@ from app import cache, errors, services, viewer
 from app.ui import dialogs
 from app.ui.view.acts import GLYPHS, LABELS, act_title, preview_lines
 from app.ui.view.words import markdown_safe, sentence
+from app.ui.work import why_no_job
 from backend.changes.versions import resolve_version
-from backend.jobs.host_liveness import why_no_host
 from backend.lake.files.file_sizes import partition_codes
 from backend.lake.model import Metadata, TableRef
 from backend.lake.storage.paths import normal_uri
@@ -73,12 +73,14 @@ def _dialog(act: TableAct) -> None:
         arguments = choose[type(act.arguments)](act)
         if arguments is None:
             return
-        planned = cache.act_preview(replace(act, arguments=arguments).text())
+        asked = replace(act, arguments=arguments).text()
+        planned = cache.act_preview(asked)
         st.markdown("\n".join(f"- {markdown_safe(line)}" for line in preview_lines(planned)))
         if planned.refused:
+            cache.act_preview.clear(asked)  # whoever does what it says opens the dialog again at once
             way_out = f" {sentence(planned.way_out)}" if planned.way_out else ""
             st.warning(markdown_safe(f"{sentence(planned.refused)}{way_out}"), icon=":material/block:")
-        elif silent := _no_host():
+        elif silent := why_no_job():
             st.warning(markdown_safe(sentence(silent)), icon=":material/cloud_off:")
         else:
             _ask(planned)
@@ -90,11 +92,6 @@ def _ask(planned: ActPreview) -> None:
         services.store().jobs.submit(act_job(act, actor=viewer.actor(), reason=reason), now=services.now())
         done = f"{act_title(act.kind, act.name)}: asked for. Its host does it next; Acts shows how far it is."
         dialogs.asked(_ACT, done)
-
-
-def _no_host() -> str:
-    now, stale_s = services.now(), services.settings().host.heartbeat_stale_s
-    return why_no_host(services.store().hosts(now=now), now=now, stale_s=stale_s) or ""
 
 
 # what is chosen in the dialog ------------------------------------------------------------------------------------

@@ -25,10 +25,13 @@ from backend.maintenance.model import (
     Undrop,
 )
 from backend.settings import load_settings
+from backend.store.leases import stream_resource
+from backend.stream_model.stream import Observed, StreamState
 from tests import builders
+from tests.checkpoints import QUERY_ID
 from tests.policy_world import PolicyWorld, end
+from tests.rewindable import STREAM, write_rewindable
 from tests.rewindable import TABLE as REWOUND
-from tests.rewindable import write_rewindable
 from tests.ui import stream_store
 from tests.ui.opened import again, forget_caches, home, links, open_page, press, send, words
 
@@ -118,6 +121,16 @@ def test_a_table_goes_back_with_the_stream_that_writes_it(home: Path, store) -> 
     assert TableAct.parse(job.request).arguments == Rewind(1, "silver_orders")
     assert open_page("acts").dataframe[0].value.iloc[0]["Table"] == REWOUND
     assert "rewind" not in {button.key for button in open_page("versions", table=TABLE, at=3).button}
+
+
+def test_whoever_did_what_a_refusal_asked_for_is_not_refused_again(home: Path, store) -> None:
+    write_rewindable(home, store, now := datetime.now(UTC))
+    for state, said in ((StreamState.RUNNING, "it is running: stop it first"), (StreamState.STOPPED, "goes back to")):
+        lease = store.acquire(stream_resource(STREAM), "host-a", ttl_s=60)
+        store.observe(Observed(STREAM, state, "host-a", 1, now, query_id=QUERY_ID), token=lease.token)
+        store.release(lease)
+        app = open_page("versions", table=REWOUND, at=1)
+        assert f"silver_orders{':' if state is StreamState.RUNNING else ''} {said}" in words(press(app, "rewind"))
 
 
 def test_a_property_is_edited_and_a_misspelled_value_refused(store) -> None:
