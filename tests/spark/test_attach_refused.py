@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from pyspark.sql import SparkSession
 
 from backend.store.store import ControlStore
+from tests.processes import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -39,7 +40,8 @@ def test_after_close_nothing_is_reported_and_a_new_attachment_begins(
     assert second is not first
     query = spark.readStream.format("rate").load().writeStream.queryName("later").format("memory").start()
     try:
-        query.processAllAvailable()
+        # Not processAllAvailable(): a rate goes on, so it need never return.
+        wait_until(lambda: query.lastProgress is not None, "a micro-batch is done")
     finally:
         query.stop()
         first.close()  # once more: it does nothing, to the second one neither
