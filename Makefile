@@ -4,9 +4,11 @@ BIN := .venv/bin
 ARGS ?=
 WORKERS ?= 2
 PYTEST ?= -m pytest
+# Files stay whole on a worker, in the order of tests/conftest.py.
+SHARED := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --durations=5
 PYTHON_MISSING = error: there is no $(PYTHON) on this machine: install Python 3.11 (Debian: apt-get install python3.11 python3.11-venv) or name one with make PYTHON=/path/to/python3.11
 
-.PHONY: help run run-kafka test test-long test-all test-fast check soak bench-lake bench-diff bench-pages bench-ui bench-streams bench-scale bench-maintenance bench-query setup setup-test lock docs pictures clean
+.PHONY: help run run-kafka test test-ci test-fast check soak bench-lake bench-diff bench-pages bench-ui bench-streams bench-scale bench-maintenance bench-query setup setup-test lock docs pictures clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -21,21 +23,18 @@ run-kafka: setup-test ## the same demo through the topics of a Kafka broker, in 
 	@$(BIN)/weir up
 
 # Else every process that a test starts compiles all that it imports, where the environment forbids to keep it.
-test test-long test-all test-fast soak: export PYTHONDONTWRITEBYTECODE =
+test test-ci test-fast soak: export PYTHONDONTWRITEBYTECODE =
 
 soak: export WEIR_TEST_SOAK = 1
 
 test: setup-test ## run a test of every kind on two workers (ARGS="-k name" for a part, ARGS="-n 0" for one process)
-	@$(BIN)/python $(PYTEST) -n $(WORKERS) --durations=5 -m "not soak and not long" $(ARGS)
+	@$(BIN)/python $(PYTEST) $(SHARED) -m "not ci and not soak" $(ARGS)
 
-test-long: setup-test ## run the long walks, faults and comparisons
-	@$(BIN)/python $(PYTEST) -n $(WORKERS) --durations=5 -m "long and not soak" $(ARGS)
+test-ci: setup-test ## run what CI runs after `make test`: the other contracts on Spark, browser, S3 and PostgreSQL, and the core faults
+	@$(BIN)/python $(PYTEST) $(SHARED) -m "ci and not soak" $(ARGS)
 
-test-all: setup-test ## run both
-	@$(BIN)/python $(PYTEST) -n $(WORKERS) --durations=5 -m "not soak" $(ARGS)
-
-test-fast: setup-test ## run the unit and store tests: no JVM, no browser, about a minute
-	@$(BIN)/python $(PYTEST) tests/unit tests/store -n $(WORKERS) --durations=5 -m "not soak and not long" $(ARGS)
+test-fast: setup-test ## run the domain's tests: no JVM, no browser, no page
+	@$(BIN)/python $(PYTEST) tests/backend $(SHARED) -m "not ci and not soak" $(ARGS)
 
 soak: setup-test ## run the long random runs and fault runs
 	@$(BIN)/python $(PYTEST) -m "soak or drawn" $(ARGS)

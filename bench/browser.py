@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from bench.harness import BenchError, Line, at_most
 from tests.browser.conftest import chromium as installed_chromium
-from tests.serving import served
+from tests.worlds.pages.serving import served
 
 __all__ = ["Browser"]
 

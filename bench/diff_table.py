@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bench.tables import COMMIT_EVERY_MS, STARTED_MS
-from tests.builders import HandLog, add, commit_info, metadata, protocol, remove
+from tests.worlds.lake.builders import HandLog, add, commit_info, metadata, protocol, remove
 
 FORMAT = "2"  # part of the cache's name: a change of what is written makes a new table
 FILES, COMPACTED = 50, 25

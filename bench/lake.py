@@ -29,7 +29,7 @@ from bench.harness import (
     within,
 )
 from bench.tables import clone, make_tables, next_commits, shapes
-from tests.object_store import Proxy, make_bucket, proxy, storage_options
+from tests.worlds.lake.object_store import Proxy, make_bucket, proxy, storage_options
 
 REFRESHES = 5
 SAMPLED = 20

@@ -32,7 +32,7 @@ from backend.stream_model.stream import (
 )
 from backend.streams.newest import RECENT
 from bench.tables import STARTED_MS
-from tests.builders import HandLog, add, commit_info, metadata, protocol
+from tests.worlds.lake.builders import HandLog, add, commit_info, metadata, protocol
 
 TABLES, STREAMS = 10_000, 1_000
 VERSIONS, FILES = 3, 5

@@ -25,7 +25,7 @@ from bench import browser, large
 from bench.harness import Bench, BenchError, Line, Suite, Watch, at_most, duration, fresh, megabytes, within
 from bench.tables import STARTED_MS, make_tables
 from bench.viewer import viewers_of
-from tests.builders import HandLog, add, commit_info, metadata, protocol
+from tests.worlds.lake.builders import HandLog, add, commit_info, metadata, protocol
 
 TABLES, FILES, VERSIONS = 3_000, 20, 60
 LONG = "silver/long"  # the table whose own pages are opened

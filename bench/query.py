@@ -20,7 +20,7 @@ import orjson
 from bench import peer
 from bench.harness import Bench, Line, Suite, Watch, duration, faster, fresh, require_equal, times, within
 from bench.tables import make_tables
-from tests import builders
+from tests.worlds.lake import builders
 
 FORMAT = "1"  # part of the cache's name: a change of what is written makes new tables
 ROWS, FILES, CUSTOMERS, PRODUCTS = 10_000_000, 20, 200_000, 1_000

@@ -14,9 +14,9 @@ from time import perf_counter
 
 from backend.streams.balance import plan_shares
 from bench.harness import Bench, BenchError, Line, Suite, at_most, duration, megabytes, within
-from tests.hosts.at_rest import statements_at_rest
-from tests.hosts.simulated import Simulation
-from tests.postgres import POSTGRES, empty_postgres_url
+from tests.worlds.hosts.at_rest import statements_at_rest
+from tests.worlds.hosts.simulated import Simulation
+from tests.worlds.store.postgres import POSTGRES, empty_postgres_url
 
 STREAMS, HOSTS, ROOM = 1_000, 50, 64
 JOINING_S = 10  # from the first host to the last

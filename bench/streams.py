@@ -13,7 +13,7 @@ from typing import Any
 from backend.format import things
 from bench import stream_tasks as tasks
 from bench.harness import Bench, BenchError, Line, Run, Suite, Task, at_most, duration, fresh, require_equal
-from tests.kafka_broker import KafkaBroker
+from tests.worlds.streams.kafka_broker import KafkaBroker
 
 RECORDS, PARTITIONS = 10_000_000, 4
 CHANGES, BATCHES = 2_000_000, 10

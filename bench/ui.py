@@ -29,8 +29,8 @@ from backend.stream_model.rollup import HOUR_S, MINUTE_S
 from bench import browser
 from bench.harness import Bench, BenchError, Line, Suite, duration, within
 from bench.viewer import Viewer, viewers_of
-from tests.serving import PAGES, served
-from tests.ui import stream_store
+from tests.worlds.pages.serving import PAGES, served
+from tests.worlds.store import stream_store
 
 STREAM, PAGE = "silver_orders", "stream"
 VIEWERS = (1, 25, 50, 100, 200)

@@ -5,11 +5,11 @@ began has failed, and so has a test that is skipped the second time. What passes
 """
 
 import json
-import os
+import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -58,16 +58,18 @@ def main(arguments: Sequence[str]) -> int:
         if first_run != pytest.ExitCode.TESTS_FAILED or not failed:
             return first_run
         print(f"\n{len(failed)} failed: once more, alone, in one process", flush=True)  # noqa: T201
-        os.environ.pop("WEIR_TEST_LONG_UNTIL", None)  # what failed gets its second try, however late it is
         second_try = SecondTry(failed)
         second_run = pytest.main([*whole, "--lf", "--lfnf=none", "-n", "0"], plugins=[second_try])
         return int(second_try.exit_code(second_run))
 
 
 def failed_tests(cache: Path) -> frozenset[str]:
-    """The node ids that pytest keeps as the last failed ones."""
+    """The node ids that pytest keeps as the last failed; xdist's group, which it appends to them, is cut there too."""
     last_failed = cache / "v" / "cache" / "lastfailed"
-    names: Iterable[str] = json.loads(last_failed.read_text()) if last_failed.is_file() else ()
+    kept: dict[str, bool] = json.loads(last_failed.read_text()) if last_failed.is_file() else {}
+    names = {re.sub(r"@[^\]@]*$", "", name): is_failed for name, is_failed in kept.items()}
+    if names:
+        last_failed.write_text(json.dumps(names))
     return frozenset(names)
 
 

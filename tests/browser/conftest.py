@@ -27,9 +27,9 @@ from backend.access import Actor
 from backend.settings import load_settings
 from backend.store.store import ControlStore
 from backend.stream_model.stream import StreamState
-from tests import builders
-from tests.processes import free_port, processes_of, wait_until
-from tests.store.values import newest
+from tests.worlds.lake import builders
+from tests.worlds.processes import free_port, processes_of, wait_until
+from tests.worlds.store.values import newest
 
 STREAMS = (
     "bronze_events",
@@ -354,7 +354,7 @@ class Viewer:
 @pytest.fixture(scope="module")
 def server(browser_type_launch_args: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weir]:
     """The pages alone over the table of orders."""
-    from tests.browser.server import pages_over  # which needs `Weir`
+    from tests.worlds.browser.server import pages_over  # which needs `Weir`
 
     home = tmp_path_factory.mktemp("orders")
     builders.orders_table(home / "lake" / "silver" / "orders")

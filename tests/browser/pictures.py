@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from playwright.sync_api import sync_playwright
 
 from tests.browser.conftest import Viewer, Weir, chromium, demo
-from tests.processes import wait_until
+from tests.worlds.processes import wait_until
 
 FOLDER = Path(__file__).parents[2] / "docs" / "images"
 TABLE = "silver/silver_orders"

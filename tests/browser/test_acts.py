@@ -8,9 +8,9 @@ from deltalake import DeltaTable
 from playwright.sync_api import expect
 
 from tests.browser.conftest import Viewer, Weir
-from tests.processes import wait_until
+from tests.worlds.processes import wait_until
 
-pytestmark = [pytest.mark.browser, pytest.mark.long]
+pytestmark = [pytest.mark.browser, pytest.mark.ci]
 
 TABLE = "bronze/bronze_events"
 LAST = "gold/gold_orders_by_status"

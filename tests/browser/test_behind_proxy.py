@@ -11,9 +11,9 @@ from playwright.sync_api import Browser, expect
 
 from backend.access import Actor
 from tests.browser.conftest import Viewer, Weir
-from tests.browser.server import pages_over
-from tests.nginx import documented_settings, nginx_before
-from tests.ui import stream_store
+from tests.worlds.browser.server import pages_over
+from tests.worlds.pages.nginx import documented_settings, nginx_before
+from tests.worlds.store import stream_store
 
 pytestmark = pytest.mark.browser
 

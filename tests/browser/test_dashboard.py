@@ -10,10 +10,10 @@ import pytest
 from deltalake import DeltaTable
 from playwright.sync_api import expect
 
-from tests import builders
 from tests.browser.conftest import Viewer, Weir, viewer_alone
-from tests.browser.server import pages_over
 from tests.browser.test_live_charts import WATCH
+from tests.worlds.browser.server import pages_over
+from tests.worlds.lake import builders
 
 pytestmark = [pytest.mark.browser]
 
@@ -32,7 +32,7 @@ def server(browser_type_launch_args: object, tmp_path_factory: pytest.TempPathFa
 viewer = viewer_alone
 
 
-@pytest.mark.long
+@pytest.mark.ci
 def test_from_a_question_to_a_tile_that_moves_and_on_to_a_file_of_its_rows(viewer: Viewer, tmp_path: Path) -> None:
     path, page = viewer.weir.home / "lake" / "silver" / "orders", viewer.page
     viewer.open("table", table="silver/orders", view="Data")

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests import builders
 from tests.browser.conftest import Viewer, Weir
-from tests.browser.server import pages_over
-from tests.processes import wait_until
+from tests.worlds.browser.server import pages_over
+from tests.worlds.lake import builders
+from tests.worlds.processes import wait_until
 
 pytestmark = pytest.mark.browser
 

@@ -13,10 +13,10 @@ import pytest
 from deltalake import DeltaTable
 from playwright.sync_api import expect
 
-from tests import builders
 from tests.browser.conftest import Viewer, Weir, viewer_alone
-from tests.browser.server import pages_over
-from tests.processes import wait_until
+from tests.worlds.browser.server import pages_over
+from tests.worlds.lake import builders
+from tests.worlds.processes import wait_until
 
 pytestmark = [pytest.mark.browser]
 
@@ -76,7 +76,7 @@ def test_a_large_file_can_be_cancelled_on_the_page(viewer: Viewer) -> None:
     assert_ended(viewer.weir, "cancelled")
 
 
-@pytest.mark.long
+@pytest.mark.ci
 def test_a_browser_that_leaves_ends_the_export(viewer: Viewer) -> None:
     offer(viewer, "large", "CSV")
     link = viewer.page.get_by_role("link", name="Download")
@@ -89,7 +89,7 @@ def test_a_browser_that_leaves_ends_the_export(viewer: Viewer) -> None:
     assert_ended(viewer.weir, "cancelled")
 
 
-@pytest.mark.long
+@pytest.mark.ci
 def test_a_link_gives_its_file_once_and_a_guessed_one_nothing(viewer: Viewer) -> None:
     offer(viewer, "small", "CSV")
     href = viewer.page.get_by_role("link", name="Download").evaluate("link => link.href")

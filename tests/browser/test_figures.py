@@ -12,8 +12,8 @@ import pytest
 
 from backend.format import bytes_text, count_text, things
 from tests.browser.conftest import Weir
-from tests.ui.frames import frame_with
-from tests.ui.opened import forget_caches, metrics, open_page, words
+from tests.worlds.pages.frames import frame_with
+from tests.worlds.pages.opened import forget_caches, metrics, open_page, words
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("resting")]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.server import pages_over
-from tests.builders import HandLog
+from tests.worlds.browser.server import pages_over
+from tests.worlds.lake.builders import HandLog
 
 pytestmark = [pytest.mark.browser]
 
@@ -22,7 +22,7 @@ def url(tmp_path: Path) -> Iterator[str]:
         yield weir.url
 
 
-@pytest.mark.long
+@pytest.mark.ci
 def test_a_column_is_found_and_its_table_opened_by_keyboard(page: Page, url: str) -> None:
     page.set_default_timeout(60_000)
     page.goto(url)

@@ -12,8 +12,8 @@ from deltalake import DeltaTable
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Viewer, Weir
-from tests.browser.server import pages_over
-from tests.planted import METADATA, Planted, plant
+from tests.worlds.browser.server import pages_over
+from tests.worlds.lake.planted import METADATA, Planted, plant
 
 pytestmark = [pytest.mark.browser]
 

@@ -8,7 +8,7 @@ from playwright.sync_api import Browser, expect
 
 from tests.browser.conftest import Viewer, Weir
 
-pytestmark = [pytest.mark.browser, pytest.mark.long, pytest.mark.usefixtures("resting")]
+pytestmark = [pytest.mark.browser, pytest.mark.ci, pytest.mark.usefixtures("resting")]
 
 NAME = "incident/payments"
 

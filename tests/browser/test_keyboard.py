@@ -24,7 +24,7 @@ def tab_to(page: Page, wanted: Locator) -> None:
     pytest.fail(f"not reached by {MOST_TABS} times Tab: {wanted}")
 
 
-@pytest.mark.long
+@pytest.mark.ci
 def test_from_the_search_to_a_saved_file(page: Page, server: Weir, tmp_path: Path) -> None:
     viewer = Viewer(page, server)
     viewer.open()

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests import builders
 from tests.browser.conftest import Viewer, Weir
-from tests.browser.server import pages_over
+from tests.worlds.browser.server import pages_over
+from tests.worlds.lake import builders
 
 pytestmark = [pytest.mark.browser]
 
@@ -39,7 +39,7 @@ def viewer(page: Page, small: Weir) -> Iterator[Viewer]:
     assert viewer.complaints == []
 
 
-@pytest.mark.long
+@pytest.mark.ci
 def test_arrows_move_enter_opens_and_a_click_still_does(viewer: Viewer) -> None:
     viewer.open("tables")
     viewer.list("Tables").focus()
@@ -72,7 +72,7 @@ def test_a_tick_moves_no_list_and_two_lead_to_their_changes(viewer: Viewer) -> N
     assert viewer.list(COMMITS).bounding_box() == before
 
 
-@pytest.mark.long
+@pytest.mark.ci
 def test_a_click_on_the_line_opens_its_commit(viewer: Viewer) -> None:
     viewer.open("history", table="gamma")
     plot = viewer.page.locator(".st-key-history_chart .nsewdrag").first

@@ -12,10 +12,10 @@ import pytest
 from playwright.sync_api import Page
 
 from backend.store.store import ControlStore
-from tests.browser.server import pages_over
-from tests.ui import stream_store
+from tests.worlds.browser.server import pages_over
+from tests.worlds.store import stream_store
 
-pytestmark = [pytest.mark.browser, pytest.mark.long]
+pytestmark = [pytest.mark.browser, pytest.mark.ci]
 
 NAME = "silver_events"
 REFRESHES, LOOKS = 10, 40  # at least

@@ -17,11 +17,11 @@ from playwright.sync_api import Locator, Page, expect
 
 from backend.stream_model.stream import StreamState
 from tests.browser.conftest import RUNNING, STREAMS, Viewer, Weir, states
-from tests.browser.server import pages_over
-from tests.processes import wait_until
-from tests.ui import stream_store
+from tests.worlds.browser.server import pages_over
+from tests.worlds.processes import wait_until
+from tests.worlds.store import stream_store
 
-pytestmark = [pytest.mark.browser, pytest.mark.long]
+pytestmark = [pytest.mark.browser, pytest.mark.ci]
 
 LAST = "gold_orders_by_status"
 CHAIN = ("bronze_events", "silver_events", "gold_events_hourly")

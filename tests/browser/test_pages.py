@@ -123,7 +123,7 @@ def test_the_picker_finds_a_table_and_a_missing_one_is_told(viewer: Viewer) -> N
 
 
 @pytest.mark.parametrize(
-    "name", [*SHOWN, *(pytest.param(name, marks=pytest.mark.long) for name in PAGES if name not in SHOWN)]
+    "name", [*SHOWN, *(pytest.param(name, marks=pytest.mark.ci) for name in PAGES if name not in SHOWN)]
 )
 def test_every_page_fits_wide_and_narrow_and_shuts_nobody_out(viewer: Viewer, name: str) -> None:
     viewer.open("" if name == "overview" else name, **PAGES[name])

@@ -12,8 +12,8 @@ from playwright.sync_api import Page, expect
 
 from backend.store.store import ControlStore
 from backend.stream_model.stream import StreamInput, StreamState
-from tests.browser.server import pages_over
-from tests.ui import stream_store
+from tests.worlds.browser.server import pages_over
+from tests.worlds.store import stream_store
 
 pytestmark = [pytest.mark.browser]
 
@@ -54,7 +54,7 @@ def served(browser_type_launch_args: dict[str, Any], tmp_path: Path) -> Iterator
         store.close()
 
 
-@pytest.mark.long
+@pytest.mark.ci
 def test_the_graph_changes_in_place_and_leads_to_streams(page: Page, served: Served) -> None:
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))

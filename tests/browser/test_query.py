@@ -11,10 +11,10 @@ import pytest
 from deltalake import DeltaTable
 from playwright.sync_api import expect
 
-from tests import builders
 from tests.browser.conftest import Viewer, Weir, viewer_alone
-from tests.browser.server import pages_over
-from tests.processes import wait_until
+from tests.worlds.browser.server import pages_over
+from tests.worlds.lake import builders
+from tests.worlds.processes import wait_until
 
 pytestmark = [pytest.mark.browser]
 
@@ -36,7 +36,7 @@ def server(browser_type_launch_args: object, tmp_path_factory: pytest.TempPathFa
 viewer = viewer_alone
 
 
-@pytest.mark.long
+@pytest.mark.ci
 def test_from_a_table_to_a_chart_a_file_and_a_link_that_stays(viewer: Viewer, tmp_path: Path) -> None:
     path = viewer.weir.home / "lake" / "silver" / "orders"
     page = viewer.page

@@ -18,11 +18,11 @@ from playwright.sync_api import Page, expect
 from backend.access import Actor
 from backend.stream_model.stream import StreamState
 from tests.browser.conftest import Viewer
-from tests.browser.server import pages_over
-from tests.processes import wait_until
-from tests.spark.host_process import FAST, World, kill_group, now
+from tests.worlds.browser.server import pages_over
+from tests.worlds.processes import wait_until
+from tests.worlds.spark.host_process import FAST, World, kill_group, now
 
-pytestmark = [pytest.mark.browser, pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.browser, pytest.mark.ci, pytest.mark.timeout(900)]
 
 SALE = ("id", "country", "amount")
 STREAMS = ("bronze_sales", "silver_sales", "gold_sales")

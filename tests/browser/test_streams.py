@@ -8,8 +8,8 @@ from playwright.sync_api import Locator, expect
 
 from app.ui.lists import TWO_LINES_PX
 from tests.browser.conftest import STREAMS, Viewer, Weir, batches
-from tests.demo_ledger import Ledger
-from tests.processes import wait_until
+from tests.worlds.processes import wait_until
+from tests.worlds.streams.demo_ledger import Ledger
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("flowing")]
 
@@ -45,7 +45,7 @@ def silver_ids(weir: Weir) -> list[str]:
     return table.to_pyarrow_table(columns=["event_id"])["event_id"].to_pylist()
 
 
-@pytest.mark.long
+@pytest.mark.ci
 def test_a_stream_is_stopped_and_started_from_its_page(viewer: Viewer, weir: Weir) -> None:
     before = weir.streams()[NAME]
     viewer.open("stream", stream=NAME)

@@ -13,10 +13,10 @@ import pytest
 from playwright.sync_api import Page
 
 from backend.stream_model.stream import StreamFailure, StreamState
-from tests import builders
 from tests.browser.conftest import Viewer, Weir
-from tests.browser.server import pages_over
-from tests.ui import stream_store
+from tests.worlds.browser.server import pages_over
+from tests.worlds.lake import builders
+from tests.worlds.store import stream_store
 
 pytestmark = [pytest.mark.browser]
 
@@ -141,7 +141,7 @@ def server(browser_type_launch_args: object, tmp_path_factory: pytest.TempPathFa
         yield weir
 
 
-@pytest.mark.long
+@pytest.mark.ci
 def test_nothing_that_others_wrote_is_more_than_text(page: Page, server: Weir) -> None:
     viewer = Viewer(page, server)
     foreign_requests: list[str] = []

@@ -1,0 +1,361 @@
+"""`weir optimize|vacuum|restore|alter|apply` with a host that needs no Spark: what is asked, refused, written."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from backend.access import Actor
+from backend.jobs.model import Job, JobEnd, JobState
+from backend.lake.lake import Lake
+from backend.maintenance.drop import DroppedTable, folder_of
+from backend.maintenance.model import (
+    ActResult,
+    Alter,
+    Clone,
+    Drop,
+    Optimize,
+    Proof,
+    Purge,
+    Repair,
+    Restore,
+    TableAct,
+    Undrop,
+)
+from backend.settings import Settings, load_settings
+from backend.store.store import ControlStore
+from pipelines.host.job_host import JobHost
+from tests.app.cli.test_commands import Weir, home, weir
+from tests.pipelines.host.test_job_host import Runner
+from tests.worlds.lake import builders
+from tests.worlds.store import stream_store
+from tests.worlds.store.policy_world import PolicyWorld
+from tests.worlds.streams.rewindable import STREAM, write_rewindable
+from tests.worlds.streams.rewindable import TABLE as REWOUND
+
+__all__ = ["home", "weir"]
+TABLE = "bronze/clicks"
+MAPPED = "delta.columnMapping.mode=name"
+DONE = ActResult("it is done", 7, {"files_in": 34}, (Proof("the same rows", True, "34 live rows in, 34 out"),))
+
+
+@dataclass
+class Answering(Runner):
+    settings: Settings = field(default_factory=load_settings)
+    asked: list[Job] = field(default_factory=list)
+
+    def run(self, job: Job) -> JobEnd:
+        self.asked.append(job)
+        return JobEnd(JobState.DONE, answer=DONE.text(), detail=DONE.sentence())
+
+
+@pytest.fixture
+def clicks(home: Path) -> Path:
+    return builders.partitioned_table(home / "lake" / "bronze" / "clicks", days=2, files_per_day=17)
+
+
+@pytest.fixture
+def runner(home: Path, clicks: Path) -> Iterator[Answering]:
+    store = ControlStore.open(load_settings())
+    stream_store.beat(store, datetime.now(UTC))
+    runner = Answering()
+    host = JobHost(load_settings(), store, runner, "host-a", poll_s=0.05)
+    host.start()
+    yield runner
+    host.stop(10)
+    store.close()
+
+
+def test_a_dry_run_asks_nobody(weir: Weir, clicks: Path) -> None:
+    answer = weir("optimize", TABLE, "--dry-run", "--json")
+    assert answer.code == 0 and answer.document["figures"]["files_in"] == 34
+    assert answer.document["act"]["table"] == TABLE and answer.document["needs_name"] is False
+    shown = weir("restore", TABLE, "--to", "0", "--dry-run").out
+    assert "The table, now v" in shown and "Way back: RESTORE to v" in shown
+
+
+def test_an_act_is_asked_of_the_host_and_its_proof_is_said(weir: Weir, runner: Answering) -> None:
+    typed = ("optimize", TABLE, "--partition", "day=2026-01-01", "--prove-rows")
+    answer = weir(*typed, "--reason", "slow readers")
+    assert answer.code == 0 and "The same rows: proven (34 live rows in, 34 out)." in answer.out
+    (job,) = runner.asked
+    asked = TableAct.parse(job.request).arguments
+    assert isinstance(asked, Optimize) and asked.partition == {"day": "2026-01-01"} and job.reason == "slow readers"
+    assert asked.prove_rows and "every row is read again" in weir(*typed, "--dry-run").out
+    out = weir("alter", TABLE, "--set", "catalog.team_name=blue", "--reason", "owner", "--json").out
+    printed = json.loads(out[out.index("\n{") :])  # the host of this process logs to the same terminal
+    assert printed["result"]["proofs"][0]["holds"] is True and printed["job_id"] == runner.asked[1].job_id
+    assert TableAct.parse(runner.asked[1].request).arguments == Alter({"catalog.team_name": "blue"})
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "why"),
+    [
+        (("optimize", TABLE), 4, "a reason is required"),
+        (("optimize", TABLE, "--partition", "daz=1", "--reason", "x"), 2, "no partition column 'daz'"),
+        (("optimize", TABLE, "--zorder", "day", "--reason", "x"), 2, "laid out by 'day'"),
+        (("restore", TABLE, "--to", "0", "--reason", "x"), 4, "say --confirm bronze/clicks"),
+        (("restore", TABLE, "--to", "999", "--reason", "x"), 3, "no version 999"),
+        (("vacuum", TABLE, "--reason", "x", "--confirm", TABLE), 4, "there is no file to delete"),
+        (("alter", TABLE, "--reason", "x"), 2, "say --set KEY=VALUE"),
+        (("alter", TABLE, "--set", "delta.apendOnly=true", "--reason", "x"), 4, "did you mean delta.appendOnly"),
+        (("alter", TABLE, "--drop-column", "`id`", "--reason", "x"), 4, "dropping columns need column mapping"),
+        (("alter", TABLE, "--drop-column", "id`; DROP", "--reason", "x"), 2, "is no name"),
+        (("alter", TABLE, "--drop-column", "`id``; DROP`", "--reason", "x"), 2, "there is no column 'id`; DROP'"),
+        (("alter", TABLE, "--rename-column", "id=a b", "--reason", "x"), 2, "'a b' is no name"),
+        (("alter", TABLE, "--set", MAPPED, "--drop-column", "id", "--reason", "x"), 4, f"say --confirm {TABLE}"),
+        (("alter", TABLE, "--rename-column", "id", "--reason", "x"), 2, "says no value for 'id'"),
+        (("alter", TABLE, "--add-column", "x int); DROP TABLE t", "--reason", "x"), 2, "is no type"),
+        (("alter", TABLE, "--add-constraint", "x=id < 0", "--reason", "x"), 4, "68 rows violate x"),
+        (("alter", TABLE, "--add-constraint", "x=id < 0) OR (1=1", "--reason", "x"), 2, "syntax error"),
+        (("alter", TABLE, "--widen-column", "id=int", "--reason", "x"), 4, "cannot become int"),
+    ],
+)
+def test_what_is_refused_says_why(weir: Weir, runner: Answering, words: tuple[str, ...], code: int, why: str) -> None:
+    answer = weir(*words)
+    assert (answer.code, why in answer.err) == (code, True), answer.err
+    assert runner.asked == []
+
+
+def test_a_table_is_rewound_with_its_stream(weir: Weir, runner: Answering, home: Path) -> None:
+    store = ControlStore.open(load_settings())
+    write_rewindable(home, store, datetime.now(UTC))
+    planned = weir("rewind", REWOUND, "--to", "1", "--dry-run", "--json").document
+    assert (planned["figures"]["batch"], planned["figures"]["rows_again"], planned["refused"]) == (1, 4, None)
+    assert planned["act"]["arguments"] == {"kind": "rewind", "to_version": 1, "stream": STREAM}
+    assert planned["needs_name"] is True
+    assert weir("rewind", REWOUND, "--to", "1", "--reason", "x").code == 4
+    assert weir("rewind", REWOUND, "--to", "1", "--reason", "cents", "--confirm", REWOUND).code == 0
+    assert [(job.subject, job.reason) for job in runner.asked] == [(STREAM, "cents")]
+    for name in ("2", "3"):  # Spark keeps the newest alone
+        (home / "checkpoints" / STREAM / "offsets" / name).replace(home / name)
+    again = weir("rewind", REWOUND, "--to", "2", "--reason", "x", "--confirm", REWOUND)
+    assert again.code == 4 and f"{STREAM} no longer keeps batch 2" in again.err
+    store.close()
+
+
+def test_columns_are_changed_as_they_were_typed(weir: Weir, runner: Answering, tmp_path: Path) -> None:
+    hostile = "x'); DROP TABLE t; -- \\ \" `\nü"
+    typed = ("--set", MAPPED, "--comment", hostile, "--add-column", "`a ``b` int COMMENT 'it''s'")
+    typed += ("--rename-column", "ID=`new ``\n=`", "--add-constraint", "Small=day <> 'a  b'")
+    file = tmp_path / "intent.yaml"
+    assert weir("alter", TABLE, *typed, "--reason", "tidy", "--intent", str(file)).code == 0
+    assert weir("apply", str(file)).code == 0
+    (job,) = runner.asked
+    assert TableAct.parse(job.request).arguments == Alter(
+        {"delta.columnMapping.mode": "name"},
+        comment=hostile,
+        add_columns={"a `b": "int"},
+        column_comments={"a `b": "it's"},
+        rename_columns={"id": "new `\n="},
+        add_constraints={"small": "day <> 'a  b'"},
+    )
+    assert weir("alter", TABLE, "--comment", "", "--dry-run").out.count("It is so already") == 0
+    document = weir("alter", TABLE, "--add-constraint", "small=id < 3", "--dry-run", "--json").document
+    assert document["figures"]["rows_violating"] > 0 and "violate small" in document["refused"]
+
+
+def test_rows_are_taken_from_a_version_and_from_another_table(weir: Weir, runner: Answering, clicks: Path) -> None:
+    latest = DeltaTable(clicks).version()
+    DeltaTable(clicks).delete("id >= 0")
+    other = clicks.parent / "it's other"
+    write_deltalake(other, DeltaTable(clicks, version=latest).to_pyarrow_table().slice(0, 3))
+    where = ("--where", "id >= 0", "--from-version", str(latest))
+    figures = weir("repair", TABLE, *where, "--dry-run", "--json").document["figures"]
+    assert (figures["rows"], figures["rows_in"]) == (0, DeltaTable(clicks, version=latest).to_pyarrow_table().num_rows)
+    assert weir("repair", TABLE, *where, "--reason", "x").code == 4, "the name is missing"
+    assert weir("repair", TABLE, *where, "--reason", "x", "--confirm", TABLE).code == 0
+    typed = ("--where", "id >= 0", "--from-table", "it's other", "--reason", "x", "--confirm", TABLE)
+    assert weir("repair", TABLE, *typed).code == 0
+    one, two = (TableAct.parse(job.request).arguments for job in runner.asked)
+    assert one == Repair("id >= 0", from_version=latest)
+    assert two == Repair("id >= 0", from_version=0, from_table=str(other))
+    refused = weir("repair", TABLE, "--where", "id >= 0", "--from-version", "-0", "--set", "id=1", "--dry-run")
+    assert refused.code == 2 and "come as they are" in refused.err
+    assert weir("repair", TABLE, "--where", "id >= 0", "--from-version", "99", "--dry-run").code == 3
+    assert weir("repair", TABLE, "--where", "id >= 0", "--from-table", "../../etc", "--dry-run").code == 4
+
+
+def test_a_copy_goes_only_where_nothing_is(weir: Weir, runner: Answering, clicks: Path, home: Path) -> None:
+    table = clicks.parent / "taken"
+    write_deltalake(table, pa.table({"id": [1]}))
+    (clicks.parent / "full").mkdir()
+    (clicks.parent / "full" / "note.txt").write_text("mine")
+    refused = {
+        "bronze/taken": "there is a table already",
+        "bronze/taken/inner/deep": f"it lies within the table {table}",
+        "bronze/full": "is not empty",
+        "bronze/_hidden": "is no place for a table",
+        "bronze/.hidden/x": "is no place for a table",
+        ".": "is no place for a table",
+        "../outside": "outside every allowed root",
+        "/etc/weir": "outside every allowed root",
+        "s3://bucket/x": "outside every allowed root",
+    }
+    for target, why in refused.items():
+        answer = weir("clone", TABLE, target, "--reason", "x")
+        assert (answer.code, why in answer.err) == (4, True), (target, answer.err)
+    assert runner.asked == []
+    hostile = "it's `a copy`; DROP \\ 100 %"
+    document = weir("clone", TABLE, hostile, "--version", "3", "--dry-run", "--json").document
+    files = DeltaTable(clicks, version=3).get_add_actions()
+    assert document["figures"] == {
+        "rows": sum(files["num_records"].to_pylist()),
+        "files": files.num_rows,
+        "bytes_written": sum(files["size_bytes"].to_pylist()),
+    }
+    assert weir("clone", TABLE, hostile, "--version", "3", "--shallow", "--reason", "to try a fix").code == 0
+    (job,) = runner.asked
+    assert TableAct.parse(job.request).arguments == Clone(str(home / "lake" / hostile), 3, shallow=True)
+
+
+def test_a_copy_into_a_read_only_root_is_refused(
+    weir: Weir, clicks: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEIR_LAKE__READ_ONLY_ROOTS", json.dumps([str(home / "lake" / "gold")]))
+    answer = weir("clone", TABLE, "gold/clicks", "--reason", "x")
+    assert (answer.code, "is read-only" in answer.err) == (4, True)
+
+
+def test_a_table_is_dropped_and_asked_back(weir: Weir, runner: Answering, clicks: Path, home: Path) -> None:
+    """The host of this test does nothing: what a host moves is moved here by hand."""
+    latest = DeltaTable(clicks)
+    rows, version = latest.to_pyarrow_table().num_rows, latest.version()
+    assert weir("dropped").out.strip() == "No table was dropped that could be brought back."
+    assert weir("drop", TABLE, "--reason", "x").code == 4 and runner.asked == []
+    assert weir("drop", TABLE, "--reason", "nobody reads it", "--confirm", TABLE).code == 0
+    (job,) = runner.asked
+    assert TableAct.parse(job.request).arguments == Drop() and job.reason == "nobody reads it"
+    folder = move_aside(home, job)
+    (home / "lake" / ".dropped" / "strange").mkdir()
+    (home / "lake" / ".dropped" / "outside").symlink_to("/etc")
+    (home / "lake" / ".dropped" / "cut" / "table" / "_delta_log").mkdir(parents=True)
+    (home / "lake" / ".dropped" / "cut" / "dropped.json").write_text("{")
+
+    (listed,) = weir("dropped", "--json").document
+    assert (listed["name"], listed["num_rows"], listed["version"]) == (TABLE, rows, version)
+    assert TABLE in weir("dropped").out and weir("files", TABLE).code == 3
+    for name in (TABLE, "clicks", str(clicks), job.job_id):
+        document = weir("undrop", name, "--dry-run", "--json").document
+        assert document["act"]["arguments"] == {"kind": "undrop", "dropped": job.job_id}, name
+        assert (document["act"]["uri"], document["refused"], document["needs_name"]) == (str(clicks), None, False)
+    assert weir("purge", "clicks", "--reason", "x").code == 4 and len(runner.asked) == 1
+    assert weir("purge", "clicks", "--reason", "x", "--confirm", TABLE).code == 0
+    assert weir("undrop", "clacks", "--reason", "x").code == 3
+    clicks.mkdir()
+    (clicks / "mine.txt").write_text("mine")
+    assert "it is not empty" in weir("undrop", TABLE, "--reason", "x").err
+    note = json.loads((folder / "dropped.json").read_text())
+    (folder / "dropped.json").write_text(json.dumps({**note, "uri": "/etc/elsewhere"}))
+    assert weir("dropped", "--json").document == []
+
+
+def move_aside(home: Path, job: Job) -> Path:
+    """What a host does of a drop; the folder that holds note and table."""
+    lake, root = Lake(load_settings()), str(home / "lake")
+    folder = Path(folder_of(root, job.job_id))
+    folder.mkdir(parents=True)
+    (folder / "dropped.json").write_text(DroppedTable.of(lake.snapshot(lake.find(TABLE)), root, job).text())
+    Path(root, TABLE).rename(folder / "table")
+    return folder
+
+
+@pytest.mark.parametrize(("command", "kind", "typed"), [("undrop", Undrop, ()), ("purge", Purge, ("--confirm", TABLE))])
+def test_what_becomes_of_a_dropped_table_is_reviewed_as_a_file(
+    weir: Weir, runner: Answering, home: Path, command: str, kind: type, typed: tuple[str, ...]
+) -> None:
+    assert weir("drop", TABLE, "--reason", "nobody reads it", "--confirm", TABLE).code == 0
+    dropped = runner.asked[0].job_id
+    folder, file = move_aside(home, runner.asked[0]), home / "intent.yaml"
+    assert weir(command, "clicks", "--reason", "reviewed", "--intent", str(file)).code == 0 and len(runner.asked) == 1
+    assert ": nobody reads it" in file.read_text() and weir("apply", str(file), *typed).code == 0
+    job = runner.asked[1]
+    assert (TableAct.parse(job.request).arguments, job.reason) == (kind(dropped), "reviewed")
+    folder.rename(home / "purged")
+    assert weir("apply", str(file), *typed).code == 3
+
+
+def test_who_uses_a_table_keeps_it_from_being_dropped(weir: Weir, runner: Answering, clicks: Path, home: Path) -> None:
+    assert weir("pin", TABLE, "2", "--reason", "audit").code == 0
+    answer = weir("drop", TABLE, "--reason", "x", "--confirm", TABLE)
+    assert (answer.code, "v2 is pinned" in answer.err, "weir unpin" in answer.err) == (4, True, True)
+    store = ControlStore.open(load_settings())
+    write_rewindable(home, store, datetime.now(UTC))
+    planned = weir("drop", REWOUND, "--dry-run", "--json").document
+    assert planned["refused"] is None and f"{STREAM} writes it: its next start makes a new" in planned["risks"][0]
+    store.request_all([STREAM], "start", reason="x", actor=Actor("ana"), now=datetime.now(UTC))
+    answer = weir("drop", REWOUND, "--reason", "x", "--confirm", REWOUND)
+    assert (answer.code, f"weir stop {STREAM}" in answer.err) == (4, True), answer.err
+    assert runner.asked == []
+    store.close()
+
+
+def test_an_intent_is_done_while_it_would_do_the_same(
+    weir: Weir, runner: Answering, clicks: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "intent.yaml"
+    answer = weir("restore", TABLE, "--to", "3", "--reason", "a bad load", "--intent", str(file))
+    assert answer.code == 0 and runner.asked == []
+    comments = [line for line in file.read_text().splitlines() if line.startswith("#")]
+    assert comments[0].startswith("# restore of bronze/clicks at v") and any(
+        "becomes v3 again" in line for line in comments
+    )
+
+    digest = answer.out.split("sha256:")[1].split(".")[0]
+    assert weir("apply", str(file), "--approved-by", "bo").code == 4, "the name is missing"
+    assert weir("apply", str(file), "--approved-by", "bo", "--confirm", TABLE).code == 0
+    (job,) = runner.asked
+    assert (job.reason, TableAct.parse(job.request).arguments) == ("a bad load", Restore(3))
+    store = ControlStore.open(load_settings())
+    (entry,) = [entry for entry in store.audit_entries(limit=9, subject=TABLE) if entry.action == "restore job"]
+    assert f"intent: sha256:{digest}" in entry.detail and "approved by: bo" in entry.detail
+    store.close()
+
+    rows = DeltaTable(clicks).to_pyarrow_table().slice(0, 1)
+    write_deltalake(clicks, rows, mode="append")
+    moved = weir("apply", str(file), "--confirm", TABLE)
+    assert moved.code == 4 and "would do something else now: commits_undone was" in moved.err
+    file.write_text("rubbish")
+    assert weir("apply", str(file)).code == 2
+    assert len(runner.asked) == 1
+
+
+def test_policies_say_what_ran_what_is_next_and_why_they_wait(
+    weir: Weir, clicks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert weir("policies", "--json").document == [], "nobody wrote the demo's down, and its table is not there"
+    builders.write(clicks.with_name("bronze_orders"), {"id": [1]})
+    assert weir("policies", "--json").document[0]["why_not"] == "nothing is to be merged"
+    monkeypatch.setenv("WEIR_DEMO__POLICY", "false")
+    assert "No policies" in weir("policies").out and weir("policies", "--json").document == []
+    policies = [
+        {"tables": TABLE, "optimize": {"spares_files": 32}},
+        {"tables": TABLE, "optimize": {"spares_files": 33}},
+    ]
+    monkeypatch.setenv("WEIR_POLICIES", json.dumps(policies))
+    due, waits = weir("policies", "--json").document
+    figures = weir("optimize", TABLE, "--dry-run", "--json").document["figures"]
+    assert due == {
+        "kind": "optimize", "table": TABLE, "uri": str(clicks), "state": "due", "why_not": None, "next_at": None,
+        "policy": f"optimize {TABLE}: spares_files 32", "failures": 0, "last_job_id": None, "last_state": None,
+        "last_at": None, "last_error": None, "figures": figures,
+    }  # fmt: skip
+    assert (waits["state"], waits["why_not"]) == ("waiting", "32 files would be spared, the policy wants 33")
+    out = weir("policies").out
+    assert "32 files would be spared, the policy wants 33" in out and "Optimize" in out
+
+    world = PolicyWorld(load_settings().home, policies[0])
+    for number in range(3):
+        job = world.fail(f"failure {number}")
+        world.pass_(hours=2)
+    world.store.close()
+    rests = weir("policies", "--json").document[0]
+    assert (rests["state"], rests["failures"], rests["last_job_id"]) == ("resting", 3, job.job_id)
+    assert (rests["last_state"], rests["last_error"]) == ("FAILED", "failure 2")
+    (item,) = [item for item in weir("health", "--json").document["attention"] if item["cause"] == "resting_policy"]
+    assert item["subject"] == TABLE and "rests after 3 failures in a row: failure 2." in item["what"]

@@ -1,0 +1,305 @@
+"""Acts on tables from their pages: the figures first, then a reason and the name; then the Acts page and the proof."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from app.ui.view.acts import act_words
+from backend.jobs.model import Job, JobEnd, JobKind, JobState
+from backend.lake.lake import Lake
+from backend.maintenance.drop import DroppedTable, folder_of
+from backend.maintenance.model import (
+    ActResult,
+    Alter,
+    Clone,
+    Drop,
+    Optimize,
+    Proof,
+    Repair,
+    Restore,
+    Rewind,
+    TableAct,
+    Undrop,
+)
+from backend.settings import load_settings
+from backend.store.leases import stream_resource
+from backend.stream_model.stream import Observed, StreamState
+from tests.worlds.lake import builders
+from tests.worlds.pages.opened import again, forget_caches, home, links, open_page, press, send, words
+from tests.worlds.store import stream_store
+from tests.worlds.store.policy_world import PolicyWorld, end
+from tests.worlds.streams.checkpoints import QUERY_ID
+from tests.worlds.streams.rewindable import STREAM, write_rewindable
+from tests.worlds.streams.rewindable import TABLE as REWOUND
+
+__all__ = ["home"]
+TABLE = "bronze/clicks"
+DONE = ActResult("34 files (40 kB) became 2 files (9 kB)", 12, proofs=(Proof("the same rows", True, "34 in, 34 out"),))
+
+
+@pytest.fixture
+def store(home: Path):
+    builders.partitioned_table(home / "lake" / "bronze" / "clicks", days=2, files_per_day=17)
+    store = stream_store.open_store(home)
+    stream_store.beat(store, datetime.now(UTC))
+    yield store
+    store.close()
+
+
+def ended(store, job: Job, how: JobEnd) -> None:
+    end(store, job, how, now=datetime.now(UTC))
+
+
+def test_an_act_says_what_it_will_do_asks_and_is_proven(store) -> None:
+    app = open_page("health", table=TABLE)
+    press(app, "optimize")
+    assert "34 files (" in words(app) and "of 34 become 2 files, in 2 partitions" in words(app)
+    app.selectbox(key="act_partition").set_value(app.selectbox(key="act_partition").options[1])
+    again(app)
+    assert "17 files (" in words(app) and "of 34 become 1 file, in 1 partition" in words(app)
+    app.checkbox(key="act_prove_rows").check()
+    again(app)
+    assert "After it every row is read again" in words(app)
+    send(app, "table_act", "readers are slow")
+
+    (job,) = store.jobs.newest(5)
+    act = TableAct.parse(job.request)
+    assert (job.kind, job.subject, job.reason) == (JobKind.OPTIMIZE, TABLE, "readers are slow")
+    assert isinstance(act.arguments, Optimize) and list(act.arguments.partition) == ["day"]
+    assert act.arguments.prove_rows and act_words(act).endswith(", rows proven")
+    assert "Its host does it next" in words(app)
+    listed = open_page("acts").dataframe[0].value
+    assert (listed.iloc[0]["Act"], listed.iloc[0]["Table"], listed.iloc[0]["By"]) == ("Optimize", TABLE, job.actor)
+
+    ended(store, job, JobEnd(JobState.DONE, answer=DONE.text(), detail=DONE.sentence()))
+    app = open_page("acts")
+    app.session_state["acts"] = {"selection": {"rows": [0], "columns": [], "cells": []}}
+    again(app)
+    assert "34 files (40 kB) became 2 files (9 kB); the latest version is v12." in words(app)
+    assert "The same rows: proven (34 in, 34 out)." in words(app)
+
+
+def test_a_commit_leads_to_its_act_and_a_link_to_one_that_is_gone_says_so(store, home: Path) -> None:
+    press(app := open_page("health", table=TABLE), "optimize")
+    send(app, "table_act", "readers are slow")
+    (job,) = store.jobs.newest(5)
+    stamp = json.dumps({"optimize": job.job_id, "by": "ana", "reason": "readers are slow"})
+    builders.HandLog(home / "lake" / "stamped").commit(
+        builders.protocol(), builders.metadata(), builders.commit_info("OPTIMIZE", userMetadata=stamp)
+    )
+    found = links(open_page("history", table="stamped", commit=0))
+    assert found["Who asked for it, and the proof"] == f"act={job.job_id}"
+    assert "readers are slow" in words(open_page("acts", act=job.job_id))
+    assert "no longer kept" in words(open_page("acts", act="gone"))
+
+
+def test_a_restore_needs_the_name(store) -> None:
+    app = open_page("versions", table=TABLE, at=3)
+    press(app, "restore")
+    send(app, "table_act", "a bad load", typed="clicks")
+    assert "the name are needed" in words(app) and not store.jobs.newest(5)
+    app.text_input(key="table_act_name").set_value(TABLE)
+    press(app, "table_act_send")
+    (job,) = store.jobs.newest(5)
+    assert TableAct.parse(job.request).arguments == Restore(3, keeps_properties=True)
+
+
+def test_a_table_goes_back_with_the_stream_that_writes_it(home: Path, store) -> None:
+    write_rewindable(home, store, datetime.now(UTC))
+    app = open_page("versions", table=REWOUND, at=1)
+    press(app, "rewind")
+    said = words(app)
+    assert "Silver/orders, now v3, becomes v1 again" in said or "The table, now v3, becomes v1 again" in said
+    assert "silver_orders goes back to the end of batch 1: its next start reads again what batch 2 to 3 read" in said
+    assert "(4 rows, 2 files" in said and "`weir reset silver_orders --level undo` takes both back" in said
+    send(app, "table_act", "cents as euros", typed=REWOUND)
+    (job,) = store.jobs.newest(1)
+    assert (job.kind, job.subject) == (JobKind.REWIND, "silver_orders")
+    assert TableAct.parse(job.request).arguments == Rewind(1, "silver_orders")
+    assert open_page("acts").dataframe[0].value.iloc[0]["Table"] == REWOUND
+    assert "rewind" not in {button.key for button in open_page("versions", table=TABLE, at=3).button}
+
+
+def test_whoever_did_what_a_refusal_asked_for_is_not_refused_again(home: Path, store) -> None:
+    write_rewindable(home, store, now := datetime.now(UTC))
+    for state, said in ((StreamState.RUNNING, "it is running: stop it first"), (StreamState.STOPPED, "goes back to")):
+        lease = store.acquire(stream_resource(STREAM), "host-a", ttl_s=60)
+        store.observe(Observed(STREAM, state, "host-a", 1, now, query_id=QUERY_ID), token=lease.token)
+        store.release(lease)
+        app = open_page("versions", table=REWOUND, at=1)
+        assert f"silver_orders{':' if state is StreamState.RUNNING else ''} {said}" in words(press(app, "rewind"))
+
+
+def test_a_property_is_edited_and_a_misspelled_value_refused(store) -> None:
+    app = open_page("properties", table=TABLE)
+    press(app, "alter")
+    app.text_area(key="act_set").set_value("delta.apendOnly = true")
+    again(app)
+    assert "did you mean delta.appendOnly" in words(app)
+    assert "table_act_send" not in {button.key for button in app.button}
+    app.text_area(key="act_set").set_value("delta.appendOnly = true")
+    again(app)
+    assert "Properties change: delta.appendOnly unset → true" in words(app)
+    send(app, "table_act", "no rewrites")
+    assert TableAct.parse(store.jobs.newest(1)[0].request).arguments == Alter({"delta.appendOnly": "true"})
+
+
+def test_a_comment_a_column_and_a_constraint_are_added(store) -> None:
+    press(app := open_page("properties", table=TABLE), "alter")
+    app.text_input(key="act_comment").set_value("clicks of *all* shops")
+    app.text_input(key="act_column").set_value("shop stringg")
+    again(app)
+    assert "'stringg' is no type" in words(app)
+    app.text_input(key="act_column").set_value("shop string COMMENT 'where'")
+    app.text_input(key="act_constraint").set_value("first = id = 0")
+    again(app)
+    assert "rows violate first" in words(app) and "table_act_send" not in {button.key for button in app.button}
+    app.text_input(key="act_constraint").set_value("known = id >= 0")
+    again(app)
+    assert "A constraint raises the table's protocol for good" in words(app).replace("Risk: a", "A")
+    send(app, "table_act", "a catalog")
+    asked = Alter(
+        comment="clicks of *all* shops",
+        add_columns={"shop": "string"},
+        column_comments={"shop": "where"},
+        add_constraints={"known": "id >= 0"},
+    )
+    assert TableAct.parse(store.jobs.newest(1)[0].request).arguments == asked
+    listed = open_page("acts").dataframe[0].value.iloc[0]["What"]
+    assert listed == "comment 'clicks of *all* shops', add column shop string, add constraint known: id >= 0"
+
+
+def test_rows_are_repaired_from_what_changed(store) -> None:
+    app = open_page("changes", table=TABLE)
+    press(app, "repair")
+    app.text_input(key="act_where").set_value("id = 1")
+    app.text_area(key="act_values").set_value("id = id + 1")
+    again(app)
+    said = words(app)
+    assert "Such as id 1" in said and "id becomes 2" in said
+    app.text_area(key="act_values").set_value("")
+    again(app)
+    assert "Rows that are deleted: 1." in words(app)
+    send(app, "table_act", "a test load", typed=TABLE)
+    assert TableAct.parse(store.jobs.newest(1)[0].request).arguments == Repair("id = 1")
+
+
+def test_rows_are_taken_from_a_former_version(store) -> None:
+    press(app := open_page("changes", table=TABLE), "repair")
+    app.text_input(key="act_where").set_value("id >= 0")
+    app.text_input(key="act_from_version").set_value("1")
+    again(app)
+    assert "act_values" not in {area.key for area in app.text_area}
+    assert "Rows that go: 68; rows of v1 that come: 4." in words(app)
+    send(app, "table_act", "a double load", typed=TABLE)
+    assert TableAct.parse(store.jobs.newest(1)[0].request).arguments == Repair("id >= 0", from_version=1)
+    assert open_page("acts").dataframe[0].value.iloc[0]["What"] == "replace where id >= 0 by v1"
+
+
+def test_a_version_is_copied(store, home: Path) -> None:
+    press(app := open_page("versions", table=TABLE, at=3), "clone")
+    assert "Say where to" in words(app)
+    app.text_input(key="act_target").set_value(TABLE)
+    again(app)
+    assert "there is a table already" in words(app)
+    app.text_input(key="act_target").set_value("bronze/clicks_v3")
+    app.checkbox(key="act_shallow").check()
+    again(app)
+    files = DeltaTable(home / "lake" / TABLE, version=3).get_add_actions()
+    count = sum(files["num_records"].to_pylist())
+    assert f"becomes a copy of v3: {count} rows; no file is written; it reads the {files.num_rows} files" in words(app)
+    send(app, "table_act", "to try a fix")
+    (job,) = store.jobs.newest(1)
+    assert TableAct.parse(job.request).arguments == Clone(str(home / "lake" / "bronze" / "clicks_v3"), 3, shallow=True)
+    listed = open_page("acts").dataframe[0].value.iloc[0]
+    assert (listed["Act"], listed["What"].endswith("clicks_v3, shallow")) == ("Copy", True)
+
+
+def test_a_table_is_dropped_listed_and_asked_back(store, home: Path) -> None:
+    """The host of this test does nothing: what a host moves is moved here by hand."""
+    press(app := open_page("properties", table=TABLE), "drop")
+    assert "is moved to" in words(app) and "weir undrop bronze/clicks" in words(app)
+    send(app, "table_act", "nobody reads it", typed=TABLE)
+    (job,) = store.jobs.newest(1)
+    assert TableAct.parse(job.request).arguments == Drop()
+    assert "Dropped tables" not in words(open_page("acts"))
+    settings, root = load_settings(), str(home / "lake")
+    lake, folder = Lake(settings), Path(folder_of(root, job.job_id))
+    folder.mkdir(parents=True)
+    (folder / "dropped.json").write_text(DroppedTable.of(lake.snapshot(lake.find(TABLE)), root, job).text())
+    (home / "lake" / TABLE).rename(folder / "table")
+    ended(store, job, JobEnd(JobState.DONE, None))
+    forget_caches()
+
+    app = open_page("acts")
+    assert "Dropped tables" in words(app)
+    listed = app.dataframe[1].value.iloc[0]
+    assert (listed["Table"], listed["Reason"]) == (TABLE, "nobody reads it")
+    app.session_state["dropped"] = {"selection": {"rows": [], "columns": [], "cells": [(0, "Table")]}}
+    again(app)
+    press(app, "undrop")
+    assert f"comes back to {home / 'lake' / TABLE}" in words(app)
+    send(app, "table_act", "it is read after all")
+    assert TableAct.parse(store.jobs.newest(1)[0].request).arguments == Undrop(job.job_id)
+
+
+def test_an_act_that_failed_says_why(store) -> None:
+    app = open_page("health", table=TABLE)
+    press(app, "optimize")
+    send(app, "table_act", "try")
+    ended(store, store.jobs.newest(1)[0], JobEnd(JobState.FAILED, None, "it gave way to v35 MERGE", "try it later"))
+    app = open_page("acts")
+    app.session_state["acts"] = {"selection": {"rows": [0], "columns": [], "cells": []}}
+    again(app)
+    assert "it gave way to v35 MERGE try it later" in words(app)
+
+
+def test_nothing_can_be_asked_without_a_host(home: Path) -> None:
+    builders.partitioned_table(home / "lake" / "bronze" / "clicks", days=1, files_per_day=3)
+    app = open_page("health", table=TABLE)
+    press(app, "optimize")
+    assert "table_act_send" not in {button.key for button in app.button}
+    assert "host" in words(app)
+
+
+def test_without_any_act_the_page_teaches(home: Path) -> None:
+    assert "Nobody has acted on a table yet" in words(open_page("acts"))
+
+
+def test_what_policies_do_next_stands_below_the_acts(store, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEIR_DEMO__POLICY", "false")
+    assert "Planned by policies" not in [heading.value for heading in open_page("acts").subheader]
+    forget_caches()
+    nightly = {"tables": "bronze/*", "vacuum": {}, "window": "0 2 * * *"}
+    monkeypatch.setenv("WEIR_POLICIES", json.dumps([{"tables": TABLE, "optimize": {"spares_files": 99}}, nightly]))
+    app = open_page("acts")
+    assert "Planned by policies" in [heading.value for heading in app.subheader]
+    shown = app.dataframe[-1].value
+    assert shown[["Table", "Act", "State", "Last"]].to_numpy().tolist() == [
+        [TABLE, "Optimize", "– Waiting", "–"], [TABLE, "Vacuum", "– Waiting", "–"]
+    ]  # fmt: skip
+    assert shown["Why it waits"][0] == "32 files would be spared, the policy wants 99"
+    # The second one depends on the hour of this run.
+    assert shown["Why it waits"][1] in (f"next window opens {shown['Next'][1]}", "there is no file to delete")
+
+
+def test_a_policy_that_rests_needs_attention(store, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = {"tables": TABLE, "optimize": {"spares_files": 10}}
+    monkeypatch.setenv("WEIR_DEMO__POLICY", "false")
+    monkeypatch.setenv("WEIR_POLICIES", json.dumps([policy]))
+    world = PolicyWorld(home, policy)
+    world.pass_(hours=-3)
+    for number in range(3):
+        assert "rests after" not in words(open_page("overview"))
+        forget_caches()
+        world.fail(f"it gave way to v{number} MERGE")
+        world.pass_(hours=1)
+    world.store.close()
+    app = open_page("overview")
+    assert "rests after 3 failures in a row: it gave way to v2 MERGE" in words(app)
+    assert "Open acts" in [link.label for link in app.main.page_link]
+    shown = open_page("acts").dataframe[-1].value
+    assert (shown["State"][0], shown["Last"][0]) == ("✕ Resting", "✕ Failed · 1 h ago")

@@ -1,0 +1,255 @@
+"""First bad version: nothing runs before the click, the answer and its links, the permalink, cancel and errors."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+import pandas as pd
+import pytest
+from deltalake import DeltaTable
+from streamlit.testing.v1 import AppTest
+
+from app import cache, services
+from backend.lake.lake import Lake
+from backend.search import search
+from backend.search.model import BisectProgress
+from tests.worlds.lake import builders
+from tests.worlds.lake.planted import METADATA, Planted, plant
+from tests.worlds.pages.frames import frame_with
+from tests.worlds.pages.opened import again, home, links, open_page, press, words
+
+__all__ = ["home"]
+
+
+@pytest.fixture
+def orders(made: Path, home: Path) -> Path:
+    """v0 – v3 good, v4 compacts, v5 brings a bad row, v6 – v7 append good ones."""
+    return Path(shutil.copytree(made, home / "lake" / "orders"))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return builders.broken_orders(tmp_path_factory.mktemp("made") / "orders")
+
+
+@pytest.fixture
+def scans(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The versions whose rows were read."""
+    read: list[int] = []
+
+    def watch(name: str) -> None:
+        kept = getattr(Lake, name)
+
+        def watched(self: Lake, snapshot: Any, *args: Any, **more: Any) -> Any:
+            read.append(snapshot.version)
+            return kept(self, snapshot, *args, **more)
+
+        monkeypatch.setattr(Lake, name, watched)
+
+    watch("read_files")
+    yield read
+
+
+def param(app: AppTest, key: str) -> str | None:
+    value = app.query_params.get(key)
+    return value[0] if isinstance(value, list) else value
+
+
+def find(app: AppTest) -> AppTest:
+    app.button(key="find").click()
+    return again(app)
+
+
+def test_without_a_condition_the_page_teaches(orders: Path) -> None:
+    app = open_page("bisect", table="orders")
+    assert "Write what a good version satisfies" in words(app)
+    assert "Write what a good version satisfies" in words(find(app))  # nothing is asked
+
+
+def test_nothing_runs_before_the_click(orders: Path, scans: list[int]) -> None:
+    app = open_page("bisect", table="orders", condition="amount >= 0")
+    assert not scans and "Nothing was read yet" in words(app)
+    find(app)
+    assert scans and "v5 (WRITE" in words(app) and "is the first version that breaks `amount >= 0`" in words(app)
+    assert "v4 is the last good version: 0 of 4 rows violate it" in words(app)
+    assert "v5 is the first bad version: 1 of 6 rows violates it, 1 gives null and passes" in words(app)
+    probes = frame_with(app, "Outcome", "It gave")
+    assert dict(zip(probes["Version"], probes["Outcome"], strict=True))[5] == "✕ bad"
+    read = dict(zip(probes["Version"], probes["Read"], strict=True))
+    assert read[0].startswith("1 of 1 file, 1 row, ") and read[5] == "nothing: 2 files judged before"
+    assert frame_with(app, "amount")["amount"].tolist() == ["-4.0"]
+    links = {link.proto.label: link.proto.query_string for link in app.get("page_link")}
+    assert links["What v5 changed"] == "table=orders&from=4&to=5&view=Rows&rows_where=NOT+%28amount+%3E%3D+0%29"
+    assert "version=4" in links["Table at v4"] and "at=4" in links["Can v4 be restored?"]
+
+
+def test_a_filter_of_data_leads_here_with_its_rows_as_what_must_not_be_there(orders: Path) -> None:
+    bad = "amount < 0 OR amount IS NULL"
+    leads_to = links(open_page("table", table="orders", view="Data", where=bad))["First bad version"]
+    given = {key: values[0] for key, values in parse_qs(leads_to).items()}
+    assert given == {"table": "orders", "condition": f"NOT ({bad})", "bad": "7"}
+    app = find(open_page("bisect", **given))
+    first = next(v for v in range(8) if (DeltaTable(orders, v).to_pyarrow_table()["amount"].to_pandas().lt(0)).any())
+    assert app.query_params["run"] and f"v{first}" in words(app) and first == 5
+    long = f"amount IN ({', '.join(f'{number}.25' for number in range(400))}) OR amount > 0 -- many"
+    leads_to = links(open_page("table", table="orders", view="Data", where=long))["First bad version"]
+    given = {key: values[0] for key, values in parse_qs(leads_to).items()}
+    whole = f"NOT ({long.removesuffix(' -- many')})"
+    assert open_page("bisect", **given).text_input(key="condition").value == whole and len(whole) > 3_000
+    nothing = links(open_page("table", table="orders", view="Data", where="amount < -1e9"))
+    assert "First bad version" not in nothing and "First bad version" not in links(open_page("table", table="orders"))
+
+
+def test_rows_that_break_an_aggregate_are_listed_or_it_is_said_that_none_does(orders: Path) -> None:
+    app = find(open_page("bisect", table="orders", condition="min(amount) >= 0"))
+    assert frame_with(app, "amount")["amount"].tolist() == ["-4.0"]
+    assert "the version as a whole has to satisfy it: every row has to satisfy `amount >= 0`; null" in words(app)
+    links = {link.proto.label: link.proto.query_string for link in app.get("page_link")}
+    assert links["What v5 changed"].endswith("&rows_where=NOT+%28amount+%3E%3D+0%29")
+
+    app = find(open_page("bisect", table="orders", condition="min(amount) + 0 >= 0"))
+    assert "the version as a whole has to satisfy it, no row by itself; null" in words(app)
+    links = {link.proto.label: link.proto.query_string for link in app.get("page_link")}
+    assert "rows_where" not in next(query for label, query in links.items() if label.startswith("What "))
+
+
+def test_the_link_names_the_versions_and_opens_the_same_result_without_reading(orders: Path, scans: list[int]) -> None:
+    app = find(open_page("bisect", table="orders", condition="amount >= 0"))
+    assert (param(app, "good"), param(app, "bad")) == ("0", "7") and param(app, "run")
+    builders.write(orders, {"id": [99], "amount": [-9.0]})
+    read = len(scans)
+    link = {key: param(app, key) or "" for key in ("table", "condition", "good", "bad", "run")}
+    other = open_page("bisect", **link)
+    assert "v5 (WRITE" in words(other) and len(scans) == read
+    cache.bisects.clear()
+    forgotten = again(open_page("bisect", **link))  # a server that was started again finds it anew
+    assert "v5 (WRITE" in words(forgotten) and len(scans) > read
+
+
+def test_a_changed_form_runs_nothing(orders: Path, scans: list[int]) -> None:
+    app = find(open_page("bisect", table="orders", condition="amount >= 0"))
+    read = len(scans)
+    app.text_input(key="condition").set_value("amount >= -3")
+    again(app)
+    assert len(scans) == read and "breaks `amount >= 0`" in words(app)  # Enter or the button asks, nothing else
+    app.selectbox(key="pick_good").set_value("2")
+    again(app)
+    assert param(app, "good") == "2" and len(scans) == read and "Nothing was read yet" in words(app)
+    app.text_input(key="condition").set_value("amount >= -3")
+    find(app)
+    assert "breaks `amount >= -3`" in words(app)
+
+
+def test_a_range_is_told_with_its_commits(home: Path) -> None:
+    path = home / "lake" / "orders"
+    for number in range(5):
+        builders.write(path, {"id": [number], "amount": [1.0 if number < 2 else -1.0]}, mode="overwrite")
+    files = DeltaTable(str(path), version=2).file_uris()
+    Path(files[0]).unlink()
+    app = find(open_page("bisect", table="orders", condition="amount >= 0"))
+    assert "is one of 2 commits: v2, v3" in words(app) and "v2 could not be judged" in words(app)
+    assert "Commits that may be it" in words(app)
+
+
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        ("amuont >= 0", "There is no column 'amuont' (character 1)"),
+        ("amount > (SELECT 1)", "A subquery is not allowed here (character 10)"),
+        ("amount > 'x'::DOUBLE", "TRY_CAST"),
+        ("amount >= -100", "v7, the bad end, satisfies the condition: 0 of 8 rows violate it"),
+    ],
+)
+def test_what_cannot_be_searched_says_why(orders: Path, condition: str, said: str) -> None:
+    app = open_page("bisect", table="orders", condition=condition)
+    press(app, "find")
+    assert said in words(app)
+    again(app)
+    assert said not in words(app)  # it was asked once
+
+
+@pytest.mark.parametrize(("good", "said"), [("99", "has no version 99"), ("latest2", "Not a version: 'latest2'")])
+def test_versions_that_are_not_there_are_an_answer(orders: Path, good: str, said: str) -> None:
+    assert said in words(open_page("bisect", table="orders", condition="id > 5", good=good))
+
+
+def test_cancel_stops_the_search_and_the_link_runs_it_no_more(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = find(open_page("bisect", table="orders", condition="amount >= 0"))
+    link = {key: param(app, key) or "" for key in ("table", "condition", "good", "bad", "run")}
+    cache.bisects.clear()
+    seen: list[bool] = []
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        from app.ui import work as versions_work
+
+        versions_work.cancel()
+        seen.append(True)
+        yield BisectProgress((), "judging v0", 0)
+
+    monkeypatch.setattr(search, "bisect", slow)
+    stopped = open_page("bisect", **link)
+    assert seen and param(stopped, "run") is None
+    again(stopped)
+    assert len(seen) == 1 and "Nothing was read yet" in words(stopped)
+
+
+@pytest.fixture
+def payments(home: Path) -> Planted:
+    """Appends, and at v4 a MERGE that multiplies some amounts by 100."""
+    return plant(home / "lake" / "payments", versions=7, bad_version=4)
+
+
+def test_a_condition_is_suggested_that_a_click_fills_in_and_finds_the_commit(payments: Planted) -> None:
+    app = open_page("bisect", table="payments")
+    assert "What jumped between v0 and v6" in words(app)
+    held = frame_with(app, "Column", "Lowest").set_index("Column")
+    assert held.loc["amount", "Highest"].endswith(f"→ {amounts(app, 6).max():,.2f}".rstrip("0").rstrip("."))
+    middle = " → ".join(f"{amounts(app, version).median():,.2f}".rstrip("0").rstrip(".") for version in (0, 6))
+    assert held.loc["amount", "Median"] == middle
+
+    press(app, "suggestion_0")
+    condition = app.text_input(key="condition").value
+    assert condition.startswith("amount <= ") and "Nothing was read yet" in words(app)
+    find(app)
+
+    text = words(app)
+    broken = int((amounts(app, 4) > float(condition.removeprefix("amount <= "))).sum())
+    assert f"v4 (MERGE by {METADATA['userName']}" in text
+    assert f"{payments.changed} rows (0 inserted, {payments.changed} updated, 0 deleted); {broken} rows of v4" in text
+    assert f"`amount` × 100 in all {payments.changed} updated rows" in text
+    assert "It undoes 3 commits" in text and "It undoes v5 WRITE (300 rows)" in text
+    assert f"It undoes v4 MERGE t.payment_id = s.payment_id by {METADATA['userName']}" in text
+    assert f"{payments.later} rows go, 0 come back, {payments.changed} rows get older values" in text
+    facts = app.table[0].value.set_index("Name")["Value"].str.replace("\\", "")
+    assert (facts["User"], facts["Job"]) == (METADATA["userName"], METADATA["job"])
+
+
+def test_the_rows_that_break_it_have_a_cause_of_their_own_among_all_that_the_commit_wrote(home: Path) -> None:
+    currencies = ["EUR", "USD", "JPY", "GBP"] * 20
+    for version in range(6):
+        paid = [
+            n % 50 * (100 if version >= 4 and currency == "JPY" else 1) + 1 for n, currency in enumerate(currencies)
+        ]
+        builders.write(home / "lake" / "fx", {"currency": currencies, "paid": paid, "load": [version] * 80})
+    broken = sum(paid[n] > 50 for n in range(80))
+
+    text = words(find(open_page("bisect", table="fx", condition="paid <= 50")))
+
+    assert "What it changed: 80 rows (80 inserted, 0 updated, 0 deleted)" in text.replace("*", "")
+    assert "All 80 inserted rows have `load` = 4; none of the 320 rows of v3 has" in text
+    cause = "`load` = 4, `currency` = JPY; none of the 320 rows of v3 has"
+    assert f"Of those that break it: All {broken} inserted rows have {cause}" in text
+
+
+def amounts(app: AppTest, version: int) -> pd.Series:
+    path = services.lake().find("payments").uri
+    found: pd.Series = DeltaTable(path, version=version).to_pandas()["amount"]
+    return found
+
+
+def test_where_nothing_is_broken_that_is_good_news_and_no_error(orders: Path) -> None:
+    app = find(open_page("bisect", table="orders", condition="amount >= -100"))
+
+    assert "Nothing is broken" in "".join(each.value for each in app.info) and not app.error

@@ -1,0 +1,136 @@
+"""A figure that stands on several pages, or in the terminal, is the same everywhere: 600 tables, some of them broken.
+
+Rule: what is expected is counted from the actions that were written; no page stands in for another.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app import cache
+from app.ui.view.words import PAGE_ROWS
+from backend.format import bytes_text, count_text
+from tests.app.cli.test_commands import Weir, weir
+from tests.worlds.lake.builders import HandLog, add, commit_info
+from tests.worlds.pages.frames import frame_with
+from tests.worlds.pages.opened import home, metrics, open_page, words
+from tests.worlds.processes import wait_until
+
+__all__ = ["home", "weir"]
+MANY, LAYERS = 600, ("bronze", "silver", "gold")
+LEAST_JUDGED = 16  # files
+
+
+@dataclass(frozen=True)
+class Written:
+    """What lies in a table; `rows` is None where a file does not say its own."""
+
+    files: int
+    rows: int | None
+    size_bytes: int
+
+    @property
+    def small_text(self) -> str:
+        return f"{self.files} of {self.files}" if self.files >= LEAST_JUDGED else "Fine"
+
+
+@pytest.fixture
+def lake(home: Path) -> dict[str, Written | None]:
+    """By name; None for a table that cannot be read."""
+    return {f"{LAYERS[number % 3]}/t{number:03d}": _written(home / "lake", number) for number in range(MANY)}
+
+
+def _written(root: Path, number: int) -> Written | None:
+    log = HandLog(root / LAYERS[number % 3] / f"t{number:03d}")
+    if number % 30 == 0:
+        log.start().raw(f"{1:020d}.json", "{rubbish")
+        return None
+    if number % 97 == 5:
+        log.raw(f"{0:020d}.json", "{rubbish")
+        return None
+    files, is_counted = number % 40, number % 50 != 7
+    sizes = [1_000 + number + each for each in range(files)]
+    rows = [10 + each for each in range(files)]
+    log.start().commit(commit_info(), *(
+        add(f"f{each}.parquet", size=size, rows=count if is_counted else None)
+        for each, (size, count) in enumerate(zip(sizes, rows, strict=True))
+    ))  # fmt: skip
+    return Written(files, sum(rows) if is_counted or not files else None, sum(sizes))
+
+
+def opened(page: str, **params: str | int) -> AppTest:
+    open_page(page, **params)
+    wait_until(lambda: cache.lake_reading().is_complete, "the lake is read")
+    return open_page(page, **params)
+
+
+def listed(page: str, *columns: str) -> pd.DataFrame:
+    """All pages of a list, by table."""
+    pages = [frame_with(opened(page, page_=number + 1), "Table", *columns) for number in range(MANY // PAGE_ROWS)]
+    return pd.concat(pages).set_index("Table")
+
+
+def figures(row: "pd.Series[float]") -> tuple[int | None, ...]:
+    return tuple(None if pd.isna(row[name]) else int(row[name]) for name in ("Rows", "Files", "Size") if name in row)
+
+
+def test_every_list_and_command_says_the_same_of_every_table(lake: dict[str, Written | None], weir: Weir) -> None:
+    on_tables, on_health = listed("tables", "Rows", "Files", "Size"), listed("health", "Files", "Size", "Small files")
+    told = {table["name"]: table for table in weir("tables", "--json").document}
+    health = {table["name"]: table for table in weir("health", "--json").document["tables"]}
+    assert set(on_tables.index) == set(on_health.index) == set(told) == set(lake)
+    for name, written in lake.items():
+        row, judged = on_tables.loc[name], on_health.loc[name]
+        if written is None:
+            assert "unreadable" in row["Version"] and "critical" in judged["Judgement"]
+            assert judged["Finding"] == row["Problem"] == told[name]["reason"]
+            assert judged["Next step"] == row["What to do"] == told[name]["hint"]
+            assert name not in health
+            continue
+        expected = written.rows, written.files, written.size_bytes
+        assert figures(row) == expected, name
+        assert (told[name]["num_rows"], told[name]["num_files"], told[name]["size_bytes"]) == expected, name
+        assert figures(judged) == expected[1:] and health[name]["num_files"] == written.files, name
+        assert row["Small files"] == judged["Small files"] == written.small_text, name
+        assert (health[name]["small_files"] > 0) is (written.small_text != "Fine"), name
+
+
+def test_every_page_says_the_same_of_the_lake(lake: dict[str, Written | None], weir: Weir) -> None:
+    read = [written for written in lake.values() if written is not None]
+    broken, noted = len(lake) - len(read), sum(written.small_text != "Fine" for written in read)
+    shown, overview = metrics(app := opened("overview")), words(app)
+    rows = sum(written.rows or 0 for written in read)
+    assert (shown["Tables"], shown["Rows"]) == (count_text(MANY), count_text(rows))
+    assert shown["Files"] == count_text(sum(written.files for written in read))
+    assert shown["Size"] == bytes_text(sum(written.size_bytes for written in read))
+    assert f"**{broken} tables** cannot be read" in overview and f"**{noted} tables** hold mostly small" in overview
+    heading = words(opened("tables"))
+    unknown = sum(written.rows is None for written in read)
+    assert f"{count_text(rows)} rows (unknown in {unknown} tables)" in heading and f"{broken} unreadable" in heading
+    judged = words(opened("health"))
+    assert f"**{MANY} tables: {broken} cannot be read, {noted} with a note" in judged
+    spared = sum(written.files - 1 for written in read if written.small_text != "Fine")
+    assert f"merging would spare {count_text(spared)} of" in judged
+    assert f"merging would spare {count_text(spared)} files" in overview
+    causes = Counter(item["cause"] for item in weir("health", "--json").document["attention"])
+    assert (causes["unreadable"], causes["small_files"]) == (broken, noted)
+
+
+@pytest.mark.parametrize("number", [3, 7, 19, 39, 307])
+def test_pages_of_one_table_say_the_same(lake: dict[str, Written | None], weir: Weir, number: int) -> None:
+    name = f"{LAYERS[number % 3]}/t{number:03d}"
+    written = lake[name]
+    assert written is not None
+    for page in ("table", "files", "health"):
+        shown = metrics(open_page(page, table=name))
+        assert shown["Small files"] == written.small_text, page
+        for label, text in (("Rows", count_text(written.rows)), ("Files", count_text(written.files))):
+            assert shown.get(label, text) == text, page
+        assert shown.get("Size", bytes_text(written.size_bytes)) == bytes_text(written.size_bytes), page
+    told = weir("files", name, "--json").document
+    assert (told["num_files"], told["size_bytes"]) == (written.files, written.size_bytes)
+    assert written.small_text in weir("files", name).out and written.small_text in weir("health", name).out

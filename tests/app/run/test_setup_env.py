@@ -1,0 +1,112 @@
+"""The set-up refuses in one sentence with the remedy, and takes up what an earlier run left half done."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+NOWHERE = "http://127.0.0.1:9"  # the discard port: nobody listens
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A checkout as the set-up sees it: itself and what it reads."""
+    folder = tmp_path / "clone"
+    (folder / "app" / "run").mkdir(parents=True)
+    shutil.copy(ROOT / "app" / "run" / "setup_env.py", folder / "app" / "run")
+    for name in ("Makefile", "pyproject.toml", "requirements.txt", "requirements-dev.txt", "requirements-setup.txt"):
+        shutil.copy(ROOT / name, folder)
+    return folder
+
+
+@pytest.fixture
+def fake_java(tmp_path: Path) -> Path:
+    """A JAVA_HOME whose Java says it is version 11."""
+    java = tmp_path / "java11" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
+    java.chmod(0o755)
+    return java.parent.parent
+
+
+def make(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["make", "--no-print-directory", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHON": sys.executable, **env},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def errors(run: subprocess.CompletedProcess[str]) -> list[str]:
+    return [line for line in run.stderr.splitlines() if line.startswith("error:")]
+
+
+def test_a_java_that_is_too_old_is_named_before_anything_is_installed(clone: Path, fake_java: Path) -> None:
+    run = make(clone, "run", JAVA_HOME=str(fake_java))
+
+    assert run.returncode != 0
+    assert len(errors(run)) == 1
+    assert f"{fake_java}/bin/java is Java 11, and the streams need 17 or newer" in errors(run)[0]
+    assert not (clone / ".venv").exists()
+
+
+def test_a_missing_java_is_one_sentence(clone: Path, tmp_path: Path) -> None:
+    run = make(clone, "run", JAVA_HOME=str(tmp_path / "nothing"))
+
+    assert run.returncode != 0
+    assert len(errors(run)) == 1
+    assert f"There is no Java in JAVA_HOME ({tmp_path / 'nothing'})" in errors(run)[0]
+
+
+def test_a_missing_python_is_one_sentence(clone: Path) -> None:
+    run = make(clone, "run", "PYTHON=python3.11-that-is-not-there")
+
+    assert run.returncode != 0
+    assert len(errors(run)) == 1
+    assert "there is no python3.11-that-is-not-there on this machine: install Python 3.11" in errors(run)[0]
+
+
+@pytest.mark.ci
+def test_without_network_the_first_install_says_so_and_a_half_done_one_starts_over(clone: Path) -> None:
+    """A killed installation left a package half unpacked: nothing of it may be trusted."""
+    torn = clone / ".venv" / "lib" / "torn.py"
+    torn.parent.mkdir(parents=True)
+    torn.write_text("half a pack")
+    (clone / ".venv" / ".weir-installing").touch()
+    offline = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "PIP_INDEX_URL"), NOWHERE)
+
+    run = make(clone, "run", **offline, PIP_NO_CACHE_DIR="1", PIP_FIND_LINKS="", PIP_CONFIG_FILE=os.devnull)
+
+    assert run.returncode != 0
+    assert len(errors(run)) == 1
+    assert "could not be downloaded: check the network" in errors(run)[0]
+    assert "Traceback" not in run.stderr
+    assert not torn.exists()
+    assert (clone / ".venv" / ".weir-installing").exists()  # so the next run starts over as well
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt", "requirements-setup.txt"])
+def test_every_package_has_the_digests_of_its_files_and_no_registry_is_named(name: str) -> None:
+    text = (ROOT / name).read_text()
+    packages = text.replace("\\\n", " ").splitlines()
+    pinned = [line for line in packages if line and not line.lstrip().startswith("#")]
+    assert len(pinned) > 1
+    assert [line for line in pinned if not re.fullmatch(r"\S+==\S+( +--hash=sha256:[0-9a-f]{64})+ *", line)] == []
+    assert "://" not in text
+
+
+def test_nothing_is_installed_past_the_digests() -> None:
+    """Each `pip install` of a file asks for them, and Weir itself is built with what is there."""
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    installs = [line for line in dockerfile.splitlines() if "pip install" in line]
+    assert len(installs) == 3
+    assert all("--require-hashes" in line or "--no-build-isolation -e ." in line for line in installs)
+    assert (ROOT / "app" / "run" / "setup_env.py").read_text().count('"--require-hashes"') == 1

@@ -1,0 +1,276 @@
+"""`/metrics` of the page over a lake with streams: each number beside what the command line says at the same moment."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from app import cache, services
+from app.cli import main
+from app.server import metrics
+from app.ui.lake import LakeReader
+from backend.errors import StorageError
+from backend.latest_answer import LatestAnswer
+from backend.metrics import OF_PAGE
+from backend.store.store import ControlStore
+from backend.stream_model.stream import StreamDeclaration, StreamInput, StreamState
+from tests.worlds.lake import builders
+from tests.worlds.pages.opened import home  # noqa: F401 - a fixture
+from tests.worlds.processes import wait_until
+from tests.worlds.promtool import promtool
+from tests.worlds.store import stream_store
+from tests.worlds.streams.checkpoints import delta_offset, write_checkpoint
+
+HOSTILE = 'no"w \\ then}\n7'
+NOW = datetime.now(UTC)
+
+
+@pytest.fixture
+def world(home: Path) -> Path:  # noqa: F811
+    """Streams that are behind, caught up, failed and unknown; tables large and small, one broken, one oddly named."""
+    lake = home / "lake"
+    for rows in (10, 20, 30):
+        builders.write(lake / "bronze" / "events", {"id": list(range(rows))})
+    builders.orders_table(lake / "silver" / "orders")
+    builders.write(lake / "renamed", {"id": [1]}).rename(lake / HOSTILE)
+    builders.HandLog(lake / "broken").raw("00000000000000000000.json", "{\n")
+    store = stream_store.open_store(home)
+    _reading(store, home, "behind", version=1)
+    _reading(store, home, "caught_up", version=3)
+    stream_store.flowing(store, "uncounted", NOW)
+    stream_store.failed(store, "failed", NOW)
+    stream_store.declare(store, "never_seen", NOW)
+    stream_store.beat(store, NOW)
+    store.close()
+    return home
+
+
+def _reading(store: ControlStore, folder: Path, name: str, *, version: int) -> None:
+    """A stream that reads bronze/events and stands before `version`; the log is kept for ten days."""
+    table = folder / "lake" / "bronze" / "events"
+    place = folder / "checkpoints" / name
+    offset = delta_offset(str(DeltaTable(str(table)).metadata().id), version)
+    write_checkpoint(place, {4: [offset]})
+    source = StreamInput("table", "bronze/events", str(table))
+    declared = StreamDeclaration(
+        name, "", "bronze/events", f"/l/{name}", name, (), "silver", 5_000, str(place), inputs=(source,), pipeline=name
+    )
+    store.declare([declared], now=NOW)
+    stream_store.observe(store, name, StreamState.RUNNING, NOW)
+    quality = {HOSTILE: 2.5, "rows": version, "word": "no number", "nothing": None}
+    raw_json = json.dumps({"sources": [{"endOffset": json.loads(offset)}], "observedMetrics": {"quality": quality}})
+    store.add_progress([replace(each, raw_json=raw_json) for each in stream_store.batches(name, NOW)])
+
+
+def page_text() -> str:
+    """A whole answer: the first ones tell nothing of what is still being read."""
+    found = [""]
+
+    def is_whole() -> bool:
+        found[0] = generate_latest(metrics.collect()).decode()
+        of_streams = any(f"\n{name}" in found[0] for name in ("weir_store_up 0", "weir_pipeline_latency_seconds{"))
+        return of_streams and "\nweir_lake_tables_read" in found[0]
+
+    wait_until(is_whole, lambda: found[0])
+    return found[0]
+
+
+def series(text: str, name: str) -> dict[str, float]:
+    """By stream or table."""
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    return {next(iter(each.labels.values()), ""): each.value for each in samples if each.name == name}
+
+
+def one_of(text: str, name: str, label: str) -> dict[str, list[str]]:
+    """What holds of each stream: the values of the label whose series is 1."""
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    found: dict[str, list[str]] = {}
+    for each in samples:
+        if each.name == name and each.value:
+            found.setdefault(each.labels["stream"], []).append(each.labels[label])
+    return found
+
+
+def weir(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    services.forget()
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        main([*words, "--json"])
+    services.forget()
+    return json.loads(capsys.readouterr().out)
+
+
+def known(found: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: float(value) for name, value in found.items() if value is not None}
+
+
+def test_streams_are_as_the_command_line_says(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, streams = page_text(), weir(capsys, "streams")
+    assert {each["name"] for each in streams} == {"behind", "caught_up", "uncounted", "failed", "never_seen"}
+    assert one_of(text, "weir_stream_state", "state") == {each["name"]: [each["state"]] for each in streams}
+    assert one_of(text, "weir_stream_verdict", "verdict") == {each["name"]: [each["verdict"]] for each in streams}
+    for unit in ("bytes", "files", "rows", "versions"):
+        told = {each["name"]: (each["backlog"] or {}).get(unit) for each in streams}
+        assert series(text, f"weir_stream_backlog_{unit}") == known(told)
+    assert series(text, "weir_stream_drain_seconds") == known({s["name"]: s["backlog"]["drain_s"] for s in streams})
+    lost_at = {s["name"]: datetime.fromisoformat(s["data_loss_at"]).timestamp() for s in streams if s["data_loss_at"]}
+    assert set(lost_at) == {"behind"}
+    assert series(text, "weir_stream_data_loss_timestamp_seconds") == pytest.approx(lost_at)
+    for metric, key in (
+        ("weir_stream_batch_id", "batch_id"),
+        ("weir_stream_input_rows_per_second", "input_rows_per_s"),
+        ("weir_stream_processed_rows_per_second", "processed_rows_per_s"),
+    ):
+        assert series(text, metric) == pytest.approx(known({each["name"]: each[key] for each in streams}))
+
+
+def test_what_functions_observed_is_as_the_command_line_says(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    samples = [sample for family in text_string_to_metric_families(page_text()) for sample in family.samples]
+    served = {
+        (each.labels["stream"], each.labels["metric"]): each.value
+        for each in samples
+        if each.name == "weir_stream_observed" and each.labels["observation"] == "quality"
+    }
+    told = {
+        (name, each["name"]): each["value"]
+        for name in ("behind", "caught_up")
+        for each in weir(capsys, "stream", name)["metrics"]
+    }
+    assert told == {
+        (name, key): value
+        for name, rows in (("behind", 1), ("caught_up", 3))
+        for key, value in {HOSTILE: 2.5, "rows": rows, "word": "no number", "nothing": None}.items()
+    }
+    assert served == {key: value for key, value in told.items() if not isinstance(value, str) and value is not None}
+
+
+def test_a_backlog_is_what_the_commits_added_and_unknown_is_absent(world: Path) -> None:
+    text, log = page_text(), world / "lake" / "bronze" / "events" / "_delta_log"
+    adds = [json.loads(line)["add"] for version in (1, 2) for line in _lines(log, version) if '"add"' in line]
+    assert series(text, "weir_stream_backlog_bytes") == {"behind": sum(add["size"] for add in adds), "caught_up": 0}
+    assert series(text, "weir_stream_backlog_rows") == {"behind": 50, "caught_up": 0}
+    assert series(text, "weir_stream_backlog_versions") == {"behind": 2, "caught_up": 0}
+    age_s = series(text, "weir_stream_backlog_seconds")
+    written_s = datetime.now(UTC).timestamp() - json.loads(_lines(log, 1)[0])["commitInfo"]["timestamp"] / 1000
+    assert age_s["caught_up"] == 0 and 0 < age_s["behind"] <= written_s + 0.01
+    assert series(text, "weir_stream_recent_failures")["failed"] == 1
+    assert "never_seen" not in series(text, "weir_stream_batch_id")
+    assert series(text, "weir_stream_last_batch_duration_seconds")["behind"] == 0.9 + 0.04 * (35 % 7) + 0.4
+
+
+def _lines(log: Path, version: int) -> list[str]:
+    return sorted((log / f"{version:020d}.json").read_text().splitlines(), key=lambda line: '"commitInfo"' not in line)
+
+
+def test_tables_are_as_the_command_line_says(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, tables = page_text(), weir(capsys, "tables")
+    cards = {each["name"]: each for each in tables if "reason" not in each}
+    assert HOSTILE in cards and len(tables) == len(cards) + 1
+    for metric, key in (
+        ("weir_table_size_bytes", "size_bytes"),
+        ("weir_table_files", "num_files"),
+        ("weir_table_small_files", "small_files"),
+        ("weir_table_rows", "num_rows"),
+        ("weir_table_version", "version"),
+    ):
+        assert series(text, metric) == known({name: card[key] for name, card in cards.items()})
+    times = {name: datetime.fromisoformat(card["last_commit_at"]).timestamp() for name, card in cards.items()}
+    assert series(text, "weir_table_last_commit_timestamp_seconds") == pytest.approx(times)
+    assert series(text, "weir_table_unreadable") == {"broken": 1}
+    assert series(text, "weir_lake_size_bytes")[""] == sum(card["size_bytes"] for card in cards.values())
+    assert series(text, "weir_lake_tables_unreadable")[""] == 1
+    assert series(text, "weir_lake_tables_left_out")[""] == 0
+
+
+def test_beyond_the_limit_the_largest_tables_are_told_and_the_others_counted(
+    world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEIR_UI__METRICS_TABLES", "2")
+    text = page_text()
+    assert set(series(text, "weir_table_size_bytes")) == {"silver/orders", "bronze/events"}
+    assert series(text, "weir_table_unreadable") == {"broken": 1}
+    assert series(text, "weir_lake_tables_left_out")[""] == 1
+    assert series(text, "weir_lake_tables_read")[""] == 3
+
+
+def test_promtool_takes_it(world: Path) -> None:
+    promtool("check", "metrics", given=page_text())
+
+
+def test_kinds_and_names_are_those_of_the_docs(world: Path) -> None:
+    told = {each.name: (each.kind.value, each.help) for each in OF_PAGE}
+    served = {each.name: (each.type, each.documentation) for each in text_string_to_metric_families(page_text())}
+    assert served == {name: told[name] for name in served}
+
+
+def test_a_store_that_is_away_takes_its_streams_along(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEIR_STORE__URL", f"sqlite:///{world}/no/such/folder/weir.db")
+    (world / "no").write_text("a file where a folder should be")
+    text = page_text()
+    assert series(text, "weir_store_up")[""] == 0
+    assert "weir_stream_" not in text and "weir_hosts_up" not in text
+    assert series(text, "weir_lake_tables_read")[""] == 3
+
+
+def test_what_is_old_is_not_told_as_if_it_were_now() -> None:
+    reading = cache.StreamsReading((), (), NOW - timedelta(seconds=metrics.STALE_S + 5))
+    samples = {each.name: each.samples[0].value for each in metrics.streams_metrics(reading, NOW)}
+    assert samples == {"weir_streams_read_age_seconds": metrics.STALE_S + 5, "weir_store_up": 0}
+
+
+def test_nobody_waits_for_an_answer_that_does_not_come() -> None:
+    answered, answers = Event(), iter(("first", "second"))
+    answered.set()
+
+    def ask() -> str:
+        assert answered.wait(120)
+        return next(answers)
+
+    kept = LatestAnswer(ask, patience_s=0.05)
+    wait_until(lambda: kept.latest() == "first", "the first answer")
+    answered.clear()
+    assert [kept.latest() for _ in range(3)] == ["first"] * 3
+    answered.set()
+    wait_until(lambda: kept.latest() == "second", "the second answer")
+
+
+class Roots:
+    """A lake whose listing takes as long as the test wants."""
+
+    def __init__(self) -> None:
+        self.may_end, self.looks = Event(), 0
+
+    def found(self) -> Any:
+        self.looks += 1
+        assert self.may_end.wait(120)
+        raise StorageError("the bucket is away")
+
+    def read_cards(self, refs: object) -> Any:
+        return iter(())
+
+
+def test_a_scrape_waits_for_no_listing_and_tells_why_the_last_one_failed() -> None:
+    roots = Roots()
+    reader = LakeReader(roots, refresh_s=0.0, now=lambda: NOW)
+    assert not reader.known(refresh_after_s=60).is_listed
+    assert not reader.known(refresh_after_s=60).is_listed
+    wait_until(lambda: roots.looks, "a pass")
+    assert roots.looks == 1
+    roots.may_end.set()
+    wait_until(lambda: _fails(reader), "the failure is told")
+
+
+def _fails(reader: LakeReader) -> bool:
+    try:
+        reader.known(refresh_after_s=60)
+    except StorageError:
+        return True
+    return False

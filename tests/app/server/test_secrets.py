@@ -1,0 +1,185 @@
+"""Secrets of every form in every setting that takes one: no page, route, command, log or argument shows them."""
+
+import json
+import os
+import subprocess
+import sys
+import urllib.request
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app import services
+from app.cli import main
+from tests.worlds.lake import builders
+from tests.worlds.pages.opened import MAIN, TIMEOUT_S, home
+from tests.worlds.pages.serving import served
+from tests.worlds.processes import free_port, processes_of, wait_until
+from tests.worlds.store import stream_store
+
+__all__ = ["home"]
+
+HUSH = "hushQx7"  # in every secret, followed by what tells them apart
+PAGES = [page.stem for page in sorted(Path(MAIN).parents[1].joinpath("pages").glob("*.py"))]
+COMMANDS = """tables|table silver/orders|find id|profile silver/orders|history silver/orders|properties silver/orders
+files silver/orders|versions silver/orders|diff silver/orders --from 0 --to 0|health|expectations|streams|stream orders
+preflight orders|jobs|jobs abc|start orders --reason r|stop orders --reason r|drain orders --reason r
+cancel abc --reason r|restart orders --reason r|reset orders --dry-run|requeue orders --dry-run|table far/orders"""
+COMMANDS = [command for line in COMMANDS.splitlines() for command in line.strip().split("|")]
+STORES = {
+    "query": "postgresql+psycopg://weir@127.0.0.1:{port}/weir?password=hushQx7-query",
+    "options": "postgresql+psycopg://weir@127.0.0.1:{port}/weir?sslmode=disable&sslpassword=hushQx7-pass&sslkey=hushQx7",
+    "login": "postgresql+psycopg://weir:hushQx7-login@127.0.0.1:{port}/weir",
+    "unescaped @": "postgresql+psycopg://weir:p@hushQx7-at@127.0.0.1:{port}/weir",
+    "unescaped @ and /": "postgresql+psycopg://weir:p@hushQx7/at@127.0.0.1:{port}/weir",
+    "no port": "postgresql+psycopg://weir:hushQx7-port",
+    "no driver": "mysql://weir:hushQx7-driver@127.0.0.1:{port}/weir",
+    "no URL": "weir:hushQx7-none@127.0.0.1",
+}
+
+
+def settings_with(store: str, port: int) -> dict[str, str]:
+    """Variables in which each setting that can hold a secret holds one; nobody listens on the port."""
+    s3 = {
+        "aws_endpoint": f"http://me:{HUSH}-endpoint@127.0.0.1:{port}",
+        "aws_secret_access_key": f"{HUSH}-s3",
+        "aws_access_key_id": "me",
+        "allow_http": "true",
+        "max_retries": "0",
+    }
+    azure = {"account_name": "shop", "account_key": f"{HUSH}-azure", "sas_token": f"sv=1&sig={HUSH}-sas"}
+    spark = {"spark.hadoop.fs.s3a.secret.key": f"{HUSH}-spark", "spark.ssl.keyPassword": f"{HUSH}-ssl"}
+    return {
+        "WEIR_STORE__URL": store.format(port=port),
+        "WEIR_LAKE__ROOTS": json.dumps(["s3://far", "lake"]),
+        "WEIR_LAKE__STORAGE_OPTIONS": json.dumps({"s3://far": s3, "az://box": azure}),
+        "WEIR_SPARK__CONF": json.dumps(spark),
+        "PGPASSWORD": f"{HUSH}-pg",
+        "AWS_SESSION_TOKEN": f"{HUSH}-session",
+    }
+
+
+def made_lake(folder: Path) -> None:
+    builders.orders_table(folder / "lake" / "silver" / "orders")
+
+
+@pytest.fixture
+def secretive(home: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
+    made_lake(home)
+    monkeypatch.chdir(home)
+    for name, value in settings_with(STORES[request.param], free_port()).items():
+        monkeypatch.setenv(name, value)
+    services.forget()
+    return home
+
+
+def text_of(app: AppTest) -> str:
+    """All that a page sent to its browser."""
+    return "\n".join(str(node.proto) for node in app.main) + "\n".join(str(node.proto) for node in app.sidebar)
+
+
+@pytest.mark.parametrize("secretive", STORES, indirect=True)
+def test_no_page_shows_one(secretive: Path) -> None:
+    shown = ""
+    for page in PAGES:
+        app = AppTest.from_file(str(MAIN), default_timeout=TIMEOUT_S)
+        app.switch_page(f"../pages/{page}.py")
+        app.query_params.update({"table": "silver/orders", "stream": "orders"})
+        app.run()
+        assert not app.exception, [each.value for each in app.exception]
+        shown += text_of(app)
+    assert HUSH not in shown
+    assert "store" in shown, "pages tell that the store is down"
+
+
+@pytest.mark.parametrize("secretive", STORES, indirect=True)
+def test_no_command_shows_one(secretive: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    codes = set()
+    for command in COMMANDS:
+        for words in (command.split(), [*command.split(), "--json"]):
+            with pytest.raises(SystemExit) as ended:
+                main(words)
+            codes.add(ended.value.code)
+            services.forget()
+    printed = capfd.readouterr()
+    assert HUSH not in printed.out + printed.err
+    assert "error: " in printed.err
+    assert len(codes) > 1, "some commands need no store"
+
+
+@pytest.mark.parametrize("store", ["query", "unescaped @", "up"])
+def test_no_route_log_or_argument_of_a_server_shows_one(store: str, tmp_path: Path) -> None:
+    made_lake(tmp_path)
+    variables = settings_with(STORES.get(store, ""), free_port())
+    variables["WEIR_LAKE__ROOTS"] = json.dumps(["s3://far", str(tmp_path / "lake")])
+    if store == "up":
+        del variables["WEIR_STORE__URL"]
+        stream_store.open_store(tmp_path).close()
+    with served(tmp_path, **variables) as server:
+        bodies = []
+        wait_until(
+            lambda: bodies.append(get(f"{server.url}/healthz")) or is_read(bodies[-1]), "store and lake are tried"
+        )
+        bodies += [get(f"{server.url}/metrics"), get(f"{server.url}/"), get(f"{server.url}/exports/nothing")]
+        arguments = [Path(f"/proc/{pid}/cmdline").read_text() for pid in processes_of(tmp_path)]
+        assert arguments
+    logs = "".join(file.read_text() for file in (tmp_path / "logs").iterdir()) + (tmp_path / "ui.txt").read_text()
+    assert "serving" in logs
+    assert HUSH not in "".join((*bodies, *arguments, logs))
+
+
+def test_no_audit_row_export_or_other_file_of_ours_holds_one(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    made_lake(home)
+    monkeypatch.chdir(home)
+    store = stream_store.open_store(home)
+    stream_store.flowing(store, "silver_orders", datetime.now(UTC))
+    variables = settings_with("", free_port())
+    variables["WEIR_LAKE__ROOTS"] = json.dumps(["s3://far", str(home / "lake")])
+    for name, value in variables.items():
+        if name != "WEIR_STORE__URL":
+            monkeypatch.setenv(name, value)
+    acts = ["stop silver_orders --reason r", "drain silver_orders --reason r", "restart silver_orders --reason r"]
+    exports = ["export silver/orders --output rows.csv", "export far/orders --output none.csv"]
+    for command in (*acts, *exports, *COMMANDS):
+        services.forget()
+        with pytest.raises(SystemExit):
+            main(command.split())
+    services.forget()
+    assert HUSH not in "".join(capfd.readouterr())
+    assert {entry.action for entry in store.audit_entries()} >= {"stop", "restart"}
+    store.close()
+    files = {path.relative_to(home): path.read_bytes() for path in home.rglob("*") if path.is_file()}
+    assert {Path("rows.csv"), Path("store/weir.db")} <= files.keys()
+    assert [path for path, content in files.items() if HUSH.encode() in content] == []
+
+
+def is_read(health: str) -> bool:
+    return json.loads(health)["status"] == "degraded" or json.loads(health)["lake"].get("tables", 0) > 0
+
+
+def get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        return str(answer.read().decode())
+
+
+@pytest.mark.parametrize("command", ["host", "up", "demo"])
+def test_a_program_that_cannot_start_shows_none(command: str, tmp_path: Path) -> None:
+    """Each reads the settings itself, and says what is wrong with them."""
+    wrong = settings_with(STORES["unescaped @"], free_port()) | {
+        "WEIR_PORT": f"{HUSH}-port",
+        "WEIR_HOME": str(tmp_path),
+    }
+    run = subprocess.run(
+        [sys.executable, "-m", "app.cli", command],
+        env={**os.environ, **wrong},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert run.returncode == 2
+    assert "error: settings are wrong: port" in run.stderr
+    assert HUSH not in run.stdout + run.stderr

@@ -1,0 +1,102 @@
+"""A statement as code for other tools: what runs when pasted, or why there is none. Spark runs its own elsewhere
+(tests/pipelines/agreement/test_query_agreement.py)."""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlglot
+from deltalake import DeltaTable
+from sqlglot import exp
+
+from app.query.code import TOOLS, code
+from backend.errors import QueryError
+from backend.query.plan import plan_query
+from backend.query.views import World
+from backend.settings import load_settings
+from backend.times import Clock
+from tests.worlds.lake import builders
+from tests.worlds.lake.questions import open_world
+
+Code = Callable[[str, str], str]
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setenv("WEIR_CONFIG", os.devnull)
+    builders.orders_table(tmp_path / "lake" / "silver" / "orders")
+    builders.orders_table(tmp_path / "lake" / "silver" / "it's `odd`")
+    return open_world(load_settings(home=tmp_path, lake={"roots": [str(tmp_path / "lake")]}))
+
+
+@pytest.fixture
+def code_of(world: World) -> Code:
+    return lambda text, tool: code(plan_query(world, text, Clock()), tool)
+
+
+def test_pandas_code_runs_at_the_versions_that_were_read(code_of: Code, tmp_path: Path) -> None:
+    text = 'SELECT count(*) AS n, \'a"""\\b\' AS t FROM orders VERSION AS OF 0 a JOIN "it\'s `odd`" b USING (order_id)'
+    names: dict[str, Any] = {}
+    made = code_of(text, "pandas")
+    exec(made, names)
+    (row,) = names["frame"].to_dict("records")
+    table = tmp_path / "lake" / "silver" / "orders"
+    before, after = (set(DeltaTable(table, version=v).to_pandas()["order_id"]) for v in (0, 3))
+    assert row == {"n": len(before & after), "t": 'a"""\\b'}
+    assert "version=0)" in made and "version=3)" in made
+
+
+def test_trino_code_names_schema_table_and_version(code_of: Code) -> None:
+    text = "SELECT o.status, count(*) FROM silver.orders VERSION AS OF 1 o WHERE o.status LIKE 'n%' GROUP BY o.status"
+    note, sql = code_of(text, "Trino").split("\n", 1)
+    (table,) = sqlglot.parse_one(sql, read="trino").find_all(exp.Table)
+    assert note.startswith("--") and (table.db, table.name, table.alias) == ("silver", "orders", "o")
+    assert '"delta"."silver"."orders" FOR VERSION AS OF 1 AS o' in sql
+
+
+def test_spark_code_names_the_path_with_its_version(code_of: Code) -> None:
+    made = code_of('SELECT status FROM "it\'s `odd`" ORDER BY status DESC', "Spark")
+    assert "it's ``odd``` VERSION AS OF 3 AS `it's ``odd```" in made and "ORDER BY" in made
+
+
+def test_no_login_of_an_address_is_copied(world: World) -> None:
+    plan = plan_query(world, "SELECT status FROM orders", Clock())
+    (read,) = plan.reads
+    assert read.ref is not None
+    secret = replace(read, ref=replace(read.ref, uri="s3://key:topsecret@bucket/orders"))
+    for tool in TOOLS:
+        assert "topsecret" not in code(replace(plan, reads=(secret,)), tool)
+
+
+@pytest.mark.parametrize(
+    ("text", "tools", "reason"),
+    [
+        ('SELECT * FROM "orders$history"', "pandas Spark Trino", "has no silver/orders$history with these rows"),
+        ('SELECT * FROM "orders$changes"(0, 1)', "pandas Spark Trino", "has no silver/orders$changes(0, 1)"),
+        ("SELECT * FROM weir.tables", "pandas Spark Trino", "has no weir.tables with these rows"),
+        ("SELECT median(amount) FROM orders", "Trino", "the function median cannot be said in Trino's SQL"),
+        ("SELECT dayofweek(current_date)", "Spark Trino", "the function day_of_week cannot be said"),
+        ("SELECT hash(status) FROM orders", "Spark Trino", "the function hash cannot be said"),
+        ("SELECT CAST(amount AS INT) FROM orders", "Spark Trino", "a cast to whole numbers"),
+        ("SELECT extract(dow FROM current_date)", "Spark Trino", "extract(DAYOFWEEK …)"),
+        ("SELECT status FROM orders WHERE status LIKE 'a\\_b'", "Spark Trino", "LIKE with a backslash"),
+        ("SELECT * EXCLUDE (status) FROM orders", "Trino", "SELECT * with other columns"),
+        ("SELECT * REPLACE (1 AS status) FROM orders", "Spark Trino", "SELECT * with other columns"),
+        ("SELECT status, count(*) FROM orders GROUP BY ALL", "Trino", "GROUP BY ALL"),
+        ("SELECT 1 AS a UNION BY NAME SELECT 2 AS a", "Spark Trino", "BY NAME"),
+        ("SELECT '${env:HOME}'", "Spark Trino", "${ cannot be said"),  # which Spark would fill in
+    ],
+)
+def test_what_means_something_else_is_refused_with_the_reason(
+    code_of: Code, text: str, tools: str, reason: str
+) -> None:
+    for tool in TOOLS:
+        if tool not in tools.split():
+            assert code_of(text, tool)
+            continue
+        with pytest.raises(QueryError) as refused:
+            code_of(text, tool)
+        assert reason in refused.value.message

@@ -1,0 +1,282 @@
+"""What may be asked of a stream in each state, and how the list words it."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pandas as pd
+import plotly.graph_objects as go
+import pytest
+
+from app.streams.text import host_sentence, window_sentence
+from app.streams.view.figures import (
+    build_duration_figure,
+    build_rate_figure,
+    build_rows_figure,
+    build_state_figure,
+    on_one_axis,
+)
+from app.streams.view.stream import key_figures
+from app.streams.view.streams import (
+    acts,
+    acts_on_all,
+    allowed,
+    build_operation_log,
+    build_stream_frame,
+    by_urgency,
+    marks,
+)
+from app.ui.states import summary_sentence
+from app.ui.view.figure_json import FigureLook, moment_json
+from backend.jobs.model import JobKind
+from backend.stream_model.backlog import Backlog, Lag, SourceBacklog
+from backend.stream_model.stream import (
+    AuditEntry,
+    Desired,
+    DesiredState,
+    HostHeartbeat,
+    Observed,
+    StreamDeclaration,
+    StreamFailure,
+    StreamState,
+)
+from backend.streams.points import points_of
+from backend.streams.status import status_of
+from backend.streams.verdict import StreamEvidence, StreamStatus, Verdict
+from tests.backend.streams.test_stream_batches import event
+
+NOW = datetime(2026, 11, 20, 12, 3, tzinfo=UTC)
+
+
+def status(
+    state: StreamState, wanted: DesiredState | None = DesiredState.RUNNING, *, name: str = "s",
+    verdict: Verdict = Verdict.OK,
+) -> StreamStatus:  # fmt: skip
+    declaration = StreamDeclaration(name, "", "files", f"/lake/{name}", name, (), None, 5_000, f"/checkpoints/{name}")
+    desired = Desired(name, wanted, 1, "", "host", NOW) if wanted else None
+    return StreamStatus(declaration, desired, None, state, None, verdict, f"{name} is so")
+
+
+RUN, STOP = DesiredState.RUNNING, DesiredState.STOPPED
+
+
+@pytest.mark.parametrize(
+    ("state", "wanted", "open_acts"),
+    [
+        (StreamState.RUNNING, RUN, {"stop", "restart"}),
+        (StreamState.STARTING, RUN, {"stop", "restart"}),
+        (StreamState.BACKOFF, RUN, {"stop", "restart"}),
+        (StreamState.FAILED, RUN, {"start", "stop", "restart"}),
+        (StreamState.COMPLETED, RUN, {"start", "stop", "restart"}),
+        (StreamState.UNKNOWN, RUN, {"stop", "restart"}),
+        (StreamState.STOPPED, RUN, {"stop", "restart"}),
+        (StreamState.STOPPED, STOP, {"start"}),
+        (StreamState.STOPPING, STOP, {"start"}),
+        (StreamState.RUNNING, STOP, {"start"}),
+        (StreamState.UNKNOWN, None, {"start", "stop", "restart"}),
+    ],
+)
+def test_which_acts_are_open(state: StreamState, wanted: DesiredState | None, open_acts: set[str]) -> None:
+    found = acts(status(state, wanted), refused=None)
+
+    assert {act.action for act in found if act.blocked is None} == open_acts
+    assert all(act.blocked is None or len(act.blocked) > 10 for act in found)
+
+
+def test_read_only_blocks_everything_with_its_reason() -> None:
+    assert {act.blocked for act in acts(status(StreamState.RUNNING), refused="read-only")} == {"read-only"}
+    assert {act.blocked for act in acts_on_all([], refused=None)} == {"Tick a stream first."}
+
+
+def test_an_act_on_several_reaches_only_those_that_allow_it() -> None:
+    both = [status(StreamState.RUNNING, name="a"), status(StreamState.STOPPED, STOP, name="b")]
+
+    assert all(act.blocked is None for act in acts_on_all(both, refused=None))
+    assert [each.declaration.name for each in allowed(both, "start")] == ["b"]
+    assert [each.declaration.name for each in allowed(both, "stop")] == ["a"]
+
+
+def test_urgent_streams_come_first() -> None:
+    verdicts = {"a": Verdict.OK, "b": Verdict.FAILED, "c": Verdict.STOPPED, "d": Verdict.STALLED}
+    listed = by_urgency(status(StreamState.RUNNING, name=name, verdict=v) for name, v in verdicts.items())
+
+    assert [each.declaration.name for each in listed] == ["b", "c", "d", "a"]
+    starved = replace(status(StreamState.RUNNING, name="a", verdict=Verdict.IDLE), starved_by="c")
+    stopped = status(StreamState.STOPPED, name="c", verdict=Verdict.STOPPED)
+    assert by_urgency([*listed[2:], starved, stopped])[:2] == [stopped, starved]
+
+
+def test_the_list_says_what_is_known_of_a_backlog_and_nothing_else() -> None:
+    source = SourceBacklog("in", "table", rows=4_000, oldest_unread_at=NOW - timedelta(minutes=12))
+    shrinks = tuple(Lag(NOW - timedelta(seconds=10 * back), None, 4_000 + 400 * back) for back in range(5, -1, -1))
+    backlogs = (
+        (Backlog((source,), NOW, shrinks), "12 min · 4,000 rows · caught up in 1 min"),  # 400 rows fewer in 10 s
+        (Backlog((source,), NOW), "12 min · 4,000 rows"),
+        (Backlog((replace(source, oldest_unread_at=None),), NOW), "4,000 rows"),
+        (Backlog((replace(source, rows=0, oldest_unread_at=None),), NOW), "caught up"),
+        (Backlog((SourceBacklog("in", "kafka", unknown="nobody asked"),), NOW), ""),
+        (None, ""),
+    )
+    for backlog, text in backlogs:
+        shown = replace(status(StreamState.RUNNING), backlog=backlog)
+        assert build_stream_frame([shown], now=NOW)["Behind"][0] == text
+
+
+def test_the_operation_log_lists_acts_without_what_is_a_host_s_alone() -> None:
+    entries = [
+        AuditEntry(NOW, "ann", "restart", "s", "slow", "RUNNING → RUNNING, generation 3; trigger: 5 s → 10 s"),
+        AuditEntry(NOW, "ann", f"{JobKind.REQUEUE_PREVIEW} job", "s", "to see", "job 1"),
+        AuditEntry(NOW, "ann", f"{JobKind.REQUEUE} job", "s", "mended", "job 2"),
+        AuditEntry(NOW, "ann", "clone", "t", "for tests", "/lake/eu/copy becomes a copy of v3; s3://b/x/t, a/b"),
+    ]
+    log = build_operation_log(entries, now=NOW, roots=["/", "/lake", "/lake/eu/", "s3://b/x"])
+    assert list(log["Act"]) == ["restart", "requeue job", "clone"]
+    assert list(log["Detail"]) == [
+        "RUNNING → RUNNING; trigger: 5 s → 10 s", "job 2", "copy becomes a copy of v3; t, a/b",
+    ]  # fmt: skip
+
+
+def test_an_unknown_figure_is_missing_and_not_zero() -> None:
+    row = build_stream_frame([status(StreamState.RUNNING)], now=NOW).iloc[0]
+
+    assert row.isna()["Rows in"]
+    assert row.isna()["Last batch"]
+    assert row["Why"] == "Is so"
+
+
+def test_every_state_and_verdict_has_its_words() -> None:
+    statuses = [status(state, verdict=verdict) for state in StreamState for verdict in Verdict]
+
+    frame = build_stream_frame(statuses, now=NOW)
+
+    assert all(len(text.split(" ", 1)) == 2 for column in ("Observed", "Verdict") for text in frame[column])
+
+
+def test_a_silent_host_is_told_with_its_last_sign() -> None:
+    beat = HostHeartbeat("h", "m", 1, NOW, NOW - timedelta(minutes=40))
+
+    silent = "No stream host is alive: the last one was seen at 2026-11-20 11:23:00 UTC (40 min ago)."
+    assert host_sentence([beat], now=NOW, stale_s=15) == silent
+    assert host_sentence([beat], now=beat.beat_at, stale_s=15) is None
+    assert host_sentence([], now=NOW, stale_s=15) == "No stream host has ever reported."
+
+
+def test_lines_break_between_runs_and_in_a_pause() -> None:
+    points = points_of([event(0), event(1), event(2, run="r2"), event(3, run="r2"), event(90, run="r2")])
+
+    for figure in map(go.Figure, (build_rate_figure(points, FigureLook()), build_rows_figure(points, FigureLook()))):
+        for line in figure.data:
+            assert [value is None for value in line.y] == [False, False, True, False, False, True, False]
+
+
+def test_charts_share_an_axis_that_ends_now_and_an_outage_stays_visible() -> None:
+    ran = points_of([event(5), event(6), event(100, run="r2"), event(101, run="r2")], trigger_interval_ms=5_000)
+    ended, began = event(6).ended_at, event(100, run="r2").progressed_at
+    until = event(101).ended_at + timedelta(minutes=2)
+    points = replace(ran, since=until - timedelta(minutes=15), until=until)
+    assert points.outages(runs=True) == [(ended, began)]
+    outages = points.outages(runs=False)
+    assert outages == [(ended, began), (event(101).ended_at, until)], "while it lasts, too"
+    assert ran.outages(runs=False) == [] and replace(points, bins=()).outages(runs=False) == [(points.since, until)]
+
+    look, since = FigureLook(zone="UTC"), points.since
+    assert since is not None
+    audit = [
+        AuditEntry(ended, "<b>ann", "stop", "s", "upgrade"),
+        AuditEntry(since - timedelta(1), "a", "stop", "s", ""),
+    ]
+    acts = marks(audit, [StreamFailure("ValueError", "bad", 100, began)])
+    for build in (build_rate_figure, build_duration_figure):
+        layout = go.Figure(on_one_axis(build(points, look), points, outages, acts, look)).layout
+        ends = layout.xaxis.autorangeoptions
+        assert list(ends.include) == [ends.clipmin, ends.clipmax] == [moment_json(at, "UTC") for at in (since, until)]
+        assert layout.xaxis.range is None, "or a zoom would go at each refresh"
+        drawn = on_one_axis(build(points, look), points, outages, acts, look)["data"][-1]
+        assert list(zip(drawn["x"], drawn["customdata"], strict=True)) == [
+            (moment_json(ended, "UTC"), "stop by &lt;b&gt;ann: upgrade"),
+            (moment_json(began, "UTC"), "failed: ValueError"),
+        ]
+        shaded = [(shape.x0, shape.x1) for shape in layout.shapes if shape.type == "rect"]
+        assert shaded == [(moment_json(a, "UTC"), moment_json(b, "UTC")) for a, b in outages]
+        assert {shape.layer for shape in layout.shapes} == {"below"}, "nothing cuts bars"
+
+
+def test_stacked_phases_equal_the_durations() -> None:
+    slow = event(1, durations_ms={"addBatch": 7_000, "triggerExecution": 8_000}, batch_duration_ms=8_000)
+    points = points_of([event(0), slow], trigger_interval_ms=5_000)
+
+    figure = go.Figure(build_duration_figure(points, FigureLook()))
+
+    heights = [sum(trace.y[i] for trace in figure.data) for i in range(2)]
+    assert heights == pytest.approx([2.0, 8.0])
+    assert figure.layout.shapes[0].y0 == 5.0
+    assert "1 of 2 over the trigger" in figure.layout.title.text
+
+
+def test_the_phases_of_spark_share_no_colour() -> None:
+    phases = (
+        "latestOffset",
+        "getBatch",
+        "queryPlanning",
+        "walCommit",
+        "addBatch",
+        "commitOffsets",
+        "commitBatch",
+        "new",
+    )
+    points = points_of([event(0, durations_ms=dict.fromkeys(phases, 100))], trigger_interval_ms=5_000)
+
+    for mode in ("light", "dark"):
+        figure = go.Figure(build_duration_figure(points, FigureLook(mode)))
+        colours = [trace.marker.color for trace in figure.data] + [figure.layout.shapes[0].line.color]
+        assert len(set(colours)) == len(colours) == 6
+        assert sum(trace.y[0] for trace in figure.data) == pytest.approx(2.0)  # no total: all of the batch
+
+
+def test_rows_of_a_long_window_are_a_batch_s_and_the_sum_is_said() -> None:
+    points = points_of([event(i, rows=10 + i % 2) for i in range(17_280)], trigger_interval_ms=5_000)
+
+    figure = go.Figure(build_rows_figure(points, FigureLook()))
+
+    assert set(figure.data[0].y) == {10.5}
+    assert figure.layout.title.text == "Rows: 10.5 a batch, 181 k read in all"
+    assert window_sentence(points, window="24 h") == (
+        "17,280 batches in the last 24 h. Each point is the mean of a batch over 10 min."
+    )
+
+
+def test_figures_of_a_long_window_stay_small() -> None:
+    points = points_of([event(i, state_rows=i, dropped=0) for i in range(17_280)], trigger_interval_ms=5_000)
+
+    figures = [
+        build(points, FigureLook())
+        for build in (build_rate_figure, build_duration_figure, build_rows_figure, build_state_figure)
+    ]
+
+    assert all(sum(len(trace["x"]) for trace in figure["data"]) <= 2_000 for figure in figures)
+    assert sum(len(json.dumps(figure)) for figure in figures) < 80_000
+    assert all(go.Figure(figure).layout.uirevision == "keep" for figure in figures)  # and Plotly takes it
+
+
+def test_a_stream_without_state_has_no_state_chart() -> None:
+    assert build_state_figure(points_of([event(0)]), FigureLook()) is None
+    assert build_state_figure(points_of([event(0, state_rows=5)]), FigureLook()) is not None
+
+
+@pytest.mark.parametrize("state", list(StreamState))
+def test_only_a_running_stream_has_a_rate(state: StreamState) -> None:
+    declared, seen = status(state).declaration, Observed("s", state, "h", 1, NOW, "q", "r1")
+    host, last = HostHeartbeat("h", "m", 1, NOW, NOW), event(0, progressed_at=NOW)
+    shown = status_of(StreamEvidence(declared, None, seen, host, [last]), NOW, 15)
+
+    (row,) = build_stream_frame([shown], now=NOW).to_dict("records")
+    rate = next(figure for figure in key_figures(shown, now=NOW) if figure.label == "Input")
+
+    if state is StreamState.RUNNING:
+        assert (row["Rows in"], rate.value, rate.note) == (5.0, "5 rows/s", "5 rows/s in a batch")
+        assert summary_sentence([shown]) == "1 stream: 1 running · 5 rows/s in"
+    else:
+        word = "waiting to restart" if state is StreamState.BACKOFF else state.value.lower()
+        assert pd.isna(row["Rows in"]) and summary_sentence([shown]) == f"1 stream: 1 {word}"
+        assert (rate.value, rate.note) == ("–", "")
+        assert "It does not run." in rate.help

@@ -1,0 +1,456 @@
+"""What a diff is given that is wrong, or goes wrong under it: a clear answer and a way on, nothing wrong silently."""
+
+import csv
+import io
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from backend.changes.export import exported
+from backend.changes.model import DiffMethod, Limits, NetCounts, RowKind, VersionDiff
+from backend.changes.versions import parse_version
+from backend.errors import DataFileMissingError, LakehouseError, TableNotFoundError, VersionFormatError
+from backend.lake.lake import Lake
+from backend.lake.model import TableRef
+from backend.sql.export import FORMATS
+from backend.sql.session import CancelToken
+from backend.times import Clock
+from tests.app.cli.test_commands import Weir, home, weir
+from tests.worlds.lake import builders
+from tests.worlds.lake.diff_lakes import ByDeltalake
+from tests.worlds.lake.diffs import asked
+from tests.worlds.lake.diffs import diff as compare
+
+__all__ = ["home", "weir"]
+KEYED = asked(key=("id",))
+OpenLake = Callable[..., Lake]
+
+
+# versions ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("latest2", "latest+1", "v-1", "vlatest", "--1", "1_0", "+2", "٣", "9" * 5_000, "NaN", "1; DROP TABLE t"),
+        *("2126-11-20T10:00+25:00", "0001-01-01T00:00+14:00", "9999-12-31T23:59:59-14:00", "2026-02-30"),
+    ],
+)
+def test_what_is_nearly_a_version_is_none(text: str) -> None:
+    with pytest.raises(VersionFormatError) as refused:
+        parse_version(text, Clock())
+    assert "such as `-5`" in refused.value.hint and len(refused.value.message) < 200
+
+
+@pytest.fixture
+def prices(root: Path) -> Path:
+    """v0 – v2 append 100 rows each, v3 updates some of v0's and v1's; no change feed."""
+    path = root / "prices"
+    for number in range(3):
+        ids = list(range(number * 100, number * 100 + 100))
+        builders.write(path, {"id": ids, "v": [1.0] * 100})
+    DeltaTable(str(path)).update(updates={"v": "2.0"}, predicate="id < 150")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "code", "said"),
+    [
+        ("-0", "latest", 0, "v3 → v3"),
+        ("-1", "-0", 10, "v2 → v3"),
+        ("9" * 25, "latest", 3, "its versions end at 3"),
+        ("-" + "9" * 25, "latest", 3, "its versions end at 3"),
+        ("0001-01-01T00:00+14:00", "latest", 2, "not a version"),
+        ("2001-01-01T00:00-23:59", "latest", 3, "its log begins with v0"),
+        ("2126-11-20T10:00+14:00", "2126-11-20", 0, "v3 → v3"),
+        ("latest2", "latest", 2, "not a version: 'latest2'"),
+    ],
+)
+def test_versions_on_the_command_line(prices: Path, weir: Weir, first: str, last: str, code: int, said: str) -> None:
+    answer = weir("diff", "prices", f"--from={first}", f"--to={last}")
+    assert (answer.code, said in answer.out + answer.err) == (code, True)
+    assert code in (0, 10) or ("hint: " in answer.err and "unexpected" not in answer.err and not answer.out)
+
+
+# files and tables that go --------------------------------------------------------------------------------------------
+
+
+class Spoiled:
+    """A lake to which something happens right after one of its answers."""
+
+    def __init__(self, lake: Lake, name: str, spoil: Callable[[], object]) -> None:
+        self._lake, self._name, self._spoil, self.times = lake, name, spoil, 0
+
+    def __getattr__(self, name: str) -> Any:
+        answer = getattr(self._lake, name)
+        if name != self._name:
+            return answer
+
+        def spoiled(*args: Any, **more: Any) -> Any:
+            result = answer(*args, **more)
+            self.times += 1
+            if self.times == 1:
+                self._spoil()
+            return result
+
+        return spoiled
+
+
+def vacuum(path: Path) -> None:
+    for file in (*path.glob("*.parquet"), *path.glob("p=*/*.parquet")):
+        file.unlink()
+
+
+@pytest.mark.parametrize(
+    "moment", ["snapshot", "file_difference", "require_files", "history", "local_files", "read_files"]
+)
+def test_files_that_go_while_it_runs_leave_what_the_log_tells_and_no_count(
+    prices: Path, open_lake: OpenLake, moment: str
+) -> None:
+    if moment == "read_files":  # a table that DuckDB does not read by itself
+        shutil.rmtree(prices)
+        for number in range(3):
+            builders.write(prices, {"id": [number] * 100, "v": [1.0] * 100, "p": [["a"]] * 100})
+    lake = open_lake()
+    spoiled = Spoiled(lake, moment, lambda: vacuum(prices))
+    found = compare(spoiled, lake.find("prices"), 0, 2, **KEYED)  # type: ignore[arg-type]
+    assert spoiled.times and found.method is DiffMethod.LOG_ONLY and not found.exact
+    assert (found.changes.net.inserted, found.changes.net.updated, found.changes.net.deleted, found.changes.rows) == (
+        None,
+        None,
+        None,
+        (),
+    )
+    assert any("is gone" in reason for reason in found.reasons) and found.is_changed is not False and found.hint
+    assert found.log.files.added == 2
+
+
+class SpoiledToken(CancelToken):
+    """Something happens right before the n-th statement that reads rows."""
+
+    def __init__(self, number: int, spoil: Callable[[], object]) -> None:
+        super().__init__()
+        self.left, self._spoil = number, spoil
+
+    def reading(self, rows: int | None) -> Any:
+        self.left -= 1
+        if self.left == 0:
+            self._spoil()
+        return super().reading(rows)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_files_that_go_while_they_are_compared_part_by_part_are_read_to_their_end(
+    prices: Path, open_lake: OpenLake, number: int
+) -> None:
+    lake, token = open_lake(), SpoiledToken(number, lambda: vacuum(prices))
+    options = asked(key=("id",), limits=Limits(values_at_once=2 * 90))
+    whole = compare(lake, lake.find("prices"), 0, 2, **options)
+    found = compare(lake, lake.find("prices"), 0, 2, **options, token=token)
+    assert token.left <= 0 and not list(prices.glob("*.parquet"))
+    assert found.method is DiffMethod.KEY_JOIN and found.exact
+    assert found.changes == whole.changes
+
+
+@pytest.mark.parametrize("moment", ["local_files", "read_files"])
+def test_a_method_that_was_named_says_that_its_files_are_gone(prices: Path, open_lake: OpenLake, moment: str) -> None:
+    lake: Any = open_lake()
+    if moment == "read_files":
+        lake = ByDeltalake(lake)
+    spoiled = Spoiled(lake, moment, lambda: vacuum(prices))
+    options = asked(key=("id",), method=DiffMethod.KEY_JOIN)
+    with pytest.raises(DataFileMissingError) as said:
+        compare(spoiled, lake.find("prices"), 0, 3, **options)  # type: ignore[arg-type]
+    assert "is gone" in said.value.message and "bring the file back" in said.value.hint
+
+
+@pytest.mark.parametrize("moment", ["snapshot", "history", "file_difference"])
+def test_a_table_that_goes_while_it_runs_is_said(prices: Path, open_lake: OpenLake, moment: str) -> None:
+    lake = open_lake()
+    spoiled = Spoiled(lake, moment, lambda: shutil.rmtree(prices))
+    with pytest.raises(TableNotFoundError) as said:
+        compare(spoiled, lake.find("prices"), 0, 3, **KEYED)  # type: ignore[arg-type]
+    assert "deleted" in said.value.hint
+
+
+def test_a_table_made_anew_between_its_two_readings_is_refused_with_both_ids(prices: Path, open_lake: OpenLake) -> None:
+    def anew() -> None:
+        shutil.rmtree(prices)
+        for number in range(4):
+            builders.write(prices, {"id": [number], "v": [9.0]})
+
+    lake = open_lake()
+    before = lake.snapshot(lake.find("prices"), 0).metadata.id
+    spoiled = Spoiled(lake, "snapshot", anew)
+    found = compare(spoiled, lake.find("prices"), 0, 3, **KEYED)  # type: ignore[arg-type]
+    after = lake.snapshot(lake.find("prices"), 3).metadata.id
+    assert found.method is DiffMethod.LOG_ONLY and before != after
+    assert before in found.reasons[0] and after in found.reasons[0] and "same side" in found.hint
+
+
+def test_a_replaced_table_is_refused_on_the_command_line_whatever_the_method(root: Path, weir: Weir) -> None:
+    log = builders.HandLog(root / "t").start(table_id="id-one").commit(builders.commit_info(), builders.add("a"))
+    anew = (builders.metadata(table_id="id-two"), builders.add("b"))
+    log.commit(builders.commit_info("CREATE OR REPLACE TABLE"), *anew)
+    for more in ((), ("--method", "multiset"), ("--key", "id"), ("--json",)):
+        answer = weir("diff", "t", "--from", "1", "--to", "2", *more)
+        assert answer.code == 1 and "id-one" in answer.err and "id-two" in answer.err
+        assert "hint: compare two versions on the same side of the replacement" in answer.err
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from deltalake import DeltaTable
+from backend.times import Clock
+from tests.worlds.lake import builders
+from tests.worlds.lake.diff_lakes import ByDeltalake
+path = Path(sys.argv[1])
+for number in range(8):
+    builders.write(path, {"id": [1000 + number], "v": [1.0]})
+    if number % 3 == 2:
+        DeltaTable(str(path)).optimize.compact()
+        DeltaTable(str(path)).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+"""
+
+
+def test_while_another_process_writes_compacts_and_vacuums_an_answer_is_true_or_none(
+    prices: Path, open_lake: OpenLake
+) -> None:
+    lake = open_lake()
+    ref, answers, done = lake.find("prices"), [], False
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(prices)])
+    while not done:
+        done = writer.poll() is not None  # one more after it ended
+        last = lake.latest_version(ref)
+        answers += [(last, compare(lake, ref, 1, 3, **KEYED)), (last, compare(lake, ref, last, last - 1, **KEYED))]
+    assert writer.returncode == 0
+    for last, found in answers:
+        net = found.changes.net
+        assert not found.is_available or found.method is DiffMethod.SAME_VERSION or net.updated is not None
+        if found.is_available and found.question.to_version == 3:
+            assert (net.inserted, net.updated, net.deleted) == (100, 150, 0)
+        elif found.is_available and last > 3:
+            assert net.updated == 0 and (net.inserted, net.deleted) in ((0, 0), (0, 1), (100, 0), (150, 0)), last
+        elif not found.is_available:
+            assert any("gone" in reason for reason in found.reasons)
+    assert answers[-2][1].method is DiffMethod.LOG_ONLY  # v1's files were vacuumed at last
+
+
+# a log that lies -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("claims", [(1, 1), (5_000, 7), (0, 0)])
+def test_wrong_row_counts_in_the_log_change_no_count_and_make_none_up(
+    root: Path, open_lake: OpenLake, claims: tuple[int, int]
+) -> None:
+    log = builders.HandLog(root / "t").start(columns={"id": "long", "v": "long"})
+
+    def added(name: str, rows: Sequence[tuple[int, int]], claim: int) -> dict[str, Any]:
+        file = root / "t" / name
+        pq.write_table(pa.table({"id": [row[0] for row in rows], "v": [row[1] for row in rows]}), file)
+        return builders.add(name, size=file.stat().st_size, rows=claim)
+
+    log.commit(builders.commit_info(), added("a", [(1, 1), (2, 2), (3, 3)], claims[0]))
+    log.commit(builders.commit_info(), builders.remove("a"), added("b", [(1, 9), (3, 3), (4, 4), (5, 5)], claims[1]))
+    lake = open_lake()
+    found = compare(lake, lake.find("t"), 1, 2, **KEYED)
+    assert (found.changes.net.inserted, found.changes.net.updated, found.changes.net.deleted) == (2, 1, 1)
+    assert not found.changes.agree_with(found.num_rows) and found.unchanged is None
+    assert any("row counts" in reason for reason in found.reasons)
+    rows = compare(lake, lake.find("t"), 1, 2)
+    assert (rows.changes.net.inserted, rows.changes.net.deleted, rows.unchanged) == (3, 2, None)
+
+
+# what is asked for ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("id > 0; DROP TABLE rows", 'syntax error at or near ";" (character 7)'),
+        ("id > 0; SET memory_limit = '99GB'", 'syntax error at or near ";"'),
+        ("id IN (SELECT id FROM read_parquet('/etc/*'))", "a subquery is not allowed here (character 7)"),
+        ("id > (SELECT 1)", "a subquery is not allowed"),
+        ("read_text('/etc/passwd') <> ''", "the function 'read_text' is not allowed here (character 1)"),
+        ("getenv('HOME') <> ''", "the function 'getenv' is not allowed"),
+        ("current_setting('memory_limit') <> ''", "the function 'current_setting' is not allowed"),
+        ("nextval('s') > 0", "the function 'nextval' is not allowed"),
+        ("repeat('x', 1000000000) <> ''", "the function 'repeat' is not allowed"),
+        ("id = ?", "a parameter is not allowed here (character 6)"),
+        ("COLUMNS(*) > 1", "a star"),
+        ("id > 0 LIMIT 1", 'syntax error at or near "LIMIT"'),
+        ("id > 0 FROM rows", 'syntax error at or near "FROM"'),
+        ("sum(v) OVER () > 1", "a window (OVER) is not allowed"),
+        ("count(*) > 1", "aggregate"),
+        ("idd > 0", "there is no column 'idd' (character 1)"),
+        ("id > 'a' ||| 2", ""),
+        ("id > 0\x00", "holds a null character"),
+        ("id > " + "1" * 10_000, "more than 10,000"),
+        ("", "there is no expression"),
+        ("true", "names no column"),
+    ],
+)
+def test_a_condition_that_may_not_run_is_refused_with_its_place_and_a_way_on(
+    prices: Path, weir: Weir, where: str, said: str
+) -> None:
+    vacuum(prices)  # nothing is read before
+    answer = weir("diff", "prices", "--from", "0", "--to", "3", "--key", "id", f"--where={where}")
+    assert (answer.code, answer.out) == (2, "") and said in answer.err, answer.err
+    assert "hint: " in answer.err and len(answer.err) < 1_000
+
+
+def test_a_condition_that_is_neither_true_nor_false_is_refused(prices: Path, weir: Weir) -> None:
+    answer = weir("diff", "prices", "--from", "0", "--to", "3", "--where", "id")
+    assert (answer.code, answer.out) == (2, "") and "hint: compare it" in answer.err
+    assert "the condition gives BIGINT, not true or false" in answer.err
+
+
+def test_a_condition_that_lets_half_an_update_through_makes_no_insert_of_it(prices: Path, open_lake: OpenLake) -> None:
+    lake = open_lake()
+    found = compare(lake, lake.find("prices"), 2, 3, where="v > 1.5")  # 150 rows went from 1 to 2
+    assert (found.changes.net.inserted, found.changes.net.updated, found.changes.net.deleted) != (150, 0, 0)
+    assert not found.exact or found.changes.net.updated is None
+
+
+@pytest.mark.parametrize("option", ["--key", "--columns"])
+def test_a_column_that_is_not_there_among_thousands_is_named_and_the_hint_stays_short(
+    root: Path, weir: Weir, option: str
+) -> None:
+    names = {f"a column with a name of some length, number {number}": "long" for number in range(3_000)}
+    builders.HandLog(root / "wide").start(columns=names).commit(builders.commit_info())
+    answer = weir("diff", "wide", "--from", "0", "--to", "1", option, "gone")
+    assert (answer.code, answer.out) == (3, "") and "no column" in answer.err and "gone" in answer.err
+    assert "hint: columns: " in answer.err and len(answer.err) < 5_000
+
+
+ODD = {"id": "=1", 'ö "q"': "@x", "a.b": "+1+1", "group": "-1", "=cmd|'/C calc'!A0": "\t=1", "<b>": 'line\nbreak,"q"'}
+
+
+@pytest.fixture
+def odd(root: Path) -> Path:
+    """v0 one row; v1 an update of it, and one more: names and values that are not plain, nested and binary ones."""
+
+    def rows(bump: int, *keys: str) -> pa.Table:
+        count = len(keys)
+        texts = {name: [text] * count for name, text in ODD.items()} | {"id": list(keys)}
+        nested = {
+            "s": [{"a": bump, "bytes": b"\xff"}] * count,
+            "pairs": pa.array([[("k", bump)]] * count, pa.map_(pa.string(), pa.int64())),
+            "raw": pa.array([b"\x00\xff" + bytes([bump])] * count, pa.binary()),
+            "list": [[1.5, None]] * count,
+        }
+        return pa.table(texts | nested)
+
+    path = root / "odd"
+    write_deltalake(str(path), rows(0, "=1"))
+    write_deltalake(str(path), rows(1, "=1", "=2"), mode="overwrite")
+    return path
+
+
+def test_odd_names_and_values_are_compared_and_leave_whole_and_safe(odd: Path, open_lake: OpenLake) -> None:
+    found = odd_difference(odd, open_lake)
+    assert (found.changes.net.inserted, found.changes.net.updated, found.changes.net.deleted) == (1, 1, 0)
+    (update,) = [row for row in found.changes.rows if row.before and row.after]
+    assert set(update.changed) == {"s", "pairs", "raw"}
+    cells = [
+        cell
+        for line in csv.reader(io.StringIO(exported(found, FORMATS["csv"]).decode("utf-8-sig"), newline=""))
+        for cell in line
+    ]
+    assert len(cells) == 3 * (4 + 2 * len(found.changes.columns))
+    assert not [cell for cell in cells if cell.lstrip("\t\r ")[:1] in tuple("=+@") or cell[:1] in tuple("\t\r")]
+    assert "'@x" in cells and any("line\nbreak" in cell for cell in cells)
+    document = json.loads(exported(found, FORMATS["json"]))
+    assert {row["change"] for row in document} == {"update", "insert"}
+    assert document[0]["after"]['ö "q"'] == "@x" and document[0]["after"]["=cmd|'/C calc'!A0"] == "\t=1"
+    table = pq.read_table(io.BytesIO(exported(found, FORMATS["parquet"])))
+    assert table.num_rows == 2 and any("raw" in name for name in table.column_names)
+
+
+def odd_difference(odd: Path, open_lake: OpenLake) -> VersionDiff:
+    lake = open_lake()
+    return compare(lake, lake.find("odd"), 0, 1, **KEYED)
+
+
+@pytest.mark.parametrize("key", ['ö "q"', "a.b", "group", "=cmd|'/C calc'!A0", "s", "raw", "pairs"])
+def test_any_column_can_be_the_key_and_one_that_is_not_unique_is_said(odd: Path, open_lake: OpenLake, key: str) -> None:
+    lake = open_lake()
+    found = compare(lake, lake.find("odd"), 0, 1, key=(key,))
+    net, rows = found.changes.net, (1, 2)
+    assert found.method is DiffMethod.KEY_JOIN and found.key is not None and found.key.columns == (key,)
+    assert net.inserted is not None and net.deleted is not None
+    assert net.inserted - net.deleted == rows[1] - rows[0] and not found.exact
+    assert found.changes.apart.rows and any("share their key" in reason for reason in found.reasons)
+
+
+@pytest.mark.parametrize(
+    "where", ['"ö ""q""" = \'@x\'', "\"a.b\" = '+1+1'", "\"group\" = '-1'", "s.a >= 0", "\"=cmd|'/C calc'!A0\" <> ''"]
+)
+def test_a_condition_names_odd_columns_in_quotes(odd: Path, open_lake: OpenLake, where: str) -> None:
+    lake = open_lake()
+    found = compare(lake, lake.find("odd"), 0, 1, key=("id",), where=where)
+    assert (found.changes.net.inserted, found.changes.net.updated, found.changes.net.deleted) == (1, 1, 0)
+
+
+def test_a_row_of_a_megabyte_is_a_line_on_a_terminal_and_whole_in_json(root: Path, weir: Weir) -> None:
+    path = builders.write(root / "big", {"id": [1], "note": ["x" * 2**20]})
+    builders.write(path, {"id": [1], "note": ["y" * 2**20]}, mode="overwrite")
+    shown = weir("diff", "big", "--from", "0", "--to", "1", "--key", "id")
+    assert shown.code == 10 and len(shown.out) < 5_000 and "…" in shown.out
+    (row,) = weir("diff", "big", "--from", "0", "--to", "1", "--key", "id", "--json").document["rows"]
+    assert row["before"]["note"] == "x" * 2**20 and row["after"]["note"] == "y" * 2**20
+
+
+def test_what_cannot_be_read_says_so_once_and_the_exit_code_is_1(prices: Path, weir: Weir) -> None:
+    vacuum(prices)
+    answer = weir("diff", "prices", "--from", "0", "--to", "3", "--json")
+    document = answer.document
+    assert answer.code == 1 and "hint: " in answer.err and "is gone" in answer.err
+    assert document["net"] == {"inserted": None, "updated": None, "deleted": None, "unchanged": None}
+    assert (document["method"], document["exact"]) == ("log_only", False) and document["files"]["added"]
+
+
+def _ref(lake: Lake) -> TableRef:
+    return lake.find("prices")
+
+
+def test_every_error_of_a_diff_has_a_hint(prices: Path, open_lake: OpenLake) -> None:
+    lake = open_lake()
+    for options in (
+        asked(key=("gone",)),
+        asked(columns=("gone",)),
+        asked(method=DiffMethod.CHANGE_FEED),
+        asked(method=DiffMethod.KEY_JOIN),
+        asked(where="gone > 1"),
+    ):
+        with pytest.raises(LakehouseError) as refused:
+            compare(lake, _ref(lake), 0, 3, **options)
+        assert refused.value.hint and refused.value.message
+
+
+@pytest.mark.soak
+def test_three_thousand_columns_are_compared_by_key(tmp_path: Path, open_lake: OpenLake) -> None:
+    names = [f"c{number}" for number in range(3_000)]
+    rows = [pa.table({name: pa.array([row * 10 + i], pa.int64()) for i, name in enumerate(names)}) for row in (1, 2)]
+    write_deltalake(tmp_path / "wide", rows[0])
+    write_deltalake(tmp_path / "wide", rows[1], mode="append")
+    DeltaTable(tmp_path / "wide").update(updates={"c7": "-1"}, predicate="c0 = 10")
+    lake = open_lake(tmp_path)
+    found = compare(lake, lake.find("wide"), 0, 2, key=("c0",))
+    assert (found.method, found.changes.net, found.changes.changed_cells) == (
+        DiffMethod.KEY_JOIN,
+        NetCounts(1, 1, 0),
+        {"c7": 1},
+    )
+    assert [(row.kind, row.changed) for row in found.changes.rows] == [(RowKind.UPDATE, ("c7",)), (RowKind.INSERT, ())]
+    assert found.changes.columns == tuple(names)

@@ -1,0 +1,401 @@
+"""Expectations on real tables, whoever wrote them: each figure beside a naive recount of the rows."""
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from backend.expectations.looks import Looks, last_data, rows_by_day
+from backend.expectations.model import ExpectationKind, Finding, State, TableExpectation
+from backend.lake.lake import Lake
+from backend.lake.model import TableRef
+from backend.settings import load_settings
+from backend.sql.session import CancelToken
+from backend.work import Stopped
+from tests.worlds.lake import builders
+
+NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
+DAY = date(2026, 3, 1)
+
+
+@pytest.fixture
+def looks(tmp_path: Path, months: Path) -> Looks:
+    settings = load_settings(lake={"roots": [str(tmp_path), str(months)], "refresh_s": 0.001})
+    return Looks(Lake(settings), max_bytes=10**9)
+
+
+def expectation(path: Path, kind: ExpectationKind, **more: object) -> TableExpectation:
+    return TableExpectation(str(path), path.name, kind, **more)  # type: ignore[arg-type]
+
+
+Look = Callable[..., Finding]
+
+
+@pytest.fixture
+def look(looks: Looks) -> Look:
+    def once(expected: TableExpectation, before: Finding | None = None, now: datetime = NOW) -> Finding:
+        return looks.look(expected, before, CancelToken(), now=now)
+
+    return once
+
+
+def ref(path: Path) -> TableRef:
+    return TableRef(str(path), path.name, str(path.parent))
+
+
+def redate(table: Path, version: int, at: datetime) -> None:
+    """Make a commit as old as a test needs it."""
+    file = table / "_delta_log" / f"{version:020d}.json"
+    actions = [json.loads(line) for line in file.read_text().splitlines()]
+    for action in actions:
+        if "commitInfo" in action:
+            action["commitInfo"]["timestamp"] = int(at.timestamp() * 1_000)
+    file.write_text("".join(json.dumps(action) + "\n" for action in actions))
+    builders.stamp_file(file, actions)
+
+
+@pytest.fixture(scope="module")
+def months(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("months")
+
+
+@pytest.fixture(scope="module")
+def month(months: Path) -> Path:
+    """Thirty days of appends, with a MERGE, UPDATE, DELETE and OPTIMIZE among them; an overwrite on the ninth."""
+    path, random_rows = months / "events", random.Random(5)
+    at, next_id = datetime(2026, 1, 31, 9, tzinfo=UTC), 0
+
+    def rows(count: int) -> pa.Table:
+        nonlocal next_id
+        next_id += count
+        return pa.table({"id": range(next_id - count, next_id), "amount": [1.0] * count})
+
+    for number in range(90):
+        day, turn = divmod(number, 3)
+        table = DeltaTable(str(path)) if number else None
+        if number == 25:
+            builders.write(path, rows(40), mode="overwrite")
+        elif table and number % 30 == 10:
+            seen = pa.table({"id": [0, next_id, next_id + 1], "amount": [2.0] * 3})
+            next_id += 2
+            merge = table.merge(seen, "s.id = t.id", source_alias="s", target_alias="t")
+            merge.when_matched_update_all().when_not_matched_insert_all().execute()
+        elif table and number % 30 == 11:
+            table.update(updates={"amount": "3.0"}, predicate="id % 7 = 0")
+        elif table and number % 30 == 13:
+            table.delete("id % 11 = 3")
+        elif table and number % 30 == 14:
+            table.optimize.compact()
+        else:
+            builders.write(path, rows(random_rows.randint(10, 30)))
+        redate(path, DeltaTable(str(path)).version(), at + timedelta(days=day, hours=turn))
+    return path
+
+
+def recount(path: Path) -> dict[date, int]:
+    """Ids that a version has and the one before has not, by the day of its commit, from the rows themselves."""
+    found: Counter[date] = Counter()
+    before: set[int] = set()
+    table = DeltaTable(str(path))
+    for entry in sorted(table.history(), key=lambda entry: entry["version"]):
+        table.load_as_version(entry["version"])
+        now = set(pd.DataFrame(pa.table(table.scan().read_all()).to_pydict())["id"])
+        found[datetime.fromtimestamp(entry["timestamp"] / 1_000, UTC).date()] += len(now - before)
+        before = now
+    return dict(found)
+
+
+def test_rows_of_each_day_are_those_that_a_recount_of_the_rows_finds(month: Path, looks: Looks) -> None:
+    found = rows_by_day(looks.lake, ref(month), date(2026, 1, 1), DAY)
+    counted = recount(month)
+    overwritten = date(2026, 2, 8)
+    assert found.pop(overwritten) is None and counted.pop(overwritten) > 0
+    assert min(counted) == date(2026, 1, 31) and counted.pop(min(counted)), "its first day is not a whole one"
+    assert found == counted and len(found) == 28
+    assert set(rows_by_day(looks.lake, ref(month), date(2026, 2, 20), date(2026, 2, 22)).values()) <= set(
+        counted.values()
+    )
+
+
+def test_a_day_of_few_rows_is_broken_and_is_looked_at_once(month: Path, look: Look, looks: Looks) -> None:
+    rule = expectation(month, ExpectationKind.ROWS_PER_DAY)
+    last = look(rule)
+    counted = recount(month)
+    assert (last.state, last.rows, last.day) == (State.MET, counted[DAY], "2026-03-01")
+    tomorrow = NOW + timedelta(days=1)  # and nothing came on 2026-03-02
+    found = look(rule, last, tomorrow)
+    assert (found.state, found.rows, found.since) == (State.BROKEN, 0, datetime(2026, 3, 3, tzinfo=UTC))
+    assert found.usual == _band(counted, date(2026, 3, 2))
+    assert look(rule, found, tomorrow + timedelta(hours=3)) is found
+
+
+def test_a_day_that_was_read_before_is_not_read_again(month: Path, look: Look) -> None:
+    rule = expectation(month, ExpectationKind.ROWS_PER_DAY)
+    read = look(rule)
+    assert isinstance(read.seen["days"], dict)
+    told = replace(read, seen={**read.seen, "days": dict.fromkeys(read.seen["days"], 1_000)})
+    found = look(rule, told, NOW + timedelta(days=1))
+    assert (found.usual, found.rows) == ((800, 1_200), 0)
+    another = replace(told, seen={**told.seen, "table": "the one before"})
+    assert look(rule, another, NOW + timedelta(days=1)).usual != (800, 1_200)
+
+
+def _band(counted: dict[date, int], day: date) -> tuple[int, int]:
+    """The rule once more, by pandas."""
+    series = pd.Series({pd.Timestamp(each): rows for each, rows in counted.items()}).sort_index()
+    series = series.drop([series.index[0], pd.Timestamp("2026-02-08")])
+    series = series[series.index >= pd.Timestamp(day - timedelta(days=28))]
+    series = series[series.index.dayofweek < 5] if day.weekday() < 5 else series[series.index.dayofweek >= 5]
+    middle = series.median()
+    spread = max(1.4826 * (series - middle).abs().median(), 0.05 * middle)
+    return max(0, int(middle - 4 * spread)), int(-(-(middle + 4 * spread) // 1))
+
+
+def test_maintenance_and_properties_are_no_fresh_data(tmp_path: Path, look: Look, looks: Looks) -> None:
+    path = builders.orders_table(tmp_path / "lake" / "orders")
+    deleted_at = last_data(looks.lake, ref(path))
+    assert deleted_at.version == 3, "a DELETE changes rows"
+    table = DeltaTable(str(path))
+    table.optimize.compact()
+    table.alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"})
+    table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    assert DeltaTable(str(path)).version() > 5
+    assert last_data(looks.lake, ref(path)) == deleted_at
+    rule = expectation(path, ExpectationKind.FRESH, within_s=60.0)
+    assert deleted_at.at is not None
+    assert look(rule, None, deleted_at.at + timedelta(seconds=59)).state is State.MET
+    late = look(rule, None, deleted_at.at + timedelta(seconds=61))
+    assert (late.state, late.since, late.version) == (State.BROKEN, deleted_at.at + timedelta(seconds=60), 3)
+    builders.write(path, {"order_id": [9], "status": ["new"], "amount": [1.0]})
+    assert look(rule, late, datetime.now(UTC)).state is State.MET
+
+
+def test_data_far_behind_much_maintenance_is_found(tmp_path: Path, looks: Looks) -> None:
+    log = builders.HandLog(tmp_path / "lake" / "quiet").start()
+    log.commit(builders.add("a.parquet"), builders.commit_info(timestamp=1_700_000_000_000))
+    for number in range(200):
+        log.commit(builders.commit_info("SET TBLPROPERTIES", timestamp=1_700_000_001_000 + number))
+    assert last_data(looks.lake, ref(log.table)).version == 1
+    assert last_data(looks.lake, ref(log.table)).at == datetime(
+        2023, 11, 14, 22, 13, 20, 1000, tzinfo=UTC
+    )  # after v0's
+
+
+def test_days_that_were_read_survive_a_look_that_failed(month: Path, look: Look, tmp_path: Path) -> None:
+    rule = expectation(month, ExpectationKind.ROWS_PER_DAY)
+    read = look(rule)
+    failed = look(replace(rule, uri=str(tmp_path / "lake" / "none")), read)
+    assert failed.state is State.UNKNOWN and failed.seen == read.seen
+    assert look(rule, failed) == read
+
+
+# keys ------------------------------------------------------------------------------------------------------------
+
+
+def test_repeated_keys_are_counted_with_examples_and_nulls_are_not_judged(tmp_path: Path, look: Look) -> None:
+    rows = {"shop": [*"aabbccddeeffgg", "z", None, None], "nr": [*[1, 1] * 5, 1, 1, 2, 3, 4, 4, 4]}
+    path = builders.write(tmp_path / "lake" / "sales", rows)
+    builders.write(path, {"shop": ["a", "z"], "nr": [1, 5]})
+    found = look(expectation(path, ExpectationKind.UNIQUE, columns=("shop", "nr")))
+    frame = pd.DataFrame(pa.table(DeltaTable(str(path)).scan().read_all()).to_pydict()).dropna()
+    counts = frame.groupby(["shop", "nr"]).size()
+    assert (found.broken_keys, found.broken_rows) == ((counts > 1).sum(), counts[counts > 1].sum()) == (6, 13)
+    assert found.state is State.BROKEN and found.examples == ("a, 1", "b, 1", "c, 1", "d, 1", "e, 1")
+    assert (found.version, found.since) == (1, Lake(load_settings(home=tmp_path)).snapshot(ref(path)).committed_at)
+
+
+def test_keys_are_judged_anew_only_when_rows_changed(tmp_path: Path, look: Look) -> None:
+    path = builders.write(tmp_path / "lake" / "sales", {"id": [1, 2, 3]})
+    builders.write(path, {"id": [4]})
+    rule = expectation(path, ExpectationKind.UNIQUE, columns=("ID",))
+    first = look(rule)
+    assert (first.state, first.broken_keys) == (State.MET, 0)
+    DeltaTable(str(path)).optimize.compact()
+    assert look(rule, first) is first
+    builders.write(path, {"id": [3]})
+    second = look(rule, first)
+    assert (second.state, second.broken_keys, second.broken_rows, second.examples) == (State.BROKEN, 1, 2, ("3",))
+    DeltaTable(str(path)).delete("id = 3")
+    assert look(rule, second).state is State.MET
+
+
+def test_keys_of_a_table_without_rows_are_not_known_and_are_judged_once_rows_came(tmp_path: Path, look: Look) -> None:
+    path = builders.write(tmp_path / "lake" / "sales", {"id": pa.array([], pa.int64())})
+    rule = expectation(path, ExpectationKind.UNIQUE, columns=("id",))
+    empty = look(rule)
+    assert (empty.state, empty.reason, empty.is_early) == (State.UNKNOWN, "v0 holds no rows", True)
+    builders.write(path, {"id": [1, 2]})
+    judged = look(rule, empty)
+    assert (judged.state, judged.version) == (State.MET, 1)
+    DeltaTable(str(path)).delete()
+    assert look(rule, judged).reason == "v2 holds no rows"
+
+
+def test_keys_that_another_table_lacks(tmp_path: Path, look: Look) -> None:
+    lake = tmp_path / "lake"
+    orders = builders.write(lake / "orders", {"customer": [1, 2, 2, 7, 8, 8, None]})
+    customers = builders.write(lake / "customers", {"id": pa.array([1, 2, 3], pa.int32()), "name": [*"abc"]}.copy())
+    rule = expectation(
+        orders,
+        ExpectationKind.REFERENCES,
+        columns=("customer",),
+        other="customers",
+        other_uri=str(customers),
+        other_column="id",
+    )
+    found = look(rule)
+    assert (found.state, found.broken_keys, found.broken_rows, found.examples) == (State.BROKEN, 2, 3, ("8", "7"))
+    builders.write(customers, {"id": pa.array([7, 8], pa.int32()), "name": ["d", "e"]})
+    mended = look(rule, found)
+    assert (mended.state, mended.version, mended.other_version) == (State.MET, 0, 1), "the other table moved on"
+    DeltaTable(str(customers)).delete()
+    emptied = look(rule, mended)
+    assert (emptied.broken_keys, emptied.broken_rows) == (4, 6)
+
+
+def test_deletion_vectors_partitions_and_mapped_names_are_read_as_the_log_says(tmp_path: Path, look: Look) -> None:
+    path = builders.partitioned_table(tmp_path / "lake" / "days", days=3, files_per_day=2)
+    assert look(expectation(path, ExpectationKind.UNIQUE, columns=("id", "day"))).state is State.MET
+    by_day = look(expectation(path, ExpectationKind.UNIQUE, columns=("day",)))
+    assert (by_day.broken_keys, by_day.broken_rows) == (3, 12)
+
+
+# what cannot be judged -------------------------------------------------------------------------------------------
+
+
+def test_a_table_that_is_too_large_says_so(tmp_path: Path, looks: Looks) -> None:
+    path = builders.write(tmp_path / "lake" / "sales", {"id": [1, 1]})
+    size = looks.lake.snapshot(ref(path)).size_bytes
+    small = replace(looks, max_bytes=size - 1)
+    rule = expectation(path, ExpectationKind.UNIQUE, columns=("id",))
+    found = small.look(rule, None, CancelToken(), now=NOW)
+    assert (found.state, found.reason) == (State.UNKNOWN, f"{size} B, limit {size - 1} B")
+    assert replace(looks, max_bytes=size).look(rule, found, CancelToken(), now=NOW).state is State.BROKEN
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "reason"),
+    [
+        (ExpectationKind.UNIQUE, {"columns": ("nr",)}, "sales has no column nr"),
+        (
+            ExpectationKind.REFERENCES,
+            {"columns": ("id",), "other": "o", "other_uri": "/lake/none", "other_column": "x"},
+            "outside",
+        ),
+        (
+            ExpectationKind.REFERENCES,
+            {"columns": ("id",), "other": "o", "other_uri": "OTHER", "other_column": "name"},
+            "Conversion",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_a_reason(
+    tmp_path: Path, look: Look, kind: ExpectationKind, more: dict[str, object], reason: str
+) -> None:
+    path = builders.write(tmp_path / "lake" / "sales", {"id": [1, 1]})
+    other = builders.write(tmp_path / "lake" / "other", {"name": ["a", "b"]})
+    if more.get("other_uri") == "OTHER":
+        more = more | {"other_uri": str(other)}
+    found = look(expectation(path, kind, **more))
+    assert found.state is State.UNKNOWN and reason in found.reason
+
+
+@pytest.mark.parametrize("kind", list(ExpectationKind))
+def test_a_table_that_is_not_there_or_damaged_is_a_reason(tmp_path: Path, look: Look, kind: ExpectationKind) -> None:
+    path, more = (
+        tmp_path / "lake" / "gone",
+        {"columns": ("id",)} if kind in (ExpectationKind.UNIQUE, ExpectationKind.REFERENCES) else {},
+    )
+    if kind is ExpectationKind.REFERENCES:
+        more |= {"other": "o", "other_uri": str(path), "other_column": "id"}
+    missing = look(expectation(path, kind, **more))
+    assert missing.state is State.UNKNOWN and str(path) in missing.reason
+    builders.HandLog(path).raw(f"{0:020d}.json", "{not json\n")
+    assert look(expectation(path, kind, **more)).state is State.UNKNOWN
+
+
+def test_a_check_that_takes_too_long_says_so_and_is_not_tried_at_the_same_version(tmp_path: Path, looks: Looks) -> None:
+    path = builders.write(tmp_path / "lake" / "sales", {"id": [1, 1]})
+    rule, token = expectation(path, ExpectationKind.UNIQUE, columns=("id",)), CancelToken(time_limit_s=1e-9)
+    found = looks.look(rule, None, token, now=NOW)
+    assert found.state is State.UNKNOWN and "it took longer than" in found.reason
+    assert looks.look(rule, found, CancelToken(), now=NOW) is found
+
+
+def test_a_check_ends_when_its_host_ends(tmp_path: Path, looks: Looks) -> None:
+    path = builders.write(tmp_path / "lake" / "sales", {"id": [1, 1]})
+    token = CancelToken()
+    token.stop()
+    for kind, more in ((ExpectationKind.UNIQUE, {"columns": ("id",)}), (ExpectationKind.ROWS_PER_DAY, {})):
+        with pytest.raises(Stopped):
+            looks.look(expectation(path, kind, **more), None, token, now=NOW)
+
+
+def test_without_statistics_the_writer_is_believed_and_without_its_word_a_day_is_not_known(
+    tmp_path: Path, looks: Looks
+) -> None:
+    log = builders.HandLog(tmp_path / "lake" / "bare").start()
+    for day, said in ((1, "30"), (2, "12"), (2, "5"), (3, None), (4, "7")):
+        at = datetime(2026, 2, day, 8, tzinfo=UTC)
+        metrics = {"operationMetrics": {"numOutputRows": said}} if said else {}
+        info = builders.commit_info("STREAMING UPDATE", timestamp=int(at.timestamp() * 1_000), **metrics)
+        log.commit(info, builders.add(f"{log.next_version}.parquet", rows=None))
+    found = rows_by_day(looks.lake, ref(log.table), date(2026, 1, 25), date(2026, 2, 5))
+    assert {day.isoformat()[5:]: rows for day, rows in found.items() if day.month == 2} == {
+        "02-01": 30, "02-02": 17, "02-03": None, "02-04": 7, "02-05": 0,
+    }  # fmt: skip
+
+
+# conditions, which people expect ---------------------------------------------------------------------------------
+
+
+def condition(path: Path, text: str) -> TableExpectation:
+    return expectation(path, ExpectationKind.HOLDS, condition=text, by="ann", why="a bad batch")
+
+
+def test_a_condition_counts_the_rows_that_a_recount_finds_and_follows_the_table(tmp_path: Path, look: Look) -> None:
+    path = builders.orders_table(tmp_path / "lake" / "orders")
+    rule = condition(path, "amount <= 30")
+
+    def violations() -> int:
+        return sum(amount > 30 for amount in DeltaTable(str(path)).to_pyarrow_table()["amount"].to_pylist())
+
+    found = look(rule)
+    assert (found.state, found.version, found.broken_rows) == (State.BROKEN, 3, violations()) and violations() == 2
+    assert found.reason == "2 of 4 rows violate it" and found.since is not None
+    builders.write(path, {"order_id": [6, 7], "status": ["new"] * 2, "amount": [31.0, 1.0]})
+    more = look(rule, found)
+    assert (more.version, more.broken_rows, more.reason) == (4, violations(), "3 of 6 rows violate it")
+    DeltaTable(str(path)).optimize.compact()
+    assert look(rule, more) is more, "the rows are the same"
+    DeltaTable(str(path)).delete("amount > 30")
+    mended = look(rule, more)
+    assert (mended.state, mended.broken_rows, mended.since, violations()) == (State.MET, 0, None, 0)
+
+
+def test_a_condition_on_the_whole_table_and_what_cannot_be_judged(tmp_path: Path, look: Look, looks: Looks) -> None:
+    path = builders.orders_table(tmp_path / "lake" / "orders")
+    whole = look(condition(path, "count(*) >= 5"))
+    assert (whole.state, whole.reason) == (State.BROKEN, "count(*) is 4")
+    assert look(condition(path, "(order_id, status)")).state is State.MET
+    odd = look(condition(path, "price > 0"))
+    assert odd.state is State.UNKNOWN and "price" in odd.reason
+    large = replace(looks, max_bytes=1).look(condition(path, "amount > 0"), None, CancelToken(), now=NOW)
+    assert large.state is State.UNKNOWN and "limit 1 B" in large.reason
+    DeltaTable(str(path)).delete()
+    assert look(condition(path, "count(*) >= 5")).state is State.BROKEN, "all rows are gone"
+    none = look(condition(path, "amount > 0"))
+    assert (none.state, none.is_early, none.reason) == (State.UNKNOWN, True, "v4 holds no rows")
+    token = CancelToken()
+    token.stop()
+    builders.write(path, {"order_id": [6], "status": ["new"], "amount": [1.0]})
+    with pytest.raises(Stopped):
+        looks.look(condition(path, "amount > 0"), None, token, now=NOW)

@@ -1,0 +1,307 @@
+"""What Weir reads equals what deltalake reads, on tables of its making and on real ones of others."""
+
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, Field, TableFeatures, Transaction
+from deltalake.schema import PrimitiveType
+
+from backend.lake.files.file_sizes import partition_files
+from backend.lake.model import TableRef
+from tests.worlds.lake.builders import (
+    CHANGE_FEED,
+    first_rows,
+    folder_bytes,
+    medallion_lake,
+    orders_table,
+    partitioned_table,
+    write,
+)
+
+SHARED = Path(__file__).parents[4] / "shared" / "tables"
+
+
+def assert_agrees(lake, ref: TableRef, *, rows: bool = True) -> None:
+    latest = DeltaTable(ref.uri).version()
+    assert lake.latest_version(ref) == latest
+    for version in range(latest + 1):
+        table = DeltaTable(ref.uri, version=version)
+        actions = pa.table(table.get_add_actions(flatten=True)).to_pydict()
+        snapshot = lake.snapshot(ref, version)
+        assert snapshot.num_files == len(actions["path"])
+        assert sorted(snapshot.files["size_bytes"].to_pylist()) == sorted(actions["size_bytes"])
+        assert snapshot.size_bytes == sum(actions["size_bytes"])
+        if rows:
+            assert snapshot.num_rows == count_rows(table)
+        assert dict(snapshot.metadata.configuration) == table.metadata().configuration
+        assert snapshot.metadata.id == table.metadata().id
+        assert snapshot.metadata.partition_columns == tuple(table.metadata().partition_columns)
+        assert snapshot.protocol.min_reader_version == table.protocol().min_reader_version
+    assert_history_agrees(lake, ref)
+    assert_timeline_agrees(lake, ref)
+
+
+def assert_history_agrees(lake, ref: TableRef) -> None:
+    theirs = DeltaTable(ref.uri).history()
+    ours = lake.history(ref)
+    assert [c.version for c in ours] == [h["version"] for h in theirs]
+    for commit, entry in zip(ours, theirs, strict=True):
+        assert commit.operation == entry.get("operation")
+        told = commit.reported_at or commit.committed_at  # deltalake goes by the writer's clock
+        assert told.timestamp() == pytest.approx(entry["timestamp"] / 1000)
+        assert dict(commit.raw_metrics) == entry.get("operationMetrics", {})
+        assert dict(commit.parameters) == entry.get("operationParameters", {})
+
+
+def assert_timeline_agrees(lake, ref: TableRef) -> None:
+    timeline = lake.timeline(ref)
+    assert timeline.first_version == 0
+    for totals in timeline.totals:
+        snapshot = lake.snapshot(ref, totals.version)
+        assert (totals.num_files, totals.size_bytes, totals.num_rows) == (
+            snapshot.num_files,
+            snapshot.size_bytes,
+            snapshot.num_rows,
+        )
+
+
+def by_order(rows: pa.Table) -> list[dict]:
+    return sorted(rows.to_pylist(), key=lambda row: row["order_id"])
+
+
+def count_rows(table: DeltaTable) -> int:
+    first = table.schema().fields[0].name
+    return pa.RecordBatchReader.from_stream(table.scan(columns=[first])).read_all().num_rows
+
+
+def test_medallion_tables_agree(root, open_lake):
+    medallion_lake(root)
+    lake = open_lake()
+    refs = lake.tables()
+    assert [(ref.name, ref.layer) for ref in refs] == [
+        ("bronze/orders_raw", "bronze"),
+        ("gold/orders_by_status", "gold"),
+        ("silver/orders", "silver"),
+    ]
+    for ref in refs:
+        assert_agrees(lake, ref)
+
+
+def test_partitioned_table_with_odd_values_and_checkpoint_agrees(root, open_lake):
+    values = ["a b", "c/d", None, "x=y", "ü%20", ""]
+    for number in range(3):
+        write(root / "odd", {"id": [number] * 6, "p": values}, partition_by=["p"])
+    table = DeltaTable(str(root / "odd"))
+    table.create_checkpoint()
+    table.delete("p = 'a b'")
+    table.optimize.compact()
+    lake = open_lake()
+    ref = lake.find("odd")
+    assert_agrees(lake, ref)
+    partitions = set(lake.snapshot(ref).files["partition"].to_pylist())
+    assert partitions == {"p=c%2Fd", "p=__HIVE_DEFAULT_PARTITION__", "p=x=y", "p=ü%2520"}
+
+
+def test_table_read_from_a_checkpoint_alone_agrees(root, open_lake):
+    path = partitioned_table(root / "t", days=4, files_per_day=3)
+    DeltaTable(str(path)).create_checkpoint()
+    want = DeltaTable(str(path)).version()
+    for old in sorted((path / "_delta_log").glob("*.json")):
+        old.unlink()
+    lake = open_lake()
+    snapshot = lake.snapshot(lake.find("t"))
+    assert (snapshot.version, snapshot.num_files, snapshot.num_rows) == (want, 12, 24)
+    assert snapshot.committed_at is None
+    assert set(snapshot.files["partition"].to_pylist()) == {f"day=2026-01-0{n}" for n in range(1, 5)}
+
+
+def by_merge(path: Path) -> None:
+    source = pa.table({"id": [2, 9], "v": ["new", "new"]})
+    merge = DeltaTable(str(path)).merge(source, "t.id = s.id", source_alias="s", target_alias="t")
+    merge.when_matched_update_all().when_not_matched_insert_all().execute()
+    DeltaTable(str(path)).merge(
+        source, "t.id = s.id", source_alias="s", target_alias="t"
+    ).when_matched_delete().execute()
+
+
+def by_z_order_and_vacuum(path: Path) -> None:
+    DeltaTable(str(path)).optimize.z_order(["id"])
+    DeltaTable(str(path)).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+
+
+def by_restore(path: Path) -> None:
+    DeltaTable(str(path)).delete("id = 1")
+    DeltaTable(str(path)).restore(0)
+
+
+def by_alters(path: Path) -> None:
+    alter = DeltaTable(str(path)).alter
+    alter.add_constraint({"positive": "id > 0"})
+    alter.set_table_properties({"delta.logRetentionDuration": "interval 3 days"})
+    alter.add_columns([Field("more", PrimitiveType("double"), nullable=True)])
+    alter.set_table_name("orders")
+    alter.set_table_description("of the day")
+
+
+def by_features(path: Path) -> None:
+    wanted = [TableFeatures.AppendOnly, TableFeatures.DeletionVectors, TableFeatures.TimestampWithoutTimezone]
+    DeltaTable(str(path)).alter.add_feature(wanted, allow_protocol_versions_increase=True)
+    write(path, {"id": [7], "v": ["z"]})
+
+
+def by_another_schema(path: Path) -> None:
+    write(path, {"id": [7], "w": [1.5]}, schema_mode="merge")
+    write(path, {"k": ["a", "b"]}, mode="overwrite", schema_mode="overwrite")
+
+
+def by_replaced_part(path: Path) -> None:
+    write(path, {"id": [1], "v": ["again"]}, mode="overwrite", predicate="id = 1")
+
+
+def by_transaction(path: Path) -> None:
+    stamp = CommitProperties(custom_metadata={"job": "nightly"}, app_transactions=[Transaction("loader", 4)])
+    write(path, {"id": [8], "v": ["t"]}, commit_properties=stamp)
+
+
+def by_compacted_log(path: Path) -> None:
+    for number in range(5, 8):
+        write(path, {"id": [number], "v": ["l"]})
+    DeltaTable(str(path)).delete("id = 6")
+    DeltaTable(str(path)).compact_logs(1, 3)
+    assert list(path.glob("_delta_log/*.compacted.json"))
+
+
+def by_v2_checkpoint(path: Path) -> None:
+    DeltaTable(str(path)).alter.add_feature(TableFeatures.V2Checkpoint, allow_protocol_versions_increase=True)
+    DeltaTable(str(path)).alter.set_table_properties({"delta.checkpointPolicy": "v2"})
+    DeltaTable(str(path)).create_checkpoint()
+    write(path, {"id": [8], "v": ["t"]})
+
+
+def by_lost_files(path: Path) -> None:
+    next(path.glob("*.parquet")).unlink()
+    DeltaTable(str(path)).repair()
+
+
+CHANGES = [
+    by_merge,
+    by_z_order_and_vacuum,
+    by_restore,
+    by_alters,
+    by_features,
+    by_another_schema,
+    by_replaced_part,
+    by_transaction,
+    by_compacted_log,
+    by_v2_checkpoint,
+    by_lost_files,
+]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__.removeprefix("by_"))
+def test_tables_changed_by_each_feature_of_deltalake_agree(root, open_lake, change):
+    write(root / "t", {"id": [1, 2], "v": ["a", "b"]})
+    write(root / "t", {"id": [3], "v": ["c"]})
+    change(root / "t")
+    lake = open_lake()
+    ref = lake.find("t")
+    # Rows of old versions cannot be counted once their files are gone.
+    old_rows = change not in (by_z_order_and_vacuum, by_lost_files)
+    assert_agrees(lake, ref, rows=old_rows)
+    snapshot = lake.snapshot(ref)
+    assert snapshot.num_rows == count_rows(DeltaTable(ref.uri))
+    assert (snapshot.metadata.name, snapshot.metadata.description) == (
+        DeltaTable(ref.uri).metadata().name,
+        DeltaTable(ref.uri).metadata().description,
+    )
+    if change is by_transaction:
+        assert snapshot.transactions == {"loader": DeltaTable(ref.uri).transaction_version("loader")} == {"loader": 4}
+
+
+def test_partitions_of_every_type_agree_with_a_recount(root, open_lake):
+    rows = pa.table(
+        {
+            "id": [1, 2, 3],
+            "b": [True, False, None],
+            "i": pa.array([1, -2, None], pa.int32()),
+            "f": pa.array([1.5, float("inf"), None], pa.float32()),
+            "m": pa.array([Decimal("1.250"), Decimal("700.000"), None], pa.decimal128(20, 3)),
+            "d": pa.array([date(2026, 1, 1), date(1969, 12, 31), None]),
+            "t": pa.array(
+                [datetime(2026, 1, 1, 10, 0, 0, 123456), datetime(1900, 1, 1), None], pa.timestamp("us", "UTC")
+            ),
+            "s": ["a b/c=d%", "", None],
+        }
+    )
+    keys = rows.column_names[1:]
+    write(root / "t", rows, partition_by=keys)
+    lake = open_lake()
+    ref = lake.find("t")
+    assert_agrees(lake, ref)
+    actions = pa.table(DeltaTable(ref.uri).get_add_actions()).to_pylist()
+    found = {
+        p.partition: (p.num_files, p.size_bytes, p.num_rows)
+        for p in partition_files(lake.snapshot(ref), 1, min_files=1)
+    }
+    assert sorted(found.values()) == sorted((1, action["size_bytes"], 1) for action in actions)
+    assert len(found) == 3
+    assert "/".join(f"{key}=__HIVE_DEFAULT_PARTITION__" for key in keys) in found
+
+
+def test_rows_equal_those_of_deltalake_at_every_version(root, open_lake):
+    path = orders_table(root / "orders")
+    lake = open_lake()
+    ref = lake.find("orders")
+    for version in range(4):
+        page = first_rows(lake, ref, version=version, limit=100)
+        want = pa.RecordBatchReader.from_stream(DeltaTable(str(path), version=version).scan()).read_all()
+        assert by_order(page.rows) == by_order(want)
+        assert (page.truncated, page.total_rows) == (False, want.num_rows)
+
+
+def test_rows_say_when_the_limit_cut(root, open_lake):
+    write(root / "t", {"id": list(range(50)), "name": ["x"] * 50})
+    lake = open_lake()
+    page = first_rows(lake, lake.find("t"), columns=["id"], limit=10)
+    assert page.rows.column_names == ["id"]
+    assert (page.rows.num_rows, page.truncated, page.total_rows) == (10, True, 50)
+    assert first_rows(lake, lake.find("t"), limit=50).truncated is False
+
+
+def test_changes_are_those_of_the_feed(root, open_lake):
+    orders_table(root / "orders")
+    lake = open_lake()
+    ref = lake.find("orders")
+    changes = lake.changes(ref, 1, 3).read_all().to_pylist()
+    found = sorted((c["_commit_version"], c["_change_type"], c["order_id"], c["status"]) for c in changes)
+    assert found == [
+        (2, "update_postimage", 2, "paid"),
+        (2, "update_preimage", 2, "new"),
+        (3, "delete", 1, "new"),
+    ]
+
+
+def test_compaction_changes_no_row_in_the_feed(root, open_lake):
+    for number in range(3):
+        write(root / "t", {"id": [number]}, configuration=CHANGE_FEED)
+    DeltaTable(str(root / "t")).optimize.compact()
+    lake = open_lake()
+    assert lake.changes(lake.find("t"), 2, 3).read_all().num_rows == 0
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared tables are not beside the repository")
+def test_real_tables_of_others_agree_and_stay_as_they_are(open_lake):
+    before = folder_bytes(SHARED)
+    lake = open_lake(SHARED)
+    assert {ref.name for ref in lake.tables()} == {"covid_nyt", "cdf_table"}
+    for ref in lake.tables():
+        assert_agrees(lake, ref)
+        first_rows(lake, ref, limit=10)
+    assert lake.card(lake.find("covid_nyt")).num_rows == 1_111_930
+    feed = lake.find("cdf_table")
+    assert lake.cdf_support(feed, 0, 3).covered
+    assert lake.changes(feed, 0, 3).read_all().num_rows == 13
+    assert folder_bytes(SHARED) == before

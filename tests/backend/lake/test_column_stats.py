@@ -1,0 +1,301 @@
+"""Statistics per column: equal to what deltalake reads of the same log and to the data itself."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from deltalake import DeltaTable
+
+from backend.errors import ColumnNotFoundError
+from backend.lake.files.stats import StatKind, column_stats, column_totals, columns_with_stats
+from backend.lake.model import Snapshot
+from backend.lake.rows.filters import FilterColumn, Test
+from backend.lake.rows.pruning import may_match
+from tests.worlds.lake import builders
+
+
+@pytest.fixture
+def snapshot_of(open_lake: Any) -> Any:
+    def read(path: Path) -> Snapshot:
+        lake = open_lake(path.parent)
+        return lake.snapshot(lake.find(path.name))
+
+    return read
+
+
+def everything(number: int) -> pa.Table:
+    """Three rows of every type, others for every number; the second row is null where it can be."""
+    day, moment = date(2024, 1, 1 + number), datetime(2024, 1, 1 + number, 1, 2, 3, 456_000)
+    return pa.table(
+        {
+            "long": pa.array([number, None, number + 2**60], pa.int64()),
+            "short": pa.array([-number, None, 7], pa.int16()),
+            "double": pa.array([number + 0.25, None, -1.5e300], pa.float64()),
+            "price": pa.array([Decimal(f"{number}.10"), None, Decimal("-2.55")], pa.decimal128(10, 2)),
+            "day": pa.array([day, None, date(1, 1, 1)], pa.date32()),
+            "at": pa.array([moment.replace(tzinfo=UTC), None, moment.replace(tzinfo=UTC)], pa.timestamp("us", "UTC")),
+            "local": pa.array([moment, None, moment], pa.timestamp("us")),
+            "text": pa.array([f"é{number}", None, "zz"], pa.string()),
+            "flag": pa.array([True, None, number % 2 == 0], pa.bool_()),
+            "home": pa.array([{"city": "Ede", "no": number}, {"city": None, "no": 1}, {"city": "Oss", "no": 2}]),
+            "tags": pa.array([["a"], None, []], pa.list_(pa.string())),
+            "nothing": pa.nulls(3, pa.int32()),
+            "a.b": pa.array([number, None, 3], pa.int32()),
+            "part": pa.array([f"p/{number % 3}%"] * 3, pa.string()),
+        }
+    )
+
+
+def everything_table(path: Path, commits: int = 4) -> Path:
+    for number in range(commits):
+        builders.write(path, everything(number), partition_by=["part"])
+    return path
+
+
+def test_every_type_equals_what_deltalake_reads(tmp_path: Path, snapshot_of: Any) -> None:
+    path = everything_table(tmp_path / "lake" / "t")
+    snapshot = snapshot_of(path)
+    actions = pa.table(DeltaTable(str(path)).get_add_actions(flatten=True))
+    places = {unquote(file): place for place, file in enumerate(actions["path"].to_pylist())}
+    actions = actions.take([places[file] for file in snapshot.columns(["path"])["path"].to_pylist()])
+    names = [name for name in columns_with_stats(snapshot.metadata) if name not in ("part", "tags")]
+    assert "home.city" in names and "home" not in names
+    for name in names:
+        found = column_stats(snapshot, name)
+        for mine, theirs in (
+            (found.min, f"min.{name}"),
+            (found.max, f"max.{name}"),
+            (found.null_count, f"null_count.{name}"),
+        ):
+            assert mine.to_pylist() == actions[theirs].to_pylist(), theirs
+
+
+def test_totals_equal_the_data(tmp_path: Path, snapshot_of: Any) -> None:
+    snapshot = snapshot_of(everything_table(tmp_path / "lake" / "t"))
+    rows = pa.concat_tables([everything(number) for number in range(4)])
+    for name in ("long", "short", "double", "price", "day", "at", "local", "text", "flag", "a.b", "part"):
+        (total,), column = column_totals(snapshot, [name]), rows[name]
+        wanted = pc.min_max(column).as_py()
+        assert (total.lowest, total.highest) == (wanted["min"], wanted["max"]), name
+        assert (total.nulls, total.rows_with_nulls) == (column.null_count, 12), name
+        assert total.files_with_bounds == total.files == 4 and total.lowest_is_exact is (name not in ("at", "local")), (
+            name
+        )
+    (nothing, tags) = column_totals(snapshot, ["nothing", "tags"])
+    assert (nothing.lowest, nothing.files_with_bounds, nothing.null_share) == (None, 4, 1.0)
+    assert tags.kind is StatKind.OTHER and tags.files_with_bounds == 0
+
+
+def test_many_chunks_add_up_to_the_whole(tmp_path: Path, snapshot_of: Any) -> None:
+    snapshot = snapshot_of(everything_table(tmp_path / "lake" / "t", 7))
+    names = columns_with_stats(snapshot.metadata)
+    whole, single = column_totals(snapshot, names), column_stats(snapshot, "long")
+    assert column_totals(snapshot, names, files_at_once=2) == whole
+    assert column_stats(snapshot, "long", files_at_once=2) == single
+
+
+# by hand ---------------------------------------------------------------------------------------------------------
+
+
+def hand_table(path: Path, texts: Sequence[Any], columns: dict[str, str], **options: Any) -> Path:
+    """A table whose files carry these statistics: text as it is, anything else as JSON."""
+    log = builders.HandLog(path).start(columns=columns, **options)
+    adds = [builders.add(f"{place:03d}.parquet", rows=None) for place in range(len(texts))]
+    for action, text in zip(adds, texts, strict=True):
+        if text is not None:
+            action["add"]["stats"] = text if isinstance(text, str) else json.dumps(text)
+    log.commit(*adds, builders.commit_info())
+    return path
+
+
+def bounds(low: Any, high: Any, nulls: Any = 0, **more: Any) -> dict[str, Any]:
+    return {"numRecords": 10, "minValues": {"c": low}, "maxValues": {"c": high}, "nullCount": {"c": nulls}} | more
+
+
+@pytest.mark.parametrize(
+    ("kind", "written", "want"),
+    [
+        ("double", ["NaN", "Infinity"], [None, float("inf")]),
+        ("double", ["-Infinity", 3], [float("-inf"), 3.0]),
+        ("long", [2**63 - 1, -(2**63)], [2**63 - 1, -(2**63)]),
+        ("long", [1.0, "2"], [1, None]),
+        ("long", [True, {"x": 1}], [None, None]),
+        ("decimal(38,2)", [12.345, "7.5"], [Decimal("12.34"), Decimal("7.50")]),
+        ("decimal(38,2)", [1e3, 12], [Decimal("1000.00"), Decimal("12.00")]),
+        ("decimal(4,2)", [12345, "x"], [None, None]),
+        ("date", ["2024-02-29", "0001-01-01"], [date(2024, 2, 29), date(1, 1, 1)]),
+        ("date", ["2024-02-30", 5], [None, None]),
+        ("timestamp", ["2024-01-01T00:00:00.123+02:00"] * 2, [datetime(2023, 12, 31, 22, 0, 0, 123_000, UTC)] * 2),
+        ("timestamp", ["2024-01-01 00:00:00", "soon"], [datetime(2024, 1, 1, tzinfo=UTC), None]),
+        ("timestamp_ntz", ["2024-01-01T00:00:00.5", "2024-01-01 00:00:01Z"],
+         [datetime(2024, 1, 1, 0, 0, 0, 500_000), datetime(2024, 1, 1, 0, 0, 1)]),
+        ("timestamp_ntz", ["2024-01-01", None], [datetime(2024, 1, 1), None]),
+        ("string", ["a\nb", "\u2028\\"], ["a\nb", "\u2028\\"]),
+        ("boolean", [False, "true"], [False, None]),
+    ],
+)  # fmt: skip
+def test_what_writers_write(tmp_path: Path, snapshot_of: Any, kind: str, written: list[Any], want: list[Any]) -> None:
+    snapshot = snapshot_of(hand_table(tmp_path / "lake" / "t", [bounds(*written)], {"c": kind}))
+    found = column_stats(snapshot, "c")
+    if written[0] == "NaN":
+        assert found.min.to_pylist()[0] != found.min.to_pylist()[0] and found.max.to_pylist() == want[1:]
+    else:
+        assert [found.min[0].as_py(), found.max[0].as_py()] == want
+    assert found.null_count.to_pylist() == [0]
+
+
+def test_one_odd_text_hides_only_itself(tmp_path: Path, snapshot_of: Any) -> None:
+    texts = [
+        bounds(1, 5, 1),
+        None,
+        "",
+        "garbage",
+        "[1]",
+        '{"minValues":3}',
+        bounds("x", 9),
+        json.dumps(bounds(0, 7), indent=1),
+    ]
+    snapshot = snapshot_of(hand_table(tmp_path / "lake" / "t", texts, {"c": "long", "d": "double"}))
+    found = column_stats(snapshot, "c")
+    assert found.min.to_pylist() == [1, None, None, None, None, None, None, 0]
+    assert found.max.to_pylist() == [5, None, None, None, None, None, 9, 7]
+    assert found.null_count.to_pylist() == [1, None, None, None, None, None, 0, 0]
+    totals = found.totals
+    assert (totals.lowest, totals.highest, totals.files_with_bounds, totals.files) == (0, 9, 2, 8)
+    assert (totals.nulls, totals.rows_with_nulls, totals.files_with_nulls) == (1, 30, 3)
+
+
+def test_not_a_number_is_the_highest(tmp_path: Path, snapshot_of: Any) -> None:
+    texts = [bounds(1, "NaN"), bounds("NaN", "NaN"), bounds(-1, 2)]
+    snapshot = snapshot_of(hand_table(tmp_path / "lake" / "t", texts, {"c": "double"}))
+    for step in (10, 1):
+        (totals,) = column_totals(snapshot, ["c"], files_at_once=step)
+        assert totals.lowest == -1 and totals.highest != totals.highest
+
+
+def test_cut_text_and_long_decimals_are_bounds(tmp_path: Path, snapshot_of: Any) -> None:
+    snapshot = snapshot_of(hand_table(tmp_path / "lake" / "t", [bounds("a" * 32, "b")], {"c": "string"}))
+    totals = column_stats(snapshot, "c").totals
+    assert (totals.lowest_is_exact, totals.highest_is_exact) == (False, True)
+    text = '{"numRecords":1,"minValues":{"c":1.2345678901234568e+16},"maxValues":{"c":20000000000000000000.5}}'
+    snapshot = snapshot_of(hand_table(tmp_path / "other" / "t", [text], {"c": "decimal(38,2)"}))
+    found = column_stats(snapshot, "c").totals
+    assert (found.lowest, found.lowest_is_exact) == (Decimal("12345678901234568.00"), False)
+    assert found.null_share is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "texts", "signs"),
+    [
+        ("long", [(1, 5), (2, 3)], ("", "")),
+        ("long", [(1, 5), (None, 3)], ("≤", "≥")),  # a file that does not say may reach beyond
+        ("double", [(1, 5), (2, 3)], ("", "≥")),  # NaN is left out, and the highest
+        ("double", [(1, "NaN"), (2, 3)], ("", "")),
+        ("double", [(1, 2), (7, None)], ("≤", "≥")),  # infinity is left out
+        ("string", [("a", "b" * 31)], ("", "")),
+        ("string", [("a", "b" * 32)], ("", "≤")),
+        ("string", [("a", "京" * 21)], ("", "≤")),  # of delta-rs, after 64 bytes
+        ("string", [("a", "😀" * 14 + "bbbb")], ("", "≤")),  # of Spark, after 32 halves of a character
+        ("timestamp", [("2026-01-01T00:00:00.123Z", "2026-01-01T00:00:00.123456Z")], ("≥", "")),
+        ("timestamp", [("2026-01-01T00:00:00.123456Z", "2026-01-01T00:00:00.124Z")], ("", "≥")),
+        ("timestamp_ntz", [(None, "2026-01-01T00:00:00.124")], ("", "≥")),
+        ("date", [("2026-01-01", "2026-01-02")], ("", "")),
+    ],
+)
+def test_a_bound_is_exact_only_where_it_must_be_a_value_and_the_outermost(
+    tmp_path: Path, snapshot_of: Any, kind: str, texts: list[tuple[Any, Any]], signs: tuple[str, str]
+) -> None:
+    snapshot = snapshot_of(hand_table(tmp_path / "lake" / "t", [bounds(*ends) for ends in texts], {"c": kind}))
+    for step in (10, 1):
+        (totals,) = column_totals(snapshot, ["c"], files_at_once=step)
+        assert (totals.lowest_sign, totals.highest_sign) == signs
+        assert totals.lowest is None or (totals.lowest_is_exact, totals.highest_is_exact) == tuple(not s for s in signs)
+
+
+def test_a_file_whose_bound_is_nan_is_opened_for_other_numbers(tmp_path: Path, snapshot_of: Any) -> None:
+    texts = [bounds(1.0, "NaN"), bounds("NaN", "NaN"), bounds(6.0, 7.0)]
+    snapshot = snapshot_of(hand_table(tmp_path / "lake" / "t", texts, {"c": "double"}))
+    for operator, files in (("=", [0, 1]), ("<=", [0, 1]), (">", [0, 1, 2])):
+        test = Test(FilterColumn(("c",), "double"), operator, 5.0)
+        assert may_match(test, snapshot, few_files=0).tolist() == files, operator
+
+
+def test_deletion_vectors_leave_mere_bounds(tmp_path: Path, snapshot_of: Any) -> None:
+    log = builders.HandLog(tmp_path / "lake" / "t").start(columns={"c": "long"})
+    vector = builders.deletion_vector("vBn[lx{q8@P<9BNH/isA", cardinality=2)
+    said = json.dumps(bounds(1, 5))
+    log.commit(
+        builders.add("a.parquet", rows=None, stats=said),
+        builders.add("b.parquet", rows=None, stats=said, dv=vector),
+        builders.add("c.parquet", rows=None, stats=json.dumps(bounds(1, 5, tightBounds=False)), dv=vector),
+        builders.add("d.parquet", rows=None, stats=json.dumps(bounds(1, 5, tightBounds=True)), dv=vector),
+    )
+    found = column_stats(snapshot_of(tmp_path / "lake" / "t"), "c")
+    assert found.is_tight.to_pylist() == [True, False, False, True]
+    assert not found.totals.lowest_is_exact and not found.totals.is_tight
+
+
+def test_mapped_columns_are_found_by_their_physical_names(tmp_path: Path, snapshot_of: Any) -> None:
+    def named(name: str, physical: str, kind: Any) -> dict[str, Any]:
+        return {
+            "name": name,
+            "type": kind,
+            "nullable": True,
+            "metadata": {"delta.columnMapping.physicalName": physical},
+        }
+
+    inner = {"type": "struct", "fields": [named("city", "col-3", "string")]}
+    schema = {"type": "struct", "fields": [named("id", "col-1", "long"), named("home", "col-2", inner)]}
+    action = builders.metadata()
+    action["metaData"]["schemaString"] = json.dumps(schema)
+    said = {"numRecords": 1, "minValues": {"col-1": 4, "col-2": {"col-3": "Ede"}}, "nullCount": {"id": 9, "col-1": 0}}
+    log = builders.HandLog(tmp_path / "lake" / "t").commit(builders.protocol(), action)
+    log.commit(builders.add("a.parquet", rows=None, stats=json.dumps(said)))
+    snapshot = snapshot_of(tmp_path / "lake" / "t")
+    assert column_stats(snapshot, "id").min.to_pylist() == [4]
+    assert column_stats(snapshot, "id").null_count.to_pylist() == [0]
+    assert column_stats(snapshot, "home.city").min.to_pylist() == ["Ede"]
+
+
+def test_partition_columns_have_their_values(tmp_path: Path, snapshot_of: Any) -> None:
+    columns = {"id": "long", "day": "date", "n": "integer", "ok": "boolean"}
+    log = builders.HandLog(tmp_path / "lake" / "t").start(columns=columns, partition_by=["day", "n", "ok"])
+    values = [("2026-01-02", "7", "true"), ("2026-01-01", "-3", "false"), (None, "x", None)]
+    log.commit(
+        *[
+            builders.add(f"{place}.parquet", rows=5, partitionValues={"day": day, "n": number, "ok": ok})
+            for place, (day, number, ok) in enumerate(values)
+        ]
+    )
+    snapshot = snapshot_of(tmp_path / "lake" / "t")
+    day = column_stats(snapshot, "day")
+    assert day.min.to_pylist() == day.max.to_pylist() == [date(2026, 1, 2), date(2026, 1, 1), None]
+    assert day.null_count.to_pylist() == [0, 0, 5] and day.is_partition
+    assert column_stats(snapshot, "n").min.to_pylist() == [7, -3, None]
+    assert column_stats(snapshot, "ok").min.to_pylist() == [True, False, None]
+    assert column_stats(snapshot, "ok").totals.null_share == pytest.approx(1 / 3)
+
+
+def test_an_empty_table_has_no_bounds(tmp_path: Path, snapshot_of: Any) -> None:
+    builders.HandLog(tmp_path / "lake" / "t").start(columns={"id": "long", "p": "string"}, partition_by=["p"])
+    snapshot = snapshot_of(tmp_path / "lake" / "t")
+    for name in ("id", "p"):
+        totals = column_stats(snapshot, name).totals
+        assert (totals.files, totals.lowest, totals.null_share) == (0, None, None)
+        assert column_totals(snapshot, [name]) == (totals,)
+
+
+@pytest.mark.parametrize("name", ["nope", "home", "homes.element.city", ""])
+def test_a_column_without_statistics_is_an_error(tmp_path: Path, snapshot_of: Any, name: str) -> None:
+    home = pa.struct([("city", pa.string())])
+    table = pa.table({"id": [1], "home": pa.array([{"city": "Ede"}], home), "homes": pa.array([[{"city": "Ede"}]])})
+    builders.write(tmp_path / "lake" / "t", table)
+    with pytest.raises(ColumnNotFoundError):
+        column_stats(snapshot_of(tmp_path / "lake" / "t"), name)

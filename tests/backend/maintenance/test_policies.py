@@ -1,0 +1,287 @@
+"""What policies decide over real tables: what is due, or why it waits and until when."""
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from backend.jobs.model import JobEnd, JobKind, JobState
+from backend.jobs.policy_runs import resting
+from backend.maintenance.model import Optimize, Repair, Vacuum
+from backend.maintenance.policies import LOOK_FACTOR, PolicyPlans
+from backend.stream_model.stream import StreamDeclaration, StreamState
+from pipelines.host.policy_rounds import MOST_WAITING, PolicyRounds
+from tests.worlds.lake import builders
+from tests.worlds.store import stream_store
+from tests.worlds.store.policy_world import PolicyWorld, end
+
+CLICKS = "bronze/clicks"
+MERGE = {"tables": CLICKS, "optimize": {"spares_files": 10}}
+AT_NIGHT = {"window": "0 2 * * *", "window_minutes": 60}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[Any]:
+    worlds = list[PolicyWorld]()
+    builders.partitioned_table(tmp_path / "lake" / "bronze" / "clicks", days=2, files_per_day=6)
+
+    def make(*policies: dict[str, Any], **settings: Any) -> PolicyWorld:
+        worlds.append(PolicyWorld(tmp_path, *policies, **settings))
+        return worlds[-1]
+
+    yield make
+    for one in worlds:
+        one.store.close()
+
+
+def declare(world: PolicyWorld, name: str, state: StreamState, **tables: Any) -> None:
+    declared = StreamDeclaration(
+        name=name, description="", source="files", sink_uri=world.uri(CLICKS), sink_table=CLICKS, source_tables=(),
+        layer="bronze", trigger_interval_ms=5_000, checkpoint_location=str(world.home / "checkpoints" / name),
+        expectations=(), side_tables=(), **tables,
+    )  # fmt: skip
+    world.store.declare([declared], now=world.now)
+    world.store.ensure_desired(name, stream_store.DesiredState.RUNNING, now=world.now)
+    stream_store.observe(world.store, name, state, world.now)
+
+
+def night(world: PolicyWorld, *, hour: int, minute: int = 0) -> None:
+    """On to the next time that the clock shows this."""
+    later = world.now.replace(hour=hour, minute=minute, second=0, microsecond=0)
+    later += timedelta(days=later <= world.now)
+    world.pass_(seconds=(later - world.now).total_seconds())
+
+
+def test_what_is_due_is_what_a_person_would_preview(world) -> None:
+    one = world(MERGE)
+    plan = one.plan()
+    assert (plan.state, plan.table, plan.kind, plan.next_at) == ("due", CLICKS, JobKind.OPTIMIZE, None)
+    assert plan.previewed == one.preview(CLICKS, Optimize())
+    assert plan.previewed.figures["files_in"] == len(DeltaTable(one.uri(CLICKS)).file_uris()) == 12
+    job = one.ask()
+    assert (job.actor, job.reason) == ("policy", "policy: optimize bronze/clicks: spares_files 10")
+    assert [entry.actor for entry in one.store.audit_entries(subject=CLICKS)] == ["policy"]
+
+
+@pytest.mark.parametrize(
+    ("when", "why"),
+    [
+        ({"spares_files": 10}, ""),  # of 12 files in 2 days 2 are left
+        ({"spares_files": 11}, "10 files would be spared, the policy wants 11"),
+        ({"spares_files": 1, "spares_share": 0.83}, ""),
+        ({"spares_files": 1, "spares_share": 0.84}, "83 % of the files would be spared, the policy wants 84 %"),
+        ({"spares_files": 1, "most_bytes": 10}, "merging any two files rewrites more than 10 B at once"),
+    ],
+)
+def test_an_optimize_waits_until_it_is_worth_it(world, when: dict[str, Any], why: str) -> None:
+    assert world({"tables": CLICKS, "optimize": when}).plan().why_not == why
+
+
+def test_an_optimize_rewrites_no_more_at_once_than_it_may(world, tmp_path: Path) -> None:
+    table = tmp_path / "lake" / "silver" / "sizes"
+    for rows in (10, 1_000, 3_000, 9_000):
+        write_deltalake(table, pa.table({"id": range(rows)}), mode="append")
+    sizes = sorted(DeltaTable(table).get_add_actions()["size_bytes"].to_pylist())
+    most = sum(sizes[:3])
+    plan = world({"tables": "silver/sizes", "optimize": {"spares_files": 3, "most_bytes": most}}).plan()
+    assert plan.state == "due" and plan.previewed is not None
+    assert (plan.previewed.figures["files_in"], plan.previewed.figures["bytes_in"]) == (3, sum(sizes[:3]))
+
+
+def test_nothing_is_done_outside_a_window(world) -> None:
+    one = world(MERGE | AT_NIGHT)
+    night(one, hour=1, minute=59)
+    plan = one.plan()
+    assert plan.why_not == f"next window opens {one.now:%a} 02:00 UTC" and plan.previewed is None
+    assert plan.next_at == one.now + timedelta(minutes=1)
+    night(one, hour=2)
+    assert one.plan().state == "due"
+    night(one, hour=3)
+    assert one.plan().state == "waiting"
+
+
+def test_a_conflict_waits_for_the_next_window(world) -> None:
+    one = world(MERGE | AT_NIGHT)
+    night(one, hour=2, minute=10)
+    one.fail()
+    one.pass_(minutes=40)
+    plan = one.plan()
+    assert plan.why_not.startswith("failed: it gave way to v7 MERGE; tried again ") and plan.next_at is not None
+    assert (plan.next_at - one.now) == timedelta(hours=23, minutes=10)
+    night(one, hour=2)
+    assert one.plan().state == "due"
+
+
+def test_after_three_failures_it_rests_until_somebody_does_the_act(world) -> None:
+    one = world(MERGE)
+    for number in range(3):
+        assert list(resting(one.settings.table_policies, one.store.jobs.acts_on_tables())) == []
+        one.fail(f"failure {number}")
+        one.pass_(minutes=59)
+        assert one.plan().state == ("waiting" if number < 2 else "resting")
+        one.pass_(minutes=1)
+    assert one.plan().why_not == "rests after 3 failures in a row: failure 2"
+    (rest,) = resting(one.settings.table_policies, one.store.jobs.acts_on_tables())
+    assert (rest.table, rest.error, rest.policy) == (CLICKS, "failure 2", one.plan().text)
+
+    other = one.done(one.by_hand(CLICKS, Vacuum()))
+    one.pass_(days=40)
+    forgotten = one.store.jobs.prune(before=one.now)
+    assert [job.job_id for job in forgotten] == [other.job_id], "what it rests for is not forgotten"
+    assert one.plan().state == "resting", "that was another act"
+    changed = {"tables": CLICKS, "optimize": {"spares_files": 9}}
+    assert world(changed).plan().state == "due"
+    one.done(one.by_hand(CLICKS, Optimize()))
+    assert one.plan().state == "due"
+    assert list(resting(one.settings.table_policies, one.store.jobs.acts_on_tables())) == []
+
+
+def test_a_success_ends_a_row_of_failures_and_a_cancel_is_none(world) -> None:
+    one = world(MERGE)
+    for number in range(4):
+        one.fail()
+        one.pass_(hours=2)
+        one.done(one.ask()) if number % 2 else None
+        one.pass_(hours=2)
+    for _ in range(3):
+        end(one.store, one.ask(), JobEnd(JobState.CANCELLED), now=one.now)
+        assert one.plan().why_not.startswith("was cancelled; tried again ")
+        one.pass_(hours=1)
+    assert one.plan().state == "due"
+
+
+def test_nothing_is_asked_while_an_act_is_under_way(world) -> None:
+    one = world(MERGE)
+    job = one.by_hand(CLICKS, Vacuum())
+    assert (one.plan().state, one.plan().why_not) == ("waiting", "its vacuum is under way")
+    one.done(job)
+    one.ask()
+    assert (one.plan().state, one.plan().why_not) == ("running", "its optimize is under way")
+
+
+def test_nothing_is_done_while_a_stream_of_the_table_catches_up(world) -> None:
+    one = world(MERGE)
+    declare(one, "bronze_clicks", StreamState.STARTING)
+    assert one.plan().why_not == "bronze_clicks is catching up"
+    declare(one, "bronze_clicks", StreamState.STOPPED)
+    assert one.plan().state == "due"
+
+
+def test_a_vacuum_comes_so_long_after_the_last_one_whosever_it_was(world) -> None:
+    one = world({"tables": CLICKS, "vacuum": {"every_hours": 100}})
+    assert one.plan().why_not == "there is no file to delete"
+    table = DeltaTable(one.uri(CLICKS))
+    table.alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 1 hours"})
+    table.optimize.compact()
+    one.pass_(hours=2)
+    plan = one.plan()
+    assert plan.state == "due" and plan.previewed is not None and plan.previewed.figures["files"] == 12
+    one.done(one.by_hand(CLICKS, Vacuum()))
+    one.pass_(hours=99)
+    assert one.plan().why_not == "done 4 d 3 h ago, next after 4 d 4 h"
+    assert one.plan().next_at == one.now + timedelta(hours=1)
+    one.pass_(hours=1)
+    assert one.plan().state == "due"
+
+
+def test_what_a_policy_did_is_known_however_long_ago(world) -> None:
+    one = world({"tables": CLICKS, "optimize": {"spares_files": 1, "every_hours": 24 * 90}})
+    first = one.done(one.ask())
+    one.pass_(days=80)
+    diff = one.by_hand("bronze/clicks", Vacuum())
+    one.done(diff)
+    one.pass_(days=9)
+    assert [job.job_id for job in one.store.jobs.prune(before=one.now)] == [diff.job_id]
+    assert one.plan().runs.last == first and one.plan().state == "waiting"
+    one.pass_(days=1)
+    assert one.plan().state == "due"
+
+
+def test_expiry_deletes_what_is_older_than_the_full_hour(world, tmp_path: Path) -> None:
+    one = world({"tables": "silver/*", "expire": {"column": "at", "older_than_days": 30}})
+    one.now = datetime(2026, 3, 31, 12, 34, 56, tzinfo=UTC)
+    moments = [datetime(2026, 3, 1, 11, 59, 59, tzinfo=UTC), datetime(2026, 3, 1, 12, tzinfo=UTC)]
+    for name, values in {
+        "timestamp": pa.array(moments, pa.timestamp("us", "UTC")),
+        "timestamp_ntz": pa.array([moment.replace(tzinfo=None) for moment in moments], pa.timestamp("us")),
+        "date": pa.array([date(2026, 2, 28), date(2026, 3, 1)]),
+        "string": pa.array(["old", "new"]),
+    }.items():
+        write_deltalake(tmp_path / "lake" / "silver" / name, pa.table({"at": values}))
+    plans = {plan.table: plan for plan in one.plans()}
+    assert plans["silver/string"].why_not == "at is a string, so nothing says how old a row is"
+    limit = {"silver/date": "2026-03-01", "silver/timestamp": "2026-03-01 12:00:00"}
+    for name in ("silver/timestamp", "silver/timestamp_ntz", "silver/date"):
+        planned = plans[name].previewed
+        assert planned is not None and plans[name].state == "due", plans[name].why_not
+        assert planned.figures["rows"] == 1
+        assert planned.act.arguments == Repair(f"\"at\" < '{limit.get(name, limit['silver/timestamp'])}'")
+
+
+def test_expiry_is_refused_while_a_stream_writes(world) -> None:
+    one = world({"tables": CLICKS, "expire": {"column": "id", "older_than_days": 30}})
+    assert one.plan().why_not == "id is a bigint, so nothing says how old a row is"
+    table = one.home / "lake" / "bronze" / "clicks"
+    rows = pa.table({"id": [1], "day": ["x"], "at": pa.array([datetime(2020, 1, 1, tzinfo=UTC)])})
+    write_deltalake(table, rows, mode="append", schema_mode="merge")
+    one = world({"tables": CLICKS, "expire": {"column": "at", "older_than_days": 30}})
+    assert one.plan().state == "due"
+    declare(one, "bronze_clicks", StreamState.RUNNING)
+    one.store.add_progress(stream_store.batches("bronze_clicks", one.now))
+    assert one.plan().why_not == "bronze_clicks may write it meanwhile"
+
+
+def test_one_table_that_cannot_be_read_and_a_pattern_of_none_hide_no_other(world, tmp_path: Path) -> None:
+    log = tmp_path / "lake" / "bronze" / "broken" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / "00000000000000000000.json").write_text("{\n")
+    one = world({"tables": "bronze/*", "optimize": {"spares_files": 1}}, {"tables": "sliver/*", "vacuum": {}})
+    broken, clicks, none = one.plans()
+    assert (broken.state, clicks.state) == ("waiting", "due") and broken.why_not
+    assert (none.table, none.why_not) == (None, "no table is called sliver/*")
+    one = world({"tables": "bronze/clicks", "vacuum": {}}, lake={"read_only_roots": [str(tmp_path / "lake")]})
+    assert "is read-only (lake.read_only_roots)" in one.plan().why_not
+
+
+def test_looking_takes_a_twentieth_of_the_time(world) -> None:
+    """A clock on which every look takes two seconds."""
+    one, ticks = world({"tables": CLICKS, "optimize": {"spares_files": 11}}), [0.0]
+
+    def elapsed() -> float:
+        ticks[0] += 1.0
+        return ticks[0]
+
+    plans = PolicyPlans(one.settings, one.lake, elapsed=elapsed)
+
+    def previewed() -> Any:
+        (plan,) = plans.plans(one.store, now=one.now)
+        return plan.previewed
+
+    first = previewed()
+    builders.partitioned_table(one.home / "lake" / "bronze" / "clicks", days=1, files_per_day=1)
+    assert previewed() is first
+    ticks[0] += LOOK_FACTOR
+    assert previewed().figures["files_in"] == 13
+
+
+def test_a_host_asks_for_what_is_due_once_and_one_host_of_several(world, tmp_path: Path) -> None:
+    for number in range(MOST_WAITING + 1):
+        builders.partitioned_table(tmp_path / "lake" / "bronze" / f"t{number}", days=1, files_per_day=2)
+    one = world({"tables": "bronze/*", "optimize": {"spares_files": 1}})
+
+    def rounds(host: str) -> PolicyRounds:
+        return PolicyRounds(one.settings, one.lake, one.store, host, lambda: one.now)
+
+    first, second = rounds("host-a"), rounds("host-b")
+    first.once()
+    asked = one.store.jobs.unfinished()
+    assert len(asked) == len({job.subject for job in asked}) == MOST_WAITING
+    one.done(asked[0])
+    second.once()
+    assert len(one.store.jobs.unfinished()) == MOST_WAITING - 1, "another host has the lease"
+    first.once()
+    assert len(one.store.jobs.unfinished()) == MOST_WAITING

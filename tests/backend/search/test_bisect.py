@@ -1,0 +1,797 @@
+"""The first bad version, against a naive look at every version; and every way in which that can be impossible."""
+
+import math
+import re
+import shutil
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from app.search.text import cause_texts, suggestion_text, where_broken
+from backend.errors import BisectError, DataFileMissingError, LakehouseError, QueryError, VersionNotFoundError
+from backend.lake.lake import Lake
+from backend.lake.model import Commit, OperationMetrics, Snapshot, TableRef
+from backend.lake.rows.rows import RowQuery
+from backend.lake.table.schema import fields
+from backend.search import search
+from backend.search.judge import Judge
+from backend.search.model import (
+    Bisection,
+    BisectProgress,
+    BisectRequest,
+    Examples,
+    ProbeOutcome,
+    Purpose,
+    VersionVerdict,
+)
+from backend.search.notice import Measure
+from backend.search.search import Bisects, bisect, may_change_rows
+from backend.search.suggest import held_numbers, load_held, suggest
+from backend.sql.filters import negated, parse_filter
+from backend.sql.numbers import Numbers, Reading, ValueSource
+from tests.worlds.lake import builders
+from tests.worlds.lake.builders import first_rows
+from tests.worlds.lake.diffs import diff
+
+CONDITION = "min(amount) >= 0"
+
+
+def steps_of(lake: Any, ref: TableRef, condition: str = CONDITION, **named: Any) -> list[BisectProgress]:
+    return list(bisect(lake, ref, BisectRequest(condition, **named)))
+
+
+def found_by(lake: Any, ref: TableRef, condition: str = CONDITION, **named: Any) -> Bisection:
+    result = steps_of(lake, ref, condition, **named)[-1].result
+    assert result is not None
+    return result
+
+
+# the search, on histories that exist only as verdicts -------------------------------------------------------------
+
+
+@dataclass
+class Story:
+    """Whether each version is good, which cannot be read, which commits say that they moved no row, and which are not
+    even in the log any more (some of `gone`)."""
+
+    good: list[bool]
+    gone: frozenset[int] = frozenset()
+    quiet: frozenset[int] = frozenset()
+    unlisted: frozenset[int] = frozenset()
+
+    @property
+    def changing(self) -> list[int]:
+        return [v for v in range(1, len(self.good)) if v not in self.quiet or v in self.unlisted]
+
+    @property
+    def flips(self) -> list[int]:
+        return [v for v in range(1, len(self.good)) if self.good[v] is not self.good[v - 1]]
+
+
+class StoryLake:
+    """Answers from a `Story`; its judge knows every verdict, so that only the search itself works."""
+
+    def __init__(self, story: Story, snapshot: Snapshot) -> None:
+        self.story, self._snapshot, self.judge = story, snapshot, Judge()
+        self.judge.verdicts = Numbers(self._verdict)
+        self.judge.examples = Numbers(lambda *_: Examples())
+
+    def _verdict(self, _: Reading, snapshot: Snapshot, __: str) -> VersionVerdict:
+        is_good = self.story.good[snapshot.version]
+        return VersionVerdict(is_good, is_good)
+
+    def latest_version(self, ref: TableRef) -> int:
+        return len(self.story.good) - 1
+
+    def versions(self, ref: TableRef) -> list[tuple[int, int]]:
+        return [(v, v) for v in range(len(self.story.good)) if v not in self.story.unlisted]
+
+    def snapshot(self, ref: TableRef, version: int | None = None) -> Snapshot:
+        if version in self.story.gone:
+            raise DataFileMissingError(f"a file of v{version} is gone")
+        return replace(self._snapshot, version=self.latest_version(ref) if version is None else version)
+
+    def history(
+        self, ref: TableRef, *, limit: int | None = None, starting_version: int = 0, ending_version: int = 0
+    ) -> list[Commit]:
+        listed = set(range(len(self.story.good))) - self.story.unlisted
+        return [self._commit(v) for v in range(ending_version, starting_version - 1, -1) if v in listed]
+
+    def _commit(self, version: int) -> Commit:
+        operation = "OPTIMIZE" if version in self.story.quiet else "WRITE"
+        return Commit(version, None, operation, {}, OperationMetrics(), {}, None, None, None)
+
+    def see_files(self, ref: TableRef, version: int, *, sample: int | None) -> Any:
+        return iter(())
+
+    def _never(self, *_: Any, **__: Any) -> Any:
+        raise AssertionError("every verdict is known")
+
+    read_files = _never
+
+
+@pytest.fixture(scope="module")
+def blank(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
+    folder = tmp_path_factory.mktemp("blank")
+    builders.HandLog(folder / "lake" / "t").start(columns={"id": "long", "amount": "double"})
+    from backend.settings import load_settings
+
+    lake = Lake(load_settings(home=folder, lake={"roots": [str(folder / "lake")]}))
+    return lake.snapshot(lake.find("t"))
+
+
+def told(story: Story, blank: Snapshot, **named: Any) -> tuple[list[BisectProgress], Bisection]:
+    lake = StoryLake(story, blank)
+    ends = {"good": story.good.index(True, 0) if story.good[0] else len(story.good) - 1}
+    ends["bad"] = len(story.good) - 1 if story.good[0] else 0
+    request = BisectRequest(CONDITION, **{**ends, **named})
+    steps = list(bisect(lake, blank.ref, request, judge=lake.judge))  # type: ignore[arg-type]
+    result = steps[-1].result
+    assert result is not None
+    return steps, result
+
+
+@st.composite
+def stories(draw: st.DrawFn, *, most_flips: int = 1, can_be_gone: bool = True) -> Story:
+    count = draw(st.integers(2, 40))
+    flips = draw(st.integers(0, (most_flips - 1) // 2)) * 2 + 1
+    places = set(draw(st.lists(st.integers(1, count - 1), min_size=1, max_size=flips, unique=True)))
+    if len(places) % 2 == 0:
+        places.remove(max(places))
+    now, good = draw(st.booleans()), []
+    for version in range(count):
+        now = not now if version in places else now
+        good.append(now)
+    calm = [v for v in range(1, count) if v not in places]
+    quiet = frozenset(draw(st.lists(st.sampled_from(calm), unique=True))) if calm else frozenset()
+    inner = list(range(1, count - 1))
+    gone = frozenset(draw(st.lists(st.sampled_from(inner), unique=True))) if inner and can_be_gone else frozenset()
+    unlisted = frozenset(draw(st.lists(st.sampled_from(sorted(gone)), unique=True))) if gone else frozenset()
+    return Story(good, gone, quiet, unlisted)
+
+
+PLENTY = settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+
+
+@PLENTY
+@given(story=stories(can_be_gone=False), check=st.integers(0, 3))
+def test_where_all_can_be_read_the_first_version_is_found(blank: Snapshot, story: Story, check: int) -> None:
+    steps, found = told(story, blank, check=check)
+    (first,) = story.flips
+    assert (found.culprit, found.is_monotonic) == (first, True)
+    assert found.is_mended is not story.good[0]
+    if check:
+        assert found.last == first - 1 and first in [probe.version for probe in found.probes]
+    else:
+        assert len(found.probes) <= 2 + len(story.changing).bit_length()
+    for step in steps:
+        running = step.version is not None and step.doing.startswith("judging")
+        if step.at_most_left is not None:
+            assert len(found.probes) - len(step.probes) - running <= step.at_most_left
+
+
+@PLENTY
+@given(story=stories(), check=st.integers(0, 2))
+def test_what_cannot_be_read_leaves_exactly_the_commits_that_may_be_it(
+    blank: Snapshot, story: Story, check: int
+) -> None:
+    _, found = told(story, blank, check=check)
+    readable = [v for v in range(len(story.good)) if v not in story.gone]
+    before = max(v for v in readable if story.good[v] is story.good[0])
+    after = min(v for v in readable if story.good[v] is not story.good[0])
+    assert list(found.candidates) == [v for v in story.changing if before < v <= after]
+    skipped = {probe.version for probe in found.probes if probe.outcome is ProbeOutcome.SKIPPED}
+    assert skipped <= story.gone - story.unlisted
+    assert (
+        not check
+        or not skipped
+        or found.unprobed
+        == len(set(story.changing) - {p.version for p in found.probes}) + (len(skipped & set(story.changing)))
+    )
+
+
+@PLENTY
+@given(story=stories(most_flips=7), check=st.integers(0, 4))
+def test_a_condition_that_changes_often_is_never_claimed_to_change_once_against_a_probe(
+    blank: Snapshot, story: Story, check: int
+) -> None:
+    _, found = told(story, blank, check=check)
+    judged = {p.version: p.outcome is ProbeOutcome.GOOD for p in found.probes if p.outcome is not ProbeOutcome.SKIPPED}
+    assert all(judged[v] is story.good[v] for v in judged)
+    assert all(is_first is story.good[0] for v, is_first in judged.items() if v <= found.last)
+    assert judged[found.first_seen] is not story.good[0]
+    assert any(v in found.candidates for v in story.flips)
+    again = [v for v in sorted(judged) if v > found.first_seen and judged[v] is story.good[0]]
+    assert list(found.again) == again and found.is_monotonic is not bool(again)
+    if found.culprit is not None and check and not story.gone:
+        assert found.culprit in story.flips and found.last == found.culprit - 1
+
+
+def test_checks_see_a_condition_that_changes_more_than_once(blank: Snapshot) -> None:
+    good = [v not in (5, 6, 7, 8) and v < 30 for v in range(40)]
+    _, found = told(Story(good), blank, check=3)
+    assert not found.is_monotonic and found.culprit == 5 and found.again
+    _, blind = told(Story(good), blank, check=0)
+    assert blind.is_monotonic and blind.culprit == 30  # what was not looked at is not known
+
+
+def test_a_compaction_that_changed_rows_is_found_out(blank: Snapshot) -> None:
+    good = [v < 7 for v in range(12)]
+    _, found = told(Story(good, quiet=frozenset({6, 7, 8})), blank)
+    assert found.culprit == 7 and found.commits[0].operation == "OPTIMIZE"
+    _, nothing_else = told(Story(good, quiet=frozenset(range(1, 12))), blank)
+    assert nothing_else.culprit == 7
+
+
+def test_a_later_compaction_stands_in_for_a_version_that_is_gone(blank: Snapshot) -> None:
+    good = [v < 3 for v in range(10)]
+    _, found = told(Story(good, gone=frozenset({2, 3, 4, 5}), quiet=frozenset({6, 7})), blank)
+    assert found.candidates == (2, 3, 4, 5) and found.culprit is None
+    stood_in = [probe.version for probe in found.probes if probe.version in (6, 7)]
+    assert stood_in == [found.first_seen]  # one of them is enough
+
+
+def test_very_many_unreadable_versions_end_the_search_with_a_range(blank: Snapshot) -> None:
+    good = [v < 100 for v in range(200)]
+    _, found = told(Story(good, gone=frozenset(range(1, 199))), blank)
+    skipped = sum(probe.outcome is ProbeOutcome.SKIPPED for probe in found.probes)
+    assert skipped <= search.MOST_SKIPPED + 1 and len(found.candidates) == 199 and found.culprit is None
+
+
+# real tables ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def orders(made: Path, root: Path) -> Path:
+    """v0 – v4 append good rows, v5 compacts, v6 a negative amount, v7 – v8 append good rows."""
+    return Path(shutil.copytree(made, root / "orders"))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return builders.broken_orders(tmp_path_factory.mktemp("made") / "orders", good=5)
+
+
+def test_the_culprit_its_commit_and_what_the_condition_gave(orders: Path, open_lake: Callable[..., Lake]) -> None:
+    lake = open_lake()
+    found = found_by(lake, lake.find("orders"))
+    assert (found.good, found.bad, found.culprit, found.last) == (0, 8, 6, 5)
+    assert found.commit is not None and (found.commit.version, found.commit.operation) == (6, "WRITE")
+    values = [found.probe_of(v).verdict.aggregates for v in (5, 6)]  # type: ignore[union-attr]
+    assert values == [(("min(amount)", 1.0),), (("min(amount)", -4.0),)]
+    by_row = found_by(lake, lake.find("orders"), "amount >= 0")
+    verdict = by_row.probe_of(6).verdict  # type: ignore[union-attr]
+    assert verdict == VersionVerdict(False, None, 1, 1, 7) and by_row.by_row
+    assert by_row.examples.rows == ({"id": 6, "amount": -4.0},)
+
+
+def test_an_or_and_a_comment_stay_within_the_condition(orders: Path, open_lake: Callable[..., Lake]) -> None:
+    lake = open_lake()
+    text = "amount < 0) OR (amount >= -3 -- all but one"
+    assert found_by(lake, lake.find("orders"), "amount >= 0 OR id < 6 -- comment").culprit == 6
+    with pytest.raises(BisectError, match="the bad end, satisfies the condition: 0 of 9 rows"):
+        found_by(lake, lake.find("orders"), text)
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "ends"), [("-8", "latest", (0, 8)), ("2", "-1", (2, 7)), (0, 6, (0, 6)), (5, 6, (5, 6))]
+)
+def test_versions_as_people_name_them(
+    orders: Path, open_lake: Callable[..., Lake], good: str, bad: str, ends: tuple[int, int]
+) -> None:
+    lake = open_lake()
+    found = found_by(lake, lake.find("orders"), good=good, bad=bad)
+    assert (found.good, found.bad) == ends and found.culprit == 6
+
+
+def test_the_commit_that_mended_it(orders: Path, open_lake: Callable[..., Lake]) -> None:
+    DeltaTable(str(orders)).delete("amount < 0")
+    builders.write(orders, {"id": [10], "amount": [1.0]})
+    lake = open_lake()
+    found = found_by(lake, lake.find("orders"), "amount >= 0", good="latest", bad=6)
+    assert found.is_mended and (found.culprit, found.last, found.first_seen) == (9, 8, 9)
+    assert (found.bad_seen, found.good_seen) == (8, 9) and found.examples.rows[0]["amount"] == -4.0
+
+
+@pytest.mark.parametrize(
+    ("ends", "said", "hint"),
+    [
+        ({"good": 3, "bad": 3}, "v3 was given as good and as bad", "two versions"),
+        ({"good": 6, "bad": 8}, "v6, the good end, breaks the condition: min(amount) is -4.0", "at which it holds"),
+        ({"good": 0, "bad": 4}, "v4, the bad end, satisfies the condition: min(amount) is 1.0", "nothing may be wrong"),
+        ({"good": 8, "bad": 0}, "the other way round: v8, given as good, breaks", "good 0 and bad 8"),
+        ({"bad": 0}, "no version before v0", "name a good version"),
+    ],
+)
+def test_ends_that_are_not_as_they_were_said_to_be(
+    orders: Path, open_lake: Callable[..., Lake], ends: dict[str, int], said: str, hint: str
+) -> None:
+    lake = open_lake()
+    with pytest.raises(BisectError) as refused:
+        steps_of(lake, lake.find("orders"), **ends)
+    assert said in refused.value.message and hint in refused.value.hint
+
+
+def test_a_table_of_one_version_has_nothing_to_search(root: Path, open_lake: Callable[..., Lake]) -> None:
+    builders.write(root / "one", {"id": [1], "amount": [-1.0]})
+    lake = open_lake()
+    with pytest.raises(BisectError, match="no version before v0"):
+        steps_of(lake, lake.find("one"))
+    with pytest.raises(VersionNotFoundError):
+        steps_of(lake, lake.find("one"), good=0, bad=5)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "no condition"),
+        ("amount >=", "syntax error"),
+        ("amuont >= 0", "there is no column 'amuont'"),
+        ("(SELECT min(amount) FROM rows) > 0", "a subquery is not allowed"),
+        ("amount > (SELECT 1)", "a subquery is not allowed"),
+        ("read_text('/etc/passwd') = ''", "the function 'read_text' is not allowed"),
+        ("getenv('HOME') = ''", "the function 'getenv' is not allowed"),
+        ("sum(amount) OVER () > 0", "a window (OVER) is not allowed"),
+        ("amount >= 0) AS value FROM rows; SELECT (1", "only one expression"),
+        ("1 = 1", "names no column"),
+        ("amount", "gives DOUBLE, not true or false, at v0, the good end"),
+        ("sum(amount)", "gives DOUBLE, not true or false"),
+        ("amount >= 0 AND count(*) > 1", "mixes an aggregate with the column of a single row"),
+    ],
+)
+def test_conditions_that_are_refused(orders: Path, open_lake: Callable[..., Lake], text: str, said: str) -> None:
+    lake = open_lake()
+    with pytest.raises(QueryError) as refused:
+        steps_of(lake, lake.find("orders"), text)
+    assert said in refused.value.message
+
+
+def test_a_null_passes_as_in_a_check(root: Path, open_lake: Callable[..., Lake]) -> None:
+    path = builders.write(root / "t", pa.table({"id": [1], "amount": pa.array([None], pa.float64())}))
+    builders.write(path, {"id": [2], "amount": [-1.0]})
+    lake = open_lake()
+    for text in ("amount >= 0", CONDITION):
+        found = found_by(lake, lake.find("t"), text)
+        first = found.probe_of(0)
+        assert first is not None and first.outcome is ProbeOutcome.GOOD and first.verdict is not None
+        assert (first.verdict.nulls, first.verdict.value) == ((1, None) if found.by_row else (None, None))
+
+
+def test_a_column_that_came_later_moves_the_end_that_nobody_named(root: Path, open_lake: Callable[..., Lake]) -> None:
+    path = root / "t"
+    for number in range(3):
+        builders.write(path, {"id": [number]})
+    for amount in (1.0, 1.0, -1.0):
+        builders.write(path, {"id": [9], "amount": [amount]}, schema_mode="merge")
+    lake = open_lake()
+    assert (found_by(lake, lake.find("t")).good, found_by(lake, lake.find("t")).culprit) == (3, 5)
+    with pytest.raises(QueryError, match=r"no column 'amount' \(character 5\), at v1, the good end"):
+        steps_of(lake, lake.find("t"), good=1)
+
+
+def test_vacuumed_versions_are_skipped_or_not_chosen(root: Path, open_lake: Callable[..., Lake]) -> None:
+    path = root / "t"
+    for number in range(4):
+        builders.write(path, {"id": [number], "amount": [1.0]})
+    for number in range(4, 8):  # each rewrites its file: what was before can be vacuumed
+        DeltaTable(str(path)).update(updates={"amount": f"{5 - number}.0"}, predicate="id = 0")
+    DeltaTable(str(path)).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    builders.write(path, {"id": [9], "amount": [1.0]})
+    lake = open_lake()
+    with pytest.raises(BisectError, match=r"v5, the good end, cannot be judged: .* is gone"):
+        steps_of(lake, lake.find("t"), good=5)
+    oldest = next(v for v in range(20) if _is_whole(lake, v))
+    with pytest.raises(BisectError, match=f"v{oldest}, the good end, breaks the condition"):
+        steps_of(lake, lake.find("t"), CONDITION)
+    counted = found_by(lake, lake.find("t"), "count(*) < 5")  # the log alone answers, whatever was vacuumed
+    assert counted.good == 0 and {probe.number.source for probe in counted.probes} == {ValueSource.LOG}
+    assert counted.commit is not None and sum(probe.number.bytes_read for probe in counted.probes) == 0
+    assert counted.culprit == max(v for v in range(lake.latest_version(counted.ref) + 1) if counted.probe_of(v))
+
+
+def _is_whole(lake: Lake, version: int) -> bool:
+    try:
+        first_rows(lake, lake.find("t"), version=version, limit=10)
+    except LakehouseError:
+        return False
+    return True
+
+
+def test_files_that_are_gone_in_the_middle_leave_a_range(root: Path, open_lake: Callable[..., Lake]) -> None:
+    path = root / "t"
+    for number in range(9):  # each version has a file of its own
+        rows = pa.table({"id": [number], "amount": [1.0 if number < 5 else -1.0]})
+        write_deltalake(str(path), rows, mode="overwrite")
+    lake = open_lake()
+    ref = lake.find("t")
+    for version in (4, 5):
+        (path / lake.snapshot(ref, version).columns(["path"])["path"][0].as_py()).unlink()
+    found = found_by(lake, ref)
+    assert (found.last, found.first_seen, found.candidates, found.culprit) == (3, 6, (4, 5, 6), None)
+    skipped = [probe for probe in found.probes if probe.outcome is ProbeOutcome.SKIPPED]
+    assert {probe.version for probe in skipped} == {4, 5} and all("is gone" in str(p.reason) for p in skipped)
+    assert [commit.version for commit in found.commits] == [4, 5, 6] and found.commit is None
+
+
+def test_only_the_columns_of_the_condition_are_read(root: Path, open_lake: Callable[..., Lake]) -> None:
+    names = [f"c{number}" for number in range(3_000)]
+    schema = pa.schema([(name, pa.int64()) for name in names])
+    log = builders.HandLog(root / "wide").start(columns=dict.fromkeys(names, "long"))
+    for number, value in enumerate((1, 2, -3)):
+        file = root / "wide" / f"{number}.parquet"
+        pq.write_table(pa.table([pa.array([value])] * 3_000, schema=schema), file)
+        log.commit(builders.commit_info(), builders.add(file.name, size=file.stat().st_size, rows=1))
+    lake = open_lake()
+    asked: list[tuple[str, ...]] = []
+
+    class Watched:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(lake, name)
+
+        def read_files(self, snapshot: Snapshot, files: pa.Table, **more: Any) -> pa.RecordBatchReader:
+            asked.append(tuple(more["columns"]))
+            return lake.read_files(snapshot, files, **more)
+
+    found = found_by(Watched(), lake.find("wide"), "c7 >= 0 AND c2999 >= c8 - 100")
+    assert found.culprit == 3
+    *probes, examples = asked
+    assert {frozenset(columns) for columns in probes} == {frozenset({"c7", "c8", "c2999", "file"})}
+    assert len(examples) == 8 and {"c7", "c8", "c2999"} < set(examples)
+    assert all(probe.number.bytes_read < 1_000 for probe in found.probes)
+
+
+def test_what_was_judged_once_is_not_read_again(orders: Path, open_lake: Callable[..., Lake]) -> None:
+    lake, bisects = open_lake(), Bisects()
+    ref = lake.find("orders")
+    request = BisectRequest(CONDITION)
+    assert bisects.known(lake, ref, request) is None
+    first = list(bisects.over(lake, ref, request))[-1].result
+    assert first is not None and bisects.known(lake, ref, request) is first
+    assert bisects.known(lake, ref, BisectRequest(CONDITION, "0", "latest")) is first
+    assert bisects.known(lake, ref, BisectRequest(CONDITION, 1, 8)) is None
+    again = list(bisects.over(lake, ref, replace(request, good=1)))[-1].result
+    assert again is not None and again.culprit == 6
+    kept = {probe.version for probe in again.probes if probe.number.source is ValueSource.KEPT}
+    assert {6, 8} <= kept and all(again.probe_of(v).number.rows_read == 0 for v in kept)  # type: ignore[union-attr]
+
+
+def test_a_table_made_anew_during_the_search_is_said(orders: Path, open_lake: Callable[..., Lake]) -> None:
+    lake = open_lake()
+    ref = lake.find("orders")
+    steps = bisect(lake, ref, BisectRequest(CONDITION))
+    for step in steps:
+        if len(step.probes) == 2:
+            break
+    write_deltalake(str(orders), pa.table({"id": [1], "amount": [1.0]}), mode="append")
+    other = orders.rename(orders.with_name("old"))
+    for number in range(10):
+        builders.write(orders, {"id": [number], "amount": [1.0]})
+    with pytest.raises(LakehouseError) as said:
+        list(steps)
+    assert other.exists() and ("made anew" in said.value.message or "was" in said.value.message)
+
+
+def test_closing_ends_it_while_rows_come(orders: Path, open_lake: Callable[..., Lake]) -> None:
+    lake, ended = open_lake(), threading.Event()
+
+    class Endless:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(lake, name)
+
+        def read_files(self, *asked: Any, **more: Any) -> pa.RecordBatchReader:
+            schema = pa.schema([("amount", pa.float64())])
+
+            def batches() -> Any:
+                try:
+                    while True:
+                        yield pa.record_batch([pa.array([1.0] * 100)], schema=schema)
+                finally:
+                    ended.set()
+
+            return pa.RecordBatchReader.from_batches(schema, batches())
+
+    with closing(bisect(Endless(), lake.find("orders"), BisectRequest(CONDITION))) as steps:  # type: ignore[arg-type]
+        assert next(step for step in steps if step.rows_read) and not ended.is_set()
+    assert ended.wait(60)
+
+
+def test_closing_does_not_wait_for_a_log_that_takes_long(orders: Path, open_lake: Callable[..., Lake]) -> None:
+    lake, go_on, is_read = open_lake(), threading.Event(), threading.Event()
+
+    class Slow:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(lake, name)
+
+        def snapshot(self, ref: TableRef, version: int | None = None) -> Snapshot:
+            go_on.wait(60)
+            is_read.set()
+            return lake.snapshot(ref, version)
+
+    steps = bisect(Slow(), lake.find("orders"), BisectRequest(CONDITION))  # type: ignore[arg-type]
+    doing = [step.doing for step, _ in zip(steps, range(3), strict=False)]
+    steps.close()
+    assert doing[-1] == "reading the log up to v8" and not is_read.is_set()
+    go_on.set()
+    assert is_read.wait(60)
+
+
+def test_which_commits_may_have_changed_rows(orders: Path, open_lake: Callable[..., Lake]) -> None:
+    DeltaTable(str(orders)).alter.set_table_properties({"delta.appendOnly": "false"})
+    lake = open_lake()
+    commits = lake.history(lake.find("orders"))
+    quiet = {commit.version for commit in commits if not may_change_rows(commit)}
+    assert quiet == {5, 9} and may_change_rows(None)
+    assert may_change_rows(replace(commits[0], problem="cut off"))
+
+
+def files_of(lake: Lake, ref: TableRef, version: int) -> set[str]:
+    return set(lake.snapshot(ref, version).columns(["path"])["path"].to_pylist())
+
+
+def test_probes_say_what_they_cost_and_why(orders: Path, open_lake: Callable[..., Lake]) -> None:
+    lake = open_lake()
+    steps = steps_of(lake, lake.find("orders"), "amount >= 0")
+    found = steps[-1].result
+    assert found is not None and steps[-1].at_most_left == 0
+    assert [probe.purpose for probe in found.probes[:3]] == [Purpose.END, Purpose.END, Purpose.SEARCH]
+    assert all(probe.committed_at and probe.operation and probe.duration_s > 0 for probe in found.probes)
+    ends = [(probe.version, probe.number) for probe in found.probes[:2]]
+    assert [(v, n.files_read, n.files, n.rows_read) for v, n in ends] == [(0, 1, 1, 1), (8, 4, 4, 9)]
+    seen = {path for v in (0, 8) for path in files_of(lake, found.ref, v)}
+    for probe in found.probes[2:]:
+        number, new = probe.number, files_of(lake, found.ref, probe.version) - seen
+        seen |= new
+        assert (number.files_read, number.files) == (len(new), lake.snapshot(found.ref, probe.version).num_files)
+        assert (number.rows_read > 0) is (number.bytes_read > 0) is bool(new)
+    assert found.changing == 7 and found.unprobed == 7 - len({p.version for p in found.probes} & {1, 2, 3, 4, 6, 7, 8})
+
+
+@pytest.mark.parametrize(
+    ("condition", "rule"),
+    [
+        ("max(amount) <= 90", "amount <= 90"),
+        ("90.0 >= max( amount )", "90.0 >= amount"),
+        ("min(amount * 2) > -1", "(amount * 2) > -1"),
+        ("count_if(amount < 0 OR note = ')') = 0", "NOT (amount < 0 OR note = ')')"),
+        ("COUNT(*) FILTER (WHERE amount > 90) < 1", "NOT (amount > 90)"),
+        ("max(amount) <= 90 AND min(amount) >= 0", "(amount <= 90) AND (amount >= 0)"),
+        ("max(day) < DATE '2026-02-01'", "day < DATE '2026-02-01'"),
+    ],
+)
+def test_rows_that_break_an_aggregate_are_those_that_pandas_finds(
+    tmp_path: Path, open_lake: Callable[..., Lake], condition: str, rule: str
+) -> None:
+    days = [date(2026, 1, 1), date(2026, 1, 31), date(2026, 2, 1), date(2026, 1, 3)]
+    builders.write(tmp_path / "t", {"id": [1], "amount": [5.0], "note": ["a"], "day": days[:1]})
+    rows = {"id": [2, 3, 4, 5], "amount": [-3.0, 95.0, 90.0, None], "note": [")", "x", "y", None], "day": days}
+    builders.write(tmp_path / "t", rows)
+    builders.write(tmp_path / "t", {"id": [6], "amount": [7.0], "note": ["b"], "day": days[:1]})
+    lake = open_lake(tmp_path)
+
+    found = found_by(lake, lake.find("t"), condition)
+
+    state = DeltaTable(str(tmp_path / "t"), version=1).to_pandas()
+    amount, is_late = state["amount"], state["day"] >= date(2026, 2, 1)
+    broken = {  # by hand, of the same version
+        "amount <= 90": amount > 90,
+        "90.0 >= amount": amount > 90,
+        "(amount * 2) > -1": amount * 2 <= -1,
+        "NOT (amount < 0 OR note = ')')": (amount < 0) | (state["note"] == ")"),
+        "NOT (amount > 90)": amount > 90,
+        "(amount <= 90) AND (amount >= 0)": (amount > 90) | (amount < 0),
+        "day < DATE '2026-02-01'": is_late,
+    }[rule]
+    assert (found.culprit, found.by_row, found.row_rule) == (1, False, rule)
+    assert {row["id"] for row in found.examples.rows} == set(state.loc[broken, "id"]) != set()
+
+
+@pytest.mark.parametrize(
+    ("where", "bad"),
+    [
+        ("amount < 0", {3, 7}),
+        ("NOT (amount >= 0)", {3, 7}),
+        ("amount > 90", {4, 5}),
+        ("amount IS NULL", {6}),
+        ("amount IS NAN", {5}),
+        ("note = ')' OR amount IS NULL -- (either", {3, 6}),
+        ("note = 'it''s -- so'", {6}),
+        ("id > 2 AND amount <> 95", {3, 5, 7, 8}),
+        ("note IN ('x', 'z') OR NULLIF(note, 'y') IS NULL", {4, 5, 7, 8}),
+        ("at >= '2026-02-01 00:30:00+01:00' AND at < TIMESTAMP '2026-02-02'", {3, 4}),
+    ],
+)
+def test_rows_that_a_filter_shows_are_those_that_the_search_is_about(
+    tmp_path: Path, open_lake: Callable[..., Lake], where: str, bad: set[int]
+) -> None:
+    def rows(ids: list[int], amounts: list[float | None], notes: list[str | None], at: datetime) -> pa.Table:
+        times = [at + timedelta(hours=12 * number) for number in range(len(ids))]
+        return pa.table({"id": ids, "amount": amounts, "note": notes, "at": times})
+
+    january, february = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC)
+    builders.write(tmp_path / "t", rows([1, 2], [5.0, 6.0], ["a", "b"], january))
+    builders.write(
+        tmp_path / "t",
+        rows([3, 4, 5, 6, 7, 8], [-3.0, 95.0, math.nan, None, -0.5, 9.0], [")", None, "x", "it's -- so", "y", "z"],
+             february),
+    )  # fmt: skip
+    lake = open_lake(tmp_path)
+    ref = lake.find("t")
+    snapshot = lake.snapshot(ref)
+    query = RowQuery(("id",), parse_filter(where, fields(snapshot.metadata)), 100)
+    assert set(lake.find_rows(snapshot, query).rows["id"].to_pylist()) == bad
+
+    found = found_by(lake, ref, negated(where))
+
+    assert found.culprit == 1 and {row["id"] for row in found.examples.rows} == bad
+    verdict = next(probe.verdict for probe in found.probes if probe.version == 1)
+    assert verdict is not None and verdict.violations == len(bad)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        *("avg(amount) <= 20", "sum(amount) <= 100", "count(*) <= 2", "max(amount) <= 10 OR count(*) < 2"),
+        *("max(amount) <= 90 AND sum(amount) < 20", "max(amount) FILTER (WHERE id > 0) <= 90", "stddev(amount) < 1"),
+        *("CAST(max(amount) AS BIGINT) <= 90", "max(amount) + 1 <= 91", "max(amount) BETWEEN 1 AND 90"),
+    ],
+)
+def test_where_no_single_row_breaks_an_aggregate_none_is_listed(
+    tmp_path: Path, open_lake: Callable[..., Lake], condition: str
+) -> None:
+    builders.write(tmp_path / "t", {"id": [1, 2], "amount": [5.0, 5.0]})
+    builders.write(tmp_path / "t", {"id": [3, 4], "amount": [95.0, 4.0]})
+    lake = open_lake(tmp_path)
+
+    found = found_by(lake, lake.find("t"), condition)
+
+    assert (found.culprit, found.row_rule, found.examples.rows) == (1, "", ())
+
+
+def test_a_key_that_was_unique_is_suggested_and_its_repeated_rows_are_shown(
+    tmp_path: Path, open_lake: Callable[..., Lake]
+) -> None:
+    path, kinds = tmp_path / "t", {"sku": pa.string(), "site": pa.int64(), "stock": pa.int64()}
+    builders.write(path, pa.table({name: pa.array([], kind) for name, kind in kinds.items()}))  # v0 is empty
+    for version in range(1, 7):
+        numbers = range(10, 15) if version == 4 else range(version * 10, version * 10 + 10)  # v4 repeats five of v1
+        rows = {"sku": [f"s{n // 2}" for n in numbers], "site": [n % 2 for n in numbers], "stock": [*numbers]}
+        builders.write(path, rows)
+    lake = open_lake(tmp_path)
+    ref = lake.find("t")
+    states = [DeltaTable(str(path), version=v).to_pandas() for v in range(7)]
+    repeats = [int(state.duplicated(["sku", "site"]).sum()) for state in states]
+
+    held = load_held(held_numbers(), lake, ref, (0, 6), ("sku", "site"))
+    found, *_ = suggest(held, ("sku", "site"))
+    bisected = found_by(lake, ref, found.condition)
+
+    assert [each.version for each in held] == [1, 2, 3, 4, 5, 6]
+    assert (found.condition, found.measure) == ("(sku, site)", Measure.REPEATS)
+    assert (found.before, found.after) == (0, repeats[6]) == (repeats[1], 5)
+    assert bisected.culprit == next(v for v in range(7) if repeats[v]) == 4
+    twice = states[4][states[4].duplicated(["sku", "site"], keep=False)]
+    assert len(bisected.examples.rows) == 5
+    shown = {(row["sku"], row["site"]) for row in bisected.examples.rows}
+    assert shown <= set(zip(twice["sku"], twice["site"], strict=True)) and len(shown) == 3
+    written = found_by(lake, ref, "count(*) = count(DISTINCT (sku, site))")
+    assert (written.culprit, written.examples) == (4, bisected.examples)
+    one, *_ = suggest(load_held(held_numbers(), lake, ref, (0, 6), ("stock",)), ("stock",))
+    assert one.condition == "count(*) = count(DISTINCT stock)"
+
+
+@pytest.mark.parametrize("has_copies", [True, False])
+def test_that_no_row_is_there_twice_is_suggested_where_no_key_is_known(
+    tmp_path: Path, open_lake: Callable[..., Lake], has_copies: bool
+) -> None:
+    path = tmp_path / "t"
+    for version in range(8):
+        day = 2 if version == 5 and has_copies else version  # v5 loads the day of v2 again
+        builders.write(
+            path, {"day": [day] * 20, "hour": [*range(20)], "kWh use": [day * 31 % 7 + n / 10 for n in range(20)]}
+        )
+    lake = open_lake(tmp_path)
+    ref = lake.find("t")
+    states = [DeltaTable(str(path), version=v).to_pandas() for v in range(8)]
+    copies = [int(state.duplicated().sum()) for state in states]
+    assert any(copies) is has_copies
+
+    found = [each for each in suggest(load_held(held_numbers(), lake, ref, (0, 7))) if each.measure is Measure.REPEATS]
+
+    if not has_copies:
+        assert found == []
+        return
+    (one,) = found
+    assert (one.condition, one.before, one.after) == ('(day, hour, "kWh use")', 0, copies[7])
+    assert suggestion_text(one) == f"rows that are there twice: 0 at v0, {copies[7]} at v7"
+    assert found_by(lake, ref, one.condition).culprit == next(v for v in range(8) if copies[v]) == 5
+
+
+def of_rows(version: int, fault: str) -> dict[str, list[Any]]:
+    """Eighty rows of four shops; from v4 on one of them has the fault."""
+    numbers, start = range(version * 80, version * 80 + 80), datetime(2026, 3, 1, tzinfo=UTC)
+    is_bad = [version >= 4 and number % 4 == 3 for number in numbers]
+    sold = [
+        start + timedelta(minutes=number, hours=2 * (bad and fault == "order"))
+        for number, bad in zip(numbers, is_bad, strict=True)
+    ]
+    prices = [
+        float(number % 7) if bad and fault == "whole" else number % 7 + 0.25
+        for number, bad in zip(numbers, is_bad, strict=True)
+    ]
+    rows = {
+        "id": [*numbers], "shop": [f"shop's {number % 4}" for number in numbers], "price": prices, "sold at": sold,
+        "landed_at": [start + timedelta(minutes=number + 3) for number in numbers],
+    }  # fmt: skip
+    keep = [not (bad and fault == "gone") for bad in is_bad]
+    return {name: [value for value, stays in zip(values, keep, strict=True) if stays] for name, values in rows.items()}
+
+
+@pytest.mark.parametrize("fault", ["order", "whole", "gone", "none"])
+def test_what_rows_of_both_ends_tell_is_suggested(tmp_path: Path, open_lake: Callable[..., Lake], fault: str) -> None:
+    path = tmp_path / "t"
+    for version in range(7):
+        builders.write(path, of_rows(version, fault), mode="overwrite" if fault in ("gone", "whole") else "append")
+    lake = open_lake(tmp_path)
+    ref = lake.find("t")
+    first, last = (DeltaTable(str(path), version=version).to_pandas() for version in (0, 6))
+
+    found = suggest(load_held(held_numbers(), lake, ref, (0, 6)))
+    if fault == "none":
+        assert not {Measure.WHERE, Measure.WHOLE} & {each.measure for each in found}
+        return
+    one, *more = [each for each in found if each.measure in (Measure.WHERE, Measure.WHOLE)]
+
+    late, rounded = last["sold at"] > last["landed_at"], last["price"] % 1 == 0
+    condition, words = {
+        "order": ('"sold at" <= landed_at', f'rows where `"sold at" > landed_at`: 0 at v0, {late.sum()} at v6'),
+        "whole": (
+            "count(*) FILTER (price = trunc(price)) <= 0.125 * count(*)",
+            f"whole numbers in `price`: 0 % at v0, {rounded.mean():.0%} at v6".replace("25%", "25 %"),
+        ),
+        "gone": (
+            "count(*) FILTER (shop = 'shop''s 3') > 0",
+            f"rows where `shop = 'shop''s 3'`: {first['shop'].str.endswith('3').sum()} at v0, 0 at v6",
+        ),
+    }[fault]
+    assert (one.condition, suggestion_text(one), more) == (condition, words, [])
+    bisected = found_by(lake, ref, one.condition)
+    assert bisected.culprit == 4
+    where = {"order": f"NOT ({condition})", "whole": "price = trunc(price)", "gone": None}[fault]
+    assert where_broken(bisected) == where
+    if where:
+        broken = diff(lake, ref, 3, 4, where=where)
+        *_, cause = cause_texts(diff(lake, ref, 3, 4), broken, by_row=bisected.by_row)
+        which = "that it counts" if fault == "whole" else "that break it"
+        assert re.match(rf"Of those {which}: All 20 inserted rows have .*`shop` = shop's 3", cause)
+
+
+def test_what_was_done_to_all_rows_is_said_once(tmp_path: Path, open_lake: Callable[..., Lake]) -> None:
+    path, prices = tmp_path / "t", [number + 0.25 for number in range(100)]
+    rows = {"id": [*range(100)], "shop": [f"s{number % 4}" for number in range(100)], "price": prices, "run": [1] * 100}
+    builders.write(path, rows)
+    later = [number * (1 + number * 37 % 11 / 29) + 1.37 for number in range(100)]
+    rounded = [float(round(price)) if number % 4 == 3 else price for number, price in enumerate(later)]
+    source = pa.table(rows | {"price": rounded, "run": [2] * 100})
+    merge = DeltaTable(str(path)).merge(source, "t.id = s.id", source_alias="s", target_alias="t")
+    merge.when_matched_update_all().execute()
+    lake = open_lake(tmp_path)
+    ref = lake.find("t")
+    changed, broken = (diff(lake, ref, 0, 1, where=where) for where in (None, "price = trunc(price)"))
+
+    lines = cause_texts(changed, broken, by_row=False)
+
+    assert [line for line in lines if "`run`" in line] == ["`run` 1 → 2 in all 100 updated rows."]
+    assert any(line.startswith("Of those that it counts: All 25 updated rows have `shop` = s3") for line in lines)

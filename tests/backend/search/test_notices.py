@@ -1,0 +1,358 @@
+"""What is noticed of commits, and what is not: real tables, written by deltalake, judged from their logs."""
+
+import json
+import random
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from backend.lake.lake import Lake
+from backend.search.notice import FIRSTS, Measure, Notice, notice_text
+from backend.search.notices import MOST_BEFORE, NoticeLooks
+from backend.settings import load_settings
+from tests.worlds.lake import builders
+from tests.worlds.lake.builders import HandLog, add, commit_info, metadata, protocol, remove
+
+LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
+NOW = datetime.now(UTC).replace(microsecond=0)
+LATER = NOW + timedelta(days=1)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(load_settings(home=tmp_path, lake={"roots": [str(tmp_path)]}))
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return tmp_path / "orders"
+
+
+def orders(dice: random.Random, rows: int = 20) -> dict[str, list[object]]:
+    return {
+        "amount": [round(dice.uniform(1, 500), 2) for _ in range(rows)],
+        "email": [f"a{number}@example.org" for number in range(rows)],
+    }
+
+
+def write(table: Path, batches: Sequence[dict[str, list[object]]]) -> None:
+    for batch in batches:
+        builders.write(table, batch)
+
+
+def noticed(lake: Lake, table: Path) -> list[Notice]:
+    return NoticeLooks(lake).look(lake.find(str(table)), LONG_AGO, LATER)
+
+
+def test_a_bad_batch_is_noticed_once_and_until_it_is_mended(lake: Lake, table: Path) -> None:
+    dice = random.Random(7)
+    write(table, [orders(dice) for _ in range(12)])
+    ref, looks = lake.find(str(table)), NoticeLooks(lake)
+    assert looks.look(ref, LONG_AGO, LATER) == []
+    highest = max(DeltaTable(table).to_pyarrow_table()["amount"].to_pylist())
+    write(table, [{**orders(dice), "amount": [47_189.0] * 20}])
+    (notice,) = looks.look(ref, LONG_AGO, LATER)
+    assert (notice.version, notice.kind, notice.subject) == (12, Measure.HIGHEST, "amount")
+    assert notice_text(notice) == f"highest amount {highest:,.2f} → 47,189 at v12, WRITE"
+    assert notice.is_open and notice.condition.startswith("amount <= ")
+
+    write(table, [{**orders(dice), "amount": [50_000.0] * 20}, orders(dice)])
+    assert looks.look(ref, LONG_AGO, LATER) == [], "no more than was told"
+    DeltaTable(table).delete("amount > 500")
+    (mended,) = looks.look(ref, LONG_AGO, LATER)
+    assert (mended.key, mended.mended_at, mended.is_open) == (notice.key, 15, False)
+    assert noticed(lake, table) == [mended], "in replay as it was live"
+
+
+def test_nulls_lost_rows_and_the_first_negative_are_noticed(lake: Lake, table: Path) -> None:
+    dice = random.Random(7)
+    write(table, [orders(dice) for _ in range(8)])
+    write(table, [{**orders(dice), "email": [None] * 20}])
+    write(table, [{**orders(dice), "amount": [-300.0, *[5.0] * 19]}])
+    DeltaTable(table).delete("amount > 100")
+    found = [(notice.version, notice.kind, notice.subject, notice.before) for notice in noticed(lake, table)]
+    rows = DeltaTable(table, version=9).to_pyarrow_table().num_rows
+    assert found[:2] == [(8, Measure.NULLS, "email", "0 %"), (9, Measure.LOWEST, "amount", found[1][3])]
+    assert (10, Measure.ROWS, "", f"{rows}") in found
+
+
+def ids(dice: random.Random) -> Iterator[dict[str, list[object]]]:
+    """Of batches that become fifty times as large."""
+    start = 0
+    for rows in [20] * 10 + [1_000] + [20] * 3:
+        yield {"id": list(range(start, start + rows)), "offset": list(range(10**9 + start, 10**9 + start + rows))}
+        start += rows
+
+
+def times(dice: random.Random) -> Iterator[dict[str, list[object]]]:
+    """Of now, some of it some hours late."""
+    for minute in range(14):
+        at = NOW - timedelta(minutes=14 - minute)
+        late = timedelta(hours=dice.choice([0, 0, 5, 20]))
+        yield {"at": [at, at - late], "day": [at.date(), (at - late).date()]}
+
+
+def steady(dice: random.Random) -> Iterator[dict[str, list[object]]]:
+    for _ in range(60):
+        yield {
+            "uniform": [dice.uniform(1, 500) for _ in range(20)],
+            "nearly": [dice.choice([86, 87, 88, 140])] * 20,
+            "normal": [dice.gauss(1_000, 50) for _ in range(20)],
+            "status": [dice.choice(["new", "paid"]) for _ in range(20)],
+            "some": [None if dice.random() < 0.3 else 1 for _ in range(20)],
+        }
+
+
+@pytest.mark.parametrize("batches", [ids, times, steady])
+@pytest.mark.parametrize("seed", range(3))
+def test_what_always_grows_or_varies_is_not_noticed(
+    lake: Lake, table: Path, batches: Callable[[random.Random], Iterator[dict[str, list[object]]]], seed: int
+) -> None:
+    write(table, list(batches(random.Random(seed))))
+    assert noticed(lake, table) == []
+
+
+def test_a_far_future_and_a_default_time_are_noticed(lake: Lake, table: Path) -> None:
+    days: list[dict[str, list[object]]] = [{"day": [date.today() - timedelta(days=9 - n)]} for n in range(9)]
+    write(table, [*days, {"day": [date(9999, 12, 31)]}])
+    other = table.with_name("other")
+    write(other, [*days, {"day": [date(1970, 1, 1)]}])
+    assert [(each.kind, each.after) for each in noticed(lake, table)] == [(Measure.HIGHEST, "9999-12-31")]
+    assert [(each.kind, each.after) for each in noticed(lake, other)] == [(Measure.LOWEST, "1970-01-01")]
+
+
+def test_sums_of_an_aggregate_may_rest_and_catch_up(lake: Lake, tmp_path: Path) -> None:
+    """The same two rows, overwritten: a sum that grows, and after three hours by as much as in three hours."""
+    log = HandLog(tmp_path / "sums")
+    total, at = 0, NOW - timedelta(days=1)
+    for version in range(14):
+        gap = timedelta(hours=3) if version == 10 else timedelta(minutes=1)
+        at, total = at + gap, total + int(gap.total_seconds())
+        stats = {"numRecords": 2, "minValues": {"id": total // 2}, "maxValues": {"id": total}, "nullCount": {"id": 0}}
+        begin = [protocol(), metadata()] if version == 0 else [remove(f"{version - 1}.parquet")]
+        info = commit_info(timestamp=int(at.timestamp() * 1_000))
+        log.commit(*begin, add(f"{version}.parquet", stats=json.dumps(stats)), info)
+    assert noticed(lake, tmp_path / "sums") == []
+
+
+def test_an_overwrite_by_something_else_is_noticed(lake: Lake, table: Path) -> None:
+    dice = random.Random(7)
+    write(table, [orders(dice) for _ in range(MOST_BEFORE)])
+    ref, looks = lake.find(str(table)), NoticeLooks(lake)
+    assert looks.look(ref, LONG_AGO, LATER) == []
+    builders.write(table, {"amount": [9e9], "email": ["x"]}, mode="overwrite")
+    assert {each.kind for each in looks.look(ref, LONG_AGO, LATER)} == {Measure.HIGHEST, Measure.ROWS}
+
+
+def aggregate(log: HandLog, lowest: float, at: datetime, copied: int = 0) -> None:
+    """One more version of five rows, all of them written anew."""
+    version = log.next_version
+    stats = {"numRecords": 5, "minValues": {"amount": lowest}, "maxValues": {"amount": 110.0}, "nullCount": {}}
+    begin = [remove(f"{version - 1}.parquet")] if version else [protocol(), metadata({"amount": "double"})]
+    info = commit_info(timestamp=int(at.timestamp() * 1_000), operationMetrics={"numTargetRowsCopied": str(copied)})
+    log.commit(*begin, add(f"{version}.parquet", stats=json.dumps(stats)), info)
+
+
+def test_a_step_of_a_table_that_is_written_anew_is_told_when_it_has_stood(lake: Lake, table: Path) -> None:
+    """An average over the first rows of an hour, which the next batch takes back; then one that stays."""
+    log, begin, gap = HandLog(table), NOW - timedelta(hours=1), timedelta(seconds=40)
+    for version, lowest in enumerate([98.0, 97.5, 98.4, 98.1, 97.9, 98.2, 40.7, 95.0]):
+        aggregate(log, lowest, begin + version * gap)
+    ref, looks = lake.find(str(table)), NoticeLooks(lake)
+    assert looks.look(ref, LONG_AGO, NOW) == [] and not looks.is_waiting(ref)
+    at = begin + 8 * gap
+    aggregate(log, 12.0, at)
+    assert looks.look(ref, LONG_AGO, at + gap) == [] and looks.is_waiting(ref)
+    aggregate(log, 14.0, at + gap)
+    assert looks.look(ref, LONG_AGO, at + 2 * gap) == [] and looks.is_waiting(ref)
+    (notice,) = looks.look(ref, LONG_AGO, at + 3 * gap)
+    assert (notice.version, notice.kind, notice.after) == (8, Measure.LOWEST, "12") and not looks.is_waiting(ref)
+    assert looks.look(ref, LONG_AGO, at + 4 * gap) == [], "once"
+    aggregate(log, 97.0, at + 5 * gap)
+    (mended,) = looks.look(ref, LONG_AGO, at + 5 * gap)
+    assert (mended.key, mended.mended_at) == (notice.key, 10)
+    assert noticed(lake, table) == [mended], "in replay as it was live"
+
+
+def test_a_step_of_a_merge_that_copies_rows_is_told_at_once(lake: Lake, table: Path) -> None:
+    log = HandLog(table)
+    for version, lowest in enumerate([98.0, 97.5, 98.4, 98.1, 97.9, 98.2, 40.7]):
+        aggregate(log, lowest, NOW + timedelta(seconds=40 * version), copied=4)
+    (notice,) = NoticeLooks(lake).look(lake.find(str(table)), LONG_AGO, NOW + timedelta(seconds=241))
+    assert (notice.version, notice.after) == (6, "40.7")
+
+
+def test_commits_before_the_time_asked_for_are_not_told(lake: Lake, table: Path) -> None:
+    dice = random.Random(7)
+    write(table, [*[orders(dice) for _ in range(8)], {**orders(dice), "amount": [47_189.0] * 20}])
+    later = datetime.now(UTC) + timedelta(hours=1)
+    assert noticed(lake, table) and NoticeLooks(lake).look(lake.find(str(table)), later, later) == []
+
+
+SPARK, PYTHON = "Apache-Spark/4.2.0 Delta-Lake/4.4.0", "delta-rs:py-1.6.6"
+COLUMNS = {"id": "long", "amount": "double"}
+
+
+def appended(log: HandLog, *actions: dict[str, Any], **info: Any) -> None:
+    """One more commit of rows, a minute later."""
+    at = NOW - timedelta(days=1) + timedelta(minutes=log.next_version)
+    info = {"engineInfo": SPARK, "timestamp": int(at.timestamp() * 1_000), **info}
+    log.commit(*actions, add(f"{log.next_version}.parquet"), commit_info(**info))
+
+
+def grown(log: HandLog, commits: int, **info: Any) -> None:
+    for _ in range(commits):
+        appended(log, *([protocol(), metadata(COLUMNS)] if not log.next_version else []), **info)
+
+
+def firsts(lake: Lake, table: Path) -> list[str]:
+    found = [each for each in noticed(lake, table) if each.kind in FIRSTS]
+    assert all(each.is_open and not each.condition for each in found)
+    return [notice_text(each) for each in found]
+
+
+def test_a_column_and_a_property_that_were_never_there_are_noticed_once(lake: Lake, table: Path) -> None:
+    log = HandLog(table)
+    grown(log, 8)
+    more = metadata({**COLUMNS, "amount": "string", "note": "string"}, configuration={"delta.appendOnly": "true"})
+    appended(log, more, operation="MERGE")
+    assert firsts(lake, table) == [
+        "column note none → string at v8, MERGE",
+        "column amount double → string at v8, MERGE",
+        "property delta.appendOnly none → true at v8, MERGE",
+    ]
+    appended(log, metadata(COLUMNS))
+    appended(log, more)
+    assert len(firsts(lake, table)) == 3, "so it was before"
+    appended(log, metadata({"id": "long"}))
+    assert firsts(lake, table)[3:] == ["column amount string → none at v11, WRITE"]
+
+
+def test_what_a_table_begins_with_or_delta_sets_is_not_noticed(lake: Lake, table: Path) -> None:
+    log = HandLog(table)
+    grown(log, 3)
+    appended(log, metadata({**COLUMNS, "note": "string"}, configuration={"delta.enableChangeDataFeed": "true"}))
+    grown(log, 5)
+    own = {"delta.enableChangeDataFeed": "true", "delta.columnMapping.maxColumnId": "4"}
+    appended(log, metadata({**COLUMNS, "note": "string"}, configuration=own))
+    assert firsts(lake, table) == []
+
+
+def run(number: int) -> dict[str, Any]:
+    return {"userName": "etl", "job": {"jobName": "nightly", "runId": str(number)}}
+
+
+@pytest.mark.parametrize(
+    ("usual", "other", "named"),
+    [
+        ({}, {"engineInfo": PYTHON}, "Apache-Spark Delta-Lake → delta-rs"),
+        (run(1), {"userName": "eve"}, "etl, job nightly, Apache-Spark Delta-Lake → eve, Apache-Spark Delta-Lake"),
+        ({"operationParameters": {"queryId": "q", "epochId": "1"}}, {"userName": "eve"}, "a streaming query → eve, "),
+    ],
+)
+def test_a_writer_that_never_wrote_before_is_noticed(
+    lake: Lake, table: Path, usual: dict[str, Any], other: dict[str, Any], named: str
+) -> None:
+    log = HandLog(table)
+    grown(log, 21, **usual)
+    appended(log, **other)
+    appended(log, **other)
+    (told,) = firsts(lake, table)
+    assert told.startswith(f"writer {named}") and "at v21, WRITE" in told
+
+
+def test_whoever_wrote_long_ago_is_not_new(lake: Lake, table: Path) -> None:
+    log = HandLog(table)
+    grown(log, 2, engineInfo=PYTHON)
+    grown(log, 60)
+    appended(log, engineInfo=PYTHON)
+    since = NOW - timedelta(days=1) + timedelta(minutes=61)
+    assert NoticeLooks(lake).look(lake.find(str(table)), since, LATER) == []
+
+
+def by_many(log: HandLog) -> None:
+    for number in range(60):
+        grown(log, 1, userName=f"analyst {number if number % 3 else 0}")
+
+
+def by_few(log: HandLog) -> None:
+    grown(log, 15)
+    appended(log, userName="eve")
+
+
+def by_runs(log: HandLog) -> None:
+    """Another run, another version of the engine, a query begun anew: the same writer."""
+    for number in range(40):
+        engine = SPARK.replace("4.2.0", f"4.{number // 10}.0")
+        grown(log, 1, engineInfo=engine, **run(number))
+
+
+def by_queries(log: HandLog) -> None:
+    for number in range(40):
+        grown(log, 1, operationParameters={"queryId": f"q{number // 25}", "epochId": str(number)})
+        if number % 8 == 7:
+            log.commit(remove(f"{number // 8}.parquet", dataChange=False), commit_info("OPTIMIZE", userName="weir"))
+
+
+@pytest.mark.parametrize("history", [by_many, by_few, by_runs, by_queries])
+def test_writers_that_come_and_go_are_not_noticed(lake: Lake, table: Path, history: Callable[[HandLog], None]) -> None:
+    history(HandLog(table))
+    assert firsts(lake, table) == []
+
+
+def every_ten_minutes(log: HandLog, commits: int, **info: Any) -> list[datetime]:
+    """Commits of rows, the first 5 hours ago."""
+    times = [NOW - timedelta(minutes=300 - 10 * number) for number in range(commits)]
+    for at in times:
+        first = [] if log.next_version else [protocol(), metadata(COLUMNS)]
+        appended(log, *first, timestamp=int(at.timestamp() * 1_000), **info)
+    return times
+
+
+def test_a_rhythm_that_stops_is_noticed_after_an_hour_and_ends_with_the_next_commit(lake: Lake, table: Path) -> None:
+    log = HandLog(table)
+    last = every_ten_minutes(log, 20)[-1]
+    ref, looks = lake.find(str(table)), NoticeLooks(lake)
+    hour = timedelta(hours=1)
+    assert looks.silences(ref, last, last + hour) == []
+    (notice,) = looks.silences(ref, last, last + hour + timedelta(seconds=1))
+    assert notice_text(notice) == "commits every 10 min → none since v19, WRITE"
+    assert (notice.committed_at, notice.is_open) == (last, True)
+    assert looks.silences(ref, last + 2 * hour, last + 3 * hour) == [], "it was silent before the time asked for"
+
+    back = last + 2 * hour - timedelta(minutes=30)
+    appended(log, timestamp=int(back.timestamp() * 1_000))
+    (mended,) = NoticeLooks(lake).silences(ref, back, back)
+    assert (mended.key, mended.mended_at) == (notice.key, 20)
+    assert looks.silences(ref, back + timedelta(seconds=1), back + 4 * hour) == [], "90 minutes are a gap known by now"
+
+
+@pytest.mark.parametrize(
+    ("commits", "info"),
+    [
+        (18, {}),
+        (20, {"operationParameters": {"queryId": "q", "epochId": "1"}}),
+        (20, {"userMetadata": json.dumps({"stream": "s", "batch_id": 1})}),
+    ],
+)
+def test_few_commits_and_those_of_known_streams_are_no_rhythm(
+    lake: Lake, table: Path, commits: int, info: dict[str, Any]
+) -> None:
+    last = every_ten_minutes(HandLog(table), commits, **info)[-1]
+    ref, looks = lake.find(str(table)), NoticeLooks(lake, lambda: {"q": "s"})
+    assert looks.silences(ref, last, last + timedelta(hours=9)) == []
+
+
+def test_a_load_of_many_commits_is_no_rhythm_and_streams_of_others_are(lake: Lake, table: Path) -> None:
+    log, query = HandLog(table), {"operationParameters": {"queryId": "q", "epochId": "1"}}
+    grown(log, 150)  # a minute apart
+    ref, night = lake.find(str(table)), timedelta(hours=12)
+    last = NOW - timedelta(days=1) + timedelta(minutes=149)
+    assert NoticeLooks(lake).silences(ref, last, last + night) == []
+    grown(log, 50, **query)
+    (notice,) = NoticeLooks(lake).silences(ref, last, last + night)
+    assert notice_text(notice).startswith("commits every 1 min → none since v199, ")

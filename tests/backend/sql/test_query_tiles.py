@@ -1,0 +1,229 @@
+"""Tiles: run again when a version moved, once for all who look, never twice at once, and not too often."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+
+from backend.errors import QueryError, TableNotFoundError
+from backend.lake.model import TableRef
+from backend.query.plan import QueryPlan, TableRead
+from backend.query.tiles import AGAIN_S, AT_ONCE, EVERY_S, LOOK_S, REST, TileRows, Tiles, TileState
+from tests.worlds.processes import wait_until
+from tests.worlds.store.values import NOW
+
+
+@dataclass
+class World:
+    """Tables at versions, statements that name them, a clock, and work that begins when a test says so."""
+
+    versions: dict[str, int] = field(default_factory=lambda: {"orders": 1, "events": 7})
+    now: float = 100.0
+    takes_s: float = 0.5
+    runs: Counter[str] = field(default_factory=Counter)
+    looks: Counter[str] = field(default_factory=Counter)
+    work: list[Callable[[], None]] = field(default_factory=list)
+    is_held: bool = False
+    fails: str = ""
+
+    def __post_init__(self) -> None:
+        self.tiles = Tiles(self.plan, self.run, self.latest, elapsed=lambda: self.now, begin=self.work.append)
+
+    def plan(self, text: str) -> QueryPlan:
+        """ "orders events@3 weir": a table at its latest version, one at a named version, one without."""
+        return QueryPlan(cast(Any, text), tuple(map(self.read, text.split())))
+
+    def read(self, word: str) -> TableRead:
+        name, _, version = word.partition("@")
+        if name == "weir":
+            return TableRead("t", "weir.tables", cast(Any, None))
+        if name not in self.versions:
+            raise TableNotFoundError(f"no table {name!r}")
+        return TableRead("t", name, cast(Any, None), int(version or self.versions[name]), NOW, ref=ref(name))
+
+    def run(self, plan: QueryPlan) -> TileRows:
+        text = str(plan.statement)
+        self.runs[text] += 1
+        self.now += self.takes_s
+        if self.fails:
+            raise QueryError(self.fails)
+        return TileRows(pa.table({"n": [self.runs[text]]}), is_cut=False, pins=plan.pins, seen=(), read_at=NOW)
+
+    def latest(self, table: TableRef) -> int:
+        self.looks[table.name] += 1
+        if table.name not in self.versions:
+            raise TableNotFoundError(f"no table {table.name!r}")
+        return self.versions[table.name]
+
+    def seen(self, *texts: str, after_s: float = 0.0) -> list[TileState]:
+        """What a viewer sees who looks, once all that this began is done, and looks again."""
+        self.now += after_s
+        self.look(*texts)
+        while self.work:
+            self.work.pop(0)()
+        return [self.tiles._tiles.get_or_make(text, pytest.fail).state for text in texts]
+
+    def look(self, *texts: str) -> list[TileState]:
+        return [self.tiles.state(text) for text in texts]
+
+
+def ref(name: str) -> TableRef:
+    return TableRef(f"/lake/{name}", name, "/lake")
+
+
+def number(state: TileState) -> int:
+    """Of which run the rows are."""
+    assert state.rows is not None
+    return cast(int, state.rows.rows["n"][0].as_py())
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_nobody_waits_for_the_first_rows(world: World) -> None:
+    assert world.look("orders") == [TileState()] and world.runs.total() == 0
+    (state,) = world.seen("orders")
+    assert number(state) == 1 and state.problem is None
+
+
+def test_it_runs_again_when_a_version_moved_and_only_then(world: World) -> None:
+    (first,) = world.seen("orders")
+    for _ in range(40):
+        world.seen("orders", after_s=1.0)
+    assert world.runs["orders"] == 1 and world.seen("orders") == [first]
+    world.versions["events"] += 1
+    world.seen("orders", after_s=EVERY_S)
+    assert world.runs["orders"] == 1, "that is another table"
+    world.versions["orders"] += 1
+    (moved,) = world.seen("orders", after_s=EVERY_S)
+    assert world.runs["orders"] == 2 and number(moved) == 2 and moved.rows is not None and moved.rows.pins == ("2",)
+
+
+def test_any_of_its_tables_moves_it(world: World) -> None:
+    world.seen("orders events")
+    world.seen("orders events", after_s=EVERY_S)
+    for table in ("orders", "events"):
+        before = world.runs["orders events"]
+        world.versions[table] += 1
+        world.seen("orders events", after_s=EVERY_S)
+        assert world.runs["orders events"] == before + 1
+
+
+def test_fifty_viewers_of_twenty_tiles_cost_one_look_at_each_and_one_run_a_version(world: World) -> None:
+    texts, world.takes_s = [f"orders events@{n}" for n in range(20)], 0.0
+    world.seen(*texts)
+    world.seen(*texts, after_s=EVERY_S)
+    assert set(world.runs.values()) == {1}
+    world.versions["orders"] += 1
+    world.now += EVERY_S
+    world.looks.clear()
+    for _ in range(50):
+        world.look(*texts)
+    assert len(world.work) == 20
+    while world.work:
+        world.work.pop(0)()
+        world.look(*texts)
+    assert set(world.runs.values()) == {2} and world.looks == {"orders": 20, "events": 20}
+
+
+def test_it_never_runs_twice_at_once(world: World) -> None:
+    world.look("orders")
+    (running,) = world.work
+    for _ in range(30):
+        world.now += 1.0
+        world.versions["orders"] += 1
+        world.look("orders")
+    assert world.work == [running]
+    running()
+    assert world.runs["orders"] == 1
+
+
+def test_few_run_at_once_and_all_run_in_the_end(world: World) -> None:
+    lock, ends, running, most = threading.Lock(), threading.Event(), [0], [0]
+
+    def run(plan: QueryPlan) -> TileRows:
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        assert ends.wait(60)
+        with lock:
+            running[0] -= 1
+        return TileRows(pa.table({"n": [1]}), is_cut=False, pins=plan.pins, seen=(), read_at=NOW)
+
+    tiles, texts = Tiles(world.plan, run, world.latest), [f"orders events@{n}" for n in range(6)]
+    for text in texts:
+        tiles.state(text)
+    wait_until(lambda: running[0] == AT_ONCE, "as many run as may")
+    ends.set()
+    wait_until(lambda: all(tiles.state(text).rows for text in texts), "all have run")
+    assert most == [AT_ONCE]
+
+
+def test_it_runs_at_most_every_few_seconds_and_more_rarely_when_it_takes_long(world: World) -> None:
+    for took_s, pause_s in ((0.1, EVERY_S), (10.0, REST * 10.0)):
+        world = World(takes_s=took_s)
+        world.seen("orders")
+        began, before = world.now - took_s, world.runs["orders"]
+        while world.runs["orders"] == before:
+            world.versions["orders"] += 1
+            world.seen("orders", after_s=LOOK_S)
+        again = world.now - took_s - began
+        assert pause_s <= again <= pause_s + 2 * LOOK_S, took_s
+
+
+def test_a_named_version_does_not_move_and_costs_no_run(world: World) -> None:
+    world.seen("orders@1")
+    for _ in range(10):
+        world.versions["orders"] += 1
+        world.seen("orders@1", after_s=EVERY_S)
+    assert world.runs["orders@1"] == 1
+
+
+def test_what_has_no_version_is_read_again_now_and_then(world: World) -> None:
+    world.seen("weir")
+    world.seen("weir", after_s=AGAIN_S - 1.0)
+    assert world.runs["weir"] == 1
+    world.seen("weir", after_s=1.0)
+    assert world.runs["weir"] == 2
+
+
+def test_what_fails_says_why_over_the_rows_before_and_is_tried_again(world: World) -> None:
+    world.seen("orders")
+    world.fails, world.versions["orders"] = "it needs more memory", 2
+    (state,) = world.seen("orders", after_s=EVERY_S)
+    assert number(state) == 1 and state.problem is not None and state.problem.message == "it needs more memory"
+    world.fails = ""
+    (state,) = world.seen("orders", after_s=AGAIN_S)
+    assert state.problem is None and state.rows is not None and state.rows.pins == ("2",)
+
+
+def test_a_table_that_is_not_there_is_told_and_found_once_it_is(world: World) -> None:
+    del world.versions["events"]
+    (state,) = world.seen("events")
+    assert state.rows is None and state.problem is not None and "no table 'events'" in state.problem.message
+    world.versions["events"] = 0
+    (state,) = world.seen("events", after_s=AGAIN_S)
+    assert state.problem is None and number(state) == 1
+
+
+def test_what_nobody_looks_at_does_not_run(world: World) -> None:
+    world.seen("orders")
+    world.versions["orders"] += 1
+    world.seen("events", after_s=100.0)
+    assert world.runs == {"orders": 1, "events": 1}
+
+
+def test_a_fault_of_weir_is_told_and_the_tile_runs_again(world: World) -> None:
+    run = world.run
+    world.tiles._run = lambda _: {}["no"]
+    (state,) = world.seen("orders")
+    assert state.problem is not None and "Weir failed on a tile: KeyError" in state.problem.message
+    world.tiles._run = run
+    (state,) = world.seen("orders", after_s=AGAIN_S)
+    assert state.problem is None and number(state) == 1

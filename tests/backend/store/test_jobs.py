@@ -1,0 +1,174 @@
+"""A question has one living job; only the host that holds its lease may say what became of it."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from backend.access import Actor
+from backend.errors import JobError, JobNotFoundError, StreamRefusedError
+from backend.jobs.model import JobEnd, JobKind, JobProgress, JobRequest, JobState
+from backend.jobs.policy_runs import KEPT, POLICY
+from backend.store.leases import job_resource
+from backend.store.store import ControlStore
+from backend.stream_model.stream import Lease
+from tests.worlds.store.values import NOW
+
+WANTED = JobRequest(JobKind.DIFF, "silver/orders", "f1", '{"from_version": 1}', Actor("ann"), "incident 7", 600.0)
+DONE = JobEnd(JobState.DONE, "/results/x")
+
+
+def leased(store: ControlStore, job_id: str, *, owner: str = "host-a", ttl_s: float = 15) -> Lease:
+    lease = store.acquire(job_resource(job_id), owner, ttl_s=ttl_s)
+    assert lease is not None
+    return lease
+
+
+def test_a_job_is_audited_then_runs_and_ends(store: ControlStore) -> None:
+    asked = store.jobs.submit(WANTED, now=NOW)
+    assert (asked.state, asked.request, asked.attempts) == (JobState.QUEUED, WANTED.request, 0)
+    entry = store.audit_entries(subject="silver/orders")[0]
+    assert (entry.actor, entry.action, entry.reason, entry.detail) == (
+        "ann", "diff job", "incident 7", f"job {asked.job_id}"
+    )  # fmt: skip
+    lease = leased(store, asked.job_id)
+    begun = store.jobs.begin(lease, asked.job_id, now=NOW + timedelta(seconds=1))
+    store.jobs.report(lease, asked.job_id, JobProgress("comparing rows", 3, 8))
+    seen = store.jobs.get(asked.job_id)
+    assert seen == replace(begun, progress=JobProgress("comparing rows", 3, 8))
+    assert (seen.state, seen.host_id, seen.attempts) == (JobState.RUNNING, "host-a", 1)
+    ended = store.jobs.end(lease, asked.job_id, DONE, now=NOW + timedelta(seconds=9))
+    assert store.jobs.get(asked.job_id) == ended == store.jobs.find("f1")
+    assert (ended.state, ended.result_uri, ended.ended_at) == (JobState.DONE, "/results/x", NOW + timedelta(seconds=9))
+    assert store.jobs.unfinished() == []
+
+
+def test_what_an_act_did_is_kept_with_its_job(store: ControlStore) -> None:
+    asked = store.jobs.submit(WANTED, now=NOW)
+    with pytest.raises(JobError, match="has no answer: it is QUEUED"):
+        asked.require_answer()
+    lease = leased(store, asked.job_id)
+    store.jobs.begin(lease, asked.job_id, now=NOW)
+    store.jobs.end(lease, asked.job_id, JobEnd(JobState.DONE, answer='{"a": "\\u0000é"}'), now=NOW)
+    (kept,) = store.jobs.newest(1)
+    assert (kept.require_answer(), kept.result_uri) == ('{"a": "\\u0000é"}', None)
+
+
+def test_who_asks_the_same_gets_the_same_job(store: ControlStore) -> None:
+    with ThreadPoolExecutor(8) as viewers:
+        found = list(viewers.map(lambda _: store.jobs.submit(WANTED, now=NOW).job_id, range(8)))
+    assert len(set(found)) == len(store.jobs.unfinished()) == len(store.audit_entries()) == 1
+    other = store.jobs.submit(replace(WANTED, fingerprint="f2"), now=NOW)
+    assert other.job_id != found[0]
+    store.jobs.end(leased(store, found[0]), found[0], DONE, now=NOW)
+    assert store.jobs.submit(WANTED, now=NOW).job_id == found[0]
+    anew = store.jobs.submit(WANTED, now=NOW + timedelta(seconds=1), instead_of=found[0])  # its result is gone
+    assert anew.job_id != found[0]
+    assert store.jobs.submit(WANTED, now=NOW + timedelta(seconds=1), instead_of=found[0]) == anew
+
+
+def test_a_stream_s_tables_are_changed_by_one_job_at_a_time(store: ControlStore) -> None:
+    reset, requeue = (
+        replace(WANTED, kind=kind, subject="silver", fingerprint=kind) for kind in (JobKind.RESET, JobKind.REQUEUE)
+    )
+    first = store.jobs.submit(requeue, now=NOW)
+    for second in (reset, replace(requeue, fingerprint="again")):
+        with pytest.raises(StreamRefusedError, match="a requeue of it is under way"):
+            store.jobs.submit(second, now=NOW)
+    store.jobs.submit(replace(reset, subject="gold", fingerprint="gold"), now=NOW)
+    store.jobs.submit(replace(requeue, kind=JobKind.REQUEUE_PREVIEW, fingerprint="preview"), now=NOW)  # changes nothing
+    failed = JobEnd(JobState.FAILED, None, "no space left", "make room")
+    store.jobs.end(leased(store, first.job_id), first.job_id, failed, now=NOW + timedelta(seconds=9))
+    (entry,) = (each for each in store.audit_entries() if each.action == "requeue failed")
+    assert (entry.reason, entry.detail) == ("incident 7", f"job {first.job_id}: no space left")
+    assert store.jobs.submit(reset, now=NOW).state is JobState.QUEUED
+
+
+@pytest.mark.parametrize("state", [JobState.FAILED, JobState.CANCELLED])
+def test_a_job_that_did_not_answer_may_be_asked_again(store: ControlStore, state: JobState) -> None:
+    first = store.jobs.submit(WANTED, now=NOW)
+    store.jobs.end(leased(store, first.job_id), first.job_id, JobEnd(state, None, "boom", "mend it"), now=NOW)
+    again = store.jobs.submit(WANTED, now=NOW + timedelta(seconds=1))
+    assert again.job_id != first.job_id
+    assert store.jobs.find("f1") == again
+
+
+def test_cancelling_ends_a_queued_job_and_asks_the_host_of_a_running_one(store: ControlStore) -> None:
+    queued = store.jobs.submit(WANTED, now=NOW)
+    assert store.jobs.cancel(queued.job_id, actor=Actor("bob"), reason="typo", now=NOW).state is JobState.CANCELLED
+    running = store.jobs.submit(WANTED, now=NOW + timedelta(seconds=1))
+    store.jobs.begin(leased(store, running.job_id), running.job_id, now=NOW)
+    asked = store.jobs.cancel(running.job_id, actor=Actor("bob"), reason="typo", now=NOW)
+    assert (asked.state, asked.cancel_requested) == (JobState.RUNNING, True)
+    assert store.jobs.cancel(running.job_id, actor=Actor("eve"), reason="again", now=NOW) == asked
+    assert [entry.actor for entry in store.audit_entries() if entry.action == "cancel diff job"] == ["bob", "bob"]
+    assert store.jobs.submit(WANTED, now=NOW + timedelta(seconds=2)).job_id != running.job_id
+
+
+def test_a_former_owner_may_not_say_anything(store: ControlStore) -> None:
+    asked = store.jobs.submit(WANTED, now=NOW)
+    former = leased(store, asked.job_id, ttl_s=-1)
+    store.jobs.begin(former, asked.job_id, now=NOW)
+    leased(store, asked.job_id, owner="host-b")
+    for act in (
+        lambda: store.jobs.begin(former, asked.job_id, now=NOW),
+        lambda: store.jobs.report(former, asked.job_id, JobProgress("x", 1, 1)),
+        lambda: store.jobs.requeue(former, asked.job_id),
+        lambda: store.jobs.end(former, asked.job_id, DONE, now=NOW),
+    ):
+        with pytest.raises(StreamRefusedError, match="no longer current"):
+            act()
+    assert store.jobs.get(asked.job_id).state is JobState.RUNNING  # type: ignore[union-attr]
+
+
+def test_a_job_given_back_waits_again_and_its_attempt_does_not_count(store: ControlStore) -> None:
+    asked = store.jobs.submit(WANTED, now=NOW)
+    lease = leased(store, asked.job_id)
+    store.jobs.begin(lease, asked.job_id, now=NOW)
+    assert store.jobs.requeue(lease, asked.job_id) == asked
+    assert store.jobs.unfinished() == [asked]
+
+
+def test_the_newest_acts_of_each_kind_and_table_are_told_and_kept_where_policies_act(store: ControlStore) -> None:
+    def done(kind: JobKind, table: str, number: int, actor: Actor = WANTED.actor) -> str:
+        at = NOW + timedelta(minutes=number)
+        wanted = replace(WANTED, kind=kind, subject=table, fingerprint=f"{kind} {table} {number}", actor=actor)
+        job = store.jobs.submit(wanted, now=at)
+        return store.jobs.end(leased(store, job.job_id), job.job_id, DONE, now=at).job_id
+
+    by_policy = [done(JobKind.OPTIMIZE, "t", number, POLICY) for number in range(KEPT + 2)]
+    by_hand = [done(JobKind.VACUUM, "t", 50), done(JobKind.OPTIMIZE, "u", 51), done(JobKind.DIFF, "t", 52)]
+    newest = [by_hand[1], by_hand[0], *reversed(by_policy[2:])]
+    assert [job.job_id for job in store.jobs.acts_on_tables()] == newest
+    pruned = {job.job_id for job in store.jobs.prune(before=NOW + timedelta(days=1))}
+    assert pruned == {*by_policy[:2], *by_hand}
+    assert [job.job_id for job in store.jobs.acts_on_tables()] == newest[2:]
+
+
+def test_old_jobs_are_forgotten_with_their_leases_and_no_younger_or_living_one(store: ControlStore) -> None:
+    old, young, living = (store.jobs.submit(replace(WANTED, fingerprint=f), now=NOW) for f in ("a", "b", "c"))
+    store.jobs.end(leased(store, old.job_id), old.job_id, DONE, now=NOW)
+    store.jobs.end(leased(store, young.job_id), young.job_id, DONE, now=NOW + timedelta(days=2))
+    assert [job.job_id for job in store.jobs.prune(before=NOW + timedelta(days=1))] == [old.job_id]
+    assert store.jobs.get(old.job_id) is None
+    assert store.jobs.get(young.job_id) and store.jobs.get(living.job_id)
+    assert job_resource(old.job_id) not in store.leases()
+    with pytest.raises(JobNotFoundError):
+        store.jobs.cancel(old.job_id, actor=Actor("ann"), reason="late", now=NOW)
+
+
+def test_the_newest_jobs_come_first_whatever_became_of_them(store: ControlStore) -> None:
+    asked = [
+        store.jobs.submit(replace(WANTED, fingerprint=f"f{n}"), now=NOW + timedelta(seconds=n)).job_id
+        for n in (2, 0, 1)
+    ]
+    store.jobs.end(leased(store, asked[0]), asked[0], DONE, now=NOW + timedelta(minutes=1))
+    assert [job.job_id for job in store.jobs.newest(10)] == [asked[0], asked[2], asked[1]]
+    assert [job.state for job in store.jobs.newest(2)] == [JobState.DONE, JobState.QUEUED]
+
+
+def test_a_request_without_a_reason_is_refused(store: ControlStore) -> None:
+    with pytest.raises(StreamRefusedError, match="reason"):
+        store.jobs.submit(replace(WANTED, reason=" "), now=NOW)
+    assert store.jobs.unfinished() == store.audit_entries() == []

@@ -1,0 +1,203 @@
+"""A lease has one owner at a time by the store's clock, and a former owner's writes are refused."""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from backend.errors import StoreError, StreamRefusedError
+from backend.store import leases
+from backend.store.clock import StoreClock
+from backend.store.engine import Database
+from backend.store.leases import stream_resource
+from backend.store.store import ControlStore
+from backend.stream_model.stream import HostHeartbeat, Lease
+from tests.worlds.processes import wait_until
+from tests.worlds.store.values import held, observed
+
+RESOURCE = stream_resource("silver_orders")
+A_MOMENT = timedelta(minutes=5)  # on any machine
+
+
+def expired(store: ControlStore, *, owner: str = "host-a") -> Lease:
+    lease = store.acquire(RESOURCE, owner, ttl_s=-0.001)
+    assert lease is not None
+    return lease
+
+
+def test_a_second_owner_waits_until_the_lease_expires(store: ControlStore) -> None:
+    first = store.acquire(RESOURCE, "host-a", ttl_s=60)
+    assert first is not None
+    assert store.acquire(RESOURCE, "host-b", ttl_s=15) is None
+    assert store.leases() == {RESOURCE: first}
+    first = store.renew(first, ttl_s=0.5)
+    assert first is not None
+    found: list[Lease | None] = []
+    wait_until(lambda: found.append(store.acquire(RESOURCE, "host-b", ttl_s=15)) or found[-1], "free")
+    second = found[-1]
+    assert second is not None
+    assert (second.owner, second.token) == ("host-b", first.token + 1)
+    assert second.expires_at > first.expires_at + timedelta(seconds=14.9)
+    assert store.leases() == {RESOURCE: second}
+
+
+def test_the_end_of_a_lease_is_told_by_the_clock_of_the_store(store: ControlStore) -> None:
+    before = store.now()
+    lease = held(store)
+    assert before <= lease.expires_at - timedelta(seconds=15) <= store.now()
+    renewed = store.renew(lease, ttl_s=7_200)
+    assert renewed is not None
+    assert abs(renewed.expires_at - store.now() - timedelta(hours=2)) < A_MOMENT
+    assert abs(store.now() - datetime.now(UTC)) < A_MOMENT, "one machine's here"
+
+
+def test_a_clock_that_follows_the_store_does_not_follow_the_machine() -> None:
+    told, passed = [datetime(2026, 3, 1, tzinfo=UTC)], [100.0]
+
+    def look() -> datetime:
+        passed[0] += 2.0  # the answer took that long: it was told half-way
+        return told[0]
+
+    clock = StoreClock(look, elapsed=lambda: passed[0])
+    assert abs(clock() - datetime.now(UTC)) < A_MOMENT, "its machine's, before it looked"
+    clock.look()
+    assert clock() == told[0] + timedelta(seconds=1)
+    passed[0] += 60.0
+    assert clock() == told[0] + timedelta(seconds=61)
+
+
+@pytest.mark.ci
+def test_a_process_that_froze_amid_a_transaction_holds_up_no_other(store: ControlStore, store_url: str) -> None:
+    if store_url.startswith("sqlite"):
+        pytest.skip("a file's lock stays with its process")
+    expired(store)
+    frozen = Database(store_url)
+    with pytest.raises(StoreError), frozen.writing() as connection:
+        leases.is_current(connection, RESOURCE, 1)
+        assert store.acquire(RESOURCE, "host-b", ttl_s=15) is not None, "after ten seconds"
+        leases.is_current(connection, RESOURCE, 1)
+    frozen.dispose()
+
+
+def test_signs_of_life_are_told_by_the_readers_clock(store: ControlStore) -> None:
+    at = store.now()
+    store.beat(HostHeartbeat("a", "box", 1, at - timedelta(hours=1), at))
+    ahead = timedelta(hours=1)
+    (told,) = store.hosts()
+    (here,) = store.hosts(now=datetime.now(UTC) + ahead)
+    assert told.beat_at == at
+    assert abs(here.beat_at - told.beat_at - ahead) < A_MOMENT
+    assert here.beat_at - here.started_at == timedelta(hours=1)
+
+
+def test_renewing_extends_and_keeps_the_token(store: ControlStore) -> None:
+    lease = store.acquire(RESOURCE, "host-a", ttl_s=60)
+    assert lease is not None
+    renewed = store.renew(lease, ttl_s=600)
+    assert renewed is not None
+    assert renewed.token == lease.token
+    assert renewed.expires_at >= lease.expires_at + timedelta(seconds=540)
+    assert store.leases() == {RESOURCE: renewed}
+    assert store.acquire(RESOURCE, "host-b", ttl_s=15) is None
+
+
+def test_an_expired_lease_is_nobodys_and_its_owner_may_renew_it_while_nobody_took_it(store: ControlStore) -> None:
+    lease = expired(store)
+    assert store.leases() == {}
+    assert store.renew(lease, ttl_s=15) is not None
+    assert store.acquire(RESOURCE, "host-b", ttl_s=15) is None
+
+
+def test_who_asks_again_has_a_newer_token(store: ControlStore) -> None:
+    assert held(store).token + 1 == held(store).token
+
+
+def test_a_lost_lease_cannot_be_renewed_released_or_written_under(store: ControlStore) -> None:
+    lost = expired(store)
+    taken = held(store, owner="host-b")
+    assert store.renew(lost, ttl_s=15) is None
+    store.release(lost)
+    assert store.leases() == {RESOURCE: taken}
+    with pytest.raises(StreamRefusedError, match="no longer current"):
+        store.observe(observed(), token=lost.token)
+    assert store.observed() == {}
+    store.observe(observed(host_id="host-b"), token=taken.token)
+
+
+def test_a_released_lease_is_free_at_once_and_its_token_goes_on(store: ControlStore) -> None:
+    first = held(store)
+    store.release(first)
+    assert store.leases() == {}
+    with pytest.raises(StreamRefusedError):
+        store.observe(observed(), token=first.token)
+    assert held(store, owner="host-b").token == first.token + 1
+
+
+def test_an_observation_without_any_lease_is_refused(store: ControlStore) -> None:
+    with pytest.raises(StreamRefusedError):
+        store.observe(observed(), token=0)
+
+
+@pytest.mark.parametrize("is_new", [True, False], ids=["new", "expired"])
+def test_of_many_contenders_exactly_one_wins(store: ControlStore, is_new: bool) -> None:
+    token = 0 if is_new else expired(store).token
+    with ThreadPoolExecutor(8) as pool:
+        owners = [f"host-{number}" for number in range(16)]
+        granted = list(pool.map(lambda owner: store.acquire(RESOURCE, owner, ttl_s=15), owners))
+    (lease,) = [lease for lease in granted if lease]
+    assert lease.token == token + 1
+
+
+def test_hosts_that_start_together_make_each_thing_once(store_url: str) -> None:
+    """What is made has no lock of its own: the second to put it replaces the first, as on S3."""
+    stores = [ControlStore(store_url) for _ in range(4)]
+    tables: dict[str, int] = {}
+    made, together = [], threading.Barrier(len(stores))
+
+    def make(number: int) -> None:
+        together.wait()
+        for name in ("bronze", "silver", "gold"):
+            with stores[number].alone(name):
+                is_there = name in tables
+                time.sleep(0.02)  # the others look, too
+                if not is_there:
+                    tables[name] = number
+                    made.append(name)
+
+    with ThreadPoolExecutor(len(stores)) as pool:
+        list(pool.map(make, range(len(stores))))
+    assert sorted(made) == ["bronze", "gold", "silver"]
+    assert not stores[0].leases(), "given back"
+    for opened in stores:
+        opened.close()
+
+
+def test_who_died_in_a_section_keeps_the_others_out_for_its_lease(store: ControlStore) -> None:
+    assert store.acquire("section/tables", "one that died", ttl_s=0.5)
+    with store.alone("tables", ttl_s=0.3):
+        before = store.leases()["section/tables"].expires_at
+        wait_until(lambda: store.leases()["section/tables"].expires_at > before, "it is renewed while it lasts")
+
+
+def test_a_section_that_failed_is_left(store: ControlStore) -> None:
+    with pytest.raises(ZeroDivisionError), store.alone("tables"):
+        _ = 1 / 0
+    assert not store.leases()
+
+
+def test_leases_of_many_are_taken_and_renewed_at_once(store: ControlStore) -> None:
+    names = [stream_resource(f"s{number:04}") for number in range(1_500)]
+    others = store.acquire(names[7], "host-b", ttl_s=60)
+    mine = store.acquire_all(names, "host-a", ttl_s=30)
+    assert mine.keys() == set(names) - {names[7]}
+    assert store.leases() == {**mine, names[7]: others}
+    store.release(mine[names[3]])
+    assert store.acquire(names[3], "host-b", ttl_s=60)
+    renewed = store.renew_all(list(mine.values()), ttl_s=90)
+    assert renewed.keys() == mine.keys() - {names[3]}, "it has a new owner"
+    assert all(lease.token == mine[name].token for name, lease in renewed.items())
+    assert all(lease.expires_at > mine[name].expires_at for name, lease in renewed.items())
+    assert store.leases()[names[7]] == others
+    assert store.acquire_all([], "host-a", ttl_s=30) == store.renew_all([], ttl_s=30) == {}

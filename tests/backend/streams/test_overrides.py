@@ -1,0 +1,202 @@
+"""Settings in place of declared ones: what may be set, what it changes, and what a stream is then judged by."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from backend.errors import OverrideError
+from backend.settings import load_settings
+from backend.stream_model.overrides import (
+    SPARK,
+    changes,
+    check_overrides,
+    compare,
+    limits_of,
+    overridden_text,
+    parse_overrides,
+    require_settable,
+    trigger_text,
+    with_overrides,
+)
+from backend.stream_model.stream import InputKind, StreamDeclaration, StreamInput
+from backend.streams.checkpoint import pinned_by
+
+FILES = StreamInput(InputKind.FILES, "files in landing", "/l", {"maxFilesPerTrigger": "1000"})
+TABLE = StreamInput(InputKind.TABLE, "bronze/orders", "/b")
+TOPIC = StreamInput(InputKind.KAFKA, "orders at broker:9092")
+NOTHING: dict[str, str] = {}
+
+
+FOREIGN = (  # each would read, write or load something else
+    "spark.sql.streaming.checkpointLocation",
+    "spark.sql.streaming.checkpointFileManagerClass",
+    "spark.sql.streaming.stateStore.providerClass",
+    "spark.sql.streaming.commitProtocolClass",
+    "spark.sql.streaming.streamingQueryListeners",
+    "spark.sql.streaming.unsupportedOperationCheck",
+    "spark.sql.files.ignoreMissingFiles",
+    "spark.sql.files.ignoreCorruptFiles",
+    "spark.sql.session.timeZone",
+    "spark.sql.ansi.enabled",
+    "spark.sql.optimizer.excludedRules",
+    "spark.databricks.delta.properties.defaults.appendOnly",
+    "spark.databricks.delta.stalenessLimit",
+    "spark.driver.extraJavaOptions",
+    "spark.plugins",
+    "spark.extraListeners",
+    "spark.jars",
+    "spark.hadoop.hadoop.security.credential.provider.path",
+    "spark.hadoop.fs.s3a.aws.credentials.provider",
+    "SPARK.SQL.SHUFFLE.PARTITIONS",
+    "spark.sql.shuffle.partitions ",
+)
+
+
+def declared(*inputs: StreamInput, **more: object) -> StreamDeclaration:
+    about = StreamDeclaration("orders", "", "", "/t", "t", (), None, 5_000, "/c", inputs=inputs)
+    return replace(about, **more)  # type: ignore[arg-type]
+
+
+def test_settings_are_told_as_key_and_value() -> None:
+    assert parse_overrides(["trigger = 30 seconds", "spark.sql.x=a=b"]) == {
+        "trigger": "30 seconds",
+        "spark.sql.x": "a=b",
+    }
+    for text in ("trigger", "=5", ""):
+        with pytest.raises(OverrideError, match="is no setting"):
+            parse_overrides([text])
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"trigger": "available now", "maxFilesPerTrigger": "1"},
+        {"trigger": "1.5 minutes", "maxBytesPerTrigger": "67108864"},
+        {"maxOffsetsPerTrigger": "10", "maxTriggerDelay": "5m", "minPartitions": "4"},
+        {"spark.sql.shuffle.partitions": "8", "spark.databricks.delta.autoCompact.minNumFiles": "9"},
+    ],
+)
+def test_what_may_be_set(overrides: dict[str, str]) -> None:
+    check_overrides(declared(TABLE, TOPIC), overrides)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("trigger", "often", "is not understood"),
+        ("trigger", "0 seconds", "is not understood"),
+        ("maxFilesPerTrigger", "0", "is not understood"),
+        ("maxFilesPerTrigger", "١", "is not understood"),
+        ("maxFilesPerTrigger", "1; DROP", "is not understood"),
+        ("maxBytesPerTrigger", "64m", "is not understood"),
+        ("maxOffsetsPerTrigger", "5", "cannot be set on orders"),
+        ("startingVersion", "0", "cannot be set on orders"),
+        ("spark.executor.memory", "1g", "cannot be set on orders"),
+        *((key, "x", "cannot be set on orders") for key in FOREIGN),
+        ("spark.sql.shuffle.partitions", "", "is not understood"),
+        ("spark.sql.shuffle.partitions", "8\n9", "is not understood"),
+        ("spark.sql.streaming.stopActiveRunOnRestart", "true", "Weir's own"),
+        ("spark.sql.streaming.checkpoint.x", "true", "Weir's own"),
+        ("spark.databricks.delta.write.txnVersion", "9", "Weir's own"),
+    ],
+)
+def test_what_may_not_be_set_is_refused_with_what_to_write(key: str, value: str, said: str) -> None:
+    with pytest.raises(OverrideError, match=said) as refused:
+        check_overrides(declared(TABLE), {key: value})
+    assert refused.value.hint
+
+
+def test_files_take_one_limit() -> None:
+    both = {"maxFilesPerTrigger": "1", "maxBytesPerTrigger": "9"}
+    check_overrides(declared(TABLE), both)
+    with pytest.raises(OverrideError, match="files take one of them"):
+        check_overrides(declared(FILES), both)
+
+
+def test_a_view_has_no_limits() -> None:
+    view = declared(TABLE, kind="materialized view")
+    with pytest.raises(OverrideError, match="cannot be set"):
+        check_overrides(view, {"maxFilesPerTrigger": "1"})
+
+
+def test_the_stream_is_judged_by_what_it_runs_with() -> None:
+    about = declared(FILES, TABLE, TOPIC, spark_conf={"spark.sql.a": "1", "spark.sql.shuffle.partitions": "2"})
+    runs = with_overrides(
+        about, {"trigger": "1 minute", "maxFilesPerTrigger": "7", "spark.sql.shuffle.partitions": "3"}
+    )
+    assert runs.trigger_interval_ms == 60_000
+    assert [each.options.get("maxFilesPerTrigger") for each in runs.inputs] == ["7", "7", None]
+    assert runs.spark_conf == {"spark.sql.a": "1", SPARK[0]: "3"}
+    assert with_overrides(about, {"trigger": "available now"}).trigger_interval_ms == 0
+    assert with_overrides(about, NOTHING) is about
+
+
+def test_a_difference_names_what_is_declared_now_and_then() -> None:
+    about = declared(FILES, spark_conf={"spark.sql.a": "1"})
+    now, after = {"trigger": "1 minute", "spark.sql.a": "4"}, {"maxFilesPerTrigger": "7", "spark.sql.a": "4"}
+    found = compare(about, now, after)
+    assert [(each.key, each.declared, each.now, each.after, each.changes) for each in found] == [
+        ("trigger", "5 seconds", "1 minute", "5 seconds", True),
+        ("spark.sql.a", "1", "4", "4", False),
+        ("maxFilesPerTrigger", "1000", "1000", "7", True),
+    ]
+    assert changes(found) == {"trigger": "1 minute → 5 seconds", "maxFilesPerTrigger": "1000 → 7"}
+    assert overridden_text(compare(about, {"spark.sql.c": "9"}, {"spark.sql.c": "9"})) == (
+        "spark.sql.c 9 (declared: not set)"
+    )
+
+
+def test_a_trigger_reads_as_it_is_declared() -> None:
+    assert [trigger_text(ms) for ms in (0, 1_000, 1_500, 86_400_000)] == [
+        "available now", "1 second", "1.5 seconds", "86400 seconds",
+    ]  # fmt: skip
+
+
+def test_what_the_checkpoint_goes_on_with_is_noted(tmp_path: Path) -> None:
+    settings, about = load_settings(home=tmp_path), declared(TABLE, checkpoint_location=str(tmp_path / "cp"))
+    assert pinned_by(settings, about) == {}
+    offsets = tmp_path / "cp/offsets"
+    offsets.mkdir(parents=True)
+    for batch, partitions in ((0, "2"), (1, "3")):
+        metadata = {"batchTimestampMs": 1, "conf": {"spark.sql.shuffle.partitions": partitions}}
+        (offsets / str(batch)).write_text(f"v1\n{json.dumps(metadata)}\n{{}}")
+    pinned = pinned_by(settings, about)
+    assert pinned == {"spark.sql.shuffle.partitions": "3"}
+    for wanted, note in (("8", "its checkpoint goes on with 3, until it is reset"), ("3", "")):
+        (each,) = compare(about, NOTHING, {"spark.sql.shuffle.partitions": wanted}, pinned)
+        assert each.note == note
+    (offsets / "1").write_text("v1\n{cut")
+    assert pinned_by(settings, about) == {}
+
+
+def test_limits_go_to_the_sources_that_have_them() -> None:
+    overrides = {"maxFilesPerTrigger": "1", "maxOffsetsPerTrigger": "2", "trigger": "1 second"}
+    assert limits_of(InputKind.TABLE, overrides) == {"maxFilesPerTrigger": "1"}
+    assert limits_of(InputKind.KAFKA, overrides) == {"maxOffsetsPerTrigger": "2"}
+    assert limits_of(InputKind.PRESENT_ROWS, overrides) == limits_of(InputKind.RATE, overrides) == {}
+
+
+def test_a_refusal_says_where_such_a_setting_is_made() -> None:
+    for key, where in (
+        ("spark.sql.streaming.checkpointLocation", "spark_conf"),
+        ("spark.driver.extraJavaOptions", "WEIR_SPARK__CONF"),
+        ("startingVersion", SPARK[0]),
+    ):
+        with pytest.raises(OverrideError) as refused:
+            check_overrides(declared(TABLE), {key: "x"})
+        assert key in refused.value.message and where in refused.value.hint
+
+
+def test_what_stands_in_the_store_unchecked_is_refused_too() -> None:
+    require_settable("orders", {"trigger": "1 minute", "maxOffsetsPerTrigger": "5", SPARK[0]: "8"})
+    for key in FOREIGN:
+        with pytest.raises(OverrideError, match="cannot be set on orders"):
+            require_settable("orders", [key])
+
+
+def test_what_may_be_set_is_documented() -> None:
+    text = (Path(__file__).parents[3] / "docs/operations.md").read_text()
+    section = text.partition("## Other settings than declared")[2].partition("\n## ")[0]
+    assert [key for key in SPARK if key.rpartition(".")[2] not in section] == []

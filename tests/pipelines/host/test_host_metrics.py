@@ -1,0 +1,263 @@
+"""What a host counts, as Prometheus reads it: each number beside a recount of the events."""
+
+import json
+import socket
+import urllib.request
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
+from datetime import UTC, datetime
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from structlog.testing import capture_logs
+
+from backend.docs_table import with_table
+from backend.errors import SettingsError, StoreError
+from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
+from backend.metrics import OF_HOST, docs_table
+from backend.settings import load_settings
+from backend.stream_model.stream import Progress
+from pipelines.host.listener import ProgressWriter
+from pipelines.host.metrics import MOST_CLIENTS, HostMetrics, serving
+from tests.worlds.processes import wait_until
+from tests.worlds.promtool import promtool
+
+Labels = Mapping[str, str]
+HOSTILE = 'gold"\\ \n} 7'
+
+
+class Store:
+    """Refuses while `silent`."""
+
+    silent = False
+
+    def add_progress(self, items: Sequence[Progress]) -> None:
+        if self.silent:
+            raise StoreError("silent")
+
+    def touch(self, name: str, *, at: object) -> None: ...
+
+
+def event(batch: int, *, name: str = "silver", seconds: float | None = 1.5, failed: int = 2, written: int = 90) -> str:
+    found: dict[str, Any] = {
+        "id": "q",
+        "runId": "r",
+        "name": name,
+        "batchId": batch,
+        "timestamp": "2026-03-01T12:00:00.000Z",
+        "numInputRows": 100,
+        "sources": [{"numInputRows": 100}],
+        "sink": {"numOutputRows": written},
+        "observedMetrics": {"expectations": {"known__passed": 100 - failed, "known__failed": failed}},
+    }
+    if seconds is not None:
+        found |= {"batchDuration": round(seconds * 1_000), "durationMs": {"triggerExecution": round(seconds * 1_000)}}
+    return json.dumps(found)
+
+
+def told(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
+    return {(sample.name, frozenset(sample.labels.items())): sample.value for sample in samples}
+
+
+def value(text: str, name: str, **labels: str) -> float | None:
+    return told(text).get((name, frozenset(labels.items())))
+
+
+def written(metrics: HostMetrics) -> str:
+    return generate_latest(metrics.registry).decode()
+
+
+@pytest.fixture
+def metrics() -> HostMetrics:
+    return HostMetrics()
+
+
+def test_batches_add_up(metrics: HostMetrics) -> None:
+    writer = ProgressWriter(Store(), seen=metrics.batch_ended)
+    durations = [0.1, 0.4, 3.0, 700.0]
+    for number, seconds in enumerate(durations):
+        writer.put(event(number, seconds=seconds))
+    writer.put(event(9, name=HOSTILE, written=-1))  # the sink does not say
+    writer.put(event(10, seconds=None))
+    writer.put("{")
+    text = written(metrics)
+
+    promtool("check", "metrics", given=text)
+    assert value(text, "weir_stream_input_rows_total", stream="silver") == 500
+    assert value(text, "weir_stream_output_rows_total", stream="silver") == 450
+    assert value(text, "weir_stream_expectation_failed_rows_total", stream="silver", expectation="known") == 10
+    assert value(text, "weir_stream_batch_duration_seconds_count", stream="silver") == 4
+    assert value(text, "weir_stream_batch_duration_seconds_sum", stream="silver") == pytest.approx(sum(durations))
+    for limit in ("0.1", "0.5", "5.0", "600.0", "+Inf"):
+        within = sum(seconds <= float(limit) for seconds in durations)
+        assert value(text, "weir_stream_batch_duration_seconds_bucket", stream="silver", le=limit) == within
+    assert value(text, "weir_stream_input_rows_total", stream=HOSTILE) == 100
+    assert value(text, "weir_stream_output_rows_total", stream=HOSTILE) is None
+
+
+def test_a_batch_counts_once_though_the_store_is_asked_twice(metrics: HostMetrics) -> None:
+    store = Store()
+    writer = ProgressWriter(store, capacity=2, seen=metrics.batch_ended)
+    metrics.watch_queue(writer.waiting, lambda: writer.dropped)
+    store.silent = True
+    for number in range(3):
+        writer.put(event(number))
+        writer.flush()
+    text = written(metrics)
+    assert value(text, "weir_stream_input_rows_total", stream="silver") == 300
+    assert value(text, "weir_host_progress_queue_length") == 2
+    assert value(text, "weir_host_progress_dropped_total") == 1
+    store.silent = False
+    writer.flush()
+    assert value(written(metrics), "weir_stream_input_rows_total", stream="silver") == 300
+    assert value(written(metrics), "weir_host_progress_queue_length") == 0
+
+
+def test_a_broken_expectation_on_a_table_is_a_gauge_and_an_unknown_one_is_absent(metrics: HostMetrics) -> None:
+    expected = TableExpectation("/lake/orders", "gold_orders", ExpectationKind.UNIQUE, columns=("order_id",))
+    labels = {"table": "gold_orders", "expectation": "unique(order_id)"}
+    told = []
+    for state in (State.UNKNOWN, State.BROKEN, State.MET, State.UNKNOWN):
+        metrics.judged(Judgement(expected, Finding(state), "host-a", datetime.now(UTC)))
+        told.append(value(written(metrics), "weir_table_expectation_broken", **labels))
+    assert told == [None, 1, 0, None]
+
+
+def test_it_is_served_until_the_end_with_the_process_and_its_jvm() -> None:
+    metrics = HostMetrics(jvm_pid=lambda: 1)
+    metrics.is_host("host-a", "4.2.0")
+    metrics.round_ended(store_up=True)
+    with serving(metrics, "127.0.0.1:0") as port:
+        text = _get(f"http://127.0.0.1:{port}/metrics")
+    promtool("check", "metrics", given=text)
+    assert value(text, "weir_host_info", host_id="host-a", spark_version="4.2.0") == 1
+    assert value(text, "weir_host_store_up") == 1
+    assert (value(text, "process_resident_memory_bytes") or 0) > 1_000_000
+    assert (value(text, "weir_jvm_process_cpu_seconds_total") or 0) > 0
+    with pytest.raises(OSError, match="refused"):
+        _get(f"http://127.0.0.1:{port}/metrics")
+
+
+def test_it_is_ready_once_a_round_reached_the_store_and_while_the_last_one_did(metrics: HostMetrics) -> None:
+    with serving(metrics, "127.0.0.1:0") as port:
+        answers = [_status(port, "/ready")]
+        for store_up in (True, False, True):
+            metrics.round_ended(store_up=store_up)
+            answers.append(_status(port, "/ready"))
+        assert _status(port, "/metrics") == 200
+    assert answers == [503, 200, 503, 200]
+
+
+def _status(port: int | None, path: str) -> int:
+    with closing(HTTPConnection("127.0.0.1", port or 0, timeout=60)) as client:
+        client.request("GET", path)
+        return client.getresponse().status
+
+
+@pytest.mark.parametrize(
+    ("address", "host", "status"),
+    [
+        ("127.0.0.1:0", "localhost:9108", 200),  # through a tunnel
+        ("127.0.0.1:0", "127.0.0.1", 200),
+        ("127.0.0.2:0", "127.0.0.2:9108", 200),
+        ("127.0.0.2:0", "rebound.example:9108", 403),
+        ("127.0.0.1:0", "rebound.example:9108", 403),
+        ("127.0.0.1:0", "", 403),
+        ("127.0.0.1:0", "localhost.rebound.example", 403),
+        ("0.0.0.0:0", "host-a.example:9108", 200),  # whoever serves a network decides there who reaches it
+    ],
+)
+def test_on_loopback_no_other_name_reads_it(metrics: HostMetrics, address: str, host: str, status: int) -> None:
+    listens = address.rpartition(":")[0]
+    with serving(metrics, address) as port, closing(HTTPConnection(listens, port or 0, timeout=60)) as client:
+        client.request("GET", "/metrics", headers={"Host": host})
+        answer = client.getresponse()
+        assert answer.status == status
+        assert (b"weir_host_store_up" in answer.read()) is (status == 200)
+
+
+def test_who_says_nothing_is_left(metrics: HostMetrics) -> None:
+    with serving(metrics, "127.0.0.1:0", patience_s=0.1) as port, _connected(port) as silent, _connected(port) as half:
+        with suppress(ConnectionError):  # on a busy machine it was left before
+            half.send(b"GET /metrics HTT")
+        assert _is_left(silent) and _is_left(half)
+
+
+def test_a_crowd_takes_no_more_threads_than_there_are_for_it(metrics: HostMetrics) -> None:
+    with serving(metrics, "127.0.0.1:0") as port, ExitStack() as crowd:
+        first, *_ = [crowd.enter_context(_connected(port)) for _ in range(MOST_CLIENTS)]
+        with _connected(port) as one_more:
+            assert _is_left(one_more)
+        first.close()
+        wait_until(lambda: _answers(port), "a scrape is answered once one of them has left")
+
+
+def _connected(port: int | None) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port or 0), timeout=60)
+
+
+def _is_left(client: socket.socket) -> bool:
+    try:
+        return client.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def _answers(port: int | None) -> bool:
+    try:
+        return "weir_host_store_up" in _get(f"http://127.0.0.1:{port}/metrics")
+    except OSError:
+        return False
+
+
+def test_nothing_is_served_unless_an_address_is_set() -> None:
+    assert load_settings().host.metrics_address == ""
+    with serving(HostMetrics(), "") as port:
+        assert port is None
+
+
+def test_a_taken_port_is_a_warning_and_stops_nothing(metrics: HostMetrics) -> None:
+    with serving(metrics, "127.0.0.1:0") as port, capture_logs() as logs:
+        _goes_on(serving(HostMetrics(), f"127.0.0.1:{port}"))
+        _goes_on(serving(HostMetrics(), "127.0.0.1:99999"))
+        _goes_on(serving(HostMetrics(), "no-such-host.invalid:9108"))
+    assert [line["event"] for line in logs] == ["metrics_not_served"] * 3
+    assert "in use" in logs[0]["error"] and logs[0]["address"] == f"127.0.0.1:{port}"
+
+
+def _goes_on(served: AbstractContextManager[int | None]) -> None:
+    with served as port:
+        assert port is None
+
+
+@pytest.mark.parametrize("address", ["9108", "127.0.0.1", "127.0.0.1:", "a b:1", "::1:9108"])
+def test_an_address_without_sense_is_refused(address: str) -> None:
+    with pytest.raises(SettingsError, match="metrics_address"):
+        load_settings(host={"metrics_address": address})
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:9108", "[::1]:9108", "0.0.0.0:1", "host-a.example:65535"])
+def test_an_address_with_sense_is_taken(address: str) -> None:
+    assert load_settings(host={"metrics_address": address}).host.metrics_address == address
+
+
+def test_names_and_kinds_are_those_of_the_docs(metrics: HostMetrics) -> None:
+    metrics.watch_queue(lambda: 0, lambda: 0)
+    kinds = {family.name: family.type for family in text_string_to_metric_families(written(metrics))}
+    told = {each.name.removesuffix("_total"): each.kind.value for each in OF_HOST}
+    assert {name: kind for name, kind in kinds.items() if name.startswith("weir_") and "_process_" not in name} == told
+
+
+def test_the_docs_say_what_is_served() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
+    assert page == with_table(page, "metrics", docs_table()), "docs/operations.md is old: run `make docs`"
+
+
+def _get(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        return str(answer.read().decode())

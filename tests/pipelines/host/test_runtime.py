@@ -1,0 +1,254 @@
+"""The only door to running queries: start, poll, stop, cut, and what a failure is called."""
+
+import math
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from backend.errors import StreamNotFoundError
+from backend.settings import load_settings
+from backend.store.clock import elapsed
+from pipelines.jvm.failures import StreamStartError
+from pipelines.sinks.append import append
+from pipelines.sources.files import files
+from pipelines.sources.rate import rate
+from pipelines.spark.runtime import NOT_RENEWED, QueryFailure, QueryState
+from pipelines.specs.sinks import Target
+from pipelines.specs.streams import StreamSpec
+from pipelines.specs.tables import TableSpec
+from tests.worlds.processes import PATIENCE_S, wait_until
+from tests.worlds.spark.lakes import DemoLake, open_lake
+
+pytestmark = pytest.mark.spark
+
+NUMBERS = TableSpec("numbers", "bronze", "Numbers", "value BIGINT")
+
+
+def values(ticks: DataFrame) -> DataFrame:
+    return ticks.select("value")
+
+
+@pytest.fixture
+def numbers(spark: SparkSession, tmp_path: Path) -> Callable[..., DemoLake]:
+    """`numbers(function=…)`: an open lake with one stream of this name."""
+
+    def build(**changes: object) -> DemoLake:
+        spec = StreamSpec("numbers", NUMBERS, (rate(10),), values, append(), trigger_interval_s=0.2)
+        return open_lake(load_settings(home=tmp_path), replace(spec, **changes))  # type: ignore[arg-type]
+
+    return build
+
+
+def until(met: Callable[[], bool]) -> None:
+    wait_until(met, "the stream goes on", limit_s=PATIENCE_S)
+
+
+class SlowSink:
+    """Takes a second for each batch, and notes when it begins and ends one."""
+
+    kind = output_mode = "append"
+    is_native = False
+    keys = ()
+
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+        self.ended: list[int] = []
+
+    def beside(self, table: TableSpec) -> tuple[TableSpec, ...]:
+        return ()
+
+    def table_schema(self, rows: StructType) -> StructType:
+        return rows
+
+    beside_schema = table_schema
+
+    def write(self, batch: DataFrame, target: Target) -> None:
+        batch_id = int(batch.sparkSession.conf.get("spark.databricks.delta.write.txnVersion"))
+        self.begun.append(batch_id)
+        time.sleep(1)
+        self.ended.append(batch_id)
+
+
+def test_tables_are_made_while_no_other_host_makes_them(numbers: Callable[..., DemoLake], tmp_path: Path) -> None:
+    lake, seen = numbers(), []
+    shutil.rmtree(tmp_path / "lake")
+
+    @contextmanager
+    def alone(section: str) -> Iterator[None]:
+        seen.append((section, (tmp_path / "lake").exists()))
+        yield
+        seen.append((section, (tmp_path / "lake" / "bronze" / "numbers" / "_delta_log").exists()))
+
+    assert lake.runtime.open(alone) == ()
+    assert seen == [("tables of numbers", False), ("tables of numbers", True)], list(tmp_path.rglob("_delta_log"))
+
+
+def test_a_stream_starts_stops_and_keeps_its_query_id(numbers: Callable[..., DemoLake]) -> None:
+    lake = numbers()
+    assert lake.runtime.poll("numbers") == QueryState(active=False)
+    first = lake.runtime.start("numbers")
+    until(lambda: (lake.settings.home / "checkpoints/numbers/offsets/1").exists())
+    assert lake.runtime.poll("numbers").active
+    lake.runtime.stop("numbers", timeout_s=PATIENCE_S)
+    ended = lake.runtime.poll("numbers")
+    assert (ended.active, ended.failure) == (False, None)
+    lake.runtime.stop("numbers", timeout_s=0)  # twice does no harm
+    again = lake.runtime.start("numbers")
+    lake.runtime.cut("numbers")
+    assert again.query_id == first.query_id
+    assert again.run_id != first.run_id
+
+
+def test_a_graceful_stop_lets_the_batch_end(numbers: Callable[..., DemoLake]) -> None:
+    sink = SlowSink()
+    day = (
+        86_400  # the stop falls into the pause after the first batch; triggers go by the clock, a minute may end in it
+    )
+    lake = numbers(sink=sink, trigger_interval_s=day)
+    lake.runtime.start("numbers")
+    until(lambda: sink.begun == [0])
+    lake.runtime.stop("numbers", timeout_s=PATIENCE_S)
+    assert sink.ended == [0]
+    assert (lake.settings.home / "checkpoints/numbers/commits/0").exists()
+
+
+def test_a_graceful_stop_of_a_stream_that_is_always_behind_waits_for_one_batch(
+    numbers: Callable[..., DemoLake],
+) -> None:
+    sink = SlowSink()
+    lake = numbers(sink=sink, trigger_interval_s=0.2)  # each batch takes longer: the next one begins at once
+    lake.runtime.start("numbers")
+    until(lambda: len(sink.begun) == 3)
+    running = sink.begun[-1]
+    lake.runtime.stop("numbers", timeout_s=PATIENCE_S)
+    assert sink.begun[-1] <= running + 2, "the next one has begun at most, and the stop fell into it"
+    assert (lake.settings.home / "checkpoints/numbers/commits" / str(running)).exists()
+
+
+def test_a_cut_leaves_a_batch_done_or_to_be_replayed(numbers: Callable[..., DemoLake]) -> None:
+    """Spark lets a Python batch end before a query stops; whether it is then committed is a race."""
+    sink = SlowSink()
+    lake = numbers(sink=sink)
+    lake.runtime.start("numbers")
+    until(lambda: sink.begun == [0])
+    lake.runtime.cut("numbers")
+    assert not lake.runtime.poll("numbers").active
+    is_done = (lake.settings.home / "checkpoints/numbers/commits/0").exists()
+    assert sink.ended == [0] or not is_done
+    if not is_done:
+        lake.runtime.start("numbers")
+        until(lambda: sink.begun == [0, 0])
+        lake.runtime.cut("numbers")
+
+
+def test_spark_stops_a_query_that_nobody_holds_any_longer(numbers: Callable[..., DemoLake]) -> None:
+    """With nothing asked of this process meanwhile: it may be frozen."""
+    lake = numbers()
+    lake.runtime.hold("numbers", elapsed() + PATIENCE_S)
+    run = lake.runtime.start("numbers")
+    until(lambda: (lake.settings.home / "checkpoints/numbers/offsets/1").exists())
+    lake.runtime.hold("numbers", elapsed() + 1)
+    spark, log = lake.runtime.session, lake.settings.home / "checkpoints/numbers/commits"
+    until(lambda: not [query for query in spark.streams.active if str(query.runId) == run.run_id])
+    stood = len(list(log.iterdir()))
+    assert lake.runtime.poll("numbers").failure == NOT_RENEWED
+    with pytest.raises(StreamStartError, match="could not renew its lease"):
+        lake.runtime.start("numbers")
+
+    lake.runtime.hold("numbers", elapsed() + PATIENCE_S)
+    lake.runtime.start("numbers")
+    until(lambda: len(list(log.iterdir())) > stood)
+    assert lake.runtime.poll("numbers").active
+    lake.runtime.cut("numbers")
+    assert lake.runtime.poll("numbers").failure is None, "a stop that was asked for is none of this"
+
+
+def test_a_second_start_on_a_running_stream_is_refused(numbers: Callable[..., DemoLake]) -> None:
+    lake = numbers()
+    run = lake.runtime.start("numbers")
+    try:
+        with pytest.raises(StreamStartError):
+            lake.runtime.start("numbers")
+        state = lake.runtime.poll("numbers")
+        assert (state.active, state.run_id) == (True, run.run_id)  # the first runs on
+    finally:
+        lake.runtime.cut("numbers")
+
+
+def test_a_second_start_leaves_the_first_batch_that_is_being_planned(numbers: Callable[..., DemoLake]) -> None:
+    """Spark writes a plan to a draft, and renames it: one that is taken from under it fails the query."""
+    lake = numbers(sources=(files("none", format="json", schema="value BIGINT"),))  # nothing to plan yet
+    run = lake.runtime.start("numbers")
+    (query,) = (each for each in lake.runtime.session.streams.active if str(each.runId) == run.run_id)
+    until(lambda: query.status["message"] == "Waiting for data to arrive")  # it has looked at its checkpoint
+    try:
+        draft = lake.settings.home / "checkpoints/numbers/offsets/.0.4b39.tmp"
+        draft.write_text("v1")
+        with pytest.raises(StreamStartError, match="runs already"):
+            lake.runtime.start("numbers")
+        assert draft.exists()
+    finally:
+        lake.runtime.cut("numbers")
+
+
+def test_a_transform_that_raises_names_its_error(numbers: Callable[..., DemoLake]) -> None:
+    def poison(df: DataFrame) -> DataFrame:
+        raise ValueError("no such colour")
+
+    with pytest.raises(StreamStartError, match="numbers did not start: no such colour") as refused:
+        numbers(function=poison).runtime.start("numbers")
+    assert refused.value.error_class == "ValueError"
+
+
+def test_a_transform_that_spark_refuses_names_the_condition(numbers: Callable[..., DemoLake]) -> None:
+    with pytest.raises(StreamStartError) as refused:
+        numbers(function=lambda df: df.select("colour")).runtime.start("numbers")
+    assert refused.value.error_class == "UNRESOLVED_COLUMN.WITH_SUGGESTION"
+
+
+@pytest.mark.parametrize(
+    ("poison", "error_class", "message"),
+    [
+        (lambda value: F.raise_error(F.lit("boom")).cast("bigint"), "USER_RAISED_EXCEPTION", "boom"),
+        (lambda value: F.udf(math.sqrt, "double")(value - 1e9), "ValueError", "math domain error"),
+        (lambda value: (value + 1) / (value - value), "DIVIDE_BY_ZERO", "Division by zero"),
+    ],
+)
+def test_a_batch_that_fails_names_the_innermost_error(
+    numbers: Callable[..., DemoLake], poison: Callable[[Column], Column], error_class: str, message: str
+) -> None:
+    lake = numbers(function=lambda df: df.select(poison(F.col("value")).cast("bigint").alias("value")))
+    lake.runtime.start("numbers")
+    ended = lake.ended("numbers")
+    assert isinstance(ended.failure, QueryFailure)
+    assert ended.failure.error_class == error_class
+    assert message in ended.failure.message
+    assert ended.batch_id == _planned_last(lake)
+
+
+def test_a_failed_batch_is_named_though_its_checkpoint_cannot_be_read(numbers: Callable[..., DemoLake]) -> None:
+    lake = numbers(function=lambda df: df.select((F.col("value") / F.lit(0)).cast("bigint").alias("value")))
+    lake.runtime.start("numbers")
+    failed = lake.ended("numbers")
+    assert failed.batch_id == _planned_last(lake)
+    checkpoint = lake.settings.home / "checkpoints/numbers"
+    shutil.rmtree(checkpoint)
+    checkpoint.write_text("no folder")
+    assert lake.runtime.poll("numbers") == failed
+
+
+def _planned_last(lake: DemoLake) -> int:
+    return max(int(each.name) for each in (lake.settings.home / "checkpoints/numbers/offsets").glob("[0-9]*"))
+
+
+def test_an_unknown_stream(numbers: Callable[..., DemoLake]) -> None:
+    with pytest.raises(StreamNotFoundError):
+        numbers().runtime.start("nubmers")

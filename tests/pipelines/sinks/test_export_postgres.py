@@ -1,0 +1,193 @@
+"""A table kept equal in PostgreSQL: whatever is replayed, the database holds what the lake's table holds."""
+
+import os
+from collections.abc import Iterable, Iterator
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from pipelines import postgres_table, table
+from pipelines.jvm.failures import DeliveryError
+from tests.worlds.spark import declared
+from tests.worlds.spark.exports import Orders
+from tests.worlds.spark.lakes import DemoLake
+from tests.worlds.store.postgres import POSTGRES, empty_postgres_url
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.postgres,
+    pytest.mark.skipif(not os.environ.get(POSTGRES), reason=f"needs {POSTGRES}"),
+]
+NAME = "postgres_orders"
+MADE = "CREATE TABLE orders (id bigint PRIMARY KEY, status text, amount numeric(12, 2))"
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with empty_postgres_url() as found:
+        yield found.replace("+psycopg", "")
+
+
+@pytest.fixture
+def orders(spark: SparkSession, tmp_path: Path) -> Orders:
+    return Orders(spark, tmp_path / "lake" / "silver" / "orders")
+
+
+def lake_of(home: Path, source: str, url: str, *, keys: tuple[str, ...] = ("id",), into: str = "orders") -> DemoLake:
+    return declared.lake_of(home, table(source).changes(), name=NAME, sink=postgres_table(url, into, keys=keys))
+
+
+def execute(url: str, statement: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(url) as connection:
+        found = connection.execute(statement)
+        return found.fetchall() if found.description else []
+
+
+def there(url: str) -> dict[int, tuple[Any, ...]]:
+    return {row[0]: row for row in execute(url, "SELECT id, status, amount FROM orders")}
+
+
+def in_lake(orders: Orders) -> dict[int, tuple[Any, ...]]:
+    return {row["id"]: (row["id"], row["status"], row["amount"]) for row in in_delta(orders.uri)}
+
+
+def in_delta(uri: str) -> list[dict[str, Any]]:
+    return pa.table(DeltaTable(uri).scan().read_all()).to_pylist()
+
+
+@pytest.mark.ci
+def test_the_database_equals_the_table_whatever_is_replayed(orders: Orders, url: str, tmp_path: Path) -> None:
+    execute(url, MADE)
+    lake = lake_of(tmp_path, orders.uri, url)
+    for _ in range(2):
+        orders.merge()
+    lake.process(NAME)
+    assert there(url) == orders.rows == in_lake(orders) != {}
+
+    orders.merge()
+    orders.move()
+    orders.merge()
+    orders.delete(next(iter(orders.rows)))
+    lake.process(NAME)
+    assert there(url) == orders.rows == in_lake(orders)
+
+    execute(url, "UPDATE orders SET status = 'by hand'")
+    batch = lake.forget_last_batch(NAME)
+    lake.process(NAME)
+    assert {row[1] for row in there(url).values()} == {"by hand"}, "a batch that is there is passed over"
+    ((stream, known),) = execute(url, "SELECT stream, batch_id FROM weir_batches")
+    assert (stream, known) == (NAME, batch)
+
+    execute(url, f"UPDATE weir_batches SET batch_id = {batch - 1}")  # as if its transaction had been rolled back
+    lake.forget_last_batch(NAME)
+    lake.process(NAME)
+    assert there(url) == orders.rows, "every key was changed in it"
+    orders.merge()
+    lake.process(NAME)
+    assert there(url) == orders.rows == in_lake(orders)
+
+
+ALL_TYPES = """
+    SELECT 1 AS id, true AS yes, 1Y AS tiny, 2S AS small, 3 AS whole, 4L AS large, float('1.1') AS single,
+      double('0.1') AS double, CAST('12345678901234567.125' AS DECIMAL(20, 3)) AS exact, DATE'1969-12-31' AS day,
+      TIMESTAMP'1883-11-18 12:03:57.000001' AS moment, TIMESTAMP_NTZ'2026-03-29 02:30:00.5' AS clock,
+      X'00FF5C' AS bytes,
+      'a\\t"\\n\\\\N ü日' AS text, named_struct('a', 1, 'b', CAST(NULL AS STRING)) AS nested, array('x', NULL) AS listed
+    UNION ALL SELECT 2, {nulls}
+    UNION ALL SELECT 3, false, -128Y, -2S, -3, -9223372036854775808L, float('Infinity'), double('NaN'), -0.001,
+      DATE'9999-12-31', TIMESTAMP'2261-12-31 23:59:59.999999', TIMESTAMP_NTZ'1900-01-01 00:00:00', X'', '',
+      named_struct('a', 2, 'b', '"'), array()
+"""
+COLUMNS = (
+    "id int PRIMARY KEY, yes boolean, tiny smallint, small smallint, whole bigint, large bigint, single real,"
+    " double double precision, exact numeric(20, 3), day date, moment timestamptz, clock timestamp, bytes bytea,"
+    " text text, nested jsonb, listed json"
+)
+
+
+@pytest.mark.ci
+def test_every_type_comes_through_unchanged(spark: SparkSession, url: str, tmp_path: Path) -> None:
+    source = str(tmp_path / "lake" / "all")
+    execute(url, f"CREATE TABLE orders ({COLUMNS})")
+    rows = spark.sql(ALL_TYPES.format(nulls=", ".join(["NULL"] * 15)))
+    rows.write.format("delta").option("delta.enableChangeDataFeed", "true").save(source)
+    lake_of(tmp_path, source, url).process(NAME)
+    names = [f"{name}::double precision" if name == "single" else name for name in rows.columns]
+    found = execute(url, f"SELECT {', '.join(names)} FROM orders ORDER BY id")
+    expected = sorted(in_delta(source), key=lambda row: row["id"])
+    assert [as_said(row) for row in found] == [as_said(row.values()) for row in expected]
+
+
+def as_said(row: Iterable[Any]) -> list[str]:
+    """NaN equals itself, and an instant is the same in every time zone."""
+    return [repr(each.astimezone(UTC) if getattr(each, "tzinfo", None) else each) for each in row]
+
+
+def refusal(lake: DemoLake) -> str:
+    with pytest.raises(DeliveryError) as refused:
+        lake.runtime.start(NAME)
+    return refused.value.message
+
+
+def failure(lake: DemoLake) -> str:
+    lake.runtime.start(NAME)
+    found = lake.ended(NAME).failure
+    assert found is not None
+    assert found.error_class == "DeliveryError"
+    return found.message
+
+
+def test_what_does_not_fit_is_told_before_the_first_row(orders: Orders, url: str, tmp_path: Path) -> None:
+    orders.merge()
+    lake = lake_of(tmp_path, orders.uri, url)
+    said = refusal(lake)
+    assert "there is no PostgreSQL table public.orders at 127.0.0.1:" in said
+    make = "CREATE TABLE public.orders (id bigint, status text, amount numeric(10,2), PRIMARY KEY (id))"
+    assert make.replace("bigint", "int8") in said
+    made = "made timestamptz NOT NULL DEFAULT now()"
+    execute(url, f"CREATE TABLE orders (id int, amount numeric(10, 1), note text NOT NULL, {made})")
+    said = refusal(lake)
+    for each in (
+        "~ id: integer → int8",
+        "+ status text",
+        "~ amount: numeric(10,1) → numeric(10,2)",
+        "- note: it needs a value",
+    ):
+        assert each in said
+    assert "made" not in said
+    execute(url, "DROP TABLE orders")
+    execute(url, MADE.replace(" PRIMARY KEY", ""))
+    execute(url, "CREATE UNIQUE INDEX half ON orders (id) WHERE status IS NULL")
+    assert "has no unique index of id alone (ALTER TABLE public.orders ADD PRIMARY KEY (id))" in refusal(lake)
+    execute(url, "CREATE UNIQUE INDEX whole ON orders (id) INCLUDE (status)")
+    lake.process(NAME)
+    assert there(url) == orders.rows
+
+
+def test_what_postgresql_refuses_is_told_with_the_next_step(
+    spark: SparkSession, orders: Orders, url: str, tmp_path: Path
+) -> None:
+    orders.merge()
+    execute(url, f"{MADE[:-1]}, CHECK (amount < 0))")
+    lake = lake_of(tmp_path, orders.uri, url)
+    said = failure(lake)
+    assert "violates check constraint" in said
+    assert "(drop or quarantine such rows by an expectation, or change the table's constraint)" in said
+    assert there(url) == {} and execute(url, "SELECT * FROM weir_batches") == [], "all of the batch, or nothing"
+    execute(url, "ALTER TABLE orders DROP CONSTRAINT orders_amount_check")
+    spark.sql(f"INSERT INTO delta.`{orders.uri}` VALUES (77, 'a', 1), (77, 'b', 1)")
+    assert "(two rows of the table have the same key: name keys that are unique there)" in failure(lake)
+
+
+def test_a_server_that_is_away_and_a_login_that_fails(orders: Orders, url: str, tmp_path: Path) -> None:
+    orders.merge()
+    said = refusal(lake_of(tmp_path, orders.uri, "postgresql://weir@127.0.0.1:1/shop"))
+    assert "PostgreSQL table public.orders at 127.0.0.1:1/shop: " in said
+    assert "look whether the server runs" in said
+    assert "and at user and password" in refusal(lake_of(tmp_path, orders.uri, url.replace("weir@", "nobody@")))

@@ -1,0 +1,214 @@
+"""The demo generator: the ledger equals what was landed, whatever was killed when. No Spark."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from backend.settings import Settings, load_settings
+from pipelines.demo.generator import generate, topics
+from pipelines.demo.landing import Landing, LandingError, sole_generator, temporary_name
+from pipelines.demo.producers import Delivery, EventProducer, LandedRecord, OrderProducer, Producer, RecordKind
+from tests.worlds.processes import let_pass, wait_until
+from tests.worlds.streams.demo_ledger import Ledger
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+TOPICS = ("events", "orders")
+
+
+def settings_of(home: Path) -> Settings:
+    return load_settings(home=home, demo={"landing_interval_s": 0.005, "events_per_s": 4_000, "orders_per_s": 2_000})
+
+
+def land(home: Path, files: int) -> None:
+    generate(settings_of(home), files=files, stop=threading.Event())
+
+
+def landed_lines(home: Path, topic: str) -> dict[str, list[str]]:
+    files = sorted((home / "landing" / topic).glob("[!.]*"))
+    return {file.name: file.read_text().splitlines() for file in files}
+
+
+def entered_lines(home: Path, topic: str) -> dict[str, list[str]]:
+    return {file.name: [record.line for record in file.records] for file in Ledger(home).files(topic)}
+
+
+def assert_ledger_is_true(home: Path) -> None:
+    for topic in TOPICS:
+        assert entered_lines(home, topic) == landed_lines(home, topic)
+
+
+def made(producer: Producer, *, records: int) -> list[LandedRecord]:
+    lines = []
+    for number in range(1, 21):
+        landed_at = NOW + timedelta(seconds=2 * number)
+        lines += producer.produce(Delivery(number, landed_at, records // 20, seed=7))
+    return lines
+
+
+@contextmanager
+def running(home: Path) -> Iterator["subprocess.Popen[str]"]:
+    env = {"WEIR_HOME": str(home), "WEIR_DEMO__LANDING_INTERVAL_S": "0.001", "PATH": "/usr/bin:/bin"}
+    command = [sys.executable, "-m", "pipelines.demo.generator"]
+    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def wait_for_files(home: Path, count: int) -> None:
+    landed = home / "landing" / "orders"
+    wait_until(lambda: len(list(landed.glob("[!.]*"))) >= count, "files land", pause_s=0.005)
+
+
+def test_shares_of_events_are_as_promised() -> None:
+    kinds = Counter(record.kind for record in made(EventProducer(), records=20_000))
+    share = {kind: count / 20_000 for kind, count in kinds.items()}
+    assert share[RecordKind.DUPLICATE] == pytest.approx(0.02, abs=0.005)
+    assert share[RecordKind.LATE] == pytest.approx(0.02, abs=0.005)
+    assert share[RecordKind.MALFORMED] + share[RecordKind.UNTYPED] == pytest.approx(0.01, abs=0.004)
+    assert share[RecordKind.NOT_POSITIVE] == pytest.approx(0.01, abs=0.004)
+    assert 0 < share[RecordKind.BEYOND] < 0.01
+
+
+def test_orders_come_out_of_order_and_twice_and_end_deleted() -> None:
+    records = made(OrderProducer(), records=4_000)
+    envelopes = [json.loads(record.line) for record in records]
+    lsns = [envelope["source"]["lsn"] for envelope in envelopes]
+    assert {envelope["op"] for envelope in envelopes} == {"c", "u", "d"}
+    assert sum(record.kind is RecordKind.HELD for record in records) > 50
+    assert len(lsns) - len(set(lsns)) > 20  # replayed
+    newest_so_far: dict[str, int] = {}
+    backwards = 0
+    for envelope in envelopes:
+        order_id = (envelope["after"] or envelope["before"])["order_id"]
+        backwards += envelope["source"]["lsn"] < newest_so_far.get(order_id, 0)
+        newest_so_far[order_id] = max(envelope["source"]["lsn"], newest_so_far.get(order_id, 0))
+    assert backwards > 20  # some really overtake each other on one order
+
+
+def orders_for(producer: OrderProducer, minutes: int, *, since: datetime) -> list[list[LandedRecord]]:
+    """A live file every ten seconds; in the middle the producer is made anew from its state, as a start does it."""
+    files = []
+    for number in range(minutes * 6):
+        if number == minutes * 3:
+            producer = OrderProducer(**json.loads(json.dumps(producer.state())))
+        landed_at = since + timedelta(seconds=10 * number)
+        files.append(producer.produce(Delivery(number + 1, landed_at, 50, seed=7)))
+    return files
+
+
+@pytest.mark.parametrize("minutes", [14, 30])  # restarted before and after it
+def test_a_bad_batch_of_amounts_comes_once_ten_minutes_after_the_first_start(minutes: int) -> None:
+    producer = OrderProducer()
+    producer.produce(Delivery(1, NOW - timedelta(hours=1), 300, seed=7, backfill=True))
+    files = orders_for(producer, minutes, since=NOW)
+    (at,) = (number for number, file in enumerate(files) if any(r.kind is RecordKind.INFLATED for r in file))
+    assert at == 60
+    bad = [json.loads(record.line) for record in files[at] if record.kind is RecordKind.INFLATED]
+    assert len(bad) > 10
+    assert {change["after"]["country"] for change in bad} == {"ES"}
+    assert all(change["after"] == {**change["before"], "amount": change["after"]["amount"]} for change in bad)
+    assert all(change["after"]["amount"] == pytest.approx(100 * change["before"]["amount"]) for change in bad)
+    changes = sorted((json.loads(record.line) for file in files for record in file), key=lambda c: c["source"]["lsn"])
+    held = {(change["after"] or change["before"])["order_id"]: change["after"] for change in changes}
+    assert {id_ for id_, order in held.items() if order and order["amount"] > 500} == {
+        change["after"]["order_id"] for change in bad
+    }  # to the end
+    sound = [json.loads(record.line)["after"] for file in files[:at] for record in file]
+    assert max(order["amount"] for order in sound if order) <= 500 <= min(each["after"]["amount"] for each in bad)
+
+
+def test_the_first_start_tells_of_past_hours(tmp_path: Path) -> None:
+    land(tmp_path, files=1)
+    hours = {start for start, _ in Ledger(tmp_path).expected_gold()}
+    assert len(hours) >= 6
+    first = next(Ledger(tmp_path).files("events"))
+    modified_s = (tmp_path / "landing/events" / first.name).stat().st_mtime
+    assert modified_s == pytest.approx(first.landed_at.timestamp(), abs=0.001)
+
+
+def test_a_restart_goes_on_without_gap_or_double(tmp_path: Path) -> None:
+    land(tmp_path, files=2)
+    land(tmp_path, files=2)
+    assert_ledger_is_true(tmp_path)
+    for topic in TOPICS:
+        numbers = [file.number for file in Ledger(tmp_path).files(topic)]
+        assert numbers == list(range(1, len(numbers) + 1))
+    originals = [r for r in Ledger(tmp_path).records("events") if r.kind in (RecordKind.GOOD, RecordKind.LATE)]
+    assert len(originals) == len(Ledger(tmp_path).expected_silver_event_ids())
+
+
+def test_an_entry_whose_file_did_not_land_does_not_count_until_it_does(tmp_path: Path) -> None:
+    land(tmp_path, files=1)
+    *_, last = Ledger(tmp_path).files("events")
+    folder = tmp_path / "landing/events"
+    (folder / last.name).rename(folder / temporary_name(last.name))  # killed after the entry, before the rename
+    assert last.number not in {file.number for file in Ledger(tmp_path).files("events")}
+    assert_ledger_is_true(tmp_path)
+    topics(settings_of(tmp_path))  # a start finishes it
+    assert (folder / last.name).exists()
+    assert_ledger_is_true(tmp_path)
+
+
+def test_nothing_lands_before_it_is_entered(tmp_path: Path) -> None:
+    landing = Landing(tmp_path, "events")
+    (tmp_path / "ledger/events.jsonl").mkdir()  # the entry fails
+    with pytest.raises(IsADirectoryError):
+        landing.land(EventProducer(), Delivery(1, NOW, records=3, seed=7))
+    assert landed_lines(tmp_path, "events") == {}
+
+
+def test_a_file_that_was_never_entered_is_dropped(tmp_path: Path) -> None:
+    land(tmp_path, files=1)
+    stray = tmp_path / "landing/events" / temporary_name("events-00000099.jsonl")
+    stray.write_text("half a li")
+    with (tmp_path / "ledger/events.jsonl").open("ab") as ledger:
+        ledger.write(b'{"number": 99, "na')  # killed inside the write
+    assert_ledger_is_true(tmp_path)
+    land(tmp_path, files=1)
+    assert not stray.exists()
+    assert_ledger_is_true(tmp_path)
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(30, marks=pytest.mark.soak)])
+def test_killed_again_and_again_the_ledger_stays_true(tmp_path: Path, kills: int) -> None:
+    moments = random.Random(3)
+    for _ in range(kills):
+        before = len(landed_lines(tmp_path, "orders"))
+        with running(tmp_path) as process:
+            wait_for_files(tmp_path, before + 3)
+            let_pass(moments, 0, 0.03)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        assert_ledger_is_true(tmp_path)
+    numbers = [file.number for file in Ledger(tmp_path).files("orders")]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_stops_between_two_files(tmp_path: Path, number: signal.Signals) -> None:
+    with running(tmp_path) as process:
+        wait_for_files(tmp_path, 26)
+        process.send_signal(number)
+        said, complaint = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert said.startswith("generator stopped after")
+    assert complaint == ""
+    assert_ledger_is_true(tmp_path)
+
+
+def test_a_second_generator_is_refused(tmp_path: Path) -> None:
+    with sole_generator(tmp_path), pytest.raises(LandingError, match="another generator"):
+        land(tmp_path, files=1)

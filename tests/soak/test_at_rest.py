@@ -1,0 +1,20 @@
+"""What two hosts and a page ask of the store while nothing happens, counted: fifteen statements a second at most."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.worlds.hosts.at_rest import statements_at_rest
+from tests.worlds.store.postgres import POSTGRES, empty_postgres_url
+
+SECONDS, MOST_PER_S = 60, 15.0
+
+
+@pytest.mark.postgres
+@pytest.mark.skipif(POSTGRES not in os.environ, reason=f"{POSTGRES} names no database")
+def test_at_rest_the_store_is_asked_little(tmp_path: Path) -> None:
+    with empty_postgres_url() as url:
+        asked = statements_at_rest(tmp_path, url, seconds=SECONDS)
+    print(f"{asked.total() / SECONDS:.1f} a second", *asked.most_common(20), sep="\n")  # noqa: T201
+    assert asked.total() / SECONDS <= MOST_PER_S

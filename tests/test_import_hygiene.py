@@ -1,0 +1,133 @@
+"""What a fresh interpreter really loads: the front ends no Spark, the domain no screen, the views no Streamlit."""
+
+import ast
+import json
+import pkgutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import app
+import backend
+from tests.worlds.lake import builders
+
+SPARK = ("pyspark", "delta", "py4j")
+SCREEN = ("streamlit", "plotly")
+HEAVY = ("pandas", "numpy", "pyarrow", "pydantic", "rich", "structlog", "asyncio")  # 0.1 s of a start or more
+DOORS = ("deltalake", "duckdb", "obstore", "sqlalchemy")
+
+
+def modules_of(package: object) -> Iterator[str]:
+    """Every module of a package, itself included; programs (`__main__`) and migrations are not for importing."""
+    yield package.__name__
+    for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if not found.name.endswith("__main__") and ".migrations" not in found.name:
+            yield found.name
+
+
+def imports_of(script: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(script.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+def loaded_by(modules: list[str]) -> set[str]:
+    """Top-level names in `sys.modules` of a new interpreter after importing these modules."""
+    return loaded_after(f"import importlib; [importlib.import_module(name) for name in {modules!r}]")
+
+
+def loaded_after(code: str) -> set[str]:
+    """Top-level names in `sys.modules` of a new interpreter after this code."""
+    names = "print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})), flush=True)"
+    argv = [sys.executable, "-c", f"import atexit, json, sys\natexit.register(lambda: {names})\n{code}"]
+    run = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
+    assert run.returncode == 0, run.stderr[-2_000:]
+    return set(json.loads(run.stdout.splitlines()[-1]))
+
+
+def loaded_by_command(*args: str) -> set[str]:
+    """What `weir` with these arguments has loaded when it is done."""
+    return loaded_after(f"from app.cli import main\nsys.argv = {['weir', *args]!r}\nmain()")
+
+
+def test_the_probe_sees_spark_where_it_is() -> None:
+    assert {"pyspark", "delta"} <= loaded_by(["pipelines.sinks.upsert"])
+
+
+def test_the_backend_loads_neither_spark_nor_a_screen_nor_a_front_end() -> None:
+    modules = list(modules_of(backend))
+    assert "backend.lake.model" in modules
+    assert loaded_by(modules) & {*SPARK, *SCREEN, "app", "pipelines"} == set()
+
+
+def test_the_front_ends_load_neither_spark_nor_the_pipelines() -> None:
+    modules = [name for name in modules_of(app) if name != "app.main"]  # app.main is Streamlit's script
+    assert {"app.run.up", "app.server.asgi", "app.cli"} <= set(modules)
+    assert loaded_by(modules) & {*SPARK, "pipelines"} == set()
+
+
+def test_the_views_load_no_streamlit() -> None:
+    modules = [name for name in modules_of(app) if ".view." in f"{name}."]
+    assert len(modules) > 3
+    assert loaded_by(modules) & {"streamlit", *SPARK} == set()
+
+
+def test_the_pages_import_nothing_below_the_front_end() -> None:
+    scripts = sorted((Path(app.__file__).parents[1] / "pages").glob("*.py"))
+    assert scripts
+    for script in scripts:
+        imported = {name.partition(".")[0] for name in imports_of(script)}
+        assert imported & {*SPARK, *DOORS, "pipelines"} == set(), script.name
+
+
+def test_help_loads_what_it_prints_with_and_nothing_else() -> None:
+    found = loaded_by_command("--help")
+    assert "typer" in found
+    assert found & {*SPARK, *SCREEN, *DOORS, *HEAVY} == set()
+
+
+def test_history_loads_neither_databases_nor_arrays_nor_what_draws_tracebacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builders.write(tmp_path / "lake" / "orders", {"id": [1]})
+    monkeypatch.setenv("WEIR_HOME", str(tmp_path))
+    found = loaded_by_command("history", "orders")
+    assert "orjson" in found
+    unneeded = {"numpy", "pyarrow", "pandas", "structlog", "pygments", "markdown_it"}
+    assert found & {*SPARK, *SCREEN, *DOORS, *unneeded} == set()
+
+
+def test_a_command_that_reads_does_without_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    modules = [name for name in modules_of(app) if name.startswith("app.cli")]
+    assert len(modules) > 20
+    spared = "import importlib; from backend.spared import spare; spare('pandas')"
+    assert "pandas" not in loaded_after(f"{spared}; [importlib.import_module(name) for name in {modules!r}]")
+    builders.write(tmp_path / "lake" / "orders", {"id": [1]})
+    monkeypatch.setenv("WEIR_HOME", str(tmp_path))
+    for form in ("--json", "--csv", "--yes"):
+        found = loaded_by_command("query", "SELECT a.id, b.id FROM orders a JOIN orders b USING (id)", form)
+        assert {"sqlglot", "pyarrow"} <= found and "pandas" not in found
+
+
+def test_no_import_builds_an_array_or_sets_a_log_level() -> None:
+    """Both are for a program to do, once it knows what it is."""
+    modules = [name for package in (app, backend) for name in modules_of(package) if name != "app.main"]
+    code = f"""
+import importlib, logging, pyarrow
+from streamlit import logger
+before = logging.getLogger().level, logger._global_log_level
+[importlib.import_module(name) for name in {modules!r}]
+assert pyarrow.total_allocated_bytes() == 0
+assert (logging.getLogger().level, logger._global_log_level) == before
+"""
+    assert "streamlit" in loaded_after(code)
+
+
+@pytest.mark.parametrize("module", ["app.cli", "app.run.up", "app.run.guard"])
+def test_what_a_terminal_starts_is_light(module: str) -> None:
+    assert loaded_by([module]) & {*SPARK, *SCREEN, "pandas", "pyarrow", "duckdb", "sqlalchemy"} == set()

@@ -1,0 +1,49 @@
+"""Streams declared in a line or two, and what a check says of them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from backend.settings import load_settings
+from pipelines import Pipeline
+from pipelines.declare.check import find_problems
+from pipelines.specs.registry import Registry
+from tests.worlds.spark.lakes import DemoLake, open_lake
+
+Function = Callable[[DataFrame], DataFrame]
+DOCS = Path(__file__).parents[3] / "docs" / "pipelines.md"
+
+
+def same(rows: DataFrame) -> DataFrame:
+    return rows
+
+
+def pipeline_of(source: Any, function: Function = same, *, name: str = "bronze_orders", **about: Any) -> Pipeline:
+    """A pipeline with one stream that reads this source."""
+    pipeline = Pipeline("shop")
+    pipeline.streaming_table(name, source=source, **about)(function)
+    return pipeline
+
+
+def lake_of(home: Path, source: Any, function: Function = same, **about: Any) -> DemoLake:
+    """An open lake with that stream, which reads what is there and ends."""
+    pipeline = pipeline_of(source, function, **{"trigger": "available now", **about})
+    assert not pipeline.problems
+    return open_lake(load_settings(home=home), *pipeline.streams)
+
+
+def registry_of(pipeline: Pipeline) -> Registry:
+    return Registry(pipeline.streams, pipeline.views, pipeline.problems, pipeline.expected)
+
+
+def problems_of(pipeline: Pipeline) -> list[str]:
+    return [f"{problem.name}: {problem.message}" for problem in find_problems(registry_of(pipeline))]
+
+
+def run_example(heading: str, document: Path = DOCS, **names: object) -> None:
+    """The first example under this heading of a document, as it is printed."""
+    example = document.read_text(encoding="utf-8").partition(heading)[2].partition("```python\n")[2].partition("```")[0]
+    assert example
+    exec(compile(example, str(DOCS), "exec"), names)
