@@ -14,7 +14,8 @@ from urllib.parse import quote
 from deltalake import DeltaTable
 from playwright.sync_api import sync_playwright
 
-from tests.browser.conftest import Viewer, Weir, chromium, demo
+from tests.worlds.browser.viewer import Viewer
+from tests.worlds.browser.weir import Weir, chromium, demo
 from tests.worlds.processes import wait_until
 
 FOLDER = Path(__file__).parents[2] / "docs" / "images"

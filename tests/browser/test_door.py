@@ -1,20 +1,23 @@
-"""What a foreign page can do to a Weir on this machine, in a real browser: nothing, and our own pages go on."""
+"""What a foreign page can do to a Weir on this machine, and a person behind the documented nginx; our pages go on."""
 
+import json
 import re
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.conftest import Viewer, Weir
-from tests.worlds.browser.server import pages_over
-from tests.worlds.lake import builders
+from backend.access import Actor
+from tests.worlds.browser.viewer import Viewer
+from tests.worlds.browser.weir import Weir, pages_over
+from tests.worlds.pages.nginx import documented_settings, nginx_before
 from tests.worlds.processes import wait_until
+from tests.worlds.store import stream_store
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 
 TRIES = """async (weir) => {
   const outcome = {}
@@ -45,45 +48,13 @@ TRIES = """async (weir) => {
 }"""
 
 
-class _Portal(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        self.end_headers()
-        self.wfile.write(b"<!doctype html><title>Portal</title><p>Not Weir</p>")
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture(scope="module")
-def portal() -> Iterator[int]:
-    """The port where pages that are not Weir's are served."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Portal)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server.server_port
-    server.shutdown()
-    server.server_close()
-
-
-@pytest.fixture(scope="module")
-def weir(
-    browser_type_launch_args: dict[str, Any], tmp_path_factory: pytest.TempPathFactory, portal: int
-) -> Iterator[Weir]:
-    """One that `localhost`'s portal may show in a frame; that of `127.0.0.1` may not."""
-    home = tmp_path_factory.mktemp("door")
-    builders.orders_table(home / "lake" / "orders")
-    with pages_over(home, WEIR_UI__FRAME_ANCESTORS=f'["http://localhost:{portal}"]') as running:
-        yield running
-
-
-def test_a_foreign_page_reaches_nothing(page: Page, weir: Weir, portal: int) -> None:
+def test_a_foreign_page_reaches_nothing(page: Page, recorded: Weir, portal: int) -> None:
     page.goto(f"http://127.0.0.1:{portal}/")
-    assert set(page.evaluate(TRIES, weir.url).values()) == {"refused"}
+    assert set(page.evaluate(TRIES, recorded.url).values()) == {"refused"}
 
 
-def test_a_name_that_points_at_this_machine_reaches_nothing(page: Page, weir: Weir) -> None:
-    rebound = weir.url.replace("127.0.0.1", "rebound.localhost")  # browsers look such names up at nobody's
+def test_a_name_that_points_at_this_machine_reaches_nothing(page: Page, recorded: Weir) -> None:
+    rebound = recorded.url.replace("127.0.0.1", "rebound.localhost")  # browsers look such names up at nobody's
     page.goto(rebound)
     expect(page.locator("body")).to_have_text(re.compile("^Refused: Weir is not known as 'rebound.localhost:"))
     outcome = page.evaluate(TRIES, rebound)
@@ -91,38 +62,55 @@ def test_a_name_that_points_at_this_machine_reaches_nothing(page: Page, weir: We
     assert {outcome[name] for name in ("read", "post", "forged", "figures", "upload")} == {403}
 
 
-def test_a_foreign_page_cannot_post_a_form(page: Page, weir: Weir, portal: int) -> None:
+def test_a_foreign_page_cannot_post_a_form(page: Page, recorded: Weir, portal: int) -> None:
     page.goto(f"http://127.0.0.1:{portal}/")
-    form = f"form = document.createElement('form'); form.method = 'post'; form.action = '{weir.url}/healthz'"
+    form = f"form = document.createElement('form'); form.method = 'post'; form.action = '{recorded.url}/healthz'"
     page.evaluate(f"() => {{ const {form}; document.body.append(form); form.submit() }}")
     expect(page.locator("body")).to_have_text(re.compile("^Refused: it comes from a page of 'http://127.0.0.1:"))
 
 
-def _framed(page: Page, portal: str, weir: Weir) -> None:
+def _framed(page: Page, portal: str, recorded: Weir) -> None:
     page.goto(f"http://{portal}/")
-    page.evaluate("address => { document.body.innerHTML = `<iframe src=${address} width=900 height=600>` }", weir.url)
+    page.evaluate(
+        "address => { document.body.innerHTML = `<iframe src=${address} width=900 height=600>` }", recorded.url
+    )
 
 
-def test_a_foreign_page_cannot_show_it_in_a_frame(page: Page, weir: Weir, portal: int) -> None:
+def test_a_foreign_page_cannot_show_it_in_a_frame(page: Page, recorded: Weir, portal: int) -> None:
     console: list[str] = []
     page.on("console", lambda message: console.append(message.text))
-    _framed(page, f"127.0.0.1:{portal}", weir)
+    _framed(page, f"127.0.0.1:{portal}", recorded)
     wait_until(lambda: page.evaluate("0") == 0 and any("frame-ancestors" in text for text in console), "it is refused")
     assert page.frames[1].url.startswith("chrome-error:")
 
 
-def test_a_page_that_is_named_can_and_it_works_there(page: Page, weir: Weir, portal: int) -> None:
-    _framed(page, f"localhost:{portal}", weir)
-    expect(page.frame_locator("iframe").get_by_role("heading", name="Overview")).to_be_visible(timeout=60_000)
+def test_a_page_that_is_named_can_and_it_works_there(page: Page, recorded: Weir, portal: int) -> None:
+    _framed(page, f"localhost:{portal}", recorded)
+    expect(page.frame_locator("iframe").get_by_role("heading", name="Overview")).to_be_visible()
 
 
-def test_our_own_pages_go_on_without_a_word_in_the_console(page: Page, weir: Weir) -> None:
-    viewer = Viewer(page, weir)
-    viewer.open()
-    viewer.heading("Overview")
-    viewer.open("table", table="orders")
-    viewer.choose("Data")
-    expect(viewer.rows("Rows of").first).to_be_attached()
-    for name in ("files", "changes", "pipeline"):  # a figure of plotly's, a link that downloads, WebAssembly
-        viewer.open(name, table="orders")
-    assert viewer.complaints == []
+NAME = "silver_orders"
+HOST = "weir.localhost"  # which a browser looks up at nobody's
+
+
+@pytest.mark.ci
+def test_each_person_behind_nginx_acts_under_their_own_name_whatever_their_browser_claims(
+    browser: Browser, browser_context_args: dict[str, Any], tmp_path: Path
+) -> None:
+    store, now = stream_store.open_store(tmp_path), datetime.now(UTC)
+    stream_store.flowing(store, NAME, now)
+    claims = {"X-Auth-Request-Email": "root@example.com", "X-Forwarded-User": "root"}
+    settings = documented_settings() | {"WEIR_UI__ALLOWED_HOSTS": json.dumps([HOST])}
+    with pages_over(tmp_path, **settings) as running, nginx_before(running.url, tmp_path) as url:
+        weir = replace(running, url=f"https://{HOST}:{url.rpartition(':')[2]}")
+        for person in ("ann@example.com", "ben@example.com"):
+            context = browser.new_context(**browser_context_args, ignore_https_errors=True, extra_http_headers=claims)
+            context.add_cookies([{"name": "login", "value": person, "url": weir.url}])
+            viewer = Viewer(context.new_page(), weir)
+            viewer.open("stream", stream=NAME)
+            viewer.ask("Stop", f"asked by {person}")
+            context.close()
+            store.request(NAME, "start", reason="again", actor=Actor("tests"), now=datetime.now(UTC))
+    stops = {entry.reason: entry.actor for entry in store.audit_entries() if entry.action == "stop"}
+    store.close()
+    assert stops == {f"asked by {person}": person for person in ("ann@example.com", "ben@example.com")}

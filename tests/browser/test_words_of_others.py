@@ -13,12 +13,12 @@ import pytest
 from playwright.sync_api import Page
 
 from backend.stream_model.stream import StreamFailure, StreamState
-from tests.browser.conftest import Viewer, Weir
-from tests.worlds.browser.server import pages_over
+from tests.worlds.browser.viewer import Viewer
+from tests.worlds.browser.weir import Weir, pages_over
 from tests.worlds.lake import builders
 from tests.worlds.store import stream_store
 
-pytestmark = [pytest.mark.browser]
+pytestmark = [pytest.mark.browser, pytest.mark.ci]
 
 # Each is a link, a picture, an icon, an emoji, a formula, a colour or HTML to some reader of text.
 NAME = (
@@ -141,7 +141,6 @@ def server(browser_type_launch_args: object, tmp_path_factory: pytest.TempPathFa
         yield weir
 
 
-@pytest.mark.ci
 def test_nothing_that_others_wrote_is_more_than_text(page: Page, server: Weir) -> None:
     viewer = Viewer(page, server)
     foreign_requests: list[str] = []

@@ -16,27 +16,22 @@ import uvicorn
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from websockets.exceptions import ConnectionClosed
-from websockets.sync.client import connect
+from websockets.sync.client import ClientConnection, connect
 
 from app.server.connections import MESSAGE_BYTES, MOST, REQUEST_S, BrowserConnection
-from tests.worlds.lake import builders
-from tests.worlds.pages.serving import Served, served
+from tests.worlds.pages.serving import Served
 from tests.worlds.processes import free_port, wait_until
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 BODY = b"POST /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    home = tmp_path_factory.mktemp("connections")
-    builders.write(home / "lake" / "orders", {"id": [1]})
-    with served(home) as running:
-        yield running
+pytestmark = pytest.mark.xdist_group("server")
 
 
 def is_healthy(server: Served) -> bool:
-    return bool(json.loads(_text(server, "/healthz"))["status"] == "ok")
+    with urllib.request.urlopen(f"{server.url}/healthz", timeout=60) as answer:
+        return bool(json.loads(answer.read())["status"] == "ok")
 
 
 @contextmanager
@@ -64,15 +59,14 @@ def is_ended(connection: socket.socket) -> bool:
 
 
 def num_connections(server: Served) -> int:
-    return sum(1 for descriptor in Path(f"/proc/{server.process.pid}/fd").iterdir() if _is_socket(descriptor))
+    count = 0
+    for descriptor in Path(f"/proc/{server.process.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            count += descriptor.readlink().name.startswith("socket:")
+    return count
 
 
-def _is_socket(descriptor: Path) -> bool:
-    with suppress(FileNotFoundError):
-        return descriptor.readlink().name.startswith("socket:")
-    return False
-
-
+@pytest.mark.ci  # it takes the ten seconds that a request may
 def test_half_open_connections_end_and_hurt_nobody(server: Served) -> None:
     whole = HEAD + b"\r\n"
     before = num_connections(server)
@@ -100,15 +94,16 @@ def test_half_open_connections_end_and_hurt_nobody(server: Served) -> None:
 def test_where_there_are_too_many_those_that_wait_make_room(server: Served) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    with connect(_stream(server), origin=server.url, subprotocols=["streamlit"]) as viewer:  # type: ignore[arg-type]
+    with page_of(server) as viewer:
         with opened(server, *[HEAD] * (MOST + 200)) as sockets:
             assert is_healthy(server)
             wait_until(lambda: sum(map(is_ended, sockets)) >= 200, "the longest waiting made room")
         assert viewer.ping().wait(60)  # who is at work stays
 
 
-def _stream(server: Served) -> str:
-    return f"{server.url.replace('http', 'ws', 1)}/_stcore/stream"
+def page_of(server: Served) -> ClientConnection:
+    address = f"{server.url.replace('http', 'ws', 1)}/_stcore/stream"
+    return connect(address, origin=server.url, subprotocols=["streamlit"])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("fragments", [1, 30])
@@ -152,10 +147,7 @@ def _peak_kb(server: Served) -> int:
     ids=["large", "text", "no protocol"],
 )
 def test_a_message_that_is_none_ends_its_connection_alone(server: Served, message: bytes | str) -> None:
-    with (
-        connect(_stream(server), origin=server.url, subprotocols=["streamlit"]) as other,  # type: ignore[arg-type]
-        connect(_stream(server), origin=server.url, subprotocols=["streamlit"]) as one,  # type: ignore[arg-type]
-    ):
+    with page_of(server) as other, page_of(server) as one:
         with pytest.raises(ConnectionClosed):
             one.send(message)
             while True:
@@ -197,8 +189,3 @@ def has_end_of(connection: socket.socket) -> bool:
     ends = (connection.getpeername()[1], connection.getsockname()[1])
     rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return ends in {(int(row[1].rpartition(":")[2], 16), int(row[2].rpartition(":")[2], 16)) for row in rows}
-
-
-def _text(server: Served, path: str) -> str:
-    with urllib.request.urlopen(f"{server.url}{path}", timeout=60) as answer:
-        return str(answer.read().decode())

@@ -1,7 +1,8 @@
 """`/metrics` of the page over a lake with streams: each number beside what the command line says at the same moment."""
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,9 +13,9 @@ import pytest
 from deltalake import DeltaTable
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
-from app import cache, services
-from app.cli import main
+from app import cache
 from app.server import metrics
 from app.ui.lake import LakeReader
 from backend.errors import StorageError
@@ -23,7 +24,7 @@ from backend.metrics import OF_PAGE
 from backend.store.store import ControlStore
 from backend.stream_model.stream import StreamDeclaration, StreamInput, StreamState
 from tests.worlds.lake import builders
-from tests.worlds.pages.opened import home  # noqa: F401 - a fixture
+from tests.worlds.pages.opened import forget_caches, printed_json
 from tests.worlds.processes import wait_until
 from tests.worlds.promtool import promtool
 from tests.worlds.store import stream_store
@@ -33,9 +34,10 @@ HOSTILE = 'no"w \\ then}\n7'
 NOW = datetime.now(UTC)
 
 
-@pytest.fixture
-def world(home: Path) -> Path:  # noqa: F811
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Streams that are behind, caught up, failed and unknown; tables large and small, one broken, one oddly named."""
+    home = tmp_path_factory.mktemp("metrics")
     lake = home / "lake"
     for rows in (10, 20, 30):
         builders.write(lake / "bronze" / "events", {"id": list(range(rows))})
@@ -50,7 +52,18 @@ def world(home: Path) -> Path:  # noqa: F811
     stream_store.declare(store, "never_seen", NOW)
     stream_store.beat(store, NOW)
     store.close()
-    return home
+    with pytest.MonkeyPatch.context() as env:
+        env.setenv("WEIR_HOME", str(home))
+        env.setenv("WEIR_CONFIG", os.devnull)
+        env.setenv("WEIR_HOST__HEARTBEAT_STALE_S", "6000")
+        forget_caches()
+        yield home
+    forget_caches()
+
+
+@pytest.fixture(scope="module")
+def text(world: Path) -> str:
+    return page_text()
 
 
 def _reading(store: ControlStore, folder: Path, name: str, *, version: int) -> None:
@@ -83,29 +96,20 @@ def page_text() -> str:
     return found[0]
 
 
+def samples(text: str, name: str) -> list[Sample]:
+    return [one for family in text_string_to_metric_families(text) for one in family.samples if one.name == name]
+
+
 def series(text: str, name: str) -> dict[str, float]:
     """By stream or table."""
-    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-    return {next(iter(each.labels.values()), ""): each.value for each in samples if each.name == name}
+    return {next(iter(sample.labels.values()), ""): sample.value for sample in samples(text, name)}
 
 
-def one_of(text: str, name: str, label: str) -> dict[str, list[str]]:
-    """What holds of each stream: the values of the label whose series is 1."""
-    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-    found: dict[str, list[str]] = {}
-    for each in samples:
-        if each.name == name and each.value:
-            found.setdefault(each.labels["stream"], []).append(each.labels[label])
-    return found
-
-
-def weir(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
-    services.forget()
-    capsys.readouterr()
-    with pytest.raises(SystemExit):
-        main([*words, "--json"])
-    services.forget()
-    return json.loads(capsys.readouterr().out)
+def one_of(text: str, name: str, label: str) -> dict[str, str]:
+    """What holds of each stream: the label whose series is 1, of which there is one."""
+    holds = [sample.labels for sample in samples(text, name) if sample.value]
+    assert len(holds) == len({labels["stream"] for labels in holds})
+    return {labels["stream"]: labels[label] for labels in holds}
 
 
 def known(found: Mapping[str, float | None]) -> dict[str, float]:
@@ -113,10 +117,10 @@ def known(found: Mapping[str, float | None]) -> dict[str, float]:
 
 
 def test_streams_are_as_the_command_line_says(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text, streams = page_text(), weir(capsys, "streams")
+    text, streams = page_text(), printed_json(capsys, "streams")
     assert {each["name"] for each in streams} == {"behind", "caught_up", "uncounted", "failed", "never_seen"}
-    assert one_of(text, "weir_stream_state", "state") == {each["name"]: [each["state"]] for each in streams}
-    assert one_of(text, "weir_stream_verdict", "verdict") == {each["name"]: [each["verdict"]] for each in streams}
+    assert one_of(text, "weir_stream_state", "state") == {each["name"]: each["state"] for each in streams}
+    assert one_of(text, "weir_stream_verdict", "verdict") == {each["name"]: each["verdict"] for each in streams}
     for unit in ("bytes", "files", "rows", "versions"):
         told = {each["name"]: (each["backlog"] or {}).get(unit) for each in streams}
         assert series(text, f"weir_stream_backlog_{unit}") == known(told)
@@ -132,17 +136,16 @@ def test_streams_are_as_the_command_line_says(world: Path, capsys: pytest.Captur
         assert series(text, metric) == pytest.approx(known({each["name"]: each[key] for each in streams}))
 
 
-def test_what_functions_observed_is_as_the_command_line_says(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    samples = [sample for family in text_string_to_metric_families(page_text()) for sample in family.samples]
+def test_what_functions_observed_is_as_the_command_line_says(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     served = {
-        (each.labels["stream"], each.labels["metric"]): each.value
-        for each in samples
-        if each.name == "weir_stream_observed" and each.labels["observation"] == "quality"
+        (sample.labels["stream"], sample.labels["metric"]): sample.value
+        for sample in samples(text, "weir_stream_observed")
+        if sample.labels["observation"] == "quality"
     }
     told = {
         (name, each["name"]): each["value"]
         for name in ("behind", "caught_up")
-        for each in weir(capsys, "stream", name)["metrics"]
+        for each in printed_json(capsys, "stream", name)["metrics"]
     }
     assert told == {
         (name, key): value
@@ -152,8 +155,8 @@ def test_what_functions_observed_is_as_the_command_line_says(world: Path, capsys
     assert served == {key: value for key, value in told.items() if not isinstance(value, str) and value is not None}
 
 
-def test_a_backlog_is_what_the_commits_added_and_unknown_is_absent(world: Path) -> None:
-    text, log = page_text(), world / "lake" / "bronze" / "events" / "_delta_log"
+def test_a_backlog_is_what_the_commits_added_and_unknown_is_absent(world: Path, text: str) -> None:
+    log = world / "lake" / "bronze" / "events" / "_delta_log"
     adds = [json.loads(line)["add"] for version in (1, 2) for line in _lines(log, version) if '"add"' in line]
     assert series(text, "weir_stream_backlog_bytes") == {"behind": sum(add["size"] for add in adds), "caught_up": 0}
     assert series(text, "weir_stream_backlog_rows") == {"behind": 50, "caught_up": 0}
@@ -170,8 +173,8 @@ def _lines(log: Path, version: int) -> list[str]:
     return sorted((log / f"{version:020d}.json").read_text().splitlines(), key=lambda line: '"commitInfo"' not in line)
 
 
-def test_tables_are_as_the_command_line_says(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text, tables = page_text(), weir(capsys, "tables")
+def test_tables_are_as_the_command_line_says(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    tables = printed_json(capsys, "tables")
     cards = {each["name"]: each for each in tables if "reason" not in each}
     assert HOSTILE in cards and len(tables) == len(cards) + 1
     for metric, key in (
@@ -194,6 +197,7 @@ def test_beyond_the_limit_the_largest_tables_are_told_and_the_others_counted(
     world: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WEIR_UI__METRICS_TABLES", "2")
+    forget_caches()
     text = page_text()
     assert set(series(text, "weir_table_size_bytes")) == {"silver/orders", "bronze/events"}
     assert series(text, "weir_table_unreadable") == {"broken": 1}
@@ -201,19 +205,17 @@ def test_beyond_the_limit_the_largest_tables_are_told_and_the_others_counted(
     assert series(text, "weir_lake_tables_read")[""] == 3
 
 
-def test_promtool_takes_it(world: Path) -> None:
-    promtool("check", "metrics", given=page_text())
-
-
-def test_kinds_and_names_are_those_of_the_docs(world: Path) -> None:
-    told = {each.name: (each.kind.value, each.help) for each in OF_PAGE}
-    served = {each.name: (each.type, each.documentation) for each in text_string_to_metric_families(page_text())}
-    assert served == {name: told[name] for name in served}
+def test_promtool_takes_it_and_kinds_and_names_are_those_of_the_docs(text: str) -> None:
+    promtool("check", "metrics", given=text)
+    documented = {metric.name: (metric.kind.value, metric.help) for metric in OF_PAGE}
+    given = {metric.name: (metric.type, metric.documentation) for metric in text_string_to_metric_families(text)}
+    assert given == {name: documented[name] for name in given}
 
 
 def test_a_store_that_is_away_takes_its_streams_along(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEIR_STORE__URL", f"sqlite:///{world}/no/such/folder/weir.db")
     (world / "no").write_text("a file where a folder should be")
+    forget_caches()
     text = page_text()
     assert series(text, "weir_store_up")[""] == 0
     assert "weir_stream_" not in text and "weir_hosts_up" not in text

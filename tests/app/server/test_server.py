@@ -7,9 +7,7 @@ import os
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
 
 import plotly
@@ -21,25 +19,10 @@ from app.ui import live_figures
 from app.ui.live import VIEWERS_AT_FULL_PACE, paced
 from app.ui.scripts import Script
 from bench.viewer import Viewer, viewers_of
-from tests.worlds.lake import builders
-from tests.worlds.pages.serving import served
+from tests.worlds.pages.serving import Served
 from tests.worlds.processes import wait_until
-from tests.worlds.store import stream_store
 
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A UI on a lake of three tables, one of them broken, and a store with one flowing stream."""
-    home = tmp_path_factory.mktemp("served")
-    builders.orders_table(home / "lake" / "silver" / "orders")
-    builders.write(home / "lake" / "gold" / "sums", {"id": [1]})
-    builders.HandLog(home / "lake" / "broken").raw("00000000000000000000.json", "{\n")
-    now, store = datetime.now(UTC), stream_store.open_store(home)
-    stream_store.flowing(store, "silver_orders", now)
-    stream_store.beat(store, now)
-    store.close()
-    with served(home, WEIR_HOST__HEARTBEAT_STALE_S="600") as running:
-        yield running.url
+pytestmark = pytest.mark.xdist_group("server")
 
 
 def _get(url: str) -> str:
@@ -48,20 +31,20 @@ def _get(url: str) -> str:
 
 
 @pytest.mark.parametrize("query", ["", "?find=orders"])
-def test_the_first_page_is_found_by_its_name(server: str, query: str) -> None:
-    with urllib.request.urlopen(f"{server}/overview{query}", timeout=60) as answer:
-        assert answer.url == f"{server}/{query}" and b"<title>" in answer.read()
+def test_the_first_page_is_found_by_its_name(server: Served, query: str) -> None:
+    with urllib.request.urlopen(f"{server.url}/overview{query}", timeout=60) as answer:
+        assert answer.url == f"{server.url}/{query}" and b"<title>" in answer.read()
 
 
-def test_routes_answer_beside_the_pages(server: str) -> None:
+def test_routes_answer_beside_the_pages(server: Served) -> None:
     def numbers_of_now() -> dict[str, str]:
-        lines = _get(f"{server}/metrics").splitlines()
+        lines = _get(f"{server.url}/metrics").splitlines()
         return dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
 
     # Neither answer waits long for the lake and the store, which are read in the background.
-    wait_until(lambda: json.loads(_get(f"{server}/healthz"))["lake"]["tables"] == 3, "the lake is read")
+    wait_until(lambda: json.loads(_get(f"{server.url}/healthz"))["lake"]["tables"] == 3, "the lake is read")
     wait_until(lambda: {"weir_hosts_up", "weir_lake_tables_read"} <= numbers_of_now().keys(), "all is known")
-    assert json.loads(_get(f"{server}/healthz")) == {
+    assert json.loads(_get(f"{server.url}/healthz")) == {
         "status": "ok",
         "store": {"status": "ok"},
         "lake": {"status": "ok", "tables": 3, "tables_found": 3, "unreadable_tables": 1},
@@ -74,7 +57,7 @@ def test_routes_answer_beside_the_pages(server: str) -> None:
     assert states == {'weir_stream_state{state="RUNNING",stream="silver_orders"}'}
     assert float(numbers['weir_stream_batch_id{stream="silver_orders"}']) >= 1
     assert float(numbers['weir_stream_progress_age_seconds{stream="silver_orders"}']) >= 0
-    assert "<title>" in _get(f"{server}/table?table=silver/orders")  # a deep link is served by the same application
+    assert "<title>" in _get(f"{server.url}/table?table=silver/orders")  # a deep link is served by the same application
 
 
 @pytest.mark.parametrize(
@@ -86,9 +69,9 @@ def test_routes_answer_beside_the_pages(server: str) -> None:
     ],
 )
 def test_a_script_is_a_library_and_our_lines_and_kept_for_ever(
-    server: str, script: Script, version: str, uses: str
+    server: Served, script: Script, version: str, uses: str
 ) -> None:
-    with urllib.request.urlopen(f"{server}{script.path}", timeout=60) as answer:
+    with urllib.request.urlopen(f"{server.url}{script.path}", timeout=60) as answer:
         content, headers = answer.read(), answer.headers
     assert headers["Content-Type"].startswith("text/javascript")
     assert headers["Cache-Control"] == "public, max-age=31536000, immutable"
@@ -103,7 +86,7 @@ def test_the_pause_of_a_live_region_follows_the_number_of_viewers(viewers: int, 
     assert paced(2.0, viewers) == pause_s
 
 
-def test_live_regions_are_asked_for_more_rarely_while_many_watch(server: str) -> None:
+def test_live_regions_are_asked_for_more_rarely_while_many_watch(server: Served) -> None:
     query = "stream=silver_orders"
 
     async def pauses(viewer: Viewer) -> list[float]:
@@ -112,10 +95,10 @@ def test_live_regions_are_asked_for_more_rarely_while_many_watch(server: str) ->
         return sorted(viewer.regions.values())
 
     async def watch() -> list[list[float]]:
-        async with viewers_of(server, 1, page="stream", query=query) as (viewer,):
+        async with viewers_of(server.url, 1, page="stream", query=query) as (viewer,):
             await viewer.run()
             alone = await pauses(viewer)
-            async with viewers_of(server, VIEWERS_AT_FULL_PACE, page="stream", query=query):
+            async with viewers_of(server.url, VIEWERS_AT_FULL_PACE, page="stream", query=query):
                 crowded = await pauses(viewer)
             async with asyncio.timeout(120):
                 while await pauses(viewer) != alone:  # a closed connection is noticed a moment later

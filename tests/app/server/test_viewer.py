@@ -2,7 +2,7 @@
 the button alone."""
 
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -18,12 +18,14 @@ from websockets.sync.client import connect
 from app import services, viewer
 from backend.store.store import ControlStore
 from backend.stream_model.stream import DesiredState
+from tests.app.server.conftest import PROXY as TRUSTED
+from tests.app.server.conftest import STREAM as NAME
 from tests.worlds.pages.opened import again, home, open_page, press, send, words
-from tests.worlds.pages.serving import served
+from tests.worlds.pages.serving import Served
 from tests.worlds.store import stream_store
 
 __all__ = ["home"]
-NAME = "silver_orders"
+pytestmark = pytest.mark.xdist_group("server")
 OUTSIDE, PROXY = {"WEIR_UI__ADDRESS": "0.0.0.0"}, {"WEIR_UI__TRUSTED_PROXIES": '["127.0.0.1"]'}
 HEADER = {"WEIR_UI__USER_HEADER": "X-User"}
 EVERYBODY = {"WEIR_UI__ALLOW_REMOTE_WRITES": "true"}
@@ -120,22 +122,6 @@ def test_a_name_is_what_a_screen_shows() -> None:
 # at the socket of a real server ---------------------------------------------------------------------------------------
 
 RERUNS = ForwardMsg.FINISHED_EARLY_FOR_RERUN
-TRUSTED = "127.0.0.2"  # on Linux all of 127.0.0.0/8 is this machine
-
-
-@pytest.fixture(scope="module")
-def served_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    home, now = tmp_path_factory.mktemp("who"), datetime.now(UTC)
-    store = stream_store.open_store(home)
-    stream_store.flowing(store, NAME, now)
-    store.close()
-    return home
-
-
-@pytest.fixture(scope="module")
-def server(served_home: Path) -> Iterator[str]:
-    with served(served_home, WEIR_UI__TRUSTED_PROXIES=f'["{TRUSTED}"]', **HEADER) as running:
-        yield running.url
 
 
 class Session(NamedTuple):
@@ -193,8 +179,8 @@ def may_act(opened: Session) -> bool:
     return "Weir is read-only" not in opened.text
 
 
-def test_a_name_is_believed_from_the_proxy_alone(server: str) -> None:
-    assert may_act(session(server, {"X-User": "ann"}, by=TRUSTED))
+def test_a_name_is_believed_from_the_proxy_alone(server: Served) -> None:
+    assert may_act(session(server.url, {"X-User": "ann"}, by=TRUSTED))
     for headers, by in (
         ({"X-User": "ann"}, "127.0.0.1"),
         ({"x-user": "ann", "X-Forwarded-For": TRUSTED, "Forwarded": f"for={TRUSTED}"}, "127.0.0.1"),
@@ -203,39 +189,27 @@ def test_a_name_is_believed_from_the_proxy_alone(server: str) -> None:
         ({}, TRUSTED),
         ({}, "127.0.0.1"),
     ):
-        refused = session(server, headers, by=by)
+        refused = session(server.url, headers, by=by)
         assert not may_act(refused) and "no trusted proxy names you in `X-User`" in refused.text
 
 
-def test_two_names_in_one_handshake_are_none(server: str) -> None:
-    port = int(server.rpartition(":")[2])
-    lines = [
-        *("GET /_stcore/stream HTTP/1.1", f"Host: 127.0.0.1:{port}", f"Origin: {server}", "Connection: Upgrade"),
-        *("Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="),
-        *("X-User: ann", "X-User: ben", "", ""),
-    ]
-    with socket.create_connection(("127.0.0.1", port), timeout=60, source_address=(TRUSTED, 0)) as connection:
-        connection.sendall("\r\n".join(lines).encode())
-        assert connection.recv(65_536).startswith(b"HTTP/1.1 403")
-
-
-def test_nobody_of_another_name_goes_on_with_a_session(server: str) -> None:
-    ann = session(server, {"X-User": "ann"}, by=TRUSTED)
-    assert session(server, {"X-User": "ann"}, by=TRUSTED, resumed=ann.name).name == ann.name, "her own goes on"
-    assert session(server, {"X-User": "ben"}, by=TRUSTED, resumed=ann.name).name != ann.name
-    assert session(server, {"X-User": "ann"}, resumed=ann.name).name != ann.name
+def test_nobody_of_another_name_goes_on_with_a_session(server: Served) -> None:
+    ann = session(server.url, {"X-User": "ann"}, by=TRUSTED)
+    assert session(server.url, {"X-User": "ann"}, by=TRUSTED, resumed=ann.name).name == ann.name, "her own goes on"
+    assert session(server.url, {"X-User": "ben"}, by=TRUSTED, resumed=ann.name).name != ann.name
+    assert session(server.url, {"X-User": "ann"}, resumed=ann.name).name != ann.name
 
 
 STOP = ({"one_stop": ""}, {"act_reason": "incident 7", "act_send": ""})
 
 
-def test_the_widgets_of_anothers_session_act_for_nobody_else(server: str, served_home: Path) -> None:
+def test_the_widgets_of_anothers_session_act_for_nobody_else(server: Served, served_home: Path) -> None:
     """Whoever learns what ann's browser sends may send the same, and is who they are."""
     store = stream_store.open_store(served_home)
-    ids = session(server, {"X-User": "ann"}, by=TRUSTED, clicks=STOP[:1]).ids
+    ids = session(server.url, {"X-User": "ann"}, by=TRUSTED, clicks=STOP[:1]).ids
     for headers, by in (({}, TRUSTED), ({"X-User": "ann"}, "127.0.0.1"), ({}, "127.0.0.1")):
-        session(server, headers, by=by, ids=ids, clicks=STOP)
+        session(server.url, headers, by=by, ids=ids, clicks=STOP)
         assert (store.desired()[NAME].state, store.audit_entries()) == (DesiredState.RUNNING, [])
-    session(server, {"X-User": "ben"}, by=TRUSTED, ids=ids, clicks=STOP)
+    session(server.url, {"X-User": "ben"}, by=TRUSTED, ids=ids, clicks=STOP)
     (entry,) = store.audit_entries()
     assert (entry.actor, entry.action, entry.reason) == ("ben", "stop", "incident 7"), "the same messages do act"

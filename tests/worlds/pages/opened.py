@@ -1,10 +1,12 @@
 """Opens pages of the real app in Streamlit's own test runner."""
 
+import json
 import os
 import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import streamlit as st
@@ -12,6 +14,7 @@ from streamlit.components.v2 import manifest_scanner
 from streamlit.testing.v1 import AppTest
 
 from app import services
+from app.cli import main
 
 MAIN = Path(__file__).resolve().parents[3] / "app" / "main.py"
 TIMEOUT_S = 120
@@ -36,6 +39,16 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     forget_caches()
     yield tmp_path
     forget_caches()
+
+
+def printed_json(capsys: pytest.CaptureFixture[str], *command: str) -> Any:
+    """What `weir COMMAND --json` prints, asked in this process."""
+    services.forget()
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        main([*command, "--json"])
+    services.forget()
+    return json.loads(capsys.readouterr().out)
 
 
 def open_page(page: str, **params: str | int) -> AppTest:

@@ -1,66 +1,103 @@
-"""Charts of a live page: the same node through every refresh, never blank, and the viewer's zoom stays."""
+"""Live pages in place: charts keep node and zoom through every refresh, the graph changes and leads to its streams."""
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from backend.store.store import ControlStore
-from tests.worlds.browser.server import pages_over
+from backend.stream_model.stream import StreamInput, StreamState
+from tests.worlds.browser.viewer import WATCH_CHARTS
+from tests.worlds.browser.weir import pages_over
 from tests.worlds.store import stream_store
 
-pytestmark = [pytest.mark.browser, pytest.mark.ci]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 
-NAME = "silver_events"
 REFRESHES, LOOKS = 10, 40  # at least
-# Marks each chart and looks at all of them twenty times a second: is anything of one not drawn?
-WATCH = """() => {
-  const charts = [...document.querySelectorAll(".weir-figure")];
-  charts.forEach((chart, place) => { chart.marked = place; });
-  const drawn = (chart) => chart.getBoundingClientRect().height > 200
-    && chart.querySelector(".gtitle") && chart.querySelector(".trace path");
-  window.watched = { looks: 0, blank: 0 };
-  setInterval(() => {
-    const now = [...document.querySelectorAll(".weir-figure")];
-    window.watched.looks += 1;
-    window.watched.blank += now.length < charts.length || !now.every(drawn);
-  }, 50);
-  return charts.length;
-}"""
+ODD = "topic <img src=x onerror=\"document.title='broken in'\"> & co"
 CHARTS = """() => [...document.querySelectorAll(".weir-figure")].map((chart) => ({
   mark: chart.marked, role: chart.getAttribute("role"), alt: chart.getAttribute("aria-label"),
   points: chart.data[0].y.filter((value) => value !== null).length,
   range: chart.layout.xaxis.range, title: chart.layout.title.text,
 }))"""
+# Twenty times a second: is the picture that was there first still there, with all its nodes?
+WATCH_GRAPH = """() => {
+  const picture = document.querySelector(".weir-graph svg");
+  const nodes = picture.querySelectorAll(".node").length;
+  window.watched = { looks: 0, blank: 0 };
+  setInterval(() => {
+    window.watched.looks += 1;
+    window.watched.blank += !picture.isConnected || picture.querySelectorAll(".node").length !== nodes
+      || picture.getBoundingClientRect().height < 60;
+  }, 50);
+}"""
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A page without streams behind it: the test writes their progress."""
+    """Pages without streams behind them: the test writes their progress."""
 
     url: str
     store: ControlStore
 
-    def batch(self, number: int) -> None:
-        self.store.add_progress([stream_store.batch(NAME, number, datetime.now(UTC), run_id=f"{NAME}-run-2")])
+    def batch(self, name: str, number: int) -> None:
+        self.store.add_progress([stream_store.batch(name, number, datetime.now(UTC), run_id=f"{name}-run-2")])
 
 
-@pytest.fixture
-def served(browser_type_launch_args: dict[str, Any], tmp_path: Path) -> Iterator[Served]:
-    store, now = stream_store.open_store(tmp_path), datetime.now(UTC) - timedelta(seconds=5)
+@pytest.fixture(scope="module")
+def served(browser_type_launch_args: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Two streams of the graph, and one for each test of charts."""
+    home, now = tmp_path_factory.mktemp("live"), datetime.now(UTC) - timedelta(seconds=5)
+    store = stream_store.open_store(home)
     stream_store.beat(store, now)
-    stream_store.flowing(store, NAME, now)
-    try:
-        with pages_over(tmp_path, WEIR_HOST__HEARTBEAT_STALE_S="600", WEIR_UI__LIVE_INTERVAL_S="0.4") as weir:
-            yield Served(weir.url, store)
-    finally:
-        store.close()
+    for name in ("bronze_events", "silver_events", "watched", "pointed_at"):
+        stream_store.flowing(store, name, now)
+    declared = store.declarations()
+    bronze = replace(declared["bronze_events"], inputs=(StreamInput("kafka", ODD),))
+    silver = replace(declared["silver_events"], source_tables=("bronze/bronze_events",))
+    store.declare([bronze, silver], now=now)
+    with pages_over(home, WEIR_HOST__HEARTBEAT_STALE_S="6000", WEIR_UI__LIVE_INTERVAL_S="0.4") as weir:
+        yield Served(weir.url, store)
+    store.close()
+
+
+def test_the_graph_changes_in_place_and_leads_to_streams(page: Page, served: Served) -> None:
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(f"{served.url}/pipeline")
+    graph = page.locator(".weir-graph")
+    # Nobody writes batches here, so on a slow machine it may be stalled by now.
+    bronze = graph.get_by_role("link", name=re.compile("^bronze_events, streaming table, (running|stalled)"))
+    expect(bronze).to_be_visible()
+    expect(graph.locator(".node")).to_have_count(5)
+    expect(graph.locator(".node text").filter(has_text="& co")).to_have_count(1)
+    expect(graph.locator("img")).to_have_count(0)
+    expect(graph.locator(".edge text")).to_have_text([re.compile("rows/min")] * 2)
+    page.evaluate(WATCH_GRAPH)
+
+    stream_store.observe(served.store, "bronze_events", StreamState.FAILED, datetime.now(UTC))
+
+    failed = graph.get_by_role("link", name="bronze_events, streaming table, failed")
+    expect(failed.locator("text").nth(2)).to_have_text("✕ Failed")
+    expect(graph.locator(".edge text").first).to_have_text("0 rows/min")
+    page.wait_for_function("() => window.watched.looks > 40")
+    assert page.evaluate("window.watched.blank") == 0
+
+    failed.click()
+    expect(page).to_have_url(re.compile(r"/stream\?stream=bronze_events"))
+    expect(page.get_by_role("heading", name="bronze_events")).to_be_visible()
+    page.go_back()
+    silver = graph.get_by_role("link", name=re.compile("^silver_events"))
+    expect(silver).to_be_visible()
+    silver.focus()
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"/stream\?stream=silver_events"))
+    assert errors == [] and page.title() != "broken in"
 
 
 def charts(page: Page) -> list[dict[str, Any]]:
@@ -77,22 +114,24 @@ def zoom(page: Page, *, until: float = 0.6) -> None:
     page.mouse.up()
 
 
+@pytest.mark.ci
 def test_charts_stay_where_they_are_while_batches_arrive(page: Page, served: Served) -> None:
-    page.goto(f"{served.url}/stream?stream={NAME}")
-    page.locator(".weir-figure .trace path").nth(6).wait_for(state="attached", timeout=40_000)
+    name = "watched"
+    page.goto(f"{served.url}/stream?stream={name}")
+    page.locator(".weir-figure .trace path").nth(6).wait_for(state="attached")
     page.wait_for_function("() => document.querySelectorAll('.weir-figure .gtitle').length === 5")
     whole = charts(page)[0]["range"]
     here = datetime.now(ZoneInfo("Europe/Amsterdam")).replace(tzinfo=None)  # where the browser is
     assert abs(datetime.fromisoformat(whole[1]) - here) < timedelta(minutes=15)
     zoom(page)
     page.wait_for_function(f"() => document.querySelector('.weir-figure').layout.xaxis.range[0] !== '{whole[0]}'")
-    before, watched = charts(page), page.evaluate(WATCH)
+    before, watched = charts(page), page.evaluate(WATCH_CHARTS)
     assert watched == 5
 
     refresh = 0
     while refresh < REFRESHES or page.evaluate("window.watched.looks") <= LOOKS:
         refresh += 1
-        served.batch(35 + refresh)
+        served.batch(name, 35 + refresh)
         expected = [chart["points"] + refresh for chart in before]
         page.wait_for_function(f"() => {expected}.every((points, place) => ({CHARTS})()[place].points === points)")
 
@@ -126,9 +165,11 @@ A_BATCH = """(place) => {
 RANGES = "() => [...document.querySelectorAll('.weir-figure')].map((chart) => String(chart.layout.xaxis.range))"
 
 
+@pytest.mark.ci
 def test_charts_are_pointed_at_and_zoomed_together_and_a_refresh_keeps_it(page: Page, served: Served) -> None:
-    page.goto(f"{served.url}/stream?stream={NAME}")
-    page.wait_for_function("() => document.querySelectorAll('.weir-figure .gtitle').length === 5", timeout=120_000)
+    name = "pointed_at"
+    page.goto(f"{served.url}/stream?stream={name}")
+    page.wait_for_function("() => document.querySelectorAll('.weir-figure .gtitle').length === 5")
     assert page.evaluate(ZOOMED) == [False] * 5
 
     zoom(page, until=0.99)
@@ -150,7 +191,7 @@ def test_charts_are_pointed_at_and_zoomed_together_and_a_refresh_keeps_it(page: 
             assert re.match(rf"[\d-]+ [\d:]+ \w+ batch {batch} ", label), label
 
     before = charts(page)
-    served.batch(36)
+    served.batch(name, 36)
     page.wait_for_function(
         f"() => ({CHARTS})().every((chart, place) => chart.points > {[one['points'] for one in before]}[place])"
     )

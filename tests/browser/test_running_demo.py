@@ -1,0 +1,230 @@
+"""An operator before the running demo: streams stopped, started, reset, taken back; a host killed; tables put right.
+
+Each effect is looked up outside the page.
+"""
+
+import json
+import os
+import re
+import signal
+
+import pytest
+from deltalake import DeltaTable
+from playwright.sync_api import expect
+
+from backend.stream_model.stream import StreamState
+from tests.worlds.browser.viewer import Viewer
+from tests.worlds.browser.weir import RUNNING, STREAMS, Weir, batches, states
+from tests.worlds.processes import wait_until
+from tests.worlds.streams.demo_ledger import Ledger
+
+pytestmark = [pytest.mark.browser, pytest.mark.spark, pytest.mark.ci, pytest.mark.xdist_group("demo")]
+
+NAME = "silver_events"
+OTHERS = [name for name in STREAMS if name != NAME]
+FED = [name for name in OTHERS if name != "gold_events_hourly"]  # that one reads what the stopped stream writes
+LAST = "gold_orders_by_status"
+CHAIN = ("bronze_events", "silver_events", "gold_events_hourly")
+MANY_FILES, RESTORED = "bronze/bronze_events", f"gold/{LAST}"
+
+
+def silver_ids(weir: Weir) -> list[str]:
+    table = DeltaTable(str(weir.home / "lake" / "silver" / "silver_events"))
+    return table.to_pyarrow_table(columns=["event_id"])["event_id"].to_pylist()
+
+
+@pytest.mark.usefixtures("flowing")
+def test_a_stream_is_stopped_and_started_from_its_page(operator: Viewer, weir: Weir) -> None:
+    before = weir.streams()[NAME]
+    operator.open("stream", stream=NAME)
+    expect(operator.observed("Running")).to_be_visible()
+
+    operator.ask("Stop", "browser test: maintenance")
+    expect(operator.observed("Stopped")).to_be_visible(timeout=120_000)
+    operator.picture("stream-stopped")
+
+    with weir.store() as store:
+        stopped_at = batches(store)
+        operator.page.get_by_role("link", name="All streams").click()
+        operator.heading("Streams")
+        wait_until(
+            lambda: all(batches(store)[name] > stopped_at[name] for name in FED),
+            "the others go on",
+            pause_s=0.5,
+        )
+    now = weir.streams()
+    assert now[NAME]["state"] == "STOPPED"
+    assert now[NAME]["batch_id"] == stopped_at[NAME]
+    assert {now[name]["state"] for name in OTHERS} == {"RUNNING"}
+    wait_until(lambda: weir.streams()[NAME]["backlog"]["rows"], "its host saw what waits", pause_s=2)
+    assert weir.streams()[NAME]["backlog"]["oldest_unread_at"]
+    wait_until(lambda: weir.streams()["gold_events_hourly"]["starved_by"] == NAME, "gold is starved", pause_s=2)
+
+    operator.open("stream", stream=NAME)
+    waiting = operator.page.locator(".st-key-flow_figures")
+    expect(waiting).to_contain_text(re.compile(r"Waiting.*\d rows.*Input", re.DOTALL))
+    operator.picture("stream-waiting")
+    operator.ask("Start", "browser test: done")
+    expect(operator.observed("Running")).to_be_visible(timeout=120_000)
+    expected = Ledger(weir.home).expected_silver_event_ids()
+    wait_until(lambda: expected <= set(silver_ids(weir)), "every good event is in silver", pause_s=0.5)
+
+    after, ids = weir.streams()[NAME], silver_ids(weir)
+    assert after["query_id"] == before["query_id"]
+    assert after["run_id"] != before["run_id"]
+    assert after["batch_id"] > before["batch_id"]
+    assert len(ids) == len(set(ids))
+    flows = ("OK", "IDLE")
+    wait_until(lambda: weir.streams()[NAME]["verdict"] in flows, "it has caught up", pause_s=2)
+
+
+@pytest.mark.usefixtures("flowing")
+def test_a_live_page_moves_by_itself(operator: Viewer) -> None:
+    operator.open("stream", stream="bronze_events")
+    rows = operator.page.locator(".st-key-flow_figures")
+    first = rows.inner_text()
+
+    wait_until(lambda: rows.inner_text() != first, "figures change without a hand", pause_s=0.5)
+    operator.picture("stream-live")
+
+
+def start_over(operator: Viewer, level: str) -> str:
+    """Send the dialog at this level; what it said before."""
+    dialog = operator.dialog("Reset…")
+    dialog.get_by_role("radio", name=level, exact=True).or_(
+        dialog.get_by_role("button", name=level, exact=True)
+    ).first.click()
+    operator.settle()
+    told = dialog.inner_text()
+    operator.picture(f"start-over-{level.split()[0].lower()}")
+    operator.send("browser test", dialog.locator(".st-key-reset_send button"), confirmed=LAST)
+    return told
+
+
+def offsets(weir: Weir) -> dict[str, str]:
+    """What the stream's checkpoint holds; nothing where there is none."""
+    folder = weir.home / "checkpoints" / LAST / "offsets"
+    return {path.name: path.read_text() for path in folder.glob("[0-9]*")}
+
+
+@pytest.mark.usefixtures("flowing")
+def test_a_stream_is_started_over_and_that_is_taken_back(operator: Viewer, weir: Weir) -> None:
+    operator.open("stream", stream=LAST)
+    operator.ask("Stop", "browser test: a reset")
+    expect(operator.observed("Stopped")).to_be_visible(timeout=120_000)
+    before = offsets(weir)
+    assert before
+
+    told = start_over(operator, "Read all again")
+    assert re.search(r"\d[\d,]* rows", told), told
+    wait_until(lambda: not offsets(weir), "the checkpoint is set aside", pause_s=0.5)
+    operator.open("stream", stream=LAST)
+
+    start_over(operator, "Undo the last reset")
+    wait_until(lambda: offsets(weir) == before, "the checkpoint is as it was", pause_s=0.5)
+    operator.open("stream", stream=LAST, view="Operation log")
+    wait_until(lambda: operator.rows("Operation log").count() > 3, "the log tells of it")
+    operator.picture("stream-taken-back")
+
+    batch = weir.streams()[LAST]["batch_id"]
+    operator.ask("Start", "browser test: on again")
+    expect(operator.observed("Running")).to_be_visible(timeout=120_000)
+    wait_until(lambda: weir.streams()[LAST]["batch_id"] > batch, "it goes on where it was", pause_s=2)
+
+
+@pytest.mark.usefixtures("flowing")
+def test_a_chain_is_stopped_from_its_first_stream_and_the_others_go_on(operator: Viewer, weir: Weir) -> None:
+    operator.open("stream", stream=CHAIN[0])
+    dialog = operator.dialog("Stop")
+    dialog.get_by_text(f"Stop {CHAIN[1]}, {CHAIN[2]} too").click()
+    operator.send("browser test: the whole chain", dialog.get_by_role("button", name="Stop", exact=True))
+    wanted = {name: StreamState.STOPPED if name in CHAIN else RUNNING for name in STREAMS}
+    with weir.store() as store:
+        wait_until(lambda: states(store) == wanted, lambda: str(states(store)), pause_s=0.5)
+        asked = [entry.subject for entry in store.audit_entries() if entry.reason == "browser test: the whole chain"]
+    assert sorted(asked) == sorted(CHAIN)
+    operator.open("streams")
+    operator.sees(re.compile("3 of 6|3 stopped|three", re.IGNORECASE))
+
+
+@pytest.mark.usefixtures("flowing")
+def test_a_killed_host_is_said_and_its_successor_takes_over(operator: Viewer, weir: Weir) -> None:
+    with weir.store() as store:
+        host = max(store.hosts(), key=lambda each: each.beat_at)
+        runs = {name: seen.run_id for name, seen in store.observed().items()}
+    operator.open("stream", stream=LAST)
+    expect(operator.observed("Running")).to_be_visible()
+    weir.process.send_signal(signal.SIGSTOP)  # it would start a successor before the silence is told
+    try:
+        os.kill(host.pid, signal.SIGKILL)
+        expect(operator.observed("Unknown")).to_be_visible(timeout=60_000)
+        operator.sees(re.compile("unwatched"))
+        operator.picture("stream-host-killed")
+    finally:
+        weir.process.send_signal(signal.SIGCONT)
+    expect(operator.observed("Running")).to_be_visible(timeout=180_000)
+    with weir.store() as store:
+        wait_until(lambda: states(store) == dict.fromkeys(STREAMS, RUNNING), lambda: str(states(store)), pause_s=1)
+        assert all(seen.run_id != runs[name] for name, seen in store.observed().items())
+    assert not operator.page.get_by_text("Traceback").count()
+
+
+@pytest.mark.usefixtures("resting")
+def test_small_files_are_merged_and_the_rows_proven_the_same(operator: Viewer, weir: Weir) -> None:
+    before = files(weir)
+    rows, version = len(table(weir).to_pyarrow_table()), table(weir).version()
+    operator.open("health", table=MANY_FILES)
+    dialog = operator.dialog("Optimize…")
+    expect(dialog.get_by_text(f"{before} files")).to_be_visible()
+    operator.settle()
+    operator.picture("act-optimize")
+    operator.send("browser test: readers are slow", dialog.locator(".st-key-table_act_send button"))
+
+    wait_until(lambda: table(weir).version() > version, "the host has merged the files", pause_s=0.5)
+    assert files(weir) == 1 < before and len(table(weir).to_pyarrow_table()) == rows
+    operator.open("acts")
+    wait_until(lambda: {act["state"] for act in weir.json("jobs")} == {"DONE"}, "the job has ended", pause_s=0.5)
+    operator.open("acts")
+    operator.click_row("Acts on tables", 0)
+    operator.sees(re.compile(r"The same rows: proven"))
+    told = re.search(r"reads ([\d.]+) files?, before ([\d.,]+)", operator.main.inner_text())
+    assert told and float(told[1]) < float(told[2].replace(",", "")), "a look-up reads fewer files"
+    operator.picture("acts")
+
+
+@pytest.mark.usefixtures("resting")
+def test_a_version_is_restored_and_that_is_taken_back(operator: Viewer, weir: Weir) -> None:
+    """Of a table that no stream reads: one that does stops at a restore, as the preview says."""
+    latest = table(weir, RESTORED).version()
+    before = rows_at(weir, latest)
+    restore(operator, latest - 1, f"The table, now v{latest}, becomes v{latest - 1} again")
+    wait_until(lambda: table(weir, RESTORED).version() > latest, "the host has restored the version", pause_s=0.5)
+    assert rows_at(weir, None) == rows_at(weir, latest - 1)
+    restored = table(weir, RESTORED).version()
+    restore(operator, latest, f"becomes v{latest} again")
+    wait_until(lambda: table(weir, RESTORED).version() > restored, "the host has taken it back", pause_s=0.5)
+    assert rows_at(weir, None) == before
+    stamp = json.loads(table(weir, RESTORED).history(1)[0]["userMetadata"])
+    assert stamp["reason"] == f"browser test: v{latest}" and "restore" in stamp
+
+
+def restore(operator: Viewer, version: int, says: str) -> None:
+    operator.open("versions", table=RESTORED, at=version)
+    dialog = operator.dialog("Restore…")
+    expect(dialog.get_by_text(says)).to_be_visible()
+    operator.settle()
+    operator.picture("act-restore")
+    operator.send(f"browser test: v{version}", dialog.locator(".st-key-table_act_send button"), confirmed=RESTORED)
+
+
+def rows_at(weir: Weir, version: int | None) -> list[str]:
+    read = DeltaTable(str(weir.home / "lake" / RESTORED), version=version)
+    return sorted(map(str, read.to_pyarrow_table().to_pylist()))
+
+
+def table(weir: Weir, name: str = MANY_FILES) -> DeltaTable:
+    return DeltaTable(str(weir.home / "lake" / name))
+
+
+def files(weir: Weir) -> int:
+    return len(table(weir).file_uris())

@@ -1,0 +1,193 @@
+"""The demo as it stands after a while, recorded without Spark: tables by deltalake, and a filled control store.
+
+Rule: names, schemas, properties and declarations come from `pipelines.demo` itself, rows from its producers.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from backend.expectations.model import Finding, Judgement, State
+from backend.settings import load_settings
+from backend.stream_model.stream import DesiredState, StreamState
+from pipelines.declare.registry import declarations, load_registry
+from pipelines.demo.producers import Delivery, EventProducer, LandedRecord, OrderProducer, Producer, RecordKind
+from pipelines.specs.registry import Registry
+from pipelines.specs.tables import TableSpec
+from tests.worlds.store import stream_store
+
+Row = dict[str, Any]
+FILES, RECORDS = 18, 40  # landed of each topic, and in each of them
+BATCHES = 6  # of silver and gold: each takes three files
+QUARANTINED = {
+    RecordKind.MALFORMED: "well_formed",
+    RecordKind.UNTYPED: "event_type_not_null",
+    RecordKind.NOT_POSITIVE: "amount_positive",
+}
+_COLUMN = re.compile(r"(\w+) (\w+)(?:\((\d+),(\d+)\))? COMMENT '((?:[^']|'')*)'")
+_TYPES = {"STRING": pa.string(), "BIGINT": pa.int64(), "TIMESTAMP": pa.timestamp("us", "UTC")}
+
+
+def record_demo(home: Path) -> Path:
+    """Six streams that run, with progress and expectations, and their seven tables, below this WEIR_HOME."""
+    settings, now = load_settings(home=home), datetime.now(UTC)
+    registry = load_registry(settings)
+    tables = {table.name: table for stream in registry.streams for table in stream.writes}
+    paths = {name: home / "lake" / table.path for name, table in tables.items()}
+    for name, table in tables.items():
+        _create(paths[name], table)
+    _write_events(paths, _landed(EventProducer(), now))
+    _write_orders(paths, _landed(OrderProducer(), now))
+    _fill_store(home, registry, now)
+    return home
+
+
+def _create(path: Path, table: TableSpec) -> None:
+    columns = _COLUMN.findall(table.schema or "")
+    fields = [
+        pa.field(
+            name,
+            pa.decimal128(int(precision), int(scale)) if precision else _TYPES[kind],
+            metadata={"comment": comment.replace("''", "'")},
+        )
+        for name, kind, precision, scale, comment in columns
+    ]
+    quarantine = [pa.field("raw", pa.string()), pa.field("_reason", pa.string())]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    DeltaTable.create(
+        str(path),
+        pa.schema(fields or quarantine),
+        description=table.comment,
+        configuration=dict(table.properties),
+        raise_if_key_not_exists=False,
+    )
+
+
+def _landed(producer: Producer, now: datetime) -> list[tuple[datetime, list[LandedRecord]]]:
+    times = [now - timedelta(seconds=10 * (FILES - number)) for number in range(FILES)]
+    return [(at, producer.produce(Delivery(number, at, RECORDS, seed=7))) for number, at in enumerate(times)]
+
+
+def _append(path: Path, rows: Iterable[Row], mode: str = "append") -> None:
+    schema = pa.schema(DeltaTable(str(path)).schema().to_arrow())
+    write_deltalake(str(path), pa.Table.from_pylist(list(rows), schema=schema), mode=mode)
+
+
+def _bronze(path: Path, landed: list[tuple[datetime, list[LandedRecord]]]) -> None:
+    for number, (at, records) in enumerate(landed):
+        file = {"file_name": f"{number:08d}.jsonl", "file_modified_at": at, "ingested_at": at + timedelta(seconds=3)}
+        _append(path, ({"raw": record.line} | file for record in records))
+
+
+def _in_batches(landed: list[tuple[datetime, list[LandedRecord]]]) -> list[list[LandedRecord]]:
+    size = FILES // BATCHES
+    files = [records for _, records in landed]
+    return [list(chain(*files[first : first + size])) for first in range(0, FILES, size)]
+
+
+def _write_events(paths: Mapping[str, Path], landed: list[tuple[datetime, list[LandedRecord]]]) -> None:
+    _bronze(paths["bronze_events"], landed)
+    seen: dict[str, Row] = {}
+    for records in _in_batches(landed):
+        broken = [record for record in records if record.kind in QUARANTINED]
+        new = {}
+        for record in records:
+            if record.kind in (RecordKind.GOOD, RecordKind.LATE):
+                event = json.loads(record.line, parse_float=Decimal)
+                new[event["event_id"]] = event | {
+                    "amount": Decimal(event["amount"]).quantize(Decimal("0.01")),
+                    "timestamp": datetime.fromisoformat(event["timestamp"]),
+                    "processed_at": datetime.now(UTC),
+                }
+        seen |= new
+        _append(paths["silver_events"], new.values())
+        _append(
+            paths["silver_events_quarantine"],
+            ({"raw": record.line, "_reason": QUARANTINED[record.kind]} for record in broken),
+        )
+        _append(paths["gold_events_hourly"], _hourly(seen.values()), "overwrite")
+
+
+def _hourly(events: Iterable[Row]) -> list[Row]:
+    amounts: dict[tuple[datetime, str], list[Decimal]] = {}
+    for event in events:
+        hour = event["timestamp"].replace(minute=0, second=0, microsecond=0)
+        amounts.setdefault((hour, event["event_type"]), []).append(event["amount"])
+    return [
+        {
+            "window_start": hour,
+            "window_end": hour + timedelta(hours=1),
+            "event_type": kind,
+            "event_count": len(values),
+            "amount_sum": sum(values),
+            "amount_avg": (sum(values) / len(values)).quantize(Decimal("0.000001")),
+        }
+        for (hour, kind), values in amounts.items()
+    ]
+
+
+def _write_orders(paths: Mapping[str, Path], landed: list[tuple[datetime, list[LandedRecord]]]) -> None:
+    _bronze(paths["bronze_orders"], landed)
+    newest: dict[str, Row] = {}
+    for records in _in_batches(landed):
+        changed = set()
+        for record in records:
+            order = _order(json.loads(record.line, parse_float=Decimal))
+            known = newest.get(order["order_id"])
+            if known is None or order["lsn"] > known["lsn"]:
+                newest[order["order_id"]] = order
+                changed.add(order["order_id"])
+        _merge(paths["silver_orders"], [newest[order_id] for order_id in sorted(changed)])
+        _append(paths["gold_orders_by_status"], _by_status(newest.values()), "overwrite")
+
+
+def _order(envelope: Row) -> Row:
+    row = envelope["after"] or envelope["before"]
+    return row | {
+        "op": envelope["op"],
+        "amount": Decimal(row["amount"]).quantize(Decimal("0.01")),
+        "lsn": envelope["source"]["lsn"],
+        "changed_at": datetime.fromtimestamp(envelope["ts_ms"] / 1_000, UTC),
+    }
+
+
+def _merge(path: Path, rows: list[Row]) -> None:
+    table = DeltaTable(str(path))
+    columns = pa.schema(table.schema().to_arrow())
+    source = pa.Table.from_pylist(rows, schema=columns.append(pa.field("op", pa.string())))
+    values = {name: f"s.{name}" for name in columns.names}
+    merge = table.merge(source, "t.order_id = s.order_id", source_alias="s", target_alias="t")
+    merge.when_matched_delete("s.op = 'd'").when_matched_update(values).when_not_matched_insert(
+        values, "s.op <> 'd'"
+    ).execute()
+
+
+def _by_status(orders: Iterable[Row]) -> list[Row]:
+    amounts: dict[str, list[Decimal]] = {}
+    for order in orders:
+        if order["op"] != "d":
+            amounts.setdefault(order["status"], []).append(order["amount"])
+    return [
+        {"status": status, "orders": len(values), "total_amount": sum(values)} for status, values in amounts.items()
+    ]
+
+
+def _fill_store(home: Path, registry: Registry, now: datetime) -> None:
+    settings, store = load_settings(home=home), stream_store.open_store(home)
+    store.declare(declarations(registry, settings), now=now)
+    store.ensure_all_desired(registry.names(), DesiredState.RUNNING, now=now)
+    stream_store.beat(store, now)
+    for name in registry.names():
+        stream_store.observe(store, name, StreamState.RUNNING, now)
+        store.add_progress(stream_store.batches(name, now))
+    for expectation in registry.table_expectations(settings):
+        store.note_judgement(Judgement(expectation, Finding(State.MET), stream_store.HOST, now))
+    store.close()
