@@ -84,10 +84,29 @@ def medallion_lake(root: Path) -> Path:
     return root
 
 
-def schema_json(columns: Mapping[str, str]) -> str:
-    """A StructType's JSON from column → type (`long`, `string`, `double` …)."""
-    items = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in columns.items()]
-    return json.dumps({"type": "struct", "fields": items})
+def column(
+    name: str,
+    kind: Any = "long",
+    *,
+    number: int | None = None,
+    physical: str = "",
+    nullable: bool = True,
+    **traits: Any,
+) -> dict[str, Any]:
+    """A field of a schema; `number` and `physical` are those of column mapping, `traits` its other metadata."""
+    mapping = {"delta.columnMapping.id": number} if number is not None else {}
+    mapping |= {"delta.columnMapping.physicalName": physical} if physical else {}
+    return {"name": name, "type": kind, "nullable": nullable, "metadata": mapping | traits}
+
+
+def struct(*columns: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "struct", "fields": list(columns)}
+
+
+def schema_json(columns: Mapping[str, str] | Sequence[dict[str, Any]]) -> str:
+    """A StructType's JSON from column → type (`long`, `string`, `double` …) or whole fields."""
+    fields = [column(*item) for item in columns.items()] if isinstance(columns, Mapping) else columns
+    return json.dumps(struct(*fields))
 
 
 def protocol(reader: int = 1, writer: int = 2, features: Sequence[str] = ()) -> dict[str, Any]:
@@ -98,7 +117,7 @@ def protocol(reader: int = 1, writer: int = 2, features: Sequence[str] = ()) -> 
 
 
 def metadata(
-    columns: Mapping[str, str] | None = None,
+    columns: Mapping[str, str] | Sequence[dict[str, Any]] | None = None,
     *,
     partition_by: Sequence[str] = (),
     configuration: Mapping[str, str] | None = None,
@@ -129,6 +148,17 @@ def add(path: str, *, size: int = 100, rows: int | None = 10, dv: Any = None, **
     if dv is not None:
         action["deletionVector"] = dv
     return {"add": action | more}
+
+
+Rows = Mapping[str, Sequence[Any]] | pa.Table
+
+
+def put(table: Path, name: str, data: Rows, /, *, parquet: Mapping[str, Any] = {}, **more: Any) -> dict[str, Any]:
+    """A data file, and the action that adds it; `parquet` are options of its writer, `more` the action's fields."""
+    (table / name).parent.mkdir(parents=True, exist_ok=True)
+    rows = data if isinstance(data, pa.Table) else pa.table(dict(data))
+    pq.write_table(rows, table / name, **parquet)
+    return add(name, **{"size": (table / name).stat().st_size, "rows": rows.num_rows} | more)
 
 
 def remove(path: str, *, size: int | None = 100, dv: Any = None, **more: Any) -> dict[str, Any]:
@@ -226,83 +256,41 @@ class HandLog:
         return self
 
 
-_TEXT_MAP = pa.map_(pa.string(), pa.string())
-_DV = pa.struct(
-    [
-        ("storageType", pa.string()),
-        ("pathOrInlineDv", pa.string()),
-        ("offset", pa.int32()),
-        ("sizeInBytes", pa.int32()),
-        ("cardinality", pa.int64()),
-    ]
-)
-_FILE = [("path", pa.string()), ("partitionValues", _TEXT_MAP), ("size", pa.int64()), ("deletionVector", _DV)]
-_CHECKPOINT = pa.schema(
-    [
-        (
-            "add",
-            pa.struct(
-                [
-                    *_FILE,
-                    ("modificationTime", pa.int64()),
-                    ("dataChange", pa.bool_()),
-                    ("stats", pa.string()),
-                    ("stats_parsed", pa.struct([("numRecords", pa.int64())])),
-                ]
-            ),
-        ),
-        ("remove", pa.struct([*_FILE, ("deletionTimestamp", pa.int64()), ("dataChange", pa.bool_())])),
-        (
-            "metaData",
-            pa.struct(
-                [
-                    ("id", pa.string()),
-                    ("name", pa.string()),
-                    ("description", pa.string()),
-                    ("format", pa.struct([("provider", pa.string()), ("options", _TEXT_MAP)])),
-                    ("schemaString", pa.string()),
-                    ("partitionColumns", pa.list_(pa.string())),
-                    ("configuration", _TEXT_MAP),
-                    ("createdTime", pa.int64()),
-                ]
-            ),
-        ),
-        (
-            "protocol",
-            pa.struct(
-                [
-                    ("minReaderVersion", pa.int32()),
-                    ("minWriterVersion", pa.int32()),
-                    ("readerFeatures", pa.list_(pa.string())),
-                    ("writerFeatures", pa.list_(pa.string())),
-                ]
-            ),
-        ),
-        ("txn", pa.struct([("appId", pa.string()), ("version", pa.int64())])),
-        (
-            "sidecar",
-            pa.struct([("path", pa.string()), ("sizeInBytes", pa.int64()), ("modificationTime", pa.int64())]),
-        ),
-        ("checkpointMetadata", pa.struct([("version", pa.int64())])),
-    ]
-)
+TEXT_MAP = pa.map_(pa.string(), pa.string())
+_SIZED_VECTOR = {"offset": pa.int32(), "sizeInBytes": pa.int32(), "cardinality": pa.int64()}
+_VECTOR = pa.struct({"storageType": pa.string(), "pathOrInlineDv": pa.string()} | _SIZED_VECTOR)
+_FILE = {"path": pa.string(), "partitionValues": TEXT_MAP, "size": pa.int64(), "deletionVector": _VECTOR}
+_FORMAT = pa.struct({"provider": pa.string(), "options": TEXT_MAP})
+_VERSIONS = {"minReaderVersion": pa.int32(), "minWriterVersion": pa.int32()}
+ADD_FIELDS = _FILE | {"modificationTime": pa.int64(), "dataChange": pa.bool_()}
+CHECKPOINT_TYPES = {
+    "remove": pa.struct(_FILE | {"deletionTimestamp": pa.int64(), "dataChange": pa.bool_()}),
+    "metaData": pa.struct(
+        {"id": pa.string(), "name": pa.string(), "description": pa.string(), "format": _FORMAT}
+        | {"schemaString": pa.string(), "partitionColumns": pa.list_(pa.string()), "configuration": TEXT_MAP}
+        | {"createdTime": pa.int64()}
+    ),
+    "protocol": pa.struct(_VERSIONS | dict.fromkeys(("readerFeatures", "writerFeatures"), pa.list_(pa.string()))),
+    "txn": pa.struct({"appId": pa.string(), "version": pa.int64()}),
+    "domainMetadata": pa.struct({"domain": pa.string(), "configuration": pa.string(), "removed": pa.bool_()}),
+    "sidecar": pa.struct({"path": pa.string(), "sizeInBytes": pa.int64(), "modificationTime": pa.int64()}),
+    "checkpointMetadata": pa.struct({"version": pa.int64()}),
+}
+_MAPS, _HOLD_MAPS = ("partitionValues", "configuration"), ("add", "remove", "metaData")
+_STATISTICS = {"stats": pa.string(), "stats_parsed": pa.struct({"numRecords": pa.int64()})}
 
 
 def write_checkpoint_file(path: Path, actions: Sequence[dict[str, Any]]) -> None:
     """One parquet file of a checkpoint; maps are given as objects, unknown keys are left out."""
-    rows = [{kind: _shaped(kind, body) for kind, body in action.items()} for action in actions]
-    columns = [pa.array([row.get(f.name) for row in rows], f.type) for f in _CHECKPOINT]
-    pq.write_table(pa.Table.from_arrays(columns, schema=_CHECKPOINT), path)
+    rows = [{kind: shaped(kind, body) for kind, body in action.items()} for action in actions]
+    types = {"add": pa.struct(ADD_FIELDS | _STATISTICS)} | CHECKPOINT_TYPES
+    pq.write_table(pa.table({kind: pa.array([row.get(kind) for row in rows], of) for kind, of in types.items()}), path)
 
 
-def _shaped(kind: str, body: dict[str, Any]) -> dict[str, Any]:
-    shaped = {key: value for key, value in body.items() if kind != "commitInfo"}
-    for key in ("partitionValues", "configuration"):
-        if isinstance(shaped.get(key), dict):
-            shaped[key] = list(shaped[key].items())
-    if kind == "metaData":
-        shaped["format"] = {"provider": "parquet", "options": []}
-    return shaped
+def shaped(kind: str, body: dict[str, Any]) -> dict[str, Any]:
+    """An action as Arrow takes it: a map as its pairs."""
+    pairs = {key: list(body[key].items()) for key in _MAPS if isinstance(body.get(key), dict) and kind in _HOLD_MAPS}
+    return body | pairs | ({"format": {"provider": "parquet", "options": []}} if kind == "metaData" else {})
 
 
 def folder_bytes(folder: Path) -> dict[str, tuple[int, bytes]]:

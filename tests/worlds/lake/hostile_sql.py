@@ -13,23 +13,13 @@ def cross(times: int) -> str:
     return ", ".join(f"{TEN} t{number}" for number in range(times))
 
 
+READERS = (
+    "read_csv", "read_csv_auto", "read_text", "read_blob", "read_json", "read_json_auto", "read_ndjson", "read_parquet",
+    "parquet_scan", "parquet_metadata", "parquet_schema", "sniff_csv", "glob", "delta_scan", "iceberg_scan",
+)  # fmt: skip
 HOSTILE = (
     # files by table functions
-    "SELECT * FROM read_csv('/etc/passwd')",
-    "SELECT * FROM read_csv_auto('/etc/passwd')",
-    "SELECT * FROM read_text('/etc/passwd')",
-    "SELECT * FROM read_blob('/etc/passwd')",
-    "SELECT * FROM read_json('/etc/hosts')",
-    "SELECT * FROM read_json_auto('/etc/hosts')",
-    "SELECT * FROM read_ndjson('/etc/hosts')",
-    "SELECT * FROM read_parquet('/tmp/*.parquet')",
-    "SELECT * FROM parquet_scan('/tmp/*.parquet')",
-    "SELECT * FROM parquet_metadata('/tmp/x.parquet')",
-    "SELECT * FROM parquet_schema('/tmp/x.parquet')",
-    "SELECT * FROM sniff_csv('/etc/passwd')",
-    "SELECT * FROM glob('/tmp/weir-query-*/*')",
-    "SELECT * FROM delta_scan('/tmp/lake')",
-    "SELECT * FROM iceberg_scan('/tmp/lake')",
+    *(f"SELECT * FROM {name}('/etc/passwd')" for name in READERS),
     "SELECT * FROM sqlite_scan('/tmp/store/weir.db', 'audit')",
     "SELECT * FROM postgres_scan('host=db', 'public', 'audit')",
     "SELECT * FROM arrow_scan(1, 2, 3)",

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.worlds.lake.builders import ADD_FIELDS, CHECKPOINT_TYPES, HandLog, shaped
 from tests.worlds.streams.replay import Action, Key, State, key_of, marked_rows, replayed
 
 START_MS = 1_700_000_000_000
@@ -41,8 +42,8 @@ class RandomLog:
 
     def __init__(self, table: Path, random: Random, statistics: Sequence[str] = STATISTICS) -> None:
         self.table, self.random, self.checkpoint_statistics = table, random, statistics
-        self.log = table / "_delta_log"
-        self.log.mkdir(parents=True)
+        self.hand = HandLog(table)
+        self.log = self.hand.log
         self.commits: list[list[Action]] = []
         self.state = State()
         self.states: list[State] = []
@@ -104,14 +105,8 @@ class RandomLog:
         if self.has_vectors or self.has_v2 or self.chance(0.3):
             readers = [*FEATURES[:3], *self.random.sample(FEATURES[3:], self.random.randint(0, 3))]
             writers = [*readers, *self.random.sample(WRITER_FEATURES, self.random.randint(0, 6))]
-            return {
-                "protocol": {
-                    "minReaderVersion": 3,
-                    "minWriterVersion": 7,
-                    "readerFeatures": readers,
-                    "writerFeatures": writers,
-                }
-            }
+            versions = {"minReaderVersion": 3, "minWriterVersion": 7}
+            return {"protocol": versions | {"readerFeatures": readers, "writerFeatures": writers}}
         reader = 1 if self.mapping == "none" else 2
         return {"protocol": {"minReaderVersion": reader, "minWriterVersion": self.random.choice([5, 6])}}
 
@@ -231,9 +226,8 @@ class RandomLog:
         if style == "hive":
             parts = [f"{key}={quote(value or '__HIVE_DEFAULT_PARTITION__', safe='')}" for key, value in values.items()]
             return quote("/".join([*parts, name]), safe="/=")
-        return (
-            self.random.choice(["a b/", "ü/", "a%20b/", "%C3%BC/", "x+y/", "..a/", "a%2525/"]) * (style == "odd") + name
-        )
+        odd = self.random.choice(["a b/", "ü/", "a%20b/", "%C3%BC/", "x+y/", "..a/", "a%2525/"])
+        return odd + name if style == "odd" else name
 
     def _statistics(self, rows: int) -> str:
         stats: Action = {"numRecords": rows}
@@ -292,7 +286,7 @@ class RandomLog:
         gap = "\r\n" if self.chance(0.05) else "\n\n" if self.chance(0.05) else "\n"
         self.commits.append(actions)
         self._remember(actions)  # first, so that whoever reads the commit finds what to compare it with
-        path = self.put(commit_name(self.version), gap.join(lines) + end)
+        path = self.hand.raw(commit_name(self.version), gap.join(lines) + end)
         at_ns = (START_MS + 1000 * len(self.commits)) * 10**6  # grows: a clean-up moves no commit's time
         os.utime(path, ns=(at_ns, at_ns))
 
@@ -317,13 +311,6 @@ class RandomLog:
 
     # -- beside the commits ------------------------------------------------------------------------------------------
 
-    def put(self, name: str, text: str | bytes) -> Path:
-        """A file of the log, there at once and whole, as writers leave it."""
-        path = self.log / name
-        draft = self.log / f".{name}.tmp"
-        draft.write_bytes(text.encode() if isinstance(text, str) else text)
-        return draft.rename(path)
-
     def compact(self, first: int, last: int) -> None:
         """`<first>.<last>.compacted.json`: what the commits of a range come to."""
         live: dict[tuple[str, Key], Action] = {}
@@ -337,7 +324,7 @@ class RandomLog:
                 elif kind in ("protocol", "metaData"):
                     other[kind] = action
         lines = [json.dumps(action) + "\n" for action in [*other.values(), *live.values()]]
-        self.put(f"{first:020d}.{last:020d}.compacted.json", "".join(lines))
+        self.hand.raw(f"{first:020d}.{last:020d}.compacted.json", "".join(lines))
 
     def _write_checksum(self) -> None:
         files = self.state.files.values()
@@ -353,24 +340,15 @@ class RandomLog:
             body |= {"fileSizeHistogram": size_histogram([add["size"] for add in files])}
         if self.chance(0.5):
             vectors = [add for add in files if add.get("deletionVector")]
-            body |= {
-                "numDeletedRecordsOpt": sum(marked_rows(add) for add in vectors),
-                "numDeletionVectorsOpt": len(vectors),
-            }
+            deleted = sum(marked_rows(add) for add in vectors)
+            body |= {"numDeletedRecordsOpt": deleted, "numDeletionVectorsOpt": len(vectors)}
         text = json.dumps(body)
         if self.chance(self.wrong_share):
             self.wrong_checksums.add(self.version)
-            text = self.random.choice(
-                [
-                    json.dumps(body | {"numFiles": len(files) + 1}),
-                    json.dumps(body | {"tableSizeBytes": body["tableSizeBytes"] + 1}),
-                    "garbage",
-                    "",
-                    "[]",
-                    text[: len(text) // 2],
-                ]
-            )
-        self.put(f"{self.version:020d}.crc", text)
+            more = ({"numFiles": len(files) + 1}, {"tableSizeBytes": body["tableSizeBytes"] + 1})
+            wrong = [*(json.dumps(body | each) for each in more), "garbage", "", "[]", text[: len(text) // 2]]
+            text = self.random.choice(wrong)
+        self.hand.raw(f"{self.version:020d}.crc", text)
 
     def checkpoint(self, kind: str | None = None) -> None:
         """A checkpoint of the newest version, whole or (rarely) in pieces, and perhaps `_last_checkpoint`."""
@@ -381,11 +359,10 @@ class RandomLog:
         rest: list[Action] = [{"protocol": self.state.protocol}, {"metaData": self.state.metadata}]
         rest += [*self.transactions.values(), *self.domains.values()]
         self.random.shuffle(rest)
-        write: dict[str, Callable[[list[Action], list[Action]], None]] = {
-            "classic": lambda f, r: self._parquet(f"{self.version:020d}.checkpoint.parquet", r + f),
-            "classic-v2": lambda f, r: self._parquet(
-                f"{self.version:020d}.checkpoint.parquet", self._top(r) + self._sidecars(f)
-            ),
+        classic = f"{self.version:020d}.checkpoint.parquet"
+        write: dict[str, Callable[[list[Action], list[Action]], object]] = {
+            "classic": lambda f, r: self._parquet(classic, r + f),
+            "classic-v2": lambda f, r: self._parquet(classic, self._top(r) + self._sidecars(f)),
             "multi": self._multi,
             "json": lambda f, r: self._json(self._top(r) + self._sidecars(f)),
             "json-inline": lambda f, r: self._json(self._top(r) + f),
@@ -405,7 +382,7 @@ class RandomLog:
         return f"{self.version:020d}.checkpoint.{uuid}.{end}"
 
     def _json(self, actions: list[Action]) -> None:
-        self.put(self._unique("json"), "".join(json.dumps(action) + "\n" for action in actions))
+        self.hand.raw(self._unique("json"), "".join(json.dumps(action) + "\n" for action in actions))
 
     def _sidecars(self, files: list[Action]) -> list[Action]:
         made: list[Action] = []
@@ -443,7 +420,7 @@ class RandomLog:
             "odd": self.random.choice(["[]", "5", '{"version":"3"}', '{"version":-1}', "{}"]),
         }
         if style in texts:
-            self.put("_last_checkpoint", texts[style])
+            self.hand.raw("_last_checkpoint", texts[style])
 
     def damage(self) -> str:
         """Something that happens to logs; says what it was. Whatever can still be read must be read right."""
@@ -485,77 +462,21 @@ def size_histogram(sizes: list[int]) -> Action:
 
 # -- checkpoints as parquet ----------------------------------------------------------------------------------------
 
-_MAP = pa.map_(pa.string(), pa.string())
-_VECTOR = pa.struct(
-    [
-        ("storageType", pa.string()),
-        ("pathOrInlineDv", pa.string()),
-        ("offset", pa.int32()),
-        ("sizeInBytes", pa.int32()),
-        ("cardinality", pa.int64()),
-    ]
-)
-_FILE = [("path", pa.string()), ("partitionValues", _MAP), ("size", pa.int64()), ("deletionVector", _VECTOR)]
-_ADD = [*_FILE, ("modificationTime", pa.int64()), ("dataChange", pa.bool_())]
-_TYPES = {
-    "remove": pa.struct([*_FILE, ("deletionTimestamp", pa.int64()), ("dataChange", pa.bool_())]),
-    "metaData": pa.struct(
-        [
-            ("id", pa.string()),
-            ("name", pa.string()),
-            ("description", pa.string()),
-            ("format", pa.struct([("provider", pa.string()), ("options", _MAP)])),
-            ("schemaString", pa.string()),
-            ("partitionColumns", pa.list_(pa.string())),
-            ("configuration", _MAP),
-            ("createdTime", pa.int64()),
-        ]
-    ),
-    "protocol": pa.struct(
-        [
-            ("minReaderVersion", pa.int32()),
-            ("minWriterVersion", pa.int32()),
-            ("readerFeatures", pa.list_(pa.string())),
-            ("writerFeatures", pa.list_(pa.string())),
-        ]
-    ),
-    "txn": pa.struct([("appId", pa.string()), ("version", pa.int64())]),
-    "domainMetadata": pa.struct([("domain", pa.string()), ("configuration", pa.string()), ("removed", pa.bool_())]),
-    "sidecar": pa.struct([("path", pa.string()), ("sizeInBytes", pa.int64()), ("modificationTime", pa.int64())]),
-    "checkpointMetadata": pa.struct([("version", pa.int64())]),
-}
-_PARSED = pa.struct(
-    [
-        ("numRecords", pa.int64()),
-        ("minValues", pa.struct([("id", pa.int64())])),
-        ("maxValues", pa.struct([("id", pa.int64())])),
-        ("nullCount", pa.struct([("id", pa.int64())])),
-    ]
-)
+_BOUNDS = dict.fromkeys(("minValues", "maxValues", "nullCount"), pa.struct({"id": pa.int64()}))
+_TEXT, _PARSED = {"stats": pa.string()}, {"stats_parsed": pa.struct({"numRecords": pa.int64()} | _BOUNDS)}
+_STATISTICS_FIELDS = {"json": _TEXT, "struct": _PARSED, "both": _TEXT | _PARSED, "none": {}}
 
 
 def checkpoint_table(actions: list[Action], statistics: str) -> pa.Table:
     """The rows of one checkpoint file. `statistics`: as `json` text, parsed `struct`, `both` or `none`."""
-    types = {"add": pa.struct([*_ADD, *_statistics_columns(statistics)])} | {
-        kind: kind_type for kind, kind_type in _TYPES.items() if any(kind in action for action in actions)
+    types = {"add": pa.struct(ADD_FIELDS | _STATISTICS_FIELDS[statistics])} | {
+        kind: kind_type for kind, kind_type in CHECKPOINT_TYPES.items() if any(kind in action for action in actions)
     }
-    rows = [{kind: _shaped(kind, body) for kind, body in action.items()} for action in actions]
+    rows = [{kind: _with_parsed(kind, body) for kind, body in action.items()} for action in actions]
     columns = [pa.array([row.get(kind) for row in rows], kind_type) for kind, kind_type in types.items()]
     return pa.Table.from_arrays(columns, names=list(types))
 
 
-def _statistics_columns(statistics: str) -> list[tuple[str, pa.DataType]]:
-    return [("stats", pa.string())] * (statistics in ("json", "both")) + [("stats_parsed", _PARSED)] * (
-        statistics in ("struct", "both")
-    )
-
-
-def _shaped(kind: str, body: Action) -> Action:
-    """As Arrow takes it: a map as its pairs, statistics in both forms."""
-    shaped = {key: list(value.items()) if key in ("partitionValues", "configuration") and isinstance(value, dict)
-              else value for key, value in body.items()}  # fmt: skip
-    if kind == "add" and body.get("stats"):
-        shaped["stats_parsed"] = json.loads(body["stats"])
-    if kind == "metaData":
-        shaped["format"] = {"provider": "parquet", "options": []}
-    return shaped
+def _with_parsed(kind: str, body: Action) -> Action:
+    has_statistics = kind == "add" and body.get("stats")
+    return shaped(kind, body) | ({"stats_parsed": json.loads(body["stats"])} if has_statistics else {})

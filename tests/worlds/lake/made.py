@@ -1,5 +1,6 @@
 """A commit, versions and a snapshot as the readers return them."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -32,12 +33,24 @@ def totals(count: int, *, rows: int | None = 10, operation: str = "WRITE") -> tu
     )
 
 
-def snapshot(sizes: list[int], partition: str = "") -> Snapshot:
-    rows = [(f"{i}.parquet", size, 5, 0, NOW, partition, None) for i, size in enumerate(sizes)]
-    schema = files_schema()
-    columns = [
-        pa.array(list(column), field.type) for column, field in zip(zip(*rows, strict=True), schema, strict=True)
-    ]
-    metadata = Metadata("id", "{}")
-    files = GivenFiles(pa.Table.from_arrays(columns, schema=schema))
-    return Snapshot(REF, 3, NOW, Protocol(1, 2), metadata, files)
+def snapshot(
+    sizes: Sequence[int],
+    partition: str = "",
+    *,
+    partitions: Sequence[str] | None = None,
+    rows: Sequence[int | None] | None = None,
+    deleted: Sequence[int] | None = None,
+) -> Snapshot:
+    """Version 3 of a table with files of these sizes, of five rows each where nothing else is said."""
+    count = len(sizes)
+    columns = {
+        "path": [f"{number}.parquet" for number in range(count)],
+        "size_bytes": sizes,
+        "num_records": rows or [5] * count,
+        "deleted_rows": deleted or [0] * count,
+        "modified_at": [NOW] * count,
+        "partition": partitions or [partition] * count,
+        "dv_id": [None] * count,
+    }
+    files = GivenFiles(pa.table(columns, schema=files_schema()))
+    return Snapshot(REF, 3, NOW, Protocol(1, 2), Metadata("id", "{}"), files)

@@ -19,12 +19,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import boto3
+import pytest
 from obstore.store import S3Store
 
+from backend.lake.lake import Lake
+from backend.settings import load_settings
 from tests.worlds.processes import free_port, listens, wait_until
 
 KEY, SECRET = "key", "hidden-secret"
@@ -48,6 +52,11 @@ class Request:
     key: str
     sent_bytes: int
     status: int
+
+
+def on_s3(test: Any) -> Any:
+    """A test of `make test-ci` that needs the server; all of them on one worker."""
+    return pytest.mark.ci(pytest.mark.xdist_group("s3")(test))
 
 
 @functools.cache
@@ -98,6 +107,18 @@ def make_bucket(name: str, objects: Mapping[str, bytes] | None = None) -> str:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda item: store.put(*item), (objects or {}).items()))
     return name
+
+
+def bucket_of(name: str, folder: Path, prefix: str = "") -> str:
+    """A bucket with every file below a folder."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return make_bucket(name, {f"{prefix}{path.relative_to(folder)}": path.read_bytes() for path in files})
+
+
+def lake_on(root: str, home: Path, options: Mapping[str, str] | None = None, refresh_s: float = 0.001) -> Lake:
+    """A lake over one root of the session's server, or as `options` say."""
+    given = {root: dict(options or storage_options(server_url()))}
+    return Lake(load_settings(home=home, lake={"roots": [root], "storage_options": given, "refresh_s": refresh_s}))
 
 
 def list_keys(bucket: str, prefix: str = "") -> list[str]:
