@@ -1,6 +1,8 @@
-"""Statistics per column: equal to what deltalake reads of the same log and to the data itself."""
+"""Statistics per column, equal to what deltalake reads of the same log and to the data; how files' ranges overlap."""
 
+import datetime as dt
 import json
+import random
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -8,26 +10,38 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 
+from backend.changes.answer import outline
 from backend.errors import ColumnNotFoundError
-from backend.lake.files.stats import StatKind, column_stats, column_totals, columns_with_stats
-from backend.lake.model import Snapshot
+from backend.lake.files.clustering import clustering_columns, declared_clustering, overlap_of
+from backend.lake.files.stats import ColumnStats, StatKind, column_stats, column_totals, columns_with_stats
+from backend.lake.model import Commit, OperationMetrics, Snapshot
 from backend.lake.rows.filters import FilterColumn, Test
 from backend.lake.rows.pruning import may_match
+from backend.lake.table.metadata_diff import PropertyChange
 from tests.worlds.lake import builders
+from tests.worlds.lake.builders import HandLog, column, metadata, struct
+from tests.worlds.lake.diffs import prepare
 
 
 @pytest.fixture
-def snapshot_of(open_lake: Any) -> Any:
+def snapshot_of(open_lake):
     def read(path: Path) -> Snapshot:
         lake = open_lake(path.parent)
         return lake.snapshot(lake.find(path.name))
 
     return read
+
+
+@pytest.fixture
+def column_of(root, snapshot_of):
+    """The snapshot of a table with one column `c`, whose files carry these statistics."""
+    return lambda texts, kind: snapshot_of(hand_table(root / "t", texts, {"c": kind}))
 
 
 def everything(number: int) -> pa.Table:
@@ -53,15 +67,17 @@ def everything(number: int) -> pa.Table:
     )
 
 
-def everything_table(path: Path, commits: int = 4) -> Path:
-    for number in range(commits):
+@pytest.fixture(scope="module")
+def all_types(tmp_path_factory):
+    """A table of four commits with every type."""
+    path = tmp_path_factory.mktemp("types") / "t"
+    for number in range(4):
         builders.write(path, everything(number), partition_by=["part"])
     return path
 
 
-def test_every_type_equals_what_deltalake_reads(tmp_path: Path, snapshot_of: Any) -> None:
-    path = everything_table(tmp_path / "lake" / "t")
-    snapshot = snapshot_of(path)
+def test_every_type_equals_what_deltalake_reads(all_types, snapshot_of):
+    path, snapshot = all_types, snapshot_of(all_types)
     actions = pa.table(DeltaTable(str(path)).get_add_actions(flatten=True))
     places = {unquote(file): place for place, file in enumerate(actions["path"].to_pylist())}
     actions = actions.take([places[file] for file in snapshot.columns(["path"])["path"].to_pylist()])
@@ -69,32 +85,27 @@ def test_every_type_equals_what_deltalake_reads(tmp_path: Path, snapshot_of: Any
     assert "home.city" in names and "home" not in names
     for name in names:
         found = column_stats(snapshot, name)
-        for mine, theirs in (
-            (found.min, f"min.{name}"),
-            (found.max, f"max.{name}"),
-            (found.null_count, f"null_count.{name}"),
-        ):
-            assert mine.to_pylist() == actions[theirs].to_pylist(), theirs
+        for theirs, mine in {"min": found.min, "max": found.max, "null_count": found.null_count}.items():
+            assert mine.to_pylist() == actions[f"{theirs}.{name}"].to_pylist(), (theirs, name)
 
 
-def test_totals_equal_the_data(tmp_path: Path, snapshot_of: Any) -> None:
-    snapshot = snapshot_of(everything_table(tmp_path / "lake" / "t"))
+def test_totals_equal_the_data(all_types, snapshot_of):
+    snapshot = snapshot_of(all_types)
     rows = pa.concat_tables([everything(number) for number in range(4)])
     for name in ("long", "short", "double", "price", "day", "at", "local", "text", "flag", "a.b", "part"):
         (total,), column = column_totals(snapshot, [name]), rows[name]
         wanted = pc.min_max(column).as_py()
         assert (total.lowest, total.highest) == (wanted["min"], wanted["max"]), name
         assert (total.nulls, total.rows_with_nulls) == (column.null_count, 12), name
-        assert total.files_with_bounds == total.files == 4 and total.lowest_is_exact is (name not in ("at", "local")), (
-            name
-        )
+        assert total.files_with_bounds == total.files == 4, name
+        assert total.lowest_is_exact is (name not in ("at", "local")), name
     (nothing, tags) = column_totals(snapshot, ["nothing", "tags"])
     assert (nothing.lowest, nothing.files_with_bounds, nothing.null_share) == (None, 4, 1.0)
     assert tags.kind is StatKind.OTHER and tags.files_with_bounds == 0
 
 
-def test_many_chunks_add_up_to_the_whole(tmp_path: Path, snapshot_of: Any) -> None:
-    snapshot = snapshot_of(everything_table(tmp_path / "lake" / "t", 7))
+def test_many_chunks_add_up_to_the_whole(all_types, snapshot_of):
+    snapshot = snapshot_of(all_types)
     names = columns_with_stats(snapshot.metadata)
     whole, single = column_totals(snapshot, names), column_stats(snapshot, "long")
     assert column_totals(snapshot, names, files_at_once=2) == whole
@@ -141,8 +152,8 @@ def bounds(low: Any, high: Any, nulls: Any = 0, **more: Any) -> dict[str, Any]:
         ("boolean", [False, "true"], [False, None]),
     ],
 )  # fmt: skip
-def test_what_writers_write(tmp_path: Path, snapshot_of: Any, kind: str, written: list[Any], want: list[Any]) -> None:
-    snapshot = snapshot_of(hand_table(tmp_path / "lake" / "t", [bounds(*written)], {"c": kind}))
+def test_what_writers_write(column_of, kind, written, want):
+    snapshot = column_of([bounds(*written)], kind)
     found = column_stats(snapshot, "c")
     if written[0] == "NaN":
         assert found.min.to_pylist()[0] != found.min.to_pylist()[0] and found.max.to_pylist() == want[1:]
@@ -151,7 +162,7 @@ def test_what_writers_write(tmp_path: Path, snapshot_of: Any, kind: str, written
     assert found.null_count.to_pylist() == [0]
 
 
-def test_one_odd_text_hides_only_itself(tmp_path: Path, snapshot_of: Any) -> None:
+def test_one_odd_text_hides_only_itself(root, snapshot_of):
     texts = [
         bounds(1, 5, 1),
         None,
@@ -162,7 +173,7 @@ def test_one_odd_text_hides_only_itself(tmp_path: Path, snapshot_of: Any) -> Non
         bounds("x", 9),
         json.dumps(bounds(0, 7), indent=1),
     ]
-    snapshot = snapshot_of(hand_table(tmp_path / "lake" / "t", texts, {"c": "long", "d": "double"}))
+    snapshot = snapshot_of(hand_table(root / "t", texts, {"c": "long", "d": "double"}))
     found = column_stats(snapshot, "c")
     assert found.min.to_pylist() == [1, None, None, None, None, None, None, 0]
     assert found.max.to_pylist() == [5, None, None, None, None, None, 9, 7]
@@ -172,16 +183,16 @@ def test_one_odd_text_hides_only_itself(tmp_path: Path, snapshot_of: Any) -> Non
     assert (totals.nulls, totals.rows_with_nulls, totals.files_with_nulls) == (1, 30, 3)
 
 
-def test_not_a_number_is_the_highest(tmp_path: Path, snapshot_of: Any) -> None:
+def test_not_a_number_is_the_highest(column_of):
     texts = [bounds(1, "NaN"), bounds("NaN", "NaN"), bounds(-1, 2)]
-    snapshot = snapshot_of(hand_table(tmp_path / "lake" / "t", texts, {"c": "double"}))
+    snapshot = column_of(texts, "double")
     for step in (10, 1):
         (totals,) = column_totals(snapshot, ["c"], files_at_once=step)
         assert totals.lowest == -1 and totals.highest != totals.highest
 
 
-def test_cut_text_and_long_decimals_are_bounds(tmp_path: Path, snapshot_of: Any) -> None:
-    snapshot = snapshot_of(hand_table(tmp_path / "lake" / "t", [bounds("a" * 32, "b")], {"c": "string"}))
+def test_cut_text_and_long_decimals_are_bounds(column_of, tmp_path, snapshot_of):
+    snapshot = column_of([bounds("a" * 32, "b")], "string")
     totals = column_stats(snapshot, "c").totals
     assert (totals.lowest_is_exact, totals.highest_is_exact) == (False, True)
     text = '{"numRecords":1,"minValues":{"c":1.2345678901234568e+16},"maxValues":{"c":20000000000000000000.5}}'
@@ -209,26 +220,24 @@ def test_cut_text_and_long_decimals_are_bounds(tmp_path: Path, snapshot_of: Any)
         ("date", [("2026-01-01", "2026-01-02")], ("", "")),
     ],
 )
-def test_a_bound_is_exact_only_where_it_must_be_a_value_and_the_outermost(
-    tmp_path: Path, snapshot_of: Any, kind: str, texts: list[tuple[Any, Any]], signs: tuple[str, str]
-) -> None:
-    snapshot = snapshot_of(hand_table(tmp_path / "lake" / "t", [bounds(*ends) for ends in texts], {"c": kind}))
+def test_a_bound_is_exact_only_where_it_must_be_a_value_and_the_outermost(column_of, kind, texts, signs):
+    snapshot = column_of([bounds(*ends) for ends in texts], kind)
     for step in (10, 1):
         (totals,) = column_totals(snapshot, ["c"], files_at_once=step)
         assert (totals.lowest_sign, totals.highest_sign) == signs
         assert totals.lowest is None or (totals.lowest_is_exact, totals.highest_is_exact) == tuple(not s for s in signs)
 
 
-def test_a_file_whose_bound_is_nan_is_opened_for_other_numbers(tmp_path: Path, snapshot_of: Any) -> None:
+def test_a_file_whose_bound_is_nan_is_opened_for_other_numbers(column_of):
     texts = [bounds(1.0, "NaN"), bounds("NaN", "NaN"), bounds(6.0, 7.0)]
-    snapshot = snapshot_of(hand_table(tmp_path / "lake" / "t", texts, {"c": "double"}))
+    snapshot = column_of(texts, "double")
     for operator, files in (("=", [0, 1]), ("<=", [0, 1]), (">", [0, 1, 2])):
         test = Test(FilterColumn(("c",), "double"), operator, 5.0)
         assert may_match(test, snapshot, few_files=0).tolist() == files, operator
 
 
-def test_deletion_vectors_leave_mere_bounds(tmp_path: Path, snapshot_of: Any) -> None:
-    log = builders.HandLog(tmp_path / "lake" / "t").start(columns={"c": "long"})
+def test_deletion_vectors_leave_mere_bounds(root, snapshot_of):
+    log = builders.HandLog(root / "t").start(columns={"c": "long"})
     vector = builders.deletion_vector("vBn[lx{q8@P<9BNH/isA", cardinality=2)
     said = json.dumps(bounds(1, 5))
     log.commit(
@@ -237,44 +246,30 @@ def test_deletion_vectors_leave_mere_bounds(tmp_path: Path, snapshot_of: Any) ->
         builders.add("c.parquet", rows=None, stats=json.dumps(bounds(1, 5, tightBounds=False)), dv=vector),
         builders.add("d.parquet", rows=None, stats=json.dumps(bounds(1, 5, tightBounds=True)), dv=vector),
     )
-    found = column_stats(snapshot_of(tmp_path / "lake" / "t"), "c")
+    found = column_stats(snapshot_of(root / "t"), "c")
     assert found.is_tight.to_pylist() == [True, False, False, True]
     assert not found.totals.lowest_is_exact and not found.totals.is_tight
 
 
-def test_mapped_columns_are_found_by_their_physical_names(tmp_path: Path, snapshot_of: Any) -> None:
-    def named(name: str, physical: str, kind: Any) -> dict[str, Any]:
-        return {
-            "name": name,
-            "type": kind,
-            "nullable": True,
-            "metadata": {"delta.columnMapping.physicalName": physical},
-        }
-
-    inner = {"type": "struct", "fields": [named("city", "col-3", "string")]}
-    schema = {"type": "struct", "fields": [named("id", "col-1", "long"), named("home", "col-2", inner)]}
-    action = builders.metadata()
-    action["metaData"]["schemaString"] = json.dumps(schema)
-    said = {"numRecords": 1, "minValues": {"col-1": 4, "col-2": {"col-3": "Ede"}}, "nullCount": {"id": 9, "col-1": 0}}
-    log = builders.HandLog(tmp_path / "lake" / "t").commit(builders.protocol(), action)
-    log.commit(builders.add("a.parquet", rows=None, stats=json.dumps(said)))
-    snapshot = snapshot_of(tmp_path / "lake" / "t")
+def test_mapped_columns_are_found_by_their_physical_names(root, snapshot_of):
+    home = builders.struct(builders.column("city", "string", physical="col-3"))
+    columns = [builders.column("id", physical="col-1"), builders.column("home", home, physical="col-2")]
+    stats = {"numRecords": 1, "minValues": {"col-1": 4, "col-2": {"col-3": "Ede"}}, "nullCount": {"id": 9, "col-1": 0}}
+    log = builders.HandLog(root / "t").start(columns=columns)
+    log.commit(builders.add("a.parquet", rows=None, stats=json.dumps(stats)))
+    snapshot = snapshot_of(root / "t")
     assert column_stats(snapshot, "id").min.to_pylist() == [4]
     assert column_stats(snapshot, "id").null_count.to_pylist() == [0]
     assert column_stats(snapshot, "home.city").min.to_pylist() == ["Ede"]
 
 
-def test_partition_columns_have_their_values(tmp_path: Path, snapshot_of: Any) -> None:
+def test_partition_columns_have_their_values(root, snapshot_of):
     columns = {"id": "long", "day": "date", "n": "integer", "ok": "boolean"}
-    log = builders.HandLog(tmp_path / "lake" / "t").start(columns=columns, partition_by=["day", "n", "ok"])
+    log = builders.HandLog(root / "t").start(columns=columns, partition_by=["day", "n", "ok"])
     values = [("2026-01-02", "7", "true"), ("2026-01-01", "-3", "false"), (None, "x", None)]
-    log.commit(
-        *[
-            builders.add(f"{place}.parquet", rows=5, partitionValues={"day": day, "n": number, "ok": ok})
-            for place, (day, number, ok) in enumerate(values)
-        ]
-    )
-    snapshot = snapshot_of(tmp_path / "lake" / "t")
+    parts = [dict(zip(("day", "n", "ok"), value, strict=True)) for value in values]
+    log.commit(*(builders.add(f"{place}", rows=5, partitionValues=part) for place, part in enumerate(parts)))
+    snapshot = snapshot_of(root / "t")
     day = column_stats(snapshot, "day")
     assert day.min.to_pylist() == day.max.to_pylist() == [date(2026, 1, 2), date(2026, 1, 1), None]
     assert day.null_count.to_pylist() == [0, 0, 5] and day.is_partition
@@ -283,9 +278,9 @@ def test_partition_columns_have_their_values(tmp_path: Path, snapshot_of: Any) -
     assert column_stats(snapshot, "ok").totals.null_share == pytest.approx(1 / 3)
 
 
-def test_an_empty_table_has_no_bounds(tmp_path: Path, snapshot_of: Any) -> None:
-    builders.HandLog(tmp_path / "lake" / "t").start(columns={"id": "long", "p": "string"}, partition_by=["p"])
-    snapshot = snapshot_of(tmp_path / "lake" / "t")
+def test_an_empty_table_has_no_bounds(root, snapshot_of):
+    builders.HandLog(root / "t").start(columns={"id": "long", "p": "string"}, partition_by=["p"])
+    snapshot = snapshot_of(root / "t")
     for name in ("id", "p"):
         totals = column_stats(snapshot, name).totals
         assert (totals.files, totals.lowest, totals.null_share) == (0, None, None)
@@ -293,9 +288,140 @@ def test_an_empty_table_has_no_bounds(tmp_path: Path, snapshot_of: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["nope", "home", "homes.element.city", ""])
-def test_a_column_without_statistics_is_an_error(tmp_path: Path, snapshot_of: Any, name: str) -> None:
+def test_a_column_without_statistics_is_an_error(root, snapshot_of, name):
     home = pa.struct([("city", pa.string())])
     table = pa.table({"id": [1], "home": pa.array([{"city": "Ede"}], home), "homes": pa.array([[{"city": "Ede"}]])})
-    builders.write(tmp_path / "lake" / "t", table)
+    builders.write(root / "t", table)
     with pytest.raises(ColumnNotFoundError):
-        column_stats(snapshot_of(tmp_path / "lake" / "t"), name)
+        column_stats(snapshot_of(root / "t"), name)
+
+
+# overlap and clustering -----------------------------------------------------------------------------------------------
+
+KINDS = [
+    (StatKind.INTEGER, pa.int64(), lambda n: n),
+    (StatKind.STRING, pa.string(), lambda n: f"{n:04d}"),
+    (StatKind.DATE, pa.date32(), lambda n: dt.date(2000, 1, 1) + dt.timedelta(n)),
+    (StatKind.TIMESTAMP, pa.timestamp("us", "UTC"), lambda n: dt.datetime(1950, 1, 1, tzinfo=dt.UTC) + dt.timedelta(n)),
+    (StatKind.FLOAT, pa.float64(), lambda n: n / 3),
+    (StatKind.DECIMAL, pa.decimal128(20, 2), lambda n: Decimal(n)),
+]
+
+
+def stats(low, high, kind=StatKind.INTEGER, of=None, nulls=None) -> ColumnStats:
+    of = of or pa.int64()
+    count = len(low)
+    nulls = pa.array(nulls or [0] * count, pa.int64())
+    rows, tight = pa.array([10] * count, pa.int64()), pa.array([True] * count)
+    return ColumnStats("c", "x", kind, False, pa.array(low, of), pa.array(high, of), nulls, rows, tight)
+
+
+def counted(low, high, partitions=None) -> list[int]:
+    """How many ranges hold each bound, one by one."""
+    count = len(low)
+    partitions = partitions or [0] * count
+    return [
+        sum(low[m] <= value <= high[m] and partitions[m] == partitions[n] for m in range(count))
+        for ends in (low, high)
+        for n, value in enumerate(ends)
+    ]
+
+
+@pytest.mark.parametrize(("kind", "of", "value"), KINDS, ids=[kind.value for kind, _, _ in KINDS])
+def test_the_overlap_equals_counting_range_by_range(kind, of, value):
+    chance = random.Random(11)
+    low = [chance.randrange(200) for _ in range(60)]
+    high = [n + chance.randrange(40) for n in low]
+    codes = [n % 4 for n in range(60)]
+    found = overlap_of(stats([value(n) for n in low], [value(n) for n in high], kind, of), np.array(codes), 4)
+    depths = counted(low, high)
+    assert found.average_files == pytest.approx(sum(depths) / len(depths))
+    assert found.most_files == max(depths)
+    apart = counted(low, high, codes)
+    assert found.average_in_partition == pytest.approx(sum(apart) / len(apart))
+    assert sorted(point.files for point in found.profile) == sorted(depths)
+
+
+def test_sorted_files_are_read_alone_and_shared_borders_twice():
+    found = overlap_of(stats([0, 10, 20], [9, 19, 29]), np.zeros(3, np.int64), 1)
+    assert (found.average_files, found.most_files, found.average_in_partition) == (1.0, 1, None)
+    assert overlap_of(stats([0, 10, 20], [10, 20, 30]), np.zeros(3, np.int64), 1).most_files == 2
+    assert overlap_of(stats([0] * 5, [9] * 5), np.zeros(5, np.int64), 1).average_files == 5.0
+
+
+def test_files_without_bounds_are_always_read_and_those_of_nulls_never():
+    made = stats([0, None, None, 5], [4, None, None, 9], nulls=[0, 0, 10, 0])
+    found = overlap_of(made, np.array([0, 0, 1, 1]), 2)
+    assert (found.files, found.files_with_bounds, found.files_without) == (4, 2, 1)
+    assert (found.average_files, found.most_files) == (2.0, 2)
+
+
+def test_nothing_known_is_nothing_said():
+    for made in (stats([None], [None]), stats([], []), stats([None], [None], StatKind.OTHER, pa.null())):
+        found = overlap_of(made, np.zeros(len(made.min), np.int64), 1)
+        assert (found.average_files, found.most_files, found.profile) == (None, None, ())
+
+
+def test_many_files_have_a_short_profile():
+    low = list(range(5000))
+    found = overlap_of(stats(low, [n + 2 for n in low]), np.zeros(5000, np.int64), 1)
+    assert len(found.profile) <= 400 and found.profile[0].value == "0" and found.profile[-1].value == "5001"
+
+
+def commit(**parameters) -> Commit:
+    return Commit(1, None, "OPTIMIZE", parameters, OperationMetrics(), {}, None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("commits", "want"),
+    [
+        ([commit(zOrderBy='["a","b"]')], ("a", "b")),
+        ([commit(), commit(clusterBy="c, d"), commit(zOrderBy='["a"]')], ("c", "d")),
+        ([commit(zOrderBy="[]"), commit(newClusteringColumns="e")], ("e",)),
+        ([commit(zOrderBy="[broken"), commit(zOrderBy=["x"])], ("x",)),
+        ([commit(zOrderBy={"a": 1}, clusterBy=3)], ()),
+        ([], ()),
+    ],
+)
+def test_columns_that_the_history_sorts_by(commits, want):
+    assert clustering_columns(commits) == want
+
+
+# declared columns -----------------------------------------------------------------------------------------------------
+
+WRITER_FEATURES = ["columnMapping", "clustering", "domainMetadata"]
+FEATURES = {"protocol": {"minReaderVersion": 2, "minWriterVersion": 7, "writerFeatures": WRITER_FEATURES}}
+
+
+def clustered(*columns: list[str]) -> dict[str, Any]:
+    text = json.dumps({"clusteringColumns": list(columns), "domainName": "delta.clustering"})
+    return {"domainMetadata": {"domain": "delta.clustering", "configuration": text, "removed": False}}
+
+
+def test_clustering_columns_go_by_their_names_and_their_change_is_told(root, open_lake):
+    place = column("place", struct(column("city", "string", physical="c7")), physical="c2")
+    mapped = {"delta.columnMapping.mode": "name"}
+    schema = metadata([column("id", physical="c1"), place], configuration=mapped)
+    log = HandLog(root / "t").commit(FEATURES, schema, clustered(["c1"]))
+    log.commit(clustered(["c2", "c7"], ["c1"]))
+    log.commit(clustered())
+    log.raw(f"{3:020d}.json", json.dumps(clustered(["gone"]) | {"x": 1}) + "\n")
+    lake = open_lake()
+    ref = lake.find("t")
+    declared = [declared_clustering(lake.snapshot(ref, version)) for version in range(4)]
+    assert declared == [("id",), ("place.city", "id"), (), ("gone",)]
+    for first, second, before, after in (
+        (0, 1, "id", "place.city, id"),
+        (1, 2, "place.city, id", None),
+        (2, 0, None, "id"),
+    ):
+        answer = outline(prepare(lake, ref, first, second))
+        assert answer.log.properties == (PropertyChange("clustered by", before, after),)
+        assert answer.is_changed
+
+
+def test_a_declaration_that_cannot_be_read_is_said(root, open_lake):
+    odd = clustered()
+    odd["domainMetadata"]["configuration"] = "[1"
+    HandLog(root / "t").commit(FEATURES, metadata(), odd)
+    assert declared_clustering(open_lake().snapshot(open_lake().find("t"))) == ("unreadable",)

@@ -1,11 +1,21 @@
-"""File sizes: half-open buckets, one definition of small, targets from the right place."""
+"""Files of a version, and what tells two versions apart: sizes, what is small, targets, footers, differences."""
 
-import itertools
+import json
+import math
 import random
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
+from backend.errors import DataFileMissingError, PathRefusedError, TableCorruptError
+from backend.lake.files.file_difference import DIFFERENCE_COLUMNS, FileDifference, file_difference, looked_up
 from backend.lake.files.file_sizes import (
     MB,
     TB,
@@ -13,73 +23,41 @@ from backend.lake.files.file_sizes import (
     TargetSize,
     distribute,
     file_page,
-    histogram,
     parse_size,
     partition_files,
+    small_limit,
     target_for,
     target_size,
 )
-from backend.lake.model import Metadata, Protocol, Snapshot, TableRef, files_schema
+from backend.lake.files.footer import log_statistics
+from backend.lake.lake import Lake
+from backend.lake.log.actions import VectorId, read_vector_id
+from backend.lake.log.checkpoint import CheckpointState
+from backend.lake.log.log import TableLog
+from backend.lake.model import TableRef
+from backend.lake.storage.local_folder import LocalFolder
 from backend.settings import HealthSettings
-from tests.worlds.lake.given_files import GivenFiles
-
-METADATA = Metadata("id", "{}")
-
-
-def snapshot(
-    sizes: list[int],
-    partitions: list[str] | None = None,
-    rows: list[int | None] | None = None,
-    deleted: list[int] | None = None,
-) -> Snapshot:
-    count = len(sizes)
-    files = pa.table(
-        {
-            "path": [f"f{n}" for n in range(count)],
-            "size_bytes": sizes,
-            "num_records": rows or [1] * count,
-            "deleted_rows": deleted or [0] * count,
-            "modified_at": [None] * count,
-            "partition": partitions or [""] * count,
-            "dv_id": [None] * count,
-        },
-        schema=files_schema(),
-    )
-    return Snapshot(TableRef("/t", "t", "/"), 0, None, Protocol(1, 2), METADATA, GivenFiles(files))
-
-
-@pytest.mark.parametrize("sizes", [[], [0], [1], [0, 1, 2, 3, 4], [2**20, 2**20 - 1, 2**20 + 1], [5, 5_000_000_000]])
-def test_every_file_lies_in_exactly_one_bucket(sizes):
-    buckets = histogram(pa.chunked_array([pa.array(sizes, pa.int64())]))
-    for size in sizes:
-        assert sum(b.from_bytes <= size < b.to_bytes for b in buckets) == 1
-    for bucket in buckets:
-        inside = [size for size in sizes if bucket.from_bytes <= size < bucket.to_bytes]
-        assert (bucket.files, bucket.bytes) == (len(inside), sum(inside))
-    assert all(a.to_bytes == b.from_bytes for a, b in itertools.pairwise(buckets))
-
-
-def test_a_partition_with_few_files_is_not_judged():
-    made = snapshot([10] * 16 + [10] * 15, ["a"] * 16 + ["b"] * 15)
-    target = TargetSize(100, "table size")
-    assert distribute(made, target, ratio=0.5, min_files=16).small_files == 16
-    assert distribute(made, target, ratio=0.5, min_files=15).small_files == 31
+from tests.worlds.cases import few
+from tests.worlds.lake.builders import (
+    HandLog,
+    add,
+    column,
+    commit_info,
+    first_rows,
+    metadata,
+    protocol,
+    put,
+    remove,
+    write,
+)
+from tests.worlds.lake.diffs import prepare
+from tests.worlds.lake.made import snapshot
+from tests.worlds.lake.vectors import write_vector
 
 
 def test_small_means_strictly_below_the_share_of_the_target():
     made = snapshot([49, 50, 51])
     assert distribute(made, TargetSize(100, "table size"), ratio=0.5, min_files=1).small_files == 1
-
-
-def test_the_distribution_names_median_and_partitions():
-    found = distribute(
-        snapshot([5, 1, 3], ["a", "a", "b"], [1, None, 2]), TargetSize(4, "table size"), ratio=0.5, min_files=1
-    )
-    assert (found.median_bytes, found.num_files, found.size_bytes, found.small_limit_bytes) == (3, 3, 9, 2)
-    assert [(p.partition, p.num_files, p.small_files, p.num_rows) for p in found.partitions] == [
-        ("a", 2, 1, None),
-        ("b", 1, 0, 2),
-    ]
 
 
 def test_totals_of_partitions_equal_a_recount_row_by_row():
@@ -89,10 +67,9 @@ def test_totals_of_partitions_equal_a_recount_row_by_row():
     names = [f"p={chance.randrange(7)}" for _ in range(count)]
     rows = [chance.choice([None, 100]) if name == "p=3" else 100 for name in names]
     deleted = [chance.choice([0, 0, 3, 50]) for _ in range(count)]
-    found = partition_files(snapshot(sizes, names, rows, deleted), 1000, min_files=70)
-    assert [part.partition for part in found] == [
-        name for name, _ in sorted(by_name(names, sizes).items(), key=lambda item: (-sum(item[1]), item[0]))
-    ]
+    found = partition_files(snapshot(sizes, partitions=names, rows=rows, deleted=deleted), 1000, min_files=70)
+    assert found == tuple(sorted(found, key=lambda part: (-part.size_bytes, part.partition)))
+    assert {part.partition for part in found} == set(names)
     for part in found:
         own = [n for n in range(count) if names[n] == part.partition]
         assert part.num_files == len(own) and part.size_bytes == sum(sizes[n] for n in own)
@@ -104,25 +81,18 @@ def test_totals_of_partitions_equal_a_recount_row_by_row():
         assert part.num_rows == (None if None in whole else sum(whole) - part.deleted_rows)
 
 
-def by_name(names: list[str], sizes: list[int]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for name, size in zip(names, sizes, strict=True):
-        found.setdefault(name, []).append(size)
-    return found
-
-
 def test_skew_and_the_load_of_deletion_vectors():
     found = distribute(
-        snapshot([60, 20, 10, 10], ["a", "b", "c", "c"], [100] * 4, [0, 6, 5, 0]),
+        snapshot([60, 20, 10, 10], partitions=["a", "b", "c", "c"], rows=[100] * 4, deleted=[0, 6, 5, 0]),
         TargetSize(4, "table size"),
         ratio=0.5,
         min_files=1,
     )
-    assert found.skew == 3.0
+    assert (found.skew, found.median_bytes, found.small_limit_bytes) == (3.0, 10, 2)
     assert (found.vectors.files, found.vectors.deleted_rows, found.vectors.heavy_files) == (2, 11, 1)
     assert found.vectors.deleted_share == pytest.approx(11 / 400)
     assert found.partitions[1].deleted_share == pytest.approx(0.06)
-    unknown = distribute(snapshot([1], ["a"], [None], [7]), TargetSize(4, "x"), ratio=0.5, min_files=1)
+    unknown = distribute(snapshot([1], rows=[None], deleted=[7]), TargetSize(4, "x"), ratio=0.5, min_files=1)
     assert (unknown.vectors.deleted_share, unknown.vectors.heavy_files, unknown.skew) == (None, 0, None)
 
 
@@ -130,7 +100,7 @@ def test_skew_and_the_load_of_deletion_vectors():
 def test_pages_of_files_are_those_of_a_whole_stable_sort(order):
     chance = random.Random(7)
     sizes = [chance.randrange(12) for _ in range(230)]
-    made = snapshot(sizes, [f"p={n % 3}" for n in range(230)])
+    made = snapshot(sizes, partitions=[f"p={n % 3}" for n in range(230)])
     choice = FileChoice(from_bytes=2, to_bytes=9, partition="p=1", order=order)
     inside = [n for n in range(230) if 2 <= sizes[n] < 9 and n % 3 == 1]
     want = sorted(inside, key=lambda n: sizes[n] if order == "smallest" else -sizes[n])
@@ -139,37 +109,22 @@ def test_pages_of_files_are_those_of_a_whole_stable_sort(order):
         page = file_page(made, choice, start=start, length=7)
         assert (page.start, page.total) == (start, len(inside))
         got += page.files["path"].to_pylist()
-    assert got == [f"f{n}" for n in want]
+    assert got == [f"{n}.parquet" for n in want]
     last = file_page(made, choice, start=10**6, length=7)
     assert last.start == (len(inside) - 1) // 7 * 7 and last.files.num_rows
     assert file_page(snapshot([]), choice).total == 0
 
 
 def test_files_with_deleted_rows_come_with_the_largest_share_first():
-    made = snapshot([1] * 5, None, [10, 100, None, 10, 10], [1, 50, 7, 0, 9])
+    made = snapshot([1] * 5, rows=[10, 100, None, 10, 10], deleted=[1, 50, 7, 0, 9])
     page = file_page(made, FileChoice(order="deleted"))
-    assert page.files["path"].to_pylist() == ["f4", "f1", "f0", "f2"]
-
-
-def test_an_empty_table_has_a_distribution_too():
-    found = distribute(snapshot([]), TargetSize(4, "table size"), ratio=0.5, min_files=1)
-    assert (found.buckets, found.partitions, found.median_bytes) == ((), (), None)
+    assert page.files["path"].to_pylist() == [f"{n}.parquet" for n in (4, 1, 0, 2)]
 
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [
-        ("134217728", 134217728),
-        ("128mb", 2**27),
-        ("128 MB", 2**27),
-        ("1g", 2**30),
-        ("", None),
-        ("banana", None),
-        ("-1", None),
-        ("0", None),
-        ("1.5gb", None),
-        ("mb", None),
-    ],
+    [("134217728", 134217728), ("128mb", 2**27), ("128 MB", 2**27), ("1g", 2**30)]
+    + [(text, None) for text in ("", "banana", "-1", "0", "1.5gb", "mb")],
 )
 def test_sizes_as_engines_write_them(text, size):
     assert parse_size(text) == size
@@ -183,3 +138,308 @@ def test_the_target_comes_from_the_property_then_the_setting_then_the_size():
     assert target_for({}, 20 * TB, plain).bytes == 1000 * MB
     middle = target_for({}, 6_280_000 * MB, plain).bytes
     assert 627 * MB < middle < 629 * MB
+
+
+# totals over versions -------------------------------------------------------------------------------------------------
+
+
+def test_small_files_follow_a_target_that_grows_with_the_table(root, open_lake):
+    random = Random(1)
+    log, sizes = HandLog(root / "t").start(), dict[str, int]()
+    states = [dict(sizes)]
+    for version in range(1, 40):
+        new = {f"a{version}": random.randrange(TB), f"b{version}": random.randrange(100 * MB, 400 * MB)}
+        gone = random.sample(sorted(sizes), min(len(sizes), random.randrange(3)))
+        log.commit(*(remove(path) for path in gone), *(add(p, size=s) for p, s in new.items()), commit_info())
+        sizes = {path: size for path, size in sizes.items() if path not in gone} | new
+        states.append(dict(sizes))
+        if version == 20:
+            log.checkpoint(20, [protocol(), metadata(), *(add(p, size=s) for p, s in sizes.items())])
+    lake, late = (open_lake(health={"min_files": 1}) for _ in range(2))
+    ref = lake.find("t")
+    want = []
+    for version, state in enumerate(states):
+        target = lake.target_bytes(lake.snapshot(ref, version))
+        limit = small_limit(target, HealthSettings().small_file_ratio)
+        want.append(sum(size < limit for size in state.values()))
+    assert len(set(want)) > 5
+    assert [totals.small_files for totals in lake.timeline(ref).totals] == want
+    assert late.card(ref).small_files == want[-1]
+    small = [size for size in states[-1].values() if size < limit]
+    merged = min(len(small), max(1, math.ceil(sum(small) / target.bytes)))
+    assert {lake.card(ref).files_after_merge, late.card(ref).files_after_merge} == {
+        len(states[-1]) - len(small) + merged
+    }
+
+
+def test_a_table_without_files_reads_as_zeros(root, open_lake):
+    DeltaTable.create(str(root / "empty"), schema=pa.schema([("id", pa.int64())]))
+    lake = open_lake()
+    ref = lake.find("empty")
+    snapshot = lake.snapshot(ref)
+    distribution = distribute(snapshot, lake.target_bytes(snapshot), ratio=0.5, min_files=16)
+    assert (distribution.num_files, distribution.size_bytes, distribution.small_files) == (0, 0, 0)
+    assert (distribution.skew, distribution.vectors.files) == (None, 0)
+    assert (lake.card(ref).num_rows, first_rows(lake, ref, limit=5).rows.num_rows) == (0, 0)
+    assert [t.num_files for t in lake.timeline(ref).totals] == [0]
+    assert (distribution.buckets, distribution.partitions, distribution.median_bytes) == ((), (), None)
+
+
+# footers --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def one_file(root):
+    path = root / "t"
+    path.mkdir()
+    rows = pa.table({"id": list(range(10)), "name": ["x", None] * 5})
+    pq.write_table(rows, path / "f 1.parquet", row_group_size=4, compression={"id": "NONE", "name": "SNAPPY"})
+    size = (path / "f 1.parquet").stat().st_size
+    log = HandLog(path).commit(protocol(3, 7, ["deletionVectors"]), metadata({"id": "long", "name": "string"}))
+    log.commit(add("f%201.parquet", size=size, rows=10, dv=write_vector(path, [1, 2])), commit_info())
+    return path
+
+
+def test_row_groups_encodings_and_sizes_are_those_of_the_footer(one_file, open_lake):
+    lake = open_lake()
+    found = lake.footer(lake.snapshot(lake.find("t")), "f 1.parquet")
+    meta = pq.read_metadata(one_file / "f 1.parquet")
+    assert (found.num_rows, found.num_groups, found.num_columns) == (10, 3, 2)
+    assert [group.num_rows for group in found.groups] == [4, 4, 2]
+    assert [group.uncompressed_bytes for group in found.groups] == [meta.row_group(n).total_byte_size for n in range(3)]
+    for number, chunked in enumerate(found.columns):
+        chunks = [meta.row_group(group).column(number) for group in range(3)]
+        assert chunked.compressed_bytes == sum(chunk.total_compressed_size for chunk in chunks)
+        assert set(chunked.encodings) == {encoding for chunk in chunks for encoding in chunk.encodings}
+    identity, name = found.columns
+    assert (identity.path, identity.compression, identity.minimum, identity.maximum) == ("id", "UNCOMPRESSED", "0", "9")
+    assert (name.path, name.compression, name.null_count, name.type) == ("name", "SNAPPY", 5, "BYTE_ARRAY (String)")
+    assert found.compressed_bytes == sum(group.compressed_bytes for group in found.groups)
+
+
+def test_what_the_log_says_of_the_file_stands_beside_it(one_file, open_lake):
+    lake = open_lake()
+    logged = lake.footer(lake.snapshot(lake.find("t")), "f 1.parquet").logged
+    assert (logged.num_records, logged.deleted_rows, logged.dv_id[0]) == (10, 2, "u")
+    assert log_statistics(logged.stats) == {"numRecords": 10}
+    assert [log_statistics(text) for text in (None, "[1]", "{")] == [None] * 3
+
+
+def test_columns_carry_the_tables_names_under_mapping(root, open_lake):
+    mapped = {"delta.columnMapping.mode": "name"}
+    made = metadata([column("id", number=1, physical="col-1")], configuration=mapped)
+    HandLog(root / "t").commit(protocol(2, 5), made, put(root / "t", "f.parquet", {"col-1": [1]}), commit_info())
+    lake = open_lake()
+    assert [found.path for found in lake.footer(lake.snapshot(lake.find("t")), "f.parquet").columns] == ["id"]
+
+
+def test_a_file_that_the_version_does_not_name_is_not_opened(one_file, open_lake):
+    pq.write_table(pa.table({"id": [1]}), one_file / "stray.parquet")
+    lake = open_lake()
+    for path in ("stray.parquet", "../t/f 1.parquet", "_delta_log/00000000000000000000.json", ""):
+        with pytest.raises(DataFileMissingError, match="holds no file"):
+            lake.footer(lake.snapshot(lake.find("t")), path)
+    with pytest.raises(DataFileMissingError):
+        lake.footer(lake.snapshot(lake.find("t"), 0), "f 1.parquet")
+
+
+def test_gone_torn_and_symlinked_files_are_named_errors(root, open_lake, tmp_path):
+    path = write(root / "t", {"id": [1]})
+    lake = open_lake()
+    snapshot = lake.snapshot(lake.find("t"))
+    (file,) = path.glob("*.parquet")
+    for torn in (b"", b"PAR1", b"nothing of parquet", file.read_bytes()[:-9]):
+        file.write_bytes(torn)
+        with pytest.raises(TableCorruptError, match="parquet file"):
+            lake.footer(snapshot, file.name)
+    file.unlink()
+    with pytest.raises(DataFileMissingError, match="is gone"):
+        lake.footer(snapshot, file.name)
+    (tmp_path / "away.parquet").write_bytes(b"PAR1")
+    file.symlink_to(tmp_path / "away.parquet")
+    with pytest.raises(PathRefusedError):
+        lake.footer(snapshot, file.name)
+
+
+# deletion vectors' ids ------------------------------------------------------------------------------------------------
+
+UUID = "d2c639aa-8816-431a-aaf6-d3fe2512ff61"  # the example of PROTOCOL.md
+
+
+@pytest.mark.parametrize(
+    ("dv_id", "file", "offset"),
+    [
+        ("uab^-aqEH.-t@S}K{vb[*k^@1", f"ab/deletion_vector_{UUID}.bin", 1),
+        ("u^-aqEH.-t@S}K{vb[*k^", f"deletion_vector_{UUID}.bin", 0),
+        ("ps3://b/t/x.bin@7", "s3://b/t/x.bin", 7),
+        ("iabc", None, 0),  # it lies in the log itself
+        ("u~~~~~aqEH.-t@S}K{vb", None, 0),  # no base85
+        ("u" + "#" * 20, None, 0),  # base85, but beyond 32 bits
+        ("ushort", None, 0),
+        ("", None, 0),
+    ],
+)
+def test_a_vectors_file_is_named_by_its_id(dv_id, file, offset):
+    found = read_vector_id(dv_id)
+    assert (found.file, found.offset) == (file, offset)
+
+
+def test_an_inline_vector_may_end_like_an_offset():
+    assert read_vector_id("iabc@1") == VectorId("i", "abc@1")
+    assert read_vector_id("iabcde@1") == VectorId("i", "abcde", 1)
+
+
+# differences of two versions ------------------------------------------------------------------------------------------
+
+OpenLake = Callable[[], Lake]
+STATS = json.dumps({"numRecords": 10})
+VECTOR = {
+    "storageType": "u",
+    "pathOrInlineDv": "ab^-aqEH.-t@S}K{vb[*k^",
+    "offset": 4,
+    "sizeInBytes": 40,
+    "cardinality": 1,
+}
+TRACKED = {"delta.enableRowTracking": "true"}
+
+
+def gone(path: str, **more: Any) -> dict[str, Any]:
+    """A remove that says of its file what Spark says."""
+    return remove(path, **({"stats": STATS} | more))
+
+
+def quietly(path: str, **more: Any) -> dict[str, Any]:
+    return add(path, dataChange=False, **more)
+
+
+CASES: dict[str, tuple[bool, list[list[dict[str, Any]]]]] = {  # whether commits suffice; the commits after v1 (a, b, c)
+    "append": (True, [[add("d")]]),
+    "delete": (True, [[gone("a")]]),
+    "rewrite": (True, [[gone("a"), add("d"), add("e", size=7)], [gone("d"), gone("b"), add("f")]]),
+    "compaction": (True, [[gone("a", dataChange=False), gone("b", dataChange=False), quietly("d", size=200)]]),
+    "deletion vector": (True, [[gone("a"), add("a", dv=VECTOR)]]),
+    "brought back": (True, [[gone("a")], [add("a")]]),
+    "came and went": (True, [[add("d")], [gone("d")]]),
+    "came, went and came": (True, [[add("d")], [gone("d")], [add("d", size=5)]]),
+    "nothing": (True, [[]]),
+    "statistics again": (False, [[quietly("a", rows=10), quietly("b")]]),
+    "added twice": (False, [[add("a")]]),
+    "a remove of no file": (False, [[gone("z"), add("d")]]),
+    "a remove without its bytes": (False, [[remove("a", size=None)]]),
+    "a remove without its rows": (False, [[remove("a")]]),
+    "a remove without its partition": (False, [[gone("p=1/x", partitionValues={})]]),
+    "a remove without its row id": (False, [[gone("a"), add("d", baseRowId=50)]]),
+}
+
+
+def table(place: Path, commits: list[list[dict[str, Any]]], *, partitioned: bool, tracked: bool) -> HandLog:
+    """v0 is empty, v1 has a, b and c; a checksum for each version, as the states have it."""
+    options = {"partition_by": ["p"]} if partitioned else {}
+    log = HandLog(place).start(
+        columns={"id": "long", "p": "string"}, configuration=TRACKED if tracked else None, **options
+    )
+    ids = [{"baseRowId": n * 10} if tracked else {} for n in range(3)]
+    partition = {"partitionValues": {"p": "1"}} if partitioned else {}
+    log.commit(*(add(path, **more) for path, more in zip("abc", ids, strict=True)), add("p=1/x", **partition))
+    for actions in commits:
+        log.commit(*actions, commit_info())
+    return log
+
+
+def write_checksums(log: HandLog, lake: Lake) -> None:
+    ref = lake.find(log.table.name)
+    for version in range(log.next_version):
+        snapshot = lake.snapshot(ref, version)
+        said = {"numFiles": snapshot.num_files, "tableSizeBytes": snapshot.size_bytes}
+        log.raw(f"{version:020d}.crc", json.dumps(said | {"numMetadata": 1, "numProtocol": 1}))
+
+
+def keyed(files: pa.Table) -> dict[tuple[str, str | None], dict[str, Any]]:
+    rows = {(row["path"], row["dv_id"]): row for row in files.to_pylist()}
+    assert len(rows) == len(files), "a file is there twice"
+    return rows
+
+
+def found_with(root: Path, first: int, second: int) -> tuple[FileDifference, bool]:
+    """The difference of two versions of the table `t`, and whether files were looked up in the states for it."""
+    seen: list[int] = []
+
+    def watched(*args: Any) -> FileDifference:
+        seen.append(1)
+        return looked_up(*args)
+
+    folder = LocalFolder(str(root / "t"), [str(root)])
+    log = TableLog(TableRef(folder.uri, "t", str(root)), folder, [str(root)])
+    return file_difference(log, first, second, look_up=watched), bool(seen)
+
+
+@pytest.mark.parametrize(  # a checkpoint of `builders` holds no row ids
+    ("name", "checkpointed"),
+    [(name, kind) for name in CASES for kind in (False, True) if not (kind and "row id" in name)],
+)
+def test_commits_alone_tell_what_the_states_tell_or_are_not_believed(root, open_lake, name, checkpointed):
+    suffice, commits = CASES[name]
+    log = table(root / "t", commits, partitioned="partition" in name, tracked="row id" in name)
+    if checkpointed:
+        lines = [line for version in (0, 1) for line in (log.log / f"{version:020d}.json").read_text().splitlines()]
+        log.checkpoint(1, [json.loads(line) for line in lines if "commitInfo" not in line])
+    write_checksums(log, open_lake())
+    lake, newest = open_lake(), log.next_version - 1
+    ref = lake.find("t")
+    for first, second in ((1, newest), (newest, 1), (newest - 1, newest), (0, newest), (newest, newest)):
+        found, was_looked_up = found_with(root, first, second)
+        ours, theirs = (keyed(lake.snapshot(ref, version).columns(DIFFERENCE_COLUMNS)) for version in (first, second))
+        assert keyed(found.only_first) == {key: row for key, row in ours.items() if key not in theirs}, (first, second)
+        assert keyed(found.only_second) == {key: row for key, row in theirs.items() if key not in ours}, (first, second)
+        if (first, second) == (1, newest):
+            assert was_looked_up is not suffice
+
+
+def test_checksums_that_do_not_bear_the_commits_out_or_are_not_there_send_to_the_states(root, open_lake):
+    log = table(root / "t", [[gone("a"), add("d")]], partitioned=False, tracked=False)
+    write_checksums(log, open_lake())
+    whole = log.log.joinpath(f"{2:020d}.crc").read_text()
+    for text in ('{"numFiles": 5', "[]", whole.replace('"numFiles": 4', '"numFiles": 5'), whole.replace("400", "401")):
+        log.raw(f"{2:020d}.crc", text)
+        assert found_with(root, 1, 2)[1], text
+    log.raw(f"{2:020d}.crc", whole)
+    assert not found_with(root, 1, 2)[1]
+    log.log.joinpath(f"{1:020d}.crc").unlink()
+    assert found_with(root, 1, 2)[1]
+
+
+def test_what_the_log_tells_of_a_few_commits_looks_at_no_file_of_a_large_checkpoint(root, open_lake, monkeypatch):
+    log = HandLog(root / "t").start()
+    files = [add(f"f{n}") for n in range(300)]
+    log.commit(*files).checkpoint(1, [protocol(), metadata(), *files])
+    log.commit(gone("f7"), add("g", size=40, rows=4), commit_info())
+    write_checksums(log, open_lake())
+
+    def refused(*_: Any) -> Any:
+        raise AssertionError("files of the checkpoint were read")
+
+    for name in ("column", "matches", "total"):
+        monkeypatch.setattr(CheckpointState, name, refused)
+    for name in ("f7", "g"):
+        (root / "t" / name).write_bytes(b"")
+    lake = open_lake()
+    found = prepare(lake, lake.find("t"), 1, 2).log.files
+    assert (found.added, found.removed, found.more_rows, found.bytes_added - found.bytes_removed) == (1, 1, -6, -60)
+
+
+@pytest.mark.parametrize("seed", few(6, range(20)))
+def test_files_taken_at_places_are_those_of_the_columns(root, open_lake, seed):
+    draw = np.random.default_rng(seed)
+    log = HandLog(root / "t").start(columns={"id": "long", "p": "string"}, partition_by=["p"])
+    files = [
+        add(f"f{n}", size=n, rows=None if n % 5 == 0 else n, partitionValues={"p": str(n % 3)}, baseRowId=n * 100)
+        for n in range(60)
+    ]
+    log.commit(*files).checkpoint(1, [protocol(), metadata({"id": "long", "p": "string"}, partition_by=["p"]), *files])
+    late = [add(f"g{n}", size=n, partitionValues={"p": "9"}) for n in range(int(draw.integers(0, 5)))]
+    log.commit(*(remove(f"f{n}") for n in draw.permutation(60)[: int(draw.integers(0, 60))]), *late, commit_info())
+    lake = open_lake()
+    snapshot = lake.snapshot(lake.find("t"))
+    names = [*DIFFERENCE_COLUMNS, "modified_at", "stats"]
+    places = draw.permutation(snapshot.num_files)[: int(draw.integers(0, snapshot.num_files + 1))]
+    assert snapshot.rows_at(places, names).equals(snapshot.columns(names).take(pa.array(places)))

@@ -1,11 +1,28 @@
-"""History: metrics of every writer in one vocabulary, times and stream origins."""
+"""Histories: every writer's commits in one vocabulary, their times, filters over them, and what is unusual in them."""
 
-from datetime import UTC, datetime
+import os
+import random
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
 
 import pytest
 
+from backend.changes.versions import resolve_version
+from backend.errors import VersionNotFoundError
+from backend.lake.history.history_filter import HistoryFilter, choices, look_back, stream_of
+from backend.lake.history.unusual import MOST_JUMPS, rhythm, silences, unusual_jumps
+from backend.lake.lake import Lake
 from backend.lake.log.commit_info import in_commit_time, normalise_metrics, read_commit, reported_at, stream_origin
 from backend.lake.log.commits import CommitRecord, FileCounts
+from backend.lake.model import Commit, OperationMetrics, StreamOrigin, TableRef, VersionTotals
+from backend.times import Clock
+from tests.app.cli.test_commands import home, weir
+from tests.worlds.lake import builders
+
+__all__ = ["home", "weir"]
+
+# commits as their writers tell of them --------------------------------------------------------------------------------
 
 T = 1_700_000_000_000
 AT = datetime.fromtimestamp(T / 1000, UTC)
@@ -15,53 +32,50 @@ def read(info: object):
     return read_commit(CommitRecord(3, info), None)
 
 
-@pytest.mark.parametrize(
-    ("operation", "raw", "want"),
-    [
-        ("WRITE", {"numFiles": "1", "numOutputRows": "10"}, (10, None, None)),
-        ("WRITE", {"num_added_rows": 10}, (10, None, None)),
-        ("STREAMING UPDATE", {"numOutputRows": "5", "numAddedFiles": "1"}, (5, None, None)),
-        ("MERGE", {"numOutputRows": "9", "numTargetRowsInserted": "6", "numTargetRowsUpdated": "4"}, (6, 4, None)),
-        ("MERGE", {"num_target_rows_inserted": 1, "num_target_rows_deleted": 2}, (1, None, 2)),
-        ("DELETE", {"numDeletedRows": "15", "numCopiedRows": "0"}, (None, None, 15)),
-        ("UPDATE", {"num_updated_rows": 3}, (None, 3, None)),
-        ("OPTIMIZE", {"numOutputRows": "100"}, (None, None, None)),
-        ("UNKNOWN", {}, (None, None, None)),
-        ("WRITE", {"numOutputRows": "many"}, (None, None, None)),
-        ("WRITE", {"numOutputRows": -1}, (None, None, None)),
-        ("WRITE", {"numOutputRows": True}, (None, None, None)),
-    ],
-)
-def test_rows_of_every_writer(operation, raw, want):
-    found = normalise_metrics(operation, raw, None)
-    assert (found.rows_inserted, found.rows_updated, found.rows_deleted) == want
-
-
+ROWS = ("rows_inserted", "rows_updated", "rows_deleted")
+FILES = ("files_added", "files_removed", "bytes_added", "bytes_removed")
+VACUUMED = ("files_vacuumed", "bytes_vacuumed", "files_removed")
 SIZE_TEXT = '{"avg":10.0,"max":12,"min":8,"totalFiles":2,"totalSize":20}'
 
 
 @pytest.mark.parametrize(
-    ("operation", "raw", "want"),
+    ("operation", "raw", "names", "wanted"),
     [
-        ("WRITE", {"numFiles": "2", "numOutputBytes": "30"}, (2, None, 30, None)),
-        ("WRITE", {"num_added_files": 2, "num_removed_files": 1}, (2, 1, None, None)),
-        ("STREAMING UPDATE", {"numAddedFiles": "2", "numRemovedFiles": "0", "numOutputBytes": "7"}, (2, 0, 7, None)),
+        ("WRITE", {"numFiles": "1", "numOutputRows": "10"}, ROWS, (10, None, None)),
+        ("WRITE", {"num_added_rows": 10}, ROWS, (10, None, None)),
+        ("STREAMING UPDATE", {"numOutputRows": "5", "numAddedFiles": "1"}, ROWS, (5, None, None)),
+        ("MERGE", {"numOutputRows": 9, "numTargetRowsInserted": "6", "numTargetRowsUpdated": "4"}, ROWS, (6, 4, None)),
+        ("MERGE", {"num_target_rows_inserted": 1, "num_target_rows_deleted": 2}, ROWS, (1, None, 2)),
+        ("DELETE", {"numDeletedRows": "15", "numCopiedRows": "0"}, ROWS, (None, None, 15)),
+        ("UPDATE", {"num_updated_rows": 3}, ROWS, (None, 3, None)),
+        ("OPTIMIZE", {"numOutputRows": "100"}, ROWS, (None, None, None)),
+        ("UNKNOWN", {}, ROWS, (None, None, None)),
+        *(("WRITE", {"numOutputRows": odd}, ROWS, (None, None, None)) for odd in ("many", -1, True)),
+        ("WRITE", {"numFiles": "2", "numOutputBytes": "30"}, FILES, (2, None, 30, None)),
+        ("WRITE", {"num_added_files": 2, "num_removed_files": 1}, FILES, (2, 1, None, None)),
+        ("STREAMING UPDATE", {"numAddedFiles": "2", "numRemovedFiles": "0", "numOutputBytes": "7"}, FILES,
+         (2, 0, 7, None)),
         ("MERGE", {"numTargetFilesAdded": "1", "numTargetFilesRemoved": "3", "numTargetBytesAdded": "9",
-                   "numTargetBytesRemoved": "8"}, (1, 3, 9, 8)),
-        ("MERGE", {"num_target_files_added": 1, "num_target_files_removed": 3}, (1, 3, None, None)),
+                   "numTargetBytesRemoved": "8"}, FILES, (1, 3, 9, 8)),
+        ("MERGE", {"num_target_files_added": 1, "num_target_files_removed": 3}, FILES, (1, 3, None, None)),
         ("OPTIMIZE", {"numAddedFiles": "1", "numRemovedFiles": "9", "numAddedBytes": "90", "numRemovedBytes": "91"},
-         (1, 9, 90, 91)),
+         FILES, (1, 9, 90, 91)),
         ("OPTIMIZE", {"numFilesAdded": 1, "numFilesRemoved": 2, "filesAdded": SIZE_TEXT, "filesRemoved": SIZE_TEXT},
-         (1, 2, 20, 20)),
-        ("OPTIMIZE", {"filesAdded": "[not", "filesRemoved": {"totalSize": 5}}, (None, None, None, 5)),
+         FILES, (1, 2, 20, 20)),
+        ("OPTIMIZE", {"filesAdded": "[not", "filesRemoved": {"totalSize": 5}}, FILES, (None, None, None, 5)),
         ("RESTORE", {"numRestoredFiles": "2", "numRemovedFiles": "1", "restoredFilesSize": "20",
-                     "removedFilesSize": "10"}, (2, 1, 20, 10)),
-        ("RESTORE", {"numRestoredFile": 2, "numRemovedFile": 1}, (2, 1, None, None)),
+                     "removedFilesSize": "10"}, FILES, (2, 1, 20, 10)),
+        ("RESTORE", {"numRestoredFile": 2, "numRemovedFile": 1}, FILES, (2, 1, None, None)),
+        ("VACUUM START", {"numFilesToDelete": 35, "sizeOfDataToDelete": "900"}, VACUUMED, (35, 900, None)),
+        ("VACUUM END", {"numDeletedFiles": "35", "numVacuumedDirectories": "1"}, VACUUMED, (35, None, None)),
+        ("DELETE", {"numDeletedFiles": "3"}, VACUUMED[:1], (None,)),
+        ("MERGE", {"numSourceRows": "20", "executionTimeMs": "120"}, ("rows_source", "duration_ms"), (20, 120)),
+        ("DELETE", {"execution_time_ms": 11}, ("duration_ms",), (11,)),
     ],
 )  # fmt: skip
-def test_files_and_bytes_of_every_writer_where_the_actions_cannot_be_read(operation, raw, want):
-    found = normalise_metrics(operation, raw, None)
-    assert (found.files_added, found.files_removed, found.bytes_added, found.bytes_removed) == want
+def test_rows_files_and_bytes_of_every_writer(operation, raw, names, wanted):
+    metrics = normalise_metrics(operation, raw, None)
+    assert tuple(getattr(metrics, name) for name in names) == wanted
 
 
 def test_the_actions_are_believed_before_the_writer():
@@ -69,20 +83,6 @@ def test_the_actions_are_believed_before_the_writer():
     counts = FileCounts(1, len(removes), 5, None if None in removes else sum(removes))
     found = normalise_metrics("OPTIMIZE", {"numAddedFiles": "9", "numRemovedBytes": "70"}, counts)
     assert (found.files_added, found.files_removed, found.bytes_added, found.bytes_removed) == (1, 2, 5, 70)
-
-
-def test_what_vacuum_deletes_stands_apart():
-    start = normalise_metrics("VACUUM START", {"numFilesToDelete": 35, "sizeOfDataToDelete": "900"}, None)
-    assert (start.files_vacuumed, start.bytes_vacuumed, start.files_removed) == (35, 900, None)
-    end = normalise_metrics("VACUUM END", {"numDeletedFiles": "35", "numVacuumedDirectories": "1"}, None)
-    assert (end.files_vacuumed, end.bytes_vacuumed) == (35, None)
-    assert normalise_metrics("DELETE", {"numDeletedFiles": "3"}, None).files_vacuumed is None
-
-
-def test_source_rows_and_duration():
-    found = normalise_metrics("MERGE", {"numSourceRows": "20", "executionTimeMs": "120"}, None)
-    assert (found.rows_source, found.duration_ms) == (20, 120)
-    assert normalise_metrics("DELETE", {"execution_time_ms": 11}, None).duration_ms == 11
 
 
 def test_the_in_commit_timestamp_is_not_what_the_writer_reports():
@@ -163,6 +163,292 @@ def test_each_writer_is_read_as_it_tells_of_itself(info, user, engine, stream):
     assert (commit.user, commit.engine, origin, commit.user_metadata) == (user, engine, stream, None)
 
 
-def test_a_commit_info_of_another_shape_is_said():
-    assert "not an object" in read("text").problem
-    assert read(None).problem is None
+# filters --------------------------------------------------------------------------------------------------------------
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+REF = TableRef("file:///t", "t", "file:///")
+
+
+def commit(version: int, operation: str | None = "WRITE", **more: object) -> Commit:
+    at = START + timedelta(minutes=version)
+    fields = {"user": None, "engine": "Spark", "user_metadata": None} | more
+    return Commit(version, at, operation, {}, OperationMetrics(), {}, **fields)  # type: ignore[arg-type]
+
+
+class Log:
+    """Commits 5 … 1,999, and how many of them were read."""
+
+    def __init__(self):
+        self.commits = [
+            commit(version, "OPTIMIZE" if version % 100 == 0 else "WRITE") for version in range(1999, 4, -1)
+        ]
+        self.read = 0
+
+    def history(self, ref, *, limit=None, starting_version=None, ending_version=None):
+        found = [c for c in self.commits if ending_version is None or c.version <= ending_version][:limit]
+        self.read += len(found)
+        return found
+
+
+def look(log: Log, most: int, newest: int = 1999, since: datetime | None = None):
+    heard: list[int] = []
+    found = look_back(log, REF, newest=newest, most=most, since=since, progress=heard.append)
+    return found, heard
+
+
+def test_only_so_many_are_looked_at():
+    log = Log()
+    found, heard = look(log, 1200)
+    assert [c.version for c in found.looked_at] == list(range(1999, 799, -1)) and not found.is_whole
+    assert heard == [500, 1000, 1200] and log.read <= 1201
+    rare = HistoryFilter(operations=frozenset({"OPTIMIZE"}))
+    assert [c.version for c in found.matching(rare)] == list(range(1900, 700, -100))
+
+
+@pytest.mark.parametrize("most", [1995, 1996, 5000])
+def test_the_whole_log_is_known_to_be_whole(most):
+    found, _ = look(Log(), most)
+    assert found.is_whole and len(found.looked_at) == 1995
+
+
+def test_nothing_older_than_asked_is_read():
+    log = Log()
+    since = START + timedelta(minutes=1600)
+    found, _ = look(log, 100_000, since=since)
+    assert found.is_whole and log.read == 500
+    assert [c.version for c in found.looked_at] == list(range(1999, 1599, -1))
+    kept = found.matching(HistoryFilter(since=since, until=START + timedelta(minutes=1602)))
+    assert [c.version for c in kept] == [1602, 1601, 1600]
+
+
+def test_every_group_must_fit():
+    ann, bob = commit(1, user="ann"), commit(2, "MERGE", user="bob", engine="delta-rs")
+    nobody = commit(3, None, engine=None)
+    assert HistoryFilter().is_empty and HistoryFilter().keeps(nobody)
+    both = HistoryFilter(operations=frozenset({"WRITE", "MERGE"}), users=frozenset({"bob"}))
+    assert [both.keeps(c) for c in (ann, bob, nobody)] == [False, True, False]
+    unnamed = HistoryFilter(operations=frozenset({"not named"}), engines=frozenset({"not named"}))
+    assert [unnamed.keeps(c) for c in (ann, bob, nobody)] == [False, False, True]
+    timeless = Commit(4, None, "WRITE", {}, OperationMetrics(), {}, None, None, None)
+    assert HistoryFilter().keeps(timeless) and not HistoryFilter(since=START).keeps(timeless)
+
+
+def test_streams_go_by_stamp_then_by_query():
+    names = {"q1": "silver_orders"}
+    stamped = commit(1, origin=StreamOrigin("bronze", "q9", None, 1))
+    known, foreign = (commit(2, origin=StreamOrigin(None, query, None, 7)) for query in ("q1", "q2"))
+    assert [stream_of(c, names) for c in (stamped, known, foreign, commit(3))] == [
+        "bronze",
+        "silver_orders",
+        "query q2",
+        None,
+    ]
+    chosen = HistoryFilter(streams=frozenset({"silver_orders"}), names=names)
+    assert [chosen.keeps(c) for c in (stamped, known, foreign, commit(3))] == [False, True, False, False]
+
+
+def test_choices_are_those_that_occur_with_counts():
+    commits = [commit(1, user="ann"), commit(2, "MERGE"), commit(3, origin=StreamOrigin("s", None, None, 1))]
+    found = choices(commits, {})
+    assert found.operations == {"WRITE": 2, "MERGE": 1}
+    assert found.users == {"not named": 2, "ann": 1} and found.engines == {"Spark": 3} and found.streams == {"s": 1}
+
+
+# unusual changes of rows ----------------------------------------------------------------------------------------------
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+def totals(rows: list[int | None]) -> list[VersionTotals]:
+    return [VersionTotals(v, NOW, "WRITE", 1, 1, each, 0) for v, each in enumerate(rows)]
+
+
+def growing(count: int, step: int = 10) -> list[int | None]:
+    return [1_000 + step * number for number in range(count)]
+
+
+def test_a_jump_among_even_steps_is_found_with_what_is_usual():
+    rows = growing(30)
+    rows[20:] = [each + 500 for each in rows[20:] if each is not None]
+    (jump,) = unusual_jumps(totals(rows))
+    assert (jump.version, jump.change, jump.usual, jump.operation) == (20, 510, 10, "WRITE")
+
+
+def test_a_loss_of_rows_is_a_jump_too_and_maintenance_is_none():
+    rows = growing(20)
+    rows[10:] = [600] * 5 + [610, 620, 630, 640, 650]  # the four after the loss change no row
+    assert [(jump.version, jump.change) for jump in unusual_jumps(totals(rows))] == [(10, -490)]
+
+
+def test_uneven_steps_and_small_ones_are_usual():
+    chance = random.Random(7)
+    rows, now = [], 1_000
+    for _ in range(500):
+        now += chance.randint(50, 150)
+        rows.append(now)
+    assert unusual_jumps(totals(list(rows))) == []
+    still = growing(30, step=1)
+    still[15:] = [each + 20 for each in still[15:] if each is not None]  # 2 % of the rows
+    assert unusual_jumps(totals(still)) == []
+
+
+def test_the_first_load_few_commits_and_unknown_rows_are_no_jump():
+    assert unusual_jumps(totals([0, *(50_000 + 10 * number for number in range(20))])) == []
+    assert unusual_jumps(totals([10, 20, 30, 5_000])) == []
+    assert unusual_jumps(totals([None] * 30)) == []
+
+
+def test_of_many_jumps_the_largest_are_told_oldest_first():
+    rows, now = [], 10_000
+    for number in range(60):
+        now += 10 + 1_000 * number * (number % 10 == 9)
+        rows.append(now)
+    found = unusual_jumps(totals(list(rows)))
+    assert len(found) == MOST_JUMPS and [jump.version for jump in found] == [39, 49, 59]
+
+
+# how often a table is written -----------------------------------------------------------------------------------------
+
+
+def test_a_table_is_late_against_its_own_gaps():
+    moments = [NOW - timedelta(seconds=12 * number + 4) for number in range(20)]
+    found = rhythm(moments, NOW)
+    assert found is not None and (found.gap_s, found.since_s, found.is_late) == (12.0, 4.0, False)
+    late = rhythm(moments, NOW + timedelta(minutes=5))
+    assert late is not None and late.is_late
+    nightly = rhythm([NOW - timedelta(days=n) for n in range(1, 9)], NOW)
+    assert nightly is not None and nightly.gap_s == 86_400 and not nightly.is_late
+    weekend = [NOW - timedelta(days=n) for n in (0, 3, 4, 5, 6, 7, 10)]  # a pause as long as one before is not late
+    assert not rhythm(weekend, NOW + timedelta(days=3)).is_late  # type: ignore[union-attr]
+    assert rhythm([NOW, None, None, None], NOW) is None
+    burst = [NOW - timedelta(milliseconds=20 * number) for number in range(20)]
+    assert rhythm(burst, NOW + timedelta(days=1)) is None
+
+
+def test_silence_is_told_after_an_hour_and_five_times_the_longest_gap_before():
+    def at(*minutes: int) -> list[datetime]:
+        return [NOW + timedelta(minutes=minute) for minute in minutes]
+
+    regular = at(*range(0, 200, 10))  # the last at 190
+    assert silences(regular, NOW + timedelta(minutes=250)) == []
+    assert silences(regular, NOW + timedelta(minutes=251)) == [(19, NOW + timedelta(minutes=250))]
+    paused = [*regular, *at(230)]  # a gap of 40 minutes: 200 are needed now
+    assert silences(paused, NOW + timedelta(minutes=430)) == []
+    assert silences(paused, NOW + timedelta(minutes=431)) == [(20, NOW + timedelta(minutes=430))]
+    ended = [*regular, *at(300)]  # 110 minutes: told at 250, over at 300, and more than that is needed from now on
+    assert silences(ended, NOW + timedelta(minutes=800)) == [(19, NOW + timedelta(minutes=250))]
+    assert silences(at(0), NOW + timedelta(days=9)) == [] == silences([], NOW)
+
+
+# which version held at a time -----------------------------------------------------------------------------------------
+
+T0, HOUR = 1_750_000_000_000, 3_600_000
+LATE = (0, 3, 1, 4)  # hours: the clock behind v2 is two hours late
+BEGAN = datetime.fromtimestamp(T0 / 1000, UTC)
+
+
+def table(path: Path, hours: tuple[float, ...], *, reported: tuple[float, ...] | None = None) -> builders.HandLog:
+    """One commit for each file time; `reported`: what the writers' own clocks said."""
+    log = builders.HandLog(path)
+    for version, (hour, said) in enumerate(zip(hours, reported or hours, strict=True)):
+        first = [builders.protocol(), builders.metadata()] if version == 0 else []
+        log.commit(*first, builders.commit_info(timestamp=T0 + int(said * HOUR)))
+        stamp(path, version, T0 + int(hour * HOUR))
+    return log
+
+
+def stamp(path: Path, version: int, millis: int) -> None:
+    os.utime(path / "_delta_log" / f"{version:020d}.json", ns=(millis * 10**6, millis * 10**6))
+
+
+def at(lake: Lake, path: Path, hour: float) -> int | None:
+    return lake.version_at(lake.find(path.name), BEGAN + timedelta(hours=hour))
+
+
+@pytest.mark.parametrize(("hour", "version"), [(-0.1, None), (0, 0), (0.5, 0), (2.5, 0), (3, 1), (3.5, 2), (4.5, 3)])
+def test_a_late_clock_takes_no_version_away(root, open_lake, hour, version):
+    table(root / "t", LATE)
+    assert at(open_lake(), root / "t", hour) == version
+
+
+def test_a_writer_s_clock_is_reported_and_no_more(root, open_lake):
+    table(root / "t", (0, 1, 2), reported=(500, -500, 0))
+    lake = open_lake()
+    assert [at(lake, root / "t", hour) for hour in (0.5, 1.5, 9)] == [0, 1, 2]
+    commits = lake.history(lake.find("t"))
+    assert [commit.committed_at for commit in commits] == [BEGAN + timedelta(hours=h) for h in (2, 1, 0)]
+    assert [commit.reported_at for commit in commits] == [BEGAN + timedelta(hours=h) for h in (0, -500, 500)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_way_to_a_commit_gives_the_same_time(root, open_lake, seed):
+    random = Random(seed)
+    hours = tuple(random.choice((version, random.randint(0, 60))) for version in range(60))
+    table(root / "t", hours)
+    right: list[datetime] = []
+    for hour in hours:
+        own = BEGAN + timedelta(hours=hour)
+        right.append(max(own, right[-1] + timedelta(milliseconds=1)) if right else own)
+    lake, ref = open_lake(), open_lake().find("t")
+    low = random.randint(0, 59)
+    page = lake.history(ref, starting_version=low, ending_version=min(59, low + 5))
+    assert [commit.committed_at for commit in page] == right[low : low + 6][::-1]
+    assert [commit.committed_at for commit in lake.history(ref)] == right[::-1]
+    assert [total.committed_at for total in lake.timeline(ref).totals] == right
+    assert [arrival.committed_at for arrival in lake.arrivals(ref, 0, 59, feed=False)] == right
+    assert lake.snapshot(ref, low).committed_at == right[low]
+    for moment in [*right, *(time - timedelta(milliseconds=1) for time in right)]:
+        held = [version for version, time in enumerate(right) if time <= moment]
+        assert lake.version_at(ref, moment) == (held[-1] if held else None)
+
+
+def test_in_commit_timestamps_count_from_the_version_that_enabled_them(root, open_lake):
+    log = table(root / "t", (0, 3, 1))  # v2's file is of 1 h: it counts as 3 h and 1 ms
+    on = {"delta.enableInCommitTimestamps": "true", "delta.inCommitTimestampEnablementVersion": "3"}
+    on["delta.inCommitTimestampEnablementTimestamp"] = str(T0 + 5 * HOUR)
+    for version, hour, more in ((3, 5, [builders.metadata(configuration=on)]), (4, 6, []), (5, 7, [])):
+        log.commit(builders.commit_info(timestamp=T0 + 90 * HOUR, inCommitTimestamp=T0 + hour * HOUR), *more)
+        stamp(root / "t", version, T0)  # copied since: the files say nothing
+    lake = open_lake()
+    asked = (-1, 0, 2.9, 3, 3.1, 4.9, 5, 5.5, 6, 6.9, 7, 99)
+    assert [at(lake, root / "t", hour) for hour in asked] == [None, 0, 0, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+    assert [c.committed_at.hour - BEGAN.hour for c in lake.history(lake.find("t"), limit=3) if c.committed_at] == [
+        7,
+        6,
+        5,
+    ]
+
+
+def test_a_time_before_the_first_commit_is_refused_with_what_there_is(root, open_lake):
+    table(root / "t", LATE)
+    lake = open_lake()
+    with pytest.raises(VersionNotFoundError, match="its log begins with v0 of 2025-06-15 15:06:40"):
+        resolve_version(lake, lake.find("t"), "2025-06-15T15:00Z", Clock())
+
+
+def test_who_asks_for_a_time_gets_the_same_version_everywhere(home, weir):
+    table(home / "lake" / "t", LATE)
+    when = (BEGAN + timedelta(hours=2.5)).isoformat()
+    assert weir("table", "t", "--version", when, "--json").document["version"] == 0
+    assert weir("versions", "t", "--at", when, "--json").document["at"]["version"] == 0
+    assert weir("diff", "t", "--from", when, "--to", "latest", "--json").document["from_version"] == 0
+    since = weir("history", "t", "--since", when, "--json").document
+    assert [commit["version"] for commit in since] == [3, 2, 1]
+    until = weir("history", "t", "--until", when, "--json").document
+    assert [commit["version"] for commit in until] == [0]
+
+
+def test_a_terminal_takes_times_as_people_say_them(home, weir):
+    now = datetime.now(UTC)
+    hours = [(now - timedelta(hours=back) - BEGAN) / timedelta(hours=1) for back in (50, 30, 23, 1)]
+    table(home / "lake" / "t", tuple(hours))
+    for text, version in (("24 h ago", 1), ("2 days ago", 0), ("30 min ago", 3), ("22.5 hours ago", 2)):
+        assert weir("table", "t", "--version", text, "--json").document["version"] == version
+        assert weir("versions", "t", "--at", text, "--json").document["at"]["version"] == version
+        assert weir("diff", "t", "--from", text, "--to", "latest", "--json").document["from_version"] == version
+    assert [each["version"] for each in weir("history", "t", "--since", "24 h ago", "--json").document] == [3, 2]
+    local = (now - timedelta(hours=2)).astimezone()  # of this process
+    assert weir("table", "t", "--version", f"{local:%H:%M}", "--json").document["version"] == 2
+    refused = weir("table", "t", "--version", "tomorrow")
+    assert refused.code == 2 and "not a version: 'tomorrow'" in refused.err and "`Monday 09:00`" in refused.err
+    assert weir("table", "t", "--version", "3 days ago").code == 3

@@ -8,6 +8,7 @@ import math
 import os
 import shutil
 import tempfile
+import threading
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -26,7 +27,7 @@ from deltalake.exceptions import DeltaError
 from backend.errors import LakehouseError, TableCorruptError, VersionNotFoundError
 from backend.lake.files.file_sizes import distribute
 from backend.lake.lake import Lake
-from backend.lake.model import Commit, Snapshot, TableRef, VersionTotals
+from backend.lake.model import Commit, Protocol, Snapshot, TableCard, TableRef, VersionTotals
 from backend.settings import load_settings
 from tests.worlds.lake.logs import STATISTICS, RandomLog, commit_name
 from tests.worlds.streams.replay import (
@@ -184,39 +185,42 @@ def keys_of(snapshot: Snapshot) -> set[Any]:
     return set(zip(columns["path"].to_pylist(), columns["dv_id"].to_pylist(), strict=True))
 
 
+def check_sizes(sizes: Snapshot | VersionTotals | TableCard, state: State) -> None:
+    assert sizes.num_files == len(state.files)
+    assert sizes.size_bytes == sum(add["size"] for add in state.files.values())
+    assert sizes.num_rows in rows_allowed(state)
+
+
 def check_snapshot(lake: Lake, snapshot: Snapshot, state: State, log: RandomLog) -> None:
+    check_sizes(snapshot, state)
     adds = state.files.values()
-    assert snapshot.num_files == len(adds)
-    assert snapshot.size_bytes == sum(add["size"] for add in adds)
-    assert snapshot.num_rows in rows_allowed(state)
     assert snapshot.deleted_rows == sum(map(marked_rows, adds))
     assert snapshot.num_deletion_vectors == sum(1 for add in adds if add.get("deletionVector"))
     check_metadata(snapshot, state)
     check_files(snapshot, state)
     check_distribution(lake, snapshot, state)
     assert snapshot.committed_at == info_of(log.log, snapshot.version)[0]
-    said = [finding for finding in snapshot.findings if "checksum" in finding]
+    disagrees = any("checksum" in finding for finding in snapshot.findings)
     wrong = (log.log / f"{snapshot.version:020d}.crc").exists() and snapshot.version in log.wrong_checksums
-    assert bool(said) == wrong, snapshot.findings
+    assert disagrees == wrong, snapshot.findings
 
 
 def check_metadata(snapshot: Snapshot, state: State) -> None:
-    protocol, metadata, said = state.protocol, state.metadata, snapshot.protocol
+    protocol, metadata = state.protocol, state.metadata
     assert protocol is not None and metadata is not None
-    assert (said.min_reader_version, said.min_writer_version) == (
+    created = metadata.get("createdTime")
+    assert snapshot.protocol == Protocol(
         protocol["minReaderVersion"],
         protocol["minWriterVersion"],
+        tuple(protocol.get("readerFeatures") or []),
+        tuple(protocol.get("writerFeatures") or []),
     )
-    assert list(said.reader_features) == (protocol.get("readerFeatures") or [])
-    assert list(said.writer_features) == (protocol.get("writerFeatures") or [])
-    assert snapshot.metadata.id == metadata["id"]
-    assert snapshot.metadata.schema_json == metadata["schemaString"]
-    assert list(snapshot.metadata.partition_columns) == metadata["partitionColumns"]
-    assert dict(snapshot.metadata.configuration) == configuration(state)
-    assert snapshot.metadata.name == metadata.get("name")
-    assert snapshot.metadata.description == metadata.get("description")
-    created = metadata.get("createdTime")
-    assert snapshot.metadata.created_at == (created and datetime.fromtimestamp(created / 1000, UTC))
+    read = snapshot.metadata
+    assert (read.id, read.schema_json) == (metadata["id"], metadata["schemaString"])
+    assert list(read.partition_columns) == metadata["partitionColumns"]
+    assert dict(read.configuration) == configuration(state)
+    assert (read.name, read.description) == (metadata.get("name"), metadata.get("description"))
+    assert read.created_at == (created and datetime.fromtimestamp(created / 1000, UTC))
 
 
 def check_files(snapshot: Snapshot, state: State) -> None:
@@ -292,25 +296,16 @@ def check_timeline(lake: Lake, ref: TableRef, log: RandomLog, states: dict[int, 
     assert timeline.truncated == (first > 0)
     assert [totals.version for totals in timeline.totals] == list(range(first, log.version + 1))
     for totals in timeline.totals:
-        check_totals(totals, states[totals.version])
+        check_sizes(totals, states[totals.version])
+        assert totals.small_files == sum(small_files(states[totals.version]).values()), totals.version
         told = (log.log / commit_name(totals.version)).exists()
         assert (totals.committed_at, totals.operation) == (info_of(log.log, totals.version) if told else (None, None))
 
 
-def check_totals(totals: VersionTotals, state: State) -> None:
-    adds = state.files.values()
-    assert totals.num_files == len(adds)
-    assert totals.size_bytes == sum(add["size"] for add in adds)
-    assert totals.num_rows in rows_allowed(state)
-    assert totals.small_files == sum(small_files(state).values()), totals.version
-
-
 def check_card(lake: Lake, ref: TableRef, log: RandomLog, state: State) -> None:
     card = lake.card(ref)
-    assert (card.version, card.num_files) == (log.version, len(state.files))
-    assert card.size_bytes == sum(add["size"] for add in state.files.values())
-    assert card.num_rows in rows_allowed(state)
-    assert card.small_files == sum(small_files(state).values())
+    check_sizes(card, state)
+    assert (card.version, card.small_files) == (log.version, sum(small_files(state).values()))
     assert card.files_after_merge == files_after_merge(state)
     assert (card.last_commit_at, card.last_operation) == info_of(log.log, log.version)
 
@@ -349,7 +344,7 @@ def portions(at_once: int, *, soak: int) -> list[Any]:
 
 # Many below one root, read by one lake.
 @pytest.mark.parametrize("seeds", portions(25, soak=10_000), ids=str)
-def test_random_logs_read_as_a_simple_replay_reads_them(place: Path, seeds: range) -> None:
+def test_random_logs_read_as_a_simple_replay_reads_them(place, seeds):
     logs = {seed: random_log(seed, place) for seed in seeds}
     lake = open_lake(place)
     refs = {ref.name: ref for ref in lake.tables()}
@@ -357,7 +352,7 @@ def test_random_logs_read_as_a_simple_replay_reads_them(place: Path, seeds: rang
 
 
 @pytest.mark.parametrize("seeds", portions(3, soak=200), ids=str)
-def test_a_lake_that_follows_a_log_reads_as_one_that_comes_late(place: Path, seeds: range) -> None:
+def test_a_lake_that_follows_a_log_reads_as_one_that_comes_late(place, seeds):
     in_each(seeds, lambda seed: follow(seed, place))
 
 
@@ -392,7 +387,7 @@ def follow(seed: int, root: Path) -> None:
 
 
 @pytest.mark.parametrize("seeds", portions(20, soak=1_000), ids=str)
-def test_random_logs_read_as_deltalake_reads_them(place: Path, seeds: range) -> None:
+def test_random_logs_read_as_deltalake_reads_them(place, seeds):
     compared: list[int] = []
     in_each(seeds, lambda seed: compared.extend(compare_with_deltalake(seed, place)))
     assert ONE_SEED or len(compared) > 12, "deltalake opened too few of them to compare"
@@ -438,7 +433,7 @@ def escaped(value: Any) -> str:
     return str(value).replace("%", "%25").replace("/", "%2F")
 
 
-def test_the_random_logs_hold_what_they_are_meant_to_hold(place: Path) -> None:
+def test_the_random_logs_hold_what_they_are_meant_to_hold(place):
     """The generator must not silently stop to make the hard cases."""
     seen: Counter[str] = Counter()
     for seed in range(200):
@@ -462,3 +457,67 @@ def test_the_random_logs_hold_what_they_are_meant_to_hold(place: Path) -> None:
         seen["empty"] += not log.state.files
     assert all(seen.values()), seen
     assert len(seen) == 15
+
+
+# a log that changes while it is read ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.soak)])
+def test_a_log_that_changes_while_it_is_read_gives_whole_versions_or_named_errors(place, seed):
+    log = RandomLog(place / "t", Random(seed), ["both"])
+    log.wrong_share = 0.0
+    log.grow()
+    lake = open_lake(place)
+    ref = lake.find("t")
+    stop = threading.Event()
+    counted: Counter[str] = Counter()
+    failures: list[BaseException] = []
+
+    def watch(number: int) -> None:
+        random, newest = Random(number), 0
+        try:
+            while not stop.is_set():
+                try:
+                    newest = read_one(lake, ref, log, random, newest)
+                    counted["right"] += 1
+                except LakehouseError as exc:
+                    assert exc.message
+                    counted["refused"] += 1
+        except BaseException as exc:  # noqa: BLE001 - told by the test's own thread
+            failures.append(exc)
+
+    watchers = [threading.Thread(target=watch, args=(number,)) for number in range(2)]
+    for watcher in watchers:
+        watcher.start()
+    for step in range(2_000):
+        if failures or (step >= 60 and counted["right"] > max(20, counted["refused"])):
+            break
+        log.grow()
+        if step % 10 == 5:
+            log.checkpoint()
+        if step % 20 == 15:
+            log.clean(log.checkpoints[-1])
+    stop.set()
+    for watcher in watchers:
+        watcher.join()
+    assert not failures, failures[0]
+    assert counted["right"] > max(20, counted["refused"]), counted
+    assert keys_of(lake.snapshot(ref)) == log.states[-1].files.keys()
+
+
+def read_one(lake: Lake, ref: TableRef, log: RandomLog, random: Random, newest: int) -> int:
+    """One reading, compared with what the writer knows; the newest version read, which never goes back."""
+    choice = random.randrange(4)
+    if choice < 2:
+        snapshot = lake.snapshot(ref, random.randrange(log.version + 1) if choice else None)
+        check_sizes(snapshot, log.states[snapshot.version])
+        assert keys_of(snapshot) == log.states[snapshot.version].files.keys()
+        assert choice or snapshot.version >= newest
+        return newest if choice else snapshot.version
+    if choice == 2:
+        for totals in lake.timeline(ref).totals:
+            check_sizes(totals, log.states[totals.version])
+    else:
+        versions = [commit.version for commit in lake.history(ref, limit=10)]
+        assert versions == sorted(versions, reverse=True)
+    return newest

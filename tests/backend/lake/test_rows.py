@@ -2,13 +2,11 @@
 
 import datetime as dt
 import itertools
-import json
 import struct
 from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
@@ -17,7 +15,17 @@ from backend.lake.model import FILE_COLUMNS
 from backend.lake.rows.rows import RowQuery
 from backend.lake.table.schema import fields
 from backend.sql.filters import parse_filter
-from tests.worlds.lake.builders import HandLog, add, commit_info, metadata, partitioned_table, protocol, write
+from tests.worlds.lake.builders import (
+    HandLog,
+    add,
+    column,
+    commit_info,
+    metadata,
+    partitioned_table,
+    protocol,
+    put,
+    write,
+)
 from tests.worlds.lake.vectors import write_vector
 
 U = dt.UTC
@@ -39,29 +47,15 @@ def found_rows(lake, name: str, where: str = "", **query) -> list[str]:
     return sorted(map(repr, search(lake, name, where, **query).rows.to_pylist()))
 
 
-def data_file(table: Path, name: str, rows: pa.Table) -> int:
-    table.mkdir(parents=True, exist_ok=True)
-    pq.write_table(rows, table / name)
-    return (table / name).stat().st_size
-
-
 def mapped_table(path: Path, mode: str, physical: tuple[str, str]) -> Path:
     """Columns `id` and the partition `p q`, mapped; the file names its column `physical[0]`."""
-    columns = [("id", "long", 1, physical[1]), ("p q", "string", 2, "col-2")]
-    items = [
-        {
-            "name": name,
-            "type": kind,
-            "nullable": True,
-            "metadata": {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": own},
-        }
-        for name, kind, number, own in columns
-    ]
+    columns = [column("id", number=1, physical=physical[1]), column("p q", "string", number=2, physical="col-2")]
     settings = {"delta.columnMapping.mode": mode, "delta.columnMapping.maxColumnId": "2"}
-    made = metadata(partition_by=["p q"], configuration=settings)
-    made["metaData"]["schemaString"] = json.dumps({"type": "struct", "fields": items})
+    made = metadata(columns, partition_by=["p q"], configuration=settings)
     schema = pa.schema([pa.field(physical[0], pa.int64(), metadata={b"PARQUET:field_id": b"1"})])
-    size = data_file(path, "f 1.parquet", pa.table([pa.array([1, 2, 3])], schema=schema))
+    rows = pa.table([pa.array([1, 2, 3])], schema=schema)
+    put(path, "f 1.parquet", rows)
+    size = (path / "f 1.parquet").stat().st_size
     file = add("f%201.parquet", size=size, rows=3, partitionValues={"col-2": "A/B %20="}, dv=write_vector(path, [1]))
     HandLog(path).commit(protocol(3, 7, ["columnMapping", "deletionVectors"]), made, file, commit_info())
     return path
@@ -70,10 +64,9 @@ def mapped_table(path: Path, mode: str, physical: tuple[str, str]) -> Path:
 @pytest.mark.parametrize(("kind", "folder"), [("u", ""), ("u", "ab"), ("p", ""), ("i", "")])
 def test_rows_under_a_deletion_vector_of_each_kind(root, open_lake, kind, folder):
     path = root / "t"
-    size = data_file(path, "f.parquet", pa.table({"id": list(range(10))}))
     vector = write_vector(path, [0, 5, 9], kind=kind, folder=folder)
     log = HandLog(path).commit(protocol(3, 7, ["deletionVectors"]), metadata(), commit_info())
-    log.commit(add("f.parquet", size=size, rows=10, dv=vector), commit_info())
+    log.commit(put(path, "f.parquet", {"id": list(range(10))}, dv=vector), commit_info())
     found = search(open_lake(), "t")
     assert sorted(found.rows["id"].to_pylist()) == [1, 2, 3, 4, 6, 7, 8]
     assert found_rows(open_lake(), "t") == plain_rows(path)
@@ -260,14 +253,12 @@ def test_a_search_that_stops_early_says_how_far_it_came(root, open_lake):
 
 def test_a_symlinked_deletion_vector_is_refused(root, open_lake, tmp_path):
     path = root / "t"
-    size = data_file(path, "f.parquet", pa.table({"id": [1, 2]}))
     vector = write_vector(path, [0])
+    action = put(path, "f.parquet", {"id": [1, 2]}, dv=vector)
     (file,) = path.glob("*.bin")
     file.rename(tmp_path / "away.bin")
     file.symlink_to(tmp_path / "away.bin")
-    HandLog(path).commit(
-        protocol(3, 7, ["deletionVectors"]), metadata(), add("f.parquet", size=size, rows=2, dv=vector), commit_info()
-    )
+    HandLog(path).commit(protocol(3, 7, ["deletionVectors"]), metadata(), action, commit_info())
     with pytest.raises(PathRefusedError):
         search(open_lake(), "t")
     file.unlink()

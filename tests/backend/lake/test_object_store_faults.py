@@ -8,14 +8,26 @@ import pytest
 import structlog
 
 from backend.errors import ObjectMissingError, SettingsError, StorageError
-from backend.lake.lake import Lake
 from backend.lake.model import UnreadableTable
 from backend.lake.rows.scan import delta_errors
 from backend.lake.storage.object_folder import ObjectFolder
 from backend.lake.storage.object_store import REQUEST_TIME_OUT, RETRY_TIME_OUT, connect
 from backend.lake.storage.storage import Storage
 from backend.settings import load_settings
-from tests.worlds.lake.object_store import KEY, SECRET, Fault, Proxy, free_port, make_bucket, proxy, storage_options
+from tests.worlds.lake.object_store import (
+    KEY,
+    SECRET,
+    Fault,
+    Proxy,
+    free_port,
+    lake_on,
+    make_bucket,
+    on_s3,
+    proxy,
+    storage_options,
+)
+
+pytestmark = pytest.mark.xdist_group("s3")
 
 FEW_TRIES = {"max_retries": "1", "timeout": "20s", "connect_timeout": "20s"}  # a busy machine is no silent server
 SHORT = "400ms"
@@ -52,15 +64,16 @@ def fails(read, *words: str) -> StorageError:
     return error
 
 
-FAULTS = [
-    (Fault.HANG, "did not answer in time"),
-    (Fault.UNAVAILABLE, "answered 503"),
-    (Fault.CUT, "broke off"),
-    (Fault.DENIED, "denied (403)"),
-]
-
-
-@pytest.mark.parametrize(("fault", "words"), FAULTS)
+@on_s3
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (Fault.HANG, "did not answer in time"),
+        (Fault.UNAVAILABLE, "answered 503"),
+        (Fault.CUT, "broke off"),
+        (Fault.DENIED, "denied (403)"),
+    ],
+)
 def test_each_fault_ends_each_way_of_reading(bucket, server, fault, words):
     folder = folder_at(server.url, **({"timeout": SHORT} if fault is Fault.HANG else {}))
     server.fail(fault)
@@ -75,18 +88,15 @@ def test_each_fault_ends_each_way_of_reading(bucket, server, fault, words):
     assert folder_at(server.url).read("file") == BODY
 
 
+@on_s3
 @pytest.mark.parametrize("fault", [Fault.HANG, Fault.UNAVAILABLE, Fault.CUT])
 def test_one_fault_is_not_noticed(bucket, server, fault):
     folder = folder_at(server.url, **({"timeout": "1s"} if fault is Fault.HANG else {}))
     for read in (lambda: folder.read("file"), lambda: folder.open("file").read(), lambda: len(folder.list(""))):
+        server.forget()
         server.fail(fault, times=1)
         assert read() in (BODY, 2)
-
-
-def test_a_cut_body_is_continued_and_not_read_again(bucket, server):
-    server.fail(Fault.CUT, times=1)
-    assert folder_at(server.url).read("file") == BODY
-    assert server.sent_bytes("file") == len(BODY)
+        assert fault is not Fault.CUT or server.sent_bytes("file") in (0, len(BODY)), "continued, not read again"
 
 
 @pytest.mark.parametrize(
@@ -102,6 +112,7 @@ def test_a_server_that_is_not_there_is_named_without_its_password(endpoint):
     fails(lambda: folder.list_after("_delta_log", ""), "s3://faults/t/_delta_log", f"{host} cannot be reached")
 
 
+@on_s3
 def test_many_reads_of_a_silent_server_end_as_one_does(bucket, server):
     """2,000 reads by 32 threads, each with its own time-out, would take a minute."""
     server.fail(Fault.HANG)
@@ -113,6 +124,7 @@ def test_many_reads_of_a_silent_server_end_as_one_does(bucket, server):
     assert any("did not answer" in str(content) for content in found)
 
 
+@on_s3
 def test_one_denied_object_does_not_keep_the_others_from_being_read(bucket, server):
     server.fail(Fault.DENIED, where=f"{3:020d}.json")
     folder = folder_at(server.url)
@@ -128,10 +140,12 @@ def test_without_settings_a_read_ends_within_thirty_seconds():
     assert store.retry_config["retry_timeout"] == RETRY_TIME_OUT
 
 
+@on_s3
 def test_a_missing_bucket_is_said(server):
     fails(lambda: folder_at(server.url, "no-such-bucket").list_after("_delta_log", ""), "no such bucket")
 
 
+@on_s3
 def test_the_answer_of_a_server_is_not_repeated(bucket, server):
     """Amazon's answer to a wrong signature holds the key id and what was signed."""
     server.body = f"<Error><Code>InvalidAccessKeyId</Code><AWSAccessKeyId>{SECRET}</AWSAccessKeyId></Error>".encode()
@@ -204,12 +218,14 @@ def test_every_kind_of_root_is_opened_with_its_own_options(root, options, kind, 
     assert type(connect(normal, tuple(sorted(options.items()))).store).__name__ == kind
 
 
+@on_s3
 def test_credentials_come_from_the_environment_too(bucket, server, monkeypatch):
     for key, value in storage_options(server.url).items():
         monkeypatch.setenv(key, value)
     assert ObjectFolder("s3://faults/t", "s3://faults", {"allow_http": "true"}).read("file") == BODY
 
 
+@on_s3
 def test_an_address_without_tls_is_refused_by_name_and_the_switch_is_told(server):
     options = {key: value for key, value in storage_options(server.url).items() if key != "AWS_ALLOW_HTTP"}
     with pytest.raises(StorageError) as refused:
@@ -218,13 +234,12 @@ def test_an_address_without_tls_is_refused_by_name_and_the_switch_is_told(server
     assert "AWS_ALLOW_HTTP=true" in refused.value.hint
 
 
+@on_s3
 def test_a_lake_on_a_failing_server_says_so_and_logs_no_secret(bucket, server, tmp_path, caplog, capfd):
     caplog.set_level(logging.DEBUG)
     server.fail(Fault.UNAVAILABLE, where="_delta_log")
     options = storage_options(server.url) | FEW_TRIES
-    lake = Lake(
-        load_settings(home=tmp_path, lake={"roots": ["s3://faults"], "storage_options": {"s3://faults": options}})
-    )
+    lake = lake_on("s3://faults", tmp_path, options)
     cards = lake.cards()
     assert cards
     assert all(isinstance(card, UnreadableTable) for card in cards)
