@@ -8,38 +8,27 @@ import pytest
 from backend.lru import Lru
 
 
-def test_what_was_used_longest_ago_goes_first():
+def test_what_was_used_or_put_longest_ago_goes_first():
     cache: Lru[str, int] = Lru(2)
     cache.put("a", 1)
     cache.put("b", 2)
     assert cache.get("a") == 1  # now b was used longest ago
     cache.put("c", 3)
     assert cache.find("abc") == {"a": 1, "c": 3}
-    assert len(cache) == 2
+    cache.put("a", 4)  # again: it is the newest, and counts once
+    cache.put("d", 5)
+    assert cache.find("abcd") == {"a": 4, "d": 5} and len(cache) == 2
 
 
-def test_a_value_put_again_is_the_newest_and_counts_once():
-    cache: Lru[str, int] = Lru(2)
-    for key, value in (("a", 1), ("b", 2), ("a", 3), ("c", 4)):
-        cache.put(key, value)
-    assert cache.find("abc") == {"a": 3, "c": 4}
-
-
-def test_a_bound_by_weight_is_kept():
+def test_a_bound_by_weight_is_kept_and_what_was_put_last_stays_however_heavy_it_is():
     cache: Lru[str, bytes] = Lru(10, len)
-    cache.put("a", b"x" * 4)
-    cache.put("b", b"x" * 4)
-    cache.put("c", b"x" * 6)
+    for key, weight in (("a", 4), ("b", 4), ("c", 6)):
+        cache.put(key, b"x" * weight)
     assert cache.find("abc").keys() == {"b", "c"}
-
-
-def test_what_was_put_last_stays_however_heavy_it_is():
-    cache: Lru[str, bytes] = Lru(10, len)
-    cache.put("a", b"x")
-    cache.put("b", b"x" * 99)
-    assert cache.find("ab").keys() == {"b"}
-    cache.put("c", b"x")
-    assert cache.find("bc").keys() == {"c"}
+    cache.put("d", b"x" * 99)
+    assert cache.find("abcd").keys() == {"d"}
+    cache.put("e", b"x")
+    assert cache.find("de").keys() == {"e"}
 
 
 def test_values_put_together_make_no_room_for_one_another():
@@ -61,12 +50,6 @@ def test_the_weight_counted_is_that_of_the_moment_of_the_put():
     assert cache.find(["b", "c"]).keys() == {"b", "c"}
 
 
-def test_none_is_a_value_like_any_other():
-    cache: Lru[str, None] = Lru(2)
-    cache.put("a", None)
-    assert cache.find("ab") == {"a": None}
-
-
 def test_dropped_values_are_gone_and_leave_room():
     cache: Lru[str, bytes] = Lru(4, len)
     cache.put("a", b"xxx")
@@ -80,12 +63,14 @@ def test_dropped_values_are_gone_and_leave_room():
     assert cache.find("abcd").keys() == {"d"}
 
 
-def test_what_cannot_be_made_is_tried_again():
-    cache: Lru[str, int] = Lru(2)
+def test_what_cannot_be_made_is_tried_again_and_none_is_a_value_like_any_other():
+    cache: Lru[str, int | None] = Lru(2)
     with pytest.raises(ZeroDivisionError):
         cache.get_or_make("a", lambda: 1 // 0)
     assert cache.get_or_make("a", lambda: 7) == 7
     assert cache.get_or_make("a", lambda: 1 // 0) == 7
+    cache.put("a", None)
+    assert cache.find("ab") == {"a": None}
 
 
 def test_a_value_is_made_once_however_many_ask_for_it():

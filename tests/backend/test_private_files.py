@@ -18,8 +18,9 @@ from tests.worlds.lake import builders
 from tests.worlds.pages.serving import served
 
 
-@pytest.fixture(params=[0o000, 0o077, 0o022], ids=["0000", "0077", "0022"])
+@pytest.fixture(autouse=True, params=[0o000], ids=["umask 0000"])
 def umask(request: pytest.FixtureRequest) -> Iterator[int]:
+    """The one that hides nothing, unless a test says otherwise."""
     before = os.umask(request.param)
     yield request.param
     os.umask(before)
@@ -32,7 +33,7 @@ def modes(folder: Path) -> dict[str, str]:
     return {name: stat.filemode(each.st_mode) for name, each in status.items() if each.st_mode & 0o077}
 
 
-def test_the_files_of_a_server_and_its_store_are_private(umask: int, tmp_path: Path) -> None:
+def test_the_files_of_a_server_and_its_store_are_private(tmp_path: Path) -> None:
     home = tmp_path / "home"
     builders.orders_table(home / "lake" / "orders")
     home.chmod(0o755)
@@ -48,22 +49,19 @@ def test_the_files_of_a_server_and_its_store_are_private(umask: int, tmp_path: P
         store.close()
 
 
-def test_an_older_store_is_closed_to_others_at_start(umask: int, tmp_path: Path) -> None:
+def test_an_older_store_is_closed_to_others_at_start_and_a_folder_of_others_left_alone(tmp_path: Path) -> None:
     ControlStore.open(load_settings(home=tmp_path)).close()
     (tmp_path / "store").chmod(0o755)
     (tmp_path / "store" / "weir.db").chmod(0o644)
     ControlStore.open(load_settings(home=tmp_path)).close()
     assert modes(tmp_path / "store") == {}
-
-
-def test_a_store_beside_files_of_others_leaves_their_folder_alone(umask: int, tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
-    shared.chmod(0o777)
     ControlStore(f"sqlite:///{shared / 'weir.db'}").close()
     assert modes(shared) == {"shared": "drwxrwxrwx"}
 
 
+@pytest.mark.parametrize("umask", [0o000, 0o022], indirect=True)
 def test_caches_are_private(umask: int, tmp_path: Path) -> None:
     folder = tmp_path / "home" / "cache" / "cards"
     write_private(folder / "a.json", b"one")
@@ -72,12 +70,9 @@ def test_caches_are_private(umask: int, tmp_path: Path) -> None:
     assert [file.name for file in folder.iterdir()] == ["a.json"]
     assert modes(folder) == {}
     assert stat.S_IMODE((tmp_path / "home").stat().st_mode) == 0o755 & ~umask, "tables may lie there as well"
-
-
-def test_a_folder_that_its_owner_may_not_write_stays_so(tmp_path: Path) -> None:
-    tmp_path.chmod(0o555)
-    assert stat.S_IMODE(private_folder(tmp_path).stat().st_mode) == 0o500
-    tmp_path.chmod(0o700)
+    folder.chmod(0o555)
+    assert stat.S_IMODE(private_folder(folder).stat().st_mode) == 0o500, "its owner may not write it still"
+    folder.chmod(0o700)
 
 
 def test_the_locks_of_a_store_survive_its_second_opening(tmp_path: Path) -> None:
@@ -96,7 +91,7 @@ def test_the_locks_of_a_store_survive_its_second_opening(tmp_path: Path) -> None
     assert "database is locked" in run.stderr
 
 
-def test_up_makes_logs_and_lock_private(umask: int, tmp_path: Path) -> None:
+def test_up_makes_logs_and_lock_private(tmp_path: Path) -> None:
     """The log of each child too, which is opened before the child has anything to say."""
     code = "print('hello', flush=True); import os, signal; os.kill(os.getppid(), signal.SIGTERM); signal.pause()"
     env = {**os.environ, "WEIR_HOME": str(tmp_path / "home"), "PYTHONUNBUFFERED": "1"}
@@ -109,6 +104,7 @@ def test_up_makes_logs_and_lock_private(umask: int, tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "home" / "up.lock").stat().st_mode) == 0o600
 
 
+@pytest.mark.parametrize("umask", [0o000, 0o077], indirect=True)
 def test_an_export_from_the_terminal_is_as_the_umask_says(
     umask: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,12 +1,15 @@
-"""Settings: precedence, strictness, and that no secret leaves them."""
+"""Settings: precedence, strictness, that no secret leaves them, and that docs/settings.md says what the source says."""
 
 import os
 from pathlib import Path
+from typing import Annotated
 
 import pytest
+from pydantic import BaseModel, Field, SecretStr
 
 from backend.errors import SettingsError
 from backend.settings import load_settings
+from backend.settings_docs import DocumentedSetting, documented_settings, render
 
 NO_SETTINGS = ("HOEM", "LAKE_ROOTS", "SPARK_MASTER", "HOME_DIR", "PORT_X", "PORT__X", "CONFIG_FILE", "UI_SERVICE_HOST")
 
@@ -18,11 +21,9 @@ def _no_outside_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     monkeypatch.chdir(tmp_path)
 
 
-def test_what_is_given_beats_environment_beats_file_beats_default(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_what_is_given_beats_environment_beats_file_beats_default(monkeypatch: pytest.MonkeyPatch) -> None:
     assert load_settings().port == 8501
-    (tmp_path / "weir.toml").write_text("port = 9001\n[lake]\npreview_rows = 7\n")
+    Path("weir.toml").write_text("port = 9001\n[lake]\npreview_rows = 7\n")
     assert load_settings().port == 9001
     monkeypatch.setenv("WEIR_PORT", "9002")
     assert load_settings().port == 9002
@@ -35,27 +36,23 @@ def test_home_alone_places_lake_and_store(monkeypatch: pytest.MonkeyPatch, tmp_p
     settings = load_settings()
     assert settings.roots == (str(tmp_path / "here" / "lake"),)
     assert settings.store_url == f"sqlite:///{tmp_path / 'here' / 'store' / 'weir.db'}"
+    monkeypatch.setenv("WEIR_LAKE", '{"roots": ["/data"]}')
+    monkeypatch.setenv("WEIR_TEST_SEED", "7")
+    assert load_settings().roots == ("/data",), "a whole section may be one variable"
+    monkeypatch.setenv("WEIR_HOME", "")
+    assert load_settings().home == Path(".weir").absolute(), "an empty variable counts as unset"
 
 
-def test_a_wrong_value_is_named_without_being_echoed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WEIR_PORT", "hunter2")
-    with pytest.raises(SettingsError, match="port") as caught:
-        load_settings()
-    assert "hunter2" not in str(caught.value)
-
-
-def test_no_secret_in_the_text_of_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_secret_in_the_text_of_settings_and_a_wrong_value_is_not_echoed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEIR_STORE__URL", "postgresql+psycopg://weir:s3cret@db/weir")
     monkeypatch.setenv("WEIR_LAKE__STORAGE_OPTIONS", '{"s3://b": {"secret_access_key": "s3cret"}}')
     settings = load_settings()
     assert "s3cret" not in repr(settings)
     assert settings.store_url.endswith("s3cret@db/weir")
-
-
-def test_a_whole_section_may_be_one_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WEIR_LAKE", '{"roots": ["/data"]}')
-    monkeypatch.setenv("WEIR_TEST_SEED", "7")
-    assert load_settings().roots == ("/data",)
+    monkeypatch.setenv("WEIR_PORT", "hunter2")
+    with pytest.raises(SettingsError, match="port") as caught:
+        load_settings()
+    assert "hunter2" not in str(caught.value)
 
 
 def test_a_file_that_is_named_has_to_be_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -83,11 +80,6 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, text: bytes, named:
     (tmp_path / "weir.toml").write_bytes(text)
     with pytest.raises(SettingsError, match=named):
         load_settings()
-
-
-def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WEIR_HOME", "")
-    assert load_settings().home == Path(".weir").absolute()
 
 
 def test_a_tag_of_a_host_is_one_word() -> None:
@@ -138,3 +130,34 @@ def test_a_host_takes_as_many_streams_as_its_heap_has_room_for(
 ) -> None:
     spark = {"driver_memory": heap, "conf": conf}
     assert load_settings(home=tmp_path, spark=spark, host={"max_streams": asked}).max_streams == streams
+
+
+def test_the_page_says_what_the_source_says() -> None:
+    page = Path(__file__).parents[2] / "docs" / "settings.md"
+    assert page.read_text() == render(), "docs/settings.md is old: run `make docs`"
+
+
+def test_every_setting_has_a_meaning_and_a_variable_that_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = list(documented_settings())
+    assert len(settings) > 25
+    assert [setting.key for setting in settings if len(setting.description) < 10] == []
+    monkeypatch.setenv(DocumentedSetting("host.max_restarts", "", "", "").variable, "9")
+    assert load_settings().host.max_restarts == 9
+
+
+class Sample(BaseModel):
+    size: Annotated[int | None, Field(gt=0, description="d")] = None
+    port: Annotated[int, Field(ge=1, le=9, description="d")] = 8
+    names: Annotated[list[str], Field(description="d")] = ["a"]
+    words: Annotated[dict[str, dict[str, SecretStr]], Field(description="d")] = {}
+    url: Annotated[SecretStr, Field(description="d")] = SecretStr("")
+
+
+def test_types_limits_and_defaults_are_told_in_words() -> None:
+    assert [(setting.key, setting.type, setting.default) for setting in documented_settings(Sample)] == [
+        ("size", "whole number or unset, above 0", "unset"),
+        ("port", "whole number, 1 to 9", "`8`"),
+        ("names", "list of text", '`["a"]`'),
+        ("words", "map of text to map of text to secret", "`{}`"),
+        ("url", "secret", "empty"),
+    ]

@@ -1,5 +1,6 @@
-"""Health rules and recommendations on values, and one real table end to end."""
+"""Health of tables by rules on values and one real table, judged in the background; and what needs attention."""
 
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -8,22 +9,59 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from backend.errors import StorageError
+from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
+from backend.health.attention import AttentionRules, attention
+from backend.health.groups import grouped
 from backend.health.health import table_health
-from backend.health.model import HealthEvidence, LogHealth, MaintenanceRun, Offender, Recommendation, Severity
+from backend.health.judge import SMALL_LAKE, health_judge
+from backend.health.model import (
+    AttentionItem,
+    Cause,
+    HealthEvidence,
+    LogHealth,
+    MaintenanceRun,
+    Offender,
+    Recommendation,
+    Severity,
+)
 from backend.health.recommend import recommend
 from backend.health.rules import (
-    MergeGain,
     last_run,
     partition_offenders,
     small_file_rule,
-    small_files_text,
     trend,
     writer_offenders,
 )
 from backend.lake.files.file_sizes import PartitionFiles, TargetSize
 from backend.lake.lake import Lake
-from backend.lake.model import Commit, OperationMetrics, StreamOrigin, Timeline, VersionTotals
+from backend.lake.model import (
+    Commit,
+    OperationMetrics,
+    StreamOrigin,
+    TableCard,
+    TableRef,
+    Timeline,
+    UnreadableTable,
+    VersionTotals,
+)
+from backend.search.notice import Measure
 from backend.settings import HealthSettings, load_settings
+from backend.stream_model.backlog import Backlog, DataLoss, SourceBacklog
+from backend.stream_model.stream import (
+    Desired,
+    DesiredState,
+    HostHeartbeat,
+    InputKind,
+    Observed,
+    StreamFailure,
+    StreamInput,
+    StreamState,
+)
+from backend.streams.verdict import StreamStatus, Verdict
+from tests.worlds.processes import wait_until
+from tests.worlds.store.values import JUMP as A_JUMP
+from tests.worlds.streams.values import stream as declaration
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -60,12 +98,7 @@ def only(evidence: HealthEvidence) -> Recommendation:
 
 def test_the_rule_says_itself_in_one_sentence() -> None:
     assert RULE.small_limit_bytes == 64 * MB
-    assert (
-        "64 MB" in RULE.text
-        and "128 MB" in RULE.text
-        and "delta.targetFileSize" in RULE.text
-        and "16 files" in RULE.text
-    )
+    assert all(words in RULE.text for words in ("64 MB", "128 MB", "delta.targetFileSize", "16 files"))
 
 
 def test_a_table_in_order_says_so_and_asks_for_nothing() -> None:
@@ -99,54 +132,32 @@ def test_small_files_name_the_gain_the_cause_and_the_last_optimize() -> None:
     assert "of 1 MB on average, 2 a commit: a" in only(replace(evidence, offenders=(burst,))).next_step
 
 
-@pytest.mark.parametrize(
-    ("files", "small", "size_bytes", "after", "severity"),
-    [
+def test_small_files_are_urgent_by_what_merging_gains() -> None:
+    for files, small, size_bytes, after, severity in (
         (100, 49, 10_000 * MB, 52, Severity.FINE),  # few of them are small
         (100, 50, 10_000 * MB, 51, Severity.NOTE),
         (30, 30, 276_000, 1, Severity.NOTE),  # all of them, and nobody loses by it
         (501, 501, MB, 1, Severity.WARNING),
         (500, 500, MB, 1, Severity.NOTE),
         (10_000, 10_000, 600_000 * MB, 2_344, Severity.NOTE),  # opening is 5 % of what reading them costs
-    ],
-)
-def test_small_files_are_as_urgent_as_merging_them_gains(
-    files: int, small: int, size_bytes: int, after: int, severity: Severity
-) -> None:
-    table = replace(WELL, num_files=files, small_files=small, size_bytes=size_bytes, files_after_merge=after)
-    assert only(table).severity is severity
-
-
-def test_small_files_have_one_judgement_that_does_not_jump_where_the_rule_begins() -> None:
-    small = [small_files_text(MergeGain(files, files if files >= 16 else 0, files * 2_000, 1)) for files in (15, 16)]
-    assert small == ["Fine", "16 of 16"]
-    assert small_files_text(MergeGain(1_310, 1_204, 10**9, 111)) == "1,204 of 1,310"
-    assert small_files_text(MergeGain(100, 49, 10**9, 52)) == "Fine", "the same as of none"
-
-
-def test_the_share_of_a_read_that_merging_saves_counts_an_opened_file_as_four_mebibytes() -> None:
-    gain = MergeGain(num_files=1_000, small_files=1_000, size_bytes=1_000 * 2**20, files_after=4)
-    assert gain.read_share == pytest.approx(996 * 4 / (1_000 + 4 * 1_000))
-    assert (MergeGain(0, 0, 0, 0).read_share, MergeGain(3, 0, 9, 3).spared) == (0.0, 0)
+    ):
+        table = replace(WELL, num_files=files, small_files=small, size_bytes=size_bytes, files_after_merge=after)
+        assert only(table).severity is severity
 
 
 @pytest.mark.parametrize(
-    ("evidence", "subject", "words"),
+    ("changes", "subject", "words"),
     [
-        (
-            replace(WELL, partition_columns=("day",), num_partitions=100),
-            "partitioning",
-            "100 partitions by day hold 128 MB",
-        ),
-        (replace(WELL, deleted_rows=60), "deletion vectors", "60 rows (6 %)"),
-        (replace(WELL, files_without_stats=1, physical_rows=None), "statistics", "1 file of 100"),
-        (replace(WELL, log=replace(LOG, latest_version=30)), "log", "26 commits"),
-        (replace(WELL, log=replace(LOG, latest_version=30, checkpoint_version=None)), "log", "31 commits"),
-        (replace(WELL, files_removed=7, oldest_removal_at=NOW - 8 * DAY), "vacuum", "7 files"),
+        ({"partition_columns": ("day",), "num_partitions": 100}, "partitioning", "100 partitions by day hold 128 MB"),
+        ({"deleted_rows": 60}, "deletion vectors", "60 rows (6 %)"),
+        ({"files_without_stats": 1, "physical_rows": None}, "statistics", "1 file of 100"),
+        ({"log": replace(LOG, latest_version=30)}, "log", "26 commits"),
+        ({"log": replace(LOG, latest_version=30, checkpoint_version=None)}, "log", "31 commits"),
+        ({"files_removed": 7, "oldest_removal_at": NOW - 8 * DAY}, "vacuum", "7 files"),
     ],
 )
-def test_other_findings(evidence: HealthEvidence, subject: str, words: str) -> None:
-    found = only(evidence)
+def test_other_findings(changes: dict[str, object], subject: str, words: str) -> None:
+    found = only(replace(WELL, **changes))  # type: ignore[arg-type]
     assert (found.subject, words in found.finding) == (subject, True), found
     assert found.next_step != "Nothing to do."
 
@@ -168,15 +179,10 @@ def test_just_inside_the_limits_is_fine(evidence: HealthEvidence) -> None:
 # -- rules ------------------------------------------------------------------------------------------------------------
 
 
-def commit(
-    version: int,
-    operation: str = "WRITE",
-    *,
-    files: int | None = 1,
-    size_bytes: int | None = MB,
-    stream: str | None = None,
-) -> Commit:
-    metrics = OperationMetrics(files_added=files, bytes_added=size_bytes)
+def commit(version: int, operation: str = "WRITE", *, stream: str | None = None, **added: int | None) -> Commit:
+    """A commit that added a file of 1 MB, or what is said."""
+    given = {"files": 1, "size_bytes": MB} | added
+    metrics = OperationMetrics(files_added=given["files"], bytes_added=given["size_bytes"])
     origin = StreamOrigin(stream, None, None, None) if stream else None
     return Commit(version, NOW + version * DAY, operation, {}, metrics, {}, None, "Spark", None, origin)
 
@@ -217,20 +223,14 @@ def test_a_writer_that_does_not_say_bytes_is_judged_by_what_the_table_grew() -> 
     assert writer_offenders([commit(9, files=2, size_bytes=None)], timeline, small_limit_bytes=64 * MB) == ()
 
 
-def test_the_worst_partitions_are_named_and_an_unpartitioned_table_has_none() -> None:
+def test_the_worst_partitions_the_last_run_and_a_thinned_trend_are_told() -> None:
     parts = [PartitionFiles(f"day={i}", 20, MB, i, None) for i in range(10)]
     assert [o.name for o in partition_offenders(parts)] == ["day=9", "day=8", "day=7", "day=6", "day=5"]
     assert partition_offenders([PartitionFiles("", 20, MB, 20, None)]) == ()
-
-
-def test_the_last_run_is_the_newest_and_vacuum_has_two_names() -> None:
     commits = [commit(4), commit(3, "VACUUM END"), commit(2, "VACUUM START"), commit(1, "OPTIMIZE")]
-    assert last_run(commits, "VACUUM") == MaintenanceRun(3, NOW + 3 * DAY)
+    assert last_run(commits, "VACUUM") == MaintenanceRun(3, NOW + 3 * DAY), "vacuum has two names"
     assert last_run(commits, "OPTIMIZE") == MaintenanceRun(1, NOW + DAY)
     assert last_run(commits, "RESTORE") is None
-
-
-def test_a_long_trend_is_thinned_and_keeps_its_end() -> None:
     points = trend(Timeline(tuple(totals(v, 10, MB, 5) for v in range(1_000)), 0), points=100)
     assert (len(points), points[-1].version, points[0].small_share) == (100, 999, 0.5)
     assert [p.version for p in trend(Timeline((totals(3),), 3))] == [3]
@@ -264,10 +264,345 @@ def test_a_table_with_many_small_files_before_and_after_compaction(tmp_path: Pat
     DeltaTable(path).create_checkpoint()
     after = table_health(lake, ref, now=datetime.now(UTC), settings=settings.health)
     assert (after.evidence.num_files, after.evidence.small_files, after.severity) == (1, 0, Severity.FINE)
-    assert after.evidence.last_optimize is not None
     assert after.evidence.last_optimize.version == 30
     assert (after.evidence.log.checkpoint_version, after.evidence.log.commits_since_checkpoint) == (30, 0)
 
     later = table_health(lake, ref, now=datetime.now(UTC) + 30 * DAY, settings=settings.health)
     assert [r.subject for r in later.recommendations] == ["vacuum"]
     assert "30 files" in later.recommendations[0].finding
+
+
+class Reader:
+    """Evidence for one table each time the test says so."""
+
+    def __init__(self, *, held: bool = False) -> None:
+        self.read: list[str] = []
+        self.go_on = threading.Semaphore(0)
+        self.held, self.broken = held, set[str]()
+
+    def __call__(self, ref: TableRef) -> HealthEvidence:
+        if self.held:
+            assert self.go_on.acquire(timeout=60)
+        self.read.append(ref.name)
+        if ref.name in self.broken:
+            raise StorageError("the disk does not answer")
+        return WELL
+
+
+def cards(number: int, spared: int = 0) -> list[TableCard]:
+    refs = [TableRef(f"/lake/t{n:03d}", f"t{n:03d}", "/lake") for n in range(number)]
+    return [TableCard(ref, 1, 100 + n, 1, 1, n, None, None, files_after_merge=100) for n, ref in enumerate(refs)]
+
+
+def test_a_small_lake_is_judged_at_once_and_only_changed_tables_again() -> None:
+    reader, lake = Reader(), cards(3)
+    judge = health_judge(reader)
+    assert {found.severity for found in judge.judged(lake).values()} == {Severity.FINE}
+    lake[1] = cards(3)[1]
+    assert len(judge.judged(lake)) == 3
+    assert sorted(reader.read) == ["t000", "t001", "t001", "t002"]
+    assert len(judge.judged(lake[:1])) == 1, "a table that is gone is forgotten"
+
+
+def test_a_big_lake_is_shown_before_it_is_judged_the_most_to_merge_first() -> None:
+    reader, lake = Reader(held=True), cards(SMALL_LAKE + 20)
+    judge = health_judge(reader)
+    assert judge.judged(lake) == {}
+    reader.go_on.release(3)
+    wait_until(lambda: len(judge.judged(lake)) == 3, "three are judged")
+    assert set(reader.read) == {"t117", "t118", "t119"}
+    reader.go_on.release(len(lake))
+    wait_until(lambda: len(judge.judged(lake)) == len(lake), "all are judged")
+    assert len(reader.read) == len(lake)
+
+
+def test_a_table_that_cannot_be_judged_says_why_and_hides_no_other() -> None:
+    reader = Reader()
+    reader.broken = {"t001"}
+    found = health_judge(reader).judged(cards(3))
+    assert found["/lake/t001"].problem == "the disk does not answer"
+    assert [each.evidence is None for _, each in sorted(found.items())] == [False, True, False]
+
+
+HOUR = timedelta(hours=1)
+RULES = AttentionRules(stale_after_s=86_400, heartbeat_stale_s=15)
+REF = TableRef("/lake/silver/orders", "silver/orders", "/lake", "silver")
+FRESH = TableCard(REF, 5, 100, 1_000, 10, 0, NOW - HOUR, "WRITE")
+ALIVE = HostHeartbeat("host-1", "box", 1, NOW - HOUR, NOW)
+ERROR = StreamFailure("ValueError", "poisoned", 7, NOW - HOUR)
+
+
+def stream(
+    state: StreamState, verdict: Verdict = Verdict.OK, *, desired: DesiredState = DesiredState.RUNNING
+) -> StreamStatus:
+    declared = declaration("silver_orders", sink_uri="file:///lake/silver/orders/", sink_table="silver/orders")
+    wish = Desired("silver_orders", desired, 1, "", "", NOW)
+    failures = (ERROR,) if state in (StreamState.FAILED, StreamState.BACKOFF) else ()
+    seen = Observed("silver_orders", state, "host-1", 1, NOW, failures=failures)
+    return StreamStatus(declared, wish, seen, state, None, verdict, "because")
+
+
+RUNNING = stream(StreamState.RUNNING)
+
+
+def of(
+    *tables: TableCard | UnreadableTable,
+    streams: tuple[StreamStatus, ...] = (RUNNING,),
+    hosts: tuple[HostHeartbeat, ...] = (ALIVE,),
+) -> list[AttentionItem]:
+    found = attention(tables, streams, hosts, now=NOW, rules=RULES)
+    assert all(item.what and item.next_step for item in found), "every item says what and what next"
+    return list(found)
+
+
+def test_all_well_needs_nobody_and_a_lake_without_streams_misses_no_host() -> None:
+    assert of(FRESH) == []
+    assert of(FRESH, streams=(), hosts=()) == []
+
+
+def test_streams_in_trouble() -> None:
+    for status, severity, words in (
+        (stream(StreamState.FAILED), Severity.CRITICAL, "ValueError: poisoned"),
+        (stream(StreamState.BACKOFF), Severity.WARNING, "ValueError"),
+        (stream(StreamState.RUNNING, Verdict.STALLED), Severity.WARNING, "because"),
+        (stream(StreamState.RUNNING, Verdict.SLOW), Severity.WARNING, "because"),
+    ):
+        (item,) = of(streams=(status,))
+        assert (item.kind, item.subject, item.severity) == ("stream", "silver_orders", severity)
+        assert words in item.what
+
+
+def test_a_stream_that_a_person_stopped_is_a_note_with_who_and_why() -> None:
+    stopped = stream(StreamState.STOPPED, Verdict.STOPPED, desired=DesiredState.STOPPED)
+    by = replace(stopped, desired=replace(stopped.desired, actor="ana", reason="schema change"))
+    (item,) = of(streams=(by,))
+    assert (item.severity, item.since) == (Severity.NOTE, NOW)
+    assert item.what == "silver_orders was stopped by ana: schema change"
+
+
+def test_a_dead_host_is_critical_only_while_its_streams_should_run() -> None:
+    dead = replace(ALIVE, beat_at=NOW - HOUR)
+    (item,) = of(hosts=(dead,))
+    assert (item.kind, item.severity, item.since) == ("host", Severity.CRITICAL, NOW - HOUR)
+    stopped = stream(StreamState.STOPPED, desired=DesiredState.STOPPED)
+    host, note = of(streams=(stopped,), hosts=(dead,))
+    assert (host.severity, note.cause) == (Severity.NOTE, Cause.STOPPED_STREAM)
+    assert of(hosts=(dead, replace(ALIVE, host_id="host-2"))) == [], "another host took over"
+
+
+def test_a_stream_that_nobody_took_over_is_named_while_another_host_lives() -> None:
+    (item,) = of(streams=(stream(StreamState.UNKNOWN, Verdict.UNKNOWN),))
+    assert (item.kind, item.subject, item.severity) == ("stream", "silver_orders", Severity.WARNING)
+    unwanted = stream(StreamState.UNKNOWN, Verdict.UNKNOWN, desired=DesiredState.STOPPED)
+    assert of(streams=(unwanted,)) == []
+    (only,) = of(streams=(stream(StreamState.UNKNOWN, Verdict.UNKNOWN),), hosts=(replace(ALIVE, beat_at=NOW - HOUR),))
+    assert only.kind == "host", "one line for the dead host, not one for each of its streams"
+
+
+def test_an_unreadable_table_says_why_and_what_next() -> None:
+    (item,) = of(UnreadableTable(REF, "commit 3 is missing", "restore it"))
+    assert (item.severity, item.next_step) == (Severity.CRITICAL, "restore it")
+    assert "commit 3 is missing" in item.what
+    (item,) = of(UnreadableTable(REF, "odd", ""))
+    assert "_delta_log" in item.next_step
+
+
+def test_a_stale_table_matters_when_a_stream_should_write_it() -> None:
+    old = replace(FRESH, last_commit_at=NOW - timedelta(days=3))
+    (fed,) = of(old)
+    assert (fed.severity, "silver_orders" in fed.what, "for 3 d " in fed.what) == (Severity.WARNING, True, True)
+    (quiet,) = of(old, streams=())
+    assert quiet.severity is Severity.NOTE
+    assert of(replace(FRESH, last_commit_at=None)) == [], "unknown is not stale"
+
+
+def table(name: str) -> TableRef:
+    return replace(REF, name=name, uri=f"/lake/{name}")
+
+
+def small(name: str, files: int, size_bytes: int, after: int) -> TableCard:
+    counts = {"num_files": files, "small_files": files, "size_bytes": size_bytes, "files_after_merge": after}
+    return replace(FRESH, ref=table(name), **counts)  # type: ignore[arg-type]
+
+
+def test_small_files_are_urgent_by_what_merging_gains_not_by_their_share() -> None:
+    (tiny,) = of(small("tiny", 30, 276_000, 1))
+    assert (tiny.severity, tiny.spared, "30 of 30 files are small" in tiny.what) == (Severity.NOTE, 29, True)
+    (slow,) = of(small("slow", 5_000, 5_000_000_000, 20))
+    assert (slow.severity, "merging would spare 4,980" in slow.what) == (Severity.WARNING, True)
+    assert of(replace(small("few", 100, 1_000, 80), small_files=20)) == []
+    assert of(replace(small("fewer than the rule judges", 15, 1_000, 15), small_files=0)) == []
+    assert of(replace(FRESH, num_files=0)) == []
+
+
+def test_the_most_urgent_comes_first() -> None:
+    quiet = replace(FRESH, ref=table("c"), last_commit_at=NOW - timedelta(days=9))
+    failed = stream(StreamState.FAILED)
+    found = of(small("slow", 5_000, 5_000_000_000, 20), unreadable("b", "x"), quiet, streams=(failed,))
+    assert [item.severity for item in found] == [Severity.CRITICAL, Severity.CRITICAL, Severity.WARNING, Severity.NOTE]
+
+
+def unreadable(name: str, reason: str) -> UnreadableTable:
+    return UnreadableTable(table(name), reason, "")
+
+
+def test_what_has_one_cause_is_one_line_with_what_it_has_in_common() -> None:
+    feature = "the table needs the reader feature catalogOwned, which Weir does not know"
+    gap = "version {0} cannot be read: commit {0} is missing from the log"
+    tables = [
+        *(unreadable(f"f{n:02d}", feature) for n in range(40)),
+        *(unreadable(f"g{n}", gap.format(n)) for n in range(3)),
+        *(unreadable(f"h{n}", f"the log of /lake/h{n} names '/etc/{n}', outside the table") for n in range(2)),
+        unreadable("odd", "no permission to read /lake/odd/_delta_log"),
+        *(small(f"s{n}", 20, 1_000, 1) for n in range(5)),
+    ]
+    groups = grouped(of(*tables))
+    assert [(group.severity, group.cause, len(group.items)) for group in groups] == [
+        (Severity.CRITICAL, Cause.UNREADABLE, 46),
+        (Severity.NOTE, Cause.SMALL_FILES, 5),
+    ]
+    assert groups[0].what == (
+        "46 tables cannot be read: reader feature catalogOwned (40), version … cannot be read: commit … is missing "
+        "from the log (3), the log of … names …, outside the table (2) and 1 other reason."
+    )
+    assert groups[1].what == "5 tables hold mostly small files: merging would spare 95 files."
+
+
+@pytest.mark.parametrize("cause", list(Cause))
+def test_every_cause_has_words_for_one_and_for_many(cause: Cause) -> None:
+    def item(name: str) -> AttentionItem:
+        return AttentionItem(Severity.WARNING, cause, name, "what", "step", detail="why", spared=3)
+
+    (one,), (many,) = grouped([item("a")]), grouped([item(f"t{n}") for n in range(6)])
+    assert (one.what, one.next_step, one.only is not None, many.only) == ("what", "step", True, None)
+    assert many.what.startswith(f"6 {cause.kind}s ") and many.what.endswith(".") and many.next_step.endswith(".")
+    names = "t0, t1, t2, t3 and 2 more" in many.what
+    assert names is (cause not in (Cause.UNREADABLE, Cause.SMALL_FILES))
+
+
+def behind(age: timedelta, *, until: timedelta, lost: int = 0) -> StreamStatus:
+    loss = DataLoss(NOW + until, "the log entry of v12", "delta.logRetentionDuration")
+    source = SourceBacklog(
+        "bronze", "table", versions=3, files=3, rows=30, oldest_unread_at=NOW - age, lost=lost, data_loss=loss
+    )
+    return replace(RUNNING, backlog=Backlog((source,), NOW))
+
+
+def test_unread_input_that_retention_deletes_soon_is_told_with_the_setting() -> None:
+    (item,) = of(streams=(behind(28 * 24 * HOUR, until=48 * HOUR),))
+    assert (item.cause, item.severity) == (Cause.EXPIRING_STREAM, Severity.WARNING)
+    assert item.what == (
+        "silver_orders: unread input may be deleted from 2026-03-03 12:00:00 UTC on (in 2 d): "
+        "the log entry of v12; delta.logRetentionDuration moves that."
+    )
+    assert "raise delta.logRetentionDuration" in item.next_step
+    assert of(streams=(behind(timedelta(seconds=5), until=HOUR),)) == [], "it keeps up"
+    assert of(streams=(behind(5 * 24 * HOUR, until=25 * 24 * HOUR),)) == []
+    (gone,) = of(streams=(behind(timedelta(seconds=5), until=HOUR, lost=2),))
+    assert (gone.cause, gone.severity) == (Cause.EXPIRING_STREAM, Severity.CRITICAL)
+    assert "2 versions were deleted before it read them" in gone.what
+
+
+def test_a_cause_is_told_once_and_its_victims_are_named() -> None:
+    stopped = stream(StreamState.STOPPED, Verdict.STOPPED, desired=DesiredState.STOPPED)
+    gold = declaration("gold_orders", sink_uri="/lake/gold/orders", sink_table="gold/orders")
+    starved = replace(RUNNING, declaration=gold, starved_by="silver_orders", verdict=Verdict.IDLE)
+    stale = replace(FRESH, ref=table("gold/orders"), last_commit_at=NOW - 99 * HOUR)
+    (item,) = of(stale, streams=(stopped, starved))
+    assert item.cause is Cause.STOPPED_STREAM
+    assert item.what.endswith("It starves gold_orders.")
+
+
+# expectations on tables --------------------------------------------------------------------------------------------
+
+KEY = TableExpectation("/lake/silver/orders", "silver_orders", ExpectationKind.UNIQUE, columns=("id",))
+DAILY = replace(KEY, kind=ExpectationKind.ROWS_PER_DAY, columns=())
+TIMED = replace(KEY, kind=ExpectationKind.FRESH, columns=(), within_s=900)
+BROKEN = Finding(State.BROKEN, broken_keys=1, broken_rows=2, examples=("7",))
+
+
+def judged(*findings: tuple[TableExpectation, Finding], host: str = "host-1") -> list[AttentionItem]:
+    said = [Judgement(expected, finding, host, NOW, NOW - HOUR) for expected, finding in findings]
+    return list(attention([FRESH], (RUNNING,), (ALIVE,), judgements=said, now=NOW, rules=RULES))
+
+
+def test_a_broken_expectation_is_a_warning_on_its_table() -> None:
+    (item,) = judged((KEY, BROKEN), (TIMED, Finding(State.MET)))
+    assert (item.severity, item.cause, item.kind) == (Severity.WARNING, Cause.BROKEN_EXPECTATION, "table")
+    assert (item.subject, item.since) == ("silver/orders", NOW - HOUR)
+    assert item.what == "Expected: id is unique. Found: 1 key is repeated, in 2 rows: 7."
+
+
+def test_what_cannot_be_told_is_a_note_unless_the_table_is_only_young() -> None:
+    (item,) = judged((KEY, Finding(State.UNKNOWN, "1.2 TB, limit 10 GB")))
+    assert (item.severity, item.cause) == (Severity.NOTE, Cause.UNKNOWN_EXPECTATION)
+    assert "not judged: 1.2 TB, limit 10 GB" in item.what
+    assert judged((DAILY, Finding(State.UNKNOWN, "3 of 7 days", is_early=True))) == []
+
+
+def test_a_host_that_is_away_leaves_what_it_found_and_says_so() -> None:
+    broken, met = judged((KEY, BROKEN), (TIMED, Finding(State.MET, last_data_at=NOW)), host="gone")
+    assert broken.severity is Severity.WARNING and "Last judged just now: its host is away." in broken.what
+    assert met.cause is Cause.UNKNOWN_EXPECTATION and "its host is away" in met.what
+    (group,) = grouped(judged((KEY, BROKEN), (DAILY, BROKEN), host="gone"))
+    assert "(id is unique, last judged just now; as many new rows" in group.what
+
+
+def test_a_table_whose_freshness_is_expected_is_not_stale_by_the_general_limit() -> None:
+    old = replace(FRESH, last_commit_at=NOW - timedelta(days=3))
+    week = Judgement(replace(TIMED, within_s=7 * 86_400), Finding(State.MET, last_data_at=NOW), "host-1", NOW)
+    assert len(of(old)) == 1
+    assert attention([old], (RUNNING,), (ALIVE,), judgements=[week], now=NOW, rules=RULES) == ()
+
+
+def test_several_broken_expectations_are_one_line_by_tables() -> None:
+    (group,) = grouped(judged((KEY, BROKEN), (TIMED, replace(BROKEN, last_data_at=NOW - HOUR))))
+    assert group.what == "1 table breaks 2 table expectations: silver/orders (id is unique; new data every 15 min)."
+    other = replace(KEY, uri="/lake/x", table="x")
+    (both,) = grouped(judged((KEY, BROKEN), (other, BROKEN), (replace(other, columns=("b",)), BROKEN)))
+    assert both.what == "2 tables break 3 table expectations: silver/orders, x."
+
+
+JUMP = replace(A_JUMP, uri=REF.uri, table=REF.name, committed_at=NOW - HOUR)
+
+
+def reading(name: str, source: str, sink: str) -> StreamStatus:
+    declared = declaration(name, StreamInput(InputKind.TABLE, source, source), sink_uri=sink)
+    return replace(RUNNING, declaration=declared)
+
+
+def test_an_unusual_commit_says_what_it_did_and_whom_it_reaches() -> None:
+    streams = (
+        reading("gold", "file:///lake/silver/orders", "/lake/gold"),
+        reading("more", "/lake/gold/", "/lake/silver/orders"),  # back to where it began
+        reading("apart", "/lake/other", "/lake/more"),
+    )
+    (item,) = attention([], streams, [ALIVE], notices=[JUMP], now=NOW, rules=RULES)
+    assert (item.severity, item.cause, item.subject) == (Severity.WARNING, Cause.UNUSUAL_COMMIT, "silver/orders")
+    assert item.what == (
+        "highest amount 498.2 → 47,189 at v31, MERGE by stream silver_orders, 1 h ago. Downstream: gold, more."
+    )
+    (new,) = attention([], streams, [ALIVE], notices=[replace(JUMP, kind=Measure.WRITER)], now=NOW, rules=RULES)
+    assert new.severity is Severity.NOTE, "it may well be meant"
+    two = [JUMP, replace(JUMP, uri="/lake/b", table="b")]
+    (group,) = grouped(attention([], streams, [ALIVE], notices=two, now=NOW, rules=RULES))
+    assert group.what.startswith("2 tables did what was never seen before: ") and "b (highest" in group.what
+
+
+def test_silence_is_told_once_by_whoever_knows_most_of_it() -> None:
+    silent = replace(JUMP, uri=REF.uri, table=REF.name, kind=Measure.SILENCE, subject="", before="every 5 min")
+    old = replace(FRESH, last_commit_at=NOW - timedelta(days=3))
+    (item,) = attention([old], [], [ALIVE], notices=[silent], now=NOW, rules=RULES)
+    assert (item.severity, item.cause) == (Severity.WARNING, Cause.UNUSUAL_COMMIT)
+    (fed,) = attention([old], [RUNNING], [ALIVE], notices=[silent], now=NOW, rules=RULES)
+    assert fed.cause is Cause.SILENT_TABLE
+    fresh = TableExpectation(REF.uri, REF.name, ExpectationKind.FRESH, within_s=60.0)
+    late = Judgement(fresh, Finding(State.BROKEN, since=NOW), ALIVE.host_id, NOW, NOW)
+    (expected,) = attention([old], [], [ALIVE], judgements=[late], notices=[silent], now=NOW, rules=RULES)
+    assert expected.cause is Cause.BROKEN_EXPECTATION
+
+
+def test_a_webhook_that_can_be_told_nothing_is_told_here() -> None:
+    (item,) = attention([], [], [ALIVE], webhook_error="the webhook answers HTTP 500", now=NOW, rules=RULES)
+    assert (item.severity, item.kind, item.subject) == (Severity.WARNING, "webhook", "notify.webhook")
+    assert item.what == "Nobody is told of what needs attention: the webhook answers HTTP 500."

@@ -1,5 +1,6 @@
-"""What policies decide over real tables: what is due, or why it waits and until when."""
+"""Policies of tables: what settings may say, when a window is open, what is due over real tables, or why it waits."""
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -9,15 +10,122 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from backend.errors import SettingsError
 from backend.jobs.model import JobEnd, JobKind, JobState
 from backend.jobs.policy_runs import resting
 from backend.maintenance.model import Optimize, Repair, Vacuum
 from backend.maintenance.policies import LOOK_FACTOR, PolicyPlans
-from backend.stream_model.stream import StreamDeclaration, StreamState
+from backend.settings import Settings, load_settings
+from backend.stream_model.stream import DesiredState, StreamState
+from backend.table_policies import TablePolicy, Window
 from pipelines.host.policy_rounds import MOST_WAITING, PolicyRounds
 from tests.worlds.lake import builders
 from tests.worlds.store import stream_store
 from tests.worlds.store.policy_world import PolicyWorld, end
+from tests.worlds.streams.values import stream
+
+
+@pytest.fixture
+def in_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def load(text: str) -> Settings:
+        (tmp_path / "weir.toml").write_text(text)
+        monkeypatch.setenv("WEIR_CONFIG", str(tmp_path / "weir.toml"))
+        return load_settings(demo={"enabled": False})
+
+    return load
+
+
+def test_policies_come_from_the_file_and_none_is_on_by_default(in_file, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert in_file("").table_policies == ()
+    settings = in_file("""
+        [[policies]]
+        tables = "bronze/*"
+        optimize = { spares_files = 20 }
+        window = "0 2 * * *"
+        [[policies]]
+        tables = "silver/orders"
+        vacuum = {}
+        [[policies]]
+        tables = "/data/lake/clicks"
+        expire = { column = "at", older_than_days = 90 }
+    """)
+    assert [policy.text for policy in settings.table_policies] == [
+        "optimize bronze/*: spares_files 20, window 0 2 * * *",
+        "vacuum silver/orders",
+        "expire /data/lake/clicks: column at, older_than_days 90.0",
+    ]
+    monkeypatch.setenv("WEIR_POLICIES", json.dumps([{"tables": "t", "vacuum": {"every_hours": 1}}]))
+    assert [policy.text for policy in in_file("").table_policies] == ["vacuum t: every_hours 1.0"]
+
+
+def test_the_demo_has_one_while_its_streams_are_there() -> None:
+    settings = load_settings()
+    (policy,) = settings.table_policies
+    own = f"{settings.tables_uri}/bronze/bronze_orders"
+    assert policy.is_for("bronze/bronze_orders", own) and policy.optimize is not None
+    assert not policy.is_for("bronze/bronze_orders", "/somebody's/bronze/bronze_orders"), "it may have another's name"
+    for without in ({"demo": {"policy": False}}, {"demo": {"enabled": False}}, {"host": {"pipelines": ["mine"]}}):
+        assert load_settings(**without).table_policies == ()
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        ('tables = "t"', "exactly one of optimize, vacuum and expire"),
+        ('tables = "t"\noptimize = {}\nvacuum = {}', "exactly one of optimize, vacuum and expire"),
+        ('tables = ""\nvacuum = {}', "policies.0.tables: String should have at least 1 character"),
+        ('tables = "t"\nvacuum = {}\nwindow = "at night"', "policies.0: .*'at night' is no cron expression of five"),
+        ('tables = "t"\nvacuum = {}\nwindow = "0 25 * * *"', "'0 25 .*' is no cron expression: Bad hour"),
+        ('tables = "t"\nvacuum = {}\nwindow = "0 0 30 2 *"', "'0 0 30 2 .*Bad day-of-month"),
+        ('tables = "t"\nvacuum = {}\nwindow_minutes = 0', "policies.0.window_minutes"),
+        ('tables = "t"\noptimize = {spares_share = 2}', "policies.0.optimize.spares_share"),
+        ('tables = "t"\noptimize = {most_bytes = 0}', "policies.0.optimize.most_bytes"),
+        ('tables = "t"\nexpire = {column = "at"}', "policies.0.expire.older_than_days: Field required"),
+        ('tables = "t"\nexpire = {column = "at", older_than_days = 0}', "policies.0.expire.older_than_days"),
+        ('tables = "t"\nvacuum = {evry_hours = 1}', "policies.0.vacuum.evry_hours"),
+    ],
+)
+def test_a_policy_that_cannot_work_is_refused_at_load(in_file, lines: str, why: str) -> None:
+    with pytest.raises(SettingsError, match=why):
+        in_file(f"[[policies]]\n{lines}\n")
+
+
+def test_a_pattern_names_tables_by_name_or_uri() -> None:
+    def is_for(pattern: str) -> bool:
+        return TablePolicy(tables=pattern, vacuum={}).is_for("bronze/clicks", "/data/lake/bronze/clicks")
+
+    assert all(map(is_for, ["bronze/clicks", "bronze/*", "/data/lake/*", "/data/lake/bronze/clicks/"]))
+    assert not any(map(is_for, ["s3://b/*", "clicks", "BRONZE/*"]))
+
+
+def at(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+
+def test_a_window_opens_with_its_firing_and_ends_after_its_minutes() -> None:
+    window = Window("0 2 * * *", 90)
+    assert window.opens_at(at("2026-03-06T01:59:59.999999")) == at("2026-03-06T02:00")
+    for within in ("2026-03-06T02:00", "2026-03-06T03:29:59.999999"):
+        assert window.opens_at(at(within)) == at(within)
+    assert window.opens_at(at("2026-03-06T03:30")) == at("2026-03-07T02:00")
+
+
+def test_a_window_over_midnight_stays_open() -> None:
+    friday = Window("0 23 * * FRI", 180)  # 2026-03-06 is a Friday
+    assert friday.opens_at(at("2026-03-07T01:59")) == at("2026-03-07T01:59")
+    assert friday.opens_at(at("2026-03-07T02:00")) == at("2026-03-13T23:00")
+    assert friday.next_after(at("2026-03-06T23:30")) == at("2026-03-13T23:00")
+    assert Window("", 60).opens_at(at("2026-03-07T01:59")) == at("2026-03-07T01:59")
+
+
+def test_no_window_is_left_out_or_doubled_where_clocks_change() -> None:
+    """In Europe and America clocks change on these days of 2026; UTC does not."""
+    for day in ("2026-03-08", "2026-03-29", "2026-10-25", "2026-11-01"):
+        opened, moment = [], at(f"{day}T00:00")
+        while (moment := Window("30 * * * *", 1).next_after(moment)) < at(f"{day}T23:59"):
+            opened.append(moment.hour)
+        assert opened == list(range(24))
+
 
 CLICKS = "bronze/clicks"
 MERGE = {"tables": CLICKS, "optimize": {"spares_files": 10}}
@@ -25,9 +133,8 @@ AT_NIGHT = {"window": "0 2 * * *", "window_minutes": 60}
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[Any]:
+def world(tmp_path: Path, clicks: Path) -> Iterator[Any]:
     worlds = list[PolicyWorld]()
-    builders.partitioned_table(tmp_path / "lake" / "bronze" / "clicks", days=2, files_per_day=6)
 
     def make(*policies: dict[str, Any], **settings: Any) -> PolicyWorld:
         worlds.append(PolicyWorld(tmp_path, *policies, **settings))
@@ -38,14 +145,11 @@ def world(tmp_path: Path) -> Iterator[Any]:
         one.store.close()
 
 
-def declare(world: PolicyWorld, name: str, state: StreamState, **tables: Any) -> None:
-    declared = StreamDeclaration(
-        name=name, description="", source="files", sink_uri=world.uri(CLICKS), sink_table=CLICKS, source_tables=(),
-        layer="bronze", trigger_interval_ms=5_000, checkpoint_location=str(world.home / "checkpoints" / name),
-        expectations=(), side_tables=(), **tables,
-    )  # fmt: skip
+def declare(world: PolicyWorld, name: str, state: StreamState) -> None:
+    place = str(world.home / "checkpoints" / name)
+    declared = stream(name, sink_uri=world.uri(CLICKS), sink_table=CLICKS, checkpoint_location=place)
     world.store.declare([declared], now=world.now)
-    world.store.ensure_desired(name, stream_store.DesiredState.RUNNING, now=world.now)
+    world.store.ensure_desired(name, DesiredState.RUNNING, now=world.now)
     stream_store.observe(world.store, name, state, world.now)
 
 
@@ -154,21 +258,16 @@ def test_a_success_ends_a_row_of_failures_and_a_cancel_is_none(world) -> None:
     assert one.plan().state == "due"
 
 
-def test_nothing_is_asked_while_an_act_is_under_way(world) -> None:
+def test_nothing_is_asked_while_an_act_is_under_way_or_a_stream_of_the_table_catches_up(world) -> None:
     one = world(MERGE)
     job = one.by_hand(CLICKS, Vacuum())
     assert (one.plan().state, one.plan().why_not) == ("waiting", "its vacuum is under way")
     one.done(job)
-    one.ask()
-    assert (one.plan().state, one.plan().why_not) == ("running", "its optimize is under way")
-
-
-def test_nothing_is_done_while_a_stream_of_the_table_catches_up(world) -> None:
-    one = world(MERGE)
     declare(one, "bronze_clicks", StreamState.STARTING)
     assert one.plan().why_not == "bronze_clicks is catching up"
     declare(one, "bronze_clicks", StreamState.STOPPED)
-    assert one.plan().state == "due"
+    one.ask()
+    assert (one.plan().state, one.plan().why_not) == ("running", "its optimize is under way")
 
 
 def test_a_vacuum_comes_so_long_after_the_last_one_whosever_it_was(world) -> None:

@@ -8,17 +8,27 @@ import pytest
 
 from backend.store.store import ControlStore
 from tests.worlds.store.postgres import POSTGRES, empty_postgres_url
+from tests.worlds.store.stream_store import copy_of_empty_store
 
-DATABASES = ["sqlite", *([pytest.param("postgresql", marks=pytest.mark.postgres)] if os.environ.get(POSTGRES) else [])]
+POSTGRES_MARKS = (pytest.mark.postgres, pytest.mark.ci)
+DATABASES = ["sqlite", *([pytest.param("postgresql", marks=POSTGRES_MARKS)] if os.environ.get(POSTGRES) else [])]
 
 
 @pytest.fixture(params=DATABASES)
-def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A database without any table, or none yet."""
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path / 'deep' / 'weir.db'}"
         return
     with empty_postgres_url() as url:
         yield url
+
+
+@pytest.fixture
+def store_url(empty_url: str) -> str:
+    if empty_url.startswith("sqlite"):
+        copy_of_empty_store(Path(empty_url.removeprefix("sqlite:///")))
+    return empty_url
 
 
 @pytest.fixture

@@ -1,11 +1,14 @@
-"""A lease has one owner at a time by the store's clock, and a former owner's writes are refused."""
+"""Hosts: a lease has one owner at a time by the store's clock, and signs of life cost little."""
 
+import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+import sqlalchemy as sa
 
 from backend.errors import StoreError, StreamRefusedError
 from backend.store import leases
@@ -15,31 +18,28 @@ from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
 from backend.stream_model.stream import HostHeartbeat, Lease
 from tests.worlds.processes import wait_until
-from tests.worlds.store.values import held, observed
+from tests.worlds.store.statements import past_the_store, statements
+from tests.worlds.store.values import NOW, held, leased, observed
 
 RESOURCE = stream_resource("silver_orders")
 A_MOMENT = timedelta(minutes=5)  # on any machine
 
 
-def expired(store: ControlStore, *, owner: str = "host-a") -> Lease:
-    lease = store.acquire(RESOURCE, owner, ttl_s=-0.001)
-    assert lease is not None
-    return lease
+def expired(store: ControlStore) -> Lease:
+    return leased(store, RESOURCE, ttl_s=-0.001)
 
 
 def test_a_second_owner_waits_until_the_lease_expires(store: ControlStore) -> None:
-    first = store.acquire(RESOURCE, "host-a", ttl_s=60)
-    assert first is not None
+    first = leased(store, RESOURCE)
     assert store.acquire(RESOURCE, "host-b", ttl_s=15) is None
     assert store.leases() == {RESOURCE: first}
-    first = store.renew(first, ttl_s=0.5)
-    assert first is not None
-    found: list[Lease | None] = []
-    wait_until(lambda: found.append(store.acquire(RESOURCE, "host-b", ttl_s=15)) or found[-1], "free")
-    second = found[-1]
-    assert second is not None
+    shortened = store.renew(first, ttl_s=0.5)
+    assert shortened is not None and shortened.token == first.token
+    tries: list[Lease | None] = []
+    wait_until(lambda: tries.append(store.acquire(RESOURCE, "host-b", ttl_s=15)) or tries[-1], "free")
+    second = tries[-1]
     assert (second.owner, second.token) == ("host-b", first.token + 1)
-    assert second.expires_at > first.expires_at + timedelta(seconds=14.9)
+    assert second.expires_at > shortened.expires_at + timedelta(seconds=14.9)
     assert store.leases() == {RESOURCE: second}
 
 
@@ -48,7 +48,6 @@ def test_the_end_of_a_lease_is_told_by_the_clock_of_the_store(store: ControlStor
     lease = held(store)
     assert before <= lease.expires_at - timedelta(seconds=15) <= store.now()
     renewed = store.renew(lease, ttl_s=7_200)
-    assert renewed is not None
     assert abs(renewed.expires_at - store.now() - timedelta(hours=2)) < A_MOMENT
     assert abs(store.now() - datetime.now(UTC)) < A_MOMENT, "one machine's here"
 
@@ -93,14 +92,13 @@ def test_signs_of_life_are_told_by_the_readers_clock(store: ControlStore) -> Non
 
 
 def test_renewing_extends_and_keeps_the_token(store: ControlStore) -> None:
-    lease = store.acquire(RESOURCE, "host-a", ttl_s=60)
-    assert lease is not None
+    lease = leased(store, RESOURCE)
     renewed = store.renew(lease, ttl_s=600)
-    assert renewed is not None
-    assert renewed.token == lease.token
+    assert renewed is not None and renewed.token == lease.token
     assert renewed.expires_at >= lease.expires_at + timedelta(seconds=540)
     assert store.leases() == {RESOURCE: renewed}
     assert store.acquire(RESOURCE, "host-b", ttl_s=15) is None
+    assert held(store).token == lease.token + 1, "who asks again has a newer one"
 
 
 def test_an_expired_lease_is_nobodys_and_its_owner_may_renew_it_while_nobody_took_it(store: ControlStore) -> None:
@@ -110,11 +108,9 @@ def test_an_expired_lease_is_nobodys_and_its_owner_may_renew_it_while_nobody_too
     assert store.acquire(RESOURCE, "host-b", ttl_s=15) is None
 
 
-def test_who_asks_again_has_a_newer_token(store: ControlStore) -> None:
-    assert held(store).token + 1 == held(store).token
-
-
 def test_a_lost_lease_cannot_be_renewed_released_or_written_under(store: ControlStore) -> None:
+    with pytest.raises(StreamRefusedError):
+        store.observe(observed(), token=0)
     lost = expired(store)
     taken = held(store, owner="host-b")
     assert store.renew(lost, ttl_s=15) is None
@@ -133,11 +129,6 @@ def test_a_released_lease_is_free_at_once_and_its_token_goes_on(store: ControlSt
     with pytest.raises(StreamRefusedError):
         store.observe(observed(), token=first.token)
     assert held(store, owner="host-b").token == first.token + 1
-
-
-def test_an_observation_without_any_lease_is_refused(store: ControlStore) -> None:
-    with pytest.raises(StreamRefusedError):
-        store.observe(observed(), token=0)
 
 
 @pytest.mark.parametrize("is_new", [True, False], ids=["new", "expired"])
@@ -174,14 +165,11 @@ def test_hosts_that_start_together_make_each_thing_once(store_url: str) -> None:
         opened.close()
 
 
-def test_who_died_in_a_section_keeps_the_others_out_for_its_lease(store: ControlStore) -> None:
+def test_who_died_in_a_section_keeps_the_others_out_for_its_lease_and_who_failed_leaves_it(store: ControlStore) -> None:
     assert store.acquire("section/tables", "one that died", ttl_s=0.5)
     with store.alone("tables", ttl_s=0.3):
         before = store.leases()["section/tables"].expires_at
         wait_until(lambda: store.leases()["section/tables"].expires_at > before, "it is renewed while it lasts")
-
-
-def test_a_section_that_failed_is_left(store: ControlStore) -> None:
     with pytest.raises(ZeroDivisionError), store.alone("tables"):
         _ = 1 / 0
     assert not store.leases()
@@ -201,3 +189,50 @@ def test_leases_of_many_are_taken_and_renewed_at_once(store: ControlStore) -> No
     assert all(lease.expires_at > mine[name].expires_at for name, lease in renewed.items())
     assert store.leases()[names[7]] == others
     assert store.acquire_all([], "host-a", ttl_s=30) == store.renew_all([], ttl_s=30) == {}
+
+
+AGES_S = 1e9
+
+
+def sizes(sent: list[tuple[str, int]]) -> list[int]:
+    """Of what each statement carries."""
+    return [size for statement, size in sent if not statement.startswith("BEGIN")]
+
+
+def test_names_of_streams_are_written_and_read_where_they_changed(store: ControlStore, store_url: str) -> None:
+    names = tuple(f"stream_{number:04}" for number in range(1_000))
+    first = HostHeartbeat("a", "box", 1, NOW, NOW, streams=names, max_streams=20)
+    for heartbeat in (first, replace(first, host_id="b"), replace(first, host_id="c", streams=())):
+        store.beat(heartbeat)
+    reader = ControlStore(store_url)
+    with statements(reader) as sent:
+        assert [host.streams for host in reader.live_hosts(within_s=AGES_S)] == [names, names, ()]
+    assert len(sizes(sent)) == 2, "and then nobody asks for them"
+    with statements(reader) as sent:
+        for _ in range(5):
+            store.beat(replace(first, beat_at=NOW + timedelta(seconds=1)))
+            alive = reader.live_hosts(within_s=AGES_S)
+    assert len(sizes(sent)) == 10 and max(sizes(sent)) < 1_000, "a sign of life is small"
+    assert alive[0] == replace(first, beat_at=NOW + timedelta(seconds=1))
+    store.beat(replace(first, streams=names[:2]))
+    assert [len(host.streams) for host in reader.live_hosts(within_s=AGES_S)] == [2, 1_000, 0]
+    assert [len(host.streams) for host in sorted(reader.hosts(), key=lambda host: host.host_id)] == [2, 1_000, 0]
+    reader.close()
+
+
+def test_a_host_of_the_former_weir_is_read_each_time(store: ControlStore, store_url: str) -> None:
+    store.beat(HostHeartbeat("a", "box", 1, NOW, NOW, streams=("one",)))
+    for streams in ('["one"]', '["one", "two"]'):
+        with past_the_store(store_url) as connection:
+            connection.execute(sa.text(f"UPDATE host SET streams_key = NULL, streams = '{streams}'"))
+        assert list(store.hosts()[0].streams) == json.loads(streams)
+
+
+def test_heartbeats_are_one_row_a_host_newest_first(store: ControlStore) -> None:
+    beat = HostHeartbeat("a", "box", 1, NOW, NOW, "4.2.0", "http://127.0.0.1:4040")
+    other = replace(beat, host_id="b", beat_at=NOW + timedelta(seconds=1))
+    for heartbeat in (beat, other, replace(beat, beat_at=NOW + timedelta(seconds=2))):
+        store.beat(heartbeat)
+    assert [found.host_id for found in store.hosts()] == ["a", "b"]
+    assert store.prune_hosts(before=NOW + timedelta(seconds=2)) == 1
+    assert [found.host_id for found in store.hosts()] == ["a"]

@@ -1,18 +1,19 @@
 """Who keeps what the store holds sees each change of it: told by PostgreSQL, asked each time on SQLite."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
-from backend.access import Actor
-from backend.jobs.model import JobKind, JobRequest
 from backend.store.leases import stream_resource
 from backend.store.notices import KeptAnswer, NoticeTopic
 from backend.store.store import ControlStore
 from backend.stream_model.stream import DesiredState, HostHeartbeat
 from tests.worlds.processes import wait_until
-from tests.worlds.store.values import NOW, progress
+from tests.worlds.store import stream_store
+from tests.worlds.store.statements import past_the_store
+from tests.worlds.store.values import JOB, NOW, progress
 
 NAME = "silver_orders"
 NEVER_S = 1e9
@@ -32,23 +33,20 @@ class Counted:
 
 @pytest.fixture
 def told(store: ControlStore, store_url: str) -> ControlStore:
-    """A store that is told what others change."""
+    """A store that is told what others change: PostgreSQL does, SQLite tells nobody."""
     if store_url.startswith("sqlite"):
         pytest.skip("SQLite tells nobody")
     wait_until(lambda: store.notices.heard() is not None, "it listens")
     return store
 
 
-def test_sqlite_is_asked_each_time(store: ControlStore, store_url: str) -> None:
-    if not store_url.startswith("sqlite"):
-        pytest.skip("PostgreSQL tells")
+def test_sqlite_is_asked_each_time(tmp_path: Path) -> None:
+    store = stream_store.open_store(tmp_path)
     desired = Counted(store, store.desired, NoticeTopic.DESIRED)
     for _ in range(3):
         desired.kept()
     assert desired.reads == 3
-
-
-JOB = JobRequest(JobKind.DIFF, NAME, "f1", "{}", Actor("ann"), "a first look", 60.0)
+    store.close()
 
 
 @pytest.mark.parametrize(
@@ -91,7 +89,6 @@ def test_what_this_process_changed_is_read_at_once(told: ControlStore) -> None:
     assert leases.kept() == {}
     lease = told.acquire("stream/x", "a", ttl_s=60)
     assert leases.kept() == {"stream/x": lease}
-    assert lease is not None
     told.release(lease)
     assert leases.kept() == {}
 
@@ -117,11 +114,9 @@ def test_what_nobody_told_is_seen_by_its_sign(told: ControlStore, store_url: str
         assert leases.kept() is held
         desired.kept()
     assert (leases.reads, desired.reads) == (1, 1), "nothing has changed"
-    engine = sa.create_engine(store_url)
-    with engine.begin() as connection:
+    with past_the_store(store_url) as connection:
         connection.execute(sa.text("UPDATE lease SET expires_at = now()"))
         connection.execute(sa.text("UPDATE desired SET generation = generation + 1"))
-    engine.dispose()
     assert leases.kept() is held
     passed[0] += 6.0
     assert leases.kept() == {}
@@ -132,9 +127,8 @@ def test_while_nobody_listens_everything_is_read_and_then_once_more(told: Contro
     told.ensure_desired(NAME, DesiredState.RUNNING, now=NOW)
     desired = Counted(told, told.desired, NoticeTopic.DESIRED)
     desired.kept()
-    engine = sa.create_engine(store_url)
     ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_notify%' AND pid <> "
-    with engine.begin() as connection:
+    with past_the_store(store_url) as connection:
         connection.execute(sa.text(f"{ended} pg_backend_pid() AND datname = current_database()"))
     wait_until(lambda: told.notices.heard() is None, "the line is cut")
     before = desired.reads
@@ -144,4 +138,3 @@ def test_while_nobody_listens_everything_is_read_and_then_once_more(told: Contro
     before = desired.reads
     desired.kept(), desired.kept()
     assert desired.reads == before + 1
-    engine.dispose()

@@ -1,8 +1,9 @@
-"""How far a stream is behind, from hand-made checkpoints over real tables: each figure beside a naive recount."""
+"""How far a stream is behind: checkpoints over real tables beside naive recounts, lags, and what hosts keep."""
 
 import json
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,22 +11,39 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from app.cli.output import encoded
+from app.cli.streams.listing import SHAPES
+from app.streams.view.figures import build_backlog_figure
+from app.ui.view.figure_json import FigureLook
+from backend.lake.history.arrivals import Arrival
 from backend.lake.lake import Lake
 from backend.settings import Settings, load_settings
-from backend.stream_model.backlog import Backlog, SourceBacklog
-from backend.stream_model.stream import StreamDeclaration, StreamInput
+from backend.store.store import ControlStore
+from backend.stream_model.backlog import Backlog, Lag, SourceBacklog
+from backend.stream_model.stream import Progress, StreamInput, TopicEnds
 from backend.streams.backlog.files import has_pattern
+from backend.streams.backlog.kafka import kafka_backlog
+from backend.streams.backlog.lags import UNREAD, BatchEnd, batch_end, lags, lags_since
+from backend.streams.backlog.positions import DeltaPosition, FilesPosition, KafkaPosition, OtherPosition, parse_position
 from backend.streams.backlog.reader import BacklogReader
+from backend.streams.status import statuses
+from bench import large
+from pipelines.host import backlog_watch
+from pipelines.host.backlog_watch import BacklogWatch
 from tests.worlds.lake import builders
 from tests.worlds.streams.checkpoints import delta_offset, write_checkpoint
+from tests.worlds.streams.values import Looks, stream
 
 NOW = datetime.now(UTC)
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> Path:
+Look = Callable[..., Backlog]
+
+
+@pytest.fixture(scope="module")
+def five_commits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Five commits of two files each: version n brings 10 * (n + 1) rows."""
-    path = tmp_path / "lake" / "bronze" / "events"
+    path = tmp_path_factory.mktemp("five") / "events"
     for version in range(5):
         count = 10 * (version + 1)
         half = {"part": ["a"] * (count // 2) + ["b"] * (count // 2), "id": list(range(count))}
@@ -34,19 +52,23 @@ def table(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def table(tmp_path: Path, five_commits: Path) -> Path:
+    """A copy of its own."""
+    return Path(shutil.copytree(five_commits, tmp_path / "lake" / "bronze" / "events"))
+
+
+@pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     return load_settings(home=tmp_path, lake={"roots": [str(tmp_path / "lake")]})
 
 
 @pytest.fixture
-def look(tmp_path: Path, settings: Settings) -> Callable[..., Backlog]:
+def look(tmp_path: Path, settings: Settings) -> Look:
     def look(*inputs: StreamInput, offsets: list[str | None] | None = None, kind: str = "streaming table") -> Backlog:
         place = tmp_path / "checkpoints" / "silver"
         if offsets is not None:
             write_checkpoint(place, {4: offsets})
-        declared = StreamDeclaration(
-            "silver", "", "", "/l/silver", "silver/x", (), "silver", 5_000, str(place), kind=kind, inputs=inputs
-        )
+        declared = stream("silver", *inputs, kind=kind, checkpoint_location=str(place))
         return BacklogReader(settings, Lake(settings)).read(declared, [], now=NOW)
 
     return look
@@ -83,39 +105,31 @@ def figures(found: Backlog | SourceBacklog) -> tuple[int | None, int | None, int
 
 
 @pytest.mark.parametrize("version", [0, 2, 4, 5])
-def test_what_lies_after_the_offset_is_what_its_commits_add(
-    look: Callable[..., Backlog], table: Path, version: int
-) -> None:
+def test_what_lies_after_the_offset_is_what_its_commits_add(look: Look, table: Path, version: int) -> None:
     found = look(source(table), offsets=[delta_offset(table_id(table), version)])
     assert figures(found) == recount(table, range(version, 5))
     assert found.versions == 5 - version
     assert found.is_caught_up == (version == 5)
     if version < 5:
         written = written_at(table, version)
-        assert found.oldest_unread_at == written
-        assert found.data_loss is not None
-        assert (found.data_loss.at, found.data_loss.setting) == (
-            written + timedelta(days=30),
-            "delta.logRetentionDuration",
-        )
+        assert found.oldest_unread_at == written and found.data_loss is not None
+        assert found.data_loss.at == written + timedelta(days=30)
+        assert found.data_loss.setting == "delta.logRetentionDuration"
     else:
         assert (found.oldest_unread_at, found.data_loss, found.behind_s) == (None, None, 0.0)
 
 
-def test_an_offset_inside_a_commit_leaves_its_other_files(look: Callable[..., Backlog], table: Path) -> None:
+def test_an_offset_inside_a_commit_leaves_its_other_files(look: Look, table: Path) -> None:
     found = look(source(table), offsets=[delta_offset(table_id(table), 3, 0)])
     files, size, rows = recount(table, range(3, 5))
     first = commit_adds(table, 3)[0]
     assert figures(found) == (files - 1, size - first["size"], rows - 20)  # type: ignore[operator]
     assert found.versions == 2
+    at_its_last = look(source(table), offsets=[delta_offset(table_id(table), 3, 1)])
+    assert (figures(at_its_last), at_its_last.versions, at_its_last.lost) == (recount(table, range(4, 5)), 1, 0)
 
 
-def test_an_offset_at_the_last_file_of_a_commit_leaves_none_of_it(look: Callable[..., Backlog], table: Path) -> None:
-    found = look(source(table), offsets=[delta_offset(table_id(table), 3, 1)])
-    assert (figures(found), found.versions, found.lost) == (recount(table, range(4, 5)), 1, 0)
-
-
-def test_an_initial_snapshot_half_read_leaves_its_newer_files(look: Callable[..., Backlog], table: Path) -> None:
+def test_an_initial_snapshot_half_read_leaves_its_newer_files(look: Look, table: Path) -> None:
     adds = [add for version in range(4) for add in commit_adds(table, version)]
     left = sorted(adds, key=lambda add: (add["modificationTime"], add["path"]))[3:]
     later = recount(table, range(4, 5))
@@ -126,7 +140,7 @@ def test_an_initial_snapshot_half_read_leaves_its_newer_files(look: Callable[...
     assert found.sources[0].detail == "the first read of v3: 3 of 8 files done"
 
 
-def test_before_the_first_batch_all_is_unread(look: Callable[..., Backlog], table: Path) -> None:
+def test_before_the_first_batch_all_is_unread(look: Look, table: Path) -> None:
     found = look(source(table))
     assert figures(found) == recount(table, range(5))
     assert found.sources[0].detail == "not begun: all of v4"
@@ -136,7 +150,7 @@ def test_before_the_first_batch_all_is_unread(look: Callable[..., Backlog], tabl
     assert figures(look(source(table, startingVersion="3"))) == recount(table, range(3, 5))
 
 
-def test_compaction_brings_nothing_and_a_skipped_change_neither(look: Callable[..., Backlog], table: Path) -> None:
+def test_compaction_brings_nothing_and_a_skipped_change_neither(look: Look, table: Path) -> None:
     DeltaTable(str(table)).optimize.compact()
     DeltaTable(str(table)).delete("id < 3")
     offsets = [delta_offset(table_id(table), 5)]
@@ -146,20 +160,16 @@ def test_compaction_brings_nothing_and_a_skipped_change_neither(look: Callable[.
     assert figures(told) == recount(table, range(5, 7))
 
 
-def test_files_that_a_later_commit_replaced_go_with_vacuum(look: Callable[..., Backlog], table: Path) -> None:
+def test_files_that_a_later_commit_replaced_go_with_vacuum(look: Look, table: Path) -> None:
+    """Compaction moves rows and changes none, so its removes are no data change; the files go all the same."""
     DeltaTable(str(table)).optimize.compact()
     compacted = written_at(table, DeltaTable(str(table)).version())
-    found = look(source(table), offsets=[delta_offset(table_id(table), 2)])
-    # Compaction moves rows and changes none, so its removes are no data change; the files go all the same.
-    assert found.data_loss is not None
-    assert (found.data_loss.at, found.data_loss.setting) == (
-        compacted + timedelta(days=7),
-        "delta.deletedFileRetentionDuration",
-    )
-    assert found.data_loss.what == "files of v2 that v5 replaced, at the next VACUUM"
+    loss = look(source(table), offsets=[delta_offset(table_id(table), 2)]).data_loss
+    assert (loss.at, loss.setting) == (compacted + timedelta(days=7), "delta.deletedFileRetentionDuration")
+    assert loss.what == "files of v2 that v5 replaced, at the next VACUUM"
 
 
-def test_commits_cleaned_away_before_they_were_read_are_lost(look: Callable[..., Backlog], table: Path) -> None:
+def test_commits_cleaned_away_before_they_were_read_are_lost(look: Look, table: Path) -> None:
     DeltaTable(str(table)).create_checkpoint()
     for version in range(3):
         (table / "_delta_log" / f"{version:020d}.json").unlink()
@@ -169,13 +179,13 @@ def test_commits_cleaned_away_before_they_were_read_are_lost(look: Callable[...,
     assert found.sources[0].detail == "2 unread versions are no longer in the log"
 
 
-def test_a_table_made_anew_is_not_counted(look: Callable[..., Backlog], table: Path) -> None:
+def test_a_table_made_anew_is_not_counted(look: Look, table: Path) -> None:
     found = look(source(table), offsets=[delta_offset("another", 1)])
     assert (figures(found), found.versions, found.is_caught_up) == ((None, None, None), None, None)
     assert "made anew" in found.unknown
 
 
-def test_the_change_feed_counts_changes(look: Callable[..., Backlog], tmp_path: Path) -> None:
+def test_the_change_feed_counts_changes(look: Look, tmp_path: Path) -> None:
     """Version 1 appends two orders, 2 updates one, 3 deletes one: 2 + 2 + 1 rows of the feed."""
     path = builders.orders_table(tmp_path / "lake" / "orders")
     feed = DeltaTable(str(path)).load_cdf(starting_version=1).read_all()
@@ -184,7 +194,7 @@ def test_the_change_feed_counts_changes(look: Callable[..., Backlog], tmp_path: 
     assert (found.versions, found.is_caught_up) == (3, False)
 
 
-def test_rows_without_statistics_are_unknown_and_no_zero(look: Callable[..., Backlog], tmp_path: Path) -> None:
+def test_rows_without_statistics_are_unknown_and_no_zero(look: Look, tmp_path: Path) -> None:
     path = tmp_path / "lake" / "plain"
     builders.write(path, {"id": [1, 2]}, configuration={"delta.dataSkippingNumIndexedCols": "0"})
     log = path / "_delta_log" / f"{0:020d}.json"
@@ -197,9 +207,7 @@ def test_rows_without_statistics_are_unknown_and_no_zero(look: Callable[..., Bac
     assert "how many rows" in found.unknown
 
 
-def test_two_sources_add_up_whatever_their_order_in_the_plan(
-    look: Callable[..., Backlog], table: Path, tmp_path: Path
-) -> None:
+def test_two_sources_add_up_whatever_their_order_in_the_plan(look: Look, table: Path, tmp_path: Path) -> None:
     other = builders.write(tmp_path / "lake" / "rates", {"id": [1, 2, 3]})
     offsets = [delta_offset(table_id(other), 0), delta_offset(table_id(table), 4)]
     found = look(source(table), replace(source(other), name="rates"), offsets=offsets)
@@ -209,23 +217,31 @@ def test_two_sources_add_up_whatever_their_order_in_the_plan(
     assert (broken.rows, broken.is_caught_up) == (None, False)
 
 
-def test_a_view_counts_versions(look: Callable[..., Backlog], table: Path) -> None:
+def test_a_view_counts_versions(look: Look, table: Path) -> None:
     found = look(source(table), offsets=[json.dumps({str(table): 2})], kind="materialized view")
     assert (found.versions, found.rows, found.is_caught_up) == (2, None, False)
     done = look(source(table), offsets=[json.dumps({str(table): 4})], kind="materialized view")
     assert (done.versions, done.rows, done.is_caught_up) == (0, 0, True)
 
 
-def test_files_that_the_sources_log_does_not_name_wait(look: Callable[..., Backlog], tmp_path: Path) -> None:
+def note_read(tmp_path: Path, batch: int, *files: Path, days: Sequence[int] = ()) -> None:
+    """An entry of the source's log: the files of a batch, and of which day after now they are."""
+    log = tmp_path / "checkpoints" / "silver" / "sources" / "0"
+    log.mkdir(parents=True, exist_ok=True)
+    millis = [(NOW.timestamp() + day * 86_400) * 1_000 for day in days or [0] * len(files)]
+    entries = [
+        {"path": file.as_uri(), "timestamp": at, "batchId": batch} for file, at in zip(files, millis, strict=True)
+    ]
+    (log / str(batch)).write_text("\n".join(["v1", *map(json.dumps, entries)]))
+
+
+def test_files_that_the_sources_log_does_not_name_wait(look: Look, tmp_path: Path) -> None:
     landing = tmp_path / "landing"
     (landing / "day=1").mkdir(parents=True)
     for name, text in (("a 1.json", "{}"), ("b.json", "{}\n{}"), ("day=1/c.json", "{}"), ("_hidden", ""), (".x", "")):
         (landing / name).write_text(text)
-    log = tmp_path / "checkpoints" / "silver" / "sources" / "0"
-    log.mkdir(parents=True)
-    paths = [(landing / name).as_uri() for name in ("a 1.json", "b.json")]
-    for batch, path in enumerate(paths):
-        (log / str(batch)).write_text("v1\n" + json.dumps({"path": path, "timestamp": 1, "batchId": batch}))
+    note_read(tmp_path, 0, landing / "a 1.json")
+    note_read(tmp_path, 1, landing / "b.json")
     files = StreamInput("files", "files in landing", str(landing))
     found = look(files, offsets=['{"logOffset":0}'])
     assert (found.files, found.size_bytes, found.rows) == (2, 7, None), "b.json was planned and never committed"
@@ -235,46 +251,32 @@ def test_files_that_the_sources_log_does_not_name_wait(look: Callable[..., Backl
     assert look(files, offsets=['{"logOffset":1}']).is_caught_up
 
 
-def test_files_wait_however_old_they_are_beside_the_newest_that_was_read(
-    look: Callable[..., Backlog], tmp_path: Path
-) -> None:
-    landing, log = tmp_path / "landing", tmp_path / "checkpoints" / "silver" / "sources" / "0"
+def test_files_wait_however_old_they_are_beside_the_newest_that_was_read(look: Look, tmp_path: Path) -> None:
+    landing = tmp_path / "landing"
     landing.mkdir()
-    log.mkdir(parents=True)
-    for day in range(21):
-        (landing / f"{day}.json").write_text("{}")
+    by_day = [landing / f"{day}.json" for day in range(21)]
+    for day, file in enumerate(by_day):
+        file.write_text("{}")
         written = NOW.timestamp() + day * 86_400
-        os.utime(landing / f"{day}.json", (written, written))
+        os.utime(file, (written, written))
     files = StreamInput("files", "files in landing", str(landing))
     assert look(files, offsets=None).files == 21, "a first start reads all"
-
-    def read(batch: int, *days: int) -> None:
-        lines = [
-            {"path": (landing / f"{day}.json").as_uri(), "timestamp": (NOW.timestamp() + day * 86_400) * 1_000}
-            for day in days
-        ]
-        (log / str(batch)).write_text("\n".join(["v1", *(json.dumps({**each, "batchId": batch}) for each in lines)]))
-
-    read(0, *range(5))
+    note_read(tmp_path, 0, *by_day[:5], days=range(5))
     assert look(files, offsets=['{"logOffset":0}']).files == 16
-    read(1, *range(6, 21))
+    note_read(tmp_path, 1, *by_day[6:], days=range(6, 21))
     assert look(files, offsets=['{"logOffset":1}']).files == 1, "day 5, two weeks before the newest"
     assert look(files, offsets=['{"logOffset":0}']).files == 16
 
 
 @pytest.mark.parametrize("folder", ["land [1]", "land {a,b}", "land%20it"])
-def test_folders_and_files_with_odd_names_are_counted(
-    look: Callable[..., Backlog], tmp_path: Path, folder: str
-) -> None:
-    landing, log = tmp_path / folder, tmp_path / "checkpoints" / "silver" / "sources" / "0"
+def test_folders_and_files_with_odd_names_are_counted(look: Look, tmp_path: Path, folder: str) -> None:
+    landing = tmp_path / folder
     landing.mkdir()
-    log.mkdir(parents=True)
     for name in ("a b.json", "c[1].json", "d%20e.json", "f{g}.json"):
         (landing / name).write_text("{}")
     files = StreamInput("files", f"files in {folder}", str(landing))
     assert look(files, offsets=None).files == 4
-    line = json.dumps({"path": (landing / "a b.json").as_uri(), "timestamp": 1, "batchId": 0})
-    (log / "0").write_text(f"v1\n{line}")
+    note_read(tmp_path, 0, landing / "a b.json")
     assert look(files, offsets=['{"logOffset":0}']).files == 3
 
 
@@ -289,7 +291,7 @@ def test_a_folder_named_like_a_pattern_is_none_once_something_lies_in_it(tmp_pat
     assert not has_pattern(str(tmp_path / "in1"))
 
 
-def test_a_compacted_log_of_files_is_read(look: Callable[..., Backlog], tmp_path: Path) -> None:
+def test_a_compacted_log_of_files_is_read(look: Look, tmp_path: Path) -> None:
     landing = tmp_path / "landing"
     landing.mkdir()
     for number in range(12):
@@ -304,38 +306,224 @@ def test_a_compacted_log_of_files_is_read(look: Callable[..., Backlog], tmp_path
     assert look(files, offsets=['{"logOffset":7}']).files == 4
 
 
-@pytest.mark.parametrize(
-    ("files", "said"),
-    [
+def test_what_nobody_can_count_is_unknown(look: Look, table: Path, tmp_path: Path) -> None:
+    for counted, why in (
         (StreamInput("files", "files in x", "/elsewhere"), "outside every allowed root"),
         (StreamInput("files", "files in x", "/land/*.json"), "chosen by a pattern"),
         (StreamInput("kafka", "orders at broker"), "no host has asked the broker yet"),
-    ],
-)
-def test_what_nobody_can_count_is_unknown(look: Callable[..., Backlog], files: StreamInput, said: str) -> None:
-    found = look(files, offsets=["{}"])
-    assert (found.files, found.rows, found.is_caught_up, found.behind_s) == (None, None, None, None)
-    assert said in found.unknown
-
-
-def test_a_damaged_checkpoint_hides_no_stream(look: Callable[..., Backlog], table: Path, tmp_path: Path) -> None:
-    look(source(table), offsets=[delta_offset(table_id(table), 1)])
+    ):
+        found = look(counted, offsets=["{}"])
+        assert (found.files, found.rows, found.is_caught_up, found.behind_s) == (None, None, None, None)
+        assert why in found.unknown
     (tmp_path / "checkpoints" / "silver" / "offsets" / "4").write_text("")
-    found = look(source(table))
-    assert (found.rows, found.is_caught_up) == (None, None)
-    assert "offsets/4 is empty" in found.unknown
+    damaged = look(source(table))
+    assert (damaged.rows, damaged.is_caught_up) == (None, None)
+    assert "offsets/4 is empty" in damaged.unknown
 
 
 @pytest.mark.parametrize(("finished", "has_planned"), [(None, None), ([4], False), ([3], True), ([], True)])
 def test_a_planned_batch_that_has_not_ended_is_known(
     tmp_path: Path, settings: Settings, finished: list[int] | None, has_planned: bool | None
 ) -> None:
-    place = tmp_path / "checkpoints" / "silver"
+    place = Path("/elsewhere/checkpoint")
     if finished is not None:
-        write_checkpoint(place, {4: ['{"logOffset":0}']}, finished=finished)
-    inputs = (StreamInput("files", "files in x", "/elsewhere"),)
-    at = str(place) if finished is not None else "/elsewhere/checkpoint"
-    declared = StreamDeclaration("silver", "", "", "/l/silver", "silver/x", (), "silver", 5_000, at, inputs=inputs)
+        place = write_checkpoint(tmp_path / "checkpoints" / "silver", {4: ['{"logOffset":0}']}, finished=finished)
+    elsewhere = StreamInput("files", "files in x", "/elsewhere")
+    declared = stream("silver", elsewhere, checkpoint_location=str(place))
     backlog = BacklogReader(settings, Lake(settings)).read(declared, [], now=NOW)
     assert backlog.has_planned is has_planned
     assert backlog.unknown
+
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def at(seconds: float) -> datetime:
+    return NOON + timedelta(seconds=seconds)
+
+
+def delta(version: int, index: int = -1, *, is_initial: bool = False) -> dict[str, object]:
+    return {"reservoirId": "t", "reservoirVersion": version, "index": index, "isStartingVersion": is_initial}
+
+
+def batch(ends_s: float, *sources: dict[str, object] | None, latest: Sequence[object] = ()) -> BatchEnd:
+    said = [{"endOffset": end} for end in sources]
+    for each, newest in zip(said, latest, strict=False):
+        each["latestOffset"] = newest  # type: ignore[assignment]
+    raw = json.dumps({"sources": said})
+    return batch_end(Progress("s", "q", "r", 1, at(ends_s - 1), 10, None, None, 1_000, raw_json=raw))
+
+
+COMMITS = [Arrival(version, at(10 * version), 2, 100, 20) for version in range(5)]
+
+
+def test_what_lay_behind_an_offset_when_a_batch_ended() -> None:
+    found = lags(
+        [batch(25, delta(1)), batch(26, delta(3)), batch(45, delta(4, 0)), batch(46, delta(4, 1))], {0: COMMITS}
+    )
+    assert [(lag.behind_s, lag.rows) for lag in found] == [
+        (15.0, 40),  # versions 1 and 2 were there
+        (0.0, 0),  # version 3 was not yet
+        (5.0, 20),  # one of its two files was read: it counts whole
+        (0.0, 0),
+    ]
+
+
+def test_a_batch_without_known_offsets_has_no_lag() -> None:
+    assert lags([batch(25, delta(1, is_initial=True)), batch(26, None), batch(27)], {0: COMMITS}) == ()
+    broken = batch_end(Progress("s", "q", "r", 1, NOON, 1, None, None, 1, raw_json="{"))
+    assert broken.positions == () and lags([broken], {0: COMMITS}) == ()
+
+
+def test_files_wait_until_an_entry_of_the_log_that_was_read_names_them() -> None:
+    files = [Arrival(0, at(0), 1, 10, None), Arrival(1, at(5), 1, 10, None), Arrival(UNREAD, at(8), 1, 10, None)]
+    found = lags([batch(6, {"logOffset": 0}), batch(9, {"logOffset": 1})], {0: files})
+    assert [(lag.behind_s, lag.rows) for lag in found] == [(1.0, None), (1.0, None)]
+
+
+def test_after_the_last_batch_the_backlog_grows_with_each_arrival() -> None:
+    found = lags_since(batch(5, delta(1)), {0: COMMITS}, at(35))
+    assert [(lag.at, lag.rows) for lag in found] == [(at(5), 0), (at(10), 20), (at(20), 40), (at(30), 60), (at(35), 60)]
+    many = [Arrival(version, at(version), 1, 1, 1) for version in range(5_000)]
+    assert len(lags_since(batch(-1, delta(0)), {0: many}, at(6_000))) <= 260
+
+
+def test_topics_tell_their_ends_and_no_times() -> None:
+    (found,) = lags([batch(1, {"orders": {"0": 4, "1": 6}}, latest=[{"orders": {"0": 10, "1": 6}}])], {})
+    assert (found.rows, found.behind_s) == (6, None)
+    (done,) = lags([batch(1, {"orders": {"0": 10}}, latest=[{"orders": {"0": 10}}])], {})
+    assert (done.rows, done.behind_s) == (0, 0.0)
+
+
+def test_an_offset_is_known_by_its_shape() -> None:
+    assert parse_position('{"logOffset":7}') == FilesPosition(7)
+    assert parse_position('{"orders":{"0":4}}') == KafkaPosition({"orders": {0: 4}})
+    assert parse_position(json.dumps(delta(3, 2))) == DeltaPosition("t", 3, 2, is_initial=False)
+    for other in ("7", "{", '{"reservoirId":"t"}', '{"orders":{"x":4}}'):
+        assert parse_position(other) == OtherPosition(other)
+
+
+def test_a_topic_is_counted_by_partition() -> None:
+    source = StreamInput("kafka", "orders at broker")
+    heard = TopicEnds(
+        "s", source.name, NOON, firsts={"o": {0: 2, 1: 0}}, ends={"o": {0: 10, 1: 5}}, starts={"o": {0: 2, 1: 0}},
+        unread={"o": {0: (4, at(-60))}}, retention_ms={"o": 120_000},
+    )  # fmt: skip
+    found = kafka_backlog(source, KafkaPosition({"o": {0: 4, 1: 5}}), heard, now=NOON)
+    assert (found.rows, found.lost, found.oldest_unread_at) == (6, 0, at(-60))
+    assert found.data_loss is not None and found.data_loss.at == at(60)
+    begun = kafka_backlog(source, None, heard, now=NOON)
+    assert (begun.rows, begun.oldest_unread_at) == (13, None), "times are those of another offset"
+    assert kafka_backlog(source, KafkaPosition({"o": {0: 0, 1: 5}}), heard, now=NOON).lost == 2
+
+
+def test_a_stream_that_read_on_since_the_host_asked_is_not_told_of_another_topic() -> None:
+    source, there = StreamInput("kafka", "orders at broker"), {"o": {0: 0, 1: 0}}
+    heard = TopicEnds("s", source.name, NOON, there, {"o": {0: 10, 1: 5}}, there, read={"o": {0: 4, 1: 5}})
+    ahead = kafka_backlog(source, KafkaPosition({"o": {0: 13, 1: 5}}), heard, now=NOON)
+    assert (ahead.rows, ahead.is_caught_up, ahead.unknown) == (0, True, "")
+    anew = replace(heard, read={"o": {0: 11, 1: 5}})
+    found = kafka_backlog(source, KafkaPosition({"o": {0: 11, 1: 5}}), anew, now=NOON)
+    assert found.rows is None and "o-0 lies beyond its end: the topic was made anew" in found.unknown
+    begun = kafka_backlog(source, KafkaPosition({"o": {0: 3, 1: 0}}), anew, now=NOON)
+    assert (begun.rows, begun.unknown) == (12, ""), "the stream started over since"
+
+
+def test_the_chart_says_what_waits() -> None:
+    assert build_backlog_figure([], FigureLook()) is None
+    rows = build_backlog_figure([Lag(at(0), 0.0, 0), Lag(at(10), 10.0, 445)], FigureLook())
+    assert rows["layout"]["title"]["text"] == "Backlog: 445 rows unread"
+    assert rows["data"][0]["y"] == [0, 445]
+    ages = build_backlog_figure([Lag(at(0), 90.0, None)], FigureLook())
+    assert (ages["layout"]["title"]["text"], ages["data"][0]["y"]) == ("Backlog: 1 min behind", [1.5])
+    done = build_backlog_figure([Lag(at(0), 0.0, 0)], FigureLook())
+    assert done["layout"]["title"]["text"] == "Backlog: caught up"
+
+
+def test_the_chart_ends_with_what_the_look_beside_it_saw() -> None:
+    source = SourceBacklog("bronze", "table", rows=205, oldest_unread_at=at(-4))
+    ran = (Lag(at(-20), 8.0, 300), Lag(at(-10), 9.0, 190), Lag(at(2), 5.0, 408))
+    assert Backlog((source,), NOON).lags_until(ran) == (*ran[:2], Lag(NOON, 4.0, 205))
+    assert Backlog((source,), NOON).lags_until(()) == ()
+    unknown = Backlog((replace(source, rows=None, oldest_unread_at=None, unknown="gone"),), NOON)
+    assert unknown.lags_until(ran) == ran
+
+
+@pytest.mark.parametrize(
+    ("rows", "drain_s"),
+    [
+        ([900, 700, 500, 300], 45.0),  # 600 in 30 s, and 900 wait now
+        ([300, 500, 700, 900], None),
+        ([103, 108, 99, 104, 101], None),  # it keeps up: what waits goes up and down
+        ([900, 300], None),  # too few to tell
+    ],
+)
+def test_a_drain_is_foretold_where_what_waits_surely_shrinks(rows: list[int], drain_s: float | None) -> None:
+    ran = tuple(Lag(at(10 * place), None, each) for place, each in enumerate(rows))
+    assert Backlog((SourceBacklog("bronze", "table", rows=900),), NOON, ran).drain_s == drain_s
+
+
+def test_json_has_zeros_where_a_stream_is_caught_up_and_null_where_nobody_knows() -> None:
+    source = StreamInput("kafka", "orders at broker")
+    heard = TopicEnds("s", source.name, NOON, firsts={"o": {0: 0}}, ends={"o": {0: 5}}, starts={"o": {0: 0}})
+    done = Backlog((kafka_backlog(source, KafkaPosition({"o": {0: 5}}), heard, now=NOON),), NOON)
+    zeros = dict.fromkeys(("versions", "files", "bytes", "rows"), 0)
+    assert encoded(done, SHAPES) == {**zeros, "oldest_unread_at": None, "drain_s": 0.0}
+    waits = Backlog((kafka_backlog(source, KafkaPosition({"o": {0: 2}}), heard, now=NOON),), NOON)
+    assert encoded(waits, SHAPES) == {**dict.fromkeys(zeros), "rows": 3, "oldest_unread_at": None, "drain_s": None}
+    unknown = Backlog((kafka_backlog(source, None, None, now=NOON),), NOON)
+    assert set(encoded(unknown, SHAPES).values()) == {None}
+
+
+STREAMS = 7
+
+
+@pytest.fixture(scope="module")
+def large_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return large.make_lake(tmp_path_factory.mktemp("large"), large.STREAMS + 10)
+
+
+@pytest.fixture
+def large_settings(tmp_path: Path, large_lake: Path) -> Settings:
+    return load_settings(home=tmp_path / "home", lake={"roots": [str(large_lake)]})
+
+
+@pytest.fixture
+def large_store(large_settings: Settings, large_lake: Path) -> Iterator[ControlStore]:
+    opened = large.make_streams(large_settings, large_lake, streams=STREAMS, now=NOW)
+    yield opened
+    opened.close()
+
+
+def test_each_owned_stream_is_kept_as_a_look_sees_it(
+    large_settings: Settings, large_store: ControlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backlog_watch, "AT_ONCE", 2)
+    declared, owned = list(large_store.declarations().values()), [large.stream_name(number) for number in range(5)]
+    watch = BacklogWatch(large_settings, Lake(large_settings), large_store, declared, lambda: owned, lambda: NOW)
+    watch.look()
+    look, lake = (
+        BacklogReader(large_settings, Lake(large_settings), keep_s=0),
+        {stream.name: stream for stream in declared},
+    )
+    seen = {name: look.read(lake[name], large_store.progress(name, limit=10), now=NOW) for name in owned}
+    assert large_store.backlogs() == seen
+    assert [seen[name].versions for name in owned] == [1, 0, 0, 1, 0]
+    assert all(len(seen[name].lags) == 10 for name in owned)
+
+
+def test_a_watch_that_is_told_to_stop_ends_amid_its_round(large_settings: Settings, large_store: ControlStore) -> None:
+    declared, owned = list(large_store.declarations().values()), [large.stream_name(number) for number in range(5)]
+    watch = BacklogWatch(large_settings, Lake(large_settings), large_store, declared, lambda: owned, lambda: NOW)
+    watch.rounds.stop(0)
+    watch.look()
+    assert large_store.backlogs().keys() == set(owned), "one piece is done"
+
+
+def test_a_stand_in_for_hosts_leaves_no_stream_to_look_at(large_settings: Settings, large_store: ControlStore) -> None:
+    looks = Looks()
+    with large.hosts_at_work(large_store, Path(large_settings.roots[0]), streams=STREAMS):
+        seen = statuses(large_store, looks, now=large_store.now(), heartbeat_stale_s=60)
+    assert looks.at == []
+    assert [status.backlog.versions for status in seen if status.backlog] == [1, 1, 1, 0, 0, 0, 0]
+    assert {status.progress.batch_id for status in seen if status.progress} >= {large.BATCHES}

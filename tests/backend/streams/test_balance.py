@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.stream_model.stream import HostHeartbeat, StreamDeclaration
+from backend.stream_model.stream import HostHeartbeat
 from backend.streams.balance import Move, plan_shares, why_nobody_can
 from tests.worlds.cases import drawn
+from tests.worlds.streams.values import stream as declaration
 
 ALL = ("s1", "s2", "s3", "s4", "s5", "s6")
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -163,10 +164,10 @@ def needed(loads: Counter[str]) -> int:
     return sum(max(0, load - share - (place < more)) for place, load in enumerate(fullest))
 
 
-hosts, streams = st.sampled_from("abcde"), st.frozensets(st.sampled_from(ALL))
+hosts, some = st.sampled_from("abcde"), st.frozensets(st.sampled_from(ALL))
 events = st.lists(
     st.one_of(
-        st.tuples(st.just("join"), hosts, streams),
+        st.tuples(st.just("join"), hosts, some),
         st.tuples(st.just("leave"), hosts, st.none()),
         st.tuples(st.just("rest"), st.sampled_from(ALL), st.none()),
     ),
@@ -201,20 +202,17 @@ def test_whatever_joins_and_leaves_it_ends_even(happens: list, all_can_run_all: 
 
 
 def test_a_stream_that_no_live_host_can_run_says_so() -> None:
-    declared = StreamDeclaration("s", "", "x", "/l/s", "s", (), None, 1_000, "/c/s", tags={"host": "gpu, eu"})
+    declared = declaration(tags={"host": "gpu, eu"})
     host = HostHeartbeat("h", "box", 1, NOW, NOW, tags=("eu",))
     assert declared.host_tags == {"eu", "gpu"}
     assert why_nobody_can(declared, [host]) == "no host with the tags eu and gpu is up"
-    both = HostHeartbeat("h", "box", 1, NOW, NOW, tags=("gpu", "eu", "big"))
-    assert why_nobody_can(declared, [host, both]) == ""
-    one = StreamDeclaration("s", "", "x", "/l/s", "s", (), None, 1_000, "/c/s", tags={"host": "gpu"})
-    assert why_nobody_can(one, [host]) == "no host with the tag gpu is up"
-    plain = StreamDeclaration("s", "", "x", "/l/s", "s", (), None, 1_000, "/c/s", tags={"team": "gpu"})
-    assert why_nobody_can(plain, []) == ""
+    assert why_nobody_can(declared, [host, replace(host, tags=("gpu", "eu", "big"))]) == ""
+    assert why_nobody_can(declaration(tags={"host": "gpu"}), [host]) == "no host with the tag gpu is up"
+    assert why_nobody_can(declaration(tags={"team": "gpu"}), []) == ""
 
 
 def test_a_stream_that_no_host_has_room_for_says_so() -> None:
-    declared = StreamDeclaration("s", "", "x", "/l/s", "s", (), None, 1_000, "/c/s", tags={"host": "gpu"})
+    declared = declaration(tags={"host": "gpu"})
     full = HostHeartbeat("h", "box", 1, NOW, NOW, tags=("gpu",), max_streams=2)
     other = HostHeartbeat("i", "box", 1, NOW, NOW, max_streams=9)
     assert why_nobody_can(declared, [full, other], {"h": 2}) == (

@@ -1,17 +1,39 @@
-"""What evidence says of a start, judged without a table: columns ahead, room, and what only hand-made evidence has."""
+"""Whether a stream can go on, told before its start: by evidence made by hand, and over real checkpoints and tables."""
 
 import json
+import os
 import shutil
-from dataclasses import replace
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import CommitProperties, DeltaTable, Field, Transaction
+from deltalake.schema import PrimitiveType
 
+from backend.access import Actor
+from backend.lake.lake import Lake
 from backend.lake.model import Commit, Metadata, OperationMetrics
 from backend.lake.storage.storage import declared_folder
+from backend.lake.table.properties import KEYS
 from backend.settings import load_settings
-from backend.stream_model.stream import StreamInput
+from backend.store.leases import stream_resource
+from backend.store.store import ControlStore
+from backend.stream_model.stream import (
+    DeclaredTable,
+    DesiredState,
+    HostHeartbeat,
+    Observed,
+    Output,
+    StreamDeclaration,
+    StreamFailure,
+    StreamInput,
+    StreamState,
+    TopicEnds,
+)
 from backend.streams import faults
 from backend.streams.faults import Fault
 from backend.streams.preflight.judges import LEAST_ROOM_BYTES, judge_checkpoint, judge_room, judge_sink, judge_table
@@ -26,9 +48,14 @@ from backend.streams.preflight.model import (
     TableSeen,
     Unread,
 )
-from backend.streams.preflight.reading import lost_state
+from backend.streams.preflight.reading import MOST_FILES, lost_state, preflight
+from tests.worlds.lake.builders import CHANGE_FEED, write
+from tests.worlds.store.stream_store import open_store
+from tests.worlds.store.values import leased
+from tests.worlds.streams.checkpoints import QUERY_ID, declare_anew, delta_offset, write_checkpoint
+from tests.worlds.streams.values import stream
 
-GB = 10**9
+SOURCE = "bronze/events"
 BASE = {"id": "long", "name": "string"}
 
 
@@ -46,13 +73,16 @@ def commit(version: int, operation: str = "WRITE", changed: Metadata | None = No
 
 
 def table(*unread: Unread, read_with: Metadata | None = None, present: Metadata | None = None) -> TableSeen:
-    source = StreamInput("table", "bronze/events")
     files = FilesLookedFor(0, 0, 0)
-    return TableSeen(source, "t-1", "t-1", 9, 5, 5, 5, tuple(unread), read_with, present, files)
+    return TableSeen(StreamInput("table", SOURCE), "t-1", "t-1", 9, 5, 5, 5, tuple(unread), read_with, present, files)
+
+
+def judged(seen: TableSeen) -> dict[str, Check]:
+    return {check.name: check for check in judge_table(seen)}
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "outcome", "said"),
+    ("before", "after", "outcome", "detail"),
     [
         (metadata(BASE), metadata({**BASE, "x": "date"}), Outcome.WARNING, "adds x (date)"),
         (metadata(BASE), metadata({"id": "long"}), Outcome.FAILED, "drops name (string)"),
@@ -64,37 +94,29 @@ def table(*unread: Unread, read_with: Metadata | None = None, present: Metadata 
         (None, metadata(BASE), Outcome.UNKNOWN, "no longer in the log"),
     ],
 )
-def test_columns_ahead(before: Metadata | None, after: Metadata, outcome: Outcome, said: str) -> None:
+def test_columns_ahead(before: Metadata | None, after: Metadata, outcome: Outcome, detail: str) -> None:
     change = Unread(commit(7, "ADD COLUMNS", after), 0, 0)
-    (check,) = [
-        each for each in judge_table(table(change, read_with=before, present=after)) if each.name.startswith("schema")
-    ]
-    assert (check.outcome, check.remedy) == (
-        outcome,
-        faults.SCHEMA_CHANGED.remedy if outcome in (Outcome.WARNING, Outcome.FAILED) else "",
-    )
-    assert said in check.detail
+    check = judged(table(change, read_with=before, present=after))[f"schema of {SOURCE}"]
+    is_told = outcome in (Outcome.WARNING, Outcome.FAILED)
+    assert (check.outcome, check.remedy) == (outcome, faults.SCHEMA_CHANGED.remedy if is_told else "")
+    assert detail in check.detail
 
 
 def test_columns_that_change_and_change_back_fail_too() -> None:
-    steps = (
-        Unread(commit(6, changed=metadata({"id": "string"})), 1, 0),
-        Unread(commit(7, changed=metadata(BASE)), 1, 0),
-    )
-    found = {
-        check.name: check for check in judge_table(table(*steps, read_with=metadata(BASE), present=metadata(BASE)))
-    }
-    assert found["schema of bronze/events"].outcome is Outcome.FAILED
-    assert "v6 (WRITE), v7 (WRITE) ahead" in found["schema of bronze/events"].detail
+    changed, back = commit(6, changed=metadata({"id": "string"})), commit(7, changed=metadata(BASE))
+    seen = table(Unread(changed, 1, 0), Unread(back, 1, 0), read_with=metadata(BASE), present=metadata(BASE))
+    check = judged(seen)[f"schema of {SOURCE}"]
+    assert check.outcome is Outcome.FAILED
+    assert "v6 (WRITE), v7 (WRITE) ahead" in check.detail
 
 
 def test_what_was_not_looked_at_is_not_claimed() -> None:
     seen = replace(table(Unread(commit(5), 1, 0)), files=FilesLookedFor(900, 500, 200))
-    checks = {check.name: check for check in judge_table(seen)}
-    assert checks["unread files of bronze/events"].outcome is Outcome.UNKNOWN, "any of the other 300 may be gone"
-    assert "500 of them replaced since, as far as was looked" in checks["unread files of bronze/events"].detail
-    assert checks["changed rows of bronze/events"].detail.endswith("as far as was looked: v5 of 9")
-    assert checks["schema of bronze/events"].detail.endswith("as far as was looked: v5 of 9")
+    checks = judged(seen)
+    assert checks[f"unread files of {SOURCE}"].outcome is Outcome.UNKNOWN, "any of the other 300 may be gone"
+    assert "500 of them replaced since, as far as was looked" in checks[f"unread files of {SOURCE}"].detail
+    assert checks[f"changed rows of {SOURCE}"].detail.endswith("as far as was looked: v5 of 9")
+    assert checks[f"schema of {SOURCE}"].detail.endswith("as far as was looked: v5 of 9")
 
 
 @pytest.mark.parametrize(
@@ -112,7 +134,7 @@ def test_what_was_not_looked_at_is_not_claimed() -> None:
 def test_commits_that_take_rows_away(files: int, option: str, fault: Fault | None, outcome: Outcome) -> None:
     seen = table(Unread(commit(5), 1, 0), Unread(commit(6, "DELETE"), files, 3))
     seen = replace(seen, source=replace(seen.source, options={option: "true"} if option else {}))
-    check = {check.name: check for check in judge_table(seen)}["changed rows of bronze/events"]
+    check = judged(seen)[f"changed rows of {SOURCE}"]
     assert (check.outcome, check.remedy) == (outcome, fault.remedy if fault else "")
     assert "v6 (DELETE) takes out 3 files" in check.detail
     assert ("most of them once more" in check.detail) is (outcome is Outcome.WARNING)
@@ -152,50 +174,554 @@ def test_state_that_the_next_batch_needs_is_looked_for(tmp_path: Path, lose: str
         assert list(lost_state(folder, (3, 4), keeps_state=False)) == [], "nothing tells that it needs one"
 
 
-@pytest.mark.parametrize(
-    ("room", "outcome"),
-    [
+def test_room_is_measured_by_the_state() -> None:
+    for room, outcome in (
         (RoomSeen(LEAST_ROOM_BYTES), Outcome.OK),
         (RoomSeen(LEAST_ROOM_BYTES - 1), Outcome.WARNING),
-        (RoomSeen(5 * GB, state_bytes=GB), Outcome.OK),
-        (RoomSeen(5 * GB, state_bytes=2 * GB), Outcome.WARNING),
-        (RoomSeen(None, state_bytes=2 * GB), Outcome.UNKNOWN),
-    ],
-)
-def test_room_is_measured_by_the_state(room: RoomSeen, outcome: Outcome) -> None:
-    assert judge_room(room).outcome is outcome
+        (RoomSeen(5 * 10**9, state_bytes=10**9), Outcome.OK),
+        (RoomSeen(5 * 10**9, state_bytes=2 * 10**9), Outcome.WARNING),
+        (RoomSeen(None, state_bytes=2 * 10**9), Outcome.UNKNOWN),
+    ):
+        assert judge_room(room).outcome is outcome
 
 
-def test_a_first_batch_that_is_under_way_is_no_damage() -> None:
-    seen = CheckpointSeen("/c", has_metadata=True, planned=(0,), query_id="q")
-    assert [check.outcome for check in judge_checkpoint(seen)] == [Outcome.OK, Outcome.OK]
-
-
-def test_commits_without_any_offsets_are_damage() -> None:
-    seen = CheckpointSeen("/c", has_metadata=True, finished=(0, 1), query_id="q")
-    (check,) = judge_checkpoint(seen)
+def test_a_first_batch_that_is_under_way_is_no_damage_and_commits_without_any_offsets_are() -> None:
+    under_way = CheckpointSeen("/c", has_metadata=True, planned=(0,), query_id="q")
+    assert [check.outcome for check in judge_checkpoint(under_way)] == [Outcome.OK, Outcome.OK]
+    (check,) = judge_checkpoint(CheckpointSeen("/c", has_metadata=True, finished=(0, 1), query_id="q"))
     assert (check.outcome, check.remedy) == (Outcome.FAILED, faults.OFFSETS_MISSING.remedy)
 
 
-@pytest.mark.parametrize(
-    ("sink", "planned", "outcome"),
-    [
-        (SinkSeen(True, 3, 9), (8, 9), Outcome.OK),
+def test_the_sink_beside_the_checkpoint() -> None:
+    for sink, planned, outcome in (
         (SinkSeen(True, 3, 8), (8, 9), Outcome.OK),
+        (SinkSeen(True, 3, 9), (8, 9), Outcome.OK),
         (SinkSeen(True, 3, 10), (8, 9), Outcome.FAILED),
         (SinkSeen(True, 3, None), (8, 9), Outcome.OK),
         (SinkSeen(False), (8, 9), Outcome.FAILED),
         (SinkSeen(False), (), Outcome.OK),
         (SinkSeen(None, problem="away"), (8, 9), Outcome.UNKNOWN),
         (SinkSeen(True, problem="damaged"), (8, 9), Outcome.FAILED),
+    ):
+        assert judge_sink(sink, CheckpointSeen("/c", bool(planned), planned, planned)).outcome is outcome
+
+
+NOW = datetime.now(UTC)
+NAME = "silver_events"
+
+
+@dataclass
+class World:
+    """bronze/events with three commits, of which a stream has read two, in batches 0 and 1; its sink has both."""
+
+    home: Path
+    store: ControlStore
+
+    @property
+    def source(self) -> Path:
+        return self.home / "lake" / "bronze" / "events"
+
+    @property
+    def sink(self) -> Path:
+        return self.home / "lake" / "silver" / "events"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.home / "checkpoints" / NAME
+
+    @property
+    def table_id(self) -> str:
+        return DeltaTable(str(self.source)).metadata().id
+
+    def declaration(self, name: str = NAME, **options: str) -> StreamDeclaration:
+        source = StreamInput("table", SOURCE, str(self.source), options)
+        place = str(self.home / "checkpoints" / name)
+        return stream(name, source, sink_uri=str(self.sink), sink_table="silver/events", checkpoint_location=place)
+
+    def declare(self, *declared: StreamDeclaration, **changes: object) -> None:
+        """These, or the stream with these changes."""
+        plain = replace(self.declaration(), **changes)  # type: ignore[arg-type]
+        declare_anew(self.store, *(declared or (plain,)), now=NOW)
+
+    def stand(self, version: int, index: int = -1, *, is_initial: bool = False, begun: int = 1) -> None:
+        """The position after batch 1, and where that began."""
+        first = delta_offset(self.table_id, begun)
+        write_checkpoint(
+            self.checkpoint, {0: [first], 1: [delta_offset(self.table_id, version, index, is_initial=is_initial)]}
+        )
+
+    def check(self, name: str = NAME) -> Preflight:
+        settings = load_settings(home=self.home)
+        return preflight(settings, Lake(settings), self.store, name, now=NOW)
+
+    def said(self, name: str) -> Check:
+        return of(self.check(), name)
+
+    def failed(self, name: str, fault: Fault) -> str:
+        """The detail of a check that failed for this reason."""
+        check = self.said(name)
+        assert (check.outcome, check.remedy) == (Outcome.FAILED, fault.remedy), check
+        return check.detail
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The world's lake, of which each test has a copy."""
+    lake = tmp_path_factory.mktemp("tables") / "lake"
+    for first in (0, 10, 20):
+        append(lake / "bronze" / "events", first)
+    wrote_batch(lake / "silver" / "events", 1)
+    return lake
+
+
+def wrote_batch(sink: Path, batch: int, app_id: str = QUERY_ID) -> None:
+    write(sink, {"id": [batch]}, commit_properties=CommitProperties(app_transactions=[Transaction(app_id, batch)]))
+
+
+@pytest.fixture
+def world(tmp_path: Path, tables: Path) -> Iterator[World]:
+    shutil.copytree(tables, tmp_path / "lake")
+    store = open_store(tmp_path)
+    made = World(tmp_path, store)
+    made.declare(made.declaration())
+    store.beat(HostHeartbeat("host-1", "box", 1, NOW, NOW))
+    made.stand(2)
+    yield made
+    store.close()
+
+
+def append(table: Path, first: int) -> None:
+    write(table, {"id": [first, first + 1], "name": ["a", "b"]})
+
+
+def of(found: Preflight, name: str) -> Check:
+    (check,) = [each for each in found.checks if each.name in (name, f"{name} of {SOURCE}")]
+    return check
+
+
+def test_a_sound_stream_passes_every_check(world: World) -> None:
+    found = world.check()
+    of_source = ("table id", "start version", "unread files", "schema", "changed rows")
+    of_stream = {"checkpoint", "definition", "owner", "other streams", "sink", "room for state"}
+    assert {check.name for check in found.checks} == of_stream | {f"{name} of {SOURCE}" for name in of_source}
+    assert {check.outcome for check in found.checks} == {Outcome.OK} and found.ok
+    assert of(found, faults.START_VERSION).detail == "The stream goes on with v2 of 2; the log still has all from v1 on"
+    assert "1 unread file, none of them replaced" in of(found, faults.UNREAD_FILES).detail
+
+
+def test_a_stream_that_never_ran_has_an_empty_checkpoint_and_no_position(world: World) -> None:
+    world.declare(replace(world.declaration("fresh"), sink_uri=str(world.home / "lake" / "none")))
+    found = world.check("fresh")
+    assert found.ok
+    assert "empty" in of(found, faults.CHECKPOINT).detail
+    assert "no position" in of(found, faults.READABLE).detail
+    assert "not there yet" in of(found, faults.SINK).detail
+
+
+# the checkpoint ------------------------------------------------------------------------------------------------------
+
+
+def remove(world: World, *names: str) -> None:
+    for name in names:
+        (world.checkpoint / name).unlink()
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "fault", "detail"),
+    [
+        ("offsets/1", "", faults.OFFSETS_DAMAGED, "offsets/1 is empty: its writer was cut off; batch 1 has no commit"),
+        ("offsets/0", None, faults.OFFSETS_DAMAGED, "offsets/0 is missing; batch 0 has a commit"),
+        ("commits/1", "", faults.OFFSETS_DAMAGED, "commits/1 is empty"),
+        ("metadata", "{half", faults.METADATA_GARBAGE, "metadata is not JSON"),
+        ("metadata", None, faults.METADATA_MISSING, "metadata is missing, though the checkpoint has batch 1"),
+        ("offsets/1", None, faults.OFFSETS_MISSING, "offsets/1 is missing, and commits/1 is there"),
     ],
 )
-def test_the_sink_beside_the_checkpoint(sink: SinkSeen, planned: tuple[int, ...], outcome: Outcome) -> None:
-    assert judge_sink(sink, CheckpointSeen("/c", bool(planned), planned, planned)).outcome is outcome
+def test_damage_of_a_checkpoint_names_the_file(
+    world: World, file: str, text: str | None, fault: Fault, detail: str
+) -> None:
+    assert world.check().ok
+    remove(world, file, *(["commits/1"] if (file, text) == ("offsets/1", "") else []))
+    if text is not None:
+        (world.checkpoint / file).write_text(text)
+    found = world.check()
+    check = of(found, faults.CHECKPOINT)
+    assert not found.ok
+    assert (check.outcome, check.remedy) == (Outcome.FAILED, fault.remedy)
+    assert detail in check.detail
 
 
-def test_only_a_failed_check_stands_against_a_start() -> None:
-    checks = tuple(Check("c", outcome, "") for outcome in Outcome)
-    assert not Preflight("s", checks).ok
-    assert Preflight("s", tuple(check for check in checks if check.outcome is not Outcome.FAILED)).ok
-    assert [check.ok for check in checks] == [True, True, False, None]
+def test_without_commits_the_last_batch_is_replayed_and_that_is_a_warning(world: World) -> None:
+    remove(world, "commits/0", "commits/1")
+    found = world.check()
+    detail = "No batch has a commit: batch 1 runs again"
+    assert found.ok
+    assert of(found, faults.REPLAY) == Check("last batch", Outcome.WARNING, detail, faults.COMMITS_GONE.remedy)
+
+
+def test_what_of_a_checkpoint_may_not_be_opened_or_cannot_be_read_is_unknown_and_no_damage(world: World) -> None:
+    remove(world, "offsets/1")
+    (world.checkpoint / "offsets" / "1").mkdir()
+    check = world.said(faults.CHECKPOINT)
+    assert check.outcome is Outcome.UNKNOWN and "offsets/1 cannot be read" in check.detail
+    world.declare(checkpoint_location="/elsewhere/cp")
+    found = world.check()
+    assert of(found, faults.CHECKPOINT).outcome is of(found, faults.READABLE).outcome is Outcome.UNKNOWN
+    assert found.ok, "what is not known fails nothing"
+
+
+# the source ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_source_made_anew_is_told_by_both_ids(world: World) -> None:
+    before = world.table_id
+    world.source.rename(world.source.with_name("old"))
+    append(world.source, 0)
+    detail = world.failed(faults.TABLE_ID, faults.SOURCE_RECREATED)
+    assert before in detail and world.table_id in detail
+
+
+def clean_log(world: World, *versions: int) -> None:
+    DeltaTable(str(world.source)).create_checkpoint()
+    for version in versions:
+        (world.source / "_delta_log" / f"{version:020d}.json").unlink()
+
+
+def test_a_log_cleaned_beyond_the_position_says_how_many_versions_are_lost(world: World) -> None:
+    append(world.source, 30)
+    world.stand(1)
+    clean_log(world, 0, 1, 2)
+    check = world.said(faults.START_VERSION)
+    assert check.outcome is Outcome.FAILED
+    assert check.detail == "A start needs the log from v1 on. 2 versions are no longer in the log (v1 to v2)"
+    world.declare(world.declaration(failOnDataLoss="false"))
+    assert world.said(faults.START_VERSION).outcome is Outcome.WARNING
+
+
+def test_the_last_batch_is_planned_again_so_its_commits_are_needed_too(world: World) -> None:
+    world.stand(3, begun=2)
+    assert world.check().ok
+    clean_log(world, 0, 1, 2)
+    check = world.said(faults.START_VERSION)
+    assert check.outcome is Outcome.FAILED
+    assert "from v2 on, where Spark plans the last batch again. 1 version is no longer in the log (v2)" in check.detail
+    world.stand(3, begun=3)
+    assert world.check().ok
+    assert world.said(faults.START_VERSION).detail == "All is read: the stream waits for v3"
+
+
+def test_the_snapshot_that_a_batch_began_with_must_be_there(world: World) -> None:
+    write_checkpoint(world.checkpoint, {0: [delta_offset(world.table_id, 1, 0, is_initial=True)], 1: ["{}"]})
+    write_checkpoint(world.checkpoint, {1: [delta_offset(world.table_id, 2)]})
+    assert world.check().ok
+    clean_log(world, 0, 1)
+    check = world.said(faults.START_VERSION)
+    assert check.outcome is Outcome.FAILED
+    assert "A start needs the log from v1 on" in check.detail
+
+
+def test_an_unread_file_that_vacuum_took_is_named(world: World) -> None:
+    world.stand(1)
+    (old,) = [each["path"] for each in _adds(world.source, 1)]
+    DeltaTable(str(world.source)).optimize.compact()
+    DeltaTable(str(world.source)).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    detail = world.failed(faults.UNREAD_FILES, faults.FILE_VACUUMED)
+    assert old in detail
+    assert "2 files are gone (looked for 2 of 2 unread files, 2 of them replaced since)" in detail
+
+
+def _adds(table: Path, version: int) -> list[dict[str, str]]:
+    log = (table / "_delta_log" / f"{version:020d}.json").read_text().splitlines()
+    return [each["add"] for each in map(json.loads, log) if "add" in each]
+
+
+def test_files_of_the_first_snapshot_count_as_unread(world: World) -> None:
+    world.stand(1, 0, is_initial=True)
+    (read,), (unread,) = (_adds(world.source, version) for version in (0, 1))
+    detail = world.said(faults.UNREAD_FILES).detail
+    assert "looked for 2 of 2 unread files" in detail, "one of the snapshot's two, one appended since"
+    (world.source / read["path"]).unlink()
+    assert world.check().ok
+    (world.source / unread["path"]).unlink()
+    assert unread["path"] in world.said(faults.UNREAD_FILES).detail
+
+
+def test_of_many_unread_files_it_says_how_many_were_looked_for(world: World) -> None:
+    rows = {"id": list(range(MOST_FILES + 5)), "name": ["a"] * (MOST_FILES + 5)}
+    many = world.home / "lake" / "bronze" / "many"
+    write(many, rows, partition_by=["id"])
+    source = StreamInput("table", SOURCE, str(many))
+    world.declare(inputs=(source,))
+    write_checkpoint(world.checkpoint, {1: [delta_offset(DeltaTable(str(many)).metadata().id, 0)], 0: ["{}"]})
+    check = world.said(faults.UNREAD_FILES)
+    assert check.outcome is Outcome.OK
+    assert f"looked for {MOST_FILES} of {MOST_FILES + 5} unread files" in check.detail
+
+
+def test_columns_ahead_are_told_with_version_operation_and_column(world: World) -> None:
+    DeltaTable(str(world.source)).alter.add_columns([Field("amount", PrimitiveType("double"))])
+    check = world.said(faults.SCHEMA)
+    assert check.outcome is Outcome.WARNING
+    assert check.detail.startswith("v3 (ADD COLUMN) ahead: adds amount (double)")
+    rows = pa.table({"id": pa.array(["x"]), "name": pa.array(["y"])})
+    write(world.source, rows, mode="overwrite", schema_mode="overwrite")
+    check = world.said(faults.SCHEMA)
+    assert check.outcome is Outcome.FAILED and "type of id: long → string" in check.detail
+    world.stand(5)
+    assert world.check().ok, "behind the position it is no matter"
+
+
+def test_changed_rows_ahead_fail_unless_the_options_pass_them(world: World) -> None:
+    DeltaTable(str(world.source)).optimize.compact()
+    assert world.said(faults.APPENDS).outcome is Outcome.OK, "a compaction changes no rows"
+    DeltaTable(str(world.source)).delete("id = 0")
+    assert world.failed(faults.APPENDS, faults.ROWS_CHANGED) == "v4 (DELETE) takes out 1 file"
+    world.declare(world.declaration(ignoreDeletes="true"))
+    assert not world.check().ok, "the file's other rows are written anew"
+    world.stand(5)
+    assert world.said(faults.APPENDS).outcome is Outcome.OK
+    DeltaTable(str(world.source)).delete()
+    assert world.check().ok, "whole files pass with ignoreDeletes"
+    world.declare(world.declaration())
+    assert not world.check().ok
+
+
+def test_the_change_feed_may_bring_every_kind_of_commit(world: World) -> None:
+    feed = world.home / "lake" / "bronze" / "feed"
+    write(feed, {"id": [1, 2]}, configuration=CHANGE_FEED)
+    DeltaTable(str(feed)).delete("id = 1")
+    world.declare(inputs=(StreamInput("change feed", SOURCE, str(feed)),))
+    write_checkpoint(world.checkpoint, {0: ["{}"], 1: [delta_offset(DeltaTable(str(feed)).metadata().id, 0)]})
+    found = world.check()
+    assert found.ok
+    assert "looked for 2 of 2 unread files" in of(found, faults.UNREAD_FILES).detail, "one of data, one of changes"
+    assert faults.APPENDS not in " ".join(check.name for check in found.checks)
+    for file in (feed / "_change_data").glob("*"):
+        file.unlink()
+    assert world.said(faults.UNREAD_FILES).outcome is Outcome.FAILED
+
+
+def test_two_tables_are_told_apart_by_their_ids(world: World) -> None:
+    side = world.home / "lake" / "bronze" / "side"
+    append(side, 0)
+    inputs = (StreamInput("table", "bronze/side", str(side)), *world.declaration().inputs)
+    world.declare(inputs=inputs)
+    assert world.failed(faults.DEFINITION, faults.SOURCES_CHANGED) == "It reads 2 sources, the checkpoint has 1"
+    places = [delta_offset(world.table_id, 2), delta_offset(DeltaTable(str(side)).metadata().id, 1)]
+    write_checkpoint(world.checkpoint, {0: places, 1: places})
+    found = world.check()
+    assert found.ok
+    assert "v2 of 2" in of(found, faults.START_VERSION).detail
+    assert "All is read" in of(found, "start version of bronze/side").detail
+
+
+def test_what_is_no_readable_source_fails_and_what_cannot_be_looked_at_is_unknown(world: World) -> None:
+    world.source.rename(world.home / "moved")
+    assert world.said(faults.READABLE).outcome is Outcome.FAILED
+    (world.home / "landing").mkdir()
+    for kind, place, outcome in (
+        ("table", "/elsewhere/table", Outcome.UNKNOWN),
+        ("files", f"{world.home}/landing", Outcome.OK),
+        ("files", f"{world.home}/nowhere", Outcome.FAILED),
+        ("files", f"{world.home}/landing/*.json", Outcome.UNKNOWN),
+        ("files", "/", Outcome.UNKNOWN),
+    ):
+        world.declare(inputs=(StreamInput(kind, SOURCE, place),))
+        check = world.said(faults.READABLE)
+        assert check.outcome is outcome and check.detail
+
+
+@pytest.mark.parametrize("name", ["cut.json.gz", "cut [1].json.gz"])
+def test_a_file_that_the_stream_ended_at_stands_against_a_start_until_it_is_another(world: World, name: str) -> None:
+    landing = world.home / "land ing"
+    landing.mkdir()
+    (landing / name).write_bytes(b"x")
+    os.utime(landing / name, times=(NOW.timestamp(), NOW.timestamp()))
+    world.declare(inputs=(StreamInput("files", SOURCE, str(landing)),))
+    error, later = "FAILED_READ_FILE.NO_HINT", NOW + timedelta(minutes=1)
+    message = f"[{error}] Encountered error while reading file {(landing / name).as_uri()}. SQLSTATE: KD001"
+    failures = (StreamFailure(error, message, 1, later),)
+    ended = Observed(NAME, StreamState.FAILED, "host-1", 1, NOW, failures=failures)
+    world.store.observe(ended, token=leased(world.store, stream_resource(NAME), "host-1").token)
+    assert (
+        world.failed(faults.UNREAD_FILES, faults.FILE_UNREADABLE)
+        == f"The stream ended at {landing / name}, which has not changed since"
+    )
+    os.utime(landing / name, times=(later.timestamp() + 1, later.timestamp() + 1))
+    assert world.check().ok, "another file lies there"
+    (landing / name).unlink()
+    assert world.check().ok
+
+
+@pytest.mark.parametrize("newest", ["7", "9.compact"])
+def test_a_checkpoint_whose_files_lie_in_another_folder_stands_against_a_start(world: World, newest: str) -> None:
+    """A host whose folder has another path: the batch that was planned fails there, and every file would be new."""
+    landing, theirs = world.home / "landing", "/mnt/a/landing"
+    landing.mkdir()
+    world.declare(inputs=(StreamInput("files", SOURCE, str(landing)),))
+    write_checkpoint(world.checkpoint, {batch: ['{"logOffset":7}'] for batch in (0, 1)})
+    log = world.checkpoint / "sources" / "0"
+    log.mkdir(parents=True)
+    for name, folder in (("6", landing), (newest, theirs)):
+        entry = {"path": f"file://{folder}/1.json", "timestamp": 1, "batchId": 7}
+        (log / name).write_text(f"v1\n{json.dumps(entry)}")
+    assert (
+        world.failed(faults.UNREAD_FILES, faults.FOLDER_ELSEWHERE)
+        == f"The checkpoint names {theirs}/1.json, which is not below {landing}"
+    )
+    (log / newest).write_text((log / "6").read_text())
+    assert world.check().ok
+
+
+TOPIC = StreamInput("kafka", SOURCE)
+
+
+def heard(first: int = 0, end: int = 0, *, ago: timedelta = timedelta(), **more: Any) -> TopicEnds:
+    ends = {} if more.get("problem") else {"firsts": {"t": {0: first}}, "ends": {"t": {0: end}}}
+    return TopicEnds(NAME, SOURCE, NOW - ago, **ends, **more)
+
+
+@pytest.mark.parametrize(
+    ("heard", "outcome", "detail"),
+    [
+        (None, Outcome.UNKNOWN, "no host has asked the broker yet"),
+        (heard(problem="refused"), Outcome.UNKNOWN, "refused"),
+        (heard(0, 12), Outcome.OK, "5 records unread, none of them"),
+        (heard(9, 12), Outcome.FAILED, "2 records were deleted before"),
+        (heard(0, 3), Outcome.OK, "0 records unread"),  # it read on
+        (heard(0, 3, read={"t": {0: 7}}), Outcome.FAILED, "the topic was made anew"),
+        (heard(0, 12, ago=timedelta(hours=2)), Outcome.UNKNOWN, "last asked the broker 2 h ago"),
+    ],
+)
+def test_topics_are_judged_by_what_hosts_heard(
+    world: World, heard: TopicEnds | None, outcome: Outcome, detail: str
+) -> None:
+    world.declare(inputs=(TOPIC,))
+    write_checkpoint(world.checkpoint, {0: ['{"t":{"0":2}}'], 1: ['{"t":{"0":7}}']})
+    if heard:
+        world.store.note_ends(heard)
+    check = world.said(faults.RECORDS)
+    assert (check.outcome, detail in check.detail) == (outcome, True), check
+    if outcome is Outcome.FAILED:
+        assert check.remedy == faults.RECORDS_LOST.remedy
+        world.declare(inputs=(replace(TOPIC, options={"failOnDataLoss": "false"}),))
+        assert world.said(faults.RECORDS).outcome is Outcome.WARNING
+
+
+# sink, owners --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("app_id", [QUERY_ID, f"{NAME}:{QUERY_ID}"], ids=["delta sink", "foreach batch"])
+def test_an_older_checkpoint_beside_a_newer_sink_fails(world: World, app_id: str) -> None:
+    wrote_batch(world.sink, 7, app_id)
+    assert (
+        world.failed(faults.SINK, faults.OLD_CHECKPOINT)
+        == "The table has batch 7 of this query, the checkpoint ends with batch 1"
+    )
+
+
+def test_every_table_that_takes_the_rows_is_looked_at(world: World) -> None:
+    also = Output("gold/events", str(world.home / "lake" / "gold" / "events"), "append")
+    world.declare(also=(also,))
+    gone = world.said(faults.SINK)
+    wrote_batch(Path(also.uri), 7, f"{NAME}:{QUERY_ID}")
+    ahead = world.said(faults.SINK)
+    assert gone.outcome is not Outcome.OK and gone.detail != ahead.detail
+    assert (ahead.outcome, "batch 7" in ahead.detail) == (Outcome.FAILED, True)
+
+
+def test_other_keys_than_those_of_the_rows_stand_against_a_start(world: World) -> None:
+    def declare(*keys: str) -> Check:
+        table = DeclaredTable("silver/events", str(world.sink), keys=keys)
+        world.declare(tables=(table,))
+        return world.said(faults.SINK)
+
+    assert declare("id").outcome is Outcome.OK, "the table notes none"
+    DeltaTable(str(world.sink)).alter.set_table_properties({KEYS: "id, Region"}, raise_if_not_exists=False)
+    assert declare("region", "id").outcome is Outcome.OK
+    check = declare("id")
+    assert (check.outcome, check.remedy) == (Outcome.FAILED, faults.KEYS_CHANGED.remedy)
+    assert "by the keys id, Region" in check.detail
+    DeltaTable(str(world.sink)).delete()
+    assert declare("id").outcome is Outcome.OK, "nothing is there to be found"
+
+
+def test_an_empty_checkpoint_beside_a_full_table_is_a_warning_and_a_sink_that_is_gone_fails(world: World) -> None:
+    aside = world.checkpoint.rename(world.home / "aside")
+    check = world.said(faults.SINK)
+    assert check.outcome is Outcome.WARNING and "holds 1 file: all is written again" in check.detail
+    aside.rename(world.checkpoint)
+    world.sink.rename(world.home / "gone")
+    assert world.said(faults.SINK).outcome is Outcome.FAILED
+
+
+def hold(world: World, name: str, host: str) -> None:
+    world.store.beat(HostHeartbeat(host, "box", 2, NOW, NOW))
+    world.store.ensure_desired(name, DesiredState.RUNNING, now=NOW)
+    leased(world.store, stream_resource(name), host)
+
+
+def test_another_stream_on_the_same_checkpoint_is_named(world: World) -> None:
+    twin = replace(world.declaration("twin"), checkpoint_location=f"{world.checkpoint}/", sink_uri="/other")
+    world.declare(world.declaration(), twin)
+    assert world.said(faults.OTHERS).outcome is Outcome.WARNING
+    world.store.ensure_desired("twin", DesiredState.RUNNING, now=NOW)
+    assert world.failed(faults.OTHERS, faults.SECOND_START) == "twin has the same checkpoint and is wanted running"
+
+
+def test_a_sink_that_another_host_writes_is_refused_by_name(world: World) -> None:
+    world.declare(world.declaration(), world.declaration("twin"))
+    hold(world, "twin", "host-2")
+    assert world.failed(faults.OTHERS, faults.SINK_LEASED) == "twin writes the same table; host host-2 runs it"
+    hold(world, NAME, "host-2")
+    assert world.said(faults.OTHERS).outcome is Outcome.WARNING
+
+
+def test_a_lease_says_who_holds_it_and_whether_that_host_lives(world: World) -> None:
+    hold(world, NAME, "host-2")
+    assert world.said(faults.OWNER).detail == "Host host-2 holds the lease and is alive"
+    world.store.beat(HostHeartbeat("host-2", "box", 2, NOW, NOW - timedelta(minutes=2)))
+    check = world.said(faults.OWNER)
+    assert check.outcome is Outcome.WARNING
+    assert "host-2" in check.detail and "silent for 2 min" in check.detail
+
+
+def test_a_stream_that_no_live_host_can_run_is_told(world: World) -> None:
+    world.declare(tags={"host": "gpu"})
+    check = world.said(faults.OWNER)
+    assert (check.outcome, check.detail) == (Outcome.WARNING, "No host with the tag gpu is up")
+    world.store.beat(HostHeartbeat("host-2", "box", 2, NOW, NOW, tags=("gpu",)))
+    assert world.said(faults.OWNER).detail == "The lease is free; 1 host can take it"
+    for host in ("host-1", "host-2"):
+        world.store.beat(HostHeartbeat(host, "box", 1, NOW, NOW - timedelta(hours=1), tags=("gpu",)))
+    assert world.said(faults.OWNER).outcome is Outcome.WARNING
+
+
+def test_a_declaration_that_changed_is_told_before_the_start(world: World) -> None:
+    said = {"catalog.team_name": "sales", "delta.enableChangeDataFeed": "true"}
+    tables = (DeclaredTable("silver/events", str(world.sink), "Events", said, ("id",)), DeclaredTable("none", "/no"))
+    world.declare(tables=tables)
+    at_once, *waiting = (check for check in world.check().checks if check.name == faults.TABLES)
+    assert at_once.outcome is Outcome.OK
+    assert at_once.detail == (
+        "A start sets comment of silver/events: not set → Events; catalog.team_name of silver/events: not set → sales"
+    )
+    assert [check.outcome for check in waiting] == [Outcome.WARNING] * 2
+    assert "delta.enableChangeDataFeed of silver/events: not set → true: it raises" in waiting[0].detail
+    assert 'weir restart silver_events --set "table_changes=delta.enableChangeDataFeed"' in waiting[0].remedy
+    assert "cluster_by of silver/events: not set → id: it raises" in waiting[1].detail
+
+    word = {NAME: {"table_changes": "delta.enableChangeDataFeed"}}
+    world.store.ensure_desired(NAME, DesiredState.RUNNING, now=NOW)
+    world.store.request_all([NAME], "restart", reason="wanted", actor=Actor("ana"), now=NOW, overrides=word)
+    at_once, waiting_still = (check for check in world.check().checks if check.name == faults.TABLES)
+    assert "delta.enableChangeDataFeed of silver/events: not set → true" in at_once.detail
+    assert '--set "table_changes=cluster_by,delta.enableChangeDataFeed"' in waiting_still.remedy
+
+
+def test_a_database_beside_a_stream_is_none_of_its_sources_and_nobody_looks_into_a_function(world: World) -> None:
+    customers = StreamInput("jdbc", "customers at db/shop")
+    world.declare(inputs=(*world.declaration().inputs, customers), sink="foreach_batch", outside="shop.save")
+    assert world.said(faults.DEFINITION).outcome is Outcome.OK
+    sink = world.said(faults.SINK)
+    assert (sink.outcome, sink.detail) == (Outcome.UNKNOWN, "function shop.save: nobody here can look")

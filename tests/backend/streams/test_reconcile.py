@@ -1,14 +1,30 @@
-"""The reconciler as a transition table, and as properties that hold for every situation."""
+"""What a host does with a stream: the reconciler as a transition table and as properties, and when a drain is done."""
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.stream_model.stream import Desired, DesiredState, Observed, StreamFailure, StreamState
+from backend.access import Actor
+from backend.lake.lake import Lake
+from backend.settings import Settings, load_settings
+from backend.store.leases import stream_resource
+from backend.store.store import ControlStore
+from backend.stream_model.stream import (
+    Desired,
+    DesiredState,
+    Observed,
+    StreamFailure,
+    StreamInput,
+    StreamState,
+    TopicEnds,
+)
 from backend.streams.reconcile import (
     Action,
     Forget,
@@ -22,10 +38,16 @@ from backend.streams.reconcile import (
     backoff_s,
     plan,
 )
+from pipelines.host.drain_watch import DrainWatch
+from tests.worlds.lake import builders
+from tests.worlds.store.values import leased
+from tests.worlds.streams.checkpoints import delta_offset, write_checkpoint
+from tests.worlds.streams.values import stream
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 LIMITS = RestartLimits(max_restarts=2, restart_window_s=600, backoff_initial_s=1, backoff_max_s=60)
 HOST = Host("me", LIMITS, NOW)
+SOON = NOW + timedelta(milliseconds=1)
 BROKE = StreamFailure("SparkException", "boom", 3, NOW)
 EARLIER = replace(BROKE, failed_at=NOW - timedelta(seconds=10))
 LONG_AGO = replace(BROKE, failed_at=NOW - timedelta(seconds=601))
@@ -72,28 +94,16 @@ TABLE = [
     ("failed, a person stops it", want("STOPPED", 2), seen("FAILED"), ABSENT, ["STOPPED/2"]),
     ("completed stays", want("RUNNING"), seen("COMPLETED"), ABSENT, []),
     ("completed, once more", want("RUNNING", 2), seen("COMPLETED"), ABSENT, ["STARTING/2", "Start"]),
-    (
-        "back-off not over",
-        want("RUNNING"),
-        seen("BACKOFF", next_start_at=NOW + timedelta(milliseconds=1)),
-        ABSENT,
-        [],
-    ),
+    ("back-off not over", want("RUNNING"), seen("BACKOFF", next_start_at=SOON), ABSENT, []),
     ("back-off over", want("RUNNING"), seen("BACKOFF", next_start_at=NOW), ABSENT, ["STARTING/1", "Start"]),
     (
-        "a person cuts the back-off short",
+        "the back-off is cut short",
         want("RUNNING", 2),
-        seen("BACKOFF", next_start_at=NOW + timedelta(seconds=9)),
+        seen("BACKOFF", next_start_at=SOON),
         ABSENT,
         ["STARTING/2", "Start"],
     ),
-    (
-        "stopped in back-off",
-        want("STOPPED", 2),
-        seen("BACKOFF", next_start_at=NOW + timedelta(seconds=9)),
-        ABSENT,
-        ["STOPPED/2"],
-    ),
+    ("stopped in back-off", want("STOPPED", 2), seen("BACKOFF", next_start_at=SOON), ABSENT, ["STOPPED/2"]),
     # on its way
     ("a start is awaited", want("RUNNING"), seen("STARTING"), STARTING, []),
     ("a start cannot be interrupted", want("STOPPED", 2), seen("STARTING"), STARTING, []),
@@ -152,10 +162,9 @@ def test_transition(wanted: Desired, observed: Observed | None, live: Live, expe
     assert steps(wanted, observed, live) == expected
 
 
-def recorded(wanted: Desired, observed: Observed, live: Live) -> Observed:
-    (record,) = [
-        step for step in plan({"s": wanted}, {"s": observed}, {"s": live}, HOST) if isinstance(step, RecordState)
-    ]
+def recorded(wanted: Desired, observed: Observed, live: Live, host: Host = HOST) -> Observed:
+    actions = plan({"s": wanted}, {"s": observed}, {"s": live}, host)
+    (record,) = [action for action in actions if isinstance(action, RecordState)]
     return record.observed
 
 
@@ -180,9 +189,7 @@ def test_failures_survive_an_automatic_restart_and_end_with_a_persons() -> None:
 
 def test_with_no_restarts_allowed_the_first_failure_is_final() -> None:
     host = replace(HOST, limits=replace(LIMITS, max_restarts=0))
-    record = plan({"s": want("RUNNING")}, {"s": seen("RUNNING")}, {"s": FAILED}, host)[0]
-    assert isinstance(record, RecordState)
-    assert record.observed.state is StreamState.FAILED
+    assert recorded(want("RUNNING"), seen("RUNNING"), FAILED, host).state is StreamState.FAILED
 
 
 def test_running_carries_the_ids_of_the_query() -> None:
@@ -285,3 +292,167 @@ def test_every_stream_comes_to_what_is_wanted_once_nothing_fails(world: World, d
         assert observed[name].state in rests[desired[name].state]
         assert (live[name].phase is Phase.ACTIVE) == (observed[name].state is StreamState.RUNNING)
         assert live[name] is not CAUGHT_UP or desired[name].state is DesiredState.RUNNING
+
+
+A_MOMENT = timedelta(seconds=0.5)
+ANN = Actor("ann")
+
+
+FEEDS = stream("bronze", sink_table="bronze/events")
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return load_settings(home=tmp_path, lake={"roots": [str(tmp_path / "lake")]})
+
+
+@pytest.fixture
+def store(settings: Settings) -> Iterator[ControlStore]:
+    opened = ControlStore.open(settings)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def bronze(tmp_path: Path) -> Path:
+    return tmp_path / "lake" / "bronze" / "events"
+
+
+def write(path: Path) -> None:
+    builders.write(path, {"id": [1, 2, 3]})
+
+
+def table(path: Path) -> StreamInput:
+    return StreamInput("table", "bronze/events", str(path))
+
+
+def drained(store: ControlStore, settings: Settings, *inputs: StreamInput, **more: object) -> Desired:
+    """A stream `silver` over these sources that was asked to drain."""
+    place = str(settings.home / "checkpoints" / "silver")
+    store.declare([stream("silver", *inputs, checkpoint_location=place, **more)], now=now())
+    return store.request("silver", "drain", reason="a move", actor=ANN, now=now())
+
+
+def id_of(table: Path) -> str:
+    return str(DeltaTable(table).metadata().id)
+
+
+def reached(settings: Settings, *offsets: str | None) -> None:
+    """The stream's checkpoint ends here."""
+    write_checkpoint(settings.home / "checkpoints" / "silver", {7: list(offsets)})
+
+
+def read_until(store: ControlStore, settings: Settings, idle_at: datetime | None = None) -> datetime | None:
+    watch = DrainWatch(settings, Lake(settings), store, lambda _: idle_at, now)
+    watch.look()
+    return watch.read_until("silver")
+
+
+def test_a_table_is_read_up_to_its_oldest_unread_commit(store: ControlStore, settings: Settings, bronze: Path) -> None:
+    for _ in range(2):
+        write(bronze)
+    asked_at = drained(store, settings, table(bronze)).requested_at
+    write(bronze)  # it goes on
+    table_id, lake = id_of(bronze), Lake(settings)
+    written = {commit.version: commit.committed_at for commit in lake.history(lake.find("events"))}
+
+    reached(settings, delta_offset(table_id, 1))
+    assert read_until(store, settings) == written[1] < asked_at, "version 1 was there, and is not read"
+    reached(settings, delta_offset(table_id, 2))
+    assert read_until(store, settings) == written[2] > asked_at, "version 2 came later"
+    reached(settings, delta_offset(table_id, 3))
+    started = now()
+    until = read_until(store, settings)
+    assert until >= started, "nothing waits"
+
+
+def test_a_topic_is_read_up_to_ends_told_after_the_request(store: ControlStore, settings: Settings) -> None:
+    asked_at = drained(store, settings, StreamInput("kafka", "orders", "")).requested_at
+    idle_at = asked_at + timedelta(minutes=1)  # Spark leaves records to wait, and says that it is idle
+    watch = DrainWatch(settings, Lake(settings), store, lambda _: idle_at, now)
+
+    def tell(end: int, after_s: float) -> datetime:
+        at = asked_at + timedelta(seconds=after_s)
+        first, ends = {"orders": {0: 0}}, {"orders": {0: end}}
+        store.note_ends(TopicEnds("silver", "orders", at, firsts=first, ends=ends, starts=first))
+        watch.look()
+        return at
+
+    def seen(read: int) -> datetime | None:
+        reached(settings, json.dumps({"orders": {"0": read}}))
+        watch.look()
+        return watch.read_until("silver")
+
+    before = tell(80, -1)
+    assert seen(70) is None
+    assert seen(80) == before < asked_at, "80 were there before the request: how many at the request nobody said"
+    mark = tell(100, 1)
+    assert seen(90) is None
+    tell(300, 2)
+    assert seen(100) == mark > asked_at
+
+
+def test_what_cannot_be_read_is_not_said_to_be_read(store: ControlStore, settings: Settings, bronze: Path) -> None:
+    asked_at = drained(store, settings, table(bronze)).requested_at
+    reached(settings, delta_offset("gone", 3))
+    assert read_until(store, settings) is None
+    idle_at = asked_at + timedelta(seconds=3)
+    assert read_until(store, settings, idle_at) == pytest.approx(idle_at, abs=A_MOMENT), "Spark found nothing more"
+
+
+def test_sparks_machines_clock_is_held_against_the_stores(store: ControlStore, settings: Settings) -> None:
+    asked_at = drained(store, settings, StreamInput("table", "bronze/events", "/gone")).requested_at
+    hour = timedelta(hours=1)
+    watch = DrainWatch(settings, Lake(settings), store, lambda _: asked_at + hour, lambda: now() - hour)
+    watch.look()
+    assert watch.read_until("silver") == pytest.approx(asked_at, abs=A_MOMENT), "this machine is an hour ahead"
+
+
+def test_made_up_rows_do_not_wait_nor_does_what_nobody_drains(store: ControlStore, settings: Settings) -> None:
+    asked_at = drained(store, settings, StreamInput("rate", "rate", "")).requested_at
+    until = read_until(store, settings)
+    assert until > asked_at
+    store.request("silver", "start", reason="go on", actor=ANN, now=now())
+    assert read_until(store, settings) is None
+
+
+def test_drained_through_it_waits_for_what_feeds_it(store: ControlStore, settings: Settings, bronze: Path) -> None:
+    write(bronze)
+    drained(store, settings, table(bronze), source_tables=("bronze/events",))
+    store.declare([FEEDS], now=now())
+    names = ("bronze", "silver")
+    feeding, reading = store.request_all(names, "drain through", reason="a move", actor=ANN, now=now())
+    assert (feeding.state, reading.drains) == (DesiredState.DRAINED_THROUGH, True)
+    lease = leased(store, stream_resource("bronze"), "host")
+
+    def bronze_is(state: StreamState, generation: int = feeding.generation) -> None:
+        store.observe(Observed("bronze", state, "host", generation, now()), token=lease.token)
+
+    table_id = id_of(bronze)
+    reached(settings, delta_offset(table_id, 1))
+    assert read_until(store, settings) is None, "nobody has seen what feeds it"
+    bronze_is(StreamState.RUNNING)
+    assert read_until(store, settings) is None, "all is read, and more may come"
+    bronze_is(StreamState.STOPPED, feeding.generation - 1)
+    assert read_until(store, settings) is None, "it was stopped before that was asked"
+    write(bronze)
+    bronze_is(StreamState.STOPPED)
+    assert read_until(store, settings) is None, "its last rows are not read"
+    reached(settings, delta_offset(table_id, 2))
+    rested_at, until = store.observed()["bronze"].observed_at, read_until(store, settings)
+    assert until > rested_at
+    bronze_is(StreamState.FAILED)
+    assert read_until(store, settings) is not None, "one that failed brings no more"
+
+
+def test_drained_without_that_it_waits_for_nobody(store: ControlStore, settings: Settings, bronze: Path) -> None:
+    write(bronze)
+    drained(store, settings, table(bronze), source_tables=("bronze/events",))
+    store.declare([FEEDS], now=now())
+    store.request("bronze", "drain through", reason="a move", actor=ANN, now=now())
+    reached(settings, delta_offset(id_of(bronze), 1))
+    assert read_until(store, settings) is not None

@@ -35,6 +35,8 @@ from backend.streams.status import statuses
 from backend.streams.timeline import Event, EventTimeline, load_timeline
 from tests.app.cli.test_commands import Weir, home, weir
 from tests.worlds.lake.builders import write
+from tests.worlds.store.values import leased
+from tests.worlds.streams.values import stream
 
 __all__ = ["home", "weir"]
 ANN = Actor("ann")
@@ -42,12 +44,9 @@ NOW = datetime.now(UTC).replace(microsecond=0)
 LONG_AGO = NOW - timedelta(hours=3)
 
 
-def stream(home: Path, name: str, source: str, sink: str) -> StreamDeclaration:
-    lake = home / "lake"
-    read = StreamInput(InputKind.TABLE, source, str(lake / source))
-    return StreamDeclaration(
-        name, "", source, str(lake / sink), sink, (source,), None, 5_000, f"/checkpoints/{name}", inputs=(read,)
-    )
+def reads(home: Path, name: str, source: str, sink: str) -> StreamDeclaration:
+    read = StreamInput(InputKind.TABLE, source, str(home / "lake" / source))
+    return stream(name, read, sink_uri=str(home / "lake" / sink), sink_table=sink, source_tables=(source,))
 
 
 def batch(name: str, number: int, at: datetime, *, run: str = "run-2", ms: int | None = 1_500) -> Progress:
@@ -67,24 +66,19 @@ def store(home: Path) -> ControlStore:
             write(home / "lake" / name, {"id": [number]})
     DeltaTable(home / "lake" / "silver").delete("id = 0")
     kept = ControlStore.open(load_settings())
-    declared = [stream(home, "clean", "raw", "silver"), stream(home, "report", "silver", "gold")]
+    declared = [reads(home, "clean", "raw", "silver"), reads(home, "report", "silver", "gold")]
     kept.declare(declared, now=LONG_AGO)
     kept.ensure_all_desired(["clean", "report"], DesiredState.RUNNING, now=LONG_AGO)
     failure = StreamFailure("ZeroDivisionError", "division by zero", 4, NOW - timedelta(minutes=2))
     for observed in (seen("clean", StreamState.RUNNING), seen("report", StreamState.STOPPED, failures=(failure,))):
-        lease = kept.acquire(stream_resource(observed.name), "host", ttl_s=60)
-        assert lease is not None
-        kept.observe(observed, token=lease.token)
+        kept.observe(observed, token=leased(kept, stream_resource(observed.name), "host").token)
     first = [batch("clean", number, NOW - timedelta(minutes=90 - 2 * number), run="run-1") for number in range(3)]
-    kept.add_progress(
-        [*first, *(batch("clean", number, NOW - timedelta(minutes=40 - 2 * number)) for number in (3, 4))]
-    )
-    kept.add_progress([batch("report", 3, NOW - timedelta(minutes=5), ms=None)])
+    later = [batch("clean", number, NOW - timedelta(minutes=40 - 2 * number)) for number in (3, 4)]
+    kept.add_progress([*first, *later, batch("report", 3, NOW - timedelta(minutes=5), ms=None)])
     kept.request("report", "stop", reason="prices are wrong", actor=ANN, now=NOW - timedelta(minutes=1))
     request = JobRequest(JobKind.OPTIMIZE, "silver", "optimize silver", "{}", ANN, "many small files", 60.0)
     job = kept.jobs.submit(request, now=NOW - timedelta(minutes=30))
-    held = kept.acquire(job_resource(job.job_id), "host", ttl_s=60)
-    assert held is not None
+    held = leased(kept, job_resource(job.job_id), "host")
     kept.jobs.begin(held, job.job_id, now=NOW - timedelta(minutes=29))
     kept.jobs.end(held, job.job_id, JobEnd(JobState.FAILED, error="no room"), now=NOW - timedelta(minutes=28))
     uri = str(home / "lake" / "silver")
@@ -142,16 +136,11 @@ def test_all_that_happened_around_a_table_is_there_once(store: ControlStore, hom
     assert found.left_out == ()
 
 
-def test_a_time_has_two_ends(store: ControlStore, home: Path) -> None:
-    since, until = NOW - timedelta(minutes=45), NOW - timedelta(minutes=29)
-    found = load(store, since=since, until=until)
+def test_a_time_has_two_ends_and_may_be_all_that_there_is(store: ControlStore) -> None:
+    found = load(store, since=NOW - timedelta(minutes=45), until=NOW - timedelta(minutes=29))
     assert counts(found) == {("stream clean", "batch"): 2, ("silver", "act"): 1} and found.versions is None
     assert load(store, since=NOW - timedelta(days=3), until=NOW - timedelta(days=2)).events == ()
-
-
-def test_all_the_time_that_there_is(store: ControlStore) -> None:
-    calendar = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
-    found = load(store, since=calendar[0], until=calendar[1])
+    found = load(store, since=datetime.min.replace(tzinfo=UTC), until=datetime.max.replace(tzinfo=UTC))
     assert counts(found) == counts(load(store)) and build_timeline_figure(found, FigureLook())["data"]
 
 
@@ -159,6 +148,11 @@ def test_what_is_too_much_or_gone_is_added_up(store: ControlStore, monkeypatch: 
     monkeypatch.setattr(timeline, "MOST_BATCHES", 3)
     monkeypatch.setattr(timeline, "MOST_COMMITS", 2)
     monkeypatch.setattr(timeline, "MOST_ACTS", 1)
+    monkeypatch.setattr(timeline, "MOST_AROUND", 1)
+    found = load(store)
+    assert [*found.lanes] == ["stream clean", "silver", "stream report"]
+    assert found.left_out[0] == "2 tables and streams further away"
+    monkeypatch.setattr(timeline, "MOST_AROUND", 9)
     found = load(store)
     begins = {each.progressed_at.replace(second=0): 0 for each in store.progress("clean")}
     assert len(of(found, "batch", "stream clean")) == len(begins) == 5, "one a minute, and each in a minute of its own"
@@ -217,20 +211,13 @@ def test_clocks_that_are_late_or_ahead(store: ControlStore, home: Path) -> None:
 
 
 def test_what_feeds_itself_is_there_once(store: ControlStore, home: Path) -> None:
-    back = stream(home, "back", "gold", "raw")
+    back = reads(home, "back", "gold", "raw")
     store.declare([back], now=NOW)
     streams = statuses(store, now=NOW, heartbeat_stale_s=1e9)
     above, below = around(str(home / "lake" / "silver"), streams)
     assert set(above) == set(below) == {"clean", "report", "back", *(str(home / "lake" / n) for n in ("raw", "gold"))}
     found = load(store)
     assert len(found.lanes) == 6 and len(of(found, "commit", "raw")) == 3
-
-
-def test_further_tables_are_counted(store: ControlStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timeline, "MOST_AROUND", 1)
-    found = load(store)
-    assert [*found.lanes] == ["stream clean", "silver", "stream report"]
-    assert found.left_out[0] == "2 tables and streams further away"
 
 
 def test_the_figure_stays_small_and_counts(store: ControlStore) -> None:
@@ -245,6 +232,9 @@ def test_the_figure_stays_small_and_counts(store: ControlStore) -> None:
     ))  # fmt: skip
     (trace,) = build_timeline_figure(many, FigureLook())["data"]
     assert len(trace["x"]) <= MAX_POINTS and "the last of " in trace["customdata"][0]
+    evil = Event(NOW, "silver", "failure", "<b>x</b>")
+    figure = build_timeline_figure(replace(found, events=(evil,)), FigureLook())
+    assert "&lt;b&gt;x" in figure["data"][0]["customdata"][0], "a text of others is no markup"
     none = replace(found, events=())
     assert counts_sentence(none) == "" and not build_timeline_figure(none, FigureLook())["data"]
     at_once = replace(found, since=NOW, until=NOW, events=(Event(NOW, "silver", "commit", "v1", operation="stop"),) * 2)
@@ -253,19 +243,11 @@ def test_the_figure_stays_small_and_counts(store: ControlStore) -> None:
     assert len(frame) == len(found.events) and frame["Kind"].value_counts()["commit"] == 10
 
 
-def test_text_of_others_is_no_markup(store: ControlStore) -> None:
-    evil = Event(NOW, "silver", "failure", "<b>x</b>")
-    figure = build_timeline_figure(replace(load(store), events=(evil,)), FigureLook())
-    assert "&lt;b&gt;x" in figure["data"][0]["customdata"][0]
-
-
 def test_a_drawn_range_is_asked_for_in_whole_seconds() -> None:
     drawn = ["2026-07-01 12:00:09.5", "2026-07-01 12:00:01.25"]
     assert drawn_range(drawn, "Europe/Amsterdam") == ("2026-07-01 10:00:01 UTC", "2026-07-01 10:00:10 UTC")
-    assert drawn_range(["2026-07-01 12:00", "2026-07-01 13:00"], None) == (
-        "2026-07-01 12:00:00 UTC",
-        "2026-07-01 13:00:00 UTC",
-    )
+    in_utc = "2026-07-01 12:00:00 UTC", "2026-07-01 13:00:00 UTC"
+    assert drawn_range(["2026-07-01 12:00", "2026-07-01 13:00"], None) == in_utc
 
 
 def test_the_command(store: ControlStore, weir: Weir) -> None:

@@ -1,16 +1,18 @@
-"""One verdict and one plain sentence for each situation that a stream can be in."""
+"""One verdict and one plain sentence for each situation of a stream; which error means which fault; no false alarm."""
 
 import random
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.format import span_text
-from backend.store.store import ControlStore
+from backend.docs_table import with_table
 from backend.stream_model.backlog import Backlog, Lag, SourceBacklog, Trend, trend
 from backend.stream_model.stream import (
     Desired,
@@ -18,17 +20,22 @@ from backend.stream_model.stream import (
     HostHeartbeat,
     Observed,
     Progress,
-    StreamDeclaration,
     StreamFailure,
     StreamState,
 )
+from backend.streams import faults
+from backend.streams.faults import OTHERS_SEEN, TWELVE, Fault, docs_table, recognise
 from backend.streams.status import statuses
 from backend.streams.verdict import StreamEvidence, StreamJudgement, Verdict, judge
+from tests.worlds.store.stream_store import open_store
+from tests.worlds.store.values import leased
+from tests.worlds.streams.recording import Moment, replay
+from tests.worlds.streams.values import stream
 
 WAITS = "12 versions, 12 files, 4,000 rows, 3.1 MB, the oldest"
 FIGURES = ("rows", "versions", "files", "size_bytes")
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
-STREAM = StreamDeclaration("silver", "", "bronze", "/l/silver", "silver/x", (), "silver", 5_000, "/c/silver")
+STREAM = stream("silver", layer="silver")
 ALIVE = HostHeartbeat("h", "box", 1, NOW - timedelta(hours=3), NOW - timedelta(seconds=1))
 GONE = replace(ALIVE, beat_at=NOW - timedelta(minutes=57))
 WANTED = Desired("silver", DesiredState.RUNNING, 1, "declared", "host", NOW)
@@ -57,10 +64,16 @@ def verdict(
     return judge(evidence, now=NOW, heartbeat_stale_s=15)
 
 
+def told(*batches: Progress, backlog: Backlog | None = None) -> tuple[Verdict, str]:
+    """Of a stream that runs."""
+    found = verdict(seen(), *batches, backlog=backlog)
+    return found.verdict, found.because
+
+
 def test_a_stream_that_keeps_up() -> None:
-    found = verdict(seen(), batch(10), batch(5, took_s=1.24))
-    assert found == StreamJudgement(
-        StreamState.RUNNING, Verdict.OK, "silver keeps up: 1,200 rows in its last batch, done in 1.2 s"
+    sentence = "silver keeps up: 1,200 rows in its last batch, done in 1.2 s"
+    assert verdict(seen(), batch(10), batch(5, took_s=1.24)) == StreamJudgement(
+        StreamState.RUNNING, Verdict.OK, sentence
     )
 
 
@@ -107,34 +120,22 @@ def spaced(backlog: Backlog, apart_s: float) -> Backlog:
 
 def test_slow_when_it_is_further_behind_after_each_batch() -> None:
     lags = behind(11, 13, 15, 16, 18, 21, 23, 26, 29, 31, rows=list(range(11_000, 54_201, 4_800)))
-    found = verdict(seen(), *every_ten_seconds(), backlog=lags)
-    assert found.verdict is Verdict.SLOW
-    assert found.because == (
-        "silver falls behind: reads 420 rows/s, its source gains 900 rows/s; 31 s behind and growing"
-    )
+    slow = "silver falls behind: reads 420 rows/s, its source gains 900 rows/s; 31 s behind and growing"
+    assert told(*every_ten_seconds(), backlog=lags) == (Verdict.SLOW, slow)
 
 
 def test_slow_when_it_is_far_behind_and_stays_there() -> None:
-    found = verdict(seen(), *every_ten_seconds(), backlog=behind(*[600.0] * 10))
-    assert (found.verdict, found.because) == (
-        Verdict.SLOW,
-        f"silver is 10 min behind and does not catch up: {WAITS} 10 min old",
-    )
+    slow = f"silver is 10 min behind and does not catch up: {WAITS} 10 min old"
+    assert told(*every_ten_seconds(), backlog=behind(*[600.0] * 10)) == (Verdict.SLOW, slow)
 
 
 def test_catching_up_says_when_it_will_be_done() -> None:
     lags = behind(*range(1_000, 100, -90), rows=list(range(40_000, 4_000, -3_600)))
-    found = verdict(seen(), *every_ten_seconds(), backlog=lags)
-    assert (found.verdict, found.because) == (
-        Verdict.CATCHING_UP,
-        "silver is 3 min behind; caught up in about 11 s at this pace",
-    )
-
-
-def test_far_behind_after_its_start_is_catching_up_until_a_trend_shows() -> None:
-    found = verdict(seen(), batch(20), batch(10), backlog=behind(900, 800))
-    assert found.verdict is Verdict.CATCHING_UP
-    assert found.because.startswith("silver is 13 min behind and catching up: 12 versions")
+    catching_up = "silver is 3 min behind; caught up in about 11 s at this pace"
+    assert told(*every_ten_seconds(), backlog=lags) == (Verdict.CATCHING_UP, catching_up)
+    began = verdict(seen(), batch(20), batch(10), backlog=behind(900, 800))
+    assert began.verdict is Verdict.CATCHING_UP, "until a trend shows"
+    assert began.because.startswith("silver is 13 min behind and catching up: 12 versions")
 
 
 def test_a_first_read_is_catching_up_however_old_the_rows_are() -> None:
@@ -166,15 +167,14 @@ def test_a_stream_at_rest_says_what_waits() -> None:
     assert "nobody knows: nobody asked" in verdict(seen(), batch(3), backlog=unknown).because
 
 
-@pytest.mark.parametrize(("asked_s", "oldest_s", "is_early"), [(60, 90, True), (60, 30, False), (60, None, False)])
-def test_a_drain_that_was_broken_off_is_told(asked_s: float, oldest_s: float | None, is_early: bool) -> None:
-    wanted = replace(UNWANTED, state=DesiredState.DRAINED, requested_at=NOW - timedelta(seconds=asked_s))
-    oldest = None if oldest_s is None else NOW - timedelta(seconds=oldest_s)
-    left = Backlog((SourceBacklog("in", "files", files=3, oldest_unread_at=oldest),), NOW)
-    found = verdict(seen(StreamState.STOPPED), desired=wanted, backlog=left)
-    assert ("its drain ended early" in found.because) is is_early
-    stopped = verdict(seen(StreamState.STOPPED), desired=UNWANTED, backlog=left)
-    assert "drain" not in stopped.because
+def test_a_drain_that_was_broken_off_is_told() -> None:
+    wanted = replace(UNWANTED, state=DesiredState.DRAINED, requested_at=NOW - timedelta(seconds=60))
+    for oldest_s, is_early in ((90, True), (30, False), (None, False)):
+        oldest = None if oldest_s is None else NOW - timedelta(seconds=oldest_s)
+        left = Backlog((SourceBacklog("in", "files", files=3, oldest_unread_at=oldest),), NOW)
+        drained = verdict(seen(StreamState.STOPPED), desired=wanted, backlog=left)
+        assert ("its drain ended early" in drained.because) is is_early
+        assert "drain" not in verdict(seen(StreamState.STOPPED), desired=UNWANTED, backlog=left).because
 
 
 FUTURE = datetime(2098, 12, 31, 23, 50, tzinfo=UTC)
@@ -203,37 +203,21 @@ def test_an_event_of_the_future_that_lets_no_row_through_is_no_idleness() -> Non
 
 
 def test_where_nobody_knows_how_far_behind_growing_batches_tell() -> None:
-    steady = verdict(seen(), *every_ten_seconds())
-    assert (steady.verdict, steady.because) == (
-        Verdict.OK,
-        "silver does not hold its trigger: its batches take 8 s on a trigger of 5 s, "
-        "and how far behind it is, nobody knows",
-    )
+    pace = "its batches take 8 s on a trigger of 5 s"
+    steady = f"silver does not hold its trigger: {pace}, and how far behind it is, nobody knows"
+    assert told(*every_ten_seconds()) == (Verdict.OK, steady)
     grown = [replace(each, num_input_rows=1_000 * place) for place, each in enumerate(every_ten_seconds())]
-    found = verdict(seen(), *grown)
-    assert (found.verdict, found.because) == (
-        Verdict.SLOW,
-        "silver falls behind: its batches take 8 s on a trigger of 5 s and carry more rows each time",
-    )
+    assert told(*grown) == (Verdict.SLOW, f"silver falls behind: {pace} and carry more rows each time")
     shrunk = [replace(each, num_input_rows=10_000 - 1_000 * place) for place, each in enumerate(every_ten_seconds())]
     assert verdict(seen(), *shrunk).verdict is Verdict.OK
 
 
-@pytest.mark.parametrize(
-    ("values", "wanted"),
-    [
-        ([11, 31], None),
-        ([11, 15, 18, 24, 31], Trend.GROWING),
-        ([31, 24, 18, 15, 11], Trend.SHRINKING),
-        ([11, 31, 11, 31, 11, 31], Trend.STEADY),
-        ([11, 11.1, 11.2, 11.3, 11.4], Trend.STEADY),
-        ([100, 101, 103, 104, 106], Trend.STEADY),
-        ([0, 0, 0, 0], Trend.STEADY),
-        ([0, 0, 0, 90, 0, 0], Trend.STEADY),
-    ],
-)
-def test_a_trend_is_certain_and_large(values: list[float], wanted: Trend | None) -> None:
-    assert trend(values, tolerance=1) is wanted
+def test_a_trend_is_certain_and_large() -> None:
+    assert trend([11, 31], tolerance=1) is None, "too few"
+    assert trend([11, 15, 18, 24, 31], tolerance=1) is Trend.GROWING
+    assert trend([31, 24, 18, 15, 11], tolerance=1) is Trend.SHRINKING
+    for steady in ([11, 31] * 3, [11, 11.1, 11.2, 11.3, 11.4], [100, 101, 103, 104, 106], [0] * 4, [0, 0, 0, 90, 0, 0]):
+        assert trend(steady, tolerance=1) is Trend.STEADY
 
 
 @given(st.lists(st.floats(0, 13), min_size=10, max_size=10), st.randoms())
@@ -270,12 +254,9 @@ def test_stalled_is_judged_by_its_own_pace() -> None:
     assert verdict(seen(), slow).verdict is Verdict.OK
 
 
-def test_batches_of_an_earlier_run_say_nothing_about_this_one() -> None:
-    found = verdict(seen(started_at=NOW - timedelta(seconds=3)), batch(600, run_id="earlier"))
-    assert (found.verdict, found.because) == (Verdict.CATCHING_UP, "silver runs its first batch")
-
-
 def test_a_first_batch_that_runs_long_is_no_stall() -> None:
+    just_began = verdict(seen(started_at=NOW - timedelta(seconds=3)), batch(600, run_id="earlier"))
+    assert (just_began.verdict, just_began.because) == (Verdict.CATCHING_UP, "silver runs its first batch")
     began = seen(started_at=NOW - timedelta(minutes=12))
     planned = Backlog((SourceBacklog("in", "files", files=3),), NOW, has_planned=True)
     found = verdict(began, batch(9_000, took_s=2, run_id="earlier"), backlog=planned)
@@ -288,16 +269,12 @@ def test_a_first_batch_that_runs_long_is_no_stall() -> None:
 
 
 def test_failed_names_batch_class_and_message() -> None:
-    found = verdict(seen(StreamState.FAILED, failures=(FAILURE,)))
-    assert found.verdict is Verdict.FAILED
-    assert found.because == (
-        "silver failed 1 min ago in batch 7: SparkException: division by zero at x; it waits for a person to start it"
-    )
-
-
-def test_the_class_is_not_said_twice() -> None:
+    error = "silver failed 1 min ago in batch 7: SparkException: division by zero at x"
+    failed = verdict(seen(StreamState.FAILED, failures=(FAILURE,)))
+    assert (failed.verdict, failed.because) == (Verdict.FAILED, f"{error}; it waits for a person to start it")
     spark = replace(FAILURE, error_class="DIVIDE_BY_ZERO", message="[DIVIDE_BY_ZERO] Division by zero.")
-    assert "batch 7: DIVIDE_BY_ZERO: Division" in verdict(seen(StreamState.FAILED, failures=(spark,))).because
+    once = verdict(seen(StreamState.FAILED, failures=(spark,)))
+    assert "batch 7: DIVIDE_BY_ZERO: Division" in once.because, "the class is not said twice"
 
 
 def test_backoff_says_when_it_tries_again() -> None:
@@ -309,65 +286,147 @@ def test_backoff_says_when_it_tries_again() -> None:
 
 def test_stopped_says_who_asked() -> None:
     found = verdict(seen(StreamState.STOPPED), desired=UNWANTED)
-    assert (found.verdict, found.because) == (
-        Verdict.STOPPED,
-        "silver has been stopped for 5 min: ann asked for it (upgrade)",
-    )
-
-
-@pytest.mark.parametrize(
-    "state", [StreamState.RUNNING, StreamState.STARTING, StreamState.STOPPING, StreamState.BACKOFF]
-)
-def test_nobody_knows_what_a_silent_host_left(state: str) -> None:
-    found = verdict(seen(StreamState(state)), batch(3), host=GONE)
-    assert (found.state, found.verdict) == (StreamState.UNKNOWN, Verdict.UNKNOWN)
-    assert found.because == "silver is unwatched: its host has been silent for 57 min"
-
-
-@pytest.mark.parametrize("state", [StreamState.STOPPED, StreamState.FAILED, StreamState.COMPLETED])
-def test_rest_stays_true_without_a_host_and_says_that_none_is_there(state: StreamState) -> None:
-    assert verdict(seen(state), host=GONE).state is state
-    assert "silent for 57 min" in verdict(seen(state), host=GONE).because
-    assert "silent" not in verdict(seen(state), host=GONE, desired=UNWANTED).because
-
-
-def test_a_stream_that_no_host_took_up() -> None:
-    assert verdict(None).state is StreamState.UNKNOWN
+    stopped = "silver has been stopped for 5 min: ann asked for it (upgrade)"
+    assert (found.verdict, found.because) == (Verdict.STOPPED, stopped)
 
 
 @pytest.mark.parametrize("state", list(StreamState))
-def test_every_state_has_a_sentence_about_the_stream(state: StreamState) -> None:
+def test_nobody_knows_what_a_silent_host_left_but_rest_stays_true(state: StreamState) -> None:
+    found = verdict(seen(state), batch(3), host=GONE)
     assert verdict(seen(state)).because.startswith("silver ")
+    if state in (StreamState.STOPPED, StreamState.FAILED, StreamState.COMPLETED):
+        assert found.state is state and "silent for 57 min" in found.because
+        assert "silent" not in verdict(seen(state), host=GONE, desired=UNWANTED).because
+    else:
+        assert (found.state, found.verdict) == (StreamState.UNKNOWN, Verdict.UNKNOWN)
+        assert found.because == "silver is unwatched: its host has been silent for 57 min"
+    assert verdict(None).state is StreamState.UNKNOWN, "no host took it up"
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (-3, "0 s"),
-        (0.42, "0.4 s"),
-        (9.96, "10 s"),
-        (59.9, "1 min"),
-        (7_800, "2 h 10 min"),
-        (7_200, "2 h"),
-        (300_000, "3 d"),
-    ],
-)
-def test_spans(seconds: float, text: str) -> None:
-    assert span_text(seconds) == text
-
-
-def test_statuses_reads_the_store(tmp_path) -> None:
-    store = ControlStore(f"sqlite:///{tmp_path / 'weir.db'}")
+def test_statuses_reads_the_store(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
     store.declare([STREAM, replace(STREAM, name="bronze")], now=NOW)
     store.ensure_desired("silver", DesiredState.RUNNING, now=NOW)
     store.beat(ALIVE)
-    lease = store.acquire("stream/silver", "h", ttl_s=15)
-    assert lease
-    store.observe(seen(), token=lease.token)
+    store.observe(seen(), token=leased(store, "stream/silver", "h").token)
     store.add_progress([batch(10), batch(5)])
     bronze, silver = statuses(store, now=NOW, heartbeat_stale_s=15)
     store.close()
     assert (bronze.state, bronze.progress, bronze.desired) == (StreamState.UNKNOWN, None, None)
     assert (silver.state, silver.verdict) == (StreamState.RUNNING, Verdict.OK)
-    assert silver.progress == batch(5)
-    assert silver.desired is not None
+    assert silver.progress == batch(5) and silver.desired is not None
+
+
+STALE_S = 15.0
+STARTED_AT = datetime(2026, 11, 24, 11, 0, 54, tzinfo=UTC)
+FROZEN_AT = datetime(2026, 11, 24, 11, 36, 26, tzinfo=UTC)
+THAWED_AT = datetime(2026, 11, 24, 11, 39, 14, tzinfo=UTC)
+FIRST_BATCH = timedelta(seconds=15)
+STREAMS = 6
+
+Judgements = dict[str, dict[datetime, StreamJudgement]]
+
+
+# a recording of the demo's six streams, on which Spark was frozen near the end ---------------------------------------
+
+
+@pytest.fixture(scope="module")
+def by_stream() -> Judgements:
+    """What each stream is said to be, by moment."""
+    found: Judgements = defaultdict(dict)
+    for moment in replay("demo.jsonl.xz"):
+        for name, judgement in judged(moment).items():
+            found[name][moment.at] = judgement
+    assert len(found) == STREAMS
+    return found
+
+
+def judged(moment: Moment) -> dict[str, StreamJudgement]:
+    return {each.declaration.name: judge(each, now=moment.at, heartbeat_stale_s=STALE_S) for each in moment.streams}
+
+
+def between(judgements: dict[datetime, StreamJudgement], first: datetime, last: datetime) -> set[Verdict]:
+    verdicts = {found.verdict for at, found in judgements.items() if first <= at < last}
+    assert verdicts, "nothing was recorded then"
+    return verdicts
+
+
+def test_no_alarm_is_raised_while_nothing_is_wrong(by_stream: Judgements) -> None:
+    for judgements in by_stream.values():
+        assert sum(at < FROZEN_AT for at in judgements) > 200
+        assert between(judgements, STARTED_AT, STARTED_AT + FIRST_BATCH) <= {Verdict.CATCHING_UP, Verdict.OK}
+        assert between(judgements, STARTED_AT + FIRST_BATCH, FROZEN_AT) == {Verdict.OK}
+        assert between(judgements, THAWED_AT + FIRST_BATCH, datetime.max.replace(tzinfo=UTC)) == {Verdict.OK}
+
+
+def test_a_frozen_spark_is_an_alarm_as_long_as_it_is_frozen(by_stream: Judgements) -> None:
+    for judgements in by_stream.values():
+        seen_from = FROZEN_AT + timedelta(seconds=STALE_S + 5)
+        assert between(judgements, seen_from, THAWED_AT) == {Verdict.UNKNOWN}
+
+
+def test_no_verdict_goes_back_and_forth(by_stream: Judgements) -> None:
+    for name, judgements in by_stream.items():
+        verdicts = [judgements[at].verdict for at in sorted(judgements)]
+        changes = [(a, b) for a, b in pairwise(verdicts) if a is not b]
+        assert len(changes) <= 4, f"{name}: {changes}"
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "operations.md"
+
+
+def failure_of(error_class: str, message: str = "") -> StreamFailure:
+    return StreamFailure(error_class, message, 3, datetime(2026, 11, 20, tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    ("error_class", "message", "expected"),
+    [
+        ("CONCURRENT_STREAM_LOG_UPDATE", "", (faults.OTHER_DRIVER, faults.OFFSETS_MISSING)),
+        ("IllegalStateException", "Incomplete log file in /c/offsets/3", (faults.OFFSETS_DAMAGED,)),
+        ("JsonParseException", "Unrecognized token 'x'", (faults.METADATA_GARBAGE,)),
+        ("JsonEOFException", "", (faults.OFFSETS_DAMAGED, faults.METADATA_GARBAGE)),
+        ("IllegalStateException", "batch 7 doesn't exist", (faults.OFFSETS_DAMAGED,)),
+        ("STREAMING_CHECKPOINT_MISSING_METADATA_FILE", "", (faults.METADATA_MISSING,)),
+        ("DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE", "", (faults.SOURCE_RECREATED,)),
+        ("DELTA_SOURCE_TABLE_IGNORE_CHANGES", "", (faults.ROWS_CHANGED,)),
+        ("DELTA_SOURCE_IGNORE_DELETE", "", (faults.ROWS_DELETED,)),
+        ("STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY", "", (faults.STATE_LOST,)),
+        ("CANNOT_LOAD_STATE_STORE.CANNOT_READ_DELTA_FILE_NOT_EXISTS", "", (faults.STATE_LOST,)),
+        ("STATE_STORE_ROW_CHECKSUM_VERIFICATION_FAILED", "", (faults.STATE_LOST, faults.STATE_CHANGED)),
+        ("STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE", "", (faults.STATE_CHANGED,)),
+        ("STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA", "", (faults.STATE_CHANGED,)),
+        ("KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED", "", (faults.RECORDS_LOST,)),
+        ("DELTA_SCHEMA_CHANGED_WITH_VERSION", "", (faults.SCHEMA_CHANGED,)),
+        ("DELTA_FILE_NOT_FOUND_DETAILED", "", (faults.FILE_VACUUMED,)),
+        ("OutOfMemoryError", "Java heap space", (faults.OUT_OF_MEMORY,)),
+        (
+            "FAILED_READ_FILE.NO_HINT",
+            "Encountered error while reading file file:///in/1.gz.",
+            (faults.FILE_UNREADABLE,),
+        ),
+        ("FAILED_READ_FILE.FILE_NOT_EXIST", "", (faults.FILE_VACUUMED,)),
+        ("SchemaMismatchError", "silver_x holds rows by the keys id, and is declared with no", (faults.KEYS_CHANGED,)),
+        ("USER_RAISED_EXCEPTION", "record 3 of … cannot be parsed: not JSON", (faults.MISFIT, faults.USER_CODE)),
+        ("SparkException", "Wrong basePath file:/b for the root path: file:/a/1", (faults.FOLDER_ELSEWHERE,)),
+        ("IOException", "No space left on device", (faults.DISK_FULL,)),
+        ("ZeroDivisionError", "division by zero", ()),
+    ],
+)
+def test_an_error_is_known_by_its_class_or_words(error_class: str, message: str, expected: tuple[Fault, ...]) -> None:
+    assert recognise(failure_of(error_class, message)) == expected
+
+
+def test_every_fault_has_a_cause_a_remedy_and_a_sign() -> None:
+    assert len(TWELVE) == len({fault.name for fault in TWELVE}) == 12
+    for fault in (*TWELVE, *OTHERS_SEEN):
+        assert fault.cause.endswith("."), fault
+        assert fault.remedy.endswith("."), fault
+        assert fault.classes or fault.words or fault.shown, fault
+
+
+def test_the_page_says_what_the_source_says() -> None:
+    assert PAGE.read_text() == with_table(PAGE.read_text(), "faults", docs_table()), (
+        "docs/operations.md is old: run `make docs`"
+    )
+    assert all(fault.remedy in PAGE.read_text() for fault in TWELVE)

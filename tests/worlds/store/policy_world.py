@@ -16,14 +16,14 @@ from backend.settings import load_settings
 from backend.store.leases import job_resource
 from backend.store.store import ControlStore
 from tests.worlds.store import stream_store
+from tests.worlds.store.values import leased
 
 ANA = Actor("ana")
 
 
 def end(store: ControlStore, job: Job, how: JobEnd, *, now: datetime) -> Job:
     """What a host would do."""
-    lease = store.acquire(job_resource(job.job_id), "host-a", ttl_s=60)
-    assert lease is not None
+    lease = leased(store, job_resource(job.job_id))
     store.jobs.begin(lease, job.job_id, now=now)
     return store.jobs.end(lease, job.job_id, how, now=now)
 

@@ -1,8 +1,10 @@
 """A real SQLite control store filled with streams in the states that pages must answer for."""
 
 import json
+import tempfile
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -23,15 +25,31 @@ from backend.stream_model.stream import (
     StreamFailure,
     StreamState,
 )
+from tests.worlds.store.values import leased
 
 HOST = "host-a"
 TRIGGER_MS = 5_000
 
 
+@cache
+def _empty_store() -> bytes:
+    """Every table and no row: made once, since to make it takes longer than most tests."""
+    with tempfile.TemporaryDirectory(prefix="weir-store-") as folder:
+        ControlStore(f"sqlite:///{folder}/weir.db").close()
+        return (Path(folder) / "weir.db").read_bytes()
+
+
+def copy_of_empty_store(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        path.write_bytes(_empty_store())
+
+
 def open_store(home: Path) -> ControlStore:
     """The store that pages with this WEIR_HOME open."""
-    (home / "store").mkdir(parents=True, exist_ok=True)
-    return ControlStore(f"sqlite:///{home / 'store' / 'weir.db'}")
+    path = home / "store" / "weir.db"
+    copy_of_empty_store(path)
+    return ControlStore(f"sqlite:///{path}")
 
 
 def beat(store: ControlStore, at: datetime) -> None:
@@ -73,8 +91,7 @@ def observe(
     failure: StreamFailure | None = None,
 ) -> None:
     """What the host saw, written under a lease as the host does."""
-    lease = store.acquire(stream_resource(name), HOST, ttl_s=3600)
-    assert lease is not None
+    lease = leased(store, stream_resource(name), HOST, ttl_s=3600)
     observed = Observed(
         name=name,
         state=state,

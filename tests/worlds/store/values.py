@@ -1,8 +1,12 @@
-"""Values that the store tests share."""
+"""Values that tests of the store share, and leases as hosts take them."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from backend.access import Actor
+from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
+from backend.jobs.model import Job, JobKind, JobRequest, JobState
+from backend.search.notice import Measure, Notice
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
 from backend.stream_model.stream import (
@@ -45,6 +49,28 @@ OBSERVED = Observed(
 )
 
 
+FRESH = TableExpectation("/lake/gold/orders", "gold_orders", ExpectationKind.FRESH, "shop", within_s=900.0)
+EARLY = Finding(State.UNKNOWN, "not judged yet", is_early=True)
+
+JUMP = Notice(
+    "s3://lake/orders", "orders", 31, Measure.HIGHEST, "amount", "498.2", "47,189", "amount <= 550",
+    "MERGE by stream silver_orders", NOW,
+)  # fmt: skip
+
+
+JOB = JobRequest(JobKind.DIFF, "silver_orders", "f1", "{}", Actor("ann"), "a first look", 60.0)
+
+
+def job_of(kind: JobKind, request: str, subject: str = "t") -> Job:
+    """As its host has it that runs it."""
+    at = datetime.now(UTC)
+    return Job("0123456789ab", kind, subject, "f", request, "ann", "why", 60.0, JobState.RUNNING, at, attempts=1)
+
+
+def judgement(expectation: TableExpectation, finding: Finding = EARLY) -> Judgement:
+    return Judgement(expectation, finding, "host-a", NOW)
+
+
 def progress(batch_id: int, *, stream: str = "silver_orders") -> Progress:
     return Progress(
         stream=stream,
@@ -69,10 +95,14 @@ def newest(store: ControlStore) -> dict[str, Progress]:
     return {name: batches[0] for name in store.declarations() if (batches := store.progress(name, limit=1))}
 
 
-def held(store: ControlStore, *, owner: str = "host-a") -> Lease:
-    lease = store.acquire(stream_resource("silver_orders"), owner, ttl_s=15)
+def leased(store: ControlStore, resource: str, owner: str = "host-a", *, ttl_s: float = 60) -> Lease:
+    lease = store.acquire(resource, owner, ttl_s=ttl_s)
     assert lease is not None
     return lease
+
+
+def held(store: ControlStore, *, owner: str = "host-a") -> Lease:
+    return leased(store, stream_resource("silver_orders"), owner, ttl_s=15)
 
 
 def observed(**changes: object) -> Observed:

@@ -1,12 +1,11 @@
 """What was known of real streams, moment by moment, kept so that each later rule of a verdict is judged by the same.
 
-`python -m tests.recording HOME MINUTES FILE` asks the store of a running Weir each 10 s, as its pages do.
+`record` asks the store of a running Weir each 10 s, as its pages do.
 """
 
-import argparse
 import lzma
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -62,16 +61,3 @@ def _judged_by(evidence: StreamEvidence) -> StreamEvidence:
     observed = evidence.observed and replace(evidence.observed, host_id="host")
     host = evidence.host and replace(evidence.host, host_id="host", hostname="host")
     return replace(evidence, declaration=declaration, recent=batches, observed=observed, host=host)
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.recording", description=__doc__)
-    parser.add_argument("home", type=Path)
-    parser.add_argument("minutes", type=float)
-    parser.add_argument("file", type=Path)
-    given = parser.parse_args(argv)
-    record(given.home, given.file, minutes=given.minutes)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""Opening a store brings it to the newest schema, whoever else opens it."""
+"""Opening a store: where it lies, what is no store, and the newest schema, whoever else opens it."""
 
 import sqlite3
 import subprocess
@@ -11,10 +11,14 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from backend.errors import StoreError
+from backend.errors import SettingsError, StoreError
+from backend.settings import load_settings
 from backend.store import migrate
 from backend.store.schema import metadata
 from backend.store.store import ControlStore
+from backend.stream_model.stream import DesiredState
+from tests.worlds.store.statements import past_the_store
+from tests.worlds.store.values import NOW
 
 OPEN = """
 import sys
@@ -25,17 +29,16 @@ ControlStore(sys.argv[1]).desired()
 """
 
 
-def test_the_migrations_make_the_schema_that_the_code_uses(store: ControlStore, store_url: str) -> None:
-    engine = sa.create_engine(store_url)
-    with engine.connect() as connection:
+def test_the_migrations_make_the_schema_that_the_code_uses(empty_url: str) -> None:
+    ControlStore(empty_url).close()
+    with past_the_store(empty_url) as connection:
         differences = compare_metadata(MigrationContext.configure(connection, opts={"compare_type": True}), metadata)
-    engine.dispose()
     assert differences == []
 
 
-def test_processes_that_open_an_empty_store_at_once_all_succeed(store_url: str) -> None:
+def test_processes_that_open_an_empty_store_at_once_all_succeed(empty_url: str) -> None:
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    racers = [subprocess.Popen([sys.executable, "-c", OPEN, store_url], **pipes, text=True) for _ in range(4)]
+    racers = [subprocess.Popen([sys.executable, "-c", OPEN, empty_url], **pipes, text=True) for _ in range(4)]
     for racer in racers:
         assert racer.stdout.readline() == "ready\n"
     for racer in racers:
@@ -45,18 +48,16 @@ def test_processes_that_open_an_empty_store_at_once_all_succeed(store_url: str) 
     assert [code for _, code in ends] == [0] * 4, ends
 
 
-def test_sqlite_is_in_wal_mode(tmp_path: Path) -> None:
-    ControlStore(f"sqlite:///{tmp_path / 'weir.db'}").close()
-    with sqlite3.connect(tmp_path / "weir.db") as connection:
+def test_the_store_of_the_settings_is_made_under_home_in_wal_mode(tmp_path: Path) -> None:
+    ControlStore.open(load_settings(home=tmp_path)).close()
+    with sqlite3.connect(tmp_path / "store" / "weir.db") as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 @pytest.mark.parametrize(("revision", "maker"), [("9999", "a newer Weir"), ("0003", "before its first release")])
 def test_a_store_of_another_weir_is_refused(store: ControlStore, store_url: str, revision: str, maker: str) -> None:
-    engine = sa.create_engine(store_url)
-    with engine.begin() as connection:
+    with past_the_store(store_url) as connection:
         connection.execute(sa.text(f"UPDATE alembic_version SET version_num = '{revision}'"))
-    engine.dispose()
     with pytest.raises(StoreError, match=maker):
         ControlStore(store_url)
 
@@ -71,3 +72,26 @@ def test_a_file_that_is_no_database_is_a_store_error(tmp_path: Path) -> None:
 def test_the_newest_revision_is_known_without_reading_the_migrations() -> None:
     scripts = ScriptDirectory(str(migrate.MIGRATIONS))
     assert scripts.get_current_head() == migrate.HEAD
+
+
+def test_an_empty_store_answers_every_read_with_nothing(store: ControlStore) -> None:
+    assert store.desired() == store.observed() == store.declarations() == {}
+    assert store.progress("nobody") == store.hosts() == store.audit_entries() == []
+
+
+def test_naive_times_are_refused(store: ControlStore) -> None:
+    with pytest.raises(StoreError, match="aware"):
+        store.ensure_desired("x", DesiredState.RUNNING, now=NOW.replace(tzinfo=None))
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "mysql://x/y", "not a url"])
+def test_urls_that_cannot_work_are_settings_errors(url: str) -> None:
+    with pytest.raises(SettingsError, match=r"store\.url"):
+        ControlStore(url)
+
+
+def test_an_unreachable_database_is_a_store_error_without_its_password() -> None:
+    with pytest.raises(StoreError) as unreachable:
+        ControlStore("postgresql://weir:s3cret@127.0.0.1:1/weir")
+    assert "s3cret" not in unreachable.value.message
+    assert "127.0.0.1" in unreachable.value.message

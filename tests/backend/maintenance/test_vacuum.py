@@ -1,4 +1,4 @@
-"""Who needs files that a VACUUM would delete: pinned versions, comparisons, streams of other applications."""
+"""What a VACUUM may not delete: what streams have yet to read, pinned versions, comparisons, other applications."""
 
 import json
 import os
@@ -16,25 +16,102 @@ from backend.access import Actor
 from backend.changes.host_job import job_request
 from backend.jobs.model import JobEnd, JobKind, JobRequest, JobState
 from backend.lake.lake import Lake
-from backend.maintenance.model import ActPreview, Vacuum
+from backend.maintenance.model import ActPreview, Arguments, Optimize, Vacuum
 from backend.maintenance.plan import preview
-from backend.maintenance.readers import Users, load_users
+from backend.maintenance.readers import TableReader, Users, load_users
 from backend.query.on_host import job_request as query_request
 from backend.query.plan import plan_query
 from backend.query.views import World
 from backend.settings import Settings, load_settings
 from backend.store.leases import job_resource
 from backend.store.store import ControlStore
-from backend.stream_model.stream import DesiredState
+from backend.stream_model.stream import DesiredState, InputKind, StreamInput
 from backend.times import Clock
-from tests.backend.store.test_inbox import write
-from tests.backend.streams.test_attached import beat, progress, started
 from tests.worlds.lake import builders
 from tests.worlds.lake.diffs import prepare
-from tests.worlds.store.values import DECLARATION
-from tests.worlds.streams.checkpoints import delta_offset
+from tests.worlds.lake.vectors import write_vector
+from tests.worlds.store.values import DECLARATION, leased
+from tests.worlds.streams.attached import beat, progress, report, started
+from tests.worlds.streams.checkpoints import delta_offset, write_checkpoint
 
-NOW = {"delta.deletedFileRetentionDuration": "interval 0 seconds"}
+READER = replace(DECLARATION, sink_uri="/elsewhere", sink_table="elsewhere", source_tables=())
+Read = Callable[..., TableReader]
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    (tmp_path / "store").mkdir()
+    return load_settings(home=tmp_path, lake={"roots": [str(tmp_path / "lake")]})
+
+
+@pytest.fixture
+def read(settings: Settings, tmp_path: Path) -> Read:
+    """What is told of a stream that reads the table with these options, from that offset on; None: it has not begun."""
+    table = tmp_path / "lake" / "compacted"
+
+    def of(
+        offset: str | None = None, *, kind: InputKind = InputKind.TABLE, act: Arguments | None = None, **options: str
+    ) -> TableReader:
+        store, place = ControlStore.open(settings), tmp_path / "checkpoints" / READER.name
+        if offset:
+            write_checkpoint(place, {0: [offset]})
+        source = StreamInput(name="compacted", kind=kind, uri=str(table), options=options)
+        store.declare([replace(READER, inputs=(source,), checkpoint_location=str(place))], now=datetime.now(UTC))
+        lake = Lake(settings)
+        (reader,) = load_users(
+            settings, lake, store, lake.find("compacted"), act or Vacuum(), now=datetime.now(UTC)
+        ).readers
+        store.close()
+        return reader
+
+    return of
+
+
+def added(table: Path, version: int) -> set[str]:
+    before = set(DeltaTable(table, version - 1).file_uris()) if version else set()
+    return set(DeltaTable(table, version).file_uris()) - before
+
+
+def names(table: Path, *versions: int) -> set[str]:
+    """Of the files that these versions added."""
+    return {uri.removeprefix(f"{table}/") for version in versions for uri in added(table, version)}
+
+
+@pytest.fixture
+def compacted(tmp_path: Path) -> Path:
+    """Four appends, into a partition whose name is not written as it is read; the last version is a compaction."""
+    table = tmp_path / "lake" / "compacted"
+    for number in range(4):
+        builders.write(table, {"id": [number], "city": ["São Paulo 100%"]}, partition_by=["city"])
+    DeltaTable(table).optimize.compact()
+    return table
+
+
+def test_what_is_unread_depends_on_where_a_stream_stands(compacted: Path, read: Read) -> None:
+    table_id = str(DeltaTable(compacted).metadata().id)
+    assert read(startingVersion="0").unread == names(compacted, 0, 1, 2, 3)
+    assert read(startingVersion="0", act=Optimize()).unread == frozenset(), "only a VACUUM asks; it takes long"
+    assert read(delta_offset(table_id, 2)).unread == names(compacted, 2, 3)
+    within_first_read = delta_offset(table_id, 1, is_initial=True)
+    assert read(within_first_read).unread == names(compacted, 0, 1, 2, 3)
+    by_event_time = read(json.dumps(json.loads(within_first_read) | {"eventTimeMillis": 1_700_000_000_000}))
+    assert by_event_time.unread == frozenset()
+    assert by_event_time.unknown == "the snapshot of v1 is read in order of event time"
+    latest_alone = read(kind=InputKind.PRESENT_ROWS)
+    assert (latest_alone.unread, latest_alone.unknown) == (frozenset(), "")
+
+
+def test_the_deletion_vectors_of_unread_files_are_unread(tmp_path: Path, read: Read) -> None:
+    table = tmp_path / "lake" / "compacted"
+    log = builders.HandLog(table)
+    log.commit(builders.protocol(3, 7, ("deletionVectors",)), builders.metadata(), builders.commit_info("CREATE TABLE"))
+    log.commit(builders.add("a.parquet", dv=write_vector(table, [1, 2])))
+    (vector,) = table.glob("deletion_vector_*.bin")
+    log.commit(builders.remove("a.parquet"))
+    assert read(startingVersion="0").unread == {"a.parquet", vector.name}
+
+
+AT_ONCE = {"delta.deletedFileRetentionDuration": "interval 0 seconds"}
 ANA = Actor("ana")
 
 
@@ -64,23 +141,17 @@ class Orders:
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    (tmp_path / "store").mkdir()
-    return load_settings(home=tmp_path, lake={"roots": [str(tmp_path / "lake")]})
-
-
-@pytest.fixture
 def orders(settings: Settings, tmp_path: Path) -> Iterator[Orders]:
     table = tmp_path / "lake" / "orders"
     for number in range(4):
-        builders.write(table, {"id": [number]}, configuration=NOW)
+        builders.write(table, {"id": [number]}, configuration=AT_ONCE)
     DeltaTable(table).optimize.compact()
     store = ControlStore.open(settings)
     yield Orders(settings, store, table)
     store.close()
 
 
-def test_a_pinned_version_keeps_its_files(orders: Orders) -> None:
+def test_a_pinned_version_keeps_its_files_until_it_is_let_go_or_ends(orders: Orders) -> None:
     assert (orders.vacuum().refused, orders.vacuum().figures["files"]) == ("", 4)
     orders.pin(4)  # all of its files stay anyway
     assert orders.vacuum().refused == ""
@@ -89,13 +160,11 @@ def test_a_pinned_version_keeps_its_files(orders: Orders) -> None:
     assert len(DeltaTable(orders.table, 2).file_uris()) == 3
     assert planned.refused == "v2 is pinned by ana: audit of May; 3 files of it would be deleted"
     assert planned.way_out == "unpin it: weir unpin orders 2"
-    orders.store.pins.remove(orders.lake.find("orders"), 2, actor=ANA, reason="audited", now=datetime.now(UTC))
+    ref, now = orders.lake.find("orders"), datetime.now(UTC)
+    for version in (2, 4):
+        orders.store.pins.remove(ref, version, actor=ANA, reason="audited", now=now)
     assert orders.vacuum().refused == ""
-
-
-def test_a_pin_keeps_files_until_it_ends(orders: Orders) -> None:
-    now = datetime.now(UTC)
-    ref, end = orders.lake.find("orders"), now + timedelta(days=30)
+    end = now + timedelta(days=30)
     orders.store.pins.add(ref, 2, actor=ANA, reason="the model", now=now, name="features", until=end)
     assert [kept.first for kept in orders.users(end - timedelta(seconds=1)).kept] == [2]
     assert orders.users(end).kept == () and orders.store.pins.of_table(ref), "its name is still known"
@@ -118,7 +187,7 @@ def test_a_shallow_copy_keeps_the_files_that_it_reads(orders: Orders) -> None:
     adds = [builders.add(Path(uri).as_uri()) for uri in DeltaTable(orders.table, 3).file_uris()]
     copy, stranger = (builders.HandLog(orders.table.with_name(name)) for name in ("it's a copy", "stranger"))
     info = json.dumps({"commitInfo": {"timestamp": 1, "operation": "CLONE"}}, separators=(",", ":"))
-    state = [builders.protocol(), builders.metadata(configuration=NOW)]
+    state = [builders.protocol(), builders.metadata(configuration=AT_ONCE)]
     for log, files in ((copy, [*adds[:3], builders.add("own.parquet")]), (stranger, [builders.add("file:///etc/x")])):
         log.raw(f"{0:020d}.json", "\n".join([info, *map(json.dumps, [*state, *files])]))
     planned = orders.vacuum()
@@ -133,19 +202,14 @@ def test_a_shallow_copy_keeps_the_files_that_it_reads(orders: Orders) -> None:
     assert (orders.vacuum().refused, orders.vacuum().figures["files"]) == ("", 4)
 
 
-@pytest.mark.parametrize(("ends", "files"), [((1, 3), 4), ((3, 1), 4), ((0, 1), 2), ((0, 0), 0)])
+@pytest.mark.parametrize(("ends", "files"), [((1, 3), 4), ((3, 1), 4), ((0, 1), 2)])
 def test_a_comparison_under_way_keeps_both_versions(orders: Orders, ends: tuple[int, int], files: int) -> None:
-    lake = orders.lake
-    if files:
-        prepared = prepare(lake, lake.find("orders"), *ends, on_host=True)
-        asked = job_request(prepared, actor=Actor("bo"), reason="", time_limit_s=60.0)
-        job = orders.store.jobs.submit(asked, now=datetime.now(UTC))
-    orders.store.jobs.submit(
-        JobRequest(JobKind.DIFF, "orders", "f", "[]", ANA, "a stranger's", 1.0), now=datetime.now(UTC)
-    )
-    if not files:
-        assert orders.vacuum().refused == ""
-        return
+    strangers = JobRequest(JobKind.DIFF, "orders", "f", "[]", ANA, "a stranger's", 1.0)
+    orders.store.jobs.submit(strangers, now=datetime.now(UTC))
+    assert orders.vacuum().refused == ""
+    prepared = prepare(orders.lake, orders.lake.find("orders"), *ends, on_host=True)
+    asked = job_request(prepared, actor=Actor("bo"), reason="", time_limit_s=60.0)
+    job = orders.store.jobs.submit(asked, now=datetime.now(UTC))
     names = " and ".join(f"v{version}" for version in sorted(ends))
     planned = orders.vacuum()
     assert planned.refused == f"job {job.job_id} of bo compares {names}; {files} files of it would be deleted"
@@ -165,8 +229,7 @@ def test_a_query_under_way_keeps_each_version_that_it_reads(orders: Orders) -> N
     planned = orders.vacuum()
     assert planned.refused.startswith(f"job {job.job_id} of bo reads v")
     assert f"weir cancel {job.job_id}" in planned.way_out
-    lease = orders.store.acquire(job_resource(job.job_id), "host-a", ttl_s=60)
-    assert lease is not None
+    lease = leased(orders.store, job_resource(job.job_id))
     orders.store.jobs.begin(lease, job.job_id, now=datetime.now(UTC))
     orders.store.jobs.cancel(job.job_id, actor=ANA, reason="space", now=datetime.now(UTC))
     assert orders.vacuum().refused == planned.refused, "it reads on until its host has ended it"
@@ -182,50 +245,36 @@ def test_a_comparison_keeps_the_change_files_between(settings: Settings, tmp_pat
     assert changes and kept == data | changes
 
 
-@pytest.fixture
-def told(orders: Orders) -> Callable[..., None]:
+def tell(orders: Orders, offset: str | None) -> None:
     """What another application's query leaves in the inbox; `offset`: where it stands in the table."""
-
-    def tell(offset: str | None) -> None:
-        inbox = sa.create_engine(orders.settings.store_url)
-        source = {"description": f"DeltaSource[file:{orders.table}]", "endOffset": json.loads(offset or "null")}
-        batches = [progress(sources=[source])] if offset is not None else []
-        write(inbox, beat(), started(), *batches)
-        inbox.dispose()
-
-    return tell
+    source = {"description": f"DeltaSource[file:{orders.table}]", "endOffset": json.loads(offset or "null")}
+    batches = [progress(sources=[source])] if offset is not None else []
+    inbox = sa.create_engine(orders.settings.store_url)
+    report(inbox, beat(), started(), *batches)
+    inbox.dispose()
 
 
-def test_a_stream_of_another_application_keeps_what_it_has_yet_to_read(
-    orders: Orders, told: Callable[..., None]
-) -> None:
-    told(delta_offset(str(DeltaTable(orders.table).metadata().id), 2))
+def test_a_stream_of_another_application_keeps_what_it_has_yet_to_read(orders: Orders) -> None:
+    tell(orders, delta_offset(str(DeltaTable(orders.table).metadata().id), 2))
     planned = orders.vacuum()
     assert planned.refused == "etl.orders has yet to read 2 files that would be deleted"
     assert planned.way_out == "start it in etl, and let it catch up first"
 
 
-def test_and_what_its_change_feed_holds(orders: Orders, told: Callable[..., None], tmp_path: Path) -> None:
+def test_and_what_its_change_feed_holds(orders: Orders, tmp_path: Path) -> None:
     """Its reports do not tell a stream of the table from one of its feed."""
     feed = builders.orders_table(tmp_path / "lake" / "feed")
     orders.table = feed
-    told(delta_offset(str(DeltaTable(feed).metadata().id), 2))
+    tell(orders, delta_offset(str(DeltaTable(feed).metadata().id), 2))
     ref, now = orders.lake.find("feed"), datetime.now(UTC)
     (reader,) = load_users(orders.settings, orders.lake, orders.store, ref, Vacuum(), now=now).readers
     changes = {str(path.relative_to(feed)) for path in feed.glob("_change_data/*.parquet")}
-    (rewritten,) = (uri.removeprefix(f"{feed}/") for uri in set(files(feed, 2)) - set(files(feed, 1)))
-    assert changes | {rewritten} <= reader.unread
-
-
-def files(table: Path, version: int) -> list[str]:
-    return DeltaTable(table, version).file_uris()
+    assert changes | names(feed, 2) <= reader.unread
 
 
 @pytest.mark.parametrize("offset", [None, "null"])
-def test_what_it_has_read_is_a_risk_where_it_has_not_told(
-    orders: Orders, told: Callable[..., None], offset: str | None
-) -> None:
-    told(offset)
+def test_what_it_has_read_is_a_risk_where_it_has_not_told(orders: Orders, offset: str | None) -> None:
+    tell(orders, offset)
     planned = orders.vacuum()
     assert planned.refused == ""
     assert [risk for risk in planned.risks if risk.startswith("what etl.orders has yet") or "etl.orders of" in risk]
