@@ -113,9 +113,8 @@ def test_a_variable_that_cannot_be_taken_is_named(
         load_settings()
 
 
-@pytest.mark.parametrize(
-    ("heap", "conf", "asked", "streams"),
-    [
+def test_a_host_takes_as_many_streams_as_its_heap_has_room_for(tmp_path: Path) -> None:
+    for heap, conf, asked, streams in (
         ("2g", {}, 0, 64),
         ("512m", {}, 0, 16),
         ("1024", {}, 0, 32),  # MiB, as Spark reads it
@@ -123,13 +122,9 @@ def test_a_variable_that_cannot_be_taken_is_named(
         ("2g", {"spark.driver.memory": "8GB"}, 0, 256),
         ("2g", {}, 3, 3),
         ("much", {}, 0, 64),
-    ],
-)
-def test_a_host_takes_as_many_streams_as_its_heap_has_room_for(
-    tmp_path: Path, heap: str, conf: dict[str, str], asked: int, streams: int
-) -> None:
-    spark = {"driver_memory": heap, "conf": conf}
-    assert load_settings(home=tmp_path, spark=spark, host={"max_streams": asked}).max_streams == streams
+    ):
+        spark = {"driver_memory": heap, "conf": conf}
+        assert load_settings(home=tmp_path, spark=spark, host={"max_streams": asked}).max_streams == streams
 
 
 def test_the_page_says_what_the_source_says() -> None:

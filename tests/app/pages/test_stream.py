@@ -26,9 +26,9 @@ from backend.stream_model.stream import (
 )
 from backend.streams import faults
 from backend.streams.reset.plan import ResetLevel, ResetRequest
-from tests.backend.streams.test_attached import beat, progress, started
 from tests.worlds.pages.opened import again, home, links, metrics, open_page, plain, press, send, words
 from tests.worlds.store import stream_store
+from tests.worlds.streams.attached import beat, progress, started
 from tests.worlds.streams.checkpoints import declare_anew, write_checkpoint
 
 __all__ = ["home"]

@@ -42,30 +42,26 @@ FRESH = TableExpectation("/lake/gold/orders", "gold_orders", ExpectationKind.FRE
 HOST = HostHeartbeat("host-a", "box", 1, NOW - MINUTE, NOW)
 
 
-@pytest.mark.parametrize(
-    ("last", "state", "since"),
-    [
+def test_data_is_fresh_up_to_its_limit_exactly() -> None:
+    for last, state, since in (
         (LastData(7, NOW - 15 * MINUTE), State.MET, None),
         (LastData(7, NOW - 16 * MINUTE), State.BROKEN, NOW - MINUTE),
         (LastData(7, NOW + MINUTE), State.MET, None),  # a writer whose clock is ahead
         (LastData(None, None, NOW - 10 * MINUTE), State.UNKNOWN, None),  # made lately, no data yet
         (LastData(None, None, NOW - 20 * MINUTE), State.BROKEN, NOW - 5 * MINUTE),
         (LastData(7, None), State.UNKNOWN, None),
-    ],
-)
-def test_data_is_fresh_up_to_its_limit_exactly(last: LastData, state: State, since: datetime | None) -> None:
-    found = judge_fresh(900, last, NOW)
-    assert (found.state, found.since) == (state, since)
-    assert bool(found.reason) == (state is State.UNKNOWN)
+    ):
+        found = judge_fresh(900, last, NOW)
+        assert (found.state, found.since) == (state, since)
+        assert bool(found.reason) == (state is State.UNKNOWN)
 
 
 def commit(operation: str | None, inserted: int | None = None) -> Commit:
     return Commit(1, NOW, operation, {}, OperationMetrics(rows_inserted=inserted), {}, None, None, None)
 
 
-@pytest.mark.parametrize(
-    ("made", "removes", "expected"),
-    [
+def test_new_rows_by_a_commit_whose_files_do_not_tell() -> None:
+    for made, removes, expected in (
         (commit("STREAMING UPDATE", 10), False, 10),
         (commit("WRITE"), False, None),
         (commit("MERGE", 3), True, 3),
@@ -75,10 +71,8 @@ def commit(operation: str | None, inserted: int | None = None) -> Commit:
         (commit("WRITE", 50), True, None),  # an overwrite
         (commit("RESTORE"), False, None),
         (commit(None), True, None),
-    ],
-)
-def test_new_rows_by_a_commit_whose_files_do_not_tell(made: Commit, removes: bool, expected: int | None) -> None:
-    assert added_rows(made, removes=removes) == expected
+    ):
+        assert added_rows(made, removes=removes) == expected, made.operation
 
 
 def days(rows: list[int | None], last: date = DAY) -> dict[date, int | None]:
@@ -99,12 +93,12 @@ def test_a_day_is_held_against_the_median_and_spread_of_the_days_before(rows: in
     assert found.since == (datetime(2026, 2, 28, tzinfo=UTC) if state is State.BROKEN else None)
 
 
-@pytest.mark.parametrize(
-    ("rows", "state"), [(80, State.MET), (79, State.BROKEN), (120, State.MET), (121, State.BROKEN)]
-)
-def test_days_that_are_all_alike_allow_a_fifth(rows: int, state: State) -> None:
-    found = judge_rows(days([*[100] * 7, rows], WEEKDAY), WEEKDAY)
-    assert (found.state, found.usual) == (state, (80, 120))
+def test_days_that_are_all_alike_allow_a_fifth_and_only_the_last_four_weeks_count() -> None:
+    for rows, state in ((80, State.MET), (79, State.BROKEN), (120, State.MET), (121, State.BROKEN)):
+        found = judge_rows(days([*[100] * 7, rows], WEEKDAY), WEEKDAY)
+        assert (found.state, found.usual) == (state, (80, 120))
+    long = judge_rows(days([*[9_000] * 40, *[100] * 28, 100], WEEKDAY), WEEKDAY)
+    assert (long.state, long.usual, long.days) == (State.MET, (80, 120), 20)  # 20 of Monday to Friday
 
 
 def test_a_weekend_is_held_against_weekends_once_enough_are_known() -> None:
@@ -119,24 +113,16 @@ def test_a_weekend_is_held_against_weekends_once_enough_are_known() -> None:
     assert judge_rows(days(rows), friday).usual == (800, 1_200)
 
 
-@pytest.mark.parametrize(
-    ("rows", "reason", "is_early"),
-    [
+def test_what_cannot_be_judged_is_unknown_with_its_reason() -> None:
+    for rows, reason, is_early in (
         ([5] * 7, "6 of 7 full days before 2026-02-27 are known", True),
         ([5, 5, None, 5, 5, 5, 5, 5], "6 of 7 full days", True),
         ([*[5] * 7, None], "a commit of 2026-02-27 does not say", False),
         ([0, 0, 0, 0, 9, 9, 0, 9], "fewer than half of the days", False),
         ([], "the log does not hold 2026-02-27 as a whole", True),
-    ],
-)
-def test_what_cannot_be_judged_is_unknown_with_its_reason(rows: list[int | None], reason: str, is_early: bool) -> None:
-    found = judge_rows(days(rows, WEEKDAY), WEEKDAY)
-    assert found.state is State.UNKNOWN and reason in found.reason and found.is_early is is_early
-
-
-def test_only_the_last_four_weeks_count() -> None:
-    long = judge_rows(days([*[9_000] * 40, *[100] * 28, 100], WEEKDAY), WEEKDAY)
-    assert (long.state, long.usual, long.days) == (State.MET, (80, 120), 20)  # 20 of Monday to Friday
+    ):
+        found = judge_rows(days(rows, WEEKDAY), WEEKDAY)
+        assert found.state is State.UNKNOWN and reason in found.reason and found.is_early is is_early
 
 
 def broken(since: datetime | None = None) -> Finding:

@@ -145,35 +145,30 @@ def test_small_files_are_urgent_by_what_merging_gains() -> None:
         assert only(table).severity is severity
 
 
-@pytest.mark.parametrize(
-    ("changes", "subject", "words"),
-    [
+def test_other_findings() -> None:
+    for changes, subject, words in (
         ({"partition_columns": ("day",), "num_partitions": 100}, "partitioning", "100 partitions by day hold 128 MB"),
         ({"deleted_rows": 60}, "deletion vectors", "60 rows (6 %)"),
         ({"files_without_stats": 1, "physical_rows": None}, "statistics", "1 file of 100"),
         ({"log": replace(LOG, latest_version=30)}, "log", "26 commits"),
         ({"log": replace(LOG, latest_version=30, checkpoint_version=None)}, "log", "31 commits"),
         ({"files_removed": 7, "oldest_removal_at": NOW - 8 * DAY}, "vacuum", "7 files"),
-    ],
-)
-def test_other_findings(changes: dict[str, object], subject: str, words: str) -> None:
-    found = only(replace(WELL, **changes))  # type: ignore[arg-type]
-    assert (found.subject, words in found.finding) == (subject, True), found
-    assert found.next_step != "Nothing to do."
+    ):
+        found = only(replace(WELL, **changes))
+        assert (found.subject, words in found.finding) == (subject, True), found
+        assert found.next_step != "Nothing to do."
 
 
-@pytest.mark.parametrize(
-    "evidence",
-    [
-        replace(WELL, partition_columns=("day",), num_partitions=2, size_bytes=3_000 * MB),
-        replace(WELL, deleted_rows=40),
-        replace(WELL, log=replace(LOG, latest_version=24)),
-        replace(WELL, files_removed=7, oldest_removal_at=NOW - 6 * DAY),
-        replace(WELL, files_removed=7, oldest_removal_at=NOW - 8 * DAY, last_vacuum=MaintenanceRun(3, NOW - 6 * DAY)),
-    ],
-)
-def test_just_inside_the_limits_is_fine(evidence: HealthEvidence) -> None:
-    assert only(evidence).severity is Severity.FINE
+def test_just_inside_the_limits_is_fine() -> None:
+    removed = {"files_removed": 7, "oldest_removal_at": NOW - 8 * DAY}
+    for changes in (
+        {"partition_columns": ("day",), "num_partitions": 2, "size_bytes": 3_000 * MB},
+        {"deleted_rows": 40},
+        {"log": replace(LOG, latest_version=24)},
+        {**removed, "oldest_removal_at": NOW - 6 * DAY},
+        {**removed, "last_vacuum": MaintenanceRun(3, NOW - 6 * DAY)},
+    ):
+        assert only(replace(WELL, **changes)).severity is Severity.FINE
 
 
 # -- rules ------------------------------------------------------------------------------------------------------------

@@ -268,18 +268,15 @@ def test_the_first_commit_that_is_undone_is_named_first(path: Path, open_lake: C
     assert re.search(r"becomes v12 again: 1 file \([^)]*\) goes; it then has", one.effect)
 
 
-@pytest.mark.parametrize(
-    ("text", "column"),
-    [
+def test_a_column_is_read() -> None:
+    for text, column in (
         ("discount decimal(10, 2)", ("discount", "decimal(10,2)", "")),
         ("`a ``b` LONG COMMENT 'it''s; new'", ("a `b", "bigint", "it's; new")),
         ('"a ""b" array<map<string, Integer>>', ('a "b', "array<map<string,int>>", "")),
         ("x string comment ''", ("x", "string", "")),
         ("x map<decimal(3,1),array<date>>", ("x", "map<decimal(3,1),array<date>>", "")),
-    ],
-)
-def test_a_column_is_read(text: str, column: tuple[str, str, str]) -> None:
-    assert read_column(text) == column
+    ):
+        assert read_column(text) == column
 
 
 @pytest.mark.parametrize(
@@ -305,15 +302,10 @@ def test_a_pair_is_cut_behind_its_name() -> None:
 
 def test_types_widen_alone() -> None:
     """The pairs of Delta's protocol; all pairs are asked of Spark in a test of its own."""
-    assert (
-        may_widen("int", "bigint")
-        and may_widen("tinyint", "decimal(12,2)")
-        and may_widen("decimal(5,2)", "decimal(7,3)")
-    )
-    assert not any(
-        may_widen(before, read_type(after))
-        for before, after in (("long", "int"), ("bigint", "double"), ("int", "decimal(9,0)"), ("int", "float"))
-    )
+    for before, after in (("int", "bigint"), ("tinyint", "decimal(12,2)"), ("decimal(5,2)", "decimal(7,3)")):
+        assert may_widen(before, after)
+    for before, after in (("long", "int"), ("bigint", "double"), ("int", "decimal(9,0)"), ("int", "float")):
+        assert not may_widen(before, read_type(after))
     assert not may_widen("decimal(5,2)", "decimal(6,4)") and not may_widen("int", "int")
 
 

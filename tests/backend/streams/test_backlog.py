@@ -32,7 +32,7 @@ from pipelines.host import backlog_watch
 from pipelines.host.backlog_watch import BacklogWatch
 from tests.worlds.lake import builders
 from tests.worlds.streams.checkpoints import delta_offset, write_checkpoint
-from tests.worlds.streams.values import Looks, stream
+from tests.worlds.streams.values import Looks, ended_batch, stream
 
 NOW = datetime.now(UTC)
 
@@ -346,12 +346,11 @@ def delta(version: int, index: int = -1, *, is_initial: bool = False) -> dict[st
     return {"reservoirId": "t", "reservoirVersion": version, "index": index, "isStartingVersion": is_initial}
 
 
-def batch(ends_s: float, *sources: dict[str, object] | None, latest: Sequence[object] = ()) -> BatchEnd:
-    said = [{"endOffset": end} for end in sources]
-    for each, newest in zip(said, latest, strict=False):
-        each["latestOffset"] = newest  # type: ignore[assignment]
-    raw = json.dumps({"sources": said})
-    return batch_end(Progress("s", "q", "r", 1, at(ends_s - 1), 10, None, None, 1_000, raw_json=raw))
+def batch(ends_s: float, *ends: dict[str, object] | None, latest: Sequence[object] = ()) -> BatchEnd:
+    sources = [{"endOffset": end} for end in ends]
+    for source, newest in zip(sources, latest, strict=False):
+        source["latestOffset"] = newest  # type: ignore[assignment]
+    return ended_batch(at(ends_s), *sources)
 
 
 COMMITS = [Arrival(version, at(10 * version), 2, 100, 20) for version in range(5)]

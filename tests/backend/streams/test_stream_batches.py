@@ -1,6 +1,5 @@
 """Batches as points of a chart, and until when each layer is complete: both against naive recounts."""
 
-import json
 import random
 from bisect import bisect_right
 from dataclasses import dataclass, field, replace
@@ -18,9 +17,10 @@ from backend.lake.model import Commit, OperationMetrics, StreamOrigin
 from backend.stream_model.batches import expectation_totals, phases_ms, versions_of
 from backend.stream_model.rollup import HOUR_S, MINUTE_S, Rollup, merged, rollup_of
 from backend.stream_model.stream import ExpectationCount, Progress, StreamInput, TopicEnds
-from backend.streams.backlog.lags import UNREAD, BatchEnd, batch_end
+from backend.streams.backlog.lags import UNREAD, BatchEnd
 from backend.streams.backlog.trail import Trail, Trails, topic_trail, trail_of
 from backend.streams.points import DAY_S, plan_grain, points_of, points_over
+from tests.worlds.streams.values import ended_batch
 
 START = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 
@@ -244,8 +244,7 @@ class Table:
 
 
 def ended(seconds: float, offset: dict[str, object]) -> BatchEnd:
-    raw = json.dumps({"sources": [{"endOffset": offset}]})
-    return batch_end(Progress("s", "q", "r", 1, at(seconds - 1), 1, None, None, 1_000, raw_json=raw))
+    return ended_batch(at(seconds), {"endOffset": offset})
 
 
 def simulate(dice: random.Random, landed: list[float], lives_s: int) -> tuple[list[Table], Trails]:
@@ -302,9 +301,8 @@ def test_each_layer_is_complete_until_the_oldest_file_that_it_lacks(seed: int) -
 
 
 def planned(ends_s: float, offset: int, latest: int, run: str = "r") -> BatchEnd:
-    said = [{"endOffset": {"orders": {"0": offset}}, "latestOffset": {"orders": {"0": latest}}}]
-    raw = json.dumps({"sources": said})
-    return batch_end(Progress("s", "q", run, 1, at(ends_s - 2), 1, None, None, 2_000, raw_json=raw))
+    source = {"endOffset": {"orders": {"0": offset}}, "latestOffset": {"orders": {"0": latest}}}
+    return ended_batch(at(ends_s), source, took_s=2, run_id=run)
 
 
 def test_a_topic_is_read_while_triggers_find_no_more_than_the_batch_that_reached_its_end() -> None:

@@ -213,16 +213,13 @@ def test_who_is_asked(action: Action, selection: Selection, asked: str, left_out
     assert all(each.why for each in plan.left_out)
 
 
-@pytest.mark.parametrize(
-    ("selection", "words"),
-    [
+def test_where_nothing_is_chosen_the_hint_names_what_there_is() -> None:
+    for selection, words in (
         (Selection(name="nope"), "streams: bronze_clicks"),
         (Selection(layer="platinum"), "layers: bronze, etl, gold, silver"),
         (Selection(tag=("team", "x")), "tags: team=orders"),
         (Selection(downstream_of="gold_orders"), "graph"),
-    ],
-)
-def test_where_nothing_is_chosen_the_hint_names_what_there_is(selection: Selection, words: str) -> None:
-    with pytest.raises(StreamNotFoundError) as refused:
-        plan_acts("stop", selection, EVERY, now=NOW)
-    assert words in refused.value.hint
+    ):
+        with pytest.raises(StreamNotFoundError) as refused:
+            plan_acts("stop", selection, EVERY, now=NOW)
+        assert words in refused.value.hint

@@ -20,8 +20,7 @@ from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 from backend.store.told import FAILS_FOR
 from pipelines.host.webhook_rounds import LONGEST_WAIT_S, NEW_AFTER, OVER_AFTER, WebhookRounds
-from tests.backend.store.test_noticed import JUMP
-from tests.worlds.store.values import NOW
+from tests.worlds.store.values import JUMP, NOW
 
 KEY = "/services/T0/B0/k3yOfTheHook"
 

@@ -1,11 +1,14 @@
 """Streams with nothing but what a test says of them, and who is looked at for what waits."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Any
 
 from backend.stream_model.backlog import Backlog, SourceBacklog
 from backend.stream_model.stream import InputKind, Progress, StreamDeclaration, StreamInput, TopicEnds
+from backend.streams.backlog.lags import BatchEnd, batch_end
 from tests.worlds.store.values import NOW
 
 
@@ -31,3 +34,10 @@ class Looks:
         assert all(batch.raw_json for batch in recent), "a look works from what Spark said of each batch"
         self.at.append(declared.name)
         return waits(now, files=7)
+
+
+def ended_batch(at: datetime, *sources: Mapping[str, Any], took_s: float = 1, run_id: str = "r") -> BatchEnd:
+    """Of a batch that ended then, with what Spark said of each source."""
+    raw = json.dumps({"sources": sources})
+    began = at - timedelta(seconds=took_s)
+    return batch_end(Progress("s", "q", run_id, 1, began, 10, None, None, int(took_s * 1_000), raw_json=raw))
