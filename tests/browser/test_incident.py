@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, expect
 from tests.worlds.browser.viewer import Viewer
 from tests.worlds.lake.planted import METADATA, Planted
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.browser, pytest.mark.ci, pytest.mark.xdist_group("browser")]
 
 PLANTED, NAME = "shop/payments", "incident/refunds"
 MOST_INTERACTIONS = 5
@@ -52,7 +52,6 @@ def test_the_incident_is_told_within_five_interactions(viewer: Viewer, payments:
     viewer.picture("first_bad_version")
 
 
-@pytest.mark.ci
 def test_from_the_history_to_the_commit_that_did_it(viewer: Viewer, browser: Browser) -> None:
     viewer.open("history", table=NAME)
     viewer.click_row("Commits, newest", 0, tick=True)

@@ -16,7 +16,7 @@ from tests.worlds.browser.viewer import WATCH_CHARTS
 from tests.worlds.browser.weir import pages_over
 from tests.worlds.store import stream_store
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.browser, pytest.mark.ci, pytest.mark.xdist_group("browser")]
 
 REFRESHES, LOOKS = 10, 40  # at least
 ODD = "topic <img src=x onerror=\"document.title='broken in'\"> & co"
@@ -114,7 +114,6 @@ def zoom(page: Page, *, until: float = 0.6) -> None:
     page.mouse.up()
 
 
-@pytest.mark.ci
 def test_charts_stay_where_they_are_while_batches_arrive(page: Page, served: Served) -> None:
     name = "watched"
     page.goto(f"{served.url}/stream?stream={name}")
@@ -165,7 +164,6 @@ A_BATCH = """(place) => {
 RANGES = "() => [...document.querySelectorAll('.weir-figure')].map((chart) => String(chart.layout.xaxis.range))"
 
 
-@pytest.mark.ci
 def test_charts_are_pointed_at_and_zoomed_together_and_a_refresh_keeps_it(page: Page, served: Served) -> None:
     name = "pointed_at"
     page.goto(f"{served.url}/stream?stream={name}")

@@ -72,6 +72,7 @@ def test_from_the_search_to_a_saved_file_without_a_mouse(viewer: Viewer, tmp_pat
     saved.value.save_as(tmp_path / "changes.csv")
     rows = list(csv.DictReader((tmp_path / "changes.csv").read_text("utf-8-sig").splitlines()))
     assert {row["change"] for row in rows} <= {"insert", "update", "delete"} and rows
+    back(viewer, r"/history\?table=")
 
 
 @pytest.mark.ci
@@ -115,6 +116,7 @@ def test_arrows_move_enter_opens_and_a_click_still_does(viewer: Viewer) -> None:
     viewer.heading(second)
 
 
+@pytest.mark.ci
 def test_a_tick_moves_no_list_and_two_lead_to_their_changes(viewer: Viewer) -> None:
     viewer.open("history", table=LONG)
     before = viewer.list(COMMITS).bounding_box()
@@ -142,6 +144,7 @@ def test_a_click_on_the_line_opens_its_commit(viewer: Viewer) -> None:
     viewer.sees("What it changed")
 
 
+@pytest.mark.ci
 def test_each_page_is_one_step_back_with_what_was_asked_there(viewer: Viewer) -> None:
     viewer.open("changes", table=ORDERS, from_=1, to=3)
     viewer.main.get_by_role("button", name="Swap").click()

@@ -97,6 +97,7 @@ def test_the_editor_completes_names_runs_and_keeps_what_is_typed(viewer: Viewer)
     viewer.picture("query_dark")
 
 
+@pytest.mark.ci
 def test_names_that_somebody_else_chose_are_text_and_stay_one_name(viewer: Viewer) -> None:
     page, editor = viewer.page, viewer.page.get_by_role("textbox", name="SQL")
     viewer.open("query")
