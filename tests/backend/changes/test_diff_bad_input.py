@@ -16,39 +16,21 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from backend.changes.export import exported
-from backend.changes.model import DiffMethod, Limits, NetCounts, RowKind, VersionDiff
-from backend.changes.versions import parse_version
-from backend.errors import DataFileMissingError, LakehouseError, TableNotFoundError, VersionFormatError
+from backend.changes.model import DiffMethod, Limits, NetCounts
+from backend.errors import LakehouseError, TableNotFoundError
 from backend.lake.lake import Lake
-from backend.lake.model import TableRef
 from backend.sql.export import FORMATS
 from backend.sql.session import CancelToken
-from backend.times import Clock
 from tests.app.cli.test_commands import Weir, home, weir
 from tests.worlds.lake import builders
-from tests.worlds.lake.diff_lakes import ByDeltalake
 from tests.worlds.lake.diffs import asked
 from tests.worlds.lake.diffs import diff as compare
 
 __all__ = ["home", "weir"]
 KEYED = asked(key=("id",))
-OpenLake = Callable[..., Lake]
 
 
 # versions ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("latest2", "latest+1", "v-1", "vlatest", "--1", "1_0", "+2", "٣", "9" * 5_000, "NaN", "1; DROP TABLE t"),
-        *("2126-11-20T10:00+25:00", "0001-01-01T00:00+14:00", "9999-12-31T23:59:59-14:00", "2026-02-30"),
-    ],
-)
-def test_what_is_nearly_a_version_is_none(text: str) -> None:
-    with pytest.raises(VersionFormatError) as refused:
-        parse_version(text, Clock())
-    assert "such as `-5`" in refused.value.hint and len(refused.value.message) < 200
 
 
 @pytest.fixture
@@ -65,11 +47,8 @@ def prices(root: Path) -> Path:
 @pytest.mark.parametrize(
     ("first", "last", "code", "said"),
     [
-        ("-0", "latest", 0, "v3 → v3"),
         ("-1", "-0", 10, "v2 → v3"),
         ("9" * 25, "latest", 3, "its versions end at 3"),
-        ("-" + "9" * 25, "latest", 3, "its versions end at 3"),
-        ("0001-01-01T00:00+14:00", "latest", 2, "not a version"),
         ("2001-01-01T00:00-23:59", "latest", 3, "its log begins with v0"),
         ("2126-11-20T10:00+14:00", "2126-11-20", 0, "v3 → v3"),
         ("latest2", "latest", 2, "not a version: 'latest2'"),
@@ -114,22 +93,16 @@ def vacuum(path: Path) -> None:
     "moment", ["snapshot", "file_difference", "require_files", "history", "local_files", "read_files"]
 )
 def test_files_that_go_while_it_runs_leave_what_the_log_tells_and_no_count(
-    prices: Path, open_lake: OpenLake, moment: str
+    prices: Path, lake: Lake, moment: str
 ) -> None:
     if moment == "read_files":  # a table that DuckDB does not read by itself
         shutil.rmtree(prices)
         for number in range(3):
             builders.write(prices, {"id": [number] * 100, "v": [1.0] * 100, "p": [["a"]] * 100})
-    lake = open_lake()
     spoiled = Spoiled(lake, moment, lambda: vacuum(prices))
-    found = compare(spoiled, lake.find("prices"), 0, 2, **KEYED)  # type: ignore[arg-type]
+    found = compare(spoiled, lake.find("prices"), 0, 2, **KEYED)
     assert spoiled.times and found.method is DiffMethod.LOG_ONLY and not found.exact
-    assert (found.changes.net.inserted, found.changes.net.updated, found.changes.net.deleted, found.changes.rows) == (
-        None,
-        None,
-        None,
-        (),
-    )
+    assert (found.changes.net, found.changes.rows) == (NetCounts(None, None, None), ())
     assert any("is gone" in reason for reason in found.reasons) and found.is_changed is not False and found.hint
     assert found.log.files.added == 2
 
@@ -150,9 +123,9 @@ class SpoiledToken(CancelToken):
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_files_that_go_while_they_are_compared_part_by_part_are_read_to_their_end(
-    prices: Path, open_lake: OpenLake, number: int
+    prices: Path, lake: Lake, number: int
 ) -> None:
-    lake, token = open_lake(), SpoiledToken(number, lambda: vacuum(prices))
+    token = SpoiledToken(number, lambda: vacuum(prices))
     options = asked(key=("id",), limits=Limits(values_at_once=2 * 90))
     whole = compare(lake, lake.find("prices"), 0, 2, **options)
     found = compare(lake, lake.find("prices"), 0, 2, **options, token=token)
@@ -161,37 +134,23 @@ def test_files_that_go_while_they_are_compared_part_by_part_are_read_to_their_en
     assert found.changes == whole.changes
 
 
-@pytest.mark.parametrize("moment", ["local_files", "read_files"])
-def test_a_method_that_was_named_says_that_its_files_are_gone(prices: Path, open_lake: OpenLake, moment: str) -> None:
-    lake: Any = open_lake()
-    if moment == "read_files":
-        lake = ByDeltalake(lake)
-    spoiled = Spoiled(lake, moment, lambda: vacuum(prices))
-    options = asked(key=("id",), method=DiffMethod.KEY_JOIN)
-    with pytest.raises(DataFileMissingError) as said:
-        compare(spoiled, lake.find("prices"), 0, 3, **options)  # type: ignore[arg-type]
-    assert "is gone" in said.value.message and "bring the file back" in said.value.hint
-
-
 @pytest.mark.parametrize("moment", ["snapshot", "history", "file_difference"])
-def test_a_table_that_goes_while_it_runs_is_said(prices: Path, open_lake: OpenLake, moment: str) -> None:
-    lake = open_lake()
+def test_a_table_that_goes_while_it_runs_is_said(prices: Path, lake: Lake, moment: str) -> None:
     spoiled = Spoiled(lake, moment, lambda: shutil.rmtree(prices))
-    with pytest.raises(TableNotFoundError) as said:
-        compare(spoiled, lake.find("prices"), 0, 3, **KEYED)  # type: ignore[arg-type]
-    assert "deleted" in said.value.hint
+    with pytest.raises(TableNotFoundError) as refused:
+        compare(spoiled, lake.find("prices"), 0, 3, **KEYED)
+    assert "deleted" in refused.value.hint
 
 
-def test_a_table_made_anew_between_its_two_readings_is_refused_with_both_ids(prices: Path, open_lake: OpenLake) -> None:
+def test_a_table_made_anew_between_its_two_readings_is_refused_with_both_ids(prices: Path, lake: Lake) -> None:
     def anew() -> None:
         shutil.rmtree(prices)
         for number in range(4):
             builders.write(prices, {"id": [number], "v": [9.0]})
 
-    lake = open_lake()
     before = lake.snapshot(lake.find("prices"), 0).metadata.id
     spoiled = Spoiled(lake, "snapshot", anew)
-    found = compare(spoiled, lake.find("prices"), 0, 3, **KEYED)  # type: ignore[arg-type]
+    found = compare(spoiled, lake.find("prices"), 0, 3, **KEYED)
     after = lake.snapshot(lake.find("prices"), 3).metadata.id
     assert found.method is DiffMethod.LOG_ONLY and before != after
     assert before in found.reasons[0] and after in found.reasons[0] and "same side" in found.hint
@@ -223,10 +182,8 @@ for number in range(8):
 """
 
 
-def test_while_another_process_writes_compacts_and_vacuums_an_answer_is_true_or_none(
-    prices: Path, open_lake: OpenLake
-) -> None:
-    lake = open_lake()
+@pytest.mark.ci
+def test_while_another_process_writes_compacts_and_vacuums_an_answer_is_true_or_none(prices: Path, lake: Lake) -> None:
     ref, answers, done = lake.find("prices"), [], False
     writer = subprocess.Popen([sys.executable, "-c", WRITER, str(prices)])
     while not done:
@@ -236,13 +193,14 @@ def test_while_another_process_writes_compacts_and_vacuums_an_answer_is_true_or_
     assert writer.returncode == 0
     for last, found in answers:
         net = found.changes.net
-        assert not found.is_available or found.method is DiffMethod.SAME_VERSION or net.updated is not None
-        if found.is_available and found.question.to_version == 3:
-            assert (net.inserted, net.updated, net.deleted) == (100, 150, 0)
-        elif found.is_available and last > 3:
-            assert net.updated == 0 and (net.inserted, net.deleted) in ((0, 0), (0, 1), (100, 0), (150, 0)), last
-        elif not found.is_available:
+        if not found.is_available:
             assert any("gone" in reason for reason in found.reasons)
+        elif found.question.from_version == 1:
+            assert net == NetCounts(100, 150, 0)
+        elif last > 3:
+            assert net.updated == 0 and (net.inserted, net.deleted) in ((0, 0), (0, 1), (100, 0), (150, 0)), last
+        else:
+            assert found.method is DiffMethod.SAME_VERSION or net.updated is not None
     assert answers[-2][1].method is DiffMethod.LOG_ONLY  # v1's files were vacuumed at last
 
 
@@ -251,7 +209,7 @@ def test_while_another_process_writes_compacts_and_vacuums_an_answer_is_true_or_
 
 @pytest.mark.parametrize("claims", [(1, 1), (5_000, 7), (0, 0)])
 def test_wrong_row_counts_in_the_log_change_no_count_and_make_none_up(
-    root: Path, open_lake: OpenLake, claims: tuple[int, int]
+    root: Path, lake: Lake, claims: tuple[int, int]
 ) -> None:
     log = builders.HandLog(root / "t").start(columns={"id": "long", "v": "long"})
 
@@ -262,9 +220,8 @@ def test_wrong_row_counts_in_the_log_change_no_count_and_make_none_up(
 
     log.commit(builders.commit_info(), added("a", [(1, 1), (2, 2), (3, 3)], claims[0]))
     log.commit(builders.commit_info(), builders.remove("a"), added("b", [(1, 9), (3, 3), (4, 4), (5, 5)], claims[1]))
-    lake = open_lake()
     found = compare(lake, lake.find("t"), 1, 2, **KEYED)
-    assert (found.changes.net.inserted, found.changes.net.updated, found.changes.net.deleted) == (2, 1, 1)
+    assert found.changes.net == NetCounts(2, 1, 1)
     assert not found.changes.agree_with(found.num_rows) and found.unchanged is None
     assert any("row counts" in reason for reason in found.reasons)
     rows = compare(lake, lake.find("t"), 1, 2)
@@ -278,48 +235,24 @@ def test_wrong_row_counts_in_the_log_change_no_count_and_make_none_up(
     ("where", "said"),
     [
         ("id > 0; DROP TABLE rows", 'syntax error at or near ";" (character 7)'),
-        ("id > 0; SET memory_limit = '99GB'", 'syntax error at or near ";"'),
         ("id IN (SELECT id FROM read_parquet('/etc/*'))", "a subquery is not allowed here (character 7)"),
-        ("id > (SELECT 1)", "a subquery is not allowed"),
         ("read_text('/etc/passwd') <> ''", "the function 'read_text' is not allowed here (character 1)"),
-        ("getenv('HOME') <> ''", "the function 'getenv' is not allowed"),
-        ("current_setting('memory_limit') <> ''", "the function 'current_setting' is not allowed"),
-        ("nextval('s') > 0", "the function 'nextval' is not allowed"),
-        ("repeat('x', 1000000000) <> ''", "the function 'repeat' is not allowed"),
-        ("id = ?", "a parameter is not allowed here (character 6)"),
-        ("COLUMNS(*) > 1", "a star"),
-        ("id > 0 LIMIT 1", 'syntax error at or near "LIMIT"'),
         ("id > 0 FROM rows", 'syntax error at or near "FROM"'),
-        ("sum(v) OVER () > 1", "a window (OVER) is not allowed"),
         ("count(*) > 1", "aggregate"),
         ("idd > 0", "there is no column 'idd' (character 1)"),
-        ("id > 'a' ||| 2", ""),
-        ("id > 0\x00", "holds a null character"),
         ("id > " + "1" * 10_000, "more than 10,000"),
         ("", "there is no expression"),
-        ("true", "names no column"),
+        ("id", "the condition gives BIGINT, not true or false"),
     ],
 )
 def test_a_condition_that_may_not_run_is_refused_with_its_place_and_a_way_on(
     prices: Path, weir: Weir, where: str, said: str
 ) -> None:
-    vacuum(prices)  # nothing is read before
+    if where != "id":
+        vacuum(prices)  # nothing is read before
     answer = weir("diff", "prices", "--from", "0", "--to", "3", "--key", "id", f"--where={where}")
     assert (answer.code, answer.out) == (2, "") and said in answer.err, answer.err
     assert "hint: " in answer.err and len(answer.err) < 1_000
-
-
-def test_a_condition_that_is_neither_true_nor_false_is_refused(prices: Path, weir: Weir) -> None:
-    answer = weir("diff", "prices", "--from", "0", "--to", "3", "--where", "id")
-    assert (answer.code, answer.out) == (2, "") and "hint: compare it" in answer.err
-    assert "the condition gives BIGINT, not true or false" in answer.err
-
-
-def test_a_condition_that_lets_half_an_update_through_makes_no_insert_of_it(prices: Path, open_lake: OpenLake) -> None:
-    lake = open_lake()
-    found = compare(lake, lake.find("prices"), 2, 3, where="v > 1.5")  # 150 rows went from 1 to 2
-    assert (found.changes.net.inserted, found.changes.net.updated, found.changes.net.deleted) != (150, 0, 0)
-    assert not found.exact or found.changes.net.updated is None
 
 
 @pytest.mark.parametrize("option", ["--key", "--columns"])
@@ -357,16 +290,13 @@ def odd(root: Path) -> Path:
     return path
 
 
-def test_odd_names_and_values_are_compared_and_leave_whole_and_safe(odd: Path, open_lake: OpenLake) -> None:
-    found = odd_difference(odd, open_lake)
-    assert (found.changes.net.inserted, found.changes.net.updated, found.changes.net.deleted) == (1, 1, 0)
+def test_odd_names_and_values_are_compared_and_leave_whole_and_safe(odd: Path, lake: Lake) -> None:
+    found = compare(lake, lake.find("odd"), 0, 1, **KEYED)
+    assert found.changes.net == NetCounts(1, 1, 0)
     (update,) = [row for row in found.changes.rows if row.before and row.after]
     assert set(update.changed) == {"s", "pairs", "raw"}
-    cells = [
-        cell
-        for line in csv.reader(io.StringIO(exported(found, FORMATS["csv"]).decode("utf-8-sig"), newline=""))
-        for cell in line
-    ]
+    lines = csv.reader(io.StringIO(exported(found, FORMATS["csv"]).decode("utf-8-sig"), newline=""))
+    cells = [cell for line in lines for cell in line]
     assert len(cells) == 3 * (4 + 2 * len(found.changes.columns))
     assert not [cell for cell in cells if cell.lstrip("\t\r ")[:1] in tuple("=+@") or cell[:1] in tuple("\t\r")]
     assert "'@x" in cells and any("line\nbreak" in cell for cell in cells)
@@ -377,29 +307,21 @@ def test_odd_names_and_values_are_compared_and_leave_whole_and_safe(odd: Path, o
     assert table.num_rows == 2 and any("raw" in name for name in table.column_names)
 
 
-def odd_difference(odd: Path, open_lake: OpenLake) -> VersionDiff:
-    lake = open_lake()
-    return compare(lake, lake.find("odd"), 0, 1, **KEYED)
-
-
 @pytest.mark.parametrize("key", ['ö "q"', "a.b", "group", "=cmd|'/C calc'!A0", "s", "raw", "pairs"])
-def test_any_column_can_be_the_key_and_one_that_is_not_unique_is_said(odd: Path, open_lake: OpenLake, key: str) -> None:
-    lake = open_lake()
+def test_any_column_can_be_the_key_and_one_that_is_not_unique_is_said(odd: Path, lake: Lake, key: str) -> None:
     found = compare(lake, lake.find("odd"), 0, 1, key=(key,))
-    net, rows = found.changes.net, (1, 2)
+    net = found.changes.net
     assert found.method is DiffMethod.KEY_JOIN and found.key is not None and found.key.columns == (key,)
     assert net.inserted is not None and net.deleted is not None
-    assert net.inserted - net.deleted == rows[1] - rows[0] and not found.exact
+    assert net.inserted - net.deleted == 1 and not found.exact
     assert found.changes.apart.rows and any("share their key" in reason for reason in found.reasons)
 
 
 @pytest.mark.parametrize(
     "where", ['"ö ""q""" = \'@x\'', "\"a.b\" = '+1+1'", "\"group\" = '-1'", "s.a >= 0", "\"=cmd|'/C calc'!A0\" <> ''"]
 )
-def test_a_condition_names_odd_columns_in_quotes(odd: Path, open_lake: OpenLake, where: str) -> None:
-    lake = open_lake()
-    found = compare(lake, lake.find("odd"), 0, 1, key=("id",), where=where)
-    assert (found.changes.net.inserted, found.changes.net.updated, found.changes.net.deleted) == (1, 1, 0)
+def test_a_condition_names_odd_columns_in_quotes(odd: Path, lake: Lake, where: str) -> None:
+    assert compare(lake, lake.find("odd"), 0, 1, key=("id",), where=where).changes.net == NetCounts(1, 1, 0)
 
 
 def test_a_row_of_a_megabyte_is_a_line_on_a_terminal_and_whole_in_json(root: Path, weir: Weir) -> None:
@@ -420,12 +342,7 @@ def test_what_cannot_be_read_says_so_once_and_the_exit_code_is_1(prices: Path, w
     assert (document["method"], document["exact"]) == ("log_only", False) and document["files"]["added"]
 
 
-def _ref(lake: Lake) -> TableRef:
-    return lake.find("prices")
-
-
-def test_every_error_of_a_diff_has_a_hint(prices: Path, open_lake: OpenLake) -> None:
-    lake = open_lake()
+def test_every_error_of_a_diff_has_a_hint(prices: Path, lake: Lake) -> None:
     for options in (
         asked(key=("gone",)),
         asked(columns=("gone",)),
@@ -434,23 +351,5 @@ def test_every_error_of_a_diff_has_a_hint(prices: Path, open_lake: OpenLake) -> 
         asked(where="gone > 1"),
     ):
         with pytest.raises(LakehouseError) as refused:
-            compare(lake, _ref(lake), 0, 3, **options)
+            compare(lake, lake.find("prices"), 0, 3, **options)
         assert refused.value.hint and refused.value.message
-
-
-@pytest.mark.soak
-def test_three_thousand_columns_are_compared_by_key(tmp_path: Path, open_lake: OpenLake) -> None:
-    names = [f"c{number}" for number in range(3_000)]
-    rows = [pa.table({name: pa.array([row * 10 + i], pa.int64()) for i, name in enumerate(names)}) for row in (1, 2)]
-    write_deltalake(tmp_path / "wide", rows[0])
-    write_deltalake(tmp_path / "wide", rows[1], mode="append")
-    DeltaTable(tmp_path / "wide").update(updates={"c7": "-1"}, predicate="c0 = 10")
-    lake = open_lake(tmp_path)
-    found = compare(lake, lake.find("wide"), 0, 2, key=("c0",))
-    assert (found.method, found.changes.net, found.changes.changed_cells) == (
-        DiffMethod.KEY_JOIN,
-        NetCounts(1, 1, 0),
-        {"c7": 1},
-    )
-    assert [(row.kind, row.changed) for row in found.changes.rows] == [(RowKind.UPDATE, ("c7",)), (RowKind.INSERT, ())]
-    assert found.changes.columns == tuple(names)

@@ -9,17 +9,15 @@ import pytest
 from backend.changes.cache import CacheLimits, Differences, DiffProgress
 from backend.changes.model import DiffMethod, NetCounts, Partial, Question, VersionDiff
 from backend.errors import DiffError
-from backend.lake.model import TableRef
 from backend.sql.session import CancelToken
-from tests.worlds.lake.diffs import answer_of, but
+from tests.worlds.lake.diffs import NOWHERE, answer_of, but
 from tests.worlds.processes import wait_until
 
-REF = TableRef("/lake/t", "t", "/lake")
 NO_LAKE: Any = None
 
 
 def question(to_version: int = 1, **options: Any) -> Question:
-    return Question(REF, 0, to_version, table_ids=("id",), **options)
+    return Question(NOWHERE, 0, to_version, table_ids=("id",), **options)
 
 
 def answer(method: DiffMethod = DiffMethod.KEY_JOIN) -> VersionDiff:
@@ -78,9 +76,7 @@ def test_two_viewers_share_one_computation_and_a_third_gets_it_at_once(slow: Slo
     wait_until(lambda: next(first).rows_read == 4, "four rows are read")
     assert next(second).rows_total == 10
     assert step.result is None
-
     slow.go.set()
-
     assert last(first).result == last(second).result == answer()
     assert differences.known(question()) == answer()
     assert [each.result for each in differences.over(NO_LAKE, question())] == [answer()]
@@ -97,7 +93,6 @@ def test_what_is_not_there_soon_is_computed_on_for_who_comes_next_and_stopped_if
     assert last(steps).result == answer() == differences.soon(NO_LAKE, question(), 0.0)
     assert slow.calls == 1
     assert differences.soon(NO_LAKE, question(2), 60.0) == answer()
-
     slow.go.clear()
     assert differences.soon(NO_LAKE, question(3), 0.01) is None
     later.passes()
@@ -110,38 +105,23 @@ def test_another_question_is_another_computation(slow: Slow) -> None:
     questions = [question(), question(2), question(tolerance=0.1), question(where="a > 1"), question(key=("id",))]
     for each in questions:
         last(differences.over(NO_LAKE, each))
-
     assert slow.calls == len(questions)
 
 
-def test_who_leaves_does_not_stop_it_for_others_but_the_last_one_does(slow: Slow) -> None:
+@pytest.mark.parametrize("is_cancelled", [True, False])
+def test_only_the_last_who_leaves_or_cancels_stops_it(slow: Slow, is_cancelled: bool) -> None:
     later = Later()
     differences = Differences(compute=slow, after=later)
     first, second = (differences.over(NO_LAKE, question()) for _ in range(2))
     next(first), next(second)
-    first.close()
-    later.passes()
-    assert not slow.tokens[0].is_stopped
-
-    second.close()
-    later.passes()
-    assert slow.tokens[0].is_stopped
-
+    for viewer, is_stopped in ((first, False), (second, True)):
+        viewer.close()
+        if is_cancelled:
+            differences.abandon(question())
+        else:
+            later.passes()
+        assert slow.tokens[0].is_stopped is is_stopped
     assert differences.known(question()) is None
-
-
-def test_cancel_stops_at_once_what_nobody_else_waits_for(slow: Slow) -> None:
-    differences = Differences(compute=slow)
-    first, second = (differences.over(NO_LAKE, question()) for _ in range(2))
-    next(first), next(second)
-    first.close()
-    differences.abandon(question())
-    assert not slow.tokens[0].is_stopped
-
-    second.close()
-    differences.abandon(question())
-
-    assert slow.tokens[0].is_stopped
 
 
 def test_what_was_found_when_it_was_cancelled_is_kept_until_all_is_found() -> None:
@@ -163,7 +143,6 @@ def test_what_was_found_when_it_was_cancelled_is_kept_until_all_is_found() -> No
     differences.abandon(question(), 60.0)
     assert differences.so_far(question()) == some
     assert differences.known(question()) is None
-
     go.set()
     assert last(differences.over(NO_LAKE, question())).result == answer() == differences.known(question())
     assert differences.so_far(question()) is None
@@ -179,7 +158,6 @@ def test_a_page_that_reruns_comes_back_to_the_same_computation(slow: Slow) -> No
     next(again)
     later.passes()
     slow.go.set()
-
     assert last(again).result == answer()
     assert slow.calls == 1
 
@@ -213,9 +191,7 @@ def test_more_than_two_at_once_wait_for_their_turn(slow: Slow) -> None:
         next(each)
     wait_until(lambda: slow.calls == CacheLimits().at_once, "as many run as may")
     assert sum(next(each).is_waiting for each in running) == 1
-
     slow.go.set()
-
     assert all(last(each).result for each in running)
     assert slow.calls == 3
 
@@ -228,7 +204,6 @@ def test_an_answer_without_rows_is_kept_for_moments_only() -> None:
     now_s[0] = CacheLimits().heals_after_s
     assert differences.known(question()) is not None
     now_s[0] += 1
-
     assert differences.known(question()) is None
 
 
@@ -237,5 +212,4 @@ def test_only_so_many_answers_are_kept(slow: Slow) -> None:
     differences = Differences(compute=slow, limits=CacheLimits(answers=2))
     for number in range(3):
         last(differences.over(NO_LAKE, question(number)))
-
     assert [differences.known(question(number)) is not None for number in range(3)] == [False, True, True]

@@ -1,91 +1,34 @@
-"""Every method of the diff on random histories: what it finds carries the first state to the second, and all agree.
+"""Diffs of real tables by every method, which all agree; which method answers where others cannot or are not believed.
 
 Rule: states are read by deltalake, whole, and compared row by row in plain Python; nothing of the diff is used for it.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from backend.changes.model import DiffMethod, FilesDiff, Limits, NetCounts, VersionDiff
-from backend.errors import DiffError, QueryError
-from backend.lake.lake import Lake
-from backend.settings import load_settings
+from backend.changes.key import key_memory
+from backend.changes.model import DiffMethod, FilesDiff, KeySource, Limits, NetCounts, RowKind, VersionDiff
+from backend.errors import DataFileMissingError, DiffError, QueryError, VersionNotFoundError
 from backend.sql.session import CancelToken
 from backend.work import Stopped
-from tests.worlds.cases import few
-from tests.worlds.lake.builders import HandLog, add, commit_info, metadata, protocol, remove
-from tests.worlds.lake.diff_lakes import ByDeltalake, Joins, Told
-from tests.worlds.lake.diffs import asked, diff, prepare
+from tests.worlds.cases import few, soak
+from tests.worlds.lake.builders import CHANGE_FEED, HandLog, add, commit_info, metadata, protocol, remove
+from tests.worlds.lake.diff_lakes import ByDeltalake, Told
+from tests.worlds.lake.diffs import asked, compare, diff, lake_at, prepare
+from tests.worlds.lake.histories import History
 
 FEED, KEY, ROWS = DiffMethod.CHANGE_FEED, DiffMethod.KEY_JOIN, DiffMethod.MULTISET
 Row = tuple[tuple[str, Any], ...]
-
-
-def lake_at(root: Path) -> Lake:
-    return Lake(load_settings(home=root / "home", lake={"roots": [str(root)], "refresh_s": 0.001}))
-
-
-class History:
-    """A table that grows by random commits; `has_key`: ids stay unique."""
-
-    def __init__(self, root: Path, random: Random, *, has_key: bool) -> None:
-        self.path = root / "t"
-        self.random, self.has_key, self.next_id, self.extra = random, has_key, 0, 0
-        self.days = random.choice([["mon", "tue", None], ["mon", "tue/wed", "50%", None]])  # the feed misses the latter
-        partition = random.choice([None, ["day"]])
-        feed = {"delta.enableChangeDataFeed": "true"}
-        write_deltalake(self.path, self.rows(8), partition_by=partition, configuration=feed)
-
-    def rows(self, count: int) -> pa.Table:
-        ids = [self.next_id + i for i in range(count)] if self.has_key else [self.random.randrange(4)] * count
-        self.next_id += count
-        columns = {
-            "id": pa.array([*ids[:-1], None] if not self.has_key else ids, pa.int64()),
-            "day": pa.array([self.random.choice(self.days) for _ in ids], pa.string()),
-            "v": pa.array([self.random.choice("abc") for _ in ids], pa.string()),
-            "f": pa.array([self.random.choice([0.5, float("nan"), None, -0.0]) for _ in ids], pa.float64()),
-        }
-        for number in range(self.extra):
-            columns[f"x{number}"] = pa.array([self.random.choice([1, 2, None]) for _ in ids], pa.int32())
-        return pa.table(columns)
-
-    def grow(self) -> None:
-        self.random.choice(
-            [self.append, self.append, self.update, self.update, self.delete, self.compact, self.widen]
-        )()
-
-    def append(self) -> None:
-        write_deltalake(self.path, self.rows(self.random.randint(1, 5)), mode="append", schema_mode="merge")
-
-    def update(self) -> None:
-        column, value = self.random.choice([("v", "'z'"), ("day", "'sun'"), ("f", "f + 1")])
-        table = DeltaTable(self.path)
-        table.update(updates={column: value}, predicate=f"id % {self.random.randint(1, 3)} = 0")
-
-    def delete(self) -> None:
-        DeltaTable(self.path).delete(f"v = '{self.random.choice('abc')}' AND id > {self.next_id // 2}")
-
-    def compact(self) -> None:
-        DeltaTable(self.path).optimize.compact()
-
-    def repeat(self) -> None:
-        """Rows whose keys are null, or those of other rows."""
-        ids = [self.random.choice([None, self.random.randrange(self.next_id)]) for _ in range(3)]
-        rows = self.rows(3)
-        rows = rows.set_column(rows.schema.get_field_index("id"), "id", pa.array(ids, pa.int64()))
-        write_deltalake(self.path, rows, mode="append", schema_mode="merge")
-
-    def widen(self) -> None:
-        self.extra += 1
-        self.append()
 
 
 def state_at(path: Path, version: int, columns: tuple[str, ...]) -> Counter[Row]:
@@ -146,18 +89,16 @@ def test_every_method_carries_one_state_to_the_other_and_all_agree(tmp_path: Pat
         assert found[KEY].unchanged == len(both) - (net.updated or 0)
         for answer in found.values():
             if answer.method is not ROWS:
-                assert (answer.changes.changed_cells, answer.changes.common) == (
-                    found[KEY].changes.changed_cells,
-                    found[KEY].changes.common,
-                )
+                assert answer.changes.changed_cells == found[KEY].changes.changed_cells
+                assert answer.changes.common == found[KEY].changes.common
 
 
 def differ(before: Row, after: Row, tolerance: float) -> bool:
     """Whether two rows with one key do, floats beyond the tolerance."""
-    for (_, x), (_, y) in zip(before, after, strict=True):
-        if x != y and not (isinstance(x, float) and isinstance(y, float) and abs(x - y) <= tolerance):
-            return True
-    return False
+    return any(
+        x != y and not (isinstance(x, float) and isinstance(y, float) and abs(x - y) <= tolerance)
+        for (_, x), (_, y) in zip(before, after, strict=True)
+    )
 
 
 @pytest.mark.parametrize("seed", few(2, range(8)))
@@ -173,31 +114,19 @@ def test_of_a_history_every_method_tells_what_is_wanted(tmp_path: Path, seed: in
     first, second = random.sample(range(last + 1), 2)
     prepared = prepare(lake, ref, first, second, key=("id",))
     old, new = (by_key(state_at(history.path, v, prepared.columns)) for v in (first, second))
-    for where, value, tolerance in (
-        ("v = 'z'", "z", 0.0),
-        ("v = 'z'", "z", 1.0),
-        (None, None, 1.0),
-        ("v < 'b'", "a", 0.0),
-    ):
-        both = [k for k in old.keys() & new.keys() if differ(old[k], new[k], tolerance)]
-        kept = {
-            k
-            for side in (old, new)
-            for k, row in side.items()
-            if where is None or dict(row)["v"] == value
-        }  # fmt: skip
-        net = NetCounts(
-            len((new.keys() - old.keys()) & kept), len(kept & set(both)), len((old.keys() - new.keys()) & kept)
-        )
-        for method in prepared.plan.methods[:-1]:
-            if method is not ROWS:
-                options = asked(key=("id",), method=method, where=where, tolerance=tolerance, row_limit=1_000)
-                answer = diff(lake, ref, first, second, **options)
-                assert (answer.method, answer.changes.net) == (method, net), (where, tolerance)
-                assert len(answer.changes.rows) == net.total
+    both = old.keys() & new.keys()
+    for where, value, tolerance in (("v = 'z'", "z", 1.0), (None, None, 1.0), ("v < 'b'", "a", 0.0)):
+        updated = {key for key in both if differ(old[key], new[key], tolerance)}
+        kept = {key for side in (old, new) for key, row in side.items() if where is None or dict(row)["v"] == value}
+        net = NetCounts(len(kept & new.keys() - both), len(kept & updated), len(kept & old.keys() - both))
+        for method in {*prepared.plan.methods[:-1]} - {ROWS}:
+            options = asked(key=("id",), method=method, where=where, tolerance=tolerance, row_limit=1_000)
+            answer = diff(lake, ref, first, second, **options)
+            assert (answer.method, answer.changes.net) == (method, net), (where, tolerance)
+            assert len(answer.changes.rows) == net.total
 
 
-@pytest.mark.parametrize("seed", few(2, [2, 3, 0, 1, 4, 5]))
+@pytest.mark.parametrize("seed", few(1, [2, 3, 0, 1, 4, 5]))
 def test_keys_that_are_null_or_in_several_rows_are_set_apart_alike(tmp_path: Path, seed: int) -> None:
     """By the files that DuckDB reads itself, at once and in parts, by those that deltalake reads, and by the feed."""
     random = Random(200 + seed)
@@ -233,20 +162,6 @@ def prices(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def compare(root: Path, first: int, second: int, **options: Any) -> VersionDiff:
-    lake = lake_at(root)
-    (ref,) = lake.tables()
-    return diff(lake, ref, first, second, **options)
-
-
-def test_floats_within_the_tolerance_are_no_update(prices: Path) -> None:
-    assert compare(prices, 0, 1, key=("id",)).changes.net.updated == 2
-    near = compare(prices, 0, 1, key=("id",), tolerance=0.01)
-    assert (near.changes.net, near.unchanged) == (NetCounts(0, 1, 0), 4)
-    assert [row.key for row in near.changes.rows] == [{"id": 2}]
-    assert near.changes.changed_cells == {"price": 1}
-
-
 def test_a_compaction_alone_changes_files_and_no_row(prices: Path) -> None:
     found = compare(prices, 2, 3, key=("id",))
     assert (found.changes.net, found.exact, found.changes.rows) == (NetCounts(0, 0, 0), True, ())
@@ -275,13 +190,6 @@ def test_a_plan_says_what_would_be_read(prices: Path) -> None:
     assert plan.methods == (KEY, ROWS, DiffMethod.LOG_ONLY)
 
 
-def test_too_much_data_is_left_unless_a_method_is_named(prices: Path) -> None:
-    found = compare(prices, 0, 1, key=("id",), max_bytes=10)
-    assert found.method is DiffMethod.LOG_ONLY
-    assert any("differ, more than" in reason for reason in found.reasons) and "key_join" in found.hint
-    assert compare(prices, 0, 1, key=("id",), max_bytes=10, method=KEY).changes.net.updated == 2
-
-
 def test_another_type_leaves_its_column_out(tmp_path: Path) -> None:
     path = tmp_path / "t"
     write_deltalake(path, pa.table({"id": [1, 2], "v": ["1", "2"], "w": [1, 1]}))
@@ -291,6 +199,8 @@ def test_another_type_leaves_its_column_out(tmp_path: Path) -> None:
     assert (found.changes.columns, found.changes.net) == (("id", "w"), NetCounts(0, 1, 0))
     assert any("another type" in reason and reason.endswith("v") for reason in found.reasons)
     assert not found.exact
+    write_deltalake(path, new.append_column("x", [[0, 0]]), mode="append", schema_mode="merge")
+    assert [field.path for field in compare(tmp_path, 1, 2).log.schema.added] == ["x"]
 
 
 def test_two_tables_are_compared_by_key(tmp_path: Path) -> None:
@@ -316,27 +226,6 @@ def test_two_tables_go_by_the_key_that_either_declares(tmp_path: Path, keyed: st
     assert (found.method, found.changes.net) == (KEY, NetCounts(0, 1, 0))
 
 
-def test_files_compared_part_by_part_give_what_they_give_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "t"
-    for first in range(0, 60, 10):
-        rows = {"id": list(range(first, first + 10)), "note": [f"n{i % 3}" for i in range(10)]}
-        write_deltalake(path, pa.table(rows), mode="append")
-    for first in (0, 20, 50):  # one update writes one file for all that it changes
-        DeltaTable(path).update(updates={"note": "'late'"}, predicate=f"id BETWEEN {first + 3} AND {first + 5}")
-    DeltaTable(path).delete("id BETWEEN 28 AND 41")
-    DeltaTable(path).optimize.compact()
-    write_deltalake(path, pa.table({"id": [60, 5], "note": ["new", "twice"]}), mode="append")
-    lake, joins = lake_at(tmp_path), []
-    (ref,) = lake.tables()
-    for first, second in ((5, 6), (5, 8), (8, 5), (5, 9), (9, 10), (10, 11), (3, 11)):
-        at_once = compare(tmp_path, first, second, key=("id",), method=KEY)
-        options = asked(key=("id",), method=KEY, limits=Limits(values_at_once=2 * 45))
-        in_parts = diff(lake, ref, first, second, **options, token=(token := Joins()))
-        assert str(in_parts) == str(at_once)
-        joins.append(token.count)
-    assert max(joins) > 1
-
-
 def test_a_computation_that_nobody_waits_for_ends(prices: Path) -> None:
     lake = lake_at(prices)
     (ref,) = lake.tables()
@@ -348,27 +237,14 @@ def test_a_computation_that_nobody_waits_for_ends(prices: Path) -> None:
         diff(lake, ref, 0, 1, key=("id",), token=CancelToken(time_limit_s=0.0))
 
 
-WIDE: dict[str, Callable[[], pa.Table]] = {
-    "3,000 columns": lambda: pa.table({f"c{i}": [1, 2] for i in range(3_000)}),
-    "a row of 1 MB": lambda: pa.table({"id": [1, 2], "text": ["x" * 2**20, "y"], "raw": [b"\x00" * 2**20, None]}),
-    "nested and binary": lambda: pa.table(
-        {
-            "id": [1, 2],
-            "s": [{"a": [1, None], "m": {"k": b"\xff"}}, None],
-            "pairs": pa.array([[("k", 1)], []], pa.map_(pa.string(), pa.int64())),
-        }
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", WIDE)
-def test_wide_rows_are_compared(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "t"
-    write_deltalake(path, WIDE[kind]())
-    write_deltalake(path, WIDE[kind]().slice(0, 1), mode="append")
-    found = compare(tmp_path, 0, 1)
-    assert (found.method, found.changes.net) == (ROWS, NetCounts(1, 0, 0))
-    assert len(found.changes.rows) == 1
+@pytest.mark.parametrize(("columns", "key"), [(500, ()), *soak((3_000, ()), (3_000, ("c0",)))])
+def test_many_columns_are_compared(tmp_path: Path, columns: int, key: tuple[str, ...]) -> None:
+    names = [f"c{number}" for number in range(columns)]
+    write_deltalake(tmp_path / "wide", pa.table({name: [1, 2] for name in names}))
+    write_deltalake(tmp_path / "wide", pa.table({name: [3] for name in names}), mode="append")
+    found = compare(tmp_path, 0, 1, key=key or None)
+    assert (found.method, found.changes.net) == (KEY if key else ROWS, NetCounts(1, 0, 0))
+    assert found.changes.columns == tuple(names) and len(found.changes.rows) == 1
 
 
 def test_files_differ_by_path_and_deletion_vector(tmp_path: Path) -> None:
@@ -386,26 +262,6 @@ def test_files_differ_by_path_and_deletion_vector(tmp_path: Path) -> None:
     (log.log / f"{2:020d}.json").rename(log.log / "gone")
     log.checkpoint(3, [protocol(), metadata(), add("a", size=1), add("b", size=10, dv=marked), add("d", size=1_000)])
     assert compare(tmp_path, 0, 3).log.files == whole == FilesDiff(3, 0, 1_011, 0, rows_added=29, vectors_added=1)
-
-
-@pytest.mark.parametrize("method", [KEY, ROWS])
-def test_a_condition_keeps_the_changes_whose_row_satisfies_it_before_or_after(prices: Path, method: DiffMethod) -> None:
-    key = ("id",) if method is KEY else None
-    found = compare(prices, 0, 2, key=key, where="price > 2.5", method=method)
-    assert found.changes.net == (NetCounts(1, 1, 0) if key else NetCounts(2, None, 0))
-    assert {row.after["id"] for row in found.changes.rows if row.after} == {2, 6}
-    assert found.unchanged is None and any("price > 2.5" in reason for reason in found.reasons)
-    assert compare(prices, 0, 2, key=key, where="price <> price", method=method).changes.net.total == 0
-
-
-@pytest.mark.parametrize(
-    "where", ["nope > 1", "count(*) > 1", "id IN (SELECT 1)", "read_text('/etc/passwd') <> ''", "", "id ="]
-)
-def test_a_condition_that_may_not_run_is_refused_before_a_row_is_read(prices: Path, where: str) -> None:
-    for file in (prices / "t").glob("*.parquet"):
-        file.unlink()
-    with pytest.raises(QueryError):
-        compare(prices, 0, 2, key=("id",), where=where)
 
 
 def test_plain_files_read_by_duckdb_give_what_deltalake_gives(tmp_path: Path) -> None:
@@ -428,11 +284,27 @@ def test_plain_files_read_by_duckdb_give_what_deltalake_gives(tmp_path: Path) ->
     lake = lake_at(tmp_path)
     (ref,) = lake.tables()
     told = Told(lake)
-    by_duckdb = diff(told, ref, 0, 2, key=("id",))  # type: ignore[arg-type]
+    by_duckdb = diff(told, ref, 0, 2, key=("id",))
     assert not told.by_deltalake
-    by_deltalake = diff(ByDeltalake(lake), ref, 0, 2, key=("id",))  # type: ignore[arg-type]
+    by_deltalake = diff(ByDeltalake(lake), ref, 0, 2, key=("id",))
     assert by_duckdb.changes.net == by_deltalake.changes.net == NetCounts(0, 3, 1)
     assert str(by_duckdb) == str(by_deltalake)
+
+
+def test_rich_types_survive_the_feed(tmp_path: Path) -> None:
+    at = datetime(2026, 1, 1, 12, 30, 0, 123456, tzinfo=UTC)
+    nested = pa.struct([("xs", pa.list_(pa.float64())), ("s", pa.string())])
+    types = {"id": pa.int64(), "big": pa.int64(), "money": pa.decimal128(30, 9), "f": pa.float64()}
+    schema = pa.schema(types | {"bin": pa.binary(), "at": pa.timestamp("us", "UTC"), "nested": nested})
+    row = {"id": 1, "big": 2**63 - 2, "money": Decimal("1234567890.000000001"), "f": float("nan")}
+    row |= {"bin": b"\x00\xff", "at": at, "nested": {"xs": [1.0, float("nan")], "s": None}}
+    write_deltalake(tmp_path / "t", pa.Table.from_pylist([row], schema), configuration=CHANGE_FEED)
+    merge(tmp_path / "t", pa.Table.from_pylist([row | {"big": 2**63 - 1}, row | {"id": 2}], schema))
+    found = compare(tmp_path, 0, 1)
+    assert (found.method, found.changes.net) == (FEED, NetCounts(1, 1, 0))
+    (update,) = [change for change in found.changes.rows if change.kind is RowKind.UPDATE]
+    assert update.changed == ("big",) and update.after is not None
+    assert (update.after["big"], update.after["money"], update.after["at"]) == (2**63 - 1, row["money"], at)
 
 
 def test_a_torn_file_is_no_difference(prices: Path) -> None:
@@ -441,3 +313,224 @@ def test_a_torn_file_is_no_difference(prices: Path) -> None:
     found = compare(prices, 0, 1, key=("id",))
     assert found.method is DiffMethod.LOG_ONLY
     assert any(reason.startswith("not by a join by key") for reason in found.reasons)
+
+
+def table(ids: Sequence[int | None], values: Sequence[str | None]) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "v": pa.array(values, pa.string())})
+
+
+def merge(path: Path, rows: pa.Table) -> None:
+    started = DeltaTable(path).merge(rows, predicate="t.id = s.id", source_alias="s", target_alias="t")
+    started.when_matched_update_all().when_not_matched_insert_all().execute()
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> Path:
+    """v0 create · v1 append · v2 update · v3 merge · v4 compaction · v5 delete."""
+    path = tmp_path / "orders"
+    write_deltalake(path, table([1, 2, 3], ["a", "b", "c"]), configuration=CHANGE_FEED)
+    write_deltalake(path, table([4, 5], ["d", "e"]), mode="append")
+    DeltaTable(path).update(updates={"v": "'z'"}, predicate="id < 3")
+    merge(path, table([1, 9], ["m", "n"]))
+    DeltaTable(path).optimize.compact()
+    DeltaTable(path).delete("id = 3")
+    return tmp_path
+
+
+def test_every_commit_gross_and_the_whole_net(orders: Path) -> None:
+    found = compare(orders, 0, 5)
+    assert (found.method, found.exact) == (DiffMethod.CHANGE_FEED, True)
+    assert found.key is not None
+    assert (found.key.columns, found.key.source) == (("id",), KeySource.MERGE)
+    assert found.changes.net == NetCounts(3, 2, 1)
+    gross = {c.commit.version: (c.commit.operation, c.inserted, c.updated, c.deleted) for c in found.commits}
+    assert gross == {
+        1: ("WRITE", 2, 0, 0),
+        2: ("UPDATE", 0, 2, 0),
+        3: ("MERGE", 1, 1, 0),
+        4: ("OPTIMIZE", 0, 0, 0),
+        5: ("DELETE", 0, 0, 1),
+    }
+    updates = {
+        row.key["id"]: (row.before, row.after) for row in found.changes.rows if row.kind is RowKind.UPDATE and row.key
+    }
+    assert updates == {1: ({"id": 1, "v": "a"}, {"id": 1, "v": "m"}), 2: ({"id": 2, "v": "b"}, {"id": 2, "v": "z"})}
+    assert found.log.files.added and found.log.files.removed and found.log.files.bytes_added
+    back = compare(orders, 5, 0)
+    assert (back.is_reverse, back.changes.net) == (True, NetCounts(1, 2, 3))
+    assert [c.commit.version for c in back.commits] == [c.commit.version for c in found.commits]
+    same = compare(orders, 3, 3)
+    assert (same.method, same.changes.net, same.commits) == (DiffMethod.SAME_VERSION, NetCounts(0, 0, 0), ())
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 6), (99, 1), (-1, 2)])
+def test_a_missing_version_is_not_found(orders: Path, first: int, last: int) -> None:
+    with pytest.raises(VersionNotFoundError):
+        compare(orders, first, last)
+
+
+def test_a_key_and_the_columns_to_compare_can_be_given(orders: Path) -> None:
+    by_value = compare(orders, 0, 1, key=("v",))
+    assert by_value.key is not None
+    assert (by_value.key.source, by_value.changes.net) == (KeySource.GIVEN, NetCounts(2, 0, 0))
+    found = compare(orders, 1, 2, columns=("id",))
+    assert (found.changes.columns, found.changes.net) == (("id",), NetCounts(0, 0, 0))
+    assert any("left out" in reason and "v" in reason for reason in found.reasons)
+
+
+def test_without_a_key_rows_are_a_multiset_and_it_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    write_deltalake(path, table([1, 1, 2], ["a", "a", "b"]), configuration=CHANGE_FEED)
+    DeltaTable(path).update(updates={"v": "'z'"}, predicate="id = 1")
+    write_deltalake(path, table([3], ["c"]), mode="append")
+    DeltaTable(path).delete("id = 2")
+    found = compare(tmp_path, 0, 3)
+    assert (found.key, found.exact) == (None, False)
+    assert found.changes.net == NetCounts(3, None, 3)
+    assert any("pair" in reason for reason in found.reasons)
+    [repeated] = [row for row in found.changes.rows if row.before == {"id": 1, "v": "a"}]
+    assert (repeated.kind, repeated.copies) == (RowKind.DELETE, 2)
+
+
+def test_a_feed_that_was_switched_on_later_says_from_where_it_covers(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    write_deltalake(path, table([1], ["a"]))
+    write_deltalake(path, table([2], ["b"]), mode="append")
+    DeltaTable(path).alter.set_table_properties(CHANGE_FEED)
+    write_deltalake(path, table([3], ["c"]), mode="append")
+    found = compare(tmp_path, 0, 3, method=DiffMethod.LOG_ONLY)
+    assert (found.method, found.changes.net) == (DiffMethod.LOG_ONLY, NetCounts(None, None, None))
+    assert found.log.first_covered_version is not None
+    assert str(found.log.first_covered_version) in found.hint
+    assert [p.key for p in found.log.properties if p.key.startswith("delta.")] == ["delta.enableChangeDataFeed"]
+    assert found.log.files.added == 2
+    covered = compare(tmp_path, found.log.first_covered_version, 3)
+    assert (covered.method, covered.changes.net) == (DiffMethod.CHANGE_FEED, NetCounts(1, 0, 0))
+    earlier = compare(tmp_path, found.log.first_covered_version - 1, 3)
+    assert (earlier.method, earlier.changes.net) == (DiffMethod.MULTISET, NetCounts(2, 0, 0))
+
+
+def test_a_table_without_feed_is_compared_by_the_files_that_differ(tmp_path: Path) -> None:
+    write_deltalake(tmp_path / "t", table([1], ["a"]))
+    write_deltalake(tmp_path / "t", table([2], ["b"]), mode="append")
+    found = compare(tmp_path, 0, 1)
+    assert (found.method, found.changes.net, found.unchanged) == (DiffMethod.MULTISET, NetCounts(1, 0, 0), 1)
+    assert [(c.commit.version, c.inserted, c.is_reported) for c in found.commits] == [(1, 1, True)]
+    assert [reason for reason in found.reasons if reason.startswith("not by the change feed")]
+
+
+def test_a_vacuumed_change_file_leaves_the_next_method_and_a_reason(orders: Path) -> None:
+    whole = compare(orders, 0, 5)
+    gone = list((orders / "orders" / "_change_data").glob("*.parquet"))
+    assert gone, "the update left no change files"
+    for file in gone:
+        file.unlink()
+    found = compare(orders, 0, 5)
+    assert (found.method, found.changes.net) == (DiffMethod.KEY_JOIN, whole.changes.net)
+    assert any("not by the change feed" in reason and "is gone" in reason for reason in found.reasons)
+    with pytest.raises(DataFileMissingError, match="is gone") as refused:
+        compare(orders, 0, 5, method=DiffMethod.CHANGE_FEED)
+    assert "bring the file back" in refused.value.hint
+
+
+def test_vacuumed_data_leaves_the_log(orders: Path) -> None:
+    for file in (orders / "orders").rglob("*.parquet"):
+        file.unlink()
+    found = compare(orders, 0, 5)
+    assert (found.method, found.changes.net) == (DiffMethod.LOG_ONLY, NetCounts(None, None, None))
+    assert sum("is gone" in reason for reason in found.reasons) >= 2
+    assert found.num_rows == (3, 5)
+    with pytest.raises(DiffError, match="not possible"):
+        compare(orders, 0, 5, method=DiffMethod.KEY_JOIN)
+
+
+def test_a_feed_that_leaves_rows_out_is_not_believed(tmp_path: Path) -> None:
+    """deltalake's UPDATE does not record the row that becomes what another one was."""
+    path = tmp_path / "t"
+    write_deltalake(path, table([0], ["a"]), configuration=CHANGE_FEED)
+    write_deltalake(path, table([0], ["x"]), mode="append")
+    DeltaTable(path).update(updates={"v": "'x'"}, predicate="id = 0")
+    recorded = pa.table(DeltaTable(path).load_cdf(starting_version=2))["_change_type"].to_pylist()
+    assert recorded == ["update_preimage"], "the writer has mended its feed: delete this test"
+    found = compare(tmp_path, 1, 2)
+    assert (found.method, found.changes.net) == (DiffMethod.MULTISET, NetCounts(1, None, 1))
+    assert any("feed of v2 is not complete: rows before updates 1, after them 0" in reason for reason in found.reasons)
+    [commit] = found.commits
+    assert (commit.is_reported, commit.updated) == (True, 2)
+    named = compare(tmp_path, 1, 2, method=DiffMethod.CHANGE_FEED)
+    assert not named.exact and "not complete" in named.reasons[-1]
+
+
+def test_a_feed_that_does_not_add_up_to_the_row_counts_is_not_believed(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    write_deltalake(path, table([1, 2, 3], ["a", "b", "c"]), configuration=CHANGE_FEED)
+    DeltaTable(path).delete("id < 3")
+    assert compare(tmp_path, 0, 1).method is DiffMethod.CHANGE_FEED
+    [recorded] = path.rglob("_change_data/*.parquet")
+    size = recorded.stat().st_size
+    pq.write_table(pq.read_table(recorded).slice(1), recorded)
+    commit = path / "_delta_log" / f"{1:020d}.json"
+    commit.write_text(commit.read_text().replace(f'"size":{size},', f'"size":{recorded.stat().st_size},'))
+    found = compare(tmp_path, 0, 1)
+    assert (found.method, found.changes.net, found.exact) == (DiffMethod.MULTISET, NetCounts(0, 0, 2), True)
+    assert any(reason.endswith("does not add up to the row counts of the two versions") for reason in found.reasons)
+    kept = compare(tmp_path, 0, 1, where="v <> 'b'")  # of which the feed has as many as the states
+    assert (kept.method, kept.changes.net) == (DiffMethod.MULTISET, NetCounts(0, None, 1))
+    named = compare(tmp_path, 0, 1, method=DiffMethod.CHANGE_FEED)
+    assert (named.changes.net, named.unchanged) == (NetCounts(0, 0, 1), None)
+    assert any("row counts do not agree" in reason for reason in named.reasons)
+
+
+def test_a_key_that_was_given_is_used_again_when_it_told_rows_apart(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    write_deltalake(path, table([1, 2, 2], ["a", "b", "b"]))
+    DeltaTable(path).update(updates={"v": "'c'"}, predicate="id = 1")
+    DeltaTable(path).update(updates={"v": "'d'"})
+    keys = key_memory(tmp_path / "home")
+    by_id = compare(tmp_path, 0, 1, key=("id",))
+    assert (by_id.changes.net, keys.known(by_id.question.ref)) == (NetCounts(0, 1, 0), None)
+    keys.learn(compare(tmp_path, 0, 2, key=("id",)))  # id 2 is there twice: it names no row
+    assert keys.known(by_id.question.ref) is None
+    keys.learn(by_id)
+    remembered = keys.known(by_id.question.ref)
+    found = compare(tmp_path, 0, 1, remembered_key=remembered)
+    assert (found.method, found.changes.net) == (DiffMethod.KEY_JOIN, NetCounts(0, 1, 0))
+    assert found.key and found.key.source is KeySource.REMEMBERED
+    assert "key `id`: given when the table was last compared" in found.reasons
+    keys.learn(found)
+    assert compare(tmp_path, 0, 1, remembered_key=("gone",)).method is DiffMethod.MULTISET
+    next((tmp_path / "home").rglob("*.json")).write_text("{")
+    assert keys.known(by_id.question.ref) is None
+
+
+def test_files_only_rewritten_are_those_of_commits_that_say_no_row_changed(tmp_path: Path) -> None:
+    """By `dataChange`, whatever the operation is called; a commit that says it of some files only is none."""
+    log = HandLog(tmp_path / "t").start().commit(add("a"), add("b"), add("c"), commit_info())
+    log.commit(remove("a", dataChange=False), remove("b", dataChange=False), add("d", dataChange=False), commit_info())
+    log.commit(remove("d", dataChange=False), remove("c"), add("e", dataChange=False), commit_info("OPTIMIZE"))
+    log.commit(add("f", dataChange=False), commit_info("OPTIMIZE"))
+    assert compare(tmp_path, 1, 4).log.rewritten == {2: 2}
+    assert compare(tmp_path, 4, 1).log.rewritten == {2: 2}
+    assert compare(tmp_path, 2, 4).log.rewritten == {}
+    base = [protocol(), metadata()]
+    log.checkpoint(1, [*base, add("a"), add("b"), add("c")]).checkpoint(2, [*base, add("c"), add("d")])
+    (log.log / f"{2:020d}.json").unlink()
+    assert compare(tmp_path, 1, 4).log.rewritten is None
+
+
+@pytest.mark.parametrize("feed", [True, False])
+def test_half_an_update_that_a_condition_lets_through_is_not_called_an_insert(tmp_path: Path, feed: bool) -> None:
+    """Without a key its other half is out of sight; with one the update is kept whole."""
+    path = tmp_path / "t"
+    write_deltalake(path, table([1, 2], ["a", "b"]), configuration=CHANGE_FEED if feed else None)
+    DeltaTable(path).update(updates={"v": "'z'"}, predicate="id = 1")
+    half = compare(tmp_path, 0, 1, where="v = 'z'")
+    assert (half.method is DiffMethod.CHANGE_FEED, half.changes.net, half.exact) == (feed, NetCounts(1, None, 0), False)
+    assert half.unchanged is None and any("v = 'z'" in reason for reason in half.reasons)
+    assert compare(tmp_path, 0, 1, where="v = 'z' OR v = 'a'").changes.net == NetCounts(1, None, 1)
+    assert compare(tmp_path, 0, 1, where="v = 'b'").changes.net == NetCounts(0, 0, 0)
+    assert compare(tmp_path, 0, 1, where="v = 'z'", key=("id",)).changes.net == NetCounts(0, 1, 0)
+    with pytest.raises(QueryError, match="gives BIGINT, not true or false"):
+        compare(tmp_path, 0, 1, where="id")
+    with pytest.raises(QueryError, match="names no column"):
+        compare(tmp_path, 0, 1, where="1 = 1")

@@ -1,4 +1,4 @@
-"""What is noticed where no host lives: as a host notices it, bounded, and written nowhere."""
+"""Who looks for notices: a host in rounds, known to everybody; where no host lives, each page for itself."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.overview.view import looked_sentence
-from backend.errors import StorageError
+from backend.errors import StorageError, StoreError
 from backend.health import watch
 from backend.health.watch import NoticedSoFar, NoticeWatch
 from backend.lake.lake import Lake
@@ -18,17 +18,137 @@ from backend.search import notices
 from backend.search.notice import Key, Measure, Notice, notice_text
 from backend.search.notices import NoticeLooks
 from backend.settings import Settings, load_settings
-from tests.backend.search.test_notices import NOW, every_ten_minutes, orders, write
+from backend.store.store import ControlStore
+from pipelines.host.notice_rounds import NoticeRounds
 from tests.worlds.lake import builders
 from tests.worlds.lake.builders import HandLog
+from tests.worlds.lake.watched import (
+    NOW,
+    aggregate,
+    appended,
+    every_ten_minutes,
+    orders,
+    orders_with_a_bad_batch,
+    write,
+)
 from tests.worlds.processes import wait_until
-
-WEEK = timedelta(days=7)
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     return load_settings(home=tmp_path, lake={"refresh_s": 0.01})
+
+
+@pytest.fixture
+def store(settings: Settings) -> Iterator[ControlStore]:
+    (settings.home / "store").mkdir()
+    opened = ControlStore.open(settings)
+    yield opened
+    opened.close()
+
+
+def rounds(settings: Settings, store: ControlStore, host: str = "host-a") -> NoticeRounds:
+    return NoticeRounds(Lake(settings), store, host, lambda: datetime.now(UTC))
+
+
+def test_a_bad_batch_is_known_after_one_round_and_its_end_after_another(
+    settings: Settings, store: ControlStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dice, table = random.Random(7), tmp_path / "lake" / "orders"
+    write(table, [orders(dice) for _ in range(8)])
+    (tmp_path / "lake" / "broken" / "_delta_log").mkdir(parents=True)
+    watching = rounds(settings, store)
+    watching.once()
+    assert store.noticed.open() == []
+    write(table, [{**orders(dice), "amount": [47_189.0] * 20}])
+    watching.once()
+    (notice,) = store.noticed.open()
+    assert notice.table == "orders" and "→ 47,189 at v8, WRITE" in notice_text(notice)
+    with monkeypatch.context() as patched:
+        patched.setattr(Lake, "snapshot", lambda *_: pytest.fail("no table has another latest version"))
+        watching.once()
+    builders.write(table, orders(dice), mode="overwrite")
+    watching.once()
+    assert store.noticed.open() == [] or {each.kind for each in store.noticed.open()} == {"rows"}
+
+
+def test_a_host_that_ends_gives_its_turn_to_another(settings: Settings, store: ControlStore) -> None:
+    first = rounds(settings, store, "host-a")
+    first.rounds.start()
+    wait_until(lambda: "notices" in store.leases(), "the first round")
+    first.rounds.stop(10)
+    assert store.leases() == {}
+    rounds(settings, store, "host-b").once()
+    assert store.leases()["notices"].owner == "host-b"
+
+
+def test_of_two_hosts_one_notices(settings: Settings, store: ControlStore, tmp_path: Path) -> None:
+    orders_with_a_bad_batch(tmp_path / "lake" / "orders")
+    first, second = rounds(settings, store), rounds(settings, store, "host-b")
+    lease = store.acquire("notices", "host-a", ttl_s=60)
+    assert lease is not None
+    second.once()
+    assert store.noticed.open() == []
+    first.once()
+    assert len(store.noticed.open()) == 1
+
+
+def test_what_was_noticed_while_the_store_was_away_is_kept_later(
+    settings: Settings, store: ControlStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders_with_a_bad_batch(tmp_path / "lake" / "orders")
+    watching = rounds(settings, store)
+
+    def away(*_: object, **__: object) -> None:
+        raise StoreError("the store does not answer")
+
+    with monkeypatch.context() as patched, pytest.raises(StoreError):
+        patched.setattr(type(store.noticed), "keep", away)
+        watching._look(watching._lake.find("orders"), is_due=True)
+    watching.once()
+    assert [notice.version for notice in store.noticed.open()] == [8]
+
+
+def test_what_has_to_stand_for_a_while_is_known_without_another_commit(
+    settings: Settings, store: ControlStore, tmp_path: Path
+) -> None:
+    log, clock = HandLog(tmp_path / "lake" / "averages"), [NOW]
+    for version, lowest in enumerate([98.0, 97.5, 98.4, 98.1, 97.9, 98.2, 12.0]):
+        aggregate(log, lowest, NOW + timedelta(seconds=40 * version - 241))
+    watching = NoticeRounds(Lake(settings), store, "host-a", lambda: clock[0])
+    watching.once()
+    assert store.noticed.open() == []
+    clock[0] += timedelta(minutes=3)
+    watching.once()
+    assert [notice.after for notice in store.noticed.open()] == ["12"]
+
+
+def test_a_rhythm_that_stops_is_known_and_goes_with_the_next_commit(
+    settings: Settings, store: ControlStore, tmp_path: Path
+) -> None:
+    log = HandLog(tmp_path / "lake" / "orders")
+    last = every_ten_minutes(log, 20)[-1]
+    clock = [last + timedelta(minutes=59)]
+    watching = NoticeRounds(Lake(settings), store, "host-a", lambda: clock[0])
+    watching.once()
+    assert store.noticed.open() == []
+    clock[0] += timedelta(minutes=5)
+    watching.once()
+    assert store.noticed.open() == [], "it was looked at a moment ago"
+    watching._silences_due_s = 0.0
+    watching.once()
+    (notice,) = store.noticed.open()
+    assert notice_text(notice) == "commits every 10 min → none since v19, WRITE"
+    appended(log, timestamp=int(NOW.timestamp() * 1_000))
+    clock[0] = NOW + timedelta(hours=8)
+    NoticeRounds(Lake(settings), store, "host-a", lambda: clock[0]).once()  # one that began meanwhile
+    assert store.noticed.open() == []
+
+
+WEEK = timedelta(days=7)
+
+
+# without a host -------------------------------------------------------------------------------------------------------
 
 
 class Watched:
@@ -56,10 +176,9 @@ class Watched:
 
 
 @pytest.fixture
-def bad_batch(tmp_path: Path) -> Iterator[Path]:
-    dice, table = random.Random(7), tmp_path / "lake" / "orders"
-    write(table, [*[orders(dice) for _ in range(8)], {**orders(dice), "amount": [47_189.0] * 20}])
-    yield table
+def bad_batch(tmp_path: Path) -> Path:
+    orders_with_a_bad_batch(tmp_path / "lake" / "orders")
+    return tmp_path / "lake" / "orders"
 
 
 def test_a_bad_batch_is_found_as_a_host_finds_it_until_it_is_mended(settings: Settings, bad_batch: Path) -> None:
@@ -70,7 +189,6 @@ def test_a_bad_batch_is_found_as_a_host_finds_it_until_it_is_mended(settings: Se
     assert "→ 47,189 at v8, WRITE" in notice_text(notice)
     assert not list(settings.home.rglob("*.db")), "nothing was written"
     assert len(watched.rests) == 1, "it rests after what it read"
-
     assert watched.whole(seen=frozenset({notice.key})).notices == ()
     builders.write(bad_batch, orders(random.Random(8)), mode="overwrite")
     assert notice.key not in {each.key for each in watched.whole(known=[notice]).notices}, "although a host told it"

@@ -50,9 +50,13 @@ def nightly(home: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("versions", "net"), [(("0", "1"), (1, 1, 0)), (("1", "0"), (0, 1, 1)), (("0", "latest"), (2, 1, 0))]
+    ("versions", "net", "more"),
+    [
+        (("0", "1"), (1, 1, 0), ("--key", "id")),
+        (("1", "0"), (0, 1, 1), ("--key", "id")),
+        (("0", "latest"), (2, 1, 0), ("--key", "id", "--method", "key_join")),
+    ],
 )
-@pytest.mark.parametrize("more", [("--key", "id"), ("--key", "id", "--method", "key_join")])
 @pytest.mark.usefixtures("replaced")
 def test_the_two_sides_are_compared_as_two_tables(
     weir: Weir, versions: tuple[str, str], net: tuple[int, int, int], more: tuple[str, ...]
@@ -85,6 +89,7 @@ def test_the_first_bad_version_names_a_comparison_that_works(nightly: Path, weir
     assert found["first_bad_version"] == 2
     assert (found["changed"]["net"]["inserted"], found["changed"]["net"]["deleted"]) == (5, 5)
     assert any("as those of two tables" in note for note in found["notes"])
+    assert any("its id is" in note and f"{3:012} at v3" in note for note in found["notes"])
     command = found["diff"]["command"]
     assert command == "weir diff nightly --from 1 --to 2 --across-replace"
     assert weir(*command.split()[1:], "--key", "id", "--json").document["net"]["updated"] == 5

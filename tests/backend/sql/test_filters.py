@@ -1,19 +1,31 @@
-"""A filter as a person types it: what it becomes, what is refused and where, and that what a click writes is read."""
+"""A filter as a person types it: what it becomes, what is refused and where, what a click writes, and that it ends."""
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.errors import QueryError
+from backend.lake.lake import Lake
 from backend.lake.model import SchemaField
 from backend.lake.rows.filters import All, AnyOf, RowFilter
 from backend.lake.rows.filters import Test as OneTest
-from backend.sql.filters import condition_text, narrowed, operators, parse_filter
+from backend.lake.rows.rows import RowPage, RowQuery
+from backend.lake.table.schema import fields
+from backend.sql.export import FORMATS
+from backend.sql.exports import ExportedRows, Exports
+from backend.sql.filters import condition_text, ended_by, narrowed, operators, parse_filter
+from backend.sql.session import CancelToken
+from backend.work import Stopped, Work, still_runs
+from tests.worlds.lake import builders
+from tests.worlds.lake.diff_lakes import LakeWith
+from tests.worlds.lake.diffs import lake_at
 
 KINDS: dict[str, st.SearchStrategy[Any]] = {
     "bigint": st.integers(-(2**63), 2**63 - 1),
@@ -105,10 +117,8 @@ def test_what_is_more_is_computed_on_the_rows_that_the_terms_let_through(text: s
     ("text", "says", "position"),
     [
         ("id = ", "syntax error", 4),
-        ("id == 1 extra", "syntax error", 8),
         ("nope = 1", "no column 'nope' (character 1)", 0),
         ("id = 'x'", "'x' is no number that fits bigint (character 6)", 5),
-        ("id = 1; DROP TABLE t", "syntax error", 6),
         ("id = (SELECT 1)", "a subquery is not allowed", 5),
         ("id = 1) AS value FROM rows; DROP TABLE rows; SELECT (1", "only one expression", None),
         ("name = 'a", "unterminated", 7),
@@ -121,11 +131,10 @@ def test_what_is_more_is_computed_on_the_rows_that_the_terms_let_through(text: s
         ("name > id", "Cannot compare", 0),
         ("date", "gives DATE, not true or false", None),
         ("sum(id) > 1", "has an aggregate", None),
-        ("1 = 1", "names no column", None),
-        ("getenv('HOME') = name", "'getenv' is not allowed", 0),
         ("(" * 4000 + "flag" + ")" * 4000, "too deeply", None),
-        ("NOT " * 5000 + "flag", "more than 10,000", None),
-        ("name = 'a\x00'", "null character", None),
+        ("NOT " * 2000 + "flag", "too deeply", None),
+        ("id" + " + 1" * 2000 + " = 1", "too deeply", None),
+        ("[" * 500 + "1" + "]" * 500 + " = [id]", "too deeply", None),
     ],
 )
 def test_a_filter_that_is_none_says_where(text: str, says: str, position: int | None) -> None:
@@ -133,6 +142,20 @@ def test_a_filter_that_is_none_says_where(text: str, says: str, position: int | 
         parsed(text)
     assert says in caught.value.message and caught.value.hint and caught.value.exit_code == 2
     assert caught.value.position == position
+    assert "max_expression_depth" not in caught.value.message
+
+
+@pytest.mark.parametrize("text", ['"~~"(name)', "\"~~\"(name, 'a', 'b')", '"!~~"(name)', '"~~*"()'])
+def test_an_operator_called_as_a_function_is_no_crash(text: str) -> None:
+    with pytest.raises(QueryError):
+        parsed(text)
+
+
+@pytest.mark.parametrize("operator", ["LIKE", "ILIKE", "NOT LIKE", "NOT ILIKE"])
+def test_a_long_pattern_is_refused(operator: str) -> None:
+    assert parsed(f"name {operator} '{'_' * 1_000}'")
+    with pytest.raises(QueryError, match=r"more than 1,000 characters \(character \d+\)"):
+        parsed(f"name {operator} '{'_' * 1_001}'")
 
 
 # what a click on a value, or a typed box, writes --------------------------------------------------------------------
@@ -195,3 +218,65 @@ def test_every_operator_that_is_offered_can_be_read(kind: str) -> None:
              "timestamp_ntz": datetime(2026, 1, 1)}.get(kind)  # fmt: skip
     for operator in operators(kind):
         assert parsed(condition_text("a", operator, value), [field("a", kind)]).terms
+
+
+# one that takes long --------------------------------------------------------------------------------------------------
+
+
+SLOW = f"lower(text) LIKE '%{'_' * 60}b%'"  # DuckDB begins anew at each character of a megabyte
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    root = tmp_path_factory.mktemp("slow")
+    builders.write(root / "t", pa.table({"id": list(range(40)), "text": ["a" * 1_000_000] * 40}))
+    return lake_at(root)
+
+
+def searching(lake: Lake, token: CancelToken, begun: threading.Event) -> Callable[[], RowPage]:
+    snapshot = lake.snapshot(lake.find("t"))
+
+    def check() -> None:
+        begun.set()
+        token.check()
+
+    where = ended_by(token, parse_filter(SLOW, fields(snapshot.metadata)))
+    return lambda: lake.find_rows(snapshot, RowQuery(("id",), where, check=check))
+
+
+def test_it_ends_when_nobody_waits_any_more(slow: Lake) -> None:
+    token, begun = CancelToken(), threading.Event()
+    with Work(searching(slow, token, begun), token.stop) as work:
+        assert begun.wait(60)
+    assert work.ended(60)
+    with pytest.raises(Stopped):
+        work.result()
+
+
+def test_it_ends_at_its_limit_in_a_sentence(slow: Lake) -> None:
+    token = CancelToken()
+    with (
+        pytest.raises(QueryError, match="the filter took longer than 0 s and was stopped"),
+        Work(searching(slow, token, threading.Event()), token.stop) as work,
+    ):
+        while still_runs(work, "the filter", limit_s=0.1):
+            pass
+    assert work.ended(60)
+    with pytest.raises(Stopped):
+        work.result()
+
+
+def test_an_export_that_is_cancelled_ends_its_filter(slow: Lake) -> None:
+    snapshot, exports, begun = slow.snapshot(slow.find("t")), Exports(), threading.Event()
+    where = parse_filter(SLOW.replace("_" * 60, "_" * 900), fields(snapshot.metadata))  # all rows take minutes
+    export = exports.take(exports.offer(ExportedRows(snapshot, ("id",), where, FORMATS["csv"])).ticket)
+
+    def read_files(*args: Any, **options: Any) -> pa.RecordBatchReader:
+        begun.set()
+        return slow.read_files(*args, **options)
+
+    with Work(lambda: list(export.pieces(LakeWith(slow, read_files=read_files))), export.stop) as work:
+        assert begun.wait(60) and not work.ended(0.1)
+    assert work.ended(60)
+    with pytest.raises(Stopped):
+        work.result()

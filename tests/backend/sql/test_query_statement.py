@@ -2,7 +2,6 @@
 
 import time
 from contextlib import suppress
-from pathlib import Path
 
 import duckdb
 import pytest
@@ -15,6 +14,7 @@ from backend.query.views import World
 from backend.settings import load_settings
 from backend.sql.quoting import plain_name, quoted_name
 from backend.times import Clock
+from tests.worlds.cases import MORE, some
 from tests.worlds.lake import builders
 from tests.worlds.lake.hostile_sql import HOSTILE, LONG
 from tests.worlds.lake.questions import open_world
@@ -55,7 +55,7 @@ def test_a_column_that_needs_no_quotes_means_the_column_wherever_it_stands() -> 
     assert len(plain) > 500 and plain_name("order") == '"order"' and plain_name('a"b') == '"a""b"'
     connection = duckdb.connect()
     connection.execute(f"CREATE TABLE lake_0 AS SELECT {', '.join(f'42 AS {quoted_name(name)}' for name in plain)}")
-    for name in plain:
+    for name in plain if MORE > 1 else plain[::5]:
         text = f"SELECT {name} n, sum({name}) FROM t WHERE t.{name} = 42 AND 41 < {name} GROUP BY {name}"
         statement = read_statement(text)
         assert connection.execute(statement.sql).fetchall() == [(42, 42)], text
@@ -125,11 +125,12 @@ def test_duckdb_gets_names_of_ours_and_columns_keep_theirs() -> None:
     assert read_statement("SELECT 1 UNION SELECT 2", most_rows=3).sql == "SELECT 1 UNION SELECT 2 LIMIT 3"
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    builders.orders_table(tmp_path / "lake" / "silver" / "orders")
-    builders.write(tmp_path / "lake" / "t", {"id": [1], "u": [2]})
-    return open_world(load_settings(home=tmp_path))
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    home = tmp_path_factory.mktemp("hostile")
+    builders.orders_table(home / "lake" / "silver" / "orders")
+    builders.write(home / "lake" / "t", {"id": [1], "u": [2]})
+    return open_world(load_settings(home=home))
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: text[:40])
@@ -142,7 +143,7 @@ def test_hostile_statements_are_refused_in_a_sentence(world: World, text: str) -
     assert "Traceback" not in refused.value.message and "sqlglot" not in refused.value.message
 
 
-@pytest.mark.parametrize("text", LONG, ids=lambda text: text[:40])
+@pytest.mark.parametrize("text", some(2, LONG), ids=lambda text: text[:40])
 def test_the_longest_statements_are_read_or_refused_soon(world: World, text: str) -> None:
     started = time.process_time()
     with suppress(QueryError):
@@ -150,17 +151,13 @@ def test_the_longest_statements_are_read_or_refused_soon(world: World, text: str
     assert time.process_time() - started < 10 and len(text) < MOST_CHARACTERS
 
 
-def test_there_are_enough_of_them_and_the_tables_that_they_name_are_there(world: World) -> None:
-    assert len(set(HOSTILE)) >= 60
-    assert plan_query(world, "SELECT id FROM t", Clock()).versions == (("t", 0),)
-
-
-@pytest.mark.parametrize(
-    "what", ["ATTACH 'x'", "COPY t TO 'x'", "PRAGMA x", "SET x = 1", "INSTALL x", "LOAD x", "PREPARE x AS SELECT 1"]
-)
-def test_statements_are_refused_by_name(what: str) -> None:
-    with pytest.raises(QueryError, match=f"^{what.split()[0]} is not allowed$"):
-        read_statement(what)
+def test_statements_are_refused_by_name(world: World) -> None:
+    refused = ["ATTACH 'x'", "COPY t TO 'x'", "PRAGMA x", "SET x = 1", "INSTALL x", "LOAD x", "PREPARE x AS SELECT 1"]
+    for text in refused:
+        with pytest.raises(QueryError, match=f"^{text.split()[0]} is not allowed$"):
+            read_statement(text)
+    versions = plan_query(world, "SELECT id FROM t", Clock()).versions
+    assert versions == (("t", 0),), "and what hostile statements name is there"
 
 
 def test_what_analysts_write_is_allowed() -> None:

@@ -1,11 +1,21 @@
-"""Lakes as a diff meets them: one whose rows DuckDB reads itself or not, one that tells who read them."""
+"""Lakes that answer otherwise than the one they stand for, or tell what they were asked."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from backend.lake.lake import Lake
-from backend.sql.session import CancelToken
+
+
+class LakeWith:
+    """A lake of which some methods are others."""
+
+    def __init__(self, lake: Lake, **methods: Any) -> None:
+        self._lake = lake
+        self.__dict__.update(methods)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._lake, name)
 
 
 class ByDeltalake:
@@ -34,17 +44,3 @@ class Told:
     def read_files(self, *args: Any, **more: Any) -> Any:
         self.by_deltalake = True
         return self._lake.read_files(*args, **more)
-
-
-class Joins(CancelToken):
-    """Counts the statements that read rows."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-
-    @contextmanager
-    def reading(self, rows: int | None) -> Iterator[None]:
-        self.count += 1
-        with super().reading(rows):
-            yield

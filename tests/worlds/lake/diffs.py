@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,8 +21,10 @@ from backend.changes.model import (
     VersionDiff,
 )
 from backend.changes.prepare import PreparedDiff
+from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.lake.table.metadata_diff import SchemaDiff
+from backend.settings import load_settings
 from backend.sql.session import CancelToken
 
 NOWHERE = TableRef("/lake/t", "t", "/lake")
@@ -39,6 +42,18 @@ def diff(
     return answer.diff(lake, Question(ref, first, last, **wanted), token, **means)
 
 
+def lake_at(root: Path) -> Lake:
+    """The lake of a folder, which looks for a new version at every question."""
+    return Lake(load_settings(home=root / "home", lake={"roots": [str(root)], "refresh_s": 0.001}))
+
+
+def compare(root: Path, first: int, last: int, **wanted: Any) -> VersionDiff:
+    """A diff of the only table of a folder."""
+    lake = lake_at(root)
+    (ref,) = lake.tables()
+    return diff(lake, ref, first, last, **wanted)
+
+
 def prepare(
     lake: Any, ref: TableRef, first: int, last: int, *, limits: Limits = Limits(), **wanted: Any
 ) -> PreparedDiff:
@@ -52,6 +67,18 @@ def compared(
     means |= {name: wanted[name] for name in ("take", "limits") if name in wanted}
     question = Question(NOWHERE, 0, 1, **{"row_limit": 10_000} | {k: v for k, v in wanted.items() if k not in means})
     return net_changes(read, Pairing(tuple(columns), question.key or ()), question, token or CancelToken(), **means)
+
+
+class CountedReads(CancelToken):
+    """Remembers how many rows each statement reads."""
+
+    def __init__(self, time_limit_s: float | None = None) -> None:
+        super().__init__(time_limit_s)
+        self.read: list[int | None] = []
+
+    def reading(self, rows: int | None) -> Any:
+        self.read.append(rows)
+        return super().reading(rows)
 
 
 # answers made by hand -------------------------------------------------------------------------------------------------

@@ -22,6 +22,12 @@ def open_lake(tmp_path: Path) -> Callable[..., Lake]:
 
 
 @pytest.fixture
+def lake(root: Path, open_lake: Callable[..., Lake]) -> Lake:
+    """The lake of tmp_path/lake: a test writes its tables there and finds them."""
+    return open_lake()
+
+
+@pytest.fixture
 def root(tmp_path: Path) -> Path:
     folder = tmp_path / "lake"
     folder.mkdir()

@@ -1,25 +1,54 @@
-"""What stands out among changed rows is what a recount in pandas finds; what chance made is not said."""
+"""What stands out among changed rows, and which inserted ones were there already: as a recount in pandas finds them."""
 
+import json
 import random
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 import pytest
+from deltalake import CommitProperties, DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.cli.output import encoded
+from app.cli.tables.changes import SHAPES
 from app.ui.view.explanation import explained
+from backend.changes.answer import compare_rows
+from backend.changes.changed_rows import RowBucket
 from backend.changes.compare import Compared, column_name
 from backend.changes.explain import explain, hold_against
-from backend.changes.model import Alteration, Common, Effect, Explanation, Population, RowKind, Trait
+from backend.changes.host_job import SUMMARY, UNEXPLAINED, DiffSummary, read_answer, to_json
+from backend.changes.model import (
+    Alteration,
+    Common,
+    DiffMethod,
+    Effect,
+    Explanation,
+    Limits,
+    Population,
+    Repeats,
+    RowKind,
+    Trait,
+    VersionDiff,
+)
+from backend.changes.prepare import PreparedDiff
+from backend.jobs.model import Job, JobKind, JobState
+from backend.jobs.results import results_lake
+from backend.lake.lake import Lake
+from backend.settings import load_settings
 from backend.sql.session import CancelToken
-from tests.worlds.cases import drawn
-from tests.worlds.lake.diffs import Asked, asked, compared
+from tests.worlds.cases import MORE, drawn
+from tests.worlds.lake import builders
+from tests.worlds.lake.diff_lakes import ByDeltalake
+from tests.worlds.lake.diffs import Asked, asked, compare, compared, diff, lake_at, prepare
+from tests.worlds.lake.planted import BAD_DAYS, Planted, plant
 
 TYPES = {
     "id": pa.int64(),
@@ -81,12 +110,12 @@ HOLDS: dict[Effect, Callable[[Alteration, Any, Any], bool]] = {
 }
 
 
-def stream(before: pd.DataFrame, after: pd.DataFrame) -> pa.Table:
-    fields = [pa.field(column_name(i), kind) for i, kind in enumerate(TYPES.values())]
-    parts = []
+def stream(before: pd.DataFrame, after: pd.DataFrame, types: Mapping[str, pa.DataType] = TYPES) -> pa.Table:
+    names, parts = [*(column_name(i) for i in range(len(types))), "sign"], []
     for sign, frame in ((-1, before), (1, after)):
-        arrays = [pa.array(frame[name].tolist(), kind) for name, kind in TYPES.items()]
-        parts.append(pa.table([*arrays, pa.array([sign] * len(frame), pa.int8())], [*(f.name for f in fields), "sign"]))
+        values = frame.astype("object").where(frame.notna(), None)
+        arrays = [pa.array(values[name].tolist(), kind) for name, kind in types.items()]
+        parts.append(pa.table([*arrays, pa.array([sign] * len(frame), pa.int8())], names))
     return pa.concat_tables(parts)
 
 
@@ -142,9 +171,7 @@ def test_a_planted_change_is_told_with_the_counts_of_a_recount(
     after = before.copy()
     after.loc[hit, column] = pd.Series([change(v) for v in before.loc[hit, column]], before.index[hit], dtype="object")
     touched = [b is not c and b != c for b, c in zip(before[column], after[column], strict=True)]
-
     answer, said = found(before, after)
-
     assert answer.changes.net.updated == sum(touched)
     (done,) = said.done
     pairs = [(b, c) for b, c, is_touched in zip(before[column], after[column], touched, strict=True) if is_touched]
@@ -155,12 +182,12 @@ def test_a_planted_change_is_told_with_the_counts_of_a_recount(
         recount(common, before[touched], before)
     if len(pairs) > 30 and not beside:
         (common,) = said.common
-        told = {trait.column: trait for trait in common.traits}
-        assert told["currency"].values == (currency,) and common.rows == common.of
+        traits = {trait.column: trait for trait in common.traits}
+        assert traits["currency"].values == (currency,) and common.rows == common.of
         assert "currency" in " ".join(explained(said)) and "100 % against" in " ".join(explained(said))
 
 
-@drawn(6)
+@drawn(3)
 @given(seed=st.integers(0, 9), share=st.sampled_from([0.01, 0.1, 0.5, 1.0]))
 def test_random_changes_are_met_with_silence(seed: int, share: float) -> None:
     before, other, chance = table(1_000, seed), table(1_000, seed + 1), random.Random(seed)
@@ -169,9 +196,7 @@ def test_random_changes_are_met_with_silence(seed: int, share: float) -> None:
     for name in ("currency", "region", "day", "amount", "price", "stock", "at"):
         pairs = zip(before[name], other[name], strict=True)
         after[name] = [new if i in hit and chance.random() < 0.5 else old for i, (old, new) in enumerate(pairs)]
-
     _, said = found(before, after)
-
     assert said.common == () and said.done == (), explained(said)
 
 
@@ -180,9 +205,7 @@ def test_deleted_and_inserted_rows_say_what_they_have_in_common() -> None:
     gone = (before["currency"] == "JPY") & before["region"].map(lambda r: r is None)
     more = table(300, 4).assign(id=range(5_000, 5_300), region="MARS")
     after = pd.concat([before[~gone], more.astype("object")])
-
     _, said = found(before, after)
-
     by_kind = {each.kind: each for each in said.common}
     recount(by_kind[RowKind.DELETE], before[gone], before)
     recount(by_kind[RowKind.INSERT], more, before)
@@ -194,28 +217,12 @@ def test_deleted_and_inserted_rows_say_what_they_have_in_common() -> None:
     assert any("`region` = MARS; none of the 1,200 rows of v0 has" in text for text in texts)
 
 
-def test_without_a_key_whole_rows_that_went_and_came_are_told() -> None:
-    before = table(800, 5)
-    hit = before["currency"] == "CHF"
-    after = before.copy()
-    after.loc[hit, "amount"] = before.loc[hit, "amount"] * 10
-
-    _, said = found(before, after, asked(key=(), row_limit=10))
-
-    assert said.done == ()
-    for common in said.common:
-        assert common.kind in (RowKind.INSERT, RowKind.DELETE) and common.of == int(hit.sum())
-        assert {trait.column: trait.values for trait in common.traits}["currency"] == ("CHF",)
-
-
 def test_a_filter_leaves_only_its_rows_to_explain() -> None:
     before = table(900, 6)
     hit = before["currency"] == "SEK"
     after = before.copy()
     after.loc[hit, "stock"] = [value + 1_000 for value in before.loc[hit, "stock"]]
-
     answer, said = found(before, after, asked(key=("id",), row_limit=10, where="stock >= 1500"))
-
     few = hit & before["stock"].map(lambda v: v >= 500)
     assert answer.changes.net.updated == int(few.sum())
     assert (said.done[0].effect, said.done[0].by, said.done[0].rows) == (Effect.SHIFTED, 1_000, int(few.sum()))
@@ -235,9 +242,7 @@ def changed_beside(cause: Callable[[pd.DataFrame], Any]) -> tuple[pd.DataFrame, 
 
 def test_what_was_done_to_some_of_the_changed_rows_is_told_with_its_cause() -> None:
     before, after, hit = changed_beside(lambda rows: (rows["currency"] == "JPY") & (rows["region"] == "APAC"))
-
     _, said = found(before, after)
-
     (done,), (cause,) = said.done, said.common
     assert (done.column, done.effect, done.by) == ("amount", Effect.MULTIPLIED, 100)
     assert (done.rows, done.changed, done.updates) == (int(hit.sum()), int(hit.sum()) + 300, int(hit.sum()) + 300)
@@ -252,7 +257,6 @@ def test_what_was_done_to_some_rows_without_a_cause_of_their_own_is_not_told() -
     chance = random.Random(1)
     before, after, _ = changed_beside(lambda rows: pd.Series([chance.random() < 0.04 for _ in rows.index]))
     assert found(before, after)[1] == Explanation()
-
     before, after, hit = changed_beside(lambda rows: (rows["currency"] == "EUR") & (rows["stock"] < 300))
     _, said = found(before, after.where(before["currency"] == "EUR", before))  # so all that changed is in euro
     assert [each.rows for each in said.done] == [int(hit.sum())]
@@ -292,13 +296,9 @@ def places(seed: int) -> pd.DataFrame:
 
 
 def taken_over(before: pd.DataFrame, after: pd.DataFrame) -> tuple[Alteration, ...]:
-    schema = pa.schema([("c0", pa.int64()), *((f"c{i}", pa.float64() if i < 3 else pa.string()) for i in range(1, 6))])
-    parts = []
-    for sign, frame in ((-1, before), (1, after)):
-        values = frame.astype("object").where(frame.notna(), None)
-        arrays = [pa.array(values[name].tolist(), field.type) for name, field in zip(frame, schema, strict=True)]
-        parts.append(pa.table([*arrays, pa.array([sign] * len(frame), pa.int8())], [*schema.names, "sign"]))
-    return compared(lambda _: pa.concat_tables(parts).to_reader(), tuple(before), BY_ID).findings.done
+    kinds = [pa.int64(), pa.float64(), pa.float64(), pa.string(), pa.string(), pa.string()]
+    rows = stream(before, after, dict(zip(before, kinds, strict=True)))
+    return compared(lambda _: rows.to_reader(), tuple(before), BY_ID).findings.done
 
 
 @drawn(6)
@@ -317,9 +317,7 @@ def test_columns_that_took_over_each_others_values_are_told_with_the_counts_of_p
     updates = int(pd.DataFrame(touched).any(axis=1).sum())
     swapped = touched["lat"] & (new["lat"] == old["lon"]) & (new["lon"] == old["lat"])
     copied = touched["bill_to"] & (new["bill_to"] == old["ship_to"])
-
     done = {each.column: each for each in taken_over(before, after)}
-
     (both,) = {"lat", "lon"} & set(done)  # told once
     assert (done[both].effect, {both, done[both].other}) == (Effect.SWAPPED, {"lat", "lon"})
     assert (done[both].rows, done[both].changed) == (int(swapped.sum()), int(touched[both].sum()))
@@ -334,7 +332,7 @@ def test_values_that_agree_by_chance_are_no_copy() -> None:
     after["bill_to"] = [chance.choice(["north", "south", "east"]) for _ in before.index]
     assert 80 < (after["bill_to"] == before["shop"]).sum() < 160
     assert all(each.effect is not Effect.COPIED for each in taken_over(before, after))
-    for seed in range(20):  # new numbers that now and then are those of another column
+    for seed in range(5 * MORE):  # new numbers that now and then are those of another column
         before, chance = places(seed), random.Random(seed)
         before["lat"], before["lon"] = ([chance.randrange(most) for _ in range(400)] for most in (50, 2_000))
         after = before.copy()
@@ -366,10 +364,230 @@ def test_no_value_of_any_type_is_too_odd(name: str) -> None:
     schema = pa.schema([("c0", pa.int64()), ("c1", kind), ("sign", pa.int8())])
     pairs = [(number, old, -1) for number, old in enumerate(before)] + [(n, new, 1) for n, new in enumerate(after)]
     rows = pa.Table.from_pylist([dict(zip(schema.names, each, strict=True)) for each in pairs], schema)
-
     answer = compared(lambda _: rows.to_reader(), ("id", name), asked(key=("id",), row_limit=10))
-
     touched = sum(old is not new and old != new for old, new in zip(before, after, strict=True))
     (done,) = answer.findings.done
     effect = Effect.EMPTIED if after[0] is None else Effect.SET
     assert done.effect in (effect, Effect.REPLACED) and done.rows == touched
+
+
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
+
+
+# on tables ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Planted]:
+    path = tmp_path_factory.mktemp("planted") / "lake" / "payments"
+    return path, plant(path, versions=5, bad_version=3)
+
+
+@pytest.fixture(scope="module")
+def lake(planted: tuple[Path, Planted]) -> Lake:
+    return lake_at(planted[0].parent)
+
+
+EXPLAINED_BY: dict[str, Any] = {
+    "files": asked(),
+    "whole rows": asked(method=DiffMethod.MULTISET),
+    "only files that differ": asked(limits=Limits(values_beside=10)),
+}
+
+
+@pytest.mark.parametrize("way", [*EXPLAINED_BY, "deltalake"])
+def test_each_count_is_that_of_pandas(lake: Lake, planted: tuple[Path, Planted], way: str) -> None:
+    path, made = planted
+    states = [DeltaTable(str(path), version=version).to_pandas() for version in (2, 3)]
+    before, after = (state.set_index("payment_id") for state in states)
+    hit = before.index[before["amount"] != after["amount"].reindex(before.index)]
+    reader: Any = ByDeltalake(lake) if way == "deltalake" else lake
+    found = diff(reader, lake.find("payments"), 2, 3, **EXPLAINED_BY.get(way, {})).explanation
+    assert len(hit) == made.changed
+    kinds = ["insert", "delete"] if way == "whole rows" else ["update"]
+    assert [(each.kind.value, each.of, each.rows) for each in found.common] == [(k, len(hit), len(hit)) for k in kinds]
+    if way != "whole rows":
+        (done,) = found.done
+        assert (done.column, done.effect, done.by, done.rows) == ("amount", Effect.MULTIPLIED, 100, len(hit))
+    assert found.population is not None and found.population.rows == made.rows_before == len(before)
+    assert found.population.is_whole is (way != "only files that differ")
+    for common in found.common:
+        traits = {trait.column: trait for trait in common.traits}
+        assert traits["currency"].values == ("JPY",) and traits["day"].values == BAD_DAYS
+        for name in ("currency", "day", "region"):
+            assert traits[name].others == int(before[name].isin(traits[name].values).sum())
+        assert common.others == int(((before["currency"] == "JPY") & before["day"].isin(BAD_DAYS)).sum())
+
+
+def test_an_append_of_the_usual_rows_needs_no_explanation(lake: Lake) -> None:
+    explanation = diff(lake, lake.find("payments"), 1, 2).explanation
+    assert explanation.done == () and explanation.common == ()
+
+
+def test_the_document_says_the_same(lake: Lake, planted: tuple[Path, Planted]) -> None:
+    document = encoded(diff(lake, lake.find("payments"), 2, 3), SHAPES)["explanation"]
+    assert document["done"][0].items() >= {"column": "amount", "effect": "multiplied", "by": 100}.items()
+    (common,) = document["common"]
+    assert common["of"] == common["rows"] == planted[1].changed
+    values = {trait["column"]: trait["values"] for trait in common["traits"]}
+    assert values["currency"] == ["JPY"] and json.loads(json.dumps(document)) == document
+
+
+@pytest.mark.parametrize("method", [DiffMethod.KEY_JOIN, DiffMethod.MULTISET])
+def test_a_whole_answer_of_the_stream_host_is_explained_as_one_of_here(
+    lake: Lake, tmp_path: Path, method: DiffMethod
+) -> None:
+    options = asked(key=None if method is DiffMethod.MULTISET else ("payment_id",), row_limit=10_000)
+    prepared = prepare(lake, lake.find("payments"), 2, 3, **(options | asked(method=method)))
+    here = compare_rows(prepared, CancelToken())
+    there = as_by_host(prepared, here, tmp_path)
+    assert here.explanation.common and there.explanation == here.explanation
+
+
+@pytest.mark.parametrize(("rows_listed", "values_beside"), [(20, 50_000_000), (10_000, 10)])
+def test_what_the_host_left_out_is_not_guessed_and_no_large_table_is_read(
+    lake: Lake, tmp_path: Path, rows_listed: int, values_beside: int
+) -> None:
+    options = asked(key=("payment_id",), row_limit=rows_listed, limits=Limits(values_beside=values_beside))
+    prepared = prepare(lake, lake.find("payments"), 2, 3, **options)
+    found = as_by_host(prepared, compare_rows(prepared, CancelToken()), tmp_path)
+    assert not found.explanation.common
+    assert (UNEXPLAINED in found.reasons) is found.changes.truncated is (rows_listed == 20)
+    assert bool(found.explanation.done) is not found.changes.truncated  # what was done needs no other row
+
+
+def as_by_host(prepared: PreparedDiff, found: VersionDiff, home: Path) -> VersionDiff:
+    """The same answer after a way through a result table, as a stream host writes it."""
+    changes = found.changes
+    cells = pa.struct([(f"c{i}", field.type) for i, field in enumerate(changes.arrow_schema)])
+    inserted, updated, deleted = changes.net.inserted or 0, changes.net.updated or 0, changes.net.deleted or 0
+    buckets = {
+        "insert": RowBucket(inserted, inserted, inserted, 0),
+        "update": RowBucket(updated, updated, updated, updated),
+        "delete": RowBucket(deleted, deleted, 0, deleted),
+    }
+    columns, key = changes.columns, found.key.columns if found.key else ()
+    summary = DiffSummary(found.method, columns, key, buckets, changes.changed_cells, by="by Spark")
+
+    def side(values: Any) -> Any:
+        return values and {f"c{i}": values[name] for i, name in enumerate(columns)}
+
+    rows = [(SUMMARY, 0, 0, to_json(summary), None, None)]
+    for number, row in enumerate(found.changes.rows):
+        rows.append((row.kind.value, number, row.copies, None, side(row.before), side(row.after)))
+    kinds = {"what": pa.string(), "number": pa.int64(), "n": pa.int64(), "detail": pa.string()}
+    schema = pa.schema(kinds | {"before": cells, "after": cells})
+    settings = load_settings(home=home, jobs={"results_uri": str(home / "results")})
+    uri = home / "results" / "job"
+    uri.parent.mkdir()
+    write_deltalake(uri, pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema))
+    job = Job("job", JobKind.DIFF, "payments", "", "", "me", "", 60.0, JobState.DONE, NOW, result_uri=str(uri))
+    return read_answer(results_lake(settings), settings, prepared, job)
+
+
+def test_what_every_batch_has_of_its_own_says_nothing_of_this_one(tmp_path: Path) -> None:
+    for day in range(1, 5):
+        of_batch = {"source_file": f"part-{day}.csv", "ingested_at": datetime(2026, 11, day, tzinfo=UTC)}
+        values = {**of_batch, "currency": "JPY" if day == 4 else "EUR"}
+        batch = {"id": range(day * 100, day * 100 + 60)} | {name: [value] * 60 for name, value in values.items()}
+        write_deltalake(tmp_path / "batches", pa.table(batch), mode="append")
+    (common,) = compare(tmp_path, 2, 3).explanation.common
+    assert [(trait.column, trait.values) for trait in common.traits] == [("currency", ("JPY",))]
+
+
+# rows that were there already -----------------------------------------------------------------------------------------
+
+
+KEY = ("sku", "site")
+
+
+def rows(numbers: range, *, more: int = 0) -> dict[str, list[Any]]:
+    return {
+        "sku": [f"s{number // 4}" for number in numbers],
+        "site": [number % 4 for number in numbers],
+        "stock": [number * 10 + more for number in numbers],
+    }
+
+
+def counted(path: Path, *, change_feed: bool) -> Path:
+    """v1 counts 40 keys, v2 another 20, v3 is v1 loaded a second time with ten new keys and three of v2 counted anew;
+    v4 and v5 take four of the repeated ones back."""
+    configuration = builders.CHANGE_FEED if change_feed else None
+    builders.write(path, rows(range(1000, 1010)), configuration=configuration)
+    for version, numbers in ((1, range(40)), (2, range(40, 60))):
+        job = CommitProperties(custom_metadata={"job": f"hourly count {version}"})
+        builders.write(path, rows(numbers), commit_properties=job)
+    new = [pd.DataFrame(rows(range(40))), pd.DataFrame(rows(range(60, 70))), pd.DataFrame(rows(range(50, 53), more=1))]
+    builders.write(path, pd.concat(new).to_dict("list"))
+    DeltaTable(str(path)).delete("sku = 's0'")
+    builders.write(path, rows(range(4)))
+    return path
+
+
+def repeats_in(path: Path, first: int, second: int) -> tuple[int, int, int, dict[Any, int]]:
+    """Inserted rows, those whose key was there, those that are copies, and the keys in more than one row."""
+    before, after = (
+        [tuple(row) for row in DeltaTable(str(path), version=v).to_pandas().itertuples(index=False)]
+        for v in (first, second)
+    )
+    came = Counter(after)
+    came.subtract(Counter(before))
+    inserted = [row for row in came for _ in range(max(0, came[row]))]
+    keys, whole = {row[:2] for row in before}, set(before)
+    holding = Counter(row[:2] for row in after)
+    new = {row[:2] for row in inserted}
+    repeated = {key: holding[key] for key in new if holding[key] > 1}
+    return len(inserted), sum(row[:2] in keys for row in inserted), sum(row in whole for row in inserted), repeated
+
+
+REPEATS_BY: dict[str, Any] = {
+    "key join": asked(key=KEY, method=DiffMethod.KEY_JOIN),
+    "deltalake": asked(key=KEY, method=DiffMethod.KEY_JOIN),
+    "change feed": asked(key=KEY, method=DiffMethod.CHANGE_FEED),
+    "whole rows": asked(method=DiffMethod.MULTISET),
+}
+
+
+@pytest.fixture(scope="module")
+def loaded_twice(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`with_feed` and `plain`, as `counted` makes them."""
+    root = tmp_path_factory.mktemp("loaded_twice")
+    counted(root / "with_feed", change_feed=True)
+    counted(root / "plain", change_feed=False)
+    return root
+
+
+@pytest.mark.parametrize("way", REPEATS_BY)
+@pytest.mark.parametrize("versions", [(2, 3), (1, 2), (2, 5)])
+def test_rows_that_were_there_are_counted_as_pandas_counts_them(
+    loaded_twice: Path, way: str, versions: tuple[int, int]
+) -> None:
+    lake, name = lake_at(loaded_twice), "with_feed" if way == "change feed" else "plain"
+    path, reader = loaded_twice / name, ByDeltalake(lake) if way == "deltalake" else lake
+    found = diff(reader, lake.find(name), *versions, **REPEATS_BY[way]).explanation.repeats
+    inserted, known, copies, repeated = repeats_in(path, *versions)
+    if versions == (1, 2):
+        assert known == 0 and found is None
+        return
+    assert found is not None and found.version == versions[0] and found.of == inserted
+    if way == "whole rows":
+        assert (found.key, found.rows, found.copies) == ((), copies, copies)
+        return
+    assert (found.key, found.rows, found.copies, found.keys) == (KEY, known, copies, len(repeated))
+    assert len(found.listed) == 10
+    assert all(repeated[tuple(key.values())] == held for key, held in found.listed)
+    writers = {commit.version: commit.job for commit in found.written_by}
+    assert writers == {1: "job hourly count 1", 2: "job hourly count 2"}
+
+
+def test_repeated_rows_in_words(loaded_twice: Path) -> None:
+    lake = lake_at(loaded_twice)
+    who, by, repeated, *_ = explained(diff(lake, lake.find("plain"), 2, 3, key=KEY).explanation)
+    assert who == "43 of the 53 inserted rows were there already at v2 by `sku`, `site`; 40 of them exact copies."
+    writers = "v1 (WRITE, job hourly count 1) and v2 (WRITE, job hourly count 2)"
+    assert by == f"The files that hold them there were written by {writers}."
+    assert repeated.startswith("43 keys are there more than once afterwards: `sku` = s0, `site` = 0 in 2 rows; ")
+    assert repeated.endswith("; and 33 more.")
+    unread = diff(lake, lake.find("plain"), 2, 3, **asked(key=KEY, limits=Limits(values_beside=10))).explanation
+    assert unread.repeats == Repeats(2, 53, key=KEY), "too much to read"
+    assert "not known" in explained(unread)[0]

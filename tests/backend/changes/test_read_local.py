@@ -1,0 +1,371 @@
+"""Local files as DuckDB reads them: partitions, mapped names, deleted rows; joined part by part as at once."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from hypothesis import given
+from hypothesis import strategies as st
+
+from backend.changes.model import DiffMethod, Limits, NetCounts, RowChanges, VersionDiff
+from backend.changes.read_local import KeyedFile, file_rows, keyed_files, split
+from backend.lake.model import Metadata
+from backend.lake.rows.local_files import LocalFiles
+from tests.worlds.cases import drawn, few
+from tests.worlds.lake import diffs
+from tests.worlds.lake.builders import (
+    HandLog,
+    add,
+    commit_info,
+    mapped_metadata,
+    metadata,
+    protocol,
+    remove,
+    schema_json,
+)
+from tests.worlds.lake.diff_lakes import ByDeltalake, Told
+from tests.worlds.lake.diffs import Asked, CountedReads, asked, diff, lake_at
+from tests.worlds.lake.vectors import write_vector
+
+TYPES = {"id": "long", "part": "string", "v": "integer"}
+METADATA = Metadata("t", schema_json(TYPES))
+SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.string()), ("v", pa.int32())])
+COLUMNS = tuple(TYPES)
+QUERY = asked(key=("id",), row_limit=100)
+
+Row = tuple[Any, ...]
+Paths = tuple[list[str], list[str]]
+
+
+def written(folder: Path, files: Sequence[Sequence[Row]], schema: pa.Schema = SCHEMA) -> list[str]:
+    folder.mkdir()
+    paths = []
+    for number, rows in enumerate(files):
+        table = pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
+        pq.write_table(table, folder / f"{number}.parquet")
+        paths.append(str(folder / f"{number}.parquet"))
+    return paths
+
+
+def laid(paths: list[str]) -> LocalFiles:
+    """Files with nothing beside them."""
+    none = pa.nulls(len(paths), pa.int64())
+    deleted = pa.schema([("file", pa.int64()), ("position", pa.int64())]).empty_table()
+    return LocalFiles(pa.table({"path": pa.array(paths, pa.string()), "base_row_id": none}), deleted)
+
+
+def compared(paths: Paths, query: Asked = QUERY, *, at_once: int) -> tuple[RowChanges, list[int | None]]:
+    """The answer with parts of about so many rows, and the rows of the parts that were joined."""
+    files, token = (laid(paths[0]), laid(paths[1])), CountedReads()
+    query = query | asked(limits=Limits(values_at_once=at_once * len(COLUMNS)))
+    read = partial(file_rows, files=files, metadata=METADATA, columns=COLUMNS)
+    return diffs.compared(read, COLUMNS, query, token).changes, token.read
+
+
+ranges = st.tuples(st.integers(0, 30), st.integers(0, 6), st.sampled_from([0, 1]), st.integers(1, 4))
+
+
+@drawn(100)
+@given(st.lists(ranges, max_size=12), st.integers(1, 20))
+def test_no_value_is_in_two_parts_and_no_file_is_lost(drawn: list[tuple[int, int, int, int]], most: int) -> None:
+    files = [KeyedFile(n, side, rows, low, low + wide) for n, (low, wide, side, rows) in enumerate(drawn)]
+    groups = split(files, most)
+    assert sorted(file.index for group in groups for file in group) == list(range(len(files)))
+    assert all(max(a.high for a in one) < min(b.low for b in two) for one, two in pairwise(groups))
+    for group in groups:
+        small = sum(file.num_rows for file in group) <= most
+        assert small or len(split(group, 0)) == 1, "more only where files share values"
+
+
+def test_small_groups_of_files_go_together() -> None:
+    files = [KeyedFile(n, side, 2, 10 * n, 10 * n + 9) for n in range(4) for side in (0, 1)]
+    for most, sizes in ((8, [8, 8]), (7, [4, 4, 4, 4]), (3, [4, 4, 4, 4])):
+        assert [sum(file.num_rows for file in group) for group in split(files, most)] == sizes
+    assert split([], 3) == []
+
+
+rows = st.lists(
+    st.lists(
+        st.tuples(st.sampled_from([None, *range(13)]), st.sampled_from(["a", "b"]), st.integers(0, 2)), max_size=4
+    ),
+    max_size=4,
+)
+
+
+@drawn(4)
+@given(rows, rows, st.integers(1, 12))
+def test_part_by_part_is_the_same_as_at_once(
+    tmp_path_factory: pytest.TempPathFactory, before: list[list[Row]], after: list[list[Row]], at_once: int
+) -> None:
+    folder = tmp_path_factory.mktemp("files")
+    sides = written(folder / "a", before), written(folder / "b", after)
+    for query in (QUERY, QUERY | asked(where="part = 'b' AND v < 2")):
+        whole = compared(sides, query, at_once=1_000)[0]
+        assert str(compared(sides, query, at_once=at_once)[0]) == str(whole)
+
+
+def steps(first: int, count: int, v: int = 0) -> list[Row]:
+    return [(i, "a", v) for i in range(first, first + count)]
+
+
+@pytest.fixture
+def sides(tmp_path: Path) -> Paths:
+    """Four files a side of ten rows each, ids in order: in each file one row is updated, in the last two are new."""
+    before = [steps(100 * n, 10) for n in range(4)]
+    after = [[(rows[0][0], "a", 1), *rows[1:]] for rows in before]
+    after[-1] = [*after[-1], *steps(400, 2)]
+    return written(tmp_path / "a", before), written(tmp_path / "b", after)
+
+
+def test_files_far_apart_are_joined_apart(sides: Paths) -> None:
+    for at_once, sizes in ((40, [40, 20, 22]), (20, [20, 20, 20, 22]), (100, [None])):  # not told before
+        found, joined = compared(sides, at_once=at_once)
+        assert joined == sizes
+        assert found.net == NetCounts(2, 4, 0) and found.partial is None
+
+
+def test_files_that_share_keys_are_joined_at_once(tmp_path: Path) -> None:
+    before, after = ([[(i, "a", v) for i in range(n, 60, 4)] for n in range(4)] for v in (0, 1))
+    apart = [steps(100, 10)]
+    sides = written(tmp_path / "a", [*before, *apart]), written(tmp_path / "b", [*after, *apart])
+    found, joined = compared(sides, at_once=20)
+    assert (joined, found.net) == ([120, 20], NetCounts(0, 60, 0))
+
+
+def test_the_second_column_of_a_key_may_tell_files_apart(tmp_path: Path) -> None:
+    before = [[(i, name, 0) for i in range(10)] for name in "pqr"]
+    after = [[(i, name, int(name == "q" and i == 3)) for i in range(10)] for name in "pqr"]
+    sides = written(tmp_path / "a", before), written(tmp_path / "b", after)
+    found, joined = compared(sides, asked(key=("id", "part"), row_limit=10), at_once=20)
+    assert joined == [20, 20, 20]
+    assert [row.key for row in found.rows] == [{"id": 3, "part": "q"}]
+
+
+def test_a_column_that_only_newer_files_have_is_null_in_a_part_of_older_ones(tmp_path: Path) -> None:
+    narrow = pa.schema([("id", pa.int64()), ("part", pa.string())])
+    old = written(tmp_path / "old", [[(1, "a"), (2, "a")]], narrow)
+    new = written(tmp_path / "new", [[(51, "a", 1), (52, "a", 2)]])
+    came = written(tmp_path / "came", [[(1, "b", None), (2, "a", 7)], [(51, "a", 1), (52, "a", 3)]])
+    found, joined = compared(([*old, *new], came), at_once=4)
+    assert joined == [4, 4]
+    assert found.net == NetCounts(0, 3, 0) and found.changed_cells == {"part": 1, "v": 2}
+
+
+def test_a_side_without_files_has_no_rows(tmp_path: Path) -> None:
+    paths = written(tmp_path / "a", [steps(0, 3), steps(10, 3)])
+    for key in (("id",), ()):
+        for at_once in (3, 100):
+            assert compared(([], paths), asked(key=key), at_once=at_once)[0].net == NetCounts(6, 0, 0)
+            assert compared((paths, []), asked(key=key), at_once=at_once)[0].net == NetCounts(0, 0, 6)
+        found = compared(([], []), asked(key=key), at_once=3)[0]
+        assert (found.net, found.arrow_schema) == (NetCounts(0, 0, 0), SCHEMA)
+
+
+def test_what_has_no_plain_order_is_not_split(tmp_path: Path) -> None:
+    path = str(tmp_path / "f.parquet")
+    columns = {"nulls": pa.nulls(2, pa.int64()), "floats": [0.5, float("nan")], "raw": [b"a", b"b"]}
+    columns["yes or no"] = [True, False]
+    pq.write_table(pa.table(columns), path)
+    for name in (*columns, "another one"):
+        assert keyed_files([[path], []], name) is None, name
+
+
+def test_without_statistics_nothing_is_split_and_files_without_rows_are_left_out(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "silent.parquet", write_statistics=False)
+    pq.write_table(pa.table({"id": pa.array([], pa.int64())}), tmp_path / "empty.parquet")
+    pq.write_table(pa.table({"id": [None, *range(9)]}), tmp_path / "full.parquet", row_group_size=2)
+    silent, empty, full = (str(tmp_path / f"{name}.parquet") for name in ("silent", "empty", "full"))
+    assert keyed_files([[silent], []], "id") is None
+    assert keyed_files([[empty], [full]], "id") == [KeyedFile(0, 1, 10, 0, 8)]
+    (tmp_path / "torn.parquet").write_bytes(b"PAR1 no")
+    for name in ("torn.parquet", "gone.parquet", ""):
+        assert keyed_files([[full, str(tmp_path / name)], []], "id") is None
+
+
+# on tables ------------------------------------------------------------------------------------------------------------
+
+
+BY_ID = ("id",)
+
+
+def ask(root: Path, first: int, second: int, lake: Any = None, **options: Any) -> VersionDiff:
+    lake = lake or lake_at(root)
+    return diff(lake, lake.find("t"), first, second, **options)
+
+
+def is_read_by_duckdb(root: Path, first: int, second: int) -> bool:
+    told = Told(lake_at(root))
+    ask(root, first, second, told, key=BY_ID, method=DiffMethod.KEY_JOIN)
+    return not told.by_deltalake
+
+
+def agrees(root: Path, first: int, second: int, *, is_read: bool = True, key: tuple[str, ...] = BY_ID) -> VersionDiff:
+    """The answer that DuckDB's reading, at once and part by part, and deltalake's have in common."""
+    found: list[VersionDiff] = []
+    for method in (DiffMethod.MULTISET, DiffMethod.KEY_JOIN):
+        found = []
+        for values in (16_000_000, 0) if method is DiffMethod.KEY_JOIN else (0,):
+            told, limits = Told(lake_at(root)), Limits(values_at_once=values)
+            found.append(ask(root, first, second, told, key=key, method=method, limits=limits))
+            assert told.by_deltalake is not is_read
+        found.append(ask(root, first, second, ByDeltalake(lake_at(root)), key=key, method=method))
+        assert len(set(map(str, found))) == 1
+    return found[0]
+
+
+PARTITIONS: dict[str, list[Any]] = {
+    "text": ["a b", "50%/é", "", None, "x=y"],
+    "integer": [1, -7, None, 0, 2_000_000_000],
+    "yes or no": [True, False, None, True, False],
+    "day": [date(2026, 1, 1), date(1969, 12, 31), None, date(2026, 1, 1), date(9999, 12, 31)],
+}
+
+
+@pytest.mark.parametrize("kind", few(2, ["text", "day", "integer", "yes or no"]))
+def test_partition_values_stand_beside_the_files(tmp_path: Path, kind: str) -> None:
+    values = PARTITIONS[kind]
+    rows = pa.table({"id": range(20), "p": [values[i % 5] for i in range(20)], "v": [float(i) for i in range(20)]})
+    write_deltalake(tmp_path / "t", rows, partition_by=["p"])
+    DeltaTable(tmp_path / "t").update(updates={"v": "v + 1"}, predicate="id IN (3, 8, 11)")
+    DeltaTable(tmp_path / "t").delete("id = 4")
+    moved = pa.table({"id": [12], "p": rows["p"].slice(1, 1), "v": [0.0]})
+    DeltaTable(tmp_path / "t").delete("id = 12")
+    write_deltalake(tmp_path / "t", moved, mode="append")
+    assert agrees(tmp_path, 0, 4).changes.net == NetCounts(0, 4, 1)
+    assert agrees(tmp_path, 4, 1).changes.net == NetCounts(1, 1, 0)
+    agrees(tmp_path, 0, 4, key=("id", "p"))
+
+
+def test_a_partition_value_that_duckdb_reads_otherwise_is_left_to_deltalake(tmp_path: Path) -> None:
+    at = pa.array([1_000_000, 2_000_000], pa.timestamp("us", "UTC"))
+    write_deltalake(tmp_path / "t", pa.table({"id": [1, 2], "p": at}), partition_by=["p"])
+    write_deltalake(tmp_path / "t", pa.table({"id": [3, 4], "p": at}), mode="append")
+    assert ask(tmp_path, 0, 1, key=BY_ID, method=DiffMethod.KEY_JOIN).changes.net == NetCounts(2, 0, 0)
+    assert not is_read_by_duckdb(tmp_path, 0, 1)
+
+
+Files = Callable[[str, Sequence[tuple[int, str]]], None]
+
+
+def here(root: Path, name: str, rows: int, **more: Any) -> dict[str, Any]:
+    """A file of the table, with its size: deltalake looks for the footer there."""
+    return add(quote(name), size=(root / "t" / name).stat().st_size, rows=rows, **more)
+
+
+@pytest.fixture
+def put(tmp_path: Path) -> Files:
+    def write(name: str, rows: Sequence[tuple[int, str]]) -> None:
+        (tmp_path / "t").mkdir(exist_ok=True)
+        columns = {"id": [row[0] for row in rows], "v": [row[1] for row in rows]}
+        pq.write_table(pa.table(columns), tmp_path / "t" / name, row_group_size=3)
+
+    return write
+
+
+@pytest.mark.parametrize("a", few(1, ["a b%41é#&+.parquet", "a", "a%20b", "ü:;'$.parquet"]))
+def test_deleted_rows_are_none(tmp_path: Path, put: Files, a: str) -> None:
+    """Of one file other rows are deleted at each version, of another all, and one is far in a part of its own."""
+    log = HandLog(tmp_path / "t")
+    put(a, [(i, "x") for i in range(8)])
+    put("b", [(i, "x") for i in range(20, 24)])
+    put("c", [(i, "x") for i in range(40, 44)])
+    log.commit(protocol(3, 7, ["deletionVectors"]), metadata({"id": "long", "v": "string"}), commit_info())
+    log.commit(*(here(tmp_path, name, rows) for name, rows in ((a, 8), ("b", 4), ("c", 4))), commit_info())
+    put("d", [(2, "y"), (41, "y")])
+    one = write_vector(tmp_path / "t", [2, 5])
+    log.commit(
+        remove(quote(a)), here(tmp_path, a, rows=8, dv=one), remove("c"),
+        here(tmp_path, "c", rows=4, dv=write_vector(tmp_path / "t", [1])), here(tmp_path, "d", rows=2), commit_info(),
+    )  # fmt: skip
+    log.commit(
+        remove(quote(a), dv=one), here(tmp_path, a, rows=8, dv=write_vector(tmp_path / "t", [0, 2, 5])), remove("b"),
+        here(tmp_path, "b", rows=4, dv=write_vector(tmp_path / "t", range(4))), commit_info(),
+    )  # fmt: skip
+    assert agrees(tmp_path, 1, 2).changes.net == NetCounts(0, 2, 1)
+    assert agrees(tmp_path, 2, 3).changes.net == NetCounts(0, 0, 5)
+    assert agrees(tmp_path, 1, 3).changes.net == NetCounts(0, 2, 6)
+    assert agrees(tmp_path, 3, 1).changes.net == NetCounts(6, 2, 0)
+
+
+def mapped_table(root: Path, mode: str, columns: dict[str, list[list[Any]]]) -> None:
+    """v1 a file, v2 another in its place; `columns` by their names in the files, their ids in that order."""
+    names = {"id": ("c-1", "long", 1), "v": ("c-2", "string", 2)}
+    log = HandLog(root / "t").commit(protocol(2, 5), mapped_metadata(names, mode=mode), commit_info())
+    (root / "t").mkdir(exist_ok=True)
+    for place, name in enumerate("ab"):
+        table = pa.table({stored: values[place] for stored, values in columns.items()})
+        fields = [f.with_metadata({"PARQUET:field_id": str(i)}) for i, f in enumerate(table.schema, 1)]
+        pq.write_table(table.cast(pa.schema(fields)), root / "t" / name)
+    log.commit(here(root, "a", 4), commit_info())
+    log.commit(remove("a"), here(root, "b", 4), commit_info())
+
+
+IDS, OLD, NEW = [list(range(4))] * 2, [["x"] * 4] * 2, [["1"] * 4, ["2"] * 4]
+
+
+def test_columns_go_by_their_names_in_the_files(tmp_path: Path) -> None:
+    """Column `v` of the files was dropped, another one is called so now."""
+    mapped_table(tmp_path, "name", {"c-1": IDS, "c-2": NEW, "v": OLD})
+    assert agrees(tmp_path, 1, 2).changes.changed_cells == {"v": 4}
+
+
+def test_columns_that_go_by_ids_are_left_to_deltalake(tmp_path: Path) -> None:
+    mapped_table(tmp_path, "id", {"c-1": IDS, "c-2": NEW})
+    assert ask(tmp_path, 1, 2, key=BY_ID, method=DiffMethod.KEY_JOIN).changes.net == NetCounts(0, 4, 0)
+    assert not is_read_by_duckdb(tmp_path, 1, 2)
+
+
+def test_files_that_hold_other_types_are_left_to_deltalake(tmp_path: Path, put: Files) -> None:
+    log = HandLog(tmp_path / "t")
+    log.commit(protocol(), metadata({"id": "long", "v": "string"}), commit_info())
+    put("a", [(1, "x"), (2, "x")])
+    pq.write_table(pa.table({"id": [1.0, 2.0], "v": ["x", "y"]}), tmp_path / "t" / "b")
+    log.commit(here(tmp_path, "a", rows=2), commit_info())
+    log.commit(remove("a"), here(tmp_path, "b", rows=2), commit_info())
+    assert agrees(tmp_path, 1, 2, is_read=False).changes.net == NetCounts(0, 1, 0)
+
+
+def test_timestamps_are_instants_however_the_file_holds_them(tmp_path: Path) -> None:
+    """Spark writes INT96, others 64 bits; a table may have both."""
+    log = HandLog(tmp_path / "t")
+    log.commit(protocol(), metadata({"id": "long", "v": "timestamp"}), commit_info())
+    for name, late, is_old in (("a", 0, True), ("b", 1, True), ("c", 1, False)):
+        at = [datetime(2026, 3, 29, 1, 30, 0, 123456, UTC), datetime(1912, 6, 23, tzinfo=UTC), None]
+        at[0] = datetime(2026, 3, 29, 1, 30, late, 123456, UTC)
+        table = pa.table({"id": [1, 2, 3], "v": pa.array(at, pa.timestamp("us", "UTC"))})
+        pq.write_table(table, tmp_path / "t" / name, use_deprecated_int96_timestamps=is_old)
+    log.commit(here(tmp_path, "a", 3), commit_info())
+    log.commit(remove("a"), here(tmp_path, "b", 3), commit_info())
+    log.commit(remove("b"), here(tmp_path, "c", 3), commit_info())
+    assert agrees(tmp_path, 1, 2).changes.net == NetCounts(0, 1, 0)
+    assert agrees(tmp_path, 2, 3).changes.net == NetCounts(0, 0, 0)
+    assert agrees(tmp_path, 1, 3).changes.net == NetCounts(0, 1, 0)
+
+
+@pytest.mark.parametrize("seed", few(1, range(4)))
+def test_random_rows_partitions_and_files_agree(tmp_path: Path, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    for version in range(4):
+        first = int(draw.integers(0, 50))
+        ids, values = range(100 * version + first, 100 * version + 60), draw.integers(0, 9, 60 - first)
+        rows = pa.table({"id": ids, "p": ["ab"[version % 2]] * len(ids), "v": values})
+        write_deltalake(tmp_path / "t", rows, mode="append", partition_by=["p"])
+    for _ in range(4):
+        low = int(draw.integers(0, 350))
+        table = DeltaTable(tmp_path / "t")
+        if draw.integers(0, 2):
+            table.update(updates={"v": "v + 1"}, predicate=f"id BETWEEN {low} AND {low + 60}")
+        else:
+            table.delete(f"id BETWEEN {low} AND {low + 9}")
+    last = DeltaTable(tmp_path / "t").version()
+    agrees(tmp_path, 3, last)
+    agrees(tmp_path, last, 0)
