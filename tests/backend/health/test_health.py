@@ -205,9 +205,9 @@ def test_small_files_are_laid_at_the_door_of_the_stream_or_else_the_engine() -> 
 
 
 def test_a_query_id_gets_the_name_of_its_stream_where_it_is_known() -> None:
-    written = replace(commit(1), origin=StreamOrigin(None, "q-1", None, 4))
-    (named,) = writer_offenders([written], EMPTY, small_limit_bytes=64 * MB, stream_names={"q-1": "bronze_events"})
-    (bare,) = writer_offenders([written], EMPTY, small_limit_bytes=64 * MB)
+    written = [replace(commit(1), origin=StreamOrigin(None, "q-1", None, 4))]
+    (named,) = writer_offenders(written, EMPTY, small_limit_bytes=64 * MB, stream_names={"q-1": "bronze_events"})
+    (bare,) = writer_offenders(written, EMPTY, small_limit_bytes=64 * MB)
     assert (named.name, bare.name) == ("bronze_events", "q-1")
 
 

@@ -168,28 +168,22 @@ def recorded(wanted: Desired, observed: Observed, live: Live, host: Host = HOST)
     return record.observed
 
 
-def test_a_failure_is_kept_with_its_time_and_the_pause_doubles() -> None:
+def test_a_failure_is_kept_with_its_time_and_the_pause_doubles_up_to_its_limit() -> None:
     first = recorded(want("RUNNING"), seen("RUNNING"), FAILED)
     assert (first.failures, first.next_start_at) == ((BROKE,), NOW + timedelta(seconds=1))
     second = recorded(want("RUNNING"), first, FAILED)
     assert (len(second.failures), second.next_start_at) == (2, NOW + timedelta(seconds=2))
     third = recorded(want("RUNNING"), second, FAILED)
     assert (third.state, third.last_failure, third.next_start_at) == (StreamState.FAILED, BROKE, None)
-
-
-def test_the_back_off_grows_to_its_limit() -> None:
     assert [backoff_s(n, LIMITS) for n in (1, 2, 3, 4, 7, 10_000)] == [1, 2, 4, 8, 60, 60]
+    never = replace(HOST, limits=replace(LIMITS, max_restarts=0))
+    assert recorded(want("RUNNING"), seen("RUNNING"), FAILED, never).state is StreamState.FAILED
 
 
 def test_failures_survive_an_automatic_restart_and_end_with_a_persons() -> None:
     waiting = seen("BACKOFF", failures=(EARLIER,), next_start_at=NOW)
     assert recorded(want("RUNNING"), waiting, ABSENT).failures == (EARLIER,)
     assert recorded(want("RUNNING", 2), waiting, ABSENT).failures == ()
-
-
-def test_with_no_restarts_allowed_the_first_failure_is_final() -> None:
-    host = replace(HOST, limits=replace(LIMITS, max_restarts=0))
-    assert recorded(want("RUNNING"), seen("RUNNING"), FAILED, host).state is StreamState.FAILED
 
 
 def test_running_carries_the_ids_of_the_query() -> None:

@@ -29,6 +29,7 @@ from tests.worlds.store.values import leased
 
 HOST = "host-a"
 TRIGGER_MS = 5_000
+Names = tuple[str, ...]
 
 
 @cache
@@ -57,12 +58,7 @@ def beat(store: ControlStore, at: datetime) -> None:
 
 
 def declare(
-    store: ControlStore,
-    name: str,
-    now: datetime,
-    *,
-    expectations: tuple[str, ...] = (),
-    source_tables: tuple[str, ...] = (),
+    store: ControlStore, name: str, now: datetime, *, expectations: Names = (), source_tables: Names = ()
 ) -> None:
     layer = name.split("_")[0]
     declaration = StreamDeclaration(
@@ -83,12 +79,7 @@ def declare(
 
 
 def observe(
-    store: ControlStore,
-    name: str,
-    state: StreamState,
-    now: datetime,
-    *,
-    failure: StreamFailure | None = None,
+    store: ControlStore, name: str, state: StreamState, now: datetime, *, failure: StreamFailure | None = None
 ) -> None:
     """What the host saw, written under a lease as the host does."""
     lease = leased(store, stream_resource(name), HOST, ttl_s=3600)
@@ -157,12 +148,7 @@ def batches(name: str, now: datetime, *, count: int = 36) -> list[Progress]:
 
 
 def flowing(
-    store: ControlStore,
-    name: str,
-    now: datetime,
-    *,
-    expectations: tuple[str, ...] = (),
-    source_tables: tuple[str, ...] = (),
+    store: ControlStore, name: str, now: datetime, *, expectations: Names = (), source_tables: Names = ()
 ) -> None:
     """A stream that runs and keeps up."""
     declare(store, name, now, expectations=expectations, source_tables=source_tables)
