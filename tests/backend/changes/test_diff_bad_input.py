@@ -45,7 +45,7 @@ def prices(root: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("first", "last", "code", "said"),
+    ("first", "last", "code", "message"),
     [
         ("-1", "-0", 10, "v2 → v3"),
         ("9" * 25, "latest", 3, "its versions end at 3"),
@@ -54,9 +54,9 @@ def prices(root: Path) -> Path:
         ("latest2", "latest", 2, "not a version: 'latest2'"),
     ],
 )
-def test_versions_on_the_command_line(prices: Path, weir: Weir, first: str, last: str, code: int, said: str) -> None:
+def test_versions_on_the_command_line(prices: Path, weir: Weir, first: str, last: str, code: int, message: str) -> None:
     answer = weir("diff", "prices", f"--from={first}", f"--to={last}")
-    assert (answer.code, said in answer.out + answer.err) == (code, True)
+    assert (answer.code, message in answer.out + answer.err) == (code, True)
     assert code in (0, 10) or ("hint: " in answer.err and "unexpected" not in answer.err and not answer.out)
 
 
@@ -232,7 +232,7 @@ def test_wrong_row_counts_in_the_log_change_no_count_and_make_none_up(
 
 
 @pytest.mark.parametrize(
-    ("where", "said"),
+    ("where", "message"),
     [
         ("id > 0; DROP TABLE rows", 'syntax error at or near ";" (character 7)'),
         ("id IN (SELECT id FROM read_parquet('/etc/*'))", "a subquery is not allowed here (character 7)"),
@@ -246,12 +246,12 @@ def test_wrong_row_counts_in_the_log_change_no_count_and_make_none_up(
     ],
 )
 def test_a_condition_that_may_not_run_is_refused_with_its_place_and_a_way_on(
-    prices: Path, weir: Weir, where: str, said: str
+    prices: Path, weir: Weir, where: str, message: str
 ) -> None:
     if where != "id":
         vacuum(prices)  # nothing is read before
     answer = weir("diff", "prices", "--from", "0", "--to", "3", "--key", "id", f"--where={where}")
-    assert (answer.code, answer.out) == (2, "") and said in answer.err, answer.err
+    assert (answer.code, answer.out) == (2, "") and message in answer.err, answer.err
     assert "hint: " in answer.err and len(answer.err) < 1_000
 
 

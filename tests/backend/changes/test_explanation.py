@@ -171,20 +171,20 @@ def test_a_planted_change_is_told_with_the_counts_of_a_recount(
     after = before.copy()
     after.loc[hit, column] = pd.Series([change(v) for v in before.loc[hit, column]], before.index[hit], dtype="object")
     touched = [b is not c and b != c for b, c in zip(before[column], after[column], strict=True)]
-    answer, said = found(before, after)
+    answer, explanation = found(before, after)
     assert answer.changes.net.updated == sum(touched)
-    (done,) = said.done
+    (done,) = explanation.done
     pairs = [(b, c) for b, c, is_touched in zip(before[column], after[column], touched, strict=True) if is_touched]
     assert done.effect is effect or (done.effect is Effect.REPLACED and len({b for b, _ in pairs}) <= 2)
     assert (done.column, done.changed, done.updates) == (column, len(pairs), len(pairs))
     assert done.rows == sum(HOLDS[done.effect](done, b, c) for b, c in pairs)
-    for common in said.common:
+    for common in explanation.common:
         recount(common, before[touched], before)
     if len(pairs) > 30 and not beside:
-        (common,) = said.common
+        (common,) = explanation.common
         traits = {trait.column: trait for trait in common.traits}
         assert traits["currency"].values == (currency,) and common.rows == common.of
-        assert "currency" in " ".join(explained(said)) and "100 % against" in " ".join(explained(said))
+        assert "currency" in " ".join(explained(explanation)) and "100 % against" in " ".join(explained(explanation))
 
 
 @drawn(3)
@@ -196,8 +196,8 @@ def test_random_changes_are_met_with_silence(seed: int, share: float) -> None:
     for name in ("currency", "region", "day", "amount", "price", "stock", "at"):
         pairs = zip(before[name], other[name], strict=True)
         after[name] = [new if i in hit and chance.random() < 0.5 else old for i, (old, new) in enumerate(pairs)]
-    _, said = found(before, after)
-    assert said.common == () and said.done == (), explained(said)
+    _, explanation = found(before, after)
+    assert explanation.common == () and explanation.done == (), explained(explanation)
 
 
 def test_deleted_and_inserted_rows_say_what_they_have_in_common() -> None:
@@ -205,14 +205,14 @@ def test_deleted_and_inserted_rows_say_what_they_have_in_common() -> None:
     gone = (before["currency"] == "JPY") & before["region"].map(lambda r: r is None)
     more = table(300, 4).assign(id=range(5_000, 5_300), region="MARS")
     after = pd.concat([before[~gone], more.astype("object")])
-    _, said = found(before, after)
-    by_kind = {each.kind: each for each in said.common}
+    _, explanation = found(before, after)
+    by_kind = {each.kind: each for each in explanation.common}
     recount(by_kind[RowKind.DELETE], before[gone], before)
     recount(by_kind[RowKind.INSERT], more, before)
     lost, came = by_kind[RowKind.DELETE], by_kind[RowKind.INSERT]
     assert {trait.column: trait.values for trait in lost.traits} == {"currency": ("JPY",), "region": (None,)}
     assert [trait.values for trait in came.traits] == [("MARS",)] and came.others == 0
-    texts = explained(said)
+    texts = explained(explanation)
     assert any("No other row has all of this" in text for text in texts)
     assert any("`region` = MARS; none of the 1,200 rows of v0 has" in text for text in texts)
 
@@ -222,11 +222,15 @@ def test_a_filter_leaves_only_its_rows_to_explain() -> None:
     hit = before["currency"] == "SEK"
     after = before.copy()
     after.loc[hit, "stock"] = [value + 1_000 for value in before.loc[hit, "stock"]]
-    answer, said = found(before, after, asked(key=("id",), row_limit=10, where="stock >= 1500"))
+    answer, explanation = found(before, after, asked(key=("id",), row_limit=10, where="stock >= 1500"))
     few = hit & before["stock"].map(lambda v: v >= 500)
     assert answer.changes.net.updated == int(few.sum())
-    assert (said.done[0].effect, said.done[0].by, said.done[0].rows) == (Effect.SHIFTED, 1_000, int(few.sum()))
-    recount(said.common[0], before[few], before)
+    assert (explanation.done[0].effect, explanation.done[0].by, explanation.done[0].rows) == (
+        Effect.SHIFTED,
+        1_000,
+        int(few.sum()),
+    )
+    recount(explanation.common[0], before[few], before)
 
 
 def changed_beside(cause: Callable[[pd.DataFrame], Any]) -> tuple[pd.DataFrame, pd.DataFrame, Any]:
@@ -242,14 +246,14 @@ def changed_beside(cause: Callable[[pd.DataFrame], Any]) -> tuple[pd.DataFrame, 
 
 def test_what_was_done_to_some_of_the_changed_rows_is_told_with_its_cause() -> None:
     before, after, hit = changed_beside(lambda rows: (rows["currency"] == "JPY") & (rows["region"] == "APAC"))
-    _, said = found(before, after)
-    (done,), (cause,) = said.done, said.common
+    _, explanation = found(before, after)
+    (done,), (cause,) = explanation.done, explanation.common
     assert (done.column, done.effect, done.by) == ("amount", Effect.MULTIPLIED, 100)
     assert (done.rows, done.changed, done.updates) == (int(hit.sum()), int(hit.sum()) + 300, int(hit.sum()) + 300)
     assert cause.done == done
     assert {trait.column: trait.values for trait in cause.traits} == {"currency": ("JPY",), "region": ("APAC",)}
     recount(cause, before[hit], before)
-    (text,) = explained(said)
+    (text,) = explained(explanation)
     assert text.startswith(f"`amount` × 100 in {done.rows} of the {done.changed} updated rows. All these ")
 
 
@@ -258,9 +262,9 @@ def test_what_was_done_to_some_rows_without_a_cause_of_their_own_is_not_told() -
     before, after, _ = changed_beside(lambda rows: pd.Series([chance.random() < 0.04 for _ in rows.index]))
     assert found(before, after)[1] == Explanation()
     before, after, hit = changed_beside(lambda rows: (rows["currency"] == "EUR") & (rows["stock"] < 300))
-    _, said = found(before, after.where(before["currency"] == "EUR", before))  # so all that changed is in euro
-    assert [each.rows for each in said.done] == [int(hit.sum())]
-    assert {trait.column for common in said.common if common.done for trait in common.traits} == {"stock"}
+    _, explanation = found(before, after.where(before["currency"] == "EUR", before))  # so all that changed is in euro
+    assert [each.rows for each in explanation.done] == [int(hit.sum())]
+    assert {trait.column for common in explanation.common if common.done for trait in common.traits} == {"stock"}
 
 
 DONE = (

@@ -188,7 +188,7 @@ def test_rows_are_answered_in_their_order_over_batches(text: str, answers: list[
 
 
 @pytest.mark.parametrize(
-    ("text", "said", "hint"),
+    ("text", "message", "hint"),
     [
         ("CAST(v AS INTEGER) > 1", "Could not convert string 'x' to INT32", "TRY_CAST"),
         ("row_id > DATE '2026-01-01'", "Cannot compare values of type BIGINT and type DATE", "look at the types"),
@@ -196,10 +196,10 @@ def test_rows_are_answered_in_their_order_over_batches(text: str, answers: list[
         ("f + 1", "the condition gives DOUBLE, not true or false", "compare it"),
     ],
 )
-def test_what_cannot_be_computed_is_the_condition_s_fault(text: str, said: str, hint: str) -> None:
+def test_what_cannot_be_computed_is_the_condition_s_fault(text: str, message: str, hint: str) -> None:
     with pytest.raises(QueryError) as caught:
         answers_to(text)
-    assert said in caught.value.message and caught.value.hint.startswith(hint)
+    assert message in caught.value.message and caught.value.hint.startswith(hint)
 
 
 def valued(text: str, target: str) -> list[object]:
@@ -227,7 +227,7 @@ def test_a_value_for_each_row_has_the_type_of_its_column(text: str, target: str,
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("sum(row_id)", "has an aggregate"),
         ("(SELECT 1)", "a subquery is not allowed"),
@@ -235,8 +235,8 @@ def test_a_value_for_each_row_has_the_type_of_its_column(text: str, target: str,
         ("random()", "'random' is not allowed"),
     ],
 )
-def test_what_is_no_value_of_a_column_is_refused(text: str, said: str) -> None:
-    with pytest.raises(QueryError, match=re.escape(said)):
+def test_what_is_no_value_of_a_column_is_refused(text: str, message: str) -> None:
+    with pytest.raises(QueryError, match=re.escape(message)):
         valued(text, "row_id")
 
 

@@ -111,13 +111,10 @@ def test_analysts_questions_are_answered_as_pandas_answers_them(shop: World, que
     names = {name: f"silver.orders VERSION AS OF {version}" for name, version in questions.VERSIONS.items()}
     text = question.sql.format(**names, customers="silver.customers", events='"silver/events"')
     with answered(shop, plan_query(shop, text, Clock()), LIMITS, ANA) as batches:
-        rows = [tuple(row.values()) for row in renamed(batches.read_all()).to_pylist()]
+        table = batches.read_all()  # two columns may have one name
+        rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
     expected = questions.comparable(question.by_pandas(questions.states()))
     assert expected and questions.comparable(rows) == expected
-
-
-def renamed(table: pa.Table) -> pa.Table:
-    return table.rename_columns([f"c{number}" for number in range(table.num_columns)])
 
 
 # what is read ---------------------------------------------------------------------------------------------------------
@@ -435,10 +432,12 @@ world = open_world(load_settings(home={str(tmp_path)!r}))
 with answered(world, plan_of(world, ENDLESS), LIMITS, ANA) as rows:
     rows.read_all()
 """
-    asked = subprocess.Popen([sys.executable, "-c", code])
+    errors = tmp_path / "errors"
+    with errors.open("w") as stderr:
+        asked = subprocess.Popen([sys.executable, "-c", code], stderr=stderr)
 
     def runs() -> bool:
-        assert asked.poll() is None, "it ended by itself"
+        assert asked.poll() is None, errors.read_text()
         return bool(children(asked.pid) and list(spills.glob("weir-query-*")))
 
     wait_until(runs, "a process and a folder")
