@@ -521,18 +521,15 @@ def judged(*findings: tuple[TableExpectation, Finding], host: str = "host-1") ->
     return list(attention([FRESH], (RUNNING,), (ALIVE,), judgements=said, now=NOW, rules=RULES))
 
 
-def test_a_broken_expectation_is_a_warning_on_its_table() -> None:
+def test_a_broken_expectation_is_a_warning_on_its_table_and_what_cannot_be_told_a_note() -> None:
     (item,) = judged((KEY, BROKEN), (TIMED, Finding(State.MET)))
     assert (item.severity, item.cause, item.kind) == (Severity.WARNING, Cause.BROKEN_EXPECTATION, "table")
     assert (item.subject, item.since) == ("silver/orders", NOW - HOUR)
     assert item.what == "Expected: id is unique. Found: 1 key is repeated, in 2 rows: 7."
-
-
-def test_what_cannot_be_told_is_a_note_unless_the_table_is_only_young() -> None:
     (item,) = judged((KEY, Finding(State.UNKNOWN, "1.2 TB, limit 10 GB")))
     assert (item.severity, item.cause) == (Severity.NOTE, Cause.UNKNOWN_EXPECTATION)
     assert "not judged: 1.2 TB, limit 10 GB" in item.what
-    assert judged((DAILY, Finding(State.UNKNOWN, "3 of 7 days", is_early=True))) == []
+    assert judged((DAILY, Finding(State.UNKNOWN, "3 of 7 days", is_early=True))) == [], "the table is only young"
 
 
 def test_a_host_that_is_away_leaves_what_it_found_and_says_so() -> None:

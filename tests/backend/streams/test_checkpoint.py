@@ -47,7 +47,7 @@ def folder(tmp_path: Path, place: Path) -> Folder:
     ],
 )
 def test_the_last_batch_that_spark_will_not_run_again(
-    place: Path, folder: Folder, planned: list[int], finished: list[int], processed: int | None
+    place: Path, folder: Folder, planned, finished, processed
 ) -> None:
     write_checkpoint(place, {batch: ["{}"] for batch in planned}, finished=finished)
     found = read_checkpoint(folder)
@@ -72,9 +72,10 @@ def test_offsets_name_each_source_and_what_had_none(place: Path, folder: Folder)
     assert query_id(folder) == "query-1"
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
+def test_offsets_that_cannot_be_read_name_the_file(place: Path, folder: Folder) -> None:
+    write_checkpoint(place, {3: ["{}"]})
+    file = place / "offsets" / "3"
+    for content, why in (
         (b"", "offsets/3 is empty"),
         (b"v1\n{}", "names no source"),
         (b"v1\n{\n{}", "offsets/3 is not JSON"),
@@ -82,17 +83,11 @@ def test_offsets_name_each_source_and_what_had_none(place: Path, folder: Folder)
         (b"\x00\xff\n", "is no text"),
         (b"garbage", "begins with 'garbage'"),
         (None, "offsets/3 is missing"),
-    ],
-)
-def test_offsets_that_cannot_be_read_name_the_file(
-    place: Path, folder: Folder, content: bytes | None, said: str
-) -> None:
-    write_checkpoint(place, {3: ["{}"]})
-    file = place / "offsets" / "3"
-    file.unlink() if content is None else file.write_bytes(content)
-    with pytest.raises(CheckpointError, match=said) as refused:
-        read_offsets(folder, 3)
-    assert refused.value.file == "offsets/3"
+    ):
+        file.unlink() if content is None else file.write_bytes(content)
+        with pytest.raises(CheckpointError, match=why) as refused:
+            read_offsets(folder, 3)
+        assert refused.value.file == "offsets/3"
 
 
 def test_metadata_that_names_no_query_is_told(place: Path, folder: Folder) -> None:

@@ -19,13 +19,13 @@ POSTGRES = "WEIR_TEST_POSTGRES_URL"
 
 
 @contextmanager
-def empty_postgres_url() -> Iterator[str]:
-    """A new, empty database on the test server; dropped afterwards."""
+def empty_postgres_url(*, template: str = "template1") -> Iterator[str]:
+    """A new database on the test server, empty or a copy of `template`; dropped afterwards."""
     server = make_url(os.environ[POSTGRES]).set(drivername="postgresql+psycopg")
     name = f"weir_{uuid.uuid4().hex[:12]}"
     admin = sa.create_engine(server, isolation_level="AUTOCOMMIT")
     with admin.connect() as connection:
-        connection.exec_driver_sql(f'CREATE DATABASE "{name}"')
+        connection.exec_driver_sql(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
     try:
         yield server.set(database=name).render_as_string(hide_password=False)
     finally:
