@@ -8,8 +8,7 @@ from app.files.view import distribution as files
 from backend.lake.files.clustering import DepthPoint, Overlap
 from backend.lake.files.file_sizes import FileChoice, TargetSize, VectorLoad, distribute, file_page
 from backend.lake.model import Metadata, Protocol, Snapshot
-from tests.worlds.lake.given_files import GivenFiles
-from tests.worlds.lake.made import NOW, REF, snapshot
+from tests.worlds.lake.made import NOW, REF, GivenFiles, snapshot
 
 
 def test_a_file_stands_in_one_bar_and_the_lines_where_they_belong() -> None:

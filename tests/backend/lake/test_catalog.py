@@ -4,7 +4,11 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 import orjson
@@ -23,7 +27,6 @@ from backend.lake.storage.folder import Content
 from backend.settings import load_settings
 from bench import large
 from tests.worlds.lake.builders import HandLog, add, commit_info, medallion_lake, metadata, protocol, write
-from tests.worlds.lake.log_reads import log_reads
 
 
 def test_names_are_paths_below_the_root_and_layers_come_from_folders(root, open_lake):
@@ -185,6 +188,35 @@ def test_the_words_of_a_table_are_gathered_once_however_often_one_searches():
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 MANY = 300  # more than the logs that a lake keeps open
 COMMITS = [f"{version:020d}.json" for version in range(large.VERSIONS)]
+
+
+_counting: list[Counter[str]] = []
+
+
+@contextmanager
+def log_reads() -> Iterator[Counter[str]]:
+    """Meanwhile: how often each file name was opened, and folders were listed ("listdir")."""
+    _listen()
+    counter = Counter[str]()
+    _counting.append(counter)
+    try:
+        yield counter
+    finally:
+        _counting.remove(counter)
+
+
+@cache
+def _listen() -> None:
+    """Once: nobody can take a hook away."""
+
+    def hook(event: str, args: tuple[object, ...]) -> None:
+        for counter in _counting:
+            if event == "open" and isinstance(args[0], str):
+                counter[args[0]] += 1
+            elif event == "os.listdir" and isinstance(args[0], int):  # imports list folders too, by name
+                counter["listdir"] += 1
+
+    sys.addaudithook(hook)
 
 
 @pytest.fixture

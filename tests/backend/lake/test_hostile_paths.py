@@ -198,13 +198,19 @@ def folder(root):
     return LocalFolder(str(root / "t"), [str(root)])
 
 
+def ways(folder):
+    """Every way of reading a file."""
+    return (folder.read, folder.stat, folder.open, lambda file: folder.read_many([file]))
+
+
 @pytest.mark.parametrize("path", ["../../secret", "_delta_log/../../../secret", "../..", "link"])
 def test_no_way_of_reading_leads_outside(folder, root, secret, path):
     (root / "t" / "link").symlink_to(secret.parent)
-    file = f"{path}/part.parquet"
-    for ask in (folder.read, folder.stat, folder.open, lambda file: folder.read_many([file])):
-        with pytest.raises(PathRefusedError):
-            ask(file)
+    (root / "t" / "file").symlink_to(secret)
+    for ask in ways(folder):
+        for file in (f"{path}/part.parquet", "file"):
+            with pytest.raises(PathRefusedError):
+                ask(file)
     for ask in (folder.list, folder.holds, lambda path: folder.list_after(path, "")):
         with pytest.raises(PathRefusedError):
             ask(path)
@@ -212,21 +218,11 @@ def test_no_way_of_reading_leads_outside(folder, root, secret, path):
 
 def test_a_link_that_appears_after_the_folder_was_opened_is_refused(folder, root, secret):
     assert folder.read("_delta_log/0.json") == b"{}"
-    (root / "t" / "_delta_log" / "0.json").unlink()
-    (root / "t" / "_delta_log").rmdir()
+    shutil.rmtree(root / "t" / "_delta_log")
     (root / "t" / "_delta_log").symlink_to(secret.parent)
-    for ask in (folder.read, folder.stat, folder.open):
+    for ask in ways(folder):
         with pytest.raises(PathRefusedError):
             ask("_delta_log/part.parquet")
-    with pytest.raises(PathRefusedError):
-        folder.read_many(["_delta_log/part.parquet"])
-
-
-def test_a_file_that_is_a_link_to_outside_is_refused(folder, root, secret):
-    (root / "t" / "link").symlink_to(secret)
-    for ask in (folder.read, folder.stat, folder.open, lambda path: folder.read_many([path])):
-        with pytest.raises(PathRefusedError):
-            ask("link")
 
 
 def test_a_link_put_in_between_the_check_and_the_opening_is_not_followed(folder, root, secret):

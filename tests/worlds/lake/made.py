@@ -1,12 +1,15 @@
-"""A commit, versions and a snapshot as the readers return them."""
+"""A commit, versions, files and a snapshot as the readers return them, without a log."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from backend.lake.model import (
     Commit,
+    FileNumbers,
     Metadata,
     OperationMetrics,
     Protocol,
@@ -15,10 +18,33 @@ from backend.lake.model import (
     VersionTotals,
     files_schema,
 )
-from tests.worlds.lake.given_files import GivenFiles
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 REF = TableRef("/lake/silver/orders", "silver/orders", "/lake", "silver")
+
+
+@dataclass(frozen=True, slots=True)
+class GivenFiles:
+    """`backend.lake.model.Files` over a table of `files_schema`, with `stats` if it is there."""
+
+    files: pa.Table
+
+    @property
+    def num_files(self) -> int:
+        return int(self.files.num_rows)
+
+    def column(self, name: str) -> pa.Array:
+        column = self.files[name]
+        return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+    def total(self, name: str) -> tuple[int, int]:
+        return int(pc.sum(self.files[name]).as_py() or 0), int(self.files[name].null_count)
+
+    def table(self, names: Sequence[str]) -> pa.Table:
+        return self.files.select(list(names))
+
+    def take(self, numbers: FileNumbers, names: Sequence[str]) -> pa.Table:
+        return self.table(names).take(pa.array(numbers))
 
 
 def commit(version: int, operation: str | None = "WRITE", **metrics: int) -> Commit:
