@@ -33,8 +33,8 @@ def test_names_are_paths_below_the_root_and_layers_come_from_folders(root, open_
     medallion_lake(root)
     HandLog(root / "Gold" / "deep" / "er").start()
     HandLog(root / "other" / "x").start()
-    found = {ref.name: ref.layer for ref in open_lake().tables()}
-    assert found == {
+    layers = {ref.name: ref.layer for ref in open_lake().tables()}
+    assert layers == {
         "bronze/orders_raw": "bronze",
         "silver/orders": "silver",
         "gold/orders_by_status": "gold",

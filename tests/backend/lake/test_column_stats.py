@@ -84,8 +84,8 @@ def test_every_type_equals_what_deltalake_reads(all_types, snapshot_of):
     names = [name for name in columns_with_stats(snapshot.metadata) if name not in ("part", "tags")]
     assert "home.city" in names and "home" not in names
     for name in names:
-        found = column_stats(snapshot, name)
-        for theirs, mine in {"min": found.min, "max": found.max, "null_count": found.null_count}.items():
+        statistics = column_stats(snapshot, name)
+        for theirs, mine in {"min": statistics.min, "max": statistics.max, "null_count": statistics.null_count}.items():
             assert mine.to_pylist() == actions[f"{theirs}.{name}"].to_pylist(), (theirs, name)
 
 
@@ -154,12 +154,12 @@ def bounds(low: Any, high: Any, nulls: Any = 0, **more: Any) -> dict[str, Any]:
 )  # fmt: skip
 def test_what_writers_write(column_of, kind, written, want):
     snapshot = column_of([bounds(*written)], kind)
-    found = column_stats(snapshot, "c")
+    statistics = column_stats(snapshot, "c")
     if written[0] == "NaN":
-        assert found.min.to_pylist()[0] != found.min.to_pylist()[0] and found.max.to_pylist() == want[1:]
+        assert statistics.min.to_pylist()[0] != statistics.min.to_pylist()[0] and statistics.max.to_pylist() == want[1:]
     else:
-        assert [found.min[0].as_py(), found.max[0].as_py()] == want
-    assert found.null_count.to_pylist() == [0]
+        assert [statistics.min[0].as_py(), statistics.max[0].as_py()] == want
+    assert statistics.null_count.to_pylist() == [0]
 
 
 def test_one_odd_text_hides_only_itself(root, snapshot_of):
@@ -174,11 +174,11 @@ def test_one_odd_text_hides_only_itself(root, snapshot_of):
         json.dumps(bounds(0, 7), indent=1),
     ]
     snapshot = snapshot_of(hand_table(root / "t", texts, {"c": "long", "d": "double"}))
-    found = column_stats(snapshot, "c")
-    assert found.min.to_pylist() == [1, None, None, None, None, None, None, 0]
-    assert found.max.to_pylist() == [5, None, None, None, None, None, 9, 7]
-    assert found.null_count.to_pylist() == [1, None, None, None, None, None, 0, 0]
-    totals = found.totals
+    statistics = column_stats(snapshot, "c")
+    assert statistics.min.to_pylist() == [1, None, None, None, None, None, None, 0]
+    assert statistics.max.to_pylist() == [5, None, None, None, None, None, 9, 7]
+    assert statistics.null_count.to_pylist() == [1, None, None, None, None, None, 0, 0]
+    totals = statistics.totals
     assert (totals.lowest, totals.highest, totals.files_with_bounds, totals.files) == (0, 9, 2, 8)
     assert (totals.nulls, totals.rows_with_nulls, totals.files_with_nulls) == (1, 30, 3)
 
@@ -197,9 +197,9 @@ def test_cut_text_and_long_decimals_are_bounds(column_of, tmp_path, snapshot_of)
     assert (totals.lowest_is_exact, totals.highest_is_exact) == (False, True)
     text = '{"numRecords":1,"minValues":{"c":1.2345678901234568e+16},"maxValues":{"c":20000000000000000000.5}}'
     snapshot = snapshot_of(hand_table(tmp_path / "other" / "t", [text], {"c": "decimal(38,2)"}))
-    found = column_stats(snapshot, "c").totals
-    assert (found.lowest, found.lowest_is_exact) == (Decimal("12345678901234568.00"), False)
-    assert found.null_share is None
+    statistics = column_stats(snapshot, "c").totals
+    assert (statistics.lowest, statistics.lowest_is_exact) == (Decimal("12345678901234568.00"), False)
+    assert statistics.null_share is None
 
 
 @pytest.mark.parametrize(
@@ -239,16 +239,16 @@ def test_a_file_whose_bound_is_nan_is_opened_for_other_numbers(column_of):
 def test_deletion_vectors_leave_mere_bounds(root, snapshot_of):
     log = builders.HandLog(root / "t").start(columns={"c": "long"})
     vector = builders.deletion_vector("vBn[lx{q8@P<9BNH/isA", cardinality=2)
-    said = json.dumps(bounds(1, 5))
+    written = json.dumps(bounds(1, 5))
     log.commit(
-        builders.add("a.parquet", rows=None, stats=said),
-        builders.add("b.parquet", rows=None, stats=said, dv=vector),
+        builders.add("a.parquet", rows=None, stats=written),
+        builders.add("b.parquet", rows=None, stats=written, dv=vector),
         builders.add("c.parquet", rows=None, stats=json.dumps(bounds(1, 5, tightBounds=False)), dv=vector),
         builders.add("d.parquet", rows=None, stats=json.dumps(bounds(1, 5, tightBounds=True)), dv=vector),
     )
-    found = column_stats(snapshot_of(root / "t"), "c")
-    assert found.is_tight.to_pylist() == [True, False, False, True]
-    assert not found.totals.lowest_is_exact and not found.totals.is_tight
+    statistics = column_stats(snapshot_of(root / "t"), "c")
+    assert statistics.is_tight.to_pylist() == [True, False, False, True]
+    assert not statistics.totals.lowest_is_exact and not statistics.totals.is_tight
 
 
 def test_mapped_columns_are_found_by_their_physical_names(root, snapshot_of):
@@ -333,39 +333,39 @@ def test_the_overlap_equals_counting_range_by_range(kind, of, value):
     low = [chance.randrange(200) for _ in range(60)]
     high = [n + chance.randrange(40) for n in low]
     codes = [n % 4 for n in range(60)]
-    found = overlap_of(stats([value(n) for n in low], [value(n) for n in high], kind, of), np.array(codes), 4)
+    overlap = overlap_of(stats([value(n) for n in low], [value(n) for n in high], kind, of), np.array(codes), 4)
     depths = counted(low, high)
-    assert found.average_files == pytest.approx(sum(depths) / len(depths))
-    assert found.most_files == max(depths)
+    assert overlap.average_files == pytest.approx(sum(depths) / len(depths))
+    assert overlap.most_files == max(depths)
     apart = counted(low, high, codes)
-    assert found.average_in_partition == pytest.approx(sum(apart) / len(apart))
-    assert sorted(point.files for point in found.profile) == sorted(depths)
+    assert overlap.average_in_partition == pytest.approx(sum(apart) / len(apart))
+    assert sorted(point.files for point in overlap.profile) == sorted(depths)
 
 
 def test_sorted_files_are_read_alone_and_shared_borders_twice():
-    found = overlap_of(stats([0, 10, 20], [9, 19, 29]), np.zeros(3, np.int64), 1)
-    assert (found.average_files, found.most_files, found.average_in_partition) == (1.0, 1, None)
+    overlap = overlap_of(stats([0, 10, 20], [9, 19, 29]), np.zeros(3, np.int64), 1)
+    assert (overlap.average_files, overlap.most_files, overlap.average_in_partition) == (1.0, 1, None)
     assert overlap_of(stats([0, 10, 20], [10, 20, 30]), np.zeros(3, np.int64), 1).most_files == 2
     assert overlap_of(stats([0] * 5, [9] * 5), np.zeros(5, np.int64), 1).average_files == 5.0
 
 
 def test_files_without_bounds_are_always_read_and_those_of_nulls_never():
     made = stats([0, None, None, 5], [4, None, None, 9], nulls=[0, 0, 10, 0])
-    found = overlap_of(made, np.array([0, 0, 1, 1]), 2)
-    assert (found.files, found.files_with_bounds, found.files_without) == (4, 2, 1)
-    assert (found.average_files, found.most_files) == (2.0, 2)
+    overlap = overlap_of(made, np.array([0, 0, 1, 1]), 2)
+    assert (overlap.files, overlap.files_with_bounds, overlap.files_without) == (4, 2, 1)
+    assert (overlap.average_files, overlap.most_files) == (2.0, 2)
 
 
 def test_nothing_known_is_nothing_said():
     for made in (stats([None], [None]), stats([], []), stats([None], [None], StatKind.OTHER, pa.null())):
-        found = overlap_of(made, np.zeros(len(made.min), np.int64), 1)
-        assert (found.average_files, found.most_files, found.profile) == (None, None, ())
+        overlap = overlap_of(made, np.zeros(len(made.min), np.int64), 1)
+        assert (overlap.average_files, overlap.most_files, overlap.profile) == (None, None, ())
 
 
 def test_many_files_have_a_short_profile():
     low = list(range(5000))
-    found = overlap_of(stats(low, [n + 2 for n in low]), np.zeros(5000, np.int64), 1)
-    assert len(found.profile) <= 400 and found.profile[0].value == "0" and found.profile[-1].value == "5001"
+    overlap = overlap_of(stats(low, [n + 2 for n in low]), np.zeros(5000, np.int64), 1)
+    assert len(overlap.profile) <= 400 and overlap.profile[0].value == "0" and overlap.profile[-1].value == "5001"
 
 
 def commit(**parameters) -> Commit:

@@ -67,10 +67,10 @@ def test_totals_of_partitions_equal_a_recount_row_by_row():
     names = [f"p={chance.randrange(7)}" for _ in range(count)]
     rows = [chance.choice([None, 100]) if name == "p=3" else 100 for name in names]
     deleted = [chance.choice([0, 0, 3, 50]) for _ in range(count)]
-    found = partition_files(snapshot(sizes, partitions=names, rows=rows, deleted=deleted), 1000, min_files=70)
-    assert found == tuple(sorted(found, key=lambda part: (-part.size_bytes, part.partition)))
-    assert {part.partition for part in found} == set(names)
-    for part in found:
+    parts = partition_files(snapshot(sizes, partitions=names, rows=rows, deleted=deleted), 1000, min_files=70)
+    assert parts == tuple(sorted(parts, key=lambda part: (-part.size_bytes, part.partition)))
+    assert {part.partition for part in parts} == set(names)
+    for part in parts:
         own = [n for n in range(count) if names[n] == part.partition]
         assert part.num_files == len(own) and part.size_bytes == sum(sizes[n] for n in own)
         small = sum(sizes[n] < 1000 for n in own) if len(own) >= 70 else 0
@@ -82,16 +82,13 @@ def test_totals_of_partitions_equal_a_recount_row_by_row():
 
 
 def test_skew_and_the_load_of_deletion_vectors():
-    found = distribute(
-        snapshot([60, 20, 10, 10], partitions=["a", "b", "c", "c"], rows=[100] * 4, deleted=[0, 6, 5, 0]),
-        TargetSize(4, "table size"),
-        ratio=0.5,
-        min_files=1,
-    )
-    assert (found.skew, found.median_bytes, found.small_limit_bytes) == (3.0, 10, 2)
-    assert (found.vectors.files, found.vectors.deleted_rows, found.vectors.heavy_files) == (2, 11, 1)
-    assert found.vectors.deleted_share == pytest.approx(11 / 400)
-    assert found.partitions[1].deleted_share == pytest.approx(0.06)
+    made = snapshot([60, 20, 10, 10], partitions=["a", "b", "c", "c"], rows=[100] * 4, deleted=[0, 6, 5, 0])
+    distribution = distribute(made, TargetSize(4, "table size"), ratio=0.5, min_files=1)
+    vectors = distribution.vectors
+    assert (distribution.skew, distribution.median_bytes, distribution.small_limit_bytes) == (3.0, 10, 2)
+    assert (vectors.files, vectors.deleted_rows, vectors.heavy_files) == (2, 11, 1)
+    assert vectors.deleted_share == pytest.approx(11 / 400)
+    assert distribution.partitions[1].deleted_share == pytest.approx(0.06)
     unknown = distribute(snapshot([1], rows=[None], deleted=[7]), TargetSize(4, "x"), ratio=0.5, min_files=1)
     assert (unknown.vectors.deleted_share, unknown.vectors.heavy_files, unknown.skew) == (None, 0, None)
 
@@ -202,19 +199,20 @@ def one_file(root):
 
 def test_row_groups_encodings_and_sizes_are_those_of_the_footer(one_file, open_lake):
     lake = open_lake()
-    found = lake.footer(lake.snapshot(lake.find("t")), "f 1.parquet")
+    footer = lake.footer(lake.snapshot(lake.find("t")), "f 1.parquet")
     meta = pq.read_metadata(one_file / "f 1.parquet")
-    assert (found.num_rows, found.num_groups, found.num_columns) == (10, 3, 2)
-    assert [group.num_rows for group in found.groups] == [4, 4, 2]
-    assert [group.uncompressed_bytes for group in found.groups] == [meta.row_group(n).total_byte_size for n in range(3)]
-    for number, chunked in enumerate(found.columns):
+    assert (footer.num_rows, footer.num_groups, footer.num_columns) == (10, 3, 2)
+    assert [group.num_rows for group in footer.groups] == [4, 4, 2]
+    sizes = [meta.row_group(number).total_byte_size for number in range(3)]
+    assert [group.uncompressed_bytes for group in footer.groups] == sizes
+    for number, chunked in enumerate(footer.columns):
         chunks = [meta.row_group(group).column(number) for group in range(3)]
         assert chunked.compressed_bytes == sum(chunk.total_compressed_size for chunk in chunks)
         assert set(chunked.encodings) == {encoding for chunk in chunks for encoding in chunk.encodings}
-    identity, name = found.columns
+    identity, name = footer.columns
     assert (identity.path, identity.compression, identity.minimum, identity.maximum) == ("id", "UNCOMPRESSED", "0", "9")
     assert (name.path, name.compression, name.null_count, name.type) == ("name", "SNAPPY", 5, "BYTE_ARRAY (String)")
-    assert found.compressed_bytes == sum(group.compressed_bytes for group in found.groups)
+    assert footer.compressed_bytes == sum(group.compressed_bytes for group in footer.groups)
 
 
 def test_what_the_log_says_of_the_file_stands_beside_it(one_file, open_lake):
@@ -230,7 +228,7 @@ def test_columns_carry_the_tables_names_under_mapping(root, open_lake):
     made = metadata([column("id", number=1, physical="col-1")], configuration=mapped)
     HandLog(root / "t").commit(protocol(2, 5), made, put(root / "t", "f.parquet", {"col-1": [1]}), commit_info())
     lake = open_lake()
-    assert [found.path for found in lake.footer(lake.snapshot(lake.find("t")), "f.parquet").columns] == ["id"]
+    assert [shown.path for shown in lake.footer(lake.snapshot(lake.find("t")), "f.parquet").columns] == ["id"]
 
 
 def test_a_file_that_the_version_does_not_name_is_not_opened(one_file, open_lake):
@@ -280,8 +278,8 @@ UUID = "d2c639aa-8816-431a-aaf6-d3fe2512ff61"  # the example of PROTOCOL.md
     ],
 )
 def test_a_vectors_file_is_named_by_its_id(dv_id, file, offset):
-    found = read_vector_id(dv_id)
-    assert (found.file, found.offset) == (file, offset)
+    vector = read_vector_id(dv_id)
+    assert (vector.file, vector.offset) == (file, offset)
 
 
 def test_an_inline_vector_may_end_like_an_offset():
@@ -350,8 +348,8 @@ def write_checksums(log: HandLog, lake: Lake) -> None:
     ref = lake.find(log.table.name)
     for version in range(log.next_version):
         snapshot = lake.snapshot(ref, version)
-        said = {"numFiles": snapshot.num_files, "tableSizeBytes": snapshot.size_bytes}
-        log.raw(f"{version:020d}.crc", json.dumps(said | {"numMetadata": 1, "numProtocol": 1}))
+        sizes = {"numFiles": snapshot.num_files, "tableSizeBytes": snapshot.size_bytes}
+        log.raw(f"{version:020d}.crc", json.dumps(sizes | {"numMetadata": 1, "numProtocol": 1}))
 
 
 def keyed(files: pa.Table) -> dict[tuple[str, str | None], dict[str, Any]]:
@@ -387,10 +385,11 @@ def test_commits_alone_tell_what_the_states_tell_or_are_not_believed(root, open_
     lake, newest = open_lake(), log.next_version - 1
     ref = lake.find("t")
     for first, second in ((1, newest), (newest, 1), (newest - 1, newest), (0, newest), (newest, newest)):
-        found, was_looked_up = found_with(root, first, second)
+        apart, was_looked_up = found_with(root, first, second)
         ours, theirs = (keyed(lake.snapshot(ref, version).columns(DIFFERENCE_COLUMNS)) for version in (first, second))
-        assert keyed(found.only_first) == {key: row for key, row in ours.items() if key not in theirs}, (first, second)
-        assert keyed(found.only_second) == {key: row for key, row in theirs.items() if key not in ours}, (first, second)
+        only_ours, only_theirs = ours.keys() - theirs.keys(), theirs.keys() - ours.keys()
+        assert keyed(apart.only_first) == {key: ours[key] for key in only_ours}, (first, second)
+        assert keyed(apart.only_second) == {key: theirs[key] for key in only_theirs}, (first, second)
         if (first, second) == (1, newest):
             assert was_looked_up is not suffice
 
@@ -423,8 +422,8 @@ def test_what_the_log_tells_of_a_few_commits_looks_at_no_file_of_a_large_checkpo
     for name in ("f7", "g"):
         (root / "t" / name).write_bytes(b"")
     lake = open_lake()
-    found = prepare(lake, lake.find("t"), 1, 2).log.files
-    assert (found.added, found.removed, found.more_rows, found.bytes_added - found.bytes_removed) == (1, 1, -6, -60)
+    diff = prepare(lake, lake.find("t"), 1, 2).log.files
+    assert (diff.added, diff.removed, diff.more_rows, diff.bytes_added - diff.bytes_removed) == (1, 1, -6, -60)
 
 
 @pytest.mark.parametrize("seed", few(6, range(20)))

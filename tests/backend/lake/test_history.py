@@ -81,8 +81,8 @@ def test_rows_files_and_bytes_of_every_writer(operation, raw, names, wanted):
 def test_the_actions_are_believed_before_the_writer():
     removes = [None, 7]
     counts = FileCounts(1, len(removes), 5, None if None in removes else sum(removes))
-    found = normalise_metrics("OPTIMIZE", {"numAddedFiles": "9", "numRemovedBytes": "70"}, counts)
-    assert (found.files_added, found.files_removed, found.bytes_added, found.bytes_removed) == (1, 2, 5, 70)
+    metrics = normalise_metrics("OPTIMIZE", {"numAddedFiles": "9", "numRemovedBytes": "70"}, counts)
+    assert (metrics.files_added, metrics.files_removed, metrics.bytes_added, metrics.bytes_removed) == (1, 2, 5, 70)
 
 
 def test_the_in_commit_timestamp_is_not_what_the_writer_reports():
@@ -191,33 +191,33 @@ class Log:
 
 
 def look(log: Log, most: int, newest: int = 1999, since: datetime | None = None):
-    heard: list[int] = []
-    found = look_back(log, REF, newest=newest, most=most, since=since, progress=heard.append)
-    return found, heard
+    shares: list[int] = []
+    past = look_back(log, REF, newest=newest, most=most, since=since, progress=shares.append)
+    return past, shares
 
 
 def test_only_so_many_are_looked_at():
     log = Log()
-    found, heard = look(log, 1200)
-    assert [c.version for c in found.looked_at] == list(range(1999, 799, -1)) and not found.is_whole
-    assert heard == [500, 1000, 1200] and log.read <= 1201
+    past, shares = look(log, 1200)
+    assert [c.version for c in past.looked_at] == list(range(1999, 799, -1)) and not past.is_whole
+    assert shares == [500, 1000, 1200] and log.read <= 1201
     rare = HistoryFilter(operations=frozenset({"OPTIMIZE"}))
-    assert [c.version for c in found.matching(rare)] == list(range(1900, 700, -100))
+    assert [c.version for c in past.matching(rare)] == list(range(1900, 700, -100))
 
 
 @pytest.mark.parametrize("most", [1995, 1996, 5000])
 def test_the_whole_log_is_known_to_be_whole(most):
-    found, _ = look(Log(), most)
-    assert found.is_whole and len(found.looked_at) == 1995
+    past, _ = look(Log(), most)
+    assert past.is_whole and len(past.looked_at) == 1995
 
 
 def test_nothing_older_than_asked_is_read():
     log = Log()
     since = START + timedelta(minutes=1600)
-    found, _ = look(log, 100_000, since=since)
-    assert found.is_whole and log.read == 500
-    assert [c.version for c in found.looked_at] == list(range(1999, 1599, -1))
-    kept = found.matching(HistoryFilter(since=since, until=START + timedelta(minutes=1602)))
+    past, _ = look(log, 100_000, since=since)
+    assert past.is_whole and log.read == 500
+    assert [c.version for c in past.looked_at] == list(range(1999, 1599, -1))
+    kept = past.matching(HistoryFilter(since=since, until=START + timedelta(minutes=1602)))
     assert [c.version for c in kept] == [1602, 1601, 1600]
 
 
@@ -249,9 +249,11 @@ def test_streams_go_by_stamp_then_by_query():
 
 def test_choices_are_those_that_occur_with_counts():
     commits = [commit(1, user="ann"), commit(2, "MERGE"), commit(3, origin=StreamOrigin("s", None, None, 1))]
-    found = choices(commits, {})
-    assert found.operations == {"WRITE": 2, "MERGE": 1}
-    assert found.users == {"not named": 2, "ann": 1} and found.engines == {"Spark": 3} and found.streams == {"s": 1}
+    offered = choices(commits, {})
+    assert offered.operations == {"WRITE": 2, "MERGE": 1}
+    assert (
+        offered.users == {"not named": 2, "ann": 1} and offered.engines == {"Spark": 3} and offered.streams == {"s": 1}
+    )
 
 
 # unusual changes of rows ----------------------------------------------------------------------------------------------
@@ -303,8 +305,8 @@ def test_of_many_jumps_the_largest_are_told_oldest_first():
     for number in range(60):
         now += 10 + 1_000 * number * (number % 10 == 9)
         rows.append(now)
-    found = unusual_jumps(totals(list(rows)))
-    assert len(found) == MOST_JUMPS and [jump.version for jump in found] == [39, 49, 59]
+    jumps = unusual_jumps(totals(list(rows)))
+    assert len(jumps) == MOST_JUMPS and [jump.version for jump in jumps] == [39, 49, 59]
 
 
 # how often a table is written -----------------------------------------------------------------------------------------
@@ -312,8 +314,8 @@ def test_of_many_jumps_the_largest_are_told_oldest_first():
 
 def test_a_table_is_late_against_its_own_gaps():
     moments = [NOW - timedelta(seconds=12 * number + 4) for number in range(20)]
-    found = rhythm(moments, NOW)
-    assert found is not None and (found.gap_s, found.since_s, found.is_late) == (12.0, 4.0, False)
+    pace = rhythm(moments, NOW)
+    assert pace is not None and (pace.gap_s, pace.since_s, pace.is_late) == (12.0, 4.0, False)
     late = rhythm(moments, NOW + timedelta(minutes=5))
     assert late is not None and late.is_late
     nightly = rhythm([NOW - timedelta(days=n) for n in range(1, 9)], NOW)
@@ -350,9 +352,9 @@ BEGAN = datetime.fromtimestamp(T0 / 1000, UTC)
 def table(path: Path, hours: tuple[float, ...], *, reported: tuple[float, ...] | None = None) -> builders.HandLog:
     """One commit for each file time; `reported`: what the writers' own clocks said."""
     log = builders.HandLog(path)
-    for version, (hour, said) in enumerate(zip(hours, reported or hours, strict=True)):
+    for version, (hour, clock) in enumerate(zip(hours, reported or hours, strict=True)):
         first = [builders.protocol(), builders.metadata()] if version == 0 else []
-        log.commit(*first, builders.commit_info(timestamp=T0 + int(said * HOUR)))
+        log.commit(*first, builders.commit_info(timestamp=T0 + int(clock * HOUR)))
         stamp(path, version, T0 + int(hour * HOUR))
     return log
 

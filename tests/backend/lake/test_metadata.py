@@ -29,13 +29,13 @@ def read(*columns, partition_by=()):
 
 
 def test_plain_columns():
-    found = read(
+    columns = read(
         column("id", nullable=False, comment="the key"),
         column("price", "decimal(10,2)"),
         column("day", "date"),
         partition_by=("day",),
     )
-    assert [(f.path, f.type, f.nullable, f.comment, f.is_partition, f.depth) for f in found] == [
+    assert [(f.path, f.type, f.nullable, f.comment, f.is_partition, f.depth) for f in columns] == [
         ("id", "bigint", False, "the key", False, 0),
         ("price", "decimal(10,2)", True, None, False, 0),
         ("day", "date", True, None, True, 0),
@@ -44,14 +44,14 @@ def test_plain_columns():
 
 def test_nested_columns():
     city = struct(column("city", "string"), column("day", "integer"))
-    found = read(
+    columns = read(
         column("address", city),
         column("tags", {"type": "array", "elementType": "string", "containsNull": True}),
         column("homes", {"type": "array", "elementType": city, "containsNull": False}),
         column("by_name", {"type": "map", "keyType": "string", "valueType": city, "valueContainsNull": True}),
         partition_by=("day",),
     )
-    assert [(f.path, f.type, f.depth) for f in found] == [
+    assert [(f.path, f.type, f.depth) for f in columns] == [
         ("address", "struct<city:string,day:int>", 0),
         ("address.city", "string", 1),
         ("address.day", "int", 1),
@@ -65,7 +65,7 @@ def test_nested_columns():
         ("by_name.value.city", "string", 2),
         ("by_name.value.day", "int", 2),
     ]
-    assert not any(f.is_partition for f in found)
+    assert not any(f.is_partition for f in columns)
 
 
 @pytest.mark.parametrize("text", ["", "garbage", "[]", "{}", '{"fields":[{"name":"a"}]}', '{"fields":"x"}'])
@@ -200,10 +200,10 @@ def test_schemas_differ_by_field():
         column("s", struct(column("y"))),
         column("d", "date"),
     )
-    found = diff_schemas(before, after)
-    assert [f.path for f in found.added] == ["s.y", "d"]
-    assert [f.path for f in found.dropped] == ["s.x"]
-    assert found.changed == (
+    changes = diff_schemas(before, after)
+    assert [f.path for f in changes.added] == ["s.y", "d"]
+    assert [f.path for f in changes.dropped] == ["s.x"]
+    assert changes.changed == (
         FieldChange(("a",), "comment", None, "the a"),
         FieldChange(("b",), "type", "integer", "long"),
         FieldChange(("c",), "nullability", "not null", "nullable"),
@@ -243,8 +243,8 @@ def test_arrays_and_maps_are_looked_into():
 def test_properties_protocol_and_features_differ_by_key():
     before = metadata(column("a"), configuration={"x": "1", "y": "1"})
     after = metadata(column("a"), configuration={"x": "2", "z": "1"})
-    found = diff_properties((before, Protocol(1, 2)), (after, Protocol(1, 7, (), ("changeDataFeed",))))
-    assert found == (
+    changes = diff_properties((before, Protocol(1, 2)), (after, Protocol(1, 7, (), ("changeDataFeed",))))
+    assert changes == (
         PropertyChange("feature: changeDataFeed", None, "supported"),
         PropertyChange("protocol: minWriterVersion", "2", "7"),
         PropertyChange("x", "1", "2"),
@@ -261,8 +261,8 @@ def commit(version: int, meta: Metadata | None = None, protocol: Protocol | None
 
 
 def changed(before: Metadata, after: Metadata) -> list[tuple[str, ...]]:
-    found = compare(InForce(before, Protocol(1, 2)), InForce(after, Protocol(1, 2)))
-    return [(c.kind.value, c.subject, c.before, c.after, c.trait) for c in found]  # type: ignore[misc]
+    changes = compare(InForce(before, Protocol(1, 2)), InForce(after, Protocol(1, 2)))
+    return [(c.kind.value, c.subject, c.before, c.after, c.trait) for c in changes]  # type: ignore[misc]
 
 
 def test_properties_and_constraints():

@@ -59,8 +59,8 @@ def fails(read, *words: str) -> StorageError:
     for word in words:
         assert word in error.message
     assert error.hint
-    told = "".join(traceback.format_exception(error)) + error.message + error.hint + str(error)
-    assert SECRET not in told
+    shown = "".join(traceback.format_exception(error)) + error.message + error.hint + str(error)
+    assert SECRET not in shown
     return error
 
 
@@ -117,19 +117,19 @@ def test_many_reads_of_a_silent_server_end_as_one_does(bucket, server):
     """2,000 reads by 32 threads, each with its own time-out, would take a minute."""
     server.fail(Fault.HANG)
     folder = folder_at(server.url, timeout=SHORT)
-    found = folder.read_many([f"_delta_log/{version % 40:020d}.json" for version in range(2_000)])
-    assert len(found) == 2_000
+    contents = folder.read_many([f"_delta_log/{version % 40:020d}.json" for version in range(2_000)])
+    assert len(contents) == 2_000
     assert server.count() < 100, "after the first time-outs nobody asks any more"
-    assert all(isinstance(content, StorageError) for content in found)
-    assert any("did not answer" in str(content) for content in found)
+    assert all(isinstance(content, StorageError) for content in contents)
+    assert any("did not answer" in str(content) for content in contents)
 
 
 @on_s3
 def test_one_denied_object_does_not_keep_the_others_from_being_read(bucket, server):
     server.fail(Fault.DENIED, where=f"{3:020d}.json")
     folder = folder_at(server.url)
-    found = folder.read_many([f"_delta_log/{version:020d}.json" for version in range(40)])
-    assert [n for n, content in enumerate(found) if isinstance(content, StorageError) or content.data != BODY] == [3]
+    contents = folder.read_many([f"_delta_log/{version:020d}.json" for version in range(40)])
+    assert [n for n, content in enumerate(contents) if isinstance(content, StorageError) or content.data != BODY] == [3]
 
 
 def test_without_settings_a_read_ends_within_thirty_seconds():
@@ -159,9 +159,9 @@ def test_what_the_reader_of_rows_says_holds_no_credential(monkeypatch):
     """deltalake repeats the address that it asked for, and what the server answered."""
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "from-the-environment")
     load_settings()
-    said = f"Error performing GET http://user:{SECRET}@host:1/x?sig=abc from-the-environment: error sending request"
+    message = f"Error performing GET http://user:{SECRET}@host:1/x?sig=abc from-the-environment: error sending request"
     with pytest.raises(StorageError) as caught, delta_errors("s3://faults/t"):
-        raise OSError(said)
+        raise OSError(message)
     assert "http://host:1/x" in caught.value.message
     assert not any(word in caught.value.message for word in (SECRET, "sig=abc", "from-the-environment"))
 
@@ -248,5 +248,5 @@ def test_a_lake_on_a_failing_server_says_so_and_logs_no_secret(bucket, server, t
         lake.find("s3://faults/t")
     except StorageError:
         structlog.get_logger().exception("failed")
-    told = capfd.readouterr()
-    assert SECRET not in caplog.text + told.out + told.err + repr(cards)
+    printed = capfd.readouterr()
+    assert SECRET not in caplog.text + printed.out + printed.err + repr(cards)

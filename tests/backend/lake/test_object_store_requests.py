@@ -68,9 +68,9 @@ def commit(version: int) -> str:
 
 
 def test_names_after_a_name_cost_one_request_and_hold_size_time_and_tag(folder, server):
-    found = folder.list_after("_delta_log", commit(COMMITS - 3), digits_only=True)
-    assert [entry.name for entry in found] == [commit(COMMITS - 2), commit(COMMITS - 1)]
-    assert all(e.size_bytes == 2 and e.modified_at is not None and e.tag for e in found)
+    entries = folder.list_after("_delta_log", commit(COMMITS - 3), digits_only=True)
+    assert [entry.name for entry in entries] == [commit(COMMITS - 2), commit(COMMITS - 1)]
+    assert all(e.size_bytes == 2 and e.modified_at is not None and e.tag for e in entries)
     assert [(r.kind, r.key) for r in server.requests] == [("LIST", "t/_delta_log/")]
     assert folder.list_after("_delta_log", commit(COMMITS - 1), digits_only=True) == []
     assert server.count() == 2
@@ -78,8 +78,8 @@ def test_names_after_a_name_cost_one_request_and_hold_size_time_and_tag(folder, 
 
 def test_a_server_that_takes_no_notice_of_the_start_makes_no_difference(folder, server):
     server.forgets_start = True
-    found = folder.list_after("_delta_log", commit(COMMITS - 3), digits_only=True)
-    assert [entry.name for entry in found] == [commit(COMMITS - 2), commit(COMMITS - 1)]
+    entries = folder.list_after("_delta_log", commit(COMMITS - 3), digits_only=True)
+    assert [entry.name for entry in entries] == [commit(COMMITS - 2), commit(COMMITS - 1)]
 
 
 def test_pages_behind_the_commits_are_not_asked_for(folder, server):
@@ -156,10 +156,10 @@ def test_a_large_object_is_read_piece_by_piece(file_bucket, folder, server):
 def test_many_are_read_side_by_side_and_what_fails_takes_its_place(folder, server):
     server.gathers = 16
     paths = [f"_delta_log/{commit(v)}" for v in range(62)]
-    found = folder.read_many([*paths, "none", "small"])
-    assert [content.data for content in found[:62]] == [b"{}"] * 62
-    assert isinstance(found[62], ObjectMissingError)
-    assert found[63].data == b"abc"
+    contents = folder.read_many([*paths, "none", "small"])
+    assert [content.data for content in contents[:62]] == [b"{}"] * 62
+    assert isinstance(contents[62], ObjectMissingError)
+    assert contents[63].data == b"abc"
     assert server.count("GET") == 64
     # The proxy counts an answer until its thread goes on, which may be after the next request came.
     assert server.are_gathered and server.most_at_once <= 40

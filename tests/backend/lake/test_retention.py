@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from backend.errors import PathRefusedError, TableNotFoundError
 from backend.lake.lake import Lake
-from backend.lake.retention.answers import Reach, judge_version, missing_words
+from backend.lake.retention.answers import Reach, VersionAnswer, judge_version, missing_words
 from backend.lake.retention.runs import (
     DELETED_FILES,
     LOG_RETENTION,
@@ -88,73 +88,65 @@ def test_runs_cover_every_version_once_and_change_where_an_answer_changes():
     assert [r.data_files for r in runs] == [DataFiles.UNKNOWN, DataFiles.UNKNOWN, DataFiles.EXPECTED]
 
 
+def answer_for(version: int, now: datetime = NOW, **changes: object) -> VersionAnswer:
+    return judge_version(judge(facts(**changes), now), version)
+
+
 def test_the_last_instant_of_the_retention_is_inside_it():
     """Delta refuses `timestamp < now - retention`: equality passes."""
     at_limit = T0 + 5 * DAY + 7 * DAY
-    assert judge_version(judge(facts(), at_limit), 5).time_travel.verdict is Reach.YES
-    late = judge_version(judge(facts(), at_limit + timedelta(milliseconds=1)), 5).time_travel
+    assert answer_for(5, at_limit).time_travel.verdict is Reach.YES
+    late = answer_for(5, at_limit + timedelta(milliseconds=1)).time_travel
     assert late.verdict is Reach.NO and late.until == at_limit
 
 
 def test_the_latest_version_is_never_refused():
-    answer = judge_version(judge(facts(), NOW + 400 * DAY), 20)
+    answer = answer_for(20, NOW + 400 * DAY)
     assert answer.time_travel.verdict is Reach.YES and answer.time_travel.until is None
     assert answer.change_feed.verdict is Reach.YES and answer.restore.verdict is Reach.YES
 
 
 def test_a_version_of_today_has_its_end_as_a_promise_and_what_would_move_it():
-    travel = judge_version(judge(facts(), NOW), 15).time_travel
+    travel = answer_for(15).time_travel
     assert (travel.verdict, travel.until, travel.is_promise) == (Reach.YES, T0 + 22 * DAY, True)
     assert "7 days (the default)" in travel.reasons[0]
-    assert travel.extension is not None
-    assert (travel.extension.key, travel.extension.suggested, travel.extension.until) == (
-        DELETED_FILES,
-        14 * DAY,
-        T0 + 29 * DAY,
-    )
+    extension = travel.extension
+    assert (extension.key, extension.suggested, extension.until) == (DELETED_FILES, 14 * DAY, T0 + 29 * DAY)
+    longer = answer_for(15, properties={LOG_RETENTION: "interval 10 days"}).time_travel.extension
+    assert "has to be at least as long" in longer.note, "a longer retention needs a log as long"
 
 
 def test_a_refused_version_says_what_would_open_it_again():
-    answer = judge_version(judge(facts(), NOW), 2)
+    answer = answer_for(2)
     assert answer.time_travel.verdict is Reach.NO and answer.elsewhere.verdict is Reach.UNKNOWN
     extension = answer.time_travel.extension
-    assert extension is not None and extension.suggested == 30 * DAY and "have to be there still" in extension.note
-
-
-def test_a_longer_retention_needs_a_log_as_long():
-    found = judge(facts(properties={LOG_RETENTION: "interval 10 days"}), NOW)
-    extension = judge_version(found, 15).time_travel.extension
-    assert extension is not None and "has to be at least as long" in extension.note
+    assert extension.suggested == 30 * DAY and "have to be there still" in extension.note
 
 
 def test_a_log_cleaned_before_the_retention_ends_is_an_estimate():
-    found = judge(facts(properties={DELETED_FILES: "interval 60 days", LOG_RETENTION: "interval 25 days"}), NOW)
-    travel = judge_version(found, 5).time_travel
+    properties = {DELETED_FILES: "interval 60 days", LOG_RETENTION: "interval 25 days"}
+    travel = answer_for(5, properties=properties).time_travel
     midnight = datetime(2026, 11, 2, tzinfo=UTC)  # version 0's file, then whole days
     assert travel.verdict is Reach.YES and travel.until == midnight + 25 * DAY and not travel.is_promise
-    # the newest checkpoint is kept whatever its age
-    newest = judge_version(found, 20)
+    newest = answer_for(20, properties=properties)  # the newest checkpoint is kept whatever its age
     assert newest.log_kept_until is not None and "until a newer checkpoint" in newest.log_words
-
-
-def test_a_log_that_is_never_cleaned():
-    answer = judge_version(judge(facts(cleanup=False), NOW), 5)
-    assert answer.log_kept_until is None and "never cleaned" in answer.log_words
+    uncleaned = answer_for(5, cleanup=False)
+    assert uncleaned.log_kept_until is None and "never cleaned" in uncleaned.log_words
 
 
 @pytest.mark.parametrize("text", ["banana", "interval 1 month"])
 def test_a_retention_that_delta_cannot_read_is_unknown(text):
-    found = judge(facts(properties={DELETED_FILES: text}), NOW)
-    assert judge_version(found, 15).time_travel.verdict is Reach.UNKNOWN
-    assert found.runs[0].in_retention is None
-    assert judge_version(found, 20).time_travel.verdict is Reach.YES
+    properties = {DELETED_FILES: text}
+    assert answer_for(15, properties=properties).time_travel.verdict is Reach.UNKNOWN
+    assert judge(facts(properties=properties), NOW).runs[0].in_retention is None
+    assert answer_for(20, properties=properties).time_travel.verdict is Reach.YES
 
 
 def test_gaps_and_a_cleaned_beginning():
     broken = facts(listed=((6, 12), (14, 20)), spans=((10, 12), (20, 20)), times=dict.fromkeys(range(6, 21), T0))
-    found = judge(broken, T0)
-    assert (found.runs[0].from_version, found.runs[0].to_version, found.runs[0].listed) == (0, 5, False)
-    words = {v: judge_version(found, v).time_travel for v in (2, 8, 11, 13, 16, 20, 99)}
+    retention = judge(broken, T0)
+    assert (retention.runs[0].from_version, retention.runs[0].to_version, retention.runs[0].listed) == (0, 5, False)
+    words = {v: judge_version(retention, v).time_travel for v in (2, 8, 11, 13, 16, 20, 99)}
     assert [a.verdict.value for a in words.values()] == ["no", "no", "yes", "no", "no", "yes", "no"]
     assert "oldest version that can be rebuilt is 10" in words[2].reasons[0]
     assert "is missing from the log" in words[13].reasons[0]
@@ -163,8 +155,7 @@ def test_gaps_and_a_cleaned_beginning():
 
 
 def test_a_checkpoint_without_its_commit_opens_elsewhere_and_not_in_spark():
-    found = judge(facts(listed=((11, 20),), spans=((10, 20),)), NOW)
-    answer = judge_version(found, 10)
+    answer = answer_for(10, listed=((11, 20),), spans=((10, 20),))
     assert answer.time_travel.verdict is Reach.NO and "also needs its commit file" in answer.time_travel.reasons[0]
     assert answer.elsewhere.verdict is Reach.UNKNOWN
 
@@ -180,17 +171,17 @@ def test_a_checkpoint_without_its_commit_opens_elsewhere_and_not_in_spark():
     ],
 )
 def test_which_versions_a_vacuum_may_have_touched(vacuum, at_risk):
-    found = judge(facts(vacuums=(vacuum,)), NOW)
-    hit = [v for v in range(21) if found.run_of(v).data_files is DataFiles.AT_RISK]  # type: ignore[union-attr]
+    retention = judge(facts(vacuums=(vacuum,)), NOW)
+    hit = [v for v in range(21) if retention.run_of(v).data_files is DataFiles.AT_RISK]  # type: ignore[union-attr]
     assert hit == list(at_risk)
 
 
 def test_a_vacuum_with_a_shorter_retention_takes_the_promise_away():
-    found = judge(facts(vacuums=(VacuumRun(18, T0 + 18 * DAY, timedelta(), 5),)), NOW)
-    assert judge_version(found, 15).time_travel.verdict is Reach.UNKNOWN
-    looked = judge_version(found, 15, FilesSeen(15, 10, 10, 0))
+    retention = judge(facts(vacuums=(VacuumRun(18, T0 + 18 * DAY, timedelta(), 5),)), NOW)
+    assert judge_version(retention, 15).time_travel.verdict is Reach.UNKNOWN
+    looked = judge_version(retention, 15, FilesSeen(15, 10, 10, 0))
     assert looked.time_travel.verdict is Reach.YES and looked.elsewhere.verdict is Reach.YES
-    gone = judge_version(found, 15, FilesSeen(15, 10, 10, 3, ("a",)))
+    gone = judge_version(retention, 15, FilesSeen(15, 10, 10, 3, ("a",)))
     assert gone.restore.verdict is Reach.NO and "3 files are gone, of 10" in gone.restore.reasons[0]
 
 
@@ -202,12 +193,12 @@ def test_a_sample_claims_no_more_than_it_saw():
 
 @pytest.mark.parametrize(("version", "feed"), [(4, Reach.NO), (5, Reach.NO), (14, Reach.YES), (20, Reach.YES)])
 def test_the_change_feed_has_to_be_on_and_inside_the_retention(version, feed):
-    assert judge_version(judge(facts(), NOW), version).change_feed.verdict is feed
+    assert answer_for(version).change_feed.verdict is feed
 
 
 def test_missing_files_cut_the_runs():
-    found = with_missing(judge(facts(), NOW), ((3, 6),))
-    states = {run.from_version: run.data_files for run in found.runs}
+    retention = with_missing(judge(facts(), NOW), ((3, 6),))
+    states = {run.from_version: run.data_files for run in retention.runs}
     assert states == {0: "present", 3: "missing", 5: "missing", 7: "present", 14: "present"}
 
 
@@ -272,26 +263,26 @@ def test_deltalake_opens_exactly_what_is_called_reconstructable(overwritten, ope
         kind, _, number = item.partition(" ")
         name = {"json": "{:020d}.json", "checkpoint": "{:020d}.checkpoint.parquet", "last": "_last_checkpoint"}[kind]
         (log / name.format(int(number or 0))).unlink()
-    found = judged(open_lake())
-    assert reconstructable(found) == [v for v in range(12) if works(DeltaTable.version, overwritten, v)]
+    retention = judged(open_lake())
+    assert reconstructable(retention) == [v for v in range(12) if works(DeltaTable.version, overwritten, v)]
 
 
 def test_reading_works_exactly_where_the_files_are_said_to_be_there(overwritten, open_lake):
     DeltaTable(str(overwritten)).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
     lake = open_lake()
-    ref, found = lake.find("events"), judged(lake)
-    assert [v.version for v in found.facts.vacuums] == [13] and found.facts.vacuums[0].retention == timedelta(0)
+    ref, retention = lake.find("events"), judged(lake)
+    assert [v.version for v in retention.facts.vacuums] == [13] and retention.facts.vacuums[0].retention == timedelta(0)
     *_, seen = lake.see_log(ref)
     assert seen.is_done and seen.total == 12 and seen.missing == 8
-    looked = with_missing(found, seen.runs)
+    looked = with_missing(retention, seen.runs)
     one_by_one = {v: list(lake.see_files(ref, v, sample=None))[-1] for v in range(14)}
     for version in range(14):
         readable = works(read_all, overwritten, version)
         assert looked.run_of(version).data_files is (DataFiles.PRESENT if readable else DataFiles.MISSING)  # type: ignore[union-attr]
         assert one_by_one[version].state is (DataFiles.PRESENT if readable else DataFiles.MISSING)
-        assert (judge_version(found, version, one_by_one[version]).elsewhere.verdict is Reach.YES) == readable
+        assert (judge_version(retention, version, one_by_one[version]).elsewhere.verdict is Reach.YES) == readable
         # before looking: no version that lost a file was promised
-        assert readable or found.run_of(version).data_files is DataFiles.AT_RISK  # type: ignore[union-attr]
+        assert readable or retention.run_of(version).data_files is DataFiles.AT_RISK  # type: ignore[union-attr]
 
 
 def test_removed_files_are_looked_at_first(overwritten, open_lake):
@@ -339,9 +330,9 @@ def test_times_are_those_of_the_commit_files_unless_the_table_carries_its_own(ro
 
 def test_a_broken_commit_takes_its_followers_along_up_to_the_next_checkpoint(overwritten, open_lake):
     commit_file(overwritten, 6).write_text("{ not json")
-    found = judged(open_lake())
-    assert reconstructable(found) == [*range(6), 9, 10, 11]
-    assert any("00000006.json" in problem for problem in found.facts.problems)
+    retention = judged(open_lake())
+    assert reconstructable(retention) == [*range(6), 9, 10, 11]
+    assert any("00000006.json" in problem for problem in retention.facts.problems)
 
 
 def test_broken_tables_answer_or_raise_weirs_own_errors(root, open_lake):

@@ -67,10 +67,10 @@ def test_rows_under_a_deletion_vector_of_each_kind(root, open_lake, kind, folder
     vector = write_vector(path, [0, 5, 9], kind=kind, folder=folder)
     log = HandLog(path).commit(protocol(3, 7, ["deletionVectors"]), metadata(), commit_info())
     log.commit(put(path, "f.parquet", {"id": list(range(10))}, dv=vector), commit_info())
-    found = search(open_lake(), "t")
-    assert sorted(found.rows["id"].to_pylist()) == [1, 2, 3, 4, 6, 7, 8]
+    page = search(open_lake(), "t")
+    assert sorted(page.rows["id"].to_pylist()) == [1, 2, 3, 4, 6, 7, 8]
     assert found_rows(open_lake(), "t") == plain_rows(path)
-    assert (found.truncated, found.total_rows) == (False, 7)
+    assert (page.truncated, page.total_rows) == (False, 7)
     assert search(open_lake(), "t", "id >= 5").rows.num_rows == 3
 
 
@@ -81,9 +81,9 @@ def test_partitions_with_nulls_and_special_characters(root, open_lake):
     assert found_rows(lake, "t") == plain_rows(root / "t")
     for value in ODD[:2] + ODD[3:]:
         text = value.replace("'", "''")
-        found = search(lake, "t", f"p = '{text}'")
-        assert found.rows["p"].to_pylist() == [value] * 2
-        assert (found.candidates, found.files) == (2, 12)
+        page = search(lake, "t", f"p = '{text}'")
+        assert page.rows["p"].to_pylist() == [value] * 2
+        assert (page.candidates, page.files) == (2, 12)
     assert search(lake, "t", "p IS NULL AND q = 3").candidates == 2
     assert search(lake, "t", "NOT (q < 3) AND id = 0").rows.num_rows == 3
 
@@ -199,10 +199,10 @@ def test_filters_find_exactly_their_rows(typed, open_lake):
     lake = open_lake()
     pruned = 0
     for where, want in CASES:
-        found = search(lake, "t", where, few_files=0)  # statistics may rule out all but those it must find
-        assert sorted(found.rows["place"].to_pylist()) == want, where
-        assert found.total_rows == len(want)
-        pruned += found.candidates < 4
+        page = search(lake, "t", where, few_files=0)  # statistics may rule out all but those it must find
+        assert sorted(page.rows["place"].to_pylist()) == want, where
+        assert page.total_rows == len(want)
+        pruned += page.candidates < 4
     assert pruned >= 16, "statistics rule files out"
 
 
@@ -246,8 +246,8 @@ def test_a_search_that_stops_early_says_how_far_it_came(root, open_lake):
     for number in range(10):
         write(root / "t", {"id": [number], "same": [1]})
     lake = open_lake()
-    found = search(lake, "t", "id = same", search_files=3)
-    assert (found.files_read, found.files_left, found.truncated, found.total_rows) == (3, 7, True, None)
+    page = search(lake, "t", "id = same", search_files=3)
+    assert (page.files_read, page.files_left, page.truncated, page.total_rows) == (3, 7, True, None)
     assert search(lake, "t", "id = same", search_files=None).total_rows == 1
 
 
