@@ -139,14 +139,9 @@ def mapped_metadata(
     columns: Mapping[str, tuple[str, Any, int]], *, partition_by: Sequence[str] = (), mode: str = "name"
 ) -> dict[str, Any]:
     """Metadata of a table with column mapping: its columns by name in the files, type and id."""
-    fields = []
-    for name, (stored, kind, number) in columns.items():
-        mapping = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": stored}
-        fields.append({"name": name, "type": kind, "nullable": True, "metadata": mapping})
+    mapped = [column(name, kind, number=number, physical=stored) for name, (stored, kind, number) in columns.items()]
     configuration = {"delta.columnMapping.mode": mode, "delta.columnMapping.maxColumnId": "1000"}
-    action = metadata(partition_by=partition_by, configuration=configuration)
-    action["metaData"]["schemaString"] = json.dumps({"type": "struct", "fields": fields})
-    return action
+    return metadata(mapped, partition_by=partition_by, configuration=configuration)
 
 
 def add(path: str, *, size: int = 100, rows: int | None = 10, dv: Any = None, **more: Any) -> dict[str, Any]:
