@@ -63,10 +63,9 @@ def count_rows(table: DeltaTable) -> int:
     return rows_of(table, [table.schema().fields[0].name]).num_rows
 
 
-def test_medallion_tables_agree_and_stay_as_they_are(root, open_lake):
+def test_medallion_tables_agree_and_stay_as_they_are(root, lake):
     medallion_lake(root)
     before = folder_bytes(root)
-    lake = open_lake()
     refs = lake.tables()
     assert [(ref.name, ref.layer) for ref in refs] == [
         ("bronze/orders_raw", "bronze"),
@@ -86,7 +85,7 @@ def test_medallion_tables_agree_and_stay_as_they_are(root, open_lake):
     assert folder_bytes(root) == before
 
 
-def test_partitioned_table_with_odd_values_and_checkpoint_agrees(root, open_lake):
+def test_partitioned_table_with_odd_values_and_checkpoint_agrees(root, lake):
     values = ["a b", "c/d", None, "x=y", "ü%20", ""]
     for number in range(3):
         write(root / "odd", {"id": [number] * 6, "p": values}, partition_by=["p"])
@@ -94,7 +93,6 @@ def test_partitioned_table_with_odd_values_and_checkpoint_agrees(root, open_lake
     table.create_checkpoint()
     table.delete("p = 'a b'")
     table.optimize.compact()
-    lake = open_lake()
     ref = lake.find("odd")
     assert_agrees(lake, ref)
     partitions = set(lake.snapshot(ref).files["partition"].to_pylist())
@@ -175,11 +173,10 @@ CHANGES += [by_compacted_log, by_v2_checkpoint, *LOSE_FILES]
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__.removeprefix("by_"))
-def test_tables_changed_by_each_feature_of_deltalake_agree(root, open_lake, change):
+def test_tables_changed_by_each_feature_of_deltalake_agree(root, lake, change):
     write(root / "t", {"id": [1, 2], "v": ["a", "b"]})
     write(root / "t", {"id": [3], "v": ["c"]})
     change(root / "t")
-    lake = open_lake()
     ref = lake.find("t")
     assert_agrees(lake, ref, rows=change not in LOSE_FILES)
     snapshot = lake.snapshot(ref)
@@ -188,7 +185,7 @@ def test_tables_changed_by_each_feature_of_deltalake_agree(root, open_lake, chan
         assert snapshot.transactions == {"loader": DeltaTable(ref.uri).transaction_version("loader")} == {"loader": 4}
 
 
-def test_partitions_of_every_type_agree_with_a_recount(root, open_lake):
+def test_partitions_of_every_type_agree_with_a_recount(root, lake):
     moments = [datetime(2026, 1, 1, 10, 0, 0, 123456), datetime(1900, 1, 1), None]
     columns = {
         "id": [1, 2, 3],
@@ -202,7 +199,6 @@ def test_partitions_of_every_type_agree_with_a_recount(root, open_lake):
     }
     keys = list(columns)[1:]
     write(root / "t", columns, partition_by=keys)
-    lake = open_lake()
     ref = lake.find("t")
     assert_agrees(lake, ref)
     sizes = pa.table(DeltaTable(ref.uri).get_add_actions())["size_bytes"].to_pylist()
@@ -213,9 +209,8 @@ def test_partitions_of_every_type_agree_with_a_recount(root, open_lake):
     assert len(parts) == 3 and "/".join(f"{key}=__HIVE_DEFAULT_PARTITION__" for key in keys) in parts
 
 
-def test_rows_equal_those_of_deltalake_at_every_version(root, open_lake):
+def test_rows_equal_those_of_deltalake_at_every_version(root, lake):
     path = orders_table(root / "orders")
-    lake = open_lake()
     ref = lake.find("orders")
     for version in range(4):
         page = first_rows(lake, ref, version=version, limit=100)
@@ -225,11 +220,10 @@ def test_rows_equal_those_of_deltalake_at_every_version(root, open_lake):
         assert (page.truncated, page.total_rows) == (False, want.num_rows)
 
 
-def test_compaction_changes_no_row_in_the_feed(root, open_lake):
+def test_compaction_changes_no_row_in_the_feed(root, lake):
     for number in range(3):
         write(root / "t", {"id": [number]}, configuration=CHANGE_FEED)
     DeltaTable(str(root / "t")).optimize.compact()
-    lake = open_lake()
     assert lake.changes(lake.find("t"), 2, 3).read_all().num_rows == 0
 
 

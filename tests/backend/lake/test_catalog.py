@@ -75,9 +75,8 @@ def test_each_table_is_listed_once_below_its_first_root(tmp_path, open_lake, roo
     assert [card.ref.name for card in open_lake(*(tmp_path / root for root in roots)).cards()] == names
 
 
-def test_a_table_is_found_by_name_last_part_path_and_address(root, open_lake):
+def test_a_table_is_found_by_name_last_part_path_and_address(root, lake):
     medallion_lake(root)
-    lake = open_lake()
     want = lake.find("silver/orders")
     place = str(root / "silver" / "orders")
     for way in ("orders", place, place + "/", f"file://{place}", f"{root}/gold/../silver/orders"):
@@ -103,8 +102,7 @@ def test_folders_inside_a_table_are_no_tables(root, open_lake):
             open_lake().find(way)
 
 
-def test_a_new_table_is_found_at_once(root, open_lake):
-    lake = open_lake()
+def test_a_new_table_is_found_at_once(root, lake):
     assert lake.tables() == []
     write(root / "late", {"id": [1]})
     assert lake.find("late").name == "late"
@@ -239,9 +237,8 @@ def test_cards_and_the_health_of_all_tables_read_each_log_once(capsys, reading):
     assert all(large.table_name(number) in names for number in range(MANY))
 
 
-def test_what_is_read_at_one_moment_knows_of_no_later_commit(root, open_lake):
+def test_what_is_read_at_one_moment_knows_of_no_later_commit(root, lake):
     log = HandLog(root / "t").start().commit(commit_info(), add("a", size=1))
-    lake = open_lake()
     (ref,) = lake.tables()
     with lake.at_one_moment(ref):
         log.commit(commit_info(), add("b", size=1))

@@ -398,7 +398,7 @@ def clustered(*columns: list[str]) -> dict[str, Any]:
     return {"domainMetadata": {"domain": "delta.clustering", "configuration": text, "removed": False}}
 
 
-def test_clustering_columns_go_by_their_names_and_their_change_is_told(root, open_lake):
+def test_clustering_columns_go_by_their_names_and_their_change_is_told(root, lake):
     place = column("place", struct(column("city", "string", physical="c7")), physical="c2")
     mapped = {"delta.columnMapping.mode": "name"}
     schema = metadata([column("id", physical="c1"), place], configuration=mapped)
@@ -406,7 +406,6 @@ def test_clustering_columns_go_by_their_names_and_their_change_is_told(root, ope
     log.commit(clustered(["c2", "c7"], ["c1"]))
     log.commit(clustered())
     log.raw(f"{3:020d}.json", json.dumps(clustered(["gone"]) | {"x": 1}) + "\n")
-    lake = open_lake()
     ref = lake.find("t")
     declared = [declared_clustering(lake.snapshot(ref, version)) for version in range(4)]
     assert declared == [("id",), ("place.city", "id"), (), ("gone",)]

@@ -52,10 +52,9 @@ def state(*files: str) -> list[dict]:
 # commits --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_half_written_commit_is_read_again_when_it_is_whole(root, open_lake):
+def test_a_half_written_commit_is_read_again_when_it_is_whole(root, lake):
     log = HandLog(root / "t").start()
     whole = json.dumps(add("a")) + "\n" + json.dumps(commit_info("LATE")) + "\n"
-    lake = open_lake()
     ref = lake.find("t")
     assert lake.snapshot(ref).version == 0
     log.raw(commit_name(1), whole[:30])
@@ -68,11 +67,10 @@ def test_a_half_written_commit_is_read_again_when_it_is_whole(root, open_lake):
     assert lake.timeline(ref).totals[-1].num_files == 1
 
 
-def test_a_version_cleaned_away_and_one_to_come_are_not_found(root, open_lake):
+def test_a_version_cleaned_away_and_one_to_come_are_not_found(root, lake):
     log = growing(root, 3).checkpoint(2, state("f1", "f2"))
     for version in range(2):
         (log.log / commit_name(version)).unlink()
-    lake = open_lake()
     ref = lake.find("t")
     for version in (0, 1, 9, -1):
         with pytest.raises(VersionNotFoundError) as caught:
@@ -100,7 +98,7 @@ def test_an_empty_commit_in_the_middle_stops_only_the_versions_after_it(root, op
     assert lake.timeline(ref).totals[-1].num_files == 6
 
 
-def test_versions_that_only_a_log_compaction_holds_are_read(root, open_lake):
+def test_versions_that_only_a_log_compaction_holds_are_read(root, lake):
     log = HandLog(root / "t").start()
     for version in range(1, 6):
         log.commit(add(f"f{version}"), remove(f"f{version - 1}"), commit_info())
@@ -109,7 +107,6 @@ def test_versions_that_only_a_log_compaction_holds_are_read(root, open_lake):
     for version in (2, 3, 4):
         (log.log / commit_name(version)).unlink()
     states = read_log(log.log, compactions=True)
-    lake = open_lake()
     ref = lake.find("t")
     assert {v for a, b in lake.versions(ref) for v in range(a, b + 1)} == set(states) == {0, 1, 4, 5}
     for version, state in states.items():
@@ -143,7 +140,7 @@ def test_a_partition_that_a_file_does_not_name_is_null_everywhere(root, open_lak
 
 @pytest.mark.parametrize("kind", ["classic", "multi", "sidecar", "parquet", "json"])
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99, None])
-def test_a_cut_checkpoint_is_passed_over_or_named(root, open_lake, kind, share):
+def test_a_cut_checkpoint_is_passed_over_or_named(root, lake, kind, share):
     """Of None the file is gone."""
     for name in ("whole", "alone"):
         log = HandLog(root / name).start().commit(add("a"), add("b"), commit_info())
@@ -160,7 +157,6 @@ def test_a_cut_checkpoint_is_passed_over_or_named(root, open_lake, kind, share):
         log.commit(add("c"), commit_info())
         if name == "alone":
             (log.log / commit_name(0)).unlink()
-    lake = open_lake()
     snapshot = lake.snapshot(lake.find("whole"))
     assert (snapshot.num_files, snapshot.num_rows) == (3, 30)
     assert snapshot.findings or (share is None and kind != "sidecar"), "that it was passed over must be said"
@@ -171,10 +167,9 @@ def test_a_cut_checkpoint_is_passed_over_or_named(root, open_lake, kind, share):
 
 
 @pytest.mark.parametrize("stats", ["", "garbage", "[]", '{"numRecords":"5"}', '{"numRecords":-5}', "{}"])
-def test_odd_statistics_of_a_checkpoint_make_the_row_count_unknown_not_wrong(root, open_lake, stats):
+def test_odd_statistics_of_a_checkpoint_make_the_row_count_unknown_not_wrong(root, lake, stats):
     log = HandLog(root / "t").start().commit(add("a", stats=stats), add("b"), commit_info())
     log.checkpoint(1, [protocol(), metadata(), add("a", stats=stats), add("b")])
-    lake = open_lake()
     snapshot = lake.snapshot(lake.find("t"))
     assert (snapshot.num_files, snapshot.num_rows) == (2, None)
     assert lake.timeline(lake.find("t")).totals[-1].num_rows is None
@@ -210,10 +205,9 @@ def test_a_checksum_that_disagrees_is_a_finding_and_changes_nothing(root, open_l
     assert (snapshot.protocol.min_reader_version, snapshot.metadata.schema_json) == (1, schema_json({"id": "long"}))
 
 
-def test_a_lake_that_follows_outlives_the_checkpoint_that_it_stood_on(root, open_lake):
+def test_a_lake_that_follows_outlives_the_checkpoint_that_it_stood_on(root, lake):
     """Cleanup takes the old checkpoint; no new commit tells of it."""
     log = HandLog(root / "t").start().commit(add("a"), commit_info()).checkpoint(1, state("a"))
-    lake = open_lake()
     ref = lake.find("t")
     assert lake.snapshot(ref).num_files == 1
     log.commit(add("b"), commit_info()).checkpoint(2, state("a", "b"))
@@ -226,10 +220,9 @@ def test_a_lake_that_follows_outlives_the_checkpoint_that_it_stood_on(root, open
     assert (snapshot.files.num_rows, snapshot.num_rows, snapshot.size_bytes) == (3, 30, 300)
 
 
-def test_a_commit_that_is_gone_where_a_checkpoint_stands_leaves_the_timeline(root, open_lake):
+def test_a_commit_that_is_gone_where_a_checkpoint_stands_leaves_the_timeline(root, lake):
     log = growing(root, 3).checkpoint(2, state("f1", "f2"))
     (log.log / commit_name(2)).unlink()
-    lake = open_lake()
     assert lake.timeline(lake.find("t")).totals[-1].num_files == 3
     assert lake.snapshot(lake.find("t"), 2).num_files == 2
 
@@ -244,10 +237,9 @@ def test_a_home_that_may_not_be_written_costs_only_the_kept_timeline(root, open_
 # tables that go, and what may not be read -----------------------------------------------------------------------------
 
 
-def test_a_table_that_vanishes_while_it_is_looked_at(root, open_lake):
+def test_a_table_that_vanishes_while_it_is_looked_at(root, lake):
     for name in ("t", "goes", "stays"):
         write(root / name, {"id": [1]})
-    lake = open_lake()
     refs = lake.tables()
     ref = lake.find("t")
     lake.card(ref)
@@ -263,9 +255,8 @@ def test_a_table_that_vanishes_while_it_is_looked_at(root, open_lake):
     assert [card.ref.name for card in lake.cards()] == ["stays"]
 
 
-def test_a_table_made_anew_at_the_same_place_is_another_table(root, open_lake):
+def test_a_table_made_anew_at_the_same_place_is_another_table(root, lake):
     orders_table(root / "t")
-    lake = open_lake()
     ref = lake.find("t")
     assert lake.card(ref).version == 3 and lake.cards()[0] is lake.cards()[0]
     assert len(lake.timeline(ref).totals) == 4
@@ -304,12 +295,11 @@ def test_a_root_that_may_not_be_listed_is_named(root, open_lake):
 # the change feed ------------------------------------------------------------------------------------------------------
 
 
-def test_changes_outside_the_feed_say_from_where_it_covers(root, open_lake):
+def test_changes_outside_the_feed_say_from_where_it_covers(root, lake):
     path = write(root / "t", {"id": [1, 2]})
     write(path, {"id": [3]})
     DeltaTable(str(path)).alter.set_table_properties(CHANGE_FEED)
     write(path, {"id": [4]})
-    lake = open_lake()
     ref = lake.find("t")
     support = lake.cdf_support(ref, 0, 3)
     assert (support.covered, support.first_covered_version) == (False, 1)
@@ -321,22 +311,20 @@ def test_changes_outside_the_feed_say_from_where_it_covers(root, open_lake):
     assert not lake.cdf_support(ref, 0, 9).covered
 
 
-def test_changes_whose_files_were_vacuumed_name_the_loss(root, open_lake):
+def test_changes_whose_files_were_vacuumed_name_the_loss(root, lake):
     path = orders_table(root / "t")
     for data in (path / "_change_data").glob("*.parquet"):
         data.unlink()
-    lake = open_lake()
     with pytest.raises(DataFileMissingError):
         lake.changes(lake.find("t"), 1, 3)
 
 
-def test_changes_that_deltalake_cannot_read_are_refused_with_the_reason(root, open_lake):
+def test_changes_that_deltalake_cannot_read_are_refused_with_the_reason(root, lake):
     for value in ("a b", "plain"):
         for number in range(2):
             write(root / value, {"id": [number], "p": [value]}, partition_by=["p"], configuration=CHANGE_FEED)
     mapped = CHANGE_FEED | {"delta.columnMapping.mode": "name"}
     HandLog(root / "mapped").commit(protocol(2, 5), metadata(configuration=mapped)).commit(add("a"), commit_info())
-    lake = open_lake()
     assert lake.cdf_support(lake.find("plain"), 0, 1).covered
     assert "percent-encoded" in lake.cdf_support(lake.find("a b"), 0, 1).reason
     assert "column mapping" in lake.cdf_support(lake.find("mapped"), 0, 1).reason

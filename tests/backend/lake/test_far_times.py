@@ -78,9 +78,8 @@ def spans_table(table, *versions, **options):
     return log
 
 
-def test_every_reader_of_rows_gives_int96_as_it_was_written(open_lake, root):
+def test_every_reader_of_rows_gives_int96_as_it_was_written(lake, root):
     spans_table(root / "t", [END, FIRST, OURS])
-    lake = open_lake()
     snapshot = only_table(lake)
     rows = lake.read_files(snapshot).read_all().sort_by("id")
     assert rows.select(["id", "at", "n"]).to_pylist() == spans(END, FIRST, OURS).to_pylist()
@@ -88,10 +87,9 @@ def test_every_reader_of_rows_gives_int96_as_it_was_written(open_lake, root):
     assert ids(lake, snapshot, "at > '2030-01-01'") == [0]
 
 
-def test_int96_that_changed_is_one_update_whoever_reads_it(open_lake, root):
+def test_int96_that_changed_is_one_update_whoever_reads_it(lake, root):
     later = FIRST + timedelta(days=1)
     spans_table(root / "t", [END, FIRST, OURS], [END, later, OURS])
-    lake = open_lake()
     for columns in (("id", "at"), None):  # by DuckDB, and with nested columns by deltalake
         answer = diff(lake, lake.find("t"), 1, 2, key=("id",), columns=columns)
         assert answer.changes.net == NetCounts(0, 1, 0)
@@ -99,7 +97,7 @@ def test_int96_that_changed_is_one_update_whoever_reads_it(open_lake, root):
         assert (row.before["at"], row.after["at"]) == (FIRST, later)
 
 
-def test_a_feed_that_its_reader_would_misread_is_not_read(open_lake, root):
+def test_a_feed_that_its_reader_would_misread_is_not_read(lake, root):
     log = spans_table(root / "t", [OURS], configuration=CHANGE_FEED)
     for number, end in ((0, OURS + timedelta(days=1)), (1, END)):
         rows = spans(OURS, end).append_column("_change_type", [["update_preimage", "update_postimage"]])
@@ -108,7 +106,6 @@ def test_a_feed_that_its_reader_would_misread_is_not_read(open_lake, root):
         change = {"path": f"{number}.cdc", "size": size, "dataChange": False} | values
         fresh = put(root / "t", f"{number + 1}.parquet", spans(end), parquet=SPARK, **values)
         log.commit({"cdc": change}, remove(f"{number}.parquet", **values), fresh, commit_info("UPDATE"))
-    lake = open_lake()
     ref = lake.find("t")
     assert lake.changes(ref, 1, 2, columns=["at"]).read_all()["at"].to_pylist()
     with pytest.raises(UnsupportedFeatureError, match=r"1\.cdc holds times before 1677 or after 2262 as INT96"):
@@ -234,19 +231,17 @@ def partitioned(table, kind):
 
 @pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz", "date"])
 @pytest.mark.parametrize(("operator", "wanted"), [("=", [1]), ("<", [0, 2])])
-def test_a_click_on_a_far_partition_filters_by_it(open_lake, root, kind, operator, wanted):
+def test_a_click_on_a_far_partition_filters_by_it(lake, root, kind, operator, wanted):
     partitioned(root / "t", kind)
-    lake = open_lake()
     snapshot = only_table(lake)
     far = lake.read_files(snapshot).read_all().sort_by("id")["p"][1]
     assert ids(lake, snapshot, condition_text("p", operator, cell(far), kind=kind)) == wanted
 
 
-def test_a_filter_finds_the_partitions_whose_value_satisfies_it(open_lake, root):
+def test_a_filter_finds_the_partitions_whose_value_satisfies_it(lake, root):
     """Of a reader's own look at partition values nothing is left out."""
     for kind in PARTITIONS:
         partitioned(root / kind, kind)
-    lake = open_lake()
     for kind, asked, wanted in ASKED:
         assert ids(lake, lake.snapshot(lake.find(kind)), asked) == wanted, (kind, asked)
 
@@ -325,9 +320,8 @@ def old_table(table, marks=MARKS):
     return log.commit(remove("old.parquet"), put(table, "new.parquet", ROWS, parquet=SPARK), commit_info("OPTIMIZE"))
 
 
-def test_old_files_are_read_as_spark_reads_them_and_a_compaction_changed_nothing(open_lake, root):
+def test_old_files_are_read_as_spark_reads_them_and_a_compaction_changed_nothing(lake, root):
     old_table(root / "t")
-    lake = open_lake()
     for version in (1, 2):
         snapshot = only_table(lake, version)
         assert lake.read_files(snapshot).read_all().sort_by("id").equals(ROWS)
@@ -336,10 +330,9 @@ def test_old_files_are_read_as_spark_reads_them_and_a_compaction_changed_nothing
     assert (answer.method, answer.changes.net) == (DiffMethod.KEY_JOIN, NetCounts(0, 0, 0))
 
 
-def test_rows_that_a_vector_deletes_are_the_same_in_the_copy(open_lake, root):
+def test_rows_that_a_vector_deletes_are_the_same_in_the_copy(lake, root):
     log = HandLog(root / "t").commit(protocol(3, 7, ["deletionVectors"]), metadata(COLUMNS), commit_info())
     log.commit(put_marked(root / "t", dv=write_vector(root / "t", [1, 2])), commit_info())
-    lake = open_lake()
     assert lake.read_files(only_table(lake)).read_all().sort_by("id").to_pylist() == ROWS.take([0, 3]).to_pylist()
 
 
@@ -352,9 +345,8 @@ def test_rows_that_a_vector_deletes_are_the_same_in_the_copy(open_lake, root):
         ({}, False),
     ],
 )
-def test_a_version_before_the_marks_tells_it_too(open_lake, root, marks, is_old):
+def test_a_version_before_the_marks_tells_it_too(lake, root, marks, is_old):
     old_table(root / "t", marks)
-    lake = open_lake()
     rows = lake.read_files(only_table(lake, 1)).read_all().sort_by("id")
     assert rows.equals(ROWS if is_old else STORED)
     with pa.OSFile(str(root / "t" / "old.parquet")) as source:
@@ -362,9 +354,8 @@ def test_a_version_before_the_marks_tells_it_too(open_lake, root, marks, is_old)
 
 
 @pytest.mark.parametrize("zone", [b"Europe/Amsterdam", b""])
-def test_moments_by_another_clock_are_refused_by_name(open_lake, root, zone):
+def test_moments_by_another_clock_are_refused_by_name(lake, root, zone):
     old_table(root / "t", MARKS | {b"org.apache.spark.timeZone": zone})
-    lake = open_lake()
     with pytest.raises(UnsupportedFeatureError, match=r"old\.parquet of .* column at in the calendar before 1582"):
         lake.read_files(only_table(lake, 1))
     answer = diff(lake, lake.find("t"), 1, 2, key=("id",))

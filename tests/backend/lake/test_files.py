@@ -169,9 +169,8 @@ def test_small_files_follow_a_target_that_grows_with_the_table(root, open_lake):
     }
 
 
-def test_a_table_without_files_reads_as_zeros(root, open_lake):
+def test_a_table_without_files_reads_as_zeros(root, lake):
     DeltaTable.create(str(root / "empty"), schema=pa.schema([("id", pa.int64())]))
-    lake = open_lake()
     ref = lake.find("empty")
     snapshot = lake.snapshot(ref)
     distribution = distribute(snapshot, lake.target_bytes(snapshot), ratio=0.5, min_files=16)
@@ -197,8 +196,7 @@ def one_file(root):
     return path
 
 
-def test_row_groups_encodings_and_sizes_are_those_of_the_footer(one_file, open_lake):
-    lake = open_lake()
+def test_row_groups_encodings_and_sizes_are_those_of_the_footer(one_file, lake):
     footer = lake.footer(lake.snapshot(lake.find("t")), "f 1.parquet")
     meta = pq.read_metadata(one_file / "f 1.parquet")
     assert (footer.num_rows, footer.num_groups, footer.num_columns) == (10, 3, 2)
@@ -215,25 +213,22 @@ def test_row_groups_encodings_and_sizes_are_those_of_the_footer(one_file, open_l
     assert footer.compressed_bytes == sum(group.compressed_bytes for group in footer.groups)
 
 
-def test_what_the_log_says_of_the_file_stands_beside_it(one_file, open_lake):
-    lake = open_lake()
+def test_what_the_log_says_of_the_file_stands_beside_it(one_file, lake):
     logged = lake.footer(lake.snapshot(lake.find("t")), "f 1.parquet").logged
     assert (logged.num_records, logged.deleted_rows, logged.dv_id[0]) == (10, 2, "u")
     assert log_statistics(logged.stats) == {"numRecords": 10}
     assert [log_statistics(text) for text in (None, "[1]", "{")] == [None] * 3
 
 
-def test_columns_carry_the_tables_names_under_mapping(root, open_lake):
+def test_columns_carry_the_tables_names_under_mapping(root, lake):
     mapped = {"delta.columnMapping.mode": "name"}
     made = metadata([column("id", number=1, physical="col-1")], configuration=mapped)
     HandLog(root / "t").commit(protocol(2, 5), made, put(root / "t", "f.parquet", {"col-1": [1]}), commit_info())
-    lake = open_lake()
     assert [shown.path for shown in lake.footer(lake.snapshot(lake.find("t")), "f.parquet").columns] == ["id"]
 
 
-def test_a_file_that_the_version_does_not_name_is_not_opened(one_file, open_lake):
+def test_a_file_that_the_version_does_not_name_is_not_opened(one_file, lake):
     pq.write_table(pa.table({"id": [1]}), one_file / "stray.parquet")
-    lake = open_lake()
     for path in ("stray.parquet", "../t/f 1.parquet", "_delta_log/00000000000000000000.json", ""):
         with pytest.raises(DataFileMissingError, match="holds no file"):
             lake.footer(lake.snapshot(lake.find("t")), path)
@@ -241,9 +236,8 @@ def test_a_file_that_the_version_does_not_name_is_not_opened(one_file, open_lake
         lake.footer(lake.snapshot(lake.find("t"), 0), "f 1.parquet")
 
 
-def test_gone_torn_and_symlinked_files_are_named_errors(root, open_lake, tmp_path):
+def test_gone_torn_and_symlinked_files_are_named_errors(root, lake, tmp_path):
     path = write(root / "t", {"id": [1]})
-    lake = open_lake()
     snapshot = lake.snapshot(lake.find("t"))
     (file,) = path.glob("*.parquet")
     for torn in (b"", b"PAR1", b"nothing of parquet", file.read_bytes()[:-9]):
@@ -427,7 +421,7 @@ def test_what_the_log_tells_of_a_few_commits_looks_at_no_file_of_a_large_checkpo
 
 
 @pytest.mark.parametrize("seed", few(6, range(20)))
-def test_files_taken_at_places_are_those_of_the_columns(root, open_lake, seed):
+def test_files_taken_at_places_are_those_of_the_columns(root, lake, seed):
     draw = np.random.default_rng(seed)
     log = HandLog(root / "t").start(columns={"id": "long", "p": "string"}, partition_by=["p"])
     files = [
@@ -437,7 +431,6 @@ def test_files_taken_at_places_are_those_of_the_columns(root, open_lake, seed):
     log.commit(*files).checkpoint(1, [protocol(), metadata({"id": "long", "p": "string"}, partition_by=["p"]), *files])
     late = [add(f"g{n}", size=n, partitionValues={"p": "9"}) for n in range(int(draw.integers(0, 5)))]
     log.commit(*(remove(f"f{n}") for n in draw.permutation(60)[: int(draw.integers(0, 60))]), *late, commit_info())
-    lake = open_lake()
     snapshot = lake.snapshot(lake.find("t"))
     names = [*DIFFERENCE_COLUMNS, "modified_at", "stats"]
     places = draw.permutation(snapshot.num_files)[: int(draw.integers(0, snapshot.num_files + 1))]

@@ -373,9 +373,8 @@ def test_a_late_clock_takes_no_version_away(root, open_lake, hour, version):
     assert at(open_lake(), root / "t", hour) == version
 
 
-def test_a_writer_s_clock_is_reported_and_no_more(root, open_lake):
+def test_a_writer_s_clock_is_reported_and_no_more(root, lake):
     table(root / "t", (0, 1, 2), reported=(500, -500, 0))
-    lake = open_lake()
     assert [at(lake, root / "t", hour) for hour in (0.5, 1.5, 9)] == [0, 1, 2]
     commits = lake.history(lake.find("t"))
     assert [commit.committed_at for commit in commits] == [BEGAN + timedelta(hours=h) for h in (2, 1, 0)]
@@ -404,14 +403,13 @@ def test_every_way_to_a_commit_gives_the_same_time(root, open_lake, seed):
         assert lake.version_at(ref, moment) == (held[-1] if held else None)
 
 
-def test_in_commit_timestamps_count_from_the_version_that_enabled_them(root, open_lake):
+def test_in_commit_timestamps_count_from_the_version_that_enabled_them(root, lake):
     log = table(root / "t", (0, 3, 1))  # v2's file is of 1 h: it counts as 3 h and 1 ms
     on = {"delta.enableInCommitTimestamps": "true", "delta.inCommitTimestampEnablementVersion": "3"}
     on["delta.inCommitTimestampEnablementTimestamp"] = str(T0 + 5 * HOUR)
     for version, hour, more in ((3, 5, [builders.metadata(configuration=on)]), (4, 6, []), (5, 7, [])):
         log.commit(builders.commit_info(timestamp=T0 + 90 * HOUR, inCommitTimestamp=T0 + hour * HOUR), *more)
         stamp(root / "t", version, T0)  # copied since: the files say nothing
-    lake = open_lake()
     asked = (-1, 0, 2.9, 3, 3.1, 4.9, 5, 5.5, 6, 6.9, 7, 99)
     assert [at(lake, root / "t", hour) for hour in asked] == [None, 0, 0, 1, 2, 2, 3, 3, 4, 4, 5, 5]
     assert [c.committed_at.hour - BEGAN.hour for c in lake.history(lake.find("t"), limit=3) if c.committed_at] == [
@@ -421,9 +419,8 @@ def test_in_commit_timestamps_count_from_the_version_that_enabled_them(root, ope
     ]
 
 
-def test_a_time_before_the_first_commit_is_refused_with_what_there_is(root, open_lake):
+def test_a_time_before_the_first_commit_is_refused_with_what_there_is(root, lake):
     table(root / "t", LATE)
-    lake = open_lake()
     with pytest.raises(VersionNotFoundError, match="its log begins with v0 of 2025-06-15 15:06:40"):
         resolve_version(lake, lake.find("t"), "2025-06-15T15:00Z", Clock())
 

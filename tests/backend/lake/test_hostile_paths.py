@@ -110,13 +110,12 @@ def written(table: Path, path: str, kind: str, where: str) -> None:
         ("sidecar", "json"),
     ],
 )
-def test_every_kind_of_path_is_refused_in_every_encoding_wherever_it_stands(root, open_lake, secret, kind, where):
+def test_every_kind_of_path_is_refused_in_every_encoding_wherever_it_stands(root, lake, secret, kind, where):
     paths = [path for path in ESCAPES if path.startswith("../")] if kind == "relative vector" else list(ESCAPES)
     if kind == "sidecar":
         paths += ["../00000000000000000000.json", "sub/../../x.parquet"]
     for number, path in enumerate(paths):
         written(root / f"t{number}", path, kind, where)
-    lake = open_lake()
     rows = {card.ref.name: card for card in lake.cards()}
     for number, path in enumerate(paths):
         ref = lake.find(f"t{number}")
@@ -135,12 +134,11 @@ def test_odd_paths_that_stay_inside_are_read(root, open_lake):
     assert open_lake().snapshot(open_lake().find("t")).num_files == len(paths)
 
 
-def test_a_file_of_another_allowed_table_is_allowed(root, open_lake):
+def test_a_file_of_another_allowed_table_is_allowed(root, lake):
     """Shallow clones name the files of the table that they were cloned from."""
     other = write(root / "other", {"id": [1, 2]})
     (data,) = other.glob("*.parquet")
     HandLog(root / "t").start().commit(add(str(data), rows=2), commit_info())
-    lake = open_lake()
     assert lake.snapshot(lake.find("t")).num_rows == 2
 
 
@@ -157,12 +155,11 @@ def test_a_symlinked_file_is_refused_before_it_is_read(root, open_lake, secret):
             read(lake, lake.find(name))
 
 
-def test_a_symlinked_log_folder_and_a_symlinked_commit_are_refused(root, open_lake, tmp_path):
+def test_a_symlinked_log_folder_and_a_symlinked_commit_are_refused(root, lake, tmp_path):
     outside = write(tmp_path / "outside", {"id": [1]})
     (root / "log").mkdir()
     (root / "log" / "_delta_log").symlink_to(outside / "_delta_log")
     (HandLog(root / "commit").start().log / f"{1:020d}.json").symlink_to(outside / "_delta_log" / f"{0:020d}.json")
-    lake = open_lake()
     reasons = {card.ref.name: card.reason for card in lake.cards()}
     assert "outside every allowed root" in reasons["log"]
     with pytest.raises(PathRefusedError):
@@ -462,8 +459,7 @@ def within(limit_s: float, work: Callable[[], object]) -> object:
 
 
 @pytest.mark.parametrize("kind", ODD_FILES)
-def test_a_data_file_that_is_none_ends_the_reading_and_is_named(open_lake, table, kind):
-    lake = open_lake()
+def test_a_data_file_that_is_none_ends_the_reading_and_is_named(lake, table, kind):
     ref = lake.find("t")
     path = table / lake.snapshot(ref).columns(["path"])["path"][0].as_py()
     make(path, kind)
@@ -479,7 +475,7 @@ def test_a_data_file_that_is_none_ends_the_reading_and_is_named(open_lake, table
     "name",
     [f"{1:020d}.json", f"{1:020d}.checkpoint.parquet", f"{1:020d}.crc", "_last_checkpoint", "vector", "change"],
 )
-def test_whatever_else_a_table_names_is_not_waited_for(open_lake, root, name, kind):
+def test_whatever_else_a_table_names_is_not_waited_for(lake, root, name, kind):
     """A log with its checkpoint, `.crc` and pointer, a deletion vector, a change file: an answer or an error."""
     table = orders_table(root / "t")
     own = put(table, "own.parquet", {"order_id": [1, 2], "status": ["x", "x"], "amount": [1.0, 2.0]})
@@ -491,7 +487,6 @@ def test_whatever_else_a_table_names_is_not_waited_for(open_lake, root, name, ki
         name, [table / "_delta_log" / name]
     )
     make(path, kind)
-    lake = open_lake()
     for reading in (log_alone, page, feed, lambda lake, _: lake.cards()):
         with suppress(LakehouseError):
             within(60, lambda reading=reading: reading(lake, lake.find("t")))
@@ -547,8 +542,7 @@ def test_no_descriptor_and_no_folder_is_left_whoever_ends_a_reading(open_lake, t
     assert not [path for path in (tmp_path / "for-rows").iterdir() if path.name.startswith("weir-rows-")]
 
 
-def test_an_error_names_a_torn_file_as_the_log_does(open_lake, table):
-    lake = open_lake()
+def test_an_error_names_a_torn_file_as_the_log_does(lake, table):
     ref = lake.find("t")
     path = table / lake.snapshot(ref).columns(["path"])["path"][0].as_py()
     path.write_bytes(b"x" * path.stat().st_size)
@@ -570,7 +564,7 @@ def test_where_open_files_have_no_names_those_are_handed_on_that_were_checked(op
     assert answers() == expected
 
 
-def test_the_feed_is_what_its_reader_gives_of_the_whole_log(open_lake, root):
+def test_the_feed_is_what_its_reader_gives_of_the_whole_log(lake, root):
     """Null partitions, change files beside whole files, a commit that says nothing of itself."""
     path = root / "t"
     rows = {"id": [1, 2, 3, 4], "p": ["a", "b", None, "a"]}
@@ -581,7 +575,6 @@ def test_the_feed_is_what_its_reader_gives_of_the_whole_log(open_lake, root):
     (log := path / "_delta_log" / f"{1:020d}.json").write_text(
         "".join(line for line in log.read_text().splitlines(keepends=True) if "commitInfo" not in line)
     )
-    lake = open_lake()
     ours = lake.changes(lake.find("t"), 0, 3).read_all().drop_columns("_commit_timestamp")  # theirs: as writers said
     theirs = pa.table(DeltaTable(path).load_cdf(starting_version=1, ending_version=3)).select(ours.schema.names)
     assert sorted(ours.to_pylist(), key=repr) == sorted(theirs.to_pylist(), key=repr)

@@ -204,7 +204,7 @@ OF_ENGINES = ("file_row_number", "FILE_INDEX", "filename", "rowid", "row_id", "c
 
 
 @pytest.mark.parametrize("name", OF_ENGINES)
-def test_a_column_called_as_an_engine_calls_its_own_changes_no_answer(log, open_lake, name):
+def test_a_column_called_as_an_engine_calls_its_own_changes_no_answer(log, lake, name):
     """Rows marked as deleted are those at their position, and rows go by the ids that follow from it."""
     columns = {"id": "long", name: "long", "v": "long"}
     log.commit(protocol(3, 7, ["deletionVectors"]), metadata(columns, configuration=TRACKED), commit_info())
@@ -214,7 +214,6 @@ def test_a_column_called_as_an_engine_calls_its_own_changes_no_answer(log, open_
     left = [n for n in numbers if n != 2]
     rows = {"id": left, name: [10 - n for n in left], "v": [0, 1, 3, 4, 50], MOVED: left}
     log.commit(remove("a", dv=vector), put(log.table, "b", rows, baseRowId=6), commit_info("UPDATE"))
-    lake = open_lake()
     ref = lake.find("t")
     for options in ({}, {"key": ("id",)}, {"key": ("id",), "where": f'"{name}" = 5'}):
         changes = diff(lake, ref, 1, 2, **options).changes
@@ -233,12 +232,11 @@ NAMES = [
 ]  # fmt: skip
 
 
-def test_a_name_is_a_name_whatever_a_log_calls_it(root, open_lake):
+def test_a_name_is_a_name_whatever_a_log_calls_it(root, lake):
     """A column for each name, under column mapping; the number of a column is its only value."""
     mapped = [column(name, number=number + 1, physical=f"col-{number}") for number, name in enumerate(NAMES)]
     log, rows = HandLog(root / TABLE), {f"col-{number}": [number, None] for number in range(len(NAMES))}
     first_commit(log, metadata(mapped, configuration=BY_NAME), put(log.table, "f", rows), reader=protocol(2, 5))
-    lake = open_lake()
     snapshot = lake.snapshot(lake.find(TABLE))
     for number, name in enumerate(NAMES):
         for text in (condition_text(name, "=", number), f"abs({sql_name(name)}) = {number}"):
@@ -256,7 +254,7 @@ def test_a_comma_in_a_column_s_name_can_be_quoted(home, weir, log):
         assert json.loads((home / "t.json").read_text()) == [{"a,b": 1, "d": 3}]
 
 
-def test_a_name_with_a_dot_is_no_path(log, open_lake):
+def test_a_name_with_a_dot_is_no_path(log, lake):
     """Beside a struct `order` with a field `total` each has its own bounds, and a filter rules files out by its own."""
     adds = []
     for number in range(3):
@@ -265,7 +263,6 @@ def test_a_name_with_a_dot_is_no_path(log, open_lake):
         adds.append(put(log.table, f"{number}", {name: [end] for name, end in ends.items()}, rows=None, stats=stats))
     inner = struct(column("total"))
     first_commit(log, metadata([column("order", inner), column("order.total"), column("id")]), *adds)
-    lake = open_lake()
     snapshot = lake.snapshot(lake.find("t"))
     names = columns_with_stats(snapshot.metadata)
     assert names == ("`order`.`total`", "order.total", "id")
@@ -276,7 +273,7 @@ def test_a_name_with_a_dot_is_no_path(log, open_lake):
         assert [row["id"] for row in rows_at(lake, where=where)] == files, text
 
 
-def test_a_rename_is_told_by_the_whole_name(log, open_lake):
+def test_a_rename_is_told_by_the_whole_name(log, lake):
     def renamed(total, inner):
         order = struct(column(inner, number=4, physical="c4"))
         columns = [("id", "long"), (total, "long"), ("order", order)]
@@ -287,7 +284,6 @@ def test_a_rename_is_told_by_the_whole_name(log, open_lake):
     first_commit(log, renamed("order.total", "total"), put(log.table, "a", rows), reader=protocol(2, 5))
     log.commit(renamed("order.sum", "total"), commit_info("RENAME COLUMN"))
     log.commit(renamed("sale.sum", "sum"), commit_info("RENAME COLUMN"))
-    lake = open_lake()
     changes = [diff(lake, lake.find("t"), first, first + 1).log.schema.renamed for first in (0, 1)]
     assert changes[0] == (("order.total", "order.sum"),)
     assert changes[1] == (("order.sum", "sale.sum"), ("order.total", "order.sum"))
@@ -325,7 +321,7 @@ def test_columns_that_differ_in_case_are_never_taken_for_one_another(log, open_l
 
 
 @pytest.mark.parametrize("head", ["", "p_"], ids=["plain", "mapped"])
-def test_columns_of_files_go_by_their_names_whatever_the_case(log, open_lake, head):
+def test_columns_of_files_go_by_their_names_whatever_the_case(log, lake, head):
     """As Spark 4.2 reads such files, tried: nested fields and physical names too. deltalake alone gives nulls."""
 
     def mapped(name, number, kind="long"):
@@ -341,7 +337,6 @@ def test_columns_of_files_go_by_their_names_whatever_the_case(log, open_lake, he
     first_commit(log, described, first, other, reader=protocol(2, 5) if head else None)
     changed = put(log.table, "c", {f"{head}Id": [1], f"{head}V": [11]})
     log.commit(remove("a"), changed, commit_info("UPDATE"))
-    lake = open_lake()
     assert sorted(rows_at(lake, 0), key=lambda row: row["id"]) == [whole, {"id": 2, "v": None, "s": None}]
     for reader in (lake, ByDeltalake(lake)):
         [row] = diff(reader, reader.find("t"), 0, 1, key=("id",), columns=("id", "v")).changes.rows

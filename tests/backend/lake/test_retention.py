@@ -267,9 +267,8 @@ def test_deltalake_opens_exactly_what_is_called_reconstructable(overwritten, ope
     assert reconstructable(retention) == [v for v in range(12) if works(DeltaTable.version, overwritten, v)]
 
 
-def test_reading_works_exactly_where_the_files_are_said_to_be_there(overwritten, open_lake):
+def test_reading_works_exactly_where_the_files_are_said_to_be_there(overwritten, lake):
     DeltaTable(str(overwritten)).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
-    lake = open_lake()
     ref, retention = lake.find("events"), judged(lake)
     assert [v.version for v in retention.facts.vacuums] == [13] and retention.facts.vacuums[0].retention == timedelta(0)
     *_, seen = lake.see_log(ref)
@@ -285,25 +284,23 @@ def test_reading_works_exactly_where_the_files_are_said_to_be_there(overwritten,
         assert readable or retention.run_of(version).data_files is DataFiles.AT_RISK  # type: ignore[union-attr]
 
 
-def test_removed_files_are_looked_at_first(overwritten, open_lake):
+def test_removed_files_are_looked_at_first(overwritten, lake):
     """A sample of one finds the only vacuumed file of a version that shares the others with the latest."""
     (victim,) = map(Path, DeltaTable(str(overwritten), version=8).file_uris())
     DeltaTable(str(overwritten)).delete("id = 8")
     victim.unlink()
-    lake = open_lake()
     for sample, checked in ((1, 1), (200, 4)):
         *_, seen = lake.see_files(lake.find("events"), 11, sample=sample)
         assert (seen.total, seen.checked, seen.missing, seen.examples) == (4, checked, 1, (victim.name,))
 
 
-def test_the_change_feed_is_followed_through_its_switches(root, open_lake):
+def test_the_change_feed_is_followed_through_its_switches(root, lake):
     path = builders.write(root / "events", {"id": [1]})
     table = DeltaTable(str(path))
     table.alter.set_table_properties(builders.CHANGE_FEED)
     builders.write(path, {"id": [2]})
     DeltaTable(str(path)).alter.set_table_properties({"delta.enableChangeDataFeed": "false"})
     builders.write(path, {"id": [3]})
-    lake = open_lake()
     assert lake.retention_facts(lake.find("events")).feed == ((0, 0, False), (1, 2, True), (3, 4, False))
     for version in (1, 2, 3, 4):
         covered = lake.cdf_support(lake.find("events"), version - 1, version).covered
@@ -316,12 +313,11 @@ def test_the_switch_is_known_behind_a_cleaned_log(overwritten, open_lake):
     assert open_lake().retention_facts(open_lake().find("events")).feed == ((4, 11, False),)
 
 
-def test_times_are_those_of_the_commit_files_unless_the_table_carries_its_own(root, open_lake):
+def test_times_are_those_of_the_commit_files_unless_the_table_carries_its_own(root, lake):
     builders.HandLog(root / "old").start().commit(builders.commit_info(timestamp=1_000_000_000_000))
     on = {"delta.enableInCommitTimestamps": "true"}
     own = builders.HandLog(root / "own").start(configuration=on)
     own.commit(builders.commit_info(inCommitTimestamp=1_700_000_000_000))
-    lake = open_lake()
     old, own_facts = lake.retention_facts(lake.find("old")), lake.retention_facts(lake.find("own"))
     written = datetime.fromtimestamp(commit_file(root / "old", 1).stat().st_mtime, UTC)
     assert abs(old.times[1] - written) < timedelta(milliseconds=1)
@@ -335,12 +331,11 @@ def test_a_broken_commit_takes_its_followers_along_up_to_the_next_checkpoint(ove
     assert any("00000006.json" in problem for problem in retention.facts.problems)
 
 
-def test_broken_tables_answer_or_raise_weirs_own_errors(root, open_lake):
+def test_broken_tables_answer_or_raise_weirs_own_errors(root, lake):
     builders.HandLog(root / "gap").start().commit(builders.commit_info(), version=2)
     builders.HandLog(root / "rubbish").raw(f"{0:020d}.json", "rubbish")
     (root / "empty" / "_delta_log").mkdir(parents=True)
     (root / "empty" / "_delta_log" / "x.json").write_text("{}")
-    lake = open_lake()
     gap, rubbish = judged(lake, "gap"), judged(lake, "rubbish")
     assert reconstructable(gap) == [0] and judge_version(gap, 2).time_travel.verdict is Reach.NO
     assert reconstructable(rubbish) == [] and rubbish.facts.problems
@@ -349,18 +344,16 @@ def test_broken_tables_answer_or_raise_weirs_own_errors(root, open_lake):
         lake.retention_facts(lake.find(str(root / "empty")))
 
 
-def test_files_outside_the_roots_are_never_looked_for(root, open_lake):
+def test_files_outside_the_roots_are_never_looked_for(root, lake):
     builders.HandLog(root / "sly").start().commit(builders.commit_info(), builders.add("../../../../etc/passwd"))
-    lake = open_lake()
     with pytest.raises(PathRefusedError):
         list(lake.see_files(lake.find("sly"), 1, sample=10))
 
 
-def test_looking_tells_how_far_it_is_and_ends_when_nobody_asks(root, open_lake):
+def test_looking_tells_how_far_it_is_and_ends_when_nobody_asks(root, lake):
     log = builders.HandLog(root / "many").start()
     log.commit(builders.commit_info(), *(builders.add(f"{n}.parquet") for n in range(1_000)))
     (root / "many" / "7.parquet").touch()
-    lake = open_lake()
     steps = list(lake.see_files(lake.find("many"), 1, sample=None))
     assert [step.checked for step in steps] == [0, 256, 512, 768, 1000]
     assert steps[-1] == FilesSeen(1, 1000, 1000, 999, steps[-1].examples) and len(steps[-1].examples) == 5
@@ -368,9 +361,8 @@ def test_looking_tells_how_far_it_is_and_ends_when_nobody_asks(root, open_lake):
     assert (sampled.checked, sampled.total) == (200, 1000)
 
 
-def test_a_copy_of_the_log_is_judged_by_its_new_times(overwritten, open_lake):
+def test_a_copy_of_the_log_is_judged_by_its_new_times(overwritten, lake):
     """What Spark does: a table copied today is young again, whatever its commits say."""
     shutil.copytree(overwritten, overwritten.parent / "copy", copy_function=shutil.copy)
-    lake = open_lake()
     facts = lake.retention_facts(lake.find("copy"))
     assert min(facts.times.values()) > max(lake.retention_facts(lake.find("events")).times.values())

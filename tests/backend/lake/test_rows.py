@@ -74,10 +74,9 @@ def test_rows_under_a_deletion_vector_of_each_kind(root, open_lake, kind, folder
     assert search(open_lake(), "t", "id >= 5").rows.num_rows == 3
 
 
-def test_partitions_with_nulls_and_special_characters(root, open_lake):
+def test_partitions_with_nulls_and_special_characters(root, lake):
     for number in range(2):
         write(root / "t", {"id": [number] * 6, "p": ODD, "q": [1, 2, 3, 4, 5, None]}, partition_by=["p", "q"])
-    lake = open_lake()
     assert found_rows(lake, "t") == plain_rows(root / "t")
     for value in ODD[:2] + ODD[3:]:
         text = value.replace("'", "''")
@@ -88,18 +87,16 @@ def test_partitions_with_nulls_and_special_characters(root, open_lake):
     assert search(lake, "t", "NOT (q < 3) AND id = 0").rows.num_rows == 3
 
 
-def test_evolved_schema_has_nulls_in_old_files(root, open_lake):
+def test_evolved_schema_has_nulls_in_old_files(root, lake):
     write(root / "t", {"id": [1, 2]})
     write(root / "t", {"id": [3], "late": ["x"], "deep": [{"a": 1}]}, schema_mode="merge")
-    lake = open_lake()
     assert found_rows(lake, "t") == plain_rows(root / "t")
     assert search(lake, "t", "late IS NULL").rows["id"].sort().to_pylist() == [1, 2]
     assert search(lake, "t", "deep.a = 1").rows["id"].to_pylist() == [3]
 
 
-def test_mapped_columns_by_name(root, open_lake):
+def test_mapped_columns_by_name(root, lake):
     path = mapped_table(root / "t", "name", ("col-1", "col-1"))
-    lake = open_lake()
     want = [{"id": 1, "p q": "A/B %20="}, {"id": 3, "p q": "A/B %20="}]
     assert search(lake, "t").rows.sort_by("id").to_pylist() == want
     assert found_rows(lake, "t") == plain_rows(path)
@@ -107,22 +104,20 @@ def test_mapped_columns_by_name(root, open_lake):
     assert search(lake, "t", "\"p q\" = 'other'").candidates == 0
 
 
-def test_mapped_columns_by_id_are_read_where_the_names_hold_and_else_refused(root, open_lake):
+def test_mapped_columns_by_id_are_read_where_the_names_hold_and_else_refused(root, lake):
     mapped_table(root / "same", "id", ("col-1", "col-1"))
     other = mapped_table(root / "other", "id", ("a1", "col-1"))
-    lake = open_lake()
     assert search(lake, "same").rows["id"].sort().to_pylist() == [1, 3]
     assert "None" in plain_rows(other)[0], "deltalake reads such files now: the refusal can go"
     with pytest.raises(UnsupportedFeatureError, match="a1"):
         search(lake, "other")
 
 
-def test_files_of_another_allowed_table_and_chosen_files_alone(root, open_lake):
+def test_files_of_another_allowed_table_and_chosen_files_alone(root, lake):
     other = write(root / "other", {"id": [1, 2]})
     own = write(root / "t", {"id": [3]})
     (data,) = other.glob("*.parquet")
     HandLog(own, next_version=1).commit(add(str(data), size=data.stat().st_size, rows=2), commit_info())
-    lake = open_lake()
     assert found_rows(lake, "t") == plain_rows(own)
     snapshot = lake.snapshot(lake.find("t"))
     for index in range(2):
@@ -195,8 +190,7 @@ def typed(root):
     return root / "t"
 
 
-def test_filters_find_exactly_their_rows(typed, open_lake):
-    lake = open_lake()
+def test_filters_find_exactly_their_rows(typed, lake):
     pruned = 0
     for where, want in CASES:
         page = search(lake, "t", where, few_files=0)  # statistics may rule out all but those it must find
@@ -206,10 +200,9 @@ def test_filters_find_exactly_their_rows(typed, open_lake):
     assert pruned >= 16, "statistics rule files out"
 
 
-def test_every_nan_is_the_highest_number_and_a_filter_sees_columns_that_are_not_shown(root, open_lake):
+def test_every_nan_is_the_highest_number_and_a_filter_sees_columns_that_are_not_shown(root, lake):
     signed = struct.unpack("d", struct.pack("Q", 0xFFF8 << 48))[0]  # as 0.0 / 0.0 gives on most processors
     write(root / "t", {"id": [1, 2, 3, 4], "x": [signed, float("nan"), -0.0, 5.0], "y": ["a", "b", "a", "b"]})
-    lake = open_lake()
     for where, ids in {"x > 1": [1, 2, 4], "NOT x > 1": [3], "x <= 5": [3, 4], "x >= 0": [1, 2, 3, 4]}.items():
         assert sorted(search(lake, "t", where, columns=("id",)).rows["id"].to_pylist()) == ids, where
         assert search(lake, "t", f"({where}) AND y || 'c' = 'ac'", columns=("id",)).rows["id"].to_pylist() == [
@@ -218,8 +211,7 @@ def test_every_nan_is_the_highest_number_and_a_filter_sees_columns_that_are_not_
     assert search(lake, "t", "y || 'c' = 'ac'", columns=("id",), limit=1).rows.schema.names == ["id"]
 
 
-def test_negated_and_joined_filters_agree_with_reading_every_file(typed, open_lake):
-    lake = open_lake()
+def test_negated_and_joined_filters_agree_with_reading_every_file(typed, lake):
     texts = [where for where, _ in CASES]
     pairs = list(itertools.pairwise(texts))
     joined = [f"({a}) AND NOT ({b})" for a, b in pairs[::2]] + [f"NOT (({a}) OR ({b}))" for a, b in pairs[1::2]]
@@ -229,9 +221,8 @@ def test_negated_and_joined_filters_agree_with_reading_every_file(typed, open_la
         assert found_rows(lake, "t", where, few_files=0) == sorted(map(repr, every_file.rows.to_pylist())), where
 
 
-def test_only_the_files_that_the_limit_needs_are_opened(root, open_lake):
+def test_only_the_files_that_the_limit_needs_are_opened(root, lake):
     path = partitioned_table(root / "t", days=2, files_per_day=5)
-    lake = open_lake()
     assert search(lake, "t", limit=3).files_read == 2
     ref = lake.find("t")
     for gone in lake.snapshot(ref).columns(["path"])["path"].to_pylist()[4:]:
@@ -242,10 +233,9 @@ def test_only_the_files_that_the_limit_needs_are_opened(root, open_lake):
         search(lake, "t", limit=10)
 
 
-def test_a_search_that_stops_early_says_how_far_it_came(root, open_lake):
+def test_a_search_that_stops_early_says_how_far_it_came(root, lake):
     for number in range(10):
         write(root / "t", {"id": [number], "same": [1]})
-    lake = open_lake()
     page = search(lake, "t", "id = same", search_files=3)
     assert (page.files_read, page.files_left, page.truncated, page.total_rows) == (3, 7, True, None)
     assert search(lake, "t", "id = same", search_files=None).total_rows == 1

@@ -156,7 +156,7 @@ def surprises(lake: Lake, cases: dict[TableRef, Any]) -> list[str]:
 
 
 @pytest.mark.drawn
-def test_a_wrong_type_in_a_parquet_checkpoint_is_named_or_harmless(root, open_lake):
+def test_a_wrong_type_in_a_parquet_checkpoint_is_named_or_harmless(root, lake):
     """Arrow takes the column's type from the wrong value, as a writer's mistake would."""
     for number, (path, wrong) in enumerate(CASES):
         if path[0] not in ("add", "metaData", "protocol") or len(path) > 3 or number % 2:
@@ -169,7 +169,6 @@ def test_a_wrong_type_in_a_parquet_checkpoint_is_named_or_harmless(root, open_la
             pq.write_table(table, log.log / f"{1:020d}.checkpoint.parquet")
         except (pa.ArrowException, TypeError, ValueError, OverflowError):  # no column can hold that
             shutil.rmtree(log.table)
-    lake = open_lake()
     cases = {ref: CASES[int(ref.name[1:])] for ref in lake.tables()}
     assert len(cases) > 50
     assert surprises(lake, cases) == []
@@ -196,7 +195,7 @@ CHECKSUM: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", [f"{1:020d}.crc", "_last_checkpoint"])
-def test_a_wrong_type_beside_the_log_changes_no_number(root, open_lake, name):
+def test_a_wrong_type_beside_the_log_changes_no_number(root, lake, name):
     whole = CHECKSUM if name.endswith(".crc") else {"version": 1, "size": 3, "parts": 1, "v2Checkpoint": {"path": "x"}}
     cases = [(path, wrong) for path in leaves(whole) for wrong in WRONG if path]
     cases = cases[:: 5 if len(cases) > 200 else 2]  # every field and every wrong value, not all their pairs
@@ -204,7 +203,6 @@ def test_a_wrong_type_beside_the_log_changes_no_number(root, open_lake, name):
         log = HandLog(root / f"t{number}").start().commit(add("a"), commit_info())
         log.checkpoint(1, [protocol(), metadata(), add("a")])
         log.raw(name, json.dumps(whole | spoiled(path, wrong, whole)))
-    lake = open_lake()
     for ref in lake.tables():
         path, wrong = cases[int(ref.name[1:])]
         snapshot = lake.snapshot(ref)
