@@ -13,9 +13,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
@@ -24,7 +25,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-LIMIT_S = 300
+LIMIT_S = 300.0
 PAGE_BYTES = 4096.0  # the least a process can grow by
 _MARK = b"measured:"
 
@@ -46,14 +47,13 @@ class Lap:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a task answered (as JSON), and its laps."""
+    """What a task answered (as JSON), and its laps; of seconds and bytes the median."""
 
     answer: Any
     laps: tuple[Lap, ...]
 
     @property
     def seconds(self) -> float:
-        """The median lap."""
         return statistics.median(lap.seconds for lap in self.laps)
 
     @property
@@ -82,12 +82,16 @@ class Watch:
 Task = Callable[..., Any]  # takes a Watch and keyword arguments, gives an answer that is JSON
 
 
-def fresh(task: Task, *, limit_s: float = LIMIT_S, **arguments: Any) -> Run:
-    """Run a task once in a new interpreter; raises `BenchError` when it fails."""
+def fresh(
+    task: Task, *, home: str | None = None, folder: Path | None = None, limit_s: float = LIMIT_S, **arguments: Any
+) -> Run:
+    """Run a task once in a new interpreter; raises `BenchError` when it fails. Its WEIR_HOME is empty, in `folder`,
+    unless one is given."""
     asked = orjson.dumps({"module": task.__module__, "name": task.__name__, "arguments": arguments})
-    with tempfile.TemporaryDirectory(prefix="weir-bench-") as home:
-        argv = [sys.executable, "-m", "bench.harness"]
-        env = {"PATH": "/usr/bin:/bin", "WEIR_HOME": home, "PYTHONPATH": str(Path(__file__).parents[1]), "HOME": home}
+    argv = [sys.executable, "-m", "bench.harness"]
+    with tempfile.TemporaryDirectory(prefix="weir-bench-", dir=folder) as own:
+        place = home or own
+        env = {"PATH": "/usr/bin:/bin", "WEIR_HOME": place, "PYTHONPATH": str(Path(__file__).parents[1]), "HOME": place}
         try:
             ended = subprocess.run(argv, input=asked, capture_output=True, env=env, timeout=limit_s, check=False)
         except subprocess.TimeoutExpired as exc:
@@ -122,20 +126,16 @@ def repeated(times: int, *tasks: Callable[[], Run]) -> list[Run]:
 
 def require_equal(ours: Any, theirs: Any, what: str) -> None:
     """A comparison of things that differ is none: raises `BenchError` with the first difference."""
-    if ours != theirs:
-        where, mine, other = _first_difference(what, ours, theirs)
-        raise BenchError(f"the answers differ ({where}): {str(mine)[:200]} is not {str(other)[:200]}")
-
-
-def _first_difference(where: str, ours: Any, theirs: Any) -> tuple[str, Any, Any]:
+    if ours == theirs:
+        return
+    pairs: list[tuple[Any, Any, Any]] = []
     if isinstance(ours, dict) and isinstance(theirs, dict) and ours.keys() == theirs.keys():
         pairs = [(key, ours[key], theirs[key]) for key in ours]
     elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
         pairs = list(zip(range(len(ours)), ours, theirs, strict=True))
-    else:
-        return where, ours, theirs
-    key, mine, other = next(pair for pair in pairs if pair[1] != pair[2])
-    return _first_difference(f"{where}, {key}", mine, other)
+    for key, mine, other in pairs:
+        require_equal(mine, other, f"{what}, {key}")
+    raise BenchError(f"the answers differ ({what}): {str(ours)[:200]} is not {str(theirs)[:200]}")
 
 
 def memory(name: str) -> int:
@@ -164,23 +164,25 @@ class Line:
         return f"| {self.what} | {self.target} | {self.ours} | {self.theirs} | {self.ratio} | {verdict} |"
 
 
+def against(
+    what: str, ours: str, theirs: str, ratio: float, at_least: float | None = None, word: str = " faster"
+) -> Line:
+    """Beside the peer, with how many times better Weir is; near 1 that is told to a hundredth."""
+    shown = times(ratio) if at_least is None or at_least >= 1 else f"{ratio:.2f}×"
+    if at_least is None:
+        return Line(what, "", ours, theirs, shown)
+    return Line(what, f"≥ {at_least:,g}×{word}", ours, theirs, shown, ratio >= at_least)
+
+
 def faster(what: str, ours: Run, theirs: Run, at_least: float | None = None) -> Line:
     """How many times faster."""
-    ratio = theirs.seconds / ours.seconds
-    return _against(what, "faster", (duration(ours.seconds), duration(theirs.seconds), ratio), at_least)
+    return against(what, duration(ours.seconds), duration(theirs.seconds), theirs.seconds / ours.seconds, at_least)
 
 
 def leaner(what: str, ours: Run, theirs: Run, at_least: float | None = None) -> Line:
     """How many times less memory."""
     ratio = theirs.grown_bytes / max(PAGE_BYTES, ours.grown_bytes)
-    return _against(what, "less", (megabytes(ours.grown_bytes), megabytes(theirs.grown_bytes), ratio), at_least)
-
-
-def _against(what: str, word: str, figures: tuple[str, str, float], at_least: float | None) -> Line:
-    ours, theirs, ratio = figures
-    if at_least is None:
-        return Line(what, "", ours, theirs, times(ratio))
-    return Line(what, f"≥ {at_least:,.0f}× {word}", ours, theirs, times(ratio), ratio >= at_least)
+    return against(what, megabytes(ours.grown_bytes), megabytes(theirs.grown_bytes), ratio, at_least, " less")
 
 
 def at_most(what: str, figure: float, limit: float, shown: tuple[str, str]) -> Line:
@@ -188,10 +190,13 @@ def at_most(what: str, figure: float, limit: float, shown: tuple[str, str]) -> L
     return Line(what, f"≤ {shown[1]}", shown[0], is_met=figure <= limit)
 
 
+def counted(what: str, figure: int, limit: int) -> Line:
+    return at_most(what, figure, limit, (str(figure), str(limit)))
+
+
 def within(what: str, seconds: float, limit_s: float) -> Line:
-    return at_most(
-        what, seconds, limit_s, (duration(seconds), f"{limit_s:g} s" if limit_s >= 1 else f"{limit_s * 1000:g} ms")
-    )
+    limit = f"{limit_s:g} s" if limit_s >= 1 else f"{limit_s * 1000:g} ms"
+    return at_most(what, seconds, limit_s, (duration(seconds), limit))
 
 
 def duration(seconds: float) -> str:
@@ -221,12 +226,24 @@ class Bench:
     tables: Path
     scale: float
     repeats: int
+    limit_s: float = LIMIT_S
 
-    def runs(self, *tasks: Callable[[], Run]) -> list[Run]:
-        return repeated(self.repeats, *tasks)
+    def go(self, task: Task, **arguments: Any) -> Callable[..., Run]:
+        """A task and its arguments, to be run in a process and a home of its own."""
+        return partial(fresh, task, folder=self.folder, limit_s=self.limit_s, **arguments)
+
+    def runs(self, *goes: Callable[[], Run]) -> list[Run]:
+        return repeated(self.repeats, *goes)
+
+    def alike(self, what: str, *tasks: Task, **arguments: Any) -> list[Run]:
+        """Tasks with the same arguments, which must give the same answer."""
+        runs = self.runs(*(self.go(task, **arguments) for task in tasks))
+        for run in runs[1:]:
+            require_equal(runs[0].answer, run.answer, what)
+        return runs
 
 
-Section = Callable[[Bench], Iterator[Line]]  # its docstring is its title
+Section = Callable[[Bench], Iterator[Line]]  # its name is the word for `--only`, its docstring its title
 
 
 def nothing_to_make(folder: Path, scale: float) -> Path:  # noqa: ARG001 - as `Suite.make`
@@ -236,50 +253,45 @@ def nothing_to_make(folder: Path, scale: float) -> Path:  # noqa: ARG001 - as `S
 @dataclass(frozen=True, slots=True)
 class Suite:
     """What one command measures. `make` makes its tables in a folder, at a scale; `packages` are told with their
-    versions; bench/`figures` keeps the table."""
+    versions; bench/`figures` keeps the table; a task may take so long."""
 
-    name: str
     about: str | None
     figures: str
-    sections: Mapping[str, Section]
+    sections: tuple[Section, ...]
     packages: Sequence[str]
     repeats: int
     make: Callable[[Path, float], Path] = nothing_to_make
+    limit_s: float = LIMIT_S
 
 
 def run_suite(suite: Suite, words: Sequence[str] | None = None) -> int:
     """Measures, prints the table, keeps it with `--write`; 1 when a measurement means nothing."""
-    chosen = _arguments(suite).parse_args(words)
+    sections = {section.__name__: section for section in suite.sections}
+    parser = argparse.ArgumentParser(prog="python -m bench SUITE", description=suite.about)
+    parser.add_argument("--scale", type=float, default=1.0, help="size of the tables, 1 is what the targets are for")
+    parser.add_argument("--repeats", type=int, default=suite.repeats, help="runs of each; the median counts")
+    parser.add_argument("--only", nargs="+", choices=list(sections), help="some of the sections")
+    parser.add_argument("--tables", type=Path, default=Path(tempfile.gettempdir()), help="folder that keeps the tables")
+    parser.add_argument("--write", action="store_true", help=f"put the table into bench/{suite.figures}")
+    chosen = parser.parse_args(words)
     try:
         with _timed("all"):
             tables = suite.make(chosen.tables, chosen.scale)
-            bench = Bench(chosen.tables, tables, chosen.scale, chosen.repeats)
-            sections = [_measured(suite.sections[name], name, bench) for name in chosen.only or suite.sections]
+            bench = Bench(chosen.tables, tables, chosen.scale, chosen.repeats, suite.limit_s)
+            lines = [_measured(sections[name], bench) for name in chosen.only or sections]
     except BenchError as exc:
         sys.stderr.write(f"error: {exc}\n")
         return 1
-    table = render(sections, _how(suite, chosen.repeats, chosen.scale))
+    table = render(lines, _how(suite, chosen.repeats, chosen.scale))
     sys.stdout.write(f"{table}\n")
     if chosen.write:
         write(Path(__file__).with_name(suite.figures), table)
     return 0
 
 
-def _measured(section: Section, name: str, bench: Bench) -> tuple[str, list[Line]]:
-    with _timed(name):
+def _measured(section: Section, bench: Bench) -> tuple[str, list[Line]]:
+    with _timed(section.__name__):
         return (section.__doc__ or "").strip().rstrip("."), list(section(bench))
-
-
-def _arguments(suite: Suite) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=f"make {suite.name}", description=suite.about)
-    parser.add_argument("--scale", type=float, default=1.0, help="size of the tables, 1 is what the targets are for")
-    parser.add_argument(
-        "--repeats", type=int, default=suite.repeats, help="runs of each measurement; the median counts"
-    )
-    parser.add_argument("--only", nargs="+", choices=list(suite.sections), help="some of the sections")
-    parser.add_argument("--tables", type=Path, default=Path(tempfile.gettempdir()), help="folder that keeps the tables")
-    parser.add_argument("--write", action="store_true", help=f"put the table into bench/{suite.figures}")
-    return parser
 
 
 @contextmanager
@@ -301,7 +313,12 @@ def render(sections: Sequence[tuple[str, Sequence[Line]]], how: str) -> str:
     rows = [HEADER]
     for title, lines in sections:
         rows += [f"| **{title}** | | | | | |", *(line.markdown for line in lines)]
-    return f"{how} {_machine()}\n\n" + "\n".join(rows) + "\n"
+    size_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    machine = (
+        f"{os.cpu_count()} cores, {size_bytes / 1e9:.0f} GB of memory; load average of the last 15 minutes "
+        f"{os.getloadavg()[2]:.1f}, the measurement itself included."
+    )
+    return f"{how} {machine}\n\n" + "\n".join(rows) + "\n"
 
 
 def _how(suite: Suite, repeats: int, scale: float) -> str:
@@ -309,14 +326,6 @@ def _how(suite: Suite, repeats: int, scale: float) -> str:
     packages = [("DuckDB" if name == "duckdb" else name, version(name)) for name in suite.packages]
     versions = ", ".join(f"{name} {number}" for name, number in (*packages, ("Python", python_version())))
     return f"{versions}, median of {repeats} runs.{size}"
-
-
-def _machine() -> str:
-    size_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return (
-        f"{os.cpu_count()} cores, {size_bytes / 1e9:.0f} GB of memory; load average of the last 15 minutes "
-        f"{os.getloadavg()[2]:.1f}, the measurement itself included."
-    )
 
 
 def write(path: Path, table: str) -> None:

@@ -1,16 +1,17 @@
-"""`make bench-lake`: the log reader and the pages on it, measured against `deltalake` on tables made here."""
+"""`make bench SUITE=lake`: the log reader and the pages on it, measured against `deltalake` on tables made here."""
 
 import statistics
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from backend.lake.lake import POLL_S, Lake
 from backend.settings import load_settings
-from bench import browser, ours, peer
+from bench import browser
+from bench import lake_tasks as tasks
 from bench.harness import (
     Bench,
     BenchError,
@@ -18,7 +19,8 @@ from bench.harness import (
     Run,
     Suite,
     Task,
-    at_most,
+    against,
+    counted,
     duration,
     faster,
     fresh,
@@ -31,8 +33,7 @@ from bench.harness import (
 from bench.tables import clone, make_tables, next_commits, shapes
 from tests.worlds.lake.object_store import Proxy, make_bucket, proxy, storage_options
 
-REFRESHES = 5
-SAMPLED = 20
+REFRESHES, SAMPLED = 5, 20
 SMALL = "T0"  # the same page of it is what browser, framework and machine cost
 BUCKET, DELAY_S, VIEWERS = "bench", 0.03, 20
 PAGES = {
@@ -48,24 +49,23 @@ def history(bench: Bench) -> Iterator[Line]:
     """The newest hundred commits."""
     for name, at_least in (("T1", 10), ("T2", 10), ("T3", 1_000)):
         uri = str(bench.tables / name)
-        tasks = (ours.history, peer.history)
-        found, theirs = bench.runs(*(partial(fresh, task, uri=uri, limit=100) for task in tasks))
-        warm = fresh(ours.warm_history, uri=uri, limit=100)
-        for run in (theirs, warm):
-            require_equal(found.answer, run.answer, f"history of {name}")
-        yield faster(f"history(100) of {name}", found, theirs, at_least)
-        yield leaner("the same, memory", found, theirs)
+        pair = (tasks.our_history, tasks.their_history)
+        ours, theirs = bench.alike(f"history of {name}", *pair, uri=uri, limit=100)
+        warm = fresh(tasks.our_warm_history, uri=uri, limit=100)
+        require_equal(warm.answer, theirs.answer, f"history of {name}")
+        yield faster(f"history(100) of {name}", ours, theirs, at_least)
+        yield leaner("the same, memory", ours, theirs)
         yield faster("the same, asked again of a warm `Lake`", warm, theirs)
 
 
-def distribution(bench: Bench) -> Iterator[Line]:
+def files(bench: Bench) -> Iterator[Line]:
     """Size histogram and totals per partition of T3."""
     uri = str(bench.tables / "T3")
     plain, theirs, summed, histogram = bench.runs(
-        partial(fresh, ours.distribution, uri=uri),
-        partial(fresh, peer.distribution, uri=uri),
-        partial(fresh, ours.distribution, uri=f"{uri}-crc"),
-        partial(fresh, ours.checksum_histogram, uri=f"{uri}-crc"),
+        bench.go(tasks.our_distribution, uri=uri),
+        bench.go(tasks.their_distribution, uri=uri),
+        bench.go(tasks.our_distribution, uri=f"{uri}-crc"),
+        bench.go(tasks.our_checksum_histogram, uri=f"{uri}-crc"),
     )
     require_equal(plain.answer, theirs.answer, "distribution of T3")
     require_equal(summed.answer, theirs.answer, "distribution of T3 with .crc")
@@ -80,8 +80,8 @@ def distribution(bench: Bench) -> Iterator[Line]:
 
 def refresh(bench: Bench) -> Iterator[Line]:
     """One new commit, seen by a `Lake` that lives on: latest version, totals, history(20)."""
-    small, large = _refreshed(bench, "T1", ours.refresh), _refreshed(bench, "T3", ours.refresh)
-    theirs = _refreshed(bench, "T3", peer.refresh)
+    small, large = (_refreshed(bench, name, tasks.our_refresh) for name in ("T1", "T3"))
+    theirs = _refreshed(bench, "T3", tasks.their_refresh)
     require_equal(large.answer, theirs.answer, "T3 after new commits")
     ratio = large.seconds / small.seconds
     shown = f"{duration(large.seconds)} / {duration(small.seconds)}"
@@ -93,7 +93,7 @@ def refresh(bench: Bench) -> Iterator[Line]:
 
 def _refreshed(bench: Bench, name: str, task: Task) -> Run:
     commits = next_commits(shapes(bench.scale)[name], REFRESHES)
-    with tempfile.TemporaryDirectory(prefix="weir-bench-", dir=bench.tables) as folder:
+    with TemporaryDirectory(prefix="weir-bench-", dir=bench.tables) as folder:
         return fresh(task, uri=str(clone(bench.tables / name, Path(folder) / name)), commits=commits)
 
 
@@ -102,53 +102,51 @@ def timeline(bench: Bench) -> Iterator[Line]:
     count, uri = shapes(bench.scale)["T2"].commits, str(bench.tables / "T2")
     stride = count // SAMPLED
     chosen = [stride * n + 37 * n % stride for n in range(SAMPLED)]
-    theirs = fresh(peer.versions, uri=uri, chosen=chosen)
-    (whole,) = repeated(max(1, bench.repeats // 2), partial(fresh, ours.timeline, uri=uri, chosen=chosen))
-    with tempfile.TemporaryDirectory(prefix="weir-bench-") as home:
-        fresh(ours.timeline, uri=uri, chosen=chosen, home=home)
-        (kept,) = bench.runs(partial(fresh, ours.timeline, uri=uri, chosen=chosen, home=home))
+    theirs = fresh(tasks.their_versions, uri=uri, chosen=chosen)
+    ours = bench.go(tasks.our_timeline, uri=uri, chosen=chosen)
+    (whole,) = repeated(max(1, bench.repeats // 2), ours)
+    with TemporaryDirectory(prefix="weir-bench-") as home:
+        ours(home=home)
+        (kept,) = bench.runs(partial(ours, home=home))
     for run in (whole, kept):
         require_equal(run.answer, theirs.answer, "timeline of T2")
     each = statistics.mean(lap.seconds for lap in theirs.laps)
     one_by_one = f"{duration(each * count)} ({count:,} × {duration(each)}, from {SAMPLED})"
-    for what, run, at_least in (
-        (f"timeline of all {count:,} versions of T2", whole, 500),
-        ("the same after a restart", kept, None),
-    ):
-        ratio = each * count / run.seconds
-        target, is_met = (f"≥ {at_least}× faster", ratio >= at_least) if at_least else ("", None)
-        yield Line(what, target, duration(run.seconds), one_by_one, times(ratio), is_met)
+    whole_ratio, kept_ratio = (each * count / run.seconds for run in (whole, kept))
+    what = f"timeline of all {count:,} versions of T2"
+    yield against(what, duration(whole.seconds), one_by_one, whole_ratio, 500)
+    yield against("the same after a restart", duration(kept.seconds), one_by_one, kept_ratio)
 
 
-def object_store(bench: Bench) -> Iterator[Line]:
+def store(bench: Bench) -> Iterator[Line]:
     """T1 on an S3 server that waits 30 ms before each answer."""
     log = bench.tables / "T1" / "_delta_log"
     make_bucket(BUCKET, {f"t/_delta_log/{file.name}": file.read_bytes() for file in sorted(log.iterdir())})
     with proxy() as server:
         server.delay_s = DELAY_S
-        counts = {ours.history: 0, peer.history: 0}
+        counts: dict[Task, int] = {tasks.our_history: 0, tasks.their_history: 0}
 
-        def counted(task: Task) -> Run:
+        def looked(task: Task) -> Run:
             server.forget()
             options = storage_options(server.url)
             run = fresh(task, uri=f"s3://{BUCKET}/t", limit=100, options=options)
             counts[task] = max(counts[task], server.count())
             return run
 
-        found, theirs = repeated((bench.repeats + 1) // 2, *(partial(counted, task) for task in counts))
-        require_equal(found.answer, theirs.answer, "history from the object store")
+        ours, theirs = repeated((bench.repeats + 1) // 2, *(partial(looked, task) for task in counts))
+        require_equal(ours.answer, theirs.answer, "history from the object store")
         idle = _idle_requests(server)
     requests, their_requests = counts.values()
-    yield at_most("history(100) of T1, requests", requests, 102, (str(requests), "102"))
+    yield counted("history(100) of T1, requests", requests, 102)
     yield Line(f"a look of {VIEWERS} viewers with nothing new, requests", "1", str(idle), is_met=idle == 1)
     yield Line("requests of `deltalake` for history(100)", theirs=str(their_requests))
-    yield faster("history(100) of T1, time", found, theirs)
+    yield faster("history(100) of T1, time", ours, theirs)
 
 
 def _idle_requests(server: Proxy) -> int:
     """Requests that all viewers together cost who look at a table at the same time, with nothing new."""
     root = f"s3://{BUCKET}"
-    with tempfile.TemporaryDirectory(prefix="weir-bench-") as home:
+    with TemporaryDirectory(prefix="weir-bench-") as home:
         options = {root: storage_options(server.url)}
         lake = Lake(load_settings(home=Path(home), lake={"roots": [root], "storage_options": options}))
         ref = lake.find(f"{root}/t")
@@ -162,7 +160,7 @@ def _idle_requests(server: Proxy) -> int:
 
 def page(bench: Bench) -> Iterator[Line]:
     """History and Files of T3 in a browser."""
-    with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder, browser.chromium() as chromium:
+    with TemporaryDirectory(prefix="weir-bench-") as folder, browser.chromium() as chromium:
         lake = Path(folder) / "lake"
         for name in (SMALL, "T3", "T3-crc"):
             clone(bench.tables / name, lake / name)
@@ -194,17 +192,9 @@ def _visits(chromium: browser.Browser, lake: Path, name: str, table: str) -> tup
 
 
 SUITE = Suite(
-    "bench-lake",
     __doc__,
     "README.md",
-    {
-        "history": history,
-        "files": distribution,
-        "refresh": refresh,
-        "timeline": timeline,
-        "store": object_store,
-        "page": page,
-    },
+    (history, files, refresh, timeline, store, page),
     packages=("deltalake",),
     repeats=5,
     make=make_tables,

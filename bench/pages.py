@@ -1,8 +1,8 @@
-"""`make bench-pages`: every page of a lake of 3,000 tables in a real browser, and the commands that list it; then those
-that grow with tables, streams and files, where there are many.
+"""`make bench SUITE=pages`: every page of a lake of 3,000 tables in a real browser, and the commands that list it.
 
-Rule: the lake is logs alone, for no page that is measured opens a data file; a page is reached from one that shows
-neither figure nor list, so that nothing old is taken for new.
+Then those that grow with tables, streams and files, where there are many. Rule: the lake is logs alone, for no page
+that is measured opens a data file; a page is reached from one that shows neither figure nor list, so that nothing old
+is taken for new.
 """
 
 import asyncio
@@ -15,17 +15,16 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from backend.lake.lake import Lake
 from backend.settings import load_settings
-from bench import browser, large
-from bench.harness import Bench, BenchError, Line, Suite, Watch, at_most, duration, fresh, megabytes, within
-from bench.tables import STARTED_MS, make_tables
-from bench.viewer import viewers_of
-from tests.worlds.lake.builders import HandLog, add, commit_info, metadata, protocol
+from bench import browser
+from bench.harness import Bench, BenchError, Line, Suite, Watch, at_most, duration, megabytes, within
+from bench.tables import made, make_tables, opened
+from tests.worlds.pages.viewer import viewers_of
+from tests.worlds.store import large
 
 TABLES, FILES, VERSIONS = 3_000, 20, 60
 LONG = "silver/long"  # the table whose own pages are opened
@@ -116,10 +115,11 @@ async def _rerun_s(url: str, address: str) -> float:
     """What a viewer of an open page waits for a rerun of it; the median."""
     page, _, query = address.strip("/").partition("?")
     async with viewers_of(url, 1, page=page, query=query) as (viewer,):
-        return statistics.median([await viewer.run() for _ in range(1 + RERUNS)][1:])
+        took_s: list[float] = [await viewer.run() for _ in range(1 + RERUNS)]
+    return statistics.median(took_s[1:])
 
 
-def large_lake(bench: Bench) -> Iterator[Line]:
+def thousands(bench: Bench) -> Iterator[Line]:
     """10,000 tables and 1,000 streams, while hosts go on writing"""
     lake = large.make_lake(bench.folder, round(large.TABLES * bench.scale))
     streams, here = round(large.STREAMS * bench.scale), replace(bench, tables=lake)
@@ -168,11 +168,11 @@ async def _live_s(url: str, page: str) -> tuple[float, float]:
     return first_s, max(statistics.median(took_s) for took_s in refreshes.values())
 
 
-def million_files(bench: Bench) -> Iterator[Line]:
+def million(bench: Bench) -> Iterator[Line]:
     """The card of a table of a million files, read for the first time"""
     lake = make_tables(bench.folder, bench.scale, ("T3",))
     for name, writer in {"T3": "without checksums", "T3-crc": "with checksums"}.items():
-        (run,) = bench.runs(partial(fresh, card, uri=str(lake / name)))
+        (run,) = bench.runs(bench.go(card, uri=str(lake / name)))
         yield within(f"a checkpoint and a hundred commits {writer}", run.seconds, 2)
         shown = megabytes(run.grown_bytes), "300 MB"
         yield at_most(f"its memory, {writer}", run.grown_bytes, 300e6, shown)
@@ -180,43 +180,28 @@ def million_files(bench: Bench) -> Iterator[Line]:
 
 def card(watch: Watch, *, uri: str) -> int:
     """How many files it tells of."""
-    lake = Lake(load_settings(lake={"roots": [uri]}))
-    ref = lake.find(uri)
+    settings, ref = opened(uri)
     with watch:
-        found = lake.card(ref)
-    return found.num_files
-
-
-# the lake --------------------------------------------------------------------------------------------------------
-
-COLUMNS = {"order_id": "long", "customer_id": "string", "amount": "double", "status": "string", "at": "timestamp"}
-STATS = '{"numRecords":100,"minValues":{"order_id":1},"maxValues":{"order_id":9},"nullCount":{"order_id":0}}'
+        card = Lake(settings).card(ref)
+    return card.num_files
 
 
 def make_lake(folder: Path, scale: float) -> Path:
-    """Small tables in three layers, and one of `VERSIONS` commits; made once for a scale."""
-    lake = folder / f"weir-bench-pages-{scale:g}"
-    if not (lake / LONG).exists():
+    """Small tables in three layers, and one of `VERSIONS` commits."""
+
+    def make(lake: Path) -> None:
         for number in range(round(TABLES * scale)):
-            layer = ("bronze", "silver", "gold")[number % 3]
-            _write(lake / layer / f"team{number % 20:02d}" / f"table_{number:04d}", versions=1)
-        _write(lake / LONG, versions=VERSIONS)
-    return lake
+            table = lake / large.LAYERS[number % 3] / f"team{number % 20:02d}" / f"table_{number:04d}"
+            large.write_log(table, table_id=table.name, versions=1, files=FILES)
+        large.write_log(lake / LONG, table_id="long", versions=VERSIONS, files=FILES)
 
-
-def _write(table: Path, *, versions: int) -> None:
-    log = HandLog(table)
-    log.commit(commit_info(timestamp=STARTED_MS), protocol(), metadata(COLUMNS, table_id=table.name))
-    for version in range(1, versions + 1):
-        files = (add(f"{version}-{number}.parquet", size=50_000, stats=STATS) for number in range(FILES))
-        log.commit(commit_info(timestamp=STARTED_MS + 60_000 * version), *files)
+    return made(folder / f"weir-bench-pages-{scale:g}", make)
 
 
 SUITE = Suite(
-    "bench-pages",
     __doc__,
     "pages.md",
-    {"commands": commands, "pages": pages, "reruns": reruns, "large": large_lake, "million": million_files},
+    (commands, pages, reruns, thousands, million),
     packages=("streamlit",),
     repeats=5,
     make=make_lake,

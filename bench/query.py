@@ -1,15 +1,13 @@
-"""`make bench-query`: what a whole `weir query` costs beside plain DuckDB over the same Parquet files.
+"""`make bench SUITE=query`: what a whole `weir query` costs beside plain DuckDB over the same Parquet files.
 
 Rule: the peer's clock starts after its imports, Weir's with its process. A comparison counts only where both give the
 same rows.
 """
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +15,9 @@ import duckdb
 import numpy as np
 import orjson
 
-from bench import peer
 from bench.harness import Bench, Line, Suite, Watch, duration, faster, fresh, require_equal, times, within
-from bench.tables import make_tables
+from bench.lake_tasks import their_distribution
+from bench.tables import made, make_tables
 from tests.worlds.lake import builders
 
 FORMAT = "1"  # part of the cache's name: a change of what is written makes new tables
@@ -37,16 +35,15 @@ FROM "{name}$files" GROUP BY 1 ORDER BY 1
 """
 
 
-def joined(bench: Bench) -> Iterator[Line]:
+def join(bench: Bench) -> Iterator[Line]:
     """Three tables joined and grouped, the largest of 10,000,000 rows"""
     folder = str(bench.tables)
-    ours, theirs = bench.runs(partial(fresh, our_join, folder=folder), partial(fresh, their_join, folder=folder))
-    require_equal(ours.answer, theirs.answer, "the join")
+    ours, theirs = bench.alike("the join", our_join, their_join, folder=folder)
     target = f"≤ {RATIO}× plus {START_S:g} s"
     ratio = times((ours.seconds - START_S) / theirs.seconds)
     is_met = ours.seconds <= RATIO * theirs.seconds + START_S
     yield Line(OURS, target, duration(ours.seconds), duration(theirs.seconds), ratio, is_met)
-    (spark,) = bench.runs(partial(fresh, spark_join, folder=folder))
+    (spark,) = bench.runs(bench.go(spark_join, folder=folder))
     require_equal(ours.answer, spark.answer, "the join by Spark")
     yield faster(f"{OURS}, against a warm session of Spark", ours, spark, 3)
 
@@ -54,8 +51,8 @@ def joined(bench: Bench) -> Iterator[Line]:
 def files(bench: Bench) -> Iterator[Line]:
     """`"t$files"` of 1,000,000 files grouped by partition"""
     uri = str(make_tables(bench.folder, bench.scale, ("T3",)) / "T3")
-    (ours,) = bench.runs(partial(fresh, our_files, uri=uri))
-    require_equal(ours.answer, fresh(peer.distribution, uri=uri).answer["days"], "files by partition")
+    (ours,) = bench.runs(bench.go(our_files, uri=uri))
+    require_equal(ours.answer, fresh(their_distribution, uri=uri).answer["days"], "files by partition")
     yield within(OURS, ours.seconds, 1.5)
 
 
@@ -74,10 +71,10 @@ def their_join(watch: Watch, *, folder: str) -> list[Any]:
 
 def spark_join(watch: Watch, *, folder: str) -> list[Any]:
     """The second run of the statement: the first warms the JVM and the caches of files."""
-    from bench.maintenance_tasks import settings_at
+    from bench.streams import spark_settings
     from pipelines.spark.session import open_session
 
-    spark = open_session(settings_at(os.environ["WEIR_HOME"]))
+    spark = open_session(spark_settings())
     names = {name: f"delta.`{folder}/{name}`" for name in ("orders", "customers", "products")}
     statement = JOIN.replace("::BIGINT", "").format(**names)
     spark.sql(statement).collect()
@@ -102,34 +99,28 @@ def _asked(watch: Watch, root: str, text: str) -> list[Any]:
 
 def make_shop(folder: Path, scale: float) -> Path:
     """The folder of the three tables; made where missing."""
-    place = folder / f"weir-bench-query-{FORMAT}-{scale:g}"
-    if place.is_dir():
-        return place
-    beside = place.with_suffix(".part")
-    shutil.rmtree(beside, ignore_errors=True)
-    ids = np.arange(CUSTOMERS)
-    builders.write(beside / "customers", {"customer": ids, "country": np.array([f"land {n % 40}" for n in ids])})
-    ids = np.arange(PRODUCTS)
-    builders.write(
-        beside / "products", {"product": ids, "category": np.char.mod("kind %d", ids % 12), "cents": 99 + ids * 7}
-    )
-    rows = max(1, round(ROWS * scale / FILES))
-    for number in range(FILES):
-        ids = np.arange(number * rows, (number + 1) * rows)
-        days = np.datetime64("2026-01-01") + (ids // max(1, rows // 9)).astype("timedelta64[D]")
-        builders.write(beside / "orders", {
-            "id": ids, "customer": ids * 7919 % CUSTOMERS, "product": ids * 104_729 % PRODUCTS,
-            "quantity": (ids % 5 + 1).astype(np.int32), "day": days,
-        })  # fmt: skip
-    beside.rename(place)
-    return place
+
+    def make(shop: Path) -> None:
+        ids = np.arange(CUSTOMERS)
+        builders.write(shop / "customers", {"customer": ids, "country": np.char.mod("land %d", ids % 40)})
+        ids = np.arange(PRODUCTS)
+        products = {"product": ids, "category": np.char.mod("kind %d", ids % 12), "cents": 99 + ids * 7}
+        builders.write(shop / "products", products)
+        rows = max(1, round(ROWS * scale / FILES))
+        for number in range(FILES):
+            ids = np.arange(number * rows, (number + 1) * rows)
+            days = np.datetime64("2026-01-01") + (ids // max(1, rows // 9)).astype("timedelta64[D]")
+            bought = {"customer": ids * 7919 % CUSTOMERS, "product": ids * 104_729 % PRODUCTS}
+            orders = {"id": ids, **bought, "quantity": (ids % 5 + 1).astype(np.int32), "day": days}
+            builders.write(shop / "orders", orders)
+
+    return made(folder / f"weir-bench-query-{FORMAT}-{scale:g}", make)
 
 
 SUITE = Suite(
-    "bench-query",
     __doc__,
     "query.md",
-    {"join": joined, "files": files},
+    (join, files),
     packages=("duckdb", "deltalake", "pyspark"),
     repeats=3,
     make=make_shop,

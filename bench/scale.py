@@ -1,4 +1,4 @@
-"""`make bench-scale`: a thousand streams on fifty hosts, whose queries are none and whose store is a real one.
+"""`make bench SUITE=scale`: a thousand streams on fifty hosts, whose queries are none and whose store is a real one.
 
 Rule: hosts are real but for Spark; minutes are simulated, second by second and host by host, in this one process.
 """
@@ -7,13 +7,13 @@ import os
 import random
 import statistics
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
 
 from backend.streams.balance import plan_shares
-from bench.harness import Bench, BenchError, Line, Suite, at_most, duration, megabytes, within
+from bench.harness import Bench, BenchError, Line, Suite, at_most, counted, duration, megabytes, within
 from tests.worlds.hosts.at_rest import statements_at_rest
 from tests.worlds.hosts.simulated import Simulation
 from tests.worlds.store.postgres import POSTGRES, empty_postgres_url
@@ -47,7 +47,7 @@ def start(bench: Bench) -> Iterator[Line]:
         balanced_s = _until_balanced(world, hosts)
         yield within(f"{streams:,} streams run, evenly on {hosts} hosts", balanced_s, 120)
         most = max(world.starts.values())
-        yield at_most("starts of one stream, of which one is its move", most, 2, (str(most), "2"))
+        yield counted("starts of one stream, of which one is its move", most, 2)
         yield Line("streams that were moved", ours=str(sum(starts > 1 for starts in world.starts.values())))
         seconds = max(60, round(REST_S * min(1, bench.scale)))
         tokens, took = _tokens(world), []
@@ -57,13 +57,13 @@ def start(bench: Bench) -> Iterator[Line]:
                 world.second()
                 took.append((perf_counter() - began) / hosts)
         lost = len(tokens.items() - _tokens(world).items())
-        yield at_most(f"leases lost in {seconds} s", lost, 0, (str(lost), "0"))
+        yield counted(f"leases lost in {seconds} s", lost, 0)
         yield Line("a round of one host, median", ours=duration(statistics.median(took)))
         yield Line(f"statements of {hosts} hosts, a second", ours=f"{asked.total() / seconds:,.0f}")
         if read:
-            heartbeats_s = sum(size for text, size in read.items() if "FROM host" in text) / seconds
-            yield at_most("signs of life that all hosts read, a second", heartbeats_s, 1e6, _shown(heartbeats_s))
-            yield at_most("all that they read, a second", read.total() / seconds, 1e6, _shown(read.total() / seconds))
+            signs = sum(size for text, size in read.items() if "FROM host" in text)
+            for what, size in (("signs of life that all hosts read", signs), ("all that they read", read.total())):
+                yield at_most(f"{what}, a second", size / seconds, 1e6, (megabytes(size / seconds), "1 MB"))
 
 
 def rest(bench: Bench) -> Iterator[Line]:
@@ -83,10 +83,8 @@ def _simulation(folder: Path, streams: int) -> Iterator[Simulation]:
     database = empty_postgres_url() if POSTGRES in os.environ else nullcontext(None)
     with TemporaryDirectory(prefix="weir-bench-", dir=folder) as home, database as url:
         world = Simulation(Path(home), streams=streams, dice=random.Random(1), postgres_url=url)
-        try:
+        with closing(world):
             yield world
-        finally:
-            world.close()
 
 
 def _until_balanced(world: Simulation, hosts: int) -> float:
@@ -105,15 +103,10 @@ def _tokens(world: Simulation) -> dict[str, int]:
     return {name: lease.token for name, lease in world.store.leases().items()}
 
 
-def _shown(bytes_a_second: float) -> tuple[str, str]:
-    return megabytes(bytes_a_second), "1 MB"
-
-
 SUITE = Suite(
-    "bench-scale",
     __doc__,
     "scale.md",
-    {"plan": plan, "start": start, "rest": rest},
+    (plan, start, rest),
     packages=("SQLAlchemy", "psycopg"),
     repeats=3,
 )

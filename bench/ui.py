@@ -1,5 +1,4 @@
-"""`make bench-ui`: viewers of one live page by Streamlit's protocol, beside plain `streamlit run`; a month of a stream;
-what it costs to check a request.
+"""`make bench SUITE=ui`: viewers of one live page, beside plain `streamlit run`; a month of a stream; the door.
 
 Rule: each viewer opens the page whole and then asks for each live region as its timer says, as a browser does; the
 server has a core of its own. A month of a stream is opened in a real browser.
@@ -10,12 +9,12 @@ import os
 import random
 import statistics
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -28,17 +27,16 @@ from backend.store.store import ControlStore
 from backend.stream_model.rollup import HOUR_S, MINUTE_S
 from bench import browser
 from bench.harness import Bench, BenchError, Line, Suite, duration, within
-from bench.viewer import Viewer, viewers_of
 from tests.worlds.pages.serving import PAGES, served
+from tests.worlds.pages.viewer import Viewer, viewers_of
+from tests.worlds.processes import each_second
 from tests.worlds.store import stream_store
 
 STREAM, PAGE = "silver_orders", "stream"
 VIEWERS = (1, 25, 50, 100, 200)
 SECONDS, SETTLE_S = 20.0, 8.0
-OPENINGS = 10
-LIMIT_S = 0.05
-MONTH_LIMIT_S = 0.5
-CHECKS, CHECK_LIMIT_S = 5_000, 0.001
+OPENINGS, CHECKS = 10, 5_000
+LIMIT_S, MONTH_LIMIT_S, CHECK_LIMIT_S = 0.05, 0.5, 0.001
 WINDOWS = {"15 min": (0, 1), "7 d": (5, 9), "30 d": (25, 35)}  # about how many days a chart spans
 # Whether every chart is drawn over so many.
 DRAWN = """([least, most]) => {
@@ -50,19 +48,24 @@ DRAWN = """([least, most]) => {
 PLAIN = (sys.executable, "-m", "streamlit", "run", "app/main.py", "--server.headless=true")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Crowd:
     """What viewers met while the clock ran: seconds of each refresh, and the seconds of a core that the server took."""
 
-    refreshes_s: list[float] = field(default_factory=list)
-    processor_s: float = 0.0
+    refreshes_s: list[float]
+    processor_s: float
 
     @property
     def p95_s(self) -> float:
         return statistics.quantiles(self.refreshes_s, n=20)[-1]
 
+    @property
+    def text(self) -> str:
+        each_s = self.processor_s / max(1, len(self.refreshes_s))
+        return f"{duration(statistics.median(self.refreshes_s))}, {duration(each_s)}"
 
-def one_live_page(bench: Bench) -> Iterator[Line]:
+
+def live(bench: Bench) -> Iterator[Line]:
     """Viewers of one stream's live page; the server has one core"""
     chosen = [number for number in VIEWERS if number <= max(1, VIEWERS[-1] * bench.scale)]
     crowds: dict[tuple[str, ...], list[Crowd]] = {PAGES: [], PLAIN: []}
@@ -75,7 +78,7 @@ def one_live_page(bench: Bench) -> Iterator[Line]:
         what = f"{viewers} viewer{'s' if viewers > 1 else ''}: a refresh, 95 % under"
         ratio = f"{plain.p95_s / ours.p95_s:.1f}×"
         yield replace(within(what, ours.p95_s, LIMIT_S), theirs=duration(plain.p95_s), ratio=ratio)
-        yield Line(f"{viewers}: median, and processor time a refresh", ours=_told(ours), theirs=_told(plain))
+        yield Line(f"{viewers}: median, and processor time a refresh", ours=ours.text, theirs=plain.text)
 
 
 def months(bench: Bench) -> Iterator[Line]:
@@ -98,7 +101,7 @@ def months(bench: Bench) -> Iterator[Line]:
                 yield replace(line, ours=f"{line.ours}, at most {duration(max(took))}")
 
 
-def the_door(bench: Bench) -> Iterator[Line]:
+def door(bench: Bench) -> Iterator[Line]:
     """A browser's request behind a trusted proxy, at the door"""
     ui = {"allowed_hosts": ["weir.example.com"], "trusted_proxies": ["10.0.0.0/8"], "user_header": "X-User"}
     asked = {"host": "weir.example.com", "origin": "https://weir.example.com", "x-user": "ann", "user-agent": "x" * 120}
@@ -109,26 +112,23 @@ def the_door(bench: Bench) -> Iterator[Line]:
     async def application(_scope: Scope, _receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
-    async def took_s(door: ASGIApp) -> float:
-        began = time.perf_counter()
-        await door({**scope, "headers": headers}, _nothing, _taken)
-        return time.perf_counter() - began
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
 
-    async def all_s(door: ASGIApp) -> list[float]:
-        return [await took_s(door) for _ in range(CHECKS * bench.repeats)]
+    async def send(message: Message) -> None:
+        if message["status"] != 200:
+            raise BenchError("the door refused what it should let in")
 
-    took = asyncio.run(all_s(Door(application, load_settings(ui=ui))))
+    async def checks_s(door: ASGIApp) -> Iterator[float]:
+        times = [time.perf_counter()]
+        for _ in range(CHECKS * bench.repeats):
+            await door({**scope, "headers": headers}, receive, send)
+            times.append(time.perf_counter())
+        return (after - before for before, after in pairwise(times))
+
+    took = list(asyncio.run(checks_s(Door(application, load_settings(ui=ui)))))
     line = within("a check, 99 % under", statistics.quantiles(took, n=100)[-1], CHECK_LIMIT_S)
     yield replace(line, ours=f"{line.ours}, median {statistics.median(took) * 1e6:.0f} µs")
-
-
-async def _nothing() -> Message:
-    return {"type": "http.disconnect"}
-
-
-async def _taken(message: Message) -> None:
-    if message["status"] != 200:
-        raise BenchError("the door refused what it should let in")
 
 
 def _opened_s(page: Page, window: str) -> float:
@@ -138,11 +138,6 @@ def _opened_s(page: Page, window: str) -> float:
         page.get_by_role("radio", name=chosen, exact=True).click()
         page.wait_for_function(DRAWN, arg=WINDOWS[chosen], timeout=browser.LIMIT_MS)
     return time.perf_counter() - started
-
-
-def _told(crowd: Crowd) -> str:
-    each_s = crowd.processor_s / max(1, len(crowd.refreshes_s))
-    return f"{duration(statistics.median(crowd.refreshes_s))}, {duration(each_s)}"
 
 
 async def _crowd(url: str, process: int, viewers: int, seconds: float) -> Crowd:
@@ -185,25 +180,16 @@ def _ticks(process: int) -> int:
 @contextmanager
 def _flowing(home: str) -> Iterator[None]:
     """A stream whose host lives and tells of a batch each second, so that no refresh finds what the last one found."""
-    store, done = ControlStore.open(load_settings(home=Path(home))), threading.Event()
+    store = ControlStore.open(load_settings(home=Path(home)))
     stream_store.flowing(store, STREAM, datetime.now(UTC))
 
-    def go_on() -> None:
-        number = 1_000
-        while not done.wait(1.0):
-            now = datetime.now(UTC)
-            stream_store.beat(store, now)
-            store.add_progress([stream_store.batch(STREAM, number, now, run_id=f"{STREAM}-run-2", rows=100)])
-            number += 1
+    def go_on(second: int) -> None:
+        now = datetime.now(UTC)
+        stream_store.beat(store, now)
+        store.add_progress([stream_store.batch(STREAM, 1_000 + second, now, run_id=f"{STREAM}-run-2")])
 
-    thread = threading.Thread(target=go_on)
-    thread.start()
-    try:
+    with closing(store), each_second(go_on):
         yield
-    finally:
-        done.set()
-        thread.join()
-        store.close()
 
 
 @contextmanager
@@ -220,10 +206,9 @@ def _pinned(command: Sequence[str], home: Path) -> Iterator[tuple[str, int]]:
 
 
 SUITE = Suite(
-    "bench-ui",
     __doc__,
     "ui.md",
-    {"live": one_live_page, "months": months, "door": the_door},
+    (live, months, door),
     packages=("streamlit",),
     repeats=1,
 )

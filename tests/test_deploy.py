@@ -1,23 +1,30 @@
-"""`deploy/`: promtool takes the rules and every expression of the dashboard, and all that they name is served."""
+"""`deploy/` and `compose.yaml`: promtool takes rules and dashboard, what they name is served; a password reaches the
+store as it is."""
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
+import yaml
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy import make_url
 
 from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
+from backend.settings import load_settings
 from backend.stream_model.stream import Observed, StreamState
+from pipelines.host.__main__ import CLOSE_S
 from pipelines.host.listener import ProgressWriter
 from pipelines.host.metrics import HostMetrics
 from tests.app.server.test_metrics import home, page_text, world  # noqa: F401 - fixtures
 from tests.pipelines.host.test_host_metrics import Store, event
-from tests.worlds.promtool import promtool
+from tests.worlds.programs import promtool
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 RULES = DEPLOY / "prometheus" / "alerts.yml"
@@ -104,3 +111,53 @@ def test_panels_do_not_overlap_and_have_a_unit() -> None:
 def test_alerts_ask_for_the_jobs_of_the_example(job: str) -> None:
     assert f'job="{job}"' in RULES.read_text()
     assert f"job_name: {job}\n" in (DEPLOY / "prometheus" / "prometheus.yml").read_text()
+
+
+# compose.yaml --------------------------------------------------------------------------------------------------
+
+COMPOSE = (DEPLOY.parent / "compose.yaml").read_text()
+PASSWORD = "p@ss/w:rd#%1"
+
+
+@pytest.fixture
+def no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in [each for each in os.environ if each.startswith("WEIR_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+
+def environment(service: str, **variables: str) -> dict[str, str]:
+    """What a container gets, as Compose puts it together."""
+
+    def value(found: re.Match[str]) -> str:
+        return variables[found[1]]
+
+    of: dict[str, Any] = yaml.safe_load(COMPOSE)["services"][service]
+    return {name: re.sub(r"\$\{(\w+)[^}]*\}", value, text) for name, text in of["environment"].items()}
+
+
+@pytest.mark.usefixtures("no_settings")
+@pytest.mark.parametrize("service", ["ui", "host", "generator"])
+def test_any_password_reaches_the_store_as_it_is(monkeypatch: pytest.MonkeyPatch, service: str) -> None:
+    for name, value in environment(service, DB_PASSWORD=PASSWORD).items():
+        monkeypatch.setenv(name, value)
+    url = make_url(load_settings().store_url)
+    assert (url.username, url.password, url.host, url.database) == ("weir", None, "store", "weir")
+    asked = {option.keyword: option.val for option in psycopg.pq.Conninfo.get_defaults()}
+    assert asked[b"password"] == PASSWORD.encode()
+    assert environment("store", DB_PASSWORD=PASSWORD)["POSTGRES_PASSWORD"] == PASSWORD
+
+
+@pytest.mark.usefixtures("no_settings")
+def test_a_shell_that_exports_what_it_asks_for_still_runs_weir(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = set(re.findall(r"\$\{(\w+)", COMPOSE))
+    for name in names:
+        monkeypatch.setenv(name, "8600")
+    assert load_settings().port == 8600
+    assert names == {"DB_PASSWORD", "WEIR_PORT"}
+
+
+@pytest.mark.usefixtures("no_settings")
+def test_a_host_gets_the_time_that_its_batches_may_take_and_what_it_takes_to_close() -> None:
+    given = yaml.safe_load(COMPOSE)["services"]["host"]["stop_grace_period"]
+    assert float(given.removesuffix("s")) >= load_settings().host.stop_timeout_s + CLOSE_S + 5

@@ -96,10 +96,12 @@ def test_history_loads_neither_databases_nor_arrays_nor_what_draws_tracebacks(
 ) -> None:
     builders.write(tmp_path / "lake" / "orders", {"id": [1]})
     monkeypatch.setenv("WEIR_HOME", str(tmp_path))
-    found = loaded_by_command("history", "orders")
-    assert "orjson" in found
+    loaded = loaded_by_command("history", "orders")
+    assert "orjson" in loaded
     unneeded = {"numpy", "pyarrow", "pandas", "structlog", "pygments", "markdown_it"}
-    assert found & {*SPARK, *SCREEN, *DOORS, *unneeded} == set()
+    assert loaded & {*SPARK, *SCREEN, *DOORS, *unneeded} == set()
+    listed = loaded_by_command("tables", "--json")
+    assert listed & {*SPARK, *SCREEN, "pandas", "duckdb", "sqlalchemy"} == set()
 
 
 def test_a_command_that_reads_does_without_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

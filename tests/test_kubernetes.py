@@ -3,9 +3,8 @@
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import kubernetes_validate
 import pytest
@@ -24,25 +23,32 @@ SECRET = {"WEIR_STORE__URL": "postgresql+psycopg://weir:hidden@db/weir", "AWS_AC
 OF_THE_OPERATOR = {("Secret", "weir"), ("Secret", "weir-login"), ("Secret", "weir-registry"), ("Secret", "weir-tls")}
 FOLDERS = ("base", "hosts", "example")
 GROUPS = ("orders", "events")
+IMAGE = "spark.kubernetes.container.image"
 
 
-def example() -> tuple[Object, ...]:
-    return built(DEPLOY / "example")
+def example(kind: str = "") -> list[Object]:
+    """The objects of the example, all or those of a kind."""
+    return [each for each in built(DEPLOY / "example") if kind in ("", each["kind"])]
 
 
-def pods(objects: tuple[Object, ...]) -> Iterator[tuple[str, Object]]:
+def pods(objects: Iterable[Object]) -> Iterator[tuple[str, Object]]:
     for each in objects:
         if each["kind"] in ("Deployment", "StatefulSet"):
             yield each["metadata"]["name"], each["spec"]["template"]
 
 
-def container(pod: Object, name: str) -> Object:
-    (match,) = [each for each in pod["spec"]["containers"] if each["name"] == name]
-    return match
+def containers(objects: Iterable[Object]) -> list[Object]:
+    return [each for _, pod in pods(objects) for each in pod["spec"]["containers"]]
 
 
 def host_of(group: str) -> Object:
-    return one(example(), "StatefulSet", f"weir-host-{group}")
+    return one(example(), "StatefulSet", f"weir-host-{group}")["spec"]
+
+
+def process_of(group: str) -> Object:
+    """The container of a host."""
+    (match,) = [each for each in host_of(group)["template"]["spec"]["containers"] if each["name"] == "host"]
+    return match
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -50,26 +56,20 @@ def host_of(group: str) -> Object:
 def test_every_object_is_valid_and_has_no_unknown_key(folder: str, version: str) -> None:
     for each in (*built(DEPLOY / folder), EXECUTOR):
         kubernetes_validate.validate(each, version, strict=True)
-    broken = json.loads(json.dumps(host_of("orders")).replace('"terminationGrace', '"terminationgrace'))
+    host = one(example(), "StatefulSet", "weir-host-orders")
+    broken = json.loads(json.dumps(host).replace('"terminationGrace', '"terminationgrace'))
     with pytest.raises(kubernetes_validate.ValidationError, match="terminationgracePeriodSeconds"):
         kubernetes_validate.validate(broken, version, strict=True)
 
 
-def test_the_base_names_no_namespace_and_no_other_image_than_compose_builds() -> None:
+def test_one_entry_names_registry_and_version_of_page_hosts_and_executors_and_the_base_what_compose_builds() -> None:
     objects = (*built(DEPLOY / "base"), *built(DEPLOY / "hosts"))
     assert not any("namespace" in each["metadata"] for each in objects)
     compose = yaml.safe_load((ROOT / "compose.yaml").read_text())
-    images = {each["image"] for _, pod in pods(objects) for each in pod["spec"]["containers"]}
-    assert images == {compose["x-weir"]["image"]}
-
-
-def test_one_entry_of_the_example_names_registry_and_version_of_page_hosts_and_executors() -> None:
-    images = {
-        each["image"] for _, pod in pods(example()) for each in pod["spec"]["containers"] if each["name"] != "login"
-    }
+    assert {each["image"] for each in containers(objects)} == {compose["x-weir"]["image"]}
+    images = {each["image"] for each in containers(example()) if each["name"] != "login"}
+    images |= {json.loads(host_environment(group)["WEIR_SPARK__CONF"])[IMAGE] for group in GROUPS}
     assert images == {"registry.example.com/weir:0.1.0"}
-    for group in GROUPS:
-        assert json.loads(host_environment(group)["WEIR_SPARK__CONF"])["spark.kubernetes.container.image"] in images
 
 
 def test_what_one_object_says_of_another_is_true() -> None:
@@ -85,7 +85,7 @@ def test_what_one_object_says_of_another_is_true() -> None:
                 assert set(_referred(source)) <= names
         maps = {volume["configMap"]["name"] for volume in pod["spec"]["volumes"] if "configMap" in volume}
         assert {("ConfigMap", name) for name in maps} <= names
-    for account in [each for each in example() if each["kind"] == "ServiceAccount"]:
+    for account in example("ServiceAccount"):
         assert {("Secret", each["name"]) for each in account["imagePullSecrets"]} <= names
     binding = one(example(), "RoleBinding", "weir-executors")
     assert ("Role", binding["roleRef"]["name"]) in names
@@ -113,9 +113,9 @@ def test_every_selector_means_one_set_of_pods() -> None:
 
 
 def test_who_connects_reaches_an_open_port_and_nobody_else_does() -> None:
-    ports = {port["name"] for _, pod in pods(example()) for each in pod["spec"]["containers"] for port in each["ports"]}
+    ports = {port["name"] for each in containers(example()) for port in each["ports"]}
     allowed = {}
-    for each in [each for each in example() if each["kind"] == "NetworkPolicy"]:
+    for each in example("NetworkPolicy"):
         assert each["spec"]["policyTypes"] == ["Ingress"]
         assert all(rule["from"] for rule in each["spec"]["ingress"])
         rules = [[port["port"] for port in rule.get("ports", [])] for rule in each["spec"]["ingress"]]
@@ -147,24 +147,17 @@ def test_browsers_come_by_tls_and_a_login_to_the_page_that_they_had() -> None:
 
 def settings_of(name: str) -> dict[str, str]:
     """The data of the ConfigMap that was given this name, and then a digest."""
-    (match,) = [
-        each
-        for each in example()
-        if each["kind"] == "ConfigMap" and each["metadata"]["name"].rpartition("-")[0] == name
-    ]
+    (match,) = [each for each in example("ConfigMap") if each["metadata"]["name"].rpartition("-")[0] == name]
     data: dict[str, str] = match["data"]
     return data
 
 
 def test_pages_and_hosts_of_a_group_are_disturbed_one_by_one() -> None:
     for name in ("weir-ui", *(f"weir-host-{group}" for group in GROUPS)):
-        budget = one(example(), "PodDisruptionBudget", name)
-        assert budget["spec"]["maxUnavailable"] == 1
+        assert one(example(), "PodDisruptionBudget", name)["spec"]["maxUnavailable"] == 1
     for group in GROUPS:
-        host = host_of(group)["spec"]
-        assert host["updateStrategy"]["type"] == "RollingUpdate"
-        assert host["replicas"] > 1
-        ready = container(host["template"], "host")["readinessProbe"]["httpGet"]
+        assert host_of(group)["updateStrategy"]["type"] == "RollingUpdate" and host_of(group)["replicas"] > 1
+        ready = process_of(group)["readinessProbe"]["httpGet"]
         assert ready == {"path": "/ready", "port": "metrics"}  # else the next one is taken before Spark is up
 
 
@@ -178,7 +171,7 @@ def host_environment(group: str = "orders") -> dict[str, str]:
     """What the process of a host gets, as Kubernetes puts it together."""
     name = f"weir-host-{group}-0"
     env = {"POD_NAME": name, "POD_NAMESPACE": "weir", "POD_IP": "10.1.2.3"}
-    for each in container(host_of(group)["spec"]["template"], "host")["env"]:
+    for each in process_of(group)["env"]:
         if "value" in each:
             value = each["value"]
             for known, text in env.items():
@@ -208,20 +201,16 @@ def test_weir_takes_the_settings(environment: Mapping[str, str], tmp_path: Path)
     account = conf["spark.kubernetes.authenticate.executor.serviceAccountName"]
     assert one(example(), "ServiceAccount", account)["metadata"]["name"] == account
     assert settings.checkpoints_uri.startswith("s3://")
-    ports = {each["name"]: str(each["containerPort"]) for each in container(_pod("orders"), "host")["ports"]}
+    ports = {each["name"]: str(each["containerPort"]) for each in process_of("orders")["ports"]}
     assert ports["driver"] == conf["spark.driver.port"]
     assert ports["blocks"] == conf["spark.blockManager.port"]
     assert settings.host.metrics_address.endswith(f":{ports['metrics']}")
     assert not any("hidden" in value for value in conf.values())
 
 
-def _pod(group: str) -> Any:
-    return host_of(group)["spec"]["template"]
-
-
 def test_batches_get_the_time_to_end_that_they_may_take(environment: Mapping[str, str]) -> None:
     for group in GROUPS:
-        given = _pod(group)["spec"]["terminationGracePeriodSeconds"]
+        given = host_of(group)["template"]["spec"]["terminationGracePeriodSeconds"]
         assert given >= load_settings().host.stop_timeout_s + CLOSE_S + 5
 
 
@@ -229,16 +218,14 @@ def test_the_example_s_streams_each_have_hosts_of_their_tag(
     environment: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = DEPLOY / "example" / "pipelines"
-    mounted = {each["name"]: each["mountPath"] for each in container(_pod("orders"), "host")["volumeMounts"]}
+    mounted = {each["name"]: each["mountPath"] for each in process_of("orders")["volumeMounts"]}
     assert environment["PYTHONPATH"] == mounted["pipelines"]
     assert settings_of("weir-pipelines") == {path.name: path.read_text() for path in folder.glob("*.py")}
     monkeypatch.syspath_prepend(str(folder))
     streams = load_registry(load_settings()).streams
     sys.modules.pop("my_streams", None)
-    assert {stream.name: stream.tags["host"] for stream in streams} == {
-        "bronze_orders": "orders",
-        "bronze_events": "events",
-    }
+    tags = {stream.name: stream.tags["host"] for stream in streams}
+    assert tags == {"bronze_orders": "orders", "bronze_events": "events"}
 
 
 def test_the_executor_s_command_is_in_the_image_and_can_be_run() -> None:

@@ -3,11 +3,13 @@
 import functools
 import shutil
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
+
+from tests.worlds.programs import require
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "kubernetes"
 Object = dict[str, Any]
@@ -20,15 +22,15 @@ def built(folder: Path) -> tuple[Object, ...]:
 
 
 def _text(folder: Path) -> str:
-    commands = [["kustomize", "build"], ["kubectl", "kustomize"]]
-    command = next((command for command in commands if shutil.which(command[0])), None)
-    if command is None:
-        pytest.skip("kustomize is missing, and kubectl, which has it too")
+    kustomize = shutil.which("kustomize")
+    if kustomize is None:
+        require("kubectl")
+    command = ["kustomize", "build"] if kustomize else ["kubectl", "kustomize"]
     ended = subprocess.run([*command, str(folder)], capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 
 
-def one(objects: tuple[Object, ...], kind: str, name: str) -> Object:
+def one(objects: Iterable[Object], kind: str, name: str) -> Object:
     (match,) = [each for each in objects if (each["kind"], each["metadata"]["name"]) == (kind, name)]
     return match

@@ -8,8 +8,11 @@ import random
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
+from threading import Event, Thread
 
 # Below what Linux hands out by itself (32768 on), so that no connection takes one between here and its use.
 PORTS = range(20_000, 32_000)
@@ -85,3 +88,23 @@ def processes_of(home: Path) -> list[int]:
             except OSError:
                 continue  # it ended while we looked
     return found
+
+
+@contextmanager
+def each_second(step: Callable[[int], None]) -> Iterator[None]:
+    """What goes on meanwhile, in a thread: a step each second, which is told its number."""
+    done = Event()
+
+    def work() -> None:
+        for number in count(1):
+            if done.wait(1):
+                return
+            step(number)
+
+    thread = Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()

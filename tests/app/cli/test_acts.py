@@ -1,8 +1,7 @@
-"""`weir optimize|vacuum|restore|alter|apply` with a host that needs no Spark: what is asked, refused, written."""
+"""The acts on tables and their policies, with a host that needs no Spark: what is asked, refused and written."""
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -27,48 +26,31 @@ from backend.maintenance.model import (
     TableAct,
     Undrop,
 )
-from backend.settings import Settings, load_settings
+from backend.settings import load_settings
 from backend.store.store import ControlStore
-from pipelines.host.job_host import JobHost
-from tests.app.cli.test_commands import Weir, home, weir
-from tests.pipelines.host.test_job_host import Runner
 from tests.worlds.lake import builders
 from tests.worlds.store import stream_store
 from tests.worlds.store.policy_world import PolicyWorld
 from tests.worlds.streams.rewindable import STREAM, write_rewindable
 from tests.worlds.streams.rewindable import TABLE as REWOUND
+from tests.worlds.terminal import Answering, Copied, Weir, answering
 
-__all__ = ["home", "weir"]
 TABLE = "bronze/clicks"
 MAPPED = "delta.columnMapping.mode=name"
 DONE = ActResult("it is done", 7, {"files_in": 34}, (Proof("the same rows", True, "34 live rows in, 34 out"),))
 
 
-@dataclass
-class Answering(Runner):
-    settings: Settings = field(default_factory=load_settings)
-    asked: list[Job] = field(default_factory=list)
-
-    def run(self, job: Job) -> JobEnd:
-        self.asked.append(job)
-        return JobEnd(JobState.DONE, answer=DONE.text(), detail=DONE.sentence())
+@pytest.fixture
+def clicks(home: Path, copied: Copied) -> Path:
+    return copied("clicks", home / "lake" / "bronze" / "clicks")
 
 
 @pytest.fixture
-def clicks(home: Path) -> Path:
-    return builders.partitioned_table(home / "lake" / "bronze" / "clicks", days=2, files_per_day=17)
-
-
-@pytest.fixture
-def runner(home: Path, clicks: Path) -> Iterator[Answering]:
-    store = ControlStore.open(load_settings())
-    stream_store.beat(store, datetime.now(UTC))
-    runner = Answering()
-    host = JobHost(load_settings(), store, runner, "host-a", poll_s=0.05)
-    host.start()
-    yield runner
-    host.stop(10)
-    store.close()
+def runner(clicks: Path, empty_store: ControlStore) -> Iterator[Answering]:
+    stream_store.beat(empty_store, datetime.now(UTC))
+    end = JobEnd(JobState.DONE, answer=DONE.text(), detail=DONE.sentence())
+    with answering(empty_store, lambda _: end) as host:
+        yield host
 
 
 def test_a_dry_run_asks_nobody(weir: Weir, clicks: Path) -> None:
@@ -87,8 +69,7 @@ def test_an_act_is_asked_of_the_host_and_its_proof_is_said(weir: Weir, runner: A
     asked = TableAct.parse(job.request).arguments
     assert isinstance(asked, Optimize) and asked.partition == {"day": "2026-01-01"} and job.reason == "slow readers"
     assert asked.prove_rows and "every row is read again" in weir(*typed, "--dry-run").out
-    out = weir("alter", TABLE, "--set", "catalog.team_name=blue", "--reason", "owner", "--json").out
-    printed = json.loads(out[out.index("\n{") :])  # the host of this process logs to the same terminal
+    printed = weir("alter", TABLE, "--set", "catalog.team_name=blue", "--reason", "owner", "--json").last_document
     assert printed["result"]["proofs"][0]["holds"] is True and printed["job_id"] == runner.asked[1].job_id
     assert TableAct.parse(runner.asked[1].request).arguments == Alter({"catalog.team_name": "blue"})
 
@@ -122,9 +103,10 @@ def test_what_is_refused_says_why(weir: Weir, runner: Answering, words: tuple[st
     assert runner.asked == []
 
 
-def test_a_table_is_rewound_with_its_stream(weir: Weir, runner: Answering, home: Path) -> None:
-    store = ControlStore.open(load_settings())
-    write_rewindable(home, store, datetime.now(UTC))
+def test_a_table_is_rewound_with_its_stream(
+    weir: Weir, runner: Answering, home: Path, empty_store: ControlStore
+) -> None:
+    write_rewindable(home, empty_store, datetime.now(UTC))
     planned = weir("rewind", REWOUND, "--to", "1", "--dry-run", "--json").document
     assert (planned["figures"]["batch"], planned["figures"]["rows_again"], planned["refused"]) == (1, 4, None)
     assert planned["act"]["arguments"] == {"kind": "rewind", "to_version": 1, "stream": STREAM}
@@ -136,7 +118,6 @@ def test_a_table_is_rewound_with_its_stream(weir: Weir, runner: Answering, home:
         (home / "checkpoints" / STREAM / "offsets" / name).replace(home / name)
     again = weir("rewind", REWOUND, "--to", "2", "--reason", "x", "--confirm", REWOUND)
     assert again.code == 4 and f"{STREAM} no longer keeps batch 2" in again.err
-    store.close()
 
 
 def test_columns_are_changed_as_they_were_typed(weir: Weir, runner: Answering, tmp_path: Path) -> None:
@@ -181,7 +162,10 @@ def test_rows_are_taken_from_a_version_and_from_another_table(weir: Weir, runner
     assert weir("repair", TABLE, "--where", "id >= 0", "--from-table", "../../etc", "--dry-run").code == 4
 
 
-def test_a_copy_goes_only_where_nothing_is(weir: Weir, runner: Answering, clicks: Path, home: Path) -> None:
+def test_a_copy_goes_only_where_nothing_is(
+    weir: Weir, runner: Answering, clicks: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEIR_LAKE__READ_ONLY_ROOTS", json.dumps([str(home / "lake" / "gold")]))
     table = clicks.parent / "taken"
     write_deltalake(table, pa.table({"id": [1]}))
     (clicks.parent / "full").mkdir()
@@ -196,6 +180,7 @@ def test_a_copy_goes_only_where_nothing_is(weir: Weir, runner: Answering, clicks
         "../outside": "outside every allowed root",
         "/etc/weir": "outside every allowed root",
         "s3://bucket/x": "outside every allowed root",
+        "gold/clicks": "is read-only",
     }
     for target, why in refused.items():
         answer = weir("clone", TABLE, target, "--reason", "x")
@@ -212,14 +197,6 @@ def test_a_copy_goes_only_where_nothing_is(weir: Weir, runner: Answering, clicks
     assert weir("clone", TABLE, hostile, "--version", "3", "--shallow", "--reason", "to try a fix").code == 0
     (job,) = runner.asked
     assert TableAct.parse(job.request).arguments == Clone(str(home / "lake" / hostile), 3, shallow=True)
-
-
-def test_a_copy_into_a_read_only_root_is_refused(
-    weir: Weir, clicks: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WEIR_LAKE__READ_ONLY_ROOTS", json.dumps([str(home / "lake" / "gold")]))
-    answer = weir("clone", TABLE, "gold/clicks", "--reason", "x")
-    assert (answer.code, "is read-only" in answer.err) == (4, True)
 
 
 def test_a_table_is_dropped_and_asked_back(weir: Weir, runner: Answering, clicks: Path, home: Path) -> None:
@@ -280,23 +257,23 @@ def test_what_becomes_of_a_dropped_table_is_reviewed_as_a_file(
     assert weir("apply", str(file), *typed).code == 3
 
 
-def test_who_uses_a_table_keeps_it_from_being_dropped(weir: Weir, runner: Answering, clicks: Path, home: Path) -> None:
+def test_who_uses_a_table_keeps_it_from_being_dropped(
+    weir: Weir, runner: Answering, home: Path, empty_store: ControlStore
+) -> None:
     assert weir("pin", TABLE, "2", "--reason", "audit").code == 0
     answer = weir("drop", TABLE, "--reason", "x", "--confirm", TABLE)
     assert (answer.code, "v2 is pinned" in answer.err, "weir unpin" in answer.err) == (4, True, True)
-    store = ControlStore.open(load_settings())
-    write_rewindable(home, store, datetime.now(UTC))
+    write_rewindable(home, empty_store, datetime.now(UTC))
     planned = weir("drop", REWOUND, "--dry-run", "--json").document
     assert planned["refused"] is None and f"{STREAM} writes it: its next start makes a new" in planned["risks"][0]
-    store.request_all([STREAM], "start", reason="x", actor=Actor("ana"), now=datetime.now(UTC))
+    empty_store.request_all([STREAM], "start", reason="x", actor=Actor("ana"), now=datetime.now(UTC))
     answer = weir("drop", REWOUND, "--reason", "x", "--confirm", REWOUND)
     assert (answer.code, f"weir stop {STREAM}" in answer.err) == (4, True), answer.err
     assert runner.asked == []
-    store.close()
 
 
 def test_an_intent_is_done_while_it_would_do_the_same(
-    weir: Weir, runner: Answering, clicks: Path, tmp_path: Path
+    weir: Weir, runner: Answering, clicks: Path, tmp_path: Path, empty_store: ControlStore
 ) -> None:
     file = tmp_path / "intent.yaml"
     answer = weir("restore", TABLE, "--to", "3", "--reason", "a bad load", "--intent", str(file))
@@ -311,10 +288,8 @@ def test_an_intent_is_done_while_it_would_do_the_same(
     assert weir("apply", str(file), "--approved-by", "bo", "--confirm", TABLE).code == 0
     (job,) = runner.asked
     assert (job.reason, TableAct.parse(job.request).arguments) == ("a bad load", Restore(3))
-    store = ControlStore.open(load_settings())
-    (entry,) = [entry for entry in store.audit_entries(limit=9, subject=TABLE) if entry.action == "restore job"]
+    (entry,) = [entry for entry in empty_store.audit_entries(limit=9, subject=TABLE) if entry.action == "restore job"]
     assert f"intent: sha256:{digest}" in entry.detail and "approved by: bo" in entry.detail
-    store.close()
 
     rows = DeltaTable(clicks).to_pyarrow_table().slice(0, 1)
     write_deltalake(clicks, rows, mode="append")

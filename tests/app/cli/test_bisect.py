@@ -1,30 +1,18 @@
 """`weir bisect`: the document, the words, the exit codes, and what goes where."""
 
-import json
 import shlex
-import shutil
 from pathlib import Path
 
 import pytest
-from deltalake import CommitProperties, DeltaTable
+from deltalake import DeltaTable
 
-from tests.app.cli.test_commands import Weir, home, weir
-from tests.worlds.lake import builders
 from tests.worlds.lake.planted import plant
-
-__all__ = ["home", "weir"]
+from tests.worlds.terminal import Copied, Weir
 
 
 @pytest.fixture
-def orders(made: Path, home: Path) -> Path:
-    """v0 – v3 good, v4 compacts, v5 a bad row by a stream's batch, v6 – v7 good appends."""
-    return Path(shutil.copytree(made, home / "lake" / "silver" / "orders"))
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    stamp = CommitProperties(custom_metadata={"userMetadata": json.dumps({"stream": "silver_orders", "batch_id": 41})})
-    return builders.broken_orders(tmp_path_factory.mktemp("made") / "orders", stamp=stamp)
+def orders(home: Path, copied: Copied) -> Path:
+    return copied("broken_orders", home / "lake" / "silver" / "orders")
 
 
 def test_the_document(orders: Path, weir: Weir) -> None:
@@ -72,33 +60,6 @@ def test_an_aggregate_shows_its_parts_and_the_way_back_is_searched_too(orders: P
     words = weir("bisect", "orders", "--assert", "min(amount) >= 0", "--good", "8", "--bad", "5").out
     assert "v8 (DELETE, " in words and "is the first version that satisfies `min(amount) >= 0` again" in words
     assert "v7 is the last bad version: min(amount) is -4.0" in words
-
-
-def test_a_range_of_commits_is_an_answer_and_the_log_alone_can_be_enough(home: Path, weir: Weir) -> None:
-    path = home / "lake" / "t"
-    for number in range(6):
-        builders.write(path, {"amount": [1.0 if number < 3 else -1.0]}, mode="overwrite")
-    (path / next(action for action in _actions(path, 3) if "add" in action)["add"]["path"]).unlink()
-    answer = weir("bisect", "t", "--assert", "amount >= 0", "--json")
-    document = answer.document
-    assert answer.code == 0 and document["first_bad_version"] is None and document["commit"] is None
-    assert document["candidates"] == [3, 4] and document["last_good_version"] == 2
-    assert next(probe["reason"] for probe in document["probes"] if probe["outcome"] == "skipped").endswith("is gone")
-    words = weir("bisect", "t", "--assert", "amount >= 0").out
-    assert "is one of 2 commits: v3, v4" in words and "v3 could not be judged" in words
-
-
-def _actions(path: Path, version: int) -> list[dict[str, dict[str, str]]]:
-    return [json.loads(line) for line in (path / "_delta_log" / f"{version:020d}.json").read_text().splitlines()]
-
-
-def test_a_condition_that_changes_more_than_once_is_said(home: Path, weir: Weir) -> None:
-    path = home / "lake" / "t"
-    for number in range(12):
-        builders.write(path, {"amount": [-1.0 if number in (2, 3, 11) else 1.0]}, mode="overwrite")
-    document = weir("bisect", "t", "--assert", "amount >= 0", "--check", "9", "--json").document
-    assert document["monotonic"] is False and document["first_bad_version"] == 2
-    assert document["again"] == [4, 5, 6, 7, 8, 9, 10]
 
 
 @pytest.mark.parametrize(

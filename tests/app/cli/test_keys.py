@@ -20,17 +20,14 @@ from backend.access import Actor
 from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
 from backend.jobs.model import JobKind, JobRequest
 from backend.maintenance.drop import DroppedTable
-from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog, DataLoss, SourceBacklog
 from backend.stream_model.stream import ExpectationCount, InputKind, Output, Progress, StreamInput
-from tests.app.cli.test_commands import ERROR, NOW, Weir, declaration, home, lake, store, weir
-from tests.worlds.lake import builders
 from tests.worlds.lake.builders import HandLog, add, commit_info, metadata, protocol
 from tests.worlds.streams.checkpoints import declare_anew, delta_offset, write_checkpoint
+from tests.worlds.terminal import Copied, Weir, declaration, observe
 
-__all__ = ["home", "lake", "store", "weir"]
-
+NOW = datetime.now(UTC)
 PINNED = Path(__file__).with_name("json_keys.txt")
 Keys = dict[str, set[str]]
 
@@ -55,7 +52,7 @@ def keys_of(value: Any, place: str = "", found: Keys | None = None) -> Keys:
 
 
 @pytest.fixture
-def world(home: Path, lake: Path, store: ControlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def world(home: Path, lake: Path, copied: Copied, store: ControlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lake and the store of the other tests, and what the documents hold beside that."""
     monkeypatch.setenv("WEIR_POLICIES", json.dumps([{"tables": "silver/orders", "optimize": {}}]))
     typed_table(lake / "typed")
@@ -78,18 +75,15 @@ def world(home: Path, lake: Path, store: ControlStore, monkeypatch: pytest.Monke
     last = Progress("flows", "q-1", "r-1", 4, datetime.now(UTC), 10, 2.5, None, 100, expectations=counts)
     store.add_progress([replace(last, raw_json='{"observedMetrics": {"quality": {"rows": 10}}}')])
     seen = store.observed()["fails"]
-    lease = store.acquire(stream_resource("fails"), seen.host_id, ttl_s=60)
-    assert lease is not None
-    explained = replace(ERROR, error_class="DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE")
-    store.observe(replace(seen, failures=(explained,)), token=lease.token)
+    explained = replace(seen.failures[0], error_class="DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE")
+    observe(store, replace(seen, failures=(explained,)))
     unique = TableExpectation(str(orders), "orders", ExpectationKind.UNIQUE, "shop", columns=("id",))
     store.note_judgement(Judgement(unique, Finding(State.BROKEN, version=4), "host-1", NOW, NOW))
     gone = DroppedTable("job-7", "", str(lake / "gone"), "gone", 4, 10, 2, 100, "ana", "unread", NOW.isoformat())
     (lake / ".dropped" / "job-7" / "table" / "_delta_log").mkdir(parents=True)
     (lake / ".dropped" / "job-7" / "table" / "_delta_log" / f"{4:020d}.json").write_text("")
     (lake / ".dropped" / "job-7" / "dropped.json").write_text(gone.text())
-    for amount in (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 900.0):
-        builders.write(lake / "risen", {"amount": [amount]})
+    copied("risen", lake / "risen")
     store.jobs.submit(JobRequest(JobKind.DIFF, "orders", "orders 0 4", "{}", Actor("ana"), "a look", 60.0), now=NOW)
 
 
@@ -110,11 +104,11 @@ def typed_table(path: Path) -> None:
     log.commit(tagged, commit_info("SET TBLPROPERTIES", timestamp=millis + 3))
 
 
-@pytest.mark.parametrize(("command", "keys"), [pytest.param(*pair, id=pair[0]) for pair in pinned()])
-def test_every_key_that_scripts_read_is_there(weir: Weir, world: None, command: str, keys: Keys) -> None:
-    there = keys_of(weir(*command.split(), "--json").document)
-    missing = {place: names - there.get(place, set()) for place, names in keys.items()}
-    assert {place: names for place, names in missing.items() if names} == {}
+def test_every_key_that_scripts_read_is_there(weir: Weir, world: None) -> None:
+    for command, keys in pinned():
+        there = keys_of(weir(*command.split(), "--json").document)
+        missing = {place: names - there.get(place, set()) for place, names in keys.items()}
+        assert {place: names for place, names in missing.items() if names} == {}, command
 
 
 def test_a_deadline_of_a_source_has_its_keys() -> None:

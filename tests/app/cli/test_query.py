@@ -12,16 +12,15 @@ from backend.access import Actor
 from backend.settings import load_settings
 from backend.sql.saved import Chart
 from backend.store.store import ControlStore
-from tests.app.cli.test_commands import Weir, home, store, weir
 from tests.worlds.lake import builders
+from tests.worlds.terminal import Copied, Weir
 
-__all__ = ["home", "store", "weir"]
 BY_STATUS = "SELECT status, count(*) AS n, sum(amount) AS total FROM orders GROUP BY status ORDER BY status"
 
 
 @pytest.fixture(autouse=True)
-def orders(home: Path) -> Path:
-    return builders.orders_table(home / "lake" / "silver" / "orders")
+def orders(home: Path, copied: Copied) -> Path:
+    return copied("orders", home / "lake" / "silver" / "orders")
 
 
 def test_rows_with_the_versions_under_them(weir: Weir) -> None:

@@ -14,11 +14,11 @@ from streamlit.testing.v1 import AppTest
 from app import cache
 from app.ui.view.words import PAGE_ROWS
 from backend.format import bytes_text, count_text
-from tests.app.cli.test_commands import Weir, weir
 from tests.worlds.lake.builders import HandLog, add, commit_info
 from tests.worlds.pages.frames import frame_with
 from tests.worlds.pages.opened import home, metrics, open_page, words
 from tests.worlds.processes import wait_until
+from tests.worlds.terminal import Weir, weir
 
 __all__ = ["home", "weir"]
 MANY, LAYERS = 600, ("bronze", "silver", "gold")

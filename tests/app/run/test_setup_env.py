@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[3]
 NOWHERE = "http://127.0.0.1:9"  # the discard port: nobody listens
 
 

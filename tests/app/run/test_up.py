@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from app.run.supervise import GRACE_S, LONGEST_PAUSE_S, ending_text, restart_pause_s
+from app.run.supervise import GRACE_S, LONGEST_PAUSE_S, restart_pause_s
 from app.run.up import demo_services, page_url
 from backend.settings import load_settings
 from tests.worlds.processes import free_port, processes_of, wait_until
@@ -273,12 +273,6 @@ def test_a_busy_port_is_refused_before_anything_starts(home: Path) -> None:
 def test_the_pause_before_a_restart_doubles_up_to_a_limit() -> None:
     assert [restart_pause_s(deaths) for deaths in (1, 2, 3)] == [1, 2, 4]
     assert restart_pause_s(1_000) == LONGEST_PAUSE_S
-
-
-def test_an_ending_is_told_in_words() -> None:
-    assert ending_text(3) == "exit code 3"
-    assert ending_text(-9) == "killed by SIGKILL"
-    assert ending_text(-1000) == "killed by signal 1000"
 
 
 def test_the_generator_runs_only_with_the_demo_streams(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ from backend.stream_model.stream import StreamDeclaration, StreamInput, StreamSt
 from tests.worlds.lake import builders
 from tests.worlds.pages.opened import forget_caches, printed_json
 from tests.worlds.processes import wait_until
-from tests.worlds.promtool import promtool
+from tests.worlds.programs import promtool
 from tests.worlds.store import stream_store
 from tests.worlds.streams.checkpoints import delta_offset, write_checkpoint
 

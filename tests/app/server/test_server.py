@@ -18,8 +18,8 @@ from app.query import sql_editor
 from app.ui import live_figures
 from app.ui.live import VIEWERS_AT_FULL_PACE, paced
 from app.ui.scripts import Script
-from bench.viewer import Viewer, viewers_of
 from tests.worlds.pages.serving import Served
+from tests.worlds.pages.viewer import Viewer, viewers_of
 from tests.worlds.processes import wait_until
 
 pytestmark = pytest.mark.xdist_group("server")

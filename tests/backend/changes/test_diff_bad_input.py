@@ -21,10 +21,10 @@ from backend.errors import LakehouseError, TableNotFoundError
 from backend.lake.lake import Lake
 from backend.sql.export import FORMATS
 from backend.sql.session import CancelToken
-from tests.app.cli.test_commands import Weir, home, weir
 from tests.worlds.lake import builders
 from tests.worlds.lake.diffs import asked
 from tests.worlds.lake.diffs import diff as compare
+from tests.worlds.terminal import Weir, home, weir
 
 __all__ = ["home", "weir"]
 KEYED = asked(key=("id",))

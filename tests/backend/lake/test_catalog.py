@@ -25,8 +25,8 @@ from backend.lake.log.commits import parse_commits
 from backend.lake.model import CardColumn, TableCard, TableRef, UnreadableTable
 from backend.lake.storage.folder import Content
 from backend.settings import load_settings
-from bench import large
 from tests.worlds.lake.builders import HandLog, add, commit_info, medallion_lake, metadata, protocol, write
+from tests.worlds.store import large
 
 
 def test_names_are_paths_below_the_root_and_layers_come_from_folders(root, open_lake):

@@ -17,8 +17,8 @@ from backend.lake.log.commit_info import in_commit_time, normalise_metrics, read
 from backend.lake.log.commits import CommitRecord, FileCounts
 from backend.lake.model import Commit, OperationMetrics, StreamOrigin, TableRef, VersionTotals
 from backend.times import Clock
-from tests.app.cli.test_commands import home, weir
 from tests.worlds.lake import builders
+from tests.worlds.terminal import home, weir
 
 __all__ = ["home", "weir"]
 

@@ -22,7 +22,6 @@ from backend.lake.table.schema import fields
 from backend.sql.expression import sql_name
 from backend.sql.filters import condition_text, parse_filter
 from backend.sql.numbers import aggregates
-from tests.app.cli.test_commands import home, weir
 from tests.worlds.lake.builders import (
     CHANGE_FEED,
     HandLog,
@@ -39,6 +38,7 @@ from tests.worlds.lake.diff_lakes import ByDeltalake
 from tests.worlds.lake.diffs import diff
 from tests.worlds.lake.object_store import bucket_of, lake_on, on_s3
 from tests.worlds.lake.vectors import write_vector
+from tests.worlds.terminal import home, weir
 
 __all__ = ["home", "weir"]
 

@@ -13,7 +13,7 @@ from backend.search.model import BisectRequest
 from backend.search.search import Bisects
 from backend.settings import load_settings
 from backend.sql.numbers import ValueSource, aggregates
-from tests.app.cli.test_commands import Weir, home, weir
+from tests.worlds.terminal import Weir, home, weir
 
 __all__ = ["home", "weir"]
 

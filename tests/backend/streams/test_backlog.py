@@ -27,10 +27,10 @@ from backend.streams.backlog.lags import UNREAD, BatchEnd, batch_end, lags, lags
 from backend.streams.backlog.positions import DeltaPosition, FilesPosition, KafkaPosition, OtherPosition, parse_position
 from backend.streams.backlog.reader import BacklogReader
 from backend.streams.status import statuses
-from bench import large
 from pipelines.host import backlog_watch
 from pipelines.host.backlog_watch import BacklogWatch
 from tests.worlds.lake import builders
+from tests.worlds.store import large
 from tests.worlds.streams.checkpoints import delta_offset, write_checkpoint
 from tests.worlds.streams.values import Looks, ended_batch, stream
 

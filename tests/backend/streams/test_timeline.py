@@ -33,10 +33,10 @@ from backend.streams import timeline
 from backend.streams.graph import around
 from backend.streams.status import statuses
 from backend.streams.timeline import Event, EventTimeline, load_timeline
-from tests.app.cli.test_commands import Weir, home, weir
 from tests.worlds.lake.builders import write
 from tests.worlds.store.values import leased
 from tests.worlds.streams.values import stream
+from tests.worlds.terminal import Weir, home, weir
 
 __all__ = ["home", "weir"]
 ANN = Actor("ann")

@@ -24,7 +24,7 @@ from backend.stream_model.stream import Progress
 from pipelines.host.listener import ProgressWriter
 from pipelines.host.metrics import MOST_CLIENTS, HostMetrics, serving
 from tests.worlds.processes import wait_until
-from tests.worlds.promtool import promtool
+from tests.worlds.programs import promtool
 
 Labels = Mapping[str, str]
 HOSTILE = 'gold"\\ \n} 7'

@@ -2,7 +2,6 @@
 oauth2-proxy: that answers whether a cookie is a login, and whose."""
 
 import re
-import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -11,9 +10,8 @@ from http.cookies import SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import pytest
-
 from tests.worlds.processes import end, free_port, listens, wait_until
+from tests.worlds.programs import require
 
 OPERATIONS = Path(__file__).parents[3] / "docs" / "operations.md"
 NAME = "weir.example.com"
@@ -52,8 +50,7 @@ class _Login(BaseHTTPRequestHandler):
 @contextmanager
 def nginx_before(upstream: str, folder: Path) -> Iterator[str]:
     """Its URL (https, by name, with a certificate of its own) while it runs before the server at `upstream`."""
-    if shutil.which("nginx") is None:
-        pytest.skip("nginx is missing (Debian: package nginx-light)")
+    require("nginx")
     login, port = ThreadingHTTPServer(("127.0.0.1", 0), _Login), free_port()
     threading.Thread(target=login.serve_forever, daemon=True).start()
     place = {

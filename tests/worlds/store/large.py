@@ -1,21 +1,19 @@
-"""A lake of 10,000 tables and a control store with 1,000 streams: what lists, commands and pages of both cost.
+"""A lake of thousands of tables and a control store with as many streams, for lists, commands, pages and watches.
 
-Rule: made through the store's own API and written as logs alone. While a page is measured a stand-in for the hosts goes
-on as they do: heartbeats, batches, backlogs.
+Rule: made through the store's own API and written as logs alone. A stand-in for the hosts goes on as they do:
+heartbeats, batches, backlogs.
 """
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import count
 from pathlib import Path
-from threading import Event, Thread
 
 from backend.settings import Settings
-from backend.store.leases import stream_resource
 from backend.store.store import CHUNK, ControlStore
 from backend.stream_model.backlog import Backlog, Lag, SourceBacklog
 from backend.stream_model.events import parse_progress
@@ -23,7 +21,6 @@ from backend.stream_model.stream import (
     DesiredState,
     HostHeartbeat,
     InputKind,
-    Observed,
     Progress,
     StreamDeclaration,
     StreamFailure,
@@ -31,19 +28,20 @@ from backend.stream_model.stream import (
     StreamState,
 )
 from backend.streams.newest import RECENT
-from bench.tables import STARTED_MS
 from tests.worlds.lake.builders import HandLog, add, commit_info, metadata, protocol
+from tests.worlds.processes import each_second
+from tests.worlds.store.stream_store import HOST, observe
+from tests.worlds.streams.checkpoints import delta_offset, write_checkpoint
 
 TABLES, STREAMS = 10_000, 1_000
 VERSIONS, FILES = 3, 5
 BATCHES = 20  # of each stream, one in `TRIGGER_S`
 TRIGGER_S = 10
-TTL_S = 3_600.0
 LAYERS = ("bronze", "silver", "gold")
 COLUMNS = {"order_id": "long", "customer_id": "string", "amount": "double", "status": "string", "at": "timestamp"}
 STATS = '{"numRecords":100,"minValues":{"order_id":1},"maxValues":{"order_id":9},"nullCount":{"order_id":0}}'
+STARTED_MS = 1_767_225_600_000
 TABLE_ID = "0d6b5d2e-large"
-HOST = "bench-host"
 
 
 def table_name(number: int) -> str:
@@ -62,23 +60,21 @@ def make_lake(folder: Path, tables: int) -> Path:
     lake = folder / f"weir-bench-large-{tables}"
     if not lake.exists():
         draft = folder / f"{lake.name}.{os.getpid()}"
-        first = _write_log(draft / table_name(0))
+        first = write_log(draft / table_name(0), table_id=TABLE_ID, versions=VERSIONS - 1, files=FILES)
         for number in range(1, tables):
-            log = draft / table_name(number) / "_delta_log"
-            log.mkdir(parents=True)
-            for file in first:
-                (log / file.name).hardlink_to(file)
+            shutil.copytree(first, draft / table_name(number), copy_function=os.link)
         draft.rename(lake)
     return lake
 
 
-def _write_log(table: Path) -> list[Path]:
+def write_log(table: Path, *, table_id: str, versions: int, files: int) -> Path:
+    """A table's log: its start, and versions of so many files."""
     log = HandLog(table)
-    log.commit(commit_info(timestamp=STARTED_MS), protocol(), metadata(COLUMNS, table_id=TABLE_ID))
-    for version in range(1, VERSIONS):
-        files = (add(f"{version}-{number}.parquet", size=50_000, stats=STATS) for number in range(FILES))
-        log.commit(commit_info(timestamp=STARTED_MS + 60_000 * version), *files)
-    return sorted(log.log.iterdir())
+    log.commit(commit_info(timestamp=STARTED_MS), protocol(), metadata(COLUMNS, table_id=table_id))
+    for version in range(1, versions + 1):
+        added = (add(f"{version}-{number}.parquet", size=50_000, stats=STATS) for number in range(files))
+        log.commit(commit_info(timestamp=STARTED_MS + 60_000 * version), *added)
+    return table
 
 
 # the store -------------------------------------------------------------------------------------------------------
@@ -92,12 +88,17 @@ def make_streams(settings: Settings, lake: Path, *, streams: int, now: datetime)
     store.declare(declared, now=now)
     batches: list[Progress] = []
     for number, stream in enumerate(declared):
-        write_checkpoint(Path(stream.checkpoint_location), _read_to(number))
-        stopped = number % 33 == 1
-        store.ensure_desired(stream.name, DesiredState.STOPPED if stopped else DesiredState.RUNNING, now=now)
-        lease = store.acquire(stream_resource(stream.name), HOST, ttl_s=TTL_S)
-        assert lease is not None
-        store.observe(observed(number, now), token=lease.token)
+        last = {id_: [delta_offset(TABLE_ID, _read_to(number))] for id_ in (BATCHES - 2, BATCHES - 1)}
+        write_checkpoint(Path(stream.checkpoint_location), last)
+        state, failure = StreamState.RUNNING, None
+        if number % 33 == 1:
+            state = StreamState.STOPPED
+        elif number % 50 == 2:
+            state = StreamState.FAILED
+            failure = StreamFailure("DELTA_FILE_NOT_FOUND", "part-00001.parquet is gone", 19, now)
+        wanted = DesiredState.STOPPED if state is StreamState.STOPPED else DesiredState.RUNNING
+        store.ensure_desired(stream.name, wanted, now=now)
+        observe(store, stream.name, state, now, failure=failure)
         batches += [batch(number, lake, id_, now) for id_ in range(BATCHES)]
     for start in range(0, len(batches), CHUNK):
         store.add_progress(batches[start : start + CHUNK])
@@ -134,76 +135,35 @@ def _read_to(number: int) -> int:
     return VERSIONS - 1 if number % 3 == 0 else VERSIONS
 
 
-def _offset(version: int) -> dict[str, object]:
-    return {
-        "sourceVersion": 1,
-        "reservoirId": TABLE_ID,
-        "reservoirVersion": version,
-        "index": -1,
-        "isStartingVersion": False,
-    }
-
-
-def write_checkpoint(folder: Path, version: int) -> None:
-    """Two batches planned and finished; the source stands before this version."""
-    for name in ("offsets", "commits"):
-        (folder / name).mkdir(parents=True, exist_ok=True)
-    (folder / "metadata").write_text('{"id":"0f5b4b1e-bench"}')
-    for id_ in (BATCHES - 2, BATCHES - 1):
-        head = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": STARTED_MS, "conf": {}})
-        (folder / "offsets" / str(id_)).write_text(f"v1\n{head}\n{json.dumps(_offset(version))}")
-        (folder / "commits" / str(id_)).write_text('v1\n{"nextBatchWatermarkMs":0}')
-
-
-def observed(number: int, now: datetime) -> Observed:
-    failures: tuple[StreamFailure, ...] = ()
-    state = StreamState.RUNNING
-    if number % 33 == 1:
-        state = StreamState.STOPPED
-    elif number % 50 == 2:
-        state = StreamState.FAILED
-        failures = (StreamFailure("DELTA_FILE_NOT_FOUND", "part-00001.parquet is gone", 19, now),)
-    return Observed(
-        stream_name(number),
-        state,
-        HOST,
-        1,
-        now - timedelta(minutes=5),
-        query_id=f"query-{number}",
-        run_id=f"run-{number}",
-        started_at=now - timedelta(minutes=10),
-        failures=failures,
-    )
-
-
 def batch(number: int, lake: Path, id_: int, now: datetime) -> Progress:
     """As Spark reports it."""
     at = now - timedelta(seconds=TRIGGER_S * (BATCHES - id_))
-    read = read_by(number)
+    name, stands = stream_name(number), json.loads(delta_offset(TABLE_ID, _read_to(number)))
     rows, took_ms = 100 + (number * 7 + id_ * 13) % 50, 900 + number % 200
+    source = {
+        "description": f"DeltaSource[file:{lake / read_by(number)}]",
+        "startOffset": stands,
+        "endOffset": stands,
+        "latestOffset": None,
+        "numInputRows": rows,
+    }
+    durations = {"addBatch": took_ms - 300, "commitOffsets": 40, "getBatch": 10, "latestOffset": 50}
     event = {
-        "id": f"query-{number}",
-        "runId": f"run-{number}",
-        "name": stream_name(number),
+        "id": f"query-{name}",
+        "runId": f"{name}-run-2",
+        "name": name,
         "timestamp": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "batchId": id_,
         "batchDuration": took_ms,
         "numInputRows": rows,
         "inputRowsPerSecond": rows / TRIGGER_S,
         "processedRowsPerSecond": rows / (took_ms / 1_000),
-        "durationMs": {"addBatch": took_ms - 300, "commitOffsets": 40, "getBatch": 10, "latestOffset": 50,
-                       "queryPlanning": 60, "triggerExecution": took_ms, "walCommit": 40},
+        "durationMs": durations | {"queryPlanning": 60, "triggerExecution": took_ms, "walCommit": 40},
         "stateOperators": [],
-        "sources": [{
-            "description": f"DeltaSource[file:{lake / read}]",
-            "startOffset": _offset(_read_to(number)),
-            "endOffset": _offset(_read_to(number)),
-            "latestOffset": None,
-            "numInputRows": rows,
-        }],
+        "sources": [source],
         "sink": {"description": "ForeachBatchSink", "numOutputRows": rows},
         "observedMetrics": {"expectations": {"order_id IS NOT NULL_passed": rows, "order_id IS NOT NULL_failed": 0}},
-    }  # fmt: skip
+    }
     return parse_progress(json.dumps(event))
 
 
@@ -221,22 +181,13 @@ def waits(number: int, now: datetime) -> Backlog:
 @contextmanager
 def hosts_at_work(store: ControlStore, lake: Path, *, streams: int) -> Iterator[None]:
     """What hosts write goes on meanwhile: each second a heartbeat, and a batch and a backlog of one stream in ten."""
-    done = Event()
     _write(store, lake, streams, BATCHES, range(streams))
 
-    def work() -> None:
-        for round_ in count(BATCHES + 1):
-            if done.wait(1):
-                return
-            _write(store, lake, streams, round_, range(round_ % TRIGGER_S, streams, TRIGGER_S))
+    def second(number: int) -> None:
+        _write(store, lake, streams, BATCHES + number, range((BATCHES + number) % TRIGGER_S, streams, TRIGGER_S))
 
-    thread = Thread(target=work, daemon=True)
-    thread.start()
-    try:
+    with each_second(second):
         yield
-    finally:
-        done.set()
-        thread.join()
 
 
 def _write(store: ControlStore, lake: Path, streams: int, round_: int, numbers: range) -> None:
