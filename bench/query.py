@@ -37,13 +37,13 @@ FROM "{name}$files" GROUP BY 1 ORDER BY 1
 
 def join(bench: Bench) -> Iterator[Line]:
     """Three tables joined and grouped, the largest of 10,000,000 rows"""
-    folder = str(bench.tables)
-    ours, theirs = bench.alike("the join", our_join, their_join, folder=folder)
+    shop = str(bench.tables)
+    ours, theirs = bench.alike("the join", our_join, their_join, shop=shop)
     target = f"≤ {RATIO}× plus {START_S:g} s"
     ratio = times((ours.seconds - START_S) / theirs.seconds)
     is_met = ours.seconds <= RATIO * theirs.seconds + START_S
     yield Line(OURS, target, duration(ours.seconds), duration(theirs.seconds), ratio, is_met)
-    (spark,) = bench.runs(bench.go(spark_join, folder=folder))
+    (spark,) = bench.runs(bench.go(spark_join, shop=shop))
     require_equal(ours.answer, spark.answer, "the join by Spark")
     yield faster(f"{OURS}, against a warm session of Spark", ours, spark, 3)
 
@@ -56,26 +56,26 @@ def files(bench: Bench) -> Iterator[Line]:
     yield within(OURS, ours.seconds, 1.5)
 
 
-def our_join(watch: Watch, *, folder: str) -> list[Any]:
+def our_join(watch: Watch, *, shop: str) -> list[Any]:
     names = {name: name for name in ("orders", "customers", "products")}
-    return _asked(watch, folder, JOIN.format(**names))
+    return _asked(watch, shop, JOIN.format(**names))
 
 
-def their_join(watch: Watch, *, folder: str) -> list[Any]:
-    names = {name: f"read_parquet('{folder}/{name}/*.parquet')" for name in ("orders", "customers", "products")}
+def their_join(watch: Watch, *, shop: str) -> list[Any]:
+    names = {name: f"read_parquet('{shop}/{name}/*.parquet')" for name in ("orders", "customers", "products")}
     connection = duckdb.connect(config={"threads": os.cpu_count() or 1})
     with watch:
         rows = connection.execute(JOIN.format(**names)).fetchall()
     return [[*row[:-1], row[-1].isoformat()] for row in rows]
 
 
-def spark_join(watch: Watch, *, folder: str) -> list[Any]:
+def spark_join(watch: Watch, *, shop: str) -> list[Any]:
     """The second run of the statement: the first warms the JVM and the caches of files."""
     from bench.streams import spark_settings
     from pipelines.spark.session import open_session
 
     spark = open_session(spark_settings())
-    names = {name: f"delta.`{folder}/{name}`" for name in ("orders", "customers", "products")}
+    names = {name: f"delta.`{shop}/{name}`" for name in ("orders", "customers", "products")}
     statement = JOIN.replace("::BIGINT", "").format(**names)
     spark.sql(statement).collect()
     with watch:
