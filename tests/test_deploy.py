@@ -22,7 +22,7 @@ from backend.stream_model.stream import Observed, StreamState
 from pipelines.host.__main__ import CLOSE_S
 from pipelines.host.listener import ProgressWriter
 from pipelines.host.metrics import HostMetrics
-from tests.app.server.test_metrics import home, page_text, world  # noqa: F401 - fixtures
+from tests.app.server.test_metrics import page_text, world  # noqa: F401 - a fixture
 from tests.pipelines.host.test_host_metrics import Store, event
 from tests.worlds.programs import promtool
 
