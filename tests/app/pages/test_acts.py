@@ -4,8 +4,10 @@ import json
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from deltalake import DeltaTable
+from streamlit.testing.v1 import AppTest
 
 from app.ui.view.acts import act_words
 from backend.jobs.model import Job, JobEnd, JobKind, JobState
@@ -26,27 +28,30 @@ from backend.maintenance.model import (
 )
 from backend.settings import load_settings
 from backend.store.leases import stream_resource
+from backend.store.store import ControlStore
 from backend.stream_model.stream import Observed, StreamState
 from tests.worlds.lake import builders
-from tests.worlds.pages.opened import again, forget_caches, home, links, open_page, press, send, words
-from tests.worlds.store import stream_store
+from tests.worlds.pages.opened import again, click, forget_caches, keys, links, open_page, press, send, tick, words
 from tests.worlds.store.policy_world import PolicyWorld, end
 from tests.worlds.streams.checkpoints import QUERY_ID
 from tests.worlds.streams.rewindable import STREAM, write_rewindable
 from tests.worlds.streams.rewindable import TABLE as REWOUND
 
-__all__ = ["home"]
 TABLE = "bronze/clicks"
 DONE = ActResult("34 files (40 kB) became 2 files (9 kB)", 12, proofs=(Proof("the same rows", True, "34 in, 34 out"),))
 
 
-@pytest.fixture
-def store(home: Path):
-    builders.partitioned_table(home / "lake" / "bronze" / "clicks", days=2, files_per_day=17)
-    store = stream_store.open_store(home)
-    stream_store.beat(store, datetime.now(UTC))
-    yield store
-    store.close()
+pytestmark = pytest.mark.usefixtures("clicks")
+
+
+def asked(store: ControlStore) -> object:
+    """What the newest job is asked to do."""
+    return TableAct.parse(store.jobs.newest(1)[0].request).arguments
+
+
+def newest(app: AppTest) -> "pd.Series[str]":
+    """The first line of the list of acts."""
+    return app.dataframe[0].value.iloc[0]
 
 
 def ended(store, job: Job, how: JobEnd) -> None:
@@ -76,13 +81,12 @@ def test_an_act_says_what_it_will_do_asks_and_is_proven(store) -> None:
 
     ended(store, job, JobEnd(JobState.DONE, answer=DONE.text(), detail=DONE.sentence()))
     app = open_page("acts")
-    app.session_state["acts"] = {"selection": {"rows": [0], "columns": [], "cells": []}}
-    again(app)
+    tick(app, "acts", 0)
     assert "34 files (40 kB) became 2 files (9 kB); the latest version is v12." in words(app)
     assert "The same rows: proven (34 in, 34 out)." in words(app)
 
 
-def test_a_commit_leads_to_its_act_and_a_link_to_one_that_is_gone_says_so(store, home: Path) -> None:
+def test_a_commit_leads_to_its_act_one_that_failed_says_why_and_one_that_is_gone_that(store, home: Path) -> None:
     press(app := open_page("health", table=TABLE), "optimize")
     send(app, "table_act", "readers are slow")
     (job,) = store.jobs.newest(5)
@@ -94,6 +98,8 @@ def test_a_commit_leads_to_its_act_and_a_link_to_one_that_is_gone_says_so(store,
     assert found["Who asked for it, and the proof"] == f"act={job.job_id}"
     assert "readers are slow" in words(open_page("acts", act=job.job_id))
     assert "no longer kept" in words(open_page("acts", act="gone"))
+    ended(store, job, JobEnd(JobState.FAILED, None, "it gave way to v35 MERGE", "try it later"))
+    assert "it gave way to v35 MERGE try it later" in words(tick(open_page("acts"), "acts", 0))
 
 
 def test_a_restore_needs_the_name(store) -> None:
@@ -103,8 +109,7 @@ def test_a_restore_needs_the_name(store) -> None:
     assert "the name are needed" in words(app) and not store.jobs.newest(5)
     app.text_input(key="table_act_name").set_value(TABLE)
     press(app, "table_act_send")
-    (job,) = store.jobs.newest(5)
-    assert TableAct.parse(job.request).arguments == Restore(3, keeps_properties=True)
+    assert asked(store) == Restore(3, keeps_properties=True)
 
 
 def test_a_table_goes_back_with_the_stream_that_writes_it(home: Path, store) -> None:
@@ -119,8 +124,8 @@ def test_a_table_goes_back_with_the_stream_that_writes_it(home: Path, store) -> 
     (job,) = store.jobs.newest(1)
     assert (job.kind, job.subject) == (JobKind.REWIND, "silver_orders")
     assert TableAct.parse(job.request).arguments == Rewind(1, "silver_orders")
-    assert open_page("acts").dataframe[0].value.iloc[0]["Table"] == REWOUND
-    assert "rewind" not in {button.key for button in open_page("versions", table=TABLE, at=3).button}
+    assert newest(open_page("acts"))["Table"] == REWOUND
+    assert "rewind" not in keys(open_page("versions", table=TABLE, at=3).button)
 
 
 def test_whoever_did_what_a_refusal_asked_for_is_not_refused_again(home: Path, store) -> None:
@@ -139,12 +144,12 @@ def test_a_property_is_edited_and_a_misspelled_value_refused(store) -> None:
     app.text_area(key="act_set").set_value("delta.apendOnly = true")
     again(app)
     assert "did you mean delta.appendOnly" in words(app)
-    assert "table_act_send" not in {button.key for button in app.button}
+    assert "table_act_send" not in keys(app.button)
     app.text_area(key="act_set").set_value("delta.appendOnly = true")
     again(app)
     assert "Properties change: delta.appendOnly unset → true" in words(app)
     send(app, "table_act", "no rewrites")
-    assert TableAct.parse(store.jobs.newest(1)[0].request).arguments == Alter({"delta.appendOnly": "true"})
+    assert asked(store) == Alter({"delta.appendOnly": "true"})
 
 
 def test_a_comment_a_column_and_a_constraint_are_added(store) -> None:
@@ -156,47 +161,44 @@ def test_a_comment_a_column_and_a_constraint_are_added(store) -> None:
     app.text_input(key="act_column").set_value("shop string COMMENT 'where'")
     app.text_input(key="act_constraint").set_value("first = id = 0")
     again(app)
-    assert "rows violate first" in words(app) and "table_act_send" not in {button.key for button in app.button}
+    assert "rows violate first" in words(app) and "table_act_send" not in keys(app.button)
     app.text_input(key="act_constraint").set_value("known = id >= 0")
     again(app)
     assert "A constraint raises the table's protocol for good" in words(app).replace("Risk: a", "A")
     send(app, "table_act", "a catalog")
-    asked = Alter(
+    wanted = Alter(
         comment="clicks of *all* shops",
         add_columns={"shop": "string"},
         column_comments={"shop": "where"},
         add_constraints={"known": "id >= 0"},
     )
-    assert TableAct.parse(store.jobs.newest(1)[0].request).arguments == asked
-    listed = open_page("acts").dataframe[0].value.iloc[0]["What"]
+    assert asked(store) == wanted
+    listed = newest(open_page("acts"))["What"]
     assert listed == "comment 'clicks of *all* shops', add column shop string, add constraint known: id >= 0"
 
 
-def test_rows_are_repaired_from_what_changed(store) -> None:
+def test_rows_are_repaired_from_what_changed_or_taken_from_a_former_version(store) -> None:
     app = open_page("changes", table=TABLE)
     press(app, "repair")
     app.text_input(key="act_where").set_value("id = 1")
     app.text_area(key="act_values").set_value("id = id + 1")
     again(app)
-    said = words(app)
-    assert "Such as id 1" in said and "id becomes 2" in said
+    assert "Such as id 1" in words(app) and "id becomes 2" in words(app)
     app.text_area(key="act_values").set_value("")
     again(app)
     assert "Rows that are deleted: 1." in words(app)
     send(app, "table_act", "a test load", typed=TABLE)
-    assert TableAct.parse(store.jobs.newest(1)[0].request).arguments == Repair("id = 1")
-
-
-def test_rows_are_taken_from_a_former_version(store) -> None:
+    assert asked(store) == Repair("id = 1")
+    ended(store, store.jobs.newest(1)[0], JobEnd(JobState.DONE, answer=DONE.text()))
     press(app := open_page("changes", table=TABLE), "repair")
     app.text_input(key="act_where").set_value("id >= 0")
     app.text_input(key="act_from_version").set_value("1")
     again(app)
-    assert "act_values" not in {area.key for area in app.text_area}
+    assert "act_values" not in keys(app.text_area)
     assert "Rows that go: 68; rows of v1 that come: 4." in words(app)
     send(app, "table_act", "a double load", typed=TABLE)
-    assert TableAct.parse(store.jobs.newest(1)[0].request).arguments == Repair("id >= 0", from_version=1)
-    assert open_page("acts").dataframe[0].value.iloc[0]["What"] == "replace where id >= 0 by v1"
+    assert asked(store) == Repair("id >= 0", from_version=1)
+    assert newest(open_page("acts"))["What"] == "replace where id >= 0 by v1"
 
 
 def test_a_version_is_copied(store, home: Path) -> None:
@@ -212,9 +214,8 @@ def test_a_version_is_copied(store, home: Path) -> None:
     count = sum(files["num_records"].to_pylist())
     assert f"becomes a copy of v3: {count} rows; no file is written; it reads the {files.num_rows} files" in words(app)
     send(app, "table_act", "to try a fix")
-    (job,) = store.jobs.newest(1)
-    assert TableAct.parse(job.request).arguments == Clone(str(home / "lake" / "bronze" / "clicks_v3"), 3, shallow=True)
-    listed = open_page("acts").dataframe[0].value.iloc[0]
+    assert asked(store) == Clone(str(home / "lake" / "bronze" / "clicks_v3"), 3, shallow=True)
+    listed = newest(open_page("acts"))
     assert (listed["Act"], listed["What"].endswith("clicks_v3, shallow")) == ("Copy", True)
 
 
@@ -224,7 +225,7 @@ def test_a_table_is_dropped_listed_and_asked_back(store, home: Path) -> None:
     assert "is moved to" in words(app) and "weir undrop bronze/clicks" in words(app)
     send(app, "table_act", "nobody reads it", typed=TABLE)
     (job,) = store.jobs.newest(1)
-    assert TableAct.parse(job.request).arguments == Drop()
+    assert asked(store) == Drop()
     assert "Dropped tables" not in words(open_page("acts"))
     settings, root = load_settings(), str(home / "lake")
     lake, folder = Lake(settings), Path(folder_of(root, job.job_id))
@@ -238,34 +239,16 @@ def test_a_table_is_dropped_listed_and_asked_back(store, home: Path) -> None:
     assert "Dropped tables" in words(app)
     listed = app.dataframe[1].value.iloc[0]
     assert (listed["Table"], listed["Reason"]) == (TABLE, "nobody reads it")
-    app.session_state["dropped"] = {"selection": {"rows": [], "columns": [], "cells": [(0, "Table")]}}
-    again(app)
+    click(app, "dropped", 0, "Table")
     press(app, "undrop")
     assert f"comes back to {home / 'lake' / TABLE}" in words(app)
     send(app, "table_act", "it is read after all")
-    assert TableAct.parse(store.jobs.newest(1)[0].request).arguments == Undrop(job.job_id)
+    assert asked(store) == Undrop(job.job_id)
 
 
-def test_an_act_that_failed_says_why(store) -> None:
-    app = open_page("health", table=TABLE)
-    press(app, "optimize")
-    send(app, "table_act", "try")
-    ended(store, store.jobs.newest(1)[0], JobEnd(JobState.FAILED, None, "it gave way to v35 MERGE", "try it later"))
-    app = open_page("acts")
-    app.session_state["acts"] = {"selection": {"rows": [0], "columns": [], "cells": []}}
-    again(app)
-    assert "it gave way to v35 MERGE try it later" in words(app)
-
-
-def test_nothing_can_be_asked_without_a_host(home: Path) -> None:
-    builders.partitioned_table(home / "lake" / "bronze" / "clicks", days=1, files_per_day=3)
-    app = open_page("health", table=TABLE)
-    press(app, "optimize")
-    assert "table_act_send" not in {button.key for button in app.button}
-    assert "host" in words(app)
-
-
-def test_without_any_act_the_page_teaches(home: Path) -> None:
+def test_without_a_host_nothing_can_be_asked_and_without_an_act_the_page_teaches(home: Path) -> None:
+    app = press(open_page("health", table=TABLE), "optimize")
+    assert "table_act_send" not in keys(app.button) and "host" in words(app)
     assert "Nobody has acted on a table yet" in words(open_page("acts"))
 
 

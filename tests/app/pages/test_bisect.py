@@ -1,10 +1,7 @@
 """First bad version: nothing runs before the click, the answer and its links, the permalink, cancel and errors."""
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs
 
 import pandas as pd
 import pytest
@@ -17,59 +14,47 @@ from backend.search import search
 from backend.search.model import BisectProgress
 from tests.worlds.lake import builders
 from tests.worlds.lake.planted import METADATA, Planted, plant
+from tests.worlds.pages.fixtures import Place
 from tests.worlds.pages.frames import frame_with
-from tests.worlds.pages.opened import again, home, links, open_page, press, words
-
-__all__ = ["home"]
+from tests.worlds.pages.opened import again, linked_params, links, open_page, param, press, words
 
 
 @pytest.fixture
-def orders(made: Path, home: Path) -> Path:
+def orders(place: Place) -> Path:
     """v0 – v3 good, v4 compacts, v5 brings a bad row, v6 – v7 append good ones."""
-    return Path(shutil.copytree(made, home / "lake" / "orders"))
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return builders.broken_orders(tmp_path_factory.mktemp("made") / "orders")
+    return place(builders.broken_orders, "orders")
 
 
 @pytest.fixture
-def scans(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def scans(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The versions whose rows were read."""
     read: list[int] = []
+    read_files = Lake.read_files
 
-    def watch(name: str) -> None:
-        kept = getattr(Lake, name)
+    def watched(self: Lake, snapshot: Any, *args: Any, **more: Any) -> Any:
+        read.append(snapshot.version)
+        return read_files(self, snapshot, *args, **more)
 
-        def watched(self: Lake, snapshot: Any, *args: Any, **more: Any) -> Any:
-            read.append(snapshot.version)
-            return kept(self, snapshot, *args, **more)
-
-        monkeypatch.setattr(Lake, name, watched)
-
-    watch("read_files")
-    yield read
+    monkeypatch.setattr(Lake, "read_files", watched)
+    return read
 
 
-def param(app: AppTest, key: str) -> str | None:
-    value = app.query_params.get(key)
-    return value[0] if isinstance(value, list) else value
+def bisect(**link: str) -> AppTest:
+    return open_page("bisect", **{"table": "orders", "condition": "amount >= 0"} | link)
 
 
 def find(app: AppTest) -> AppTest:
-    app.button(key="find").click()
-    return again(app)
+    return press(app, "find")
 
 
-def test_without_a_condition_the_page_teaches(orders: Path) -> None:
-    app = open_page("bisect", table="orders")
-    assert "Write what a good version satisfies" in words(app)
-    assert "Write what a good version satisfies" in words(find(app))  # nothing is asked
+def rows_link(app: AppTest, version: int) -> str:
+    """Where "What v5 changed" leads."""
+    (link,) = [link for link in app.get("page_link") if link.proto.label == f"What v{version} changed"]
+    return str(link.proto.query_string)
 
 
 def test_nothing_runs_before_the_click(orders: Path, scans: list[int]) -> None:
-    app = open_page("bisect", table="orders", condition="amount >= 0")
+    app = bisect()
     assert not scans and "Nothing was read yet" in words(app)
     find(app)
     assert scans and "v5 (WRITE" in words(app) and "is the first version that breaks `amount >= 0`" in words(app)
@@ -80,22 +65,22 @@ def test_nothing_runs_before_the_click(orders: Path, scans: list[int]) -> None:
     read = dict(zip(probes["Version"], probes["Read"], strict=True))
     assert read[0].startswith("1 of 1 file, 1 row, ") and read[5] == "nothing: 2 files judged before"
     assert frame_with(app, "amount")["amount"].tolist() == ["-4.0"]
-    links = {link.proto.label: link.proto.query_string for link in app.get("page_link")}
-    assert links["What v5 changed"] == "table=orders&from=4&to=5&view=Rows&rows_where=NOT+%28amount+%3E%3D+0%29"
-    assert "version=4" in links["Table at v4"] and "at=4" in links["Can v4 be restored?"]
+    assert rows_link(app, 5) == "table=orders&from=4&to=5&view=Rows&rows_where=NOT+%28amount+%3E%3D+0%29"
+    leads = {link.proto.label: link.proto.query_string for link in app.get("page_link")}
+    assert "version=4" in leads["Table at v4"] and "at=4" in leads["Can v4 be restored?"]
 
 
 def test_a_filter_of_data_leads_here_with_its_rows_as_what_must_not_be_there(orders: Path) -> None:
     bad = "amount < 0 OR amount IS NULL"
     leads_to = links(open_page("table", table="orders", view="Data", where=bad))["First bad version"]
-    given = {key: values[0] for key, values in parse_qs(leads_to).items()}
+    given = linked_params(leads_to)
     assert given == {"table": "orders", "condition": f"NOT ({bad})", "bad": "7"}
     app = find(open_page("bisect", **given))
     first = next(v for v in range(8) if (DeltaTable(orders, v).to_pyarrow_table()["amount"].to_pandas().lt(0)).any())
     assert app.query_params["run"] and f"v{first}" in words(app) and first == 5
     long = f"amount IN ({', '.join(f'{number}.25' for number in range(400))}) OR amount > 0 -- many"
     leads_to = links(open_page("table", table="orders", view="Data", where=long))["First bad version"]
-    given = {key: values[0] for key, values in parse_qs(leads_to).items()}
+    given = linked_params(leads_to)
     whole = f"NOT ({long.removesuffix(' -- many')})"
     assert open_page("bisect", **given).text_input(key="condition").value == whole and len(whole) > 3_000
     nothing = links(open_page("table", table="orders", view="Data", where="amount < -1e9"))
@@ -103,24 +88,21 @@ def test_a_filter_of_data_leads_here_with_its_rows_as_what_must_not_be_there(ord
 
 
 def test_rows_that_break_an_aggregate_are_listed_or_it_is_said_that_none_does(orders: Path) -> None:
-    app = find(open_page("bisect", table="orders", condition="min(amount) >= 0"))
+    app = find(bisect(condition="min(amount) >= 0"))
     assert frame_with(app, "amount")["amount"].tolist() == ["-4.0"]
     assert "the version as a whole has to satisfy it: every row has to satisfy `amount >= 0`; null" in words(app)
-    links = {link.proto.label: link.proto.query_string for link in app.get("page_link")}
-    assert links["What v5 changed"].endswith("&rows_where=NOT+%28amount+%3E%3D+0%29")
-
-    app = find(open_page("bisect", table="orders", condition="min(amount) + 0 >= 0"))
+    assert rows_link(app, 5).endswith("&rows_where=NOT+%28amount+%3E%3D+0%29")
+    app = find(bisect(condition="min(amount) + 0 >= 0"))
     assert "the version as a whole has to satisfy it, no row by itself; null" in words(app)
-    links = {link.proto.label: link.proto.query_string for link in app.get("page_link")}
-    assert "rows_where" not in next(query for label, query in links.items() if label.startswith("What "))
+    assert "rows_where" not in rows_link(app, 5)
 
 
 def test_the_link_names_the_versions_and_opens_the_same_result_without_reading(orders: Path, scans: list[int]) -> None:
-    app = find(open_page("bisect", table="orders", condition="amount >= 0"))
+    app = find(bisect())
     assert (param(app, "good"), param(app, "bad")) == ("0", "7") and param(app, "run")
     builders.write(orders, {"id": [99], "amount": [-9.0]})
     read = len(scans)
-    link = {key: param(app, key) or "" for key in ("table", "condition", "good", "bad", "run")}
+    link = {key: param(app, key) for key in ("table", "condition", "good", "bad", "run")}
     other = open_page("bisect", **link)
     assert "v5 (WRITE" in words(other) and len(scans) == read
     cache.bisects.clear()
@@ -129,7 +111,7 @@ def test_the_link_names_the_versions_and_opens_the_same_result_without_reading(o
 
 
 def test_a_changed_form_runs_nothing(orders: Path, scans: list[int]) -> None:
-    app = find(open_page("bisect", table="orders", condition="amount >= 0"))
+    app = find(bisect())
     read = len(scans)
     app.text_input(key="condition").set_value("amount >= -3")
     again(app)
@@ -148,36 +130,32 @@ def test_a_range_is_told_with_its_commits(home: Path) -> None:
         builders.write(path, {"id": [number], "amount": [1.0 if number < 2 else -1.0]}, mode="overwrite")
     files = DeltaTable(str(path), version=2).file_uris()
     Path(files[0]).unlink()
-    app = find(open_page("bisect", table="orders", condition="amount >= 0"))
+    app = find(bisect())
     assert "is one of 2 commits: v2, v3" in words(app) and "v2 could not be judged" in words(app)
     assert "Commits that may be it" in words(app)
 
 
-@pytest.mark.parametrize(
-    ("condition", "said"),
-    [
+def test_what_cannot_be_searched_says_why(orders: Path) -> None:
+    app = bisect(condition="")
+    assert "Write what a good version satisfies" in words(app)
+    assert "Write what a good version satisfies" in words(find(app))  # nothing is asked
+    for condition, text in (
         ("amuont >= 0", "There is no column 'amuont' (character 1)"),
         ("amount > (SELECT 1)", "A subquery is not allowed here (character 10)"),
         ("amount > 'x'::DOUBLE", "TRY_CAST"),
         ("amount >= -100", "v7, the bad end, satisfies the condition: 0 of 8 rows violate it"),
-    ],
-)
-def test_what_cannot_be_searched_says_why(orders: Path, condition: str, said: str) -> None:
-    app = open_page("bisect", table="orders", condition=condition)
-    press(app, "find")
-    assert said in words(app)
-    again(app)
-    assert said not in words(app)  # it was asked once
-
-
-@pytest.mark.parametrize(("good", "said"), [("99", "has no version 99"), ("latest2", "Not a version: 'latest2'")])
-def test_versions_that_are_not_there_are_an_answer(orders: Path, good: str, said: str) -> None:
-    assert said in words(open_page("bisect", table="orders", condition="id > 5", good=good))
+    ):
+        app = find(bisect(condition=condition))
+        assert text in words(app), condition
+    assert "Nothing is broken" in "".join(info.value for info in app.info) and not app.error, "good news"
+    assert text not in words(again(app))  # it was asked once
+    for good, text in (("99", "has no version 99"), ("latest2", "Not a version: 'latest2'")):
+        assert text in words(bisect(condition="id > 5", good=good))
 
 
 def test_cancel_stops_the_search_and_the_link_runs_it_no_more(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    app = find(open_page("bisect", table="orders", condition="amount >= 0"))
-    link = {key: param(app, key) or "" for key in ("table", "condition", "good", "bad", "run")}
+    app = find(bisect())
+    link = {key: param(app, key) for key in ("table", "condition", "good", "bad", "run")}
     cache.bisects.clear()
     seen: list[bool] = []
 
@@ -190,7 +168,7 @@ def test_cancel_stops_the_search_and_the_link_runs_it_no_more(orders: Path, monk
 
     monkeypatch.setattr(search, "bisect", slow)
     stopped = open_page("bisect", **link)
-    assert seen and param(stopped, "run") is None
+    assert seen and param(stopped, "run") == ""
     again(stopped)
     assert len(seen) == 1 and "Nothing was read yet" in words(stopped)
 
@@ -202,11 +180,15 @@ def payments(home: Path) -> Planted:
 
 
 def test_a_condition_is_suggested_that_a_click_fills_in_and_finds_the_commit(payments: Planted) -> None:
+    def amounts(version: int) -> pd.Series:
+        paid: pd.Series = DeltaTable(services.lake().find("payments").uri, version=version).to_pandas()["amount"]
+        return paid
+
     app = open_page("bisect", table="payments")
     assert "What jumped between v0 and v6" in words(app)
     held = frame_with(app, "Column", "Lowest").set_index("Column")
-    assert held.loc["amount", "Highest"].endswith(f"→ {amounts(app, 6).max():,.2f}".rstrip("0").rstrip("."))
-    middle = " → ".join(f"{amounts(app, version).median():,.2f}".rstrip("0").rstrip(".") for version in (0, 6))
+    assert held.loc["amount", "Highest"].endswith(f"→ {amounts(6).max():,.2f}".rstrip("0").rstrip("."))
+    middle = " → ".join(f"{amounts(version).median():,.2f}".rstrip("0").rstrip(".") for version in (0, 6))
     assert held.loc["amount", "Median"] == middle
 
     press(app, "suggestion_0")
@@ -215,7 +197,7 @@ def test_a_condition_is_suggested_that_a_click_fills_in_and_finds_the_commit(pay
     find(app)
 
     text = words(app)
-    broken = int((amounts(app, 4) > float(condition.removeprefix("amount <= "))).sum())
+    broken = int((amounts(4) > float(condition.removeprefix("amount <= "))).sum())
     assert f"v4 (MERGE by {METADATA['userName']}" in text
     assert f"{payments.changed} rows (0 inserted, {payments.changed} updated, 0 deleted); {broken} rows of v4" in text
     assert f"`amount` × 100 in all {payments.changed} updated rows" in text
@@ -241,15 +223,3 @@ def test_the_rows_that_break_it_have_a_cause_of_their_own_among_all_that_the_com
     assert "All 80 inserted rows have `load` = 4; none of the 320 rows of v3 has" in text
     cause = "`load` = 4, `currency` = JPY; none of the 320 rows of v3 has"
     assert f"Of those that break it: All {broken} inserted rows have {cause}" in text
-
-
-def amounts(app: AppTest, version: int) -> pd.Series:
-    path = services.lake().find("payments").uri
-    found: pd.Series = DeltaTable(path, version=version).to_pandas()["amount"]
-    return found
-
-
-def test_where_nothing_is_broken_that_is_good_news_and_no_error(orders: Path) -> None:
-    app = find(open_page("bisect", table="orders", condition="amount >= -100"))
-
-    assert "Nothing is broken" in "".join(each.value for each in app.info) and not app.error

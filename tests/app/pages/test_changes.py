@@ -2,12 +2,14 @@
 
 import json
 import threading
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from streamlit.testing.v1 import AppTest
 
 from app import cache, services
 from app.changes.here import _mark
@@ -22,17 +24,15 @@ from backend.sql.session import CancelToken
 from backend.work import Stopped
 from tests.worlds.lake import builders
 from tests.worlds.lake.planted import plant
+from tests.worlds.pages.fixtures import Place
 from tests.worlds.pages.frames import frame_with
-from tests.worlds.pages.opened import again, home, metrics, open_page, plain, press, words
+from tests.worlds.pages.opened import again, keys, metrics, open_page, param, plain, press, words
 
-__all__ = ["home"]
 TABLE = "silver/orders"
 
 
-@pytest.fixture
-def orders(home: Path) -> Path:
+def keyed_orders_with_feed(path: Path) -> Path:
     """v0 three orders, v1 the key named, v2 two more, v3 order 2 updated, v4 order 1 deleted; with a change feed."""
-    path = home / "lake" / "silver" / "orders"
     builders.write(path, {"order_id": [1, 2, 3], "status": ["new"] * 3}, configuration=builders.CHANGE_FEED)
     DeltaTable(str(path)).alter.set_table_properties({"weir.primaryKey": "order_id"}, raise_if_not_exists=False)
     builders.write(path, {"order_id": [4, 5], "status": ["new"] * 2})
@@ -41,23 +41,79 @@ def orders(home: Path) -> Path:
     return path
 
 
-def test_a_link_with_both_versions_shows_net_gross_and_rows(orders: Path) -> None:
-    app = open_page("changes", table=TABLE, from_=1, to=4)
+def orders_without_feed(path: Path) -> Path:
+    return builders.orders_table(path, change_feed=False)
 
+
+def feed_turned_on_late(path: Path) -> Path:
+    """v0 to v3 orders without a change feed, v4 turns it on, v5 one more order."""
+    orders_without_feed(path)
+    DeltaTable(str(path)).alter.set_table_properties(builders.CHANGE_FEED)
+    return builders.write(path, {"order_id": [9], "status": ["new"], "amount": [1.0]})
+
+
+@pytest.fixture
+def orders(place: Place) -> Path:
+    return place(keyed_orders_with_feed, TABLE)
+
+
+@pytest.fixture
+def plain_orders(place: Place) -> Path:
+    """The same without key and feed."""
+    return place(orders_without_feed, TABLE)
+
+
+@pytest.fixture
+def late_feed(place: Place) -> Path:
+    return place(feed_turned_on_late, TABLE)
+
+
+def changes(from_: str | int, to: str | int, **params: str | int) -> AppTest:
+    return open_page("changes", table=TABLE, from_=from_, to=to, **params)
+
+
+def test_a_link_with_both_versions_shows_net_gross_and_rows_and_swapped_what_going_back_changes(orders: Path) -> None:
+    app = changes(1, 4)
     shown, text = metrics(app), words(app)
     assert "v1 → v4, 3 commits" in text
     assert "2 rows inserted, 1 updated, 1 deleted (80 % of rows); schema and properties unchanged" in text
     assert (shown["Inserted (net)"], shown["Updated (net)"], shown["Deleted (net)"]) == ("+2", "1", "−1")
     assert "Gross" not in text  # both agree
+    press(app, "swap")
+    assert "Going back from v4 to v1 undoes 3 commits" in words(app)
+    assert metrics(app)["Inserted (net)"] == "+1"
+    assert "v3 and v3 are the same version: nothing differs" in words(changes(3, 3))
 
 
-def test_before_and_after_stand_side_by_side(orders: Path) -> None:
-    rows = frame_with(open_page("changes", table=TABLE, from_=2, to=3), "Change")
+def test_before_and_after_stand_side_by_side_and_kinds_and_columns_filter_the_rows(orders: Path) -> None:
+    for link in ({"from_": 2, "to": 3}, {"from_": 1, "to": 4, "column": "status"}):
+        rows = frame_with(changes(**link), "Change")
+        assert list(rows["Change"]) == ["≠ update"]
+        assert (rows["status · before"][0], rows["status · after"][0]) == ("new", "paid")
+    assert list(frame_with(changes(1, 4, kind="delete"), "Change")["Change"]) == ["− delete"]
 
-    assert list(rows["Change"]) == ["≠ update"]
-    row = rows.iloc[0]
-    before, after = (next(c for c in rows.columns if c == f"status · {side}") for side in ("before", "after"))
-    assert (row[before], row[after]) == ("new", "paid")
+
+def test_views_show_the_feed_the_commits_what_is_known_and_properties(orders: Path) -> None:
+    app = changes(1, 4, view="Change feed")
+    feed = frame_with(app, "_change_type")
+    listed = list(zip(feed["_commit_version"], feed["_change_type"], feed["order_id"], strict=True))
+    assert sorted(listed) == [
+        (2, "insert", 4),
+        (2, "insert", 5),
+        (3, "update_postimage", 2),
+        (3, "update_preimage", 2),
+        (4, "delete", 1),
+    ]
+    assert "All 5 rows of v2 to v4, as they were recorded" in words(app)
+    assert "weir changes silver/orders --from 1 --to 4 --output changes.parquet" in words(app)
+    commits = frame_with(changes(1, 4, view="Commits"), "Version")
+    assert list(commits["Version"]) == [4, 3, 2]
+    assert [list(commits[name]) for name in ("Inserted", "Updated", "Deleted")] == [[0, 0, 2], [0, 1, 0], [1, 0, 0]]
+    text = words(changes(1, 4, view="How it knows"))
+    assert "Change data feed" in text and "recorded for every commit from v2 to v4" in text
+    DeltaTable(str(orders)).alter.set_table_properties({"delta.checkpointInterval": "20"})
+    properties = frame_with(changes(4, 5, view="Schema and properties"), "Property").set_index("Property")
+    assert properties.loc["delta.checkpointInterval", "After"] == "20"
 
 
 @pytest.mark.parametrize("feed", [True, False])
@@ -82,41 +138,26 @@ def test_every_changed_row_can_be_exported_though_the_page_lists_the_first(
     assert sides == changed and len(listed) == len(changed) == 180
 
 
-def test_the_change_feed_is_listed_as_it_is(orders: Path) -> None:
-    app = open_page("changes", table=TABLE, from_=1, to=4, view="Change feed")
-    feed = frame_with(app, "_change_type")
-    listed = list(zip(feed["_commit_version"], feed["_change_type"], feed["order_id"], strict=True))
-    assert sorted(listed) == [
-        (2, "insert", 4),
-        (2, "insert", 5),
-        (3, "update_postimage", 2),
-        (3, "update_preimage", 2),
-        (4, "delete", 1),
-    ]
-    assert "All 5 rows of v2 to v4, as they were recorded" in words(app)
-    assert "weir changes silver/orders --from 1 --to 4 --output changes.parquet" in words(app)
-
-
 def test_without_versions_in_the_link_the_last_commits_are_compared(orders: Path) -> None:
     app = open_page("changes", table=TABLE)
-
-    assert "v0 → v4" in words(app)
-    assert app.selectbox(key="pick_to").value == "4"
+    assert "v0 → v4" in words(app) and app.selectbox(key="pick_to").value == "4"
+    assert not [button for button in app.button if button.label.startswith("Compare with")], "young, of one writer"
+    text = words(changes(3, 4))
+    (commit,) = DeltaTable(str(orders)).history(1)
+    assert commit["operation"] == "DELETE" and "DELETE by " in text
+    assert f"where {commit['operationParameters']['predicate']}" in text
 
 
 def test_the_pickers_write_the_url(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    app = open_page("changes", table=TABLE, from_=1, to=4)
+    app = changes(1, 4)
     offered = app.selectbox(key="pick_from").options
     assert not any("UTC" in label for label in offered), "the time is not cut in a narrow picker"
     # The browser answers with the label: one that changes with the clock would come back as a typed version.
     monkeypatch.setattr(services, "now", lambda: datetime.now(UTC) + timedelta(hours=3))
-
     app.selectbox(key="pick_from").select("3")
     again(app)
-
     assert app.selectbox(key="pick_from").options == offered
-
-    assert app.query_params["from"] in ("3", ["3"])
+    assert param(app, "from") == "3"
     assert "v3 → v4, 1 commit" in words(app)
 
 
@@ -129,130 +170,33 @@ def test_the_latest_is_compared_with_a_day_ago_and_with_the_last_one_by_another_
     labels = [button.label for button in app.button if button.label.startswith("Compare with")]
     assert labels == ["Compare with 24 h ago", "Compare with the last one by somebody else"]
     press(app, "compare_with_0")
-    assert app.query_params["from"] in ("24 h ago", ["24 h ago"]) and "v2 → v5" in words(app)
+    assert param(app, "from") == "24 h ago" and "v2 → v5" in words(app)
     assert plain(app.button(key="compare_with_1").help) == "v3 is by bob. All later ones are by ann."
     press(app, "compare_with_1")
     assert "v3 → v5" in words(app)
 
 
-def test_a_young_table_of_one_writer_offers_neither(orders: Path) -> None:
-    app = open_page("changes", table=TABLE)
-    assert not [button.label for button in app.button if button.label.startswith("Compare with")]
-
-
-def test_without_a_key_updates_are_said_to_be_among_the_others(home: Path) -> None:
-    builders.orders_table(home / "lake" / "silver" / "orders")
-
-    app = open_page("changes", table=TABLE, from_=0, to=3)
-
+def test_without_a_key_updates_are_said_to_be_among_the_others(plain_orders: Path) -> None:
+    app = changes(0, 3)
     assert "3 rows inserted and 2 deleted, updates among them" in words(app)
     press(app, "pair_by_order_id")
     assert "2 rows inserted, 1 updated, 1 deleted" in words(app) and "No key is known" not in words(app)
 
 
-def test_one_commit_says_who_wrote_it_and_by_which_condition(orders: Path) -> None:
-    text = words(open_page("changes", table=TABLE, from_=3, to=4))
-    (commit,) = DeltaTable(str(orders)).history(1)
-    assert commit["operation"] == "DELETE" and "DELETE by " in text
-    assert f"where {commit['operationParameters']['predicate']}" in text
-
-
-def test_swapped_versions_tell_what_going_back_changes(orders: Path) -> None:
-    app = open_page("changes", table=TABLE, from_=1, to=4)
-
-    press(app, "swap")
-
-    assert "Going back from v4 to v1 undoes 3 commits" in words(app)
-    assert metrics(app)["Inserted (net)"] == "+1"
-
-
-def test_the_same_version_twice_differs_in_nothing(orders: Path) -> None:
-    text = words(open_page("changes", table=TABLE, from_=3, to=3))
-
-    assert "v3 and v3 are the same version: nothing differs" in text
-
-
-@pytest.mark.parametrize(
-    ("asked", "said"), [("999", "no version 999"), ("soon", "not a version"), ("24 h ago", "has no version at")]
-)
-def test_a_version_that_is_not_there_is_said_and_the_pickers_stay(orders: Path, asked: str, said: str) -> None:
-    app = open_page("changes", table=TABLE, from_=asked, to=4)
-
-    assert said in words(app).lower()
-    assert app.selectbox(key="pick_from").value == asked
-
-
-def test_where_the_feed_does_not_reach_the_files_that_differ_answer(home: Path) -> None:
-    path = builders.orders_table(home / "lake" / "silver" / "orders", change_feed=False)
-    DeltaTable(str(path)).alter.set_table_properties(builders.CHANGE_FEED)
-    builders.write(path, {"order_id": [9], "status": ["new"], "amount": [1.0]})
-
-    app = open_page("changes", table=TABLE, from_=2, to=5, view="How it knows")
-
-    assert "whole rows" in words(app).lower()
-    assert "Not by the change feed" in words(app)
-
-
-def test_where_the_data_is_gone_the_page_shows_commits_and_from_where_the_feed_covers(home: Path) -> None:
-    path = builders.orders_table(home / "lake" / "silver" / "orders", change_feed=False)
-    before = set(path.glob("*.parquet"))
-    DeltaTable(str(path)).alter.set_table_properties(builders.CHANGE_FEED)
-    builders.write(path, {"order_id": [9], "status": ["new"], "amount": [1.0]})
-    for file in before:
-        file.unlink()
-
-    app = open_page("changes", table=TABLE, from_=0, to=5)
-
+def test_where_the_feed_does_not_reach_files_answer_and_where_they_are_gone_commits(late_feed: Path) -> None:
+    app = changes(2, 5, view="How it knows")
+    assert "whole rows" in words(app).lower() and "Not by the change feed" in words(app)
+    added = set(DeltaTable(str(late_feed)).file_uris()) - set(DeltaTable(str(late_feed), version=4).file_uris())
+    for file in late_feed.glob("*.parquet"):
+        if str(file) not in added:
+            file.unlink()
+    app = changes(0, 5, rows_where="amount > 0")
     text = words(app)
-    assert "rows cannot be compared" in text
-    assert "is gone" in text
+    assert "rows cannot be compared" in text and "is gone" in text
     assert list(frame_with(app, "Version")["Version"]) == [5, 4, 3, 2, 1]
     press(app, "first_covered")
-    assert metrics(app)["Inserted (net)"] == "+1", words(app)
-
-
-def test_kinds_and_columns_filter_the_rows(orders: Path) -> None:
-    deleted = frame_with(open_page("changes", table=TABLE, from_=1, to=4, kind="delete"), "Change")
-    touched = frame_with(open_page("changes", table=TABLE, from_=1, to=4, column="status"), "Change")
-
-    assert list(deleted["Change"]) == ["− delete"]
-    assert list(touched["Change"]) == ["≠ update"]
-
-
-def test_commits_view_names_each_commit_with_its_gross_counts(orders: Path) -> None:
-    commits = frame_with(open_page("changes", table=TABLE, from_=1, to=4, view="Commits"), "Version")
-
-    assert list(commits["Version"]) == [4, 3, 2]
-    assert [list(commits[name]) for name in ("Inserted", "Updated", "Deleted")] == [[0, 0, 2], [0, 1, 0], [1, 0, 0]]
-
-
-def test_property_changes_are_told(orders: Path) -> None:
-    DeltaTable(str(orders)).alter.set_table_properties({"delta.checkpointInterval": "20"})
-
-    properties = frame_with(
-        open_page("changes", table=TABLE, from_=4, to=5, view="Schema and properties"), "Property"
-    ).set_index("Property")
-
-    assert properties.loc["delta.checkpointInterval", "After"] == "20"
-
-
-def test_how_it_knows_names_method_and_reasons(orders: Path) -> None:
-    text = words(open_page("changes", table=TABLE, from_=1, to=4, view="How it knows"))
-
-    assert "Change data feed" in text
-    assert "recorded for every commit from v2 to v4" in text
-
-
-def test_without_a_table_the_page_offers_them(orders: Path) -> None:
-    assert "No table chosen" in words(open_page("changes"))
-
-
-def test_an_empty_lake_teaches(home: Path) -> None:
-    assert "No Delta tables here yet" in words(open_page("changes"))
-
-
-def test_a_vanished_table_is_said(orders: Path) -> None:
-    assert "silver/gone" in words(open_page("changes", table="silver/gone"))
+    assert "v3 → v5" in words(app) and metrics(app)["Inserted (net)"] == "+1", words(app)
+    assert "rows_where" not in app.query_params and app.text_input(key="rows_where").value == "", "another comparison"
 
 
 # long work --------------------------------------------------------------------------------------------------------
@@ -278,50 +222,40 @@ def asks_first(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_is_computed_twice_for_two_viewers_or_other_views(orders: Path, computed: list[Question]) -> None:
-    open_page("changes", table=TABLE, from_=1, to=4)
-    app = open_page("changes", table=TABLE, from_="-3", to="latest", view="Commits")
-
-    assert "v1 → v4" in words(app)
-    assert len(computed) == 1
+    changes(1, 4)
+    app = changes("-3", "latest", view="Commits")
+    assert "v1 → v4" in words(app) and len(computed) == 1
     press(app, "pin")
-    assert app.query_params["to"] in ("4", ["4"])
-    assert not [button for button in app.button if button.key == "pin"]
-    assert len(computed) == 1
+    assert param(app, "to") == "4" and "pin" not in keys(app.button) and len(computed) == 1
     summary = next(each.value for each in app.code if "How it knows" in each.value)
     assert "| | 2 | 1 | 1 | 1 |" in summary  # inserted, updated, deleted; order 3 stayed
 
 
 def test_what_costs_more_waits_for_a_click_that_names_the_bytes(
-    home: Path, computed: list[Question], asks_first: None
+    plain_orders: Path, computed: list[Question], asks_first: None
 ) -> None:
-    path = builders.orders_table(home / "lake" / "silver" / "orders", change_feed=False)
-    sizes = sum(file.stat().st_size for file in path.glob("*.parquet"))
-    app = open_page("changes", table=TABLE, from_=0, to=3, key="order_id")
-
+    sizes = sum(file.stat().st_size for file in plain_orders.glob("*.parquet"))
+    app = changes(0, 3, key="order_id")
     text = words(app)
     assert not computed
     assert "v0 → v3, 3 commits" in text
     assert "rows not compared yet, their number by statistics: +1; schema and properties unchanged" in text
-    assert "Join by key" in text
-    assert "Not by the change feed" in text
+    assert "Join by key" in text and "Not by the change feed" in text
     assert metrics(app)["Inserted (net)"] == "–"
     assert list(frame_with(app, "Version", "Condition")["Version"]) == [3, 2, 1]
     read = int(app.button(key="start").label.split("read ")[1].split()[0].split(".")[0])
     assert 0 < read * 1000 <= sizes
-
     press(app, "start")
     again(app)
-
     assert len(computed) == 1
     assert "2 rows inserted, 1 updated, 1 deleted (80 % of rows)" in words(app)
 
 
 def test_a_cancelled_comparison_says_so_and_begins_again_at_a_click(orders: Path, computed: list[Question]) -> None:
-    app = open_page("changes", table=TABLE, from_=0, to=1)
+    app = changes(0, 1)
     app.session_state["_begun_diffs"] = {*app.session_state["_begun_diffs"], _mark_of(orders, 1, 4)}
     app.query_params["from"], app.query_params["to"] = "1", "4"
     again(app)
-
     assert "Stopped before rows were counted" in words(app)
     assert len(computed) == 1
     press(app, "start")
@@ -357,21 +291,19 @@ def ends_early(home: Path, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
 
 def test_a_comparison_that_was_ended_shows_what_it_had_found_and_says_so(ends_early: threading.Event) -> None:
-    app = open_page("changes", table=TABLE, from_=2, to=5, key="order_id")
+    app = changes(2, 5, key="order_id")
     press(app, "start")
     text, shown = words(again(app)), metrics(app)
-
     ended = "stopped at the time limit of 0 s when 40 of 60 rows were compared"
     assert f"so far 0 rows inserted, 20 updated, 0 deleted, {ended}" in text.lower()
     assert f"{ended}. the numbers below are of the rows that were compared." in text.lower()
     assert (shown["Updated (net so far)"], shown["Rows changed"]) == ("20", "–")
     assert len(frame_with(app, "Change")) == 20
-
     ends_early.set()
     press(app, "start")
     text = words(again(app))
     assert "30 updated" in text and "so far" not in text
-    assert not [button for button in app.button if button.key == "start"]
+    assert "start" not in keys(app.button)
 
 
 def _mark_of(path: Path, first: int, second: int) -> str:
@@ -384,27 +316,21 @@ def _mark_of(path: Path, first: int, second: int) -> str:
 
 
 def test_above_the_limit_the_log_answers_and_a_click_reads_all_the_same(
-    home: Path, monkeypatch: pytest.MonkeyPatch
+    plain_orders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WEIR_LAKE__DIFF_MAX_BYTES", "10")
-    builders.orders_table(home / "lake" / "silver" / "orders", change_feed=False)
-    app = open_page("changes", table=TABLE, from_=0, to=3)
+    app = changes(0, 3)
     assert "rows cannot be compared, their number by statistics: +1" in words(app)
-
     press(app, "anyway")
-
-    assert app.query_params["method"] in ("multiset", ["multiset"])
+    assert param(app, "method") == "multiset"
     assert "3 rows inserted and 2 deleted, updates among them" in words(again(app))
 
 
-def test_a_file_that_goes_during_the_run_leaves_what_the_log_tells(home: Path, asks_first: None) -> None:
-    path = builders.orders_table(home / "lake" / "silver" / "orders", change_feed=False)
-    app = open_page("changes", table=TABLE, from_=0, to=3)
-    for file in path.glob("*.parquet"):
+def test_a_file_that_goes_during_the_run_leaves_what_the_log_tells(plain_orders: Path, asks_first: None) -> None:
+    app = changes(0, 3)
+    for file in plain_orders.glob("*.parquet"):
         file.unlink()
-
     press(app, "start")
-
     text = words(again(app))
     assert "rows cannot be compared" in text
     assert "is gone" in text
@@ -423,16 +349,14 @@ def test_a_failed_comparison_is_said_and_offered_again(orders: Path, error: Exce
         raise error
 
     cache.differences().compute = fails
-    app = open_page("changes", table=TABLE, from_=1, to=4)
-    assert said in words(app)
-    assert "Starting …" not in words(app)
-    assert "rows not compared yet" in words(app)
+    app = changes(1, 4)
+    assert said in words(app) and "Starting …" not in words(app) and "rows not compared yet" in words(app)
     cache.differences().compute = diff
-
-    again(app).button(key="start").click()
-    again(app)
-
+    press(again(app), "start")
     assert "2 rows inserted" in words(again(app))
+
+
+# how to compare ---------------------------------------------------------------------------------------------------
 
 
 def test_a_storage_that_is_down_is_said(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -440,84 +364,58 @@ def test_a_storage_that_is_down_is_said(orders: Path, monkeypatch: pytest.Monkey
         raise StorageError("the storage did not answer", hint="try again")
 
     monkeypatch.setattr(Lake, "file_difference", down)
-    app = open_page("changes", table=TABLE, from_=1, to=4)
-
-    assert "The storage did not answer" in words(app)
-    assert app.selectbox(key="pick_from").value == "1"
+    app = changes(1, 4)
+    assert "The storage did not answer" in words(app) and app.selectbox(key="pick_from").value == "1"
 
 
-# how to compare ---------------------------------------------------------------------------------------------------
-
-
-def test_a_condition_keeps_changes_whose_row_satisfies_it(orders: Path) -> None:
-    app = open_page("changes", table=TABLE, from_=1, to=4, rows_where="status = 'paid'")
-
-    assert "of rows with status = 'paid': 0 rows inserted, 1 updated, 0 deleted (share unknown)" in words(app)
-    assert list(frame_with(app, "Change")["Change"]) == ["≠ update"]
-
-
-def test_the_filter_is_said_in_words_and_a_click_takes_it_away(orders: Path) -> None:
-    app = open_page("changes", table=TABLE, from_=1, to=4, rows_where="NOT (status <> 'paid')")
+def test_a_condition_keeps_changes_whose_row_satisfies_it_and_a_click_takes_it_away(orders: Path) -> None:
+    app = changes("-3", 4, rows_where="NOT (status <> 'paid')")
     assert plain(app.button(key="where_filter").label) == "Only rows that break status <> 'paid'"
-    filtered = len(frame_with(app, "Change"))
-    app.button(key="where_filter").click()
-    again(app)
+    counts = "0 rows inserted, 1 updated, 0 deleted (share unknown)"
+    assert f"of rows that break status <> 'paid': {counts}" in words(app)
+    press(app, "pin")
+    assert param(app, "from") == "1" and counts in words(app), "the same comparison"
+    assert list(frame_with(app, "Change")["Change"]) == ["≠ update"]
+    press(app, "where_filter")
     assert "rows_where" not in app.query_params and app.text_input(key="rows_where").value == ""
-    assert not [button for button in app.button if button.key == "where_filter"]
-    assert len(frame_with(app, "Change")) > filtered > 0
+    assert "where_filter" not in keys(app.button) and len(frame_with(app, "Change")) > 1
 
 
-def test_a_condition_that_is_none_is_said_and_nothing_is_read(orders: Path, computed: list[Question]) -> None:
-    app = open_page("changes", table=TABLE, from_=1, to=4, rows_where="nope >")
-
-    assert [each.value for each in app.error]
-    assert not computed
-
-
-def test_a_key_that_the_table_does_not_have_is_said(orders: Path) -> None:
-    app = open_page("changes", table=TABLE, from_=1, to=4, key="gone")
-
-    assert "No column `gone` to use as a key" in words(app)
-    assert app.multiselect(key="key").value == ["gone"]
+def test_a_condition_or_key_that_is_none_is_said_and_nothing_is_read(orders: Path, computed: list[Question]) -> None:
+    assert changes(1, 4, rows_where="nope >").error and not computed
+    app = changes(1, 4, key="gone")
+    assert "No column `gone` to use as a key" in words(app) and app.multiselect(key="key").value == ["gone"]
+    for key_of in ("[1]", '{"gone":1}'):
+        app = changes(0, 4, key_of=key_of)
+        assert ("No column gone to look a key up by" in words(app)) == ("gone" in key_of)
+        assert list(frame_with(app, "Change")["Change"])
 
 
 def test_a_column_left_out_makes_its_updates_none(orders: Path) -> None:
-    app = open_page("changes", table=TABLE, from_=1, to=4, without="status")
-
+    app = changes(1, 4, without="status")
     assert "2 rows inserted, 0 updated, 1 deleted" in words(app)
     assert "status" not in frame_with(app, "Change").columns
 
 
-def test_the_link_names_the_method_and_others_are_offered_with_reasons(orders: Path) -> None:
-    app = open_page("changes", table=TABLE, from_=1, to=4, method="multiset", view="How it knows")
-
-    assert "Whole rows" in words(app)
-    assert "3 rows inserted and 2 deleted, updates among them" in words(app)
+def test_the_link_names_the_method_and_one_that_is_not_possible_is_refused_with_its_reason(
+    orders: Path, place: Place
+) -> None:
+    app = changes(1, 4, method="multiset", view="How it knows")
+    assert "Whole rows" in words(app) and "3 rows inserted and 2 deleted, updates among them" in words(app)
     assert app.selectbox(key="pick_method").options == ["Change feed", "Join by key", "Whole rows", "Log alone"]
-
-
-def test_a_method_that_is_not_possible_is_refused_with_its_reason(home: Path) -> None:
-    builders.orders_table(home / "lake" / "silver" / "orders", change_feed=False)
-
-    app = open_page("changes", table=TABLE, from_=0, to=3, method="change_feed")
-
+    place(orders_without_feed, "silver/plain")
+    app = open_page("changes", table="silver/plain", from_=0, to=3, method="change_feed")
     assert "The change feed is not possible" in words(app)
     assert app.selectbox(key="pick_method").value == DiffMethod.CHANGE_FEED
 
 
 def test_another_table_is_compared_by_key_or_whole_rows(orders: Path, home: Path) -> None:
     builders.write(home / "lake" / "gold" / "copy", {"order_id": [2, 3, 9], "status": ["paid", "new", "new"]})
-
-    app = open_page("changes", table=TABLE, against="gold/copy", from_=4, to=0, key="order_id", view="Commits")
-
-    text = words(app)  # orders at v4: 2 paid, 3, 4 and 5 new
+    text = words(changes(4, 0, against="gold/copy", key="order_id", view="Commits"))
+    # orders at v4: 2 paid, 3, 4 and 5 new
     assert "silver/orders v4 → gold/copy v0: 1 row inserted, 0 updated, 2 deleted" in text
     assert "Two tables share no commits" in text
-
-
-def test_another_table_that_is_not_there_is_said_and_can_be_taken_back(orders: Path) -> None:
     app = open_page("changes", table=TABLE, against="gold/none")
-
     assert "gold/none" in words(app)
     app.selectbox(key="pick_against").set_value(None)
     again(app)
@@ -528,9 +426,7 @@ def test_a_table_made_anew_is_refused_with_both_ids(home: Path) -> None:
     path = home / "lake" / "orders"
     log = builders.HandLog(path).start(table_id="aaaa")
     log.commit(builders.metadata(table_id="bbbb"), builders.commit_info("CREATE OR REPLACE TABLE"))
-
     text = words(open_page("changes", table="orders", from_=0, to=1))
-
     assert "rows cannot be compared" in text
     assert "aaaa" in text and "bbbb" in text
 
@@ -543,9 +439,7 @@ def test_files_view_counts_what_was_only_rewritten(home: Path) -> None:
     for number in range(3):
         builders.write(path, {"id": [number]})
     DeltaTable(str(path)).optimize.compact()
-
     app = open_page("changes", table="orders", from_=0, to=3, view="Files")
-
     assert "compaction rewrote 3 files without changing rows" in words(app)
     assert metrics(app)["Only rewritten (gross)"] == "3"
     assert metrics(app)["Files added"] == "1"
@@ -553,15 +447,17 @@ def test_files_view_counts_what_was_only_rewritten(home: Path) -> None:
     assert list(rewrites["Version"]) == [3]
 
 
-def test_a_key_has_its_history_over_the_range(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    link = {"table": TABLE, "from_": 0, "to": 4, "key_of": '{"order_id":2}'}
-    app = open_page("changes", **link)
+def test_a_key_has_its_history_over_the_range_and_its_whole_life_beyond(orders: Path) -> None:
+    app = changes(3, 4, key_of='{"order_id":2}')
+    assert "No commit of this range touched it" in words(app)
+    press(app, "key_life")
     assert "History of order_id = 2, v0 → v4" in words(app).replace("**", "")
-
     steps = frame_with(app, "Version", "At", "Change")
-    assert list(steps["Version"]) == ["v3"]
-    assert list(steps["Change"]) == ["≠ update"]
+    assert list(steps["Version"]) == ["v3", "v0"] and list(steps["Operation"]) == ["UPDATE", "WRITE"]
+    assert list(steps["Change"]) == ["≠ update", "+ insert"] and param(app, "life") == "1"
     assert (steps["status · before"][0], steps["status · after"][0]) == ("new", "paid")
+    app = changes(0, 4, key_of='{"order_id":2}')
+    assert list(frame_with(app, "Version", "At", "Change")["Version"]) == ["v3"]
     assert "From the change feed of v1 to v4" in words(app)
     press(app, "key_close")
     assert "key_of" not in app.query_params
@@ -569,33 +465,16 @@ def test_a_key_has_its_history_over_the_range(orders: Path, monkeypatch: pytest.
 
 def test_a_second_row_with_a_key_is_said_where_rows_and_where_the_key_are_shown(orders: Path) -> None:
     builders.write(orders, {"order_id": [2], "status": ["paid"]})
-
-    app = open_page("changes", table=TABLE, from_=4, to=5, key_of='{"order_id":2}')
-
+    app = changes(4, 5, key_of='{"order_id":2}')
     assert "v5: a second row with this key." in words(app)
     assert "The inserted row was there already at v4 by `order_id`; an exact copy" in words(app)
     assert "`order_id` = 2 in 2 rows" in words(app)
     assert list(frame_with(app, "Version", "At", "Change")["Rows with this key"]) == ["1 → 2"]
 
 
-def test_a_key_has_its_whole_life_beyond_the_range(orders: Path) -> None:
-    app = open_page("changes", table=TABLE, from_=3, to=4, key_of='{"order_id":2}')
-    assert "No commit of this range touched it" in words(app)
-
-    press(app, "key_life")
-
-    assert "History of order_id = 2, v0 → v4" in words(app).replace("**", "")
-    steps = frame_with(app, "Version", "At", "Change")
-    assert list(steps["Version"]) == ["v3", "v0"] and list(steps["Operation"]) == ["UPDATE", "WRITE"]
-    assert list(steps["Change"]) == ["≠ update", "+ insert"]
-    assert app.query_params["life"] in ("1", ["1"])
-
-
 def test_what_stands_out_is_above_the_rows_and_gross_says_that_no_filter_reaches_it(home: Path) -> None:
     made = plant(home / "lake" / "payments", versions=4, bad_version=2)
-
     app = open_page("changes", table="payments", from_=1, to=2, rows_where="amount > 100")
-
     text = words(app)
     assert "What stands out" in text and "`amount` × 100 in all" in text
     assert "`currency` = JPY" in text and "2026-11-11 or 2026-11-12" in text
@@ -603,59 +482,12 @@ def test_what_stands_out_is_above_the_rows_and_gross_says_that_no_filter_reaches
     assert made.changed and app.text_input(key="rows_where").placeholder == "amount < 0"
 
 
-def test_fixing_the_versions_in_the_link_keeps_the_filter(orders: Path) -> None:
-    app = open_page("changes", table=TABLE, from_="-2", to=4, rows_where="order_id > 2")
-    app.button(key="pin").click()  # the same comparison
-    again(app)
-    assert "of rows with order_id > 2" in words(app)
-
-
-def test_a_way_to_another_comparison_forgets_the_filter(home: Path) -> None:
-    path = builders.orders_table(home / "lake" / "silver" / "orders", change_feed=False)
-    before = set(path.glob("*.parquet"))
-    DeltaTable(str(path)).alter.set_table_properties(builders.CHANGE_FEED)
-    builders.write(path, {"order_id": [9], "status": ["new"], "amount": [1.0]})
-    for file in before:
-        file.unlink()
-    app = open_page("changes", table=TABLE, from_=0, to=5, rows_where="amount > 5")
-
-    press(app, "first_covered")
-
-    assert "v3 → v5" in words(app)
-    assert "rows_where" not in app.query_params and app.text_input(key="rows_where").value == ""
-
-
-@pytest.mark.parametrize("key_of", ["[1]", '{"gone":1}'])
-def test_a_key_that_is_none_in_the_link_breaks_nothing(orders: Path, key_of: str) -> None:
-    app = open_page("changes", table=TABLE, from_=0, to=4, key_of=key_of)
-    if "gone" in key_of:
-        assert "No column gone to look a key up by" in words(app)
-
-    assert list(frame_with(app, "Change")["Change"])
-
-
-def test_another_table_in_the_sidebar_forgets_what_was_asked_of_this_one(orders: Path, home: Path) -> None:
-    builders.write(home / "lake" / "other", {"id": [1]})
-    builders.write(home / "lake" / "other", {"id": [2]})
-    asked = {"key": "order_id", "without": "status", "rows_where": "order_id > 0", "method": "key_join"}
-    app = open_page("changes", table=TABLE, from_=1, to=4, **asked)
-    assert not app.error
-
-    app.selectbox(key="table_picker").select("other")
-    again(app)
-
-    text = words(again(app))
-    assert not app.error
-    assert "v0 → v1, 1 commit" in text
-    assert not asked.keys() & app.query_params.keys()
-
-
 def test_a_comparison_that_is_out_of_time_says_so_where_it_is_offered_again(ends_early: threading.Event) -> None:
     ends_early.set()
     differences = cache.differences()
     compute = differences.compute
     differences.compute = lambda *asked: diff(*asked[:2], CancelToken(0.0))
-    app = open_page("changes", table=TABLE, from_=2, to=5, key="order_id")
+    app = changes(2, 5, key="order_id")
     press(app, "start")
     app = again(app)
     differences.compute = compute
@@ -664,3 +496,93 @@ def test_a_comparison_that_is_out_of_time_says_so_where_it_is_offered_again(ends
     press(app, "start")
     text = words(again(app))
     assert "30 updated" in text and said not in text
+
+
+# what is wrong or huge: a clear answer, a way on, no message above 500 kB --------------------------------------------
+
+
+MOST_BYTES = 500_000
+
+
+def messages(app: AppTest) -> Iterator[tuple[int, str]]:
+    """Size and kind of every element that the browser gets."""
+    waiting: list[Any] = [app.main, app.sidebar]
+    while waiting:
+        node = waiting.pop()
+        waiting += getattr(node, "children", {}).values()
+        proto = getattr(node, "proto", None)
+        if proto is not None and hasattr(proto, "ByteSize"):
+            yield proto.ByteSize(), type(node).__name__
+
+
+def assert_small(app: AppTest) -> None:
+    assert max(messages(app)) < (MOST_BYTES, "")
+
+
+def hostile_orders(path: Path) -> Path:
+    """v0 two rows, v1 another one, v2 an update; names and values that are markup."""
+    builders.write(path, {"id": [1, 2], 'ö "q"': ["=1+1", "<b>x</b>"]})
+    builders.write(path, {"id": [3], 'ö "q"': ["| `c`\n# d"]})
+    DeltaTable(str(path)).update(updates={'"ö ""q"""': "'**b**'"}, predicate="id = 1")
+    return path
+
+
+@pytest.fixture
+def hostile(place: Place) -> Path:
+    return place(hostile_orders, "orders")
+
+
+@pytest.mark.parametrize(
+    ("asked", "said", "way_on"),
+    [
+        ({"from_": "latest2"}, "Not a version: 'latest2'", "such as `-5`"),
+        ({"from_": "999"}, "no version 999", "versions end at 2"),
+        ({"from_": "24 h ago"}, "has no version at", ""),
+        ({"from_": "0001-01-01T00:00+14:00"}, "Not a version", "such as `-5`"),
+        ({"from_": "-99"}, "has no version -99", "versions end at 2"),
+        ({"from_": "9" * 5_000}, "Not a version: '999", "such as `-5`"),
+        ({"rows_where": "id > 0; DROP TABLE x"}, 'Syntax error at or near ";" (character 7)', "No SELECT, FROM or ;"),
+        ({"rows_where": "id IN (SELECT 1)"}, "A subquery is not allowed here (character 7)", "Such as amount >= 0"),
+        ({"rows_where": "read_text('/etc/passwd') <> ''"}, "function 'read_text' is not allowed", "Such as"),
+        ({"key": "x" * 5_000}, "to use as a key", "columns: `id`"),
+    ],
+)
+def test_what_cannot_be_compared_is_said_with_a_way_on(
+    hostile: Path, asked: dict[str, str], said: str, way_on: str
+) -> None:
+    for file in hostile.glob("*.parquet"):
+        file.unlink()  # nothing is read
+    app = open_page("changes", table="orders", **({"from_": 0, "to": 2} | asked))
+    assert said in words(app) and way_on in words(app)
+    assert not app.dataframe and app.selectbox(key="pick_to").value == "2"  # and the form stays
+    assert app.selectbox(key="pick_from").value == asked.get("from_", "0")
+    assert_small(app)
+
+
+def test_names_and_values_that_are_markup_or_formulas_stay_texts(hostile: Path) -> None:
+    app = open_page("changes", table="orders", from_=0, to=2, key="id")
+    assert metrics(app)["Updated (net)"] == "1" and metrics(app)["Inserted (net)"] == "+1"
+    rows = frame_with(app, "Change")
+    assert {'ö "q" · before', 'ö "q" · after'} <= {str(name).removesuffix(" ●") for name in rows.columns}
+    assert "**b**" in rows.to_string() and "=1+1" in rows.to_string()
+
+
+def test_a_log_full_of_huge_texts_stays_a_small_page(home: Path) -> None:
+    log = builders.HandLog(home / "lake" / "t").start(columns={f"c{number}": "string" for number in range(3_000)})
+    columns = {f"d{number}": "string" for number in range(3_000)}
+    properties = {f"p{number}": "x" * 2_000 for number in range(100)}
+    log.commit(builders.commit_info(), builders.metadata(columns, configuration=properties))
+    huge = {"operationParameters": {"predicate": "y" * 600_000}, "userName": "u" * 600_000}
+    log.commit(builders.commit_info("X" * 600_000, **huge))
+    for view in ("Commits", "How it knows"):
+        app = open_page("changes", table="t", from_=0, to=2, view=view)
+        assert "3,000 columns added, 3,000 dropped; 100 properties changed" in words(app)
+        assert_small(app)
+
+
+def test_rows_of_a_megabyte_stay_a_small_page(home: Path) -> None:
+    path = builders.write(home / "lake" / "t", {"id": list(range(20)), "note": ["x" * 2**20] * 20})
+    builders.write(path, {"id": list(range(20)), "note": ["y" * 2**20] * 20}, mode="overwrite")
+    app = open_page("changes", table="t", from_=0, to=1, key="id")
+    assert metrics(app)["Updated (net)"] == "20" and len(frame_with(app, "Change")) == 20
+    assert_small(app)

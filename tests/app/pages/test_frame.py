@@ -1,4 +1,4 @@
-"""The frame: navigation, table picker, state line, and the head of every table page."""
+"""The frame: navigation, table picker, state line, head of every table page, and the search over the lake."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -7,54 +7,33 @@ from urllib.parse import parse_qs
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from backend.store.store import ControlStore
 from tests.worlds.lake import builders
-from tests.worlds.pages.opened import again, home, metrics, open_page, plain, press, words
+from tests.worlds.lake.builders import HandLog
+from tests.worlds.pages.opened import again, forget_caches, open_page, plain, press, words
 from tests.worlds.store import stream_store
 
-__all__ = ["home"]
-
-TABLE_PAGES = ("table", "history", "files", "properties")
-
-
-@pytest.fixture
-def lake(home: Path) -> Path:
-    return builders.medallion_lake(home / "lake")
+TABLE_PAGES = ("table", "history", "timeline", "files", "properties", "versions", "changes", "bisect")
 
 
 @pytest.mark.parametrize("name", TABLE_PAGES)
-def test_without_a_table_a_page_offers_those_there_are(lake: Path, name: str) -> None:
+def test_a_page_without_its_table_offers_those_there_are(lake: Path, name: str) -> None:
     app = open_page(name)
     assert "No table chosen" in words(app)
     assert "silver/orders" in [link.label for link in app.main.page_link]
-
-
-@pytest.mark.parametrize("name", TABLE_PAGES)
-def test_an_empty_lake_teaches_the_command_that_fills_it(home: Path, name: str) -> None:
-    text = words(open_page(name))
-    assert "No Delta tables here yet" in text
-    assert "weir up" in text and str(home / "lake") in text
-
-
-@pytest.mark.parametrize("name", TABLE_PAGES)
-def test_a_vanished_table_is_said_to_be_gone_with_the_others_at_hand(lake: Path, name: str) -> None:
     app = open_page(name, table="silver/ordres")
-    text = words(app)
     assert "silver/ordres" in app.title[0].value
-    assert "moved or deleted" in text and "silver/orders" in text
+    assert "moved or deleted" in words(app) and "silver/orders" in words(app)
     assert app.selectbox(key="table_picker").value == "silver/ordres"
 
 
-@pytest.mark.parametrize("name", TABLE_PAGES)
-def test_an_unreadable_table_says_why_and_shows_no_figure(lake: Path, name: str) -> None:
-    log = lake / "silver" / "broken" / "_delta_log"
-    log.mkdir(parents=True)
-    (log / "00000000000000000000.json").write_text("{not json\n")
-    app = open_page(name, table="silver/broken")
-    assert "00000000000000000000.json" in app.error[0].value.replace("\\", "")
-    assert not metrics(app)
+@pytest.mark.parametrize("name", [*TABLE_PAGES, "health", "tables", "overview"])
+def test_an_empty_lake_teaches_the_command_that_fills_it(home: Path, name: str) -> None:
+    text = words(open_page(name))
+    assert "No Delta tables here yet" in text and "weir up" in text and str(home / "lake") in text
 
 
-@pytest.mark.parametrize("name", TABLE_PAGES)
+@pytest.mark.parametrize("name", ["table", "history", "files", "properties"])
 def test_a_link_pins_a_version_and_the_band_leads_back(lake: Path, name: str) -> None:
     app = open_page(name, table="silver/orders", version=1)
     assert "You look at v1" in words(app).replace("*", "")
@@ -63,11 +42,16 @@ def test_a_link_pins_a_version_and_the_band_leads_back(lake: Path, name: str) ->
     assert "version" not in app.query_params and app.query_params["table"] == "silver/orders"
 
 
-def test_a_version_that_never_was_is_refused_with_a_way_back(lake: Path) -> None:
+def test_a_version_is_chosen_by_a_number_or_by_the_word_latest(lake: Path) -> None:
     app = open_page("table", table="silver/orders", version=99)
-    assert len(app.error) == 1
+    assert len(app.error) == 1, "it never was"
     app.button(key="back_to_latest").click()
     assert not again(app).error
+    app.text_input(key="version_input").set_value("2")
+    again(app)
+    assert app.query_params["version"] == "2" and "You look at v2" in words(app).replace("*", "")
+    app = open_page("table", table="silver/orders", version="latest")
+    assert not app.error and not app.warning and "You look at" not in words(app)
 
 
 @pytest.mark.parametrize("version", ["-1", "1.5", "abc", "9" * 30, "٣"])
@@ -77,11 +61,6 @@ def test_a_version_that_is_none_means_the_latest_and_is_said_until_one_is_chosen
     assert "the latest, v3" in again(app).warning[0].value
     app.text_input(key="version_input").set_value("2")
     assert not again(app).warning and "You look at v2" in words(app).replace("*", "")
-
-
-def test_the_latest_may_be_asked_for_by_its_word(lake: Path) -> None:
-    app = open_page("table", table="silver/orders", version="latest")
-    assert not app.error and not app.warning and "You look at" not in words(app)
 
 
 def test_the_way_to_a_table_leads_to_the_tables_of_its_root_and_layer(lake: Path) -> None:
@@ -98,13 +77,6 @@ def test_a_page_of_no_table_drops_the_parameters_of_others_and_the_table_stays_c
     assert app.query_params == {} and app.selectbox(key="table_picker").value == "silver/orders"
     app = open_page("tables", table="silver/orders", q="gold", view="Data")
     assert app.query_params == {"q": "gold"}
-
-
-def test_the_version_control_pins(lake: Path) -> None:
-    app = open_page("table", table="silver/orders")
-    app.text_input(key="version_input").set_value("2")
-    again(app)
-    assert app.query_params["version"] == "2" and "You look at v2" in words(app).replace("*", "")
 
 
 def test_picking_a_table_keeps_the_page_and_forgets_the_other_tables_range(lake: Path) -> None:
@@ -124,6 +96,7 @@ def test_picking_a_table_keeps_the_page_and_forgets_the_other_tables_range(lake:
         ("versions", {"at": "1", "number": "SQL aggregate", "sql": "sum(amount)"}),
         ("bisect", {"condition": "amount > 20", "good": "1", "run": "x"}),
         ("changes", {"rows_where": "amount > 20", "rows_page": "2", "key_of": "{}"}),
+        ("changes", {"key": "order_id", "without": "status", "method": "key_join"}),
         ("properties", {"compare": "2"}),
     ],
 )
@@ -152,8 +125,10 @@ def lead_to(app: AppTest, name: str, **params: str) -> None:
     again(app)
 
 
-def test_picking_a_table_on_the_overview_opens_its_summary(lake: Path) -> None:
+def test_the_picker_marks_what_cannot_be_read_and_opens_a_summary_from_overview(lake: Path) -> None:
+    builders.HandLog(lake / "gold" / "broken").raw(f"{0:020d}.json", "{\n")
     app = open_page("overview")
+    assert "⚠ gold/broken" in app.selectbox(key="table_picker").options
     app.selectbox(key="table_picker").select("silver/orders")
     again(app)
     assert app.title[0].value == "orders" and app.query_params["table"] == "silver/orders"
@@ -168,64 +143,123 @@ def test_the_navigation_carries_the_table_on(lake: Path) -> None:
     assert app.query_params["table"] == "silver/orders" and app.query_params["version"] == "1"
 
 
-def test_the_picker_marks_what_cannot_be_read(lake: Path) -> None:
-    (lake / "gold" / "broken" / "_delta_log").mkdir(parents=True)
-    (lake / "gold" / "broken" / "_delta_log" / "00000000000000000000.json").write_text("{\n")
-    assert "⚠ gold/broken" in open_page("overview").selectbox(key="table_picker").options
-
-
-def test_owner_and_classification_stand_at_the_head(home: Path) -> None:
-    tags = {"catalog.team_name": "Data Platform", "catalog.table.classification": "pii"}
+def test_owner_and_classification_stand_at_the_head_as_words(home: Path) -> None:
+    tags = {"catalog.team_name": "Data <script>Platform", "catalog.table.classification": "pii"}
     builders.HandLog(home / "lake" / "people").start(configuration=tags)
-    text = words(open_page("table", table="people"))
-    assert "Data Platform" in text and "pii" in text
-
-
-def test_names_of_others_stay_words(home: Path) -> None:
-    tags = {"catalog.team_name": "<script>alert(1)</script> *bold*"}
-    builders.HandLog(home / "lake" / "odd_[x](y)").start(configuration=tags)
-    app = open_page("table", table="odd_[x](y)")
+    app = open_page("table", table="people")
+    assert "Platform" in words(app) and "pii" in words(app)
     assert "<script>" not in "".join(html.proto.body for html in app.get("html"))
 
 
-# state line ------------------------------------------------------------------------------------------------------
-
-
-def test_the_state_line_says_host_streams_and_lake(lake: Path, home: Path) -> None:
-    now = datetime.now(UTC)
+def test_the_state_line_says_host_streams_and_lake_or_that_the_host_is_silent(
+    lake: Path, home: Path, now: datetime
+) -> None:
     store = stream_store.open_store(home)
     stream_store.declare(store, "silver_orders", now)
+    stream_store.beat(store, now - timedelta(hours=1))
+    warning = open_page("overview").sidebar.warning[0].value
+    assert "No host since" in warning and "weir host" in warning
     stream_store.beat(store, now)
     store.close()
+    forget_caches()
     line = next(caption.value for caption in open_page("overview").sidebar.caption if "lake read" in caption.value)
     assert "host up 3 h" in line and "1 stream" in line and "3 tables" in line
 
 
-def test_the_state_line_turns_amber_when_the_host_is_silent(lake: Path, home: Path) -> None:
-    long_ago = datetime.now(UTC) - timedelta(hours=1)
-    store = stream_store.open_store(home)
-    stream_store.declare(store, "silver_orders", long_ago)
-    stream_store.beat(store, long_ago)
-    store.close()
-    warning = open_page("overview").sidebar.warning[0].value
-    assert "No host since" in warning and "weir host" in warning
+# What every page keeps to ----------------------------------------------------------------
 
 
-def test_a_store_that_does_not_answer_leaves_the_tables_in_reach(
+def test_where_the_store_does_not_answer_pages_say_so_and_tables_stay_in_reach(
     lake: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (home / "not_a_folder").write_text("")
     monkeypatch.setenv("WEIR_STORE__URL", f"sqlite:///{home}/not_a_folder/weir.db")
     app = open_page("table", table="silver/orders")
-    assert app.title[0].value == "orders"
-    assert "does not answer" in app.sidebar.warning[0].value
+    assert app.title[0].value == "orders" and "does not answer" in app.sidebar.warning[0].value
+    app = open_page("overview")
+    assert "Not known: streams could not be read" in words(app)
+    assert len(app.dataframe(key="overview_tables").value) == 3
+    for name in ("streams", "pipeline", "stream"):
+        app = open_page(name)
+        assert "control store does not answer" in words(app).lower() and not app.dataframe, name
 
 
-def test_beyond_loopback_the_frame_says_that_nobody_may_act(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WEIR_UI__ADDRESS", "0.0.0.0")
-    assert "read-only" in open_page("overview").sidebar.info[0].value
-
-
-def test_on_loopback_or_where_allowed_the_frame_is_silent_about_it(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "link", "buttons"),
+    [
+        ("stream", {"stream": "silver_orders"}, {"one_start", "one_stop", "one_restart"}),
+        ("versions", {"table": "silver/orders", "at": "1"}, {"pin"}),
+        ("query", {"query": 'SELECT 1 FROM "silver/orders"', "versions": "3"}, {"query_save"}),
+    ],
+)
+def test_served_beyond_loopback_without_a_login_nobody_acts(
+    lake: Path, store: ControlStore, now: datetime, monkeypatch: pytest.MonkeyPatch, name: str, link: dict[str, str],
+    buttons: set[str],
+) -> None:  # fmt: skip
+    stream_store.flowing(store, "silver_orders", now)
     monkeypatch.setenv("WEIR_UI__ADDRESS", "::1")
-    assert not open_page("overview").sidebar.info
+    assert not open_page(name, **link).sidebar.info, "on loopback nothing is said"
+    monkeypatch.setenv("WEIR_UI__ADDRESS", "0.0.0.0")
+    forget_caches()
+    app = open_page(name, **link)
+    assert "read-only" in app.sidebar.info[0].value
+    assert {button.key for button in app.button if button.disabled} >= buttons
+
+
+# The search over the lake: opened from any page, it says what it found, where, and leads on --------------------------
+
+
+@pytest.fixture
+def customers(home: Path) -> Path:
+    root = home / "lake"
+    HandLog(root / "silver" / "orders").start(columns={"order_id": "long", "customer_id": "string"})
+    HandLog(root / "gold" / "sales").start(columns={"customer_id": "string"}, configuration={"source": "the CRM"})
+    HandLog(root / "bronze" / "raw").start(columns={"payload": "string"})
+    return root
+
+
+def search(text: str, name: str = "overview", **params: str) -> AppTest:
+    """The dialog with a text in it. A run of the test is one of the whole page, which would close an open dialog."""
+    app = open_page(name, **params)
+    app.session_state["lake_find_words"] = text
+    app.button(key="lake_find").click()
+    return again(app)
+
+
+@pytest.mark.parametrize("name", ["overview", "table", "streams"])
+def test_which_tables_hold_a_column(customers: Path, name: str) -> None:
+    app = search("customer_id", name)
+    assert app.button(key="lake_find").proto.shortcut == "ctrl+k"
+    text = words(app)
+    assert "2 of 3 tables hold “customer_id”" in text and "column customer_id string" in text
+    found = [(link.label, link.proto.page, link.proto.query_string) for link in app.get("page_link")][-3:]
+    assert [label for label, *_ in found] == ["Open all 2 on Tables", "gold/sales", "silver/orders"]
+    assert found[0][1:] == ("tables", "q=customer_id")
+
+
+def test_tables_says_where_it_was_found_a_property_leads_to_properties_and_nothing_is_said(customers: Path) -> None:
+    app = open_page("tables", q="customer_id")
+    frame = app.dataframe(key="catalog").value
+    assert list(frame["Table"]) == ["gold/sales", "silver/orders"]
+    assert set(frame["Found in"]) == {"column customer_id string"} and "2 of 3 tables match" in words(app)
+    assert "Found in" not in open_page("tables").dataframe(key="catalog").value
+    app = search("crm")
+    (link,) = [link for link in app.get("page_link") if link.label == "gold/sales"]
+    assert link.proto.page == "properties" and "property source: the CRM" in words(app)
+    assert "0 of 3 tables hold “nowhere”" in words(search("nowhere"))
+
+
+def test_streams_pages_and_acts_stand_beside_tables(home: Path, customers: Path) -> None:
+    store = stream_store.open_store(home)
+    stream_store.declare(store, "silver_orders", datetime.now(UTC))
+    store.close()
+
+    def led(text: str, **params: str) -> dict[str, tuple[str, str]]:
+        links = {link.label: link.proto for link in search(text, **params).get("page_link")}
+        return {plain(label): (proto.page, proto.query_string) for label, proto in links.items()}
+
+    assert led("silver_orders")["Stream silver_orders"] == ("stream", "stream=silver_orders")
+    assert led("first bad")["First bad version"] == ("bisect", "")
+    assert led("undrop")["Undrop…"] == ("acts", "")
+    assert led("restore", table="gold/sales")["Restore… gold/sales"] == ("versions", "table=gold%2Fsales")
+    assert not [label for label in led("restore") if label.startswith("Restore")], "no table is chosen"

@@ -1,56 +1,63 @@
-"""Overview: what needs attention, tables by layer, streams; each row opens its page."""
+"""Overview: what needs attention, tables by layer, streams, expectations on tables; each row opens its page."""
 
 import random
 import re
 import threading
+from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from app import cache
 from app.overview.visit import Visit
+from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
 from backend.lake.model import TableRef
 from backend.search.notice import Notice
 from backend.search.notices import NoticeLooks
-from backend.stream_model.stream import DesiredState
+from backend.store.store import ControlStore
 from tests.backend.search.test_notices import orders, write
 from tests.worlds.lake import builders
-from tests.worlds.pages.opened import again, forget_caches, home, links, metrics, open_page, press, send, words
+from tests.worlds.pages.opened import again, click, forget_caches, links, metrics, open_page, press, send, words
 from tests.worlds.processes import wait_until
 from tests.worlds.store import stream_store
 
-__all__ = ["home"]
 
-
-@pytest.fixture
-def lake(home: Path) -> Path:
-    return builders.medallion_lake(home / "lake")
-
-
-def test_a_fresh_lake_needs_nothing(lake: Path) -> None:
+def test_a_fresh_lake_needs_nothing_and_a_row_opens_its_table(lake: Path) -> None:
     app = open_page("overview")
     assert "Nothing needs attention" in words(app)
-    assert metrics(app) == {
-        "Tables": "3",
-        "Rows": "9",
-        "Files": "4",
-        "Size": metrics(app)["Size"],
-        "Streams running": "–",
-    }
+    figures = {"Tables": "3", "Rows": "9", "Files": "4", "Size": metrics(app)["Size"], "Streams running": "–"}
+    assert metrics(app) == figures
     frame = app.dataframe(key="overview_tables").value
     assert frame["Table"].tolist() == ["bronze/orders_raw", "silver/orders", "gold/orders_by_status"]
     assert frame["Rows"].tolist() == [3, 4, 2]
+    click(app, "overview_tables", 1, "Table")
+    assert app.title[0].value == "orders" and app.query_params == {"table": "silver/orders"}
 
 
-def test_what_needs_attention_is_worked_out_once_for_all_viewers(lake: Path) -> None:
+def test_an_unreadable_table_is_first_and_hides_no_other(lake: Path) -> None:
+    builders.HandLog(lake / "gold" / "broken").raw(f"{0:020d}.json", "{\n")
+    app = open_page("overview")
+    assert "1 thing needs attention" in words(app)
+    frame = app.dataframe(key="overview_tables").value
+    assert frame[frame["Table"] == "gold/broken"]["Version"].tolist() == ["unreadable"]
+    assert len(frame) == 4 and metrics(app)["Tables"] == "4"
+
+
+def test_what_needs_attention_is_worked_out_once_for_all_viewers(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEIR_LAKE__REFRESH_S", "0.1")
+    forget_caches()
     reading, streams = cache.lake_reading(), cache.streams_reading()
     assert cache.attention(reading, streams) is cache.attention(reading, streams)
     (lake / "silver" / "orders" / "_delta_log" / "00000000000000000003.json").write_text("{\n")
-    wait_until(lambda: cache.lake_reading() is not reading, "the lake is read again")
-    groups = cache.attention(cache.lake_reading(), cache.streams_reading())
-    assert [(group.cause.name, group.items[0].subject) for group in groups] == [("UNREADABLE", "silver/orders")]
+
+    def causes() -> list[tuple[str, str]]:
+        groups = cache.attention(cache.lake_reading(), cache.streams_reading())
+        return [(group.cause.name, group.items[0].subject) for group in groups]
+
+    wait_until(lambda: causes() == [("UNREADABLE", "silver/orders")], "the lake is read again")
 
 
 def test_an_old_reading_of_the_streams_is_shown_while_a_new_one_is_made(lake: Path) -> None:
@@ -62,70 +69,21 @@ def test_an_old_reading_of_the_streams_is_shown_while_a_new_one_is_made(lake: Pa
     assert cache.streams_reading().read_at > second.read_at  # after an act nothing old is shown
 
 
-def test_an_empty_lake_teaches(home: Path) -> None:
+def test_an_empty_lake_praises_nothing_and_says_how_streams_are_declared(home: Path) -> None:
     text = words(open_page("overview"))
-    assert "No Delta tables here yet" in text and "weir up" in text
     assert "No stream is declared yet" in text and "weir host" in text
     assert "fresh" not in text  # nothing was looked at, so nothing is praised
 
 
-def test_an_unreadable_table_is_first_and_hides_no_other(lake: Path) -> None:
-    log = lake / "gold" / "broken" / "_delta_log"
-    log.mkdir(parents=True)
-    (log / "00000000000000000000.json").write_text("{\n")
-    app = open_page("overview")
-    assert "1 thing needs attention" in words(app)
-    frame = app.dataframe(key="overview_tables").value
-    assert frame[frame["Table"] == "gold/broken"]["Version"].tolist() == ["unreadable"]
-    assert len(frame) == 4 and metrics(app)["Tables"] == "4"
-
-
-def test_a_failed_stream_needs_attention_with_a_link_to_it(lake: Path, home: Path) -> None:
-    now = datetime.now(UTC)
-    store = stream_store.open_store(home)
+def test_a_dead_host_is_said_and_its_streams_are_unknown(lake: Path, store: ControlStore, now: datetime) -> None:
     stream_store.declare(store, "silver_events", now)
-    stream_store.failed(store, "silver_events", now)
-    stream_store.beat(store, now)
-    store.close()
-    app = open_page("overview")
-    text = words(app).replace("*", "")
-    assert "silver_events failed" in text and "restart it" in text
-    assert "Open stream" in [link.label for link in app.main.page_link]
-    assert app.dataframe(key="overview_streams").value["Verdict"].tolist() == ["✕ Failed"]
-
-
-def test_a_dead_host_is_said_and_its_streams_are_unknown(lake: Path, home: Path) -> None:
-    now = datetime.now(UTC)
-    store = stream_store.open_store(home)
-    stream_store.declare(store, "silver_events", now)
-    store.ensure_desired("silver_events", DesiredState.RUNNING, now=now)
     stream_store.beat(store, now - timedelta(minutes=10))
-    store.close()
     text = words(open_page("overview"))
     assert re.search(r"is silent\. 1 stream should run and nobody runs it · 10 min( \d+ s)? ago", text)
     assert "1 stream: 1 unknown" in text
 
 
-def test_a_row_opens_its_table(lake: Path) -> None:
-    app = open_page("overview")
-    app.session_state["overview_tables"] = {"selection": {"rows": [], "columns": [], "cells": [(1, "Table")]}}
-    again(app)
-    assert app.title[0].value == "orders" and app.query_params == {"table": "silver/orders"}
-
-
-def test_a_store_that_does_not_answer_is_not_a_healthy_one(
-    lake: Path, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (home / "not_a_folder").write_text("")
-    monkeypatch.setenv("WEIR_STORE__URL", f"sqlite:///{home}/not_a_folder/weir.db")
-    app = open_page("overview")
-    assert "Not known: streams could not be read" in words(app)
-    assert len(app.dataframe(key="overview_tables").value) == 3
-
-
-def test_of_many_streams_those_in_trouble_are_shown(lake: Path, home: Path) -> None:
-    now, store = datetime.now(UTC), stream_store.open_store(home)
-    stream_store.beat(store, now)
+def test_of_many_streams_those_in_trouble_are_shown(store: ControlStore, now: datetime) -> None:
     stream_store.failed(store, "silver_broken", now)
     declared = store.declarations()["silver_broken"]
     store.declare([replace(declared, name=f"bronze_{number:03d}") for number in range(60)], now=now)
@@ -136,23 +94,21 @@ def test_of_many_streams_those_in_trouble_are_shown(lake: Path, home: Path) -> N
     assert links(app)["All streams"] == ""
 
 
-def test_what_is_new_since_this_browser_looked_last_is_one_line(lake: Path, home: Path) -> None:
-    now = datetime.now(UTC)
+def test_a_failed_stream_needs_attention_and_is_new_since_this_browser_looked_last(
+    lake: Path, store: ControlStore, now: datetime
+) -> None:
     app = open_page("overview")
     assert "you last looked" not in words(app), "it is the first visit"
     app.session_state["_visit_before"] = Visit(now - timedelta(hours=3), 3)
     assert "Nothing new since you last looked, 3 h ago" in words(again(app))
-
-    store = stream_store.open_store(home)
-    stream_store.declare(store, "silver_events", now)
     stream_store.failed(store, "silver_events", now)
-    stream_store.beat(store, now)
-    store.close()
     cache.forget_streams()
     app.session_state["_visit_before"] = Visit(now - timedelta(hours=3), 1)
-    again(app)
-    assert "Since you last looked, 3 h ago" in words(app)
-    assert {"1 failed stream", "2 tables more"} <= links(app).keys()
+    text = words(again(app)).replace("*", "")
+    assert "Since you last looked, 3 h ago" in text
+    assert {"1 failed stream", "2 tables more", "Open stream"} <= links(app).keys()
+    assert "silver_events failed" in text and "restart it" in text
+    assert app.dataframe(key="overview_streams").value["Verdict"].tolist() == ["✕ Failed"]
 
 
 def test_without_a_host_the_server_looks_at_commits_itself_and_says_how_far_it_is(
@@ -185,3 +141,88 @@ def test_without_a_host_the_server_looks_at_commits_itself_and_says_how_far_it_i
     forget_caches()
     wait_until(lambda: "tables looked at" not in words(open_page("overview")), "another server looks")
     assert "47,189" not in words(open_page("overview"))
+
+
+# Expectations on tables: on Summary, on Overview and in the list of tables, as the store has them --------------------
+
+
+BROKEN = Finding(State.BROKEN, broken_keys=7, broken_rows=15, examples=("1", "2", "3", "4", "5"), version=3)
+LARGE = Finding(State.UNKNOWN, "1.2 TB, limit 10 GB")
+EARLY = Finding(State.UNKNOWN, "3 of 7 full days before 2026-03-01 are known", is_early=True)
+KEY = {"kind": ExpectationKind.UNIQUE, "columns": ("order_id",)}
+REFERS = {
+    "kind": ExpectationKind.REFERENCES,
+    "columns": ("customer_id",),
+    "other": "silver_customers",
+    "other_column": "id",
+}
+FRESH = {"kind": ExpectationKind.FRESH, "within_s": 900.0}
+
+
+def judge(lake: Path, at: datetime, *found: tuple[dict[str, Any], Finding], table: str = "silver/orders") -> None:
+    """What a host that was alive at that time found of these expectations of a table."""
+    with closing(stream_store.open_store(lake.parent)) as store:
+        stream_store.beat(store, at)
+        for expected, finding in found:
+            expectation = TableExpectation(str(lake / table), table.replace("/", "_"), pipeline="shop", **expected)
+            since = at - timedelta(minutes=30) if finding.state is State.BROKEN else None
+            store.note_judgement(Judgement(expectation, finding, stream_store.HOST, at, since))
+
+
+def fill(lake: Path, at: datetime, table: str = "silver/orders") -> None:
+    """Broken, unknown and met."""
+    met = Finding(State.MET, last_data_at=at - timedelta(minutes=4), version=3)
+    judge(lake, at, (KEY, BROKEN), (REFERS, LARGE), (FRESH, met), table=table)
+
+
+def test_the_summary_shows_what_is_expected_and_found_and_overview_leads_there(lake: Path, now: datetime) -> None:
+    fill(lake, now)
+    text = words(open_page("table", table="silver/orders"))
+    assert "3 table expectations: 1 broken, 1 not known, 1 met" in text
+    assert "**order_id is unique** · 7 keys are repeated, in 15 rows: 1 · 2 · 3 · 4 · 5 and 2 more" in text
+    assert "broken for 30 min" in text and "judged at v3" in text
+    assert "**customer_id is in silver_customers.id** · not judged: 1.2 TB, limit 10 GB" in text
+    assert "**new data every 15 min** · the last came 4 min" in text
+    assert "Not judged for" not in text
+    assert "expectation" not in words(open_page("table", table="gold/orders_by_status"))
+    assert "expectation" not in words(open_page("table", table="silver/orders", version=1)), "they are of the latest"
+    app = open_page("overview")
+    text = words(app)
+    assert "1 thing needs attention" in text
+    assert "**silver/orders** · Expected: order_id is unique. Found: 7 keys are repeated" in text
+    assert "Expected: customer_id is in silver_customers.id. It is not judged: 1.2 TB, limit 10 GB" in text
+    leads_to = {link.proto.query_string for link in app.main.page_link if link.proto.label == "Open table"}
+    assert leads_to == {"table=silver%2Forders"}
+
+
+def test_a_host_that_is_away_makes_them_unknown_since_then(lake: Path, now: datetime) -> None:
+    fill(lake, now - timedelta(minutes=10))
+    text = words(open_page("table", table="silver/orders"))
+    assert "3 table expectations: 1 broken, 2 not known" in text
+    assert "Not judged for 10 min" in text and "the host that did is away" in text
+    assert "it was broken: 7 keys are repeated" in text and "it was met: the last came" in text
+    assert "broken for" not in text, "nobody knows how it is now"
+    overview = words(open_page("overview"))
+    assert "its host is away" in overview
+
+
+def test_met_expectations_are_praised_and_young_ones_are_no_news(lake: Path, now: datetime) -> None:
+    judge(lake, now, (FRESH, Finding(State.MET, last_data_at=now)), ({"kind": ExpectationKind.ROWS_PER_DAY}, EARLY))
+    app = open_page("overview")
+    assert "Nothing needs attention" in words(app)
+    assert "1 table expectation is met" in app.success[0].value
+    summary = words(open_page("table", table="silver/orders"))
+    assert "3 of 7 full days" in summary and "2 table expectations: 1 too early to tell, 1 met" in summary
+    assert "0 of 3 tables match" in words(open_page("tables", show="Not as expected"))
+
+
+def test_several_tables_lead_to_a_list_of_them(lake: Path, now: datetime) -> None:
+    fill(lake, now)
+    fill(lake, now, table="bronze/orders_raw")
+    app = open_page("overview")
+    said = [each.value for each in app.markdown]
+    assert any("**2 tables** break 2 table expectations\\: bronze/orders_raw, silver/orders" in each for each in said)
+    link = next(link.proto for link in app.main.page_link if link.proto.label == "Open the list")
+    assert link.query_string == "show=Not+as+expected"
+    listed = open_page("tables", show="Not as expected")
+    assert listed.dataframe(key="catalog").value["Table"].tolist() == ["bronze/orders_raw", "silver/orders"]

@@ -3,88 +3,76 @@
 from pathlib import Path
 
 import pytest
+from streamlit.testing.v1 import AppTest
 
 from tests.worlds.lake import builders
 from tests.worlds.pages.frames import frame_with
-from tests.worlds.pages.opened import again, home, open_page, words
-
-__all__ = ["home"]
+from tests.worlds.pages.opened import again, open_page, plain, words
 
 
 @pytest.fixture
 def tagged(home: Path) -> Path:
-    log = builders.HandLog(home / "lake" / "tagged")
     settings = {
         "delta.logRetentionDuration": "interval 3 days",
         "delta.apendOnly": "true",
         "catalog.team_name": "Data Platform",
         "catalog.engineering.comms.slack": "#data",
     }
-    log.commit(builders.protocol(), builders.metadata(configuration=settings), builders.commit_info("CREATE TABLE"))
+    builders.HandLog(home / "lake" / "tagged").start(configuration=settings)
     return home
 
 
-def rows(app: object) -> dict[str, dict[str, str]]:
-    frames = [frame.value for frame in app.table if "Property" in frame.value.columns]  # type: ignore[attr-defined]
-    plain = [frame.map(lambda text: text.replace("\\", "")) for frame in frames]
-    return {row["Property"].split("**")[1]: row for frame in plain for row in frame.to_dict("records")}
+def rows(app: AppTest) -> dict[str, dict[str, str]]:
+    """The lines of the lists of properties, by property."""
+    frames = [frame.value for frame in app.table if "Property" in frame.value.columns]
+    unescaped = [frame.map(lambda text: text.replace("\\", "")) for frame in frames]
+    return {row["Property"].split("**")[1]: row for frame in unescaped for row in frame.to_dict("records")}
 
 
-def test_set_values_stand_beside_their_defaults(tagged: Path) -> None:
-    found = rows(open_page("properties", table="tagged"))
+def cells(app: AppTest) -> list[str]:
+    return [str(cell) for frame in app.table for cell in frame.value.to_numpy().flatten()]
+
+
+def test_what_is_set_stands_first_beside_its_default_and_what_is_wrong_leads(tagged: Path) -> None:
+    app = open_page("properties", table="tagged")
+    found = rows(app)
     row = found["delta.logRetentionDuration"]
     assert (row["Value"], row["Default"]) == ("interval 3 days", "interval 30 days")
     assert found["delta.checkpointInterval"]["Default"] == "10"
-
-
-def test_what_is_set_is_first_and_the_defaults_are_folded(tagged: Path) -> None:
-    app = open_page("properties", table="tagged")
-    (fold,) = [each for each in app.expander if "default" in each.label]
+    (fold,) = [fold for fold in app.expander if "default" in fold.label]
     assert not fold.proto.expanded and fold.label.startswith("4")  # forty and some
     first = next(frame.value for frame in app.table if "Property" in frame.value.columns)
-    assert len(first) == 4 and "apendOnly" in first["Property"][0]  # what is wrong leads
+    assert len(first) == 4 and "apendOnly" in first["Property"][0]
     inside = [cell for frame in fold.table for cell in frame.value["Property"]]
     assert not any("logRetentionDuration" in cell for cell in inside)
-    searched = open_page("properties", table="tagged", q="isolationLevel")
-    (fold,) = [each for each in searched.expander if "default" in each.label]
-    assert fold.proto.expanded and "No property that is set here matches" in words(searched)
-
-
-def test_a_misspelled_key_is_flagged_with_the_nearest_known_one(tagged: Path) -> None:
-    warning = open_page("properties", table="tagged").main.warning[0].value.replace("\\", "")
-    assert "delta.apendOnly" in warning and "delta.appendOnly" in warning
-
-
-def test_whose_table_it_is_stands_in_its_head_and_among_what_is_set(tagged: Path) -> None:
-    app = open_page("properties", table="tagged")
+    warning = plain(app.main.warning[0].value)
+    assert "delta.apendOnly" in warning and "delta.appendOnly" in warning, "the nearest known one"
     assert "Data Platform" in words(app) and any("#data" in cell for cell in cells(app))
     assert "Ownership" not in words(app)
-
-
-@pytest.mark.parametrize("page", ["table", "properties"])
-def test_whom_to_ask_is_a_link_and_what_is_no_address_stays_text(home: Path, page: str) -> None:
-    log = builders.HandLog(home / "lake" / "owned")
-    start = "catalog.engineering.comms."
-    contacts = {f"{start}email": "orders@example.com", f"{start}slack": "[#orders](javascript:alert(1))"}
-    log.commit(builders.protocol(), builders.metadata(configuration=contacts), builders.commit_info("CREATE TABLE"))
-    app = open_page(page, table="owned")
-    shown = [*(each.value for each in (*app.main.markdown, *app.main.caption)), *cells(app)]
-    if page == "table":
-        assert any("[orders:color[\\@]example\\.com](mailto:orders@example.com)" in text for text in shown)
-    assert not any("](javascript" in text for text in shown) and any("javascript" in text for text in shown)
-
-
-def cells(app: object) -> list[str]:
-    return [str(cell) for frame in app.table for cell in frame.value.to_numpy().flatten()]  # type: ignore[attr-defined]
 
 
 def test_filters_are_in_the_url(tagged: Path) -> None:
     found = set(rows(open_page("properties", table="tagged", q="retention")))
     assert "delta.logRetentionDuration" in found and all("Retention" in name for name in found)
+    searched = open_page("properties", table="tagged", q="isolationLevel")
+    (fold,) = [fold for fold in searched.expander if "default" in fold.label]
+    assert fold.proto.expanded and "No property that is set here matches" in words(searched)
     app = open_page("properties", table="tagged", q="no such word")
     assert not rows(app) and "No property matches" in words(app)
     app.text_input(key="q").set_value("")
     assert rows(again(app))
+
+
+@pytest.mark.parametrize("name", ["table", "properties"])
+def test_whom_to_ask_is_a_link_and_what_is_no_address_stays_text(home: Path, name: str) -> None:
+    start = "catalog.engineering.comms."
+    contacts = {f"{start}email": "orders@example.com", f"{start}slack": "[#orders](javascript:alert(1))"}
+    builders.HandLog(home / "lake" / "owned").start(configuration=contacts)
+    app = open_page(name, table="owned")
+    shown = [*(each.value for each in (*app.main.markdown, *app.main.caption)), *cells(app)]
+    if name == "table":
+        assert any("[orders:color[\\@]example\\.com](mailto:orders@example.com)" in text for text in shown)
+    assert not any("](javascript" in text for text in shown) and any("javascript" in text for text in shown)
 
 
 def test_features_are_explained(home: Path) -> None:
@@ -124,20 +112,13 @@ def test_two_versions_are_compared_from_the_older_to_the_newer(changed: Path, pa
     assert "1 change of columns beside" in words(app)
 
 
-def test_versions_with_the_same_properties_say_so(changed: Path) -> None:
-    assert "v1 → v2: properties, protocol and features are the same" in words(
-        open_page("properties", table="changed", compare="1")
-    ).replace("*", "")
-    assert "Both are v2" in words(open_page("properties", table="changed", compare="2"))
-
-
-def test_a_pinned_version_shows_its_own_properties(changed: Path) -> None:
-    assert rows(open_page("properties", table="changed", version=0))["delta.appendOnly"]["Value"] == "false"
-    assert rows(open_page("properties", table="changed"))["delta.appendOnly"]["Value"] == "true"
-
-
-@pytest.mark.parametrize("compare", ["99", "soon"])
-def test_a_version_that_is_not_there_is_an_error_and_the_rest_stays(changed: Path, compare: str) -> None:
-    app = open_page("properties", table="changed", compare=compare)
-    assert len(app.error) == 1 and compare in app.error[0].value
-    assert "delta.appendOnly" in rows(app)
+def test_a_version_has_its_own_properties_and_one_that_is_not_there_leaves_the_rest(changed: Path) -> None:
+    for link, value in (({"version": 0}, "false"), ({}, "true")):
+        assert rows(open_page("properties", table="changed", **link))["delta.appendOnly"]["Value"] == value
+    for compare, text in (("1", "v1 → v2: properties, protocol and features are the same"), ("2", "Both are v2")):
+        app = open_page("properties", table="changed", compare=compare)
+        assert text in words(app).replace("*", "")
+    for compare in ("99", "soon"):
+        app = open_page("properties", table="changed", compare=compare)
+        assert len(app.error) == 1 and compare in app.error[0].value
+        assert "delta.appendOnly" in rows(app)

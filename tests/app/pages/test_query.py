@@ -3,36 +3,21 @@
 import json
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import parse_qs
 
 import pytest
 from deltalake import DeltaTable
 from streamlit.testing.v1 import AppTest
 
 from app import services
-from backend.settings import load_settings
 from backend.store.store import ControlStore
 from tests.worlds.lake import builders
-from tests.worlds.pages.opened import again, home, links, open_page, plain, press, send, words
-
-__all__ = ["home"]
-
-TEXT = 'SELECT order_id, amount FROM "silver/orders" ORDER BY order_id'
-
-
-@pytest.fixture
-def orders(home: Path) -> Path:
-    return builders.orders_table(home / "lake" / "silver" / "orders")
+from tests.worlds.pages.host_jobs import QUERY
+from tests.worlds.pages.opened import again, linked_params, links, open_page, param, press, send, words
 
 
 def run(app: AppTest, text: str) -> AppTest:
     app.text_area(key="query_text").set_value(text)
     return press(app, "query_run")
-
-
-def url(app: AppTest, key: str) -> str:
-    value = app.query_params.get(key, "")
-    return value[0] if isinstance(value, list) else value
 
 
 def rows(app: AppTest) -> list[dict[str, object]]:
@@ -41,37 +26,36 @@ def rows(app: AppTest) -> list[dict[str, object]]:
     return found
 
 
-def test_an_empty_page_says_how_to_begin(orders: Path) -> None:
-    app = open_page("query")
-    assert "Nothing is read until you run it" in words(app) and not app.dataframe
-
-
 def test_the_rows_are_those_of_the_table_and_the_link_names_text_and_version(orders: Path) -> None:
-    app = run(open_page("query"), TEXT)
+    app = run(open_page("query"), QUERY)
     table = DeltaTable(str(orders))
     wanted = table.to_pandas().sort_values("order_id")[["order_id", "amount"]]
     assert [tuple(row.values()) for row in rows(app)] == list(wanted.itertuples(index=False, name=None))
     assert f"{len(wanted)} rows from silver/orders v{table.version()}, in " in words(app)
-    assert (url(app, "query"), url(app, "versions")) == (TEXT, str(table.version()))
+    assert (param(app, "query"), param(app, "versions")) == (QUERY, str(table.version()))
     assert app.dataframe[0].value.columns.tolist() == ["order_id", "amount"]
 
 
 def test_a_link_opens_the_same_rows_after_the_table_changed(orders: Path) -> None:
-    first = run(open_page("query"), TEXT)
-    before, version = rows(first), url(first, "versions")
+    first = run(open_page("query"), QUERY)
+    before, version = rows(first), param(first, "versions")
     DeltaTable(str(orders)).delete("order_id > 2")
-    linked = open_page("query", query=TEXT, versions=version)
+    linked = open_page("query", query=QUERY, versions=version)
     assert rows(linked) == before and f"from silver/orders v{version}" in words(linked)
-    fresh = run(linked, TEXT)
-    assert url(fresh, "versions") == str(int(version) + 1) and len(rows(fresh)) < len(before)
+    fresh = run(linked, QUERY)
+    assert param(fresh, "versions") == str(int(version) + 1) and len(rows(fresh)) < len(before)
 
 
-def test_a_link_without_versions_says_what_it_would_read_and_reads_nothing(orders: Path) -> None:
-    app = open_page("query", query=TEXT)
+def test_nothing_is_read_before_it_runs(orders: Path) -> None:
+    app = open_page("query")
+    assert "Nothing is read until you run it" in words(app) and not app.dataframe
+    app = open_page("query", query=QUERY)
     version = DeltaTable(str(orders)).version()
     assert f"from silver/orders v{version}" in words(app) and "Reads at most" in words(app)
-    assert not app.dataframe and app.text_area(key="query_text").value == TEXT
+    assert not app.dataframe and app.text_area(key="query_text").value == QUERY
     assert rows(press(app, "query_run"))
+    app = open_page("query", query=QUERY, versions="1,2")
+    assert "the versions are not those of this statement" in app.error[0].value.lower() and not app.dataframe
 
 
 def test_versions_of_every_place_are_pinned(orders: Path) -> None:
@@ -82,22 +66,17 @@ def test_versions_of_every_place_are_pinned(orders: Path) -> None:
     )
     first = run(open_page("query"), text)
     latest = DeltaTable(str(orders)).version()
-    assert sorted(url(first, "versions").split(",")) == sorted(["0", f"{latest}", f"{latest}", f"0-{latest}", "now"])
+    assert sorted(param(first, "versions").split(",")) == sorted(["0", f"{latest}", f"{latest}", f"0-{latest}", "now"])
     builders.write(orders, DeltaTable(str(orders)).to_pyarrow_table(), mode="append")
-    linked = open_page("query", query=text, versions=url(first, "versions"))
+    linked = open_page("query", query=text, versions=param(first, "versions"))
     assert rows(linked) == rows(first) and "have no versions" in words(linked)
-
-
-def test_versions_that_are_not_of_the_statement_are_an_answer(orders: Path) -> None:
-    app = open_page("query", query=TEXT, versions="1,2")
-    assert "the versions are not those of this statement" in app.error[0].value.lower() and not app.dataframe
 
 
 def test_a_mistake_is_a_sentence_and_the_statement_stays(orders: Path) -> None:
     app = run(open_page("query"), 'SELECT amout FROM "silver/orders"')
     assert len(app.error) == 1 and "did you mean amount" in app.error[0].value.lower()
     assert app.text_area(key="query_text").value.startswith("SELECT amout")
-    assert run(app, "DROP TABLE x").error and not run(app, TEXT).error and rows(app)
+    assert run(app, "DROP TABLE x").error and not run(app, QUERY).error and rows(app)
 
 
 def test_the_first_thousand_rows_are_shown_of_at_least_one_more(home: Path) -> None:
@@ -110,30 +89,27 @@ def test_the_first_thousand_rows_are_shown_of_at_least_one_more(home: Path) -> N
 
 def test_what_is_too_large_is_read_only_when_confirmed(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEIR_LAKE__QUERY_MAX_BYTES", "10")
-    app = run(open_page("query"), TEXT)
+    app = run(open_page("query"), QUERY)
     assert "more than 10 B" in app.warning[0].value and not app.dataframe
     assert rows(press(app, "query_confirm"))
 
 
-def test_another_session_sees_nothing_of_it_and_it_is_in_the_audit_trail(orders: Path, home: Path) -> None:
-    ControlStore.open(load_settings(home=home)).close()
-    app = run(open_page("query"), TEXT)
-    assert rows(app) and [link for link in app.main.page_link if plain(link.label) == TEXT]
+def test_another_session_sees_nothing_of_it_and_it_is_in_the_audit_trail(orders: Path, store: ControlStore) -> None:
+    app = run(open_page("query"), QUERY)
+    assert rows(app) and QUERY in links(app)
     other = open_page("query")
     assert not other.dataframe and "query_result" not in other.session_state
-    store = ControlStore.open(load_settings(home=home))
     (entry,) = [entry for entry in store.audit_entries(limit=10) if entry.action == "query"]
-    store.close()
-    assert TEXT in entry.detail and "silver/orders v" in entry.detail
+    assert QUERY in entry.detail and "silver/orders v" in entry.detail
     assert (datetime.now(UTC) - entry.at).total_seconds() < 600
 
 
 def test_a_chart_is_drawn_of_what_fits(orders: Path) -> None:
-    app = open_page("query", query=TEXT, versions="1", view="Chart")
+    app = open_page("query", query=QUERY, versions="1", view="Chart")
     assert app.selectbox(key="_chart").value == "Scatter" and len(app.get("plotly_chart")) == 1
     app.selectbox(key="_chart").select("Line")
     app = again(app)
-    assert url(app, "chart") == "Line"
+    assert param(app, "chart") == "Line"
     app = run(app, 'SELECT count(*) AS orders FROM "silver/orders"')
     labels = {box.label for box in app.selectbox}
     assert app.selectbox(key="_chart").value == "Figure" and not labels & {"Along", "Colour"}
@@ -143,8 +119,8 @@ def test_a_chart_is_drawn_of_what_fits(orders: Path) -> None:
     assert "Nothing to draw" in words(app)
 
 
-def test_a_query_is_saved_with_its_chart_opened_by_others_and_removed(orders: Path, home: Path) -> None:
-    app = open_page("query", query=TEXT, versions="1", view="Chart", chart="Line")
+def test_a_query_is_saved_with_its_chart_opened_by_others_and_removed(orders: Path, store: ControlStore) -> None:
+    app = open_page("query", query=QUERY, versions="1", view="Chart", chart="Line")
     press(app, "query_save")
     assert "a reason is needed" in words(press(app, "query_save_send")).lower()
     app.text_input(key="query_save_title").set_value("a/b")
@@ -156,28 +132,20 @@ def test_a_query_is_saved_with_its_chart_opened_by_others_and_removed(orders: Pa
     (label,) = other.selectbox(key="query_saved_name").options
     assert label == f"Amounts · {services.actor().name}"
     other.selectbox(key="query_saved_name").select(label)
-    asked = {key: value[0] for key, value in parse_qs(links(again(other))["Open"]).items()}
-    assert asked == {
-        "query": TEXT, "view": "Chart", "chart": "Line", "x": "order_id", "y": "amount", "colour": "One colour",
+    assert linked_params(links(again(other))["Open"]) == {
+        "query": QUERY, "view": "Chart", "chart": "Line", "x": "order_id", "y": "amount", "colour": "One colour",
     }  # fmt: skip
     assert not other.dataframe, "it runs once somebody says so"
 
     press(other, "query_remove")
     assert "Amounts is removed" in words(send(other, "query_remove", "nobody looks"))
-    store = ControlStore.open(load_settings(home=home))
     assert store.saved.all() == []
     acts = [(entry.action, entry.subject, entry.reason) for entry in store.audit_entries() if entry.action != "query"]
-    store.close()
     assert acts == [("remove query", "Amounts", "nobody looks"), ("save query", "Amounts", "for the stand-up")]
 
 
-def test_nobody_saves_where_weir_is_read_only(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WEIR_UI__ADDRESS", "0.0.0.0")
-    assert run(open_page("query"), TEXT).button(key="query_save").disabled
-
-
 @pytest.mark.parametrize(
-    ("page", "asked", "count"),
+    ("name", "asked", "count"),
     [
         ("table", {"view": "Data", "version": 1, "where": "amount > 15"}, 4),
         ("history", {}, 4),
@@ -186,16 +154,16 @@ def test_nobody_saves_where_weir_is_read_only(orders: Path, monkeypatch: pytest.
     ],
 )
 def test_pages_of_a_table_lead_here_with_its_statement(
-    orders: Path, page: str, asked: dict[str, str | int], count: int
+    orders: Path, name: str, asked: dict[str, str | int], count: int
 ) -> None:
-    query = parse_qs(links(open_page(page, table="silver/orders", **asked))["Open in Query"])
-    app = open_page("query", query=query["query"][0])
+    link = linked_params(links(open_page(name, table="silver/orders", **asked))["Open in Query"])
+    app = open_page("query", query=link["query"])
     assert "Reads at most" in words(app) and not app.dataframe and not app.error
     assert len(rows(press(app, "query_run"))) == count
 
 
 def test_the_statement_is_copied_as_code_at_its_versions(orders: Path) -> None:
-    app = run(open_page("query"), TEXT)
+    app = run(open_page("query"), QUERY)
     assert not app.code, "nothing is made before somebody looks"
     app.session_state["query_copy"] = True
     opened = again(app)

@@ -1,8 +1,7 @@
 """One stream over days: from sums kept per minute and hour, right without the batches, and small on the wire."""
 
 import json
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -18,10 +17,9 @@ from backend.stream_model.backlog import Lag
 from backend.stream_model.rollup import HOUR_S
 from backend.stream_model.stream import Progress
 from backend.streams.points import Points
-from tests.worlds.pages.opened import home, open_page, words
+from tests.worlds.pages.opened import forget_caches, open_page, words
 from tests.worlds.store import stream_store
 
-__all__ = ["home"]
 NAME = "silver_events"
 RULE = "event_type_not_null"
 CHARTS = (
@@ -31,19 +29,6 @@ CHARTS = (
     figures.build_watermark_figure,
     figures.build_state_figure,
 )
-
-
-@pytest.fixture
-def now() -> datetime:
-    return datetime.now(UTC)
-
-
-@pytest.fixture
-def store(home: Path, now: datetime) -> Iterator[ControlStore]:
-    opened = stream_store.open_store(home)
-    stream_store.beat(opened, now)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture
@@ -67,34 +52,26 @@ def drawn(app: AppTest) -> dict[str, Any]:
     return {spec["layout"]["title"]["text"].split()[0].rstrip(":"): spec for spec in specs}
 
 
-def test_thirty_days_are_there_though_their_batches_are_gone(
-    store: ControlStore, now: datetime, month: list[Progress]
-) -> None:
+def since(month: list[Progress], first: datetime) -> list[Progress]:
+    return [batch for batch in month if batch.progressed_at > first]
+
+
+def test_thirty_days_are_there_though_their_batches_are_gone(store: ControlStore, month: list[Progress]) -> None:
     assert len(store.progress(NAME, limit=1_000)) < len(month)
-
     app = open_page("stream", stream=NAME, window="30 d", view="Row expectations")
-
-    assert (
-        f"{len(month)} batches in the last 30 d. Each point is the mean of a batch over 2 h, from sums kept per hour."
-        in words(app)
-    )
-    dropped = sum(each.rows_dropped_by_watermark or 0 for each in month)
+    assert f"{len(month)} batches in the last 30 d. Each point is the mean of a batch over 2 h" in words(app)
+    dropped = sum(batch.rows_dropped_by_watermark or 0 for batch in month)
     assert f"{dropped} rows dropped as too late." in words(app)
     (counted,) = app.dataframe[-1].value.set_index("Expectation").loc[[RULE]].to_dict("records")
-    told = [count for each in month for count in each.expectations if count.name == RULE]
-    assert (counted["Passed"], counted["Failed"]) == (sum(c.passed for c in told), sum(c.failed for c in told))
+    counts = [count for batch in month for count in batch.expectations if count.name == RULE]
+    assert (counted["Passed"], counted["Failed"]) == (sum(c.passed for c in counts), sum(c.failed for c in counts))
 
-
-def test_a_point_is_the_mean_of_two_hours_and_nothing_is_a_gap(
-    store: ControlStore, now: datetime, month: list[Progress]
-) -> None:
-    (read, *_) = drawn(open_page("stream", stream=NAME, window="30 d"))["Rows"]["data"]
+    (read, *_) = drawn(app)["Rows"]["data"]
     by_point: dict[int, list[int]] = {}
-    for each in month:
-        by_point.setdefault(int(each.progressed_at.timestamp()) // 7_200, []).append(each.num_input_rows)
+    for batch in month:
+        by_point.setdefault(int(batch.progressed_at.timestamp()) // 7_200, []).append(batch.num_input_rows)
     means = [round(fmean(by_point[place]), 3) for place in sorted(by_point)]
-    assert [value for value in read["y"] if value is not None] == means
-    assert 0 not in read["y"]
+    assert [value for value in read["y"] if value is not None] == means and 0 not in read["y"]
     alone = [before is None or after is None for before, after in zip([None, *read["y"]], read["y"], strict=False)]
     assert sum(alone) > 2 * 70, "with six hours between two batches no line joins them"
 
@@ -116,7 +93,7 @@ def test_the_most_that_waited_is_drawn_with_the_gaps_of_the_others(
     assert "the most after each of" in chart["data"][0]["hovertemplate"]
 
 
-def test_a_reading_is_drawn_once_for_all_who_look(
+def test_seven_days_are_drawn_by_the_hour_once_for_all_who_look(
     store: ControlStore, now: datetime, month: list[Progress], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built = []
@@ -128,53 +105,37 @@ def test_a_reading_is_drawn_once_for_all_who_look(
     build_rate_figure = figures.build_rate_figure
     monkeypatch.setattr(figures, "build_rate_figure", build)
     monkeypatch.setattr(services, "now", lambda: now)
-    first, second = (drawn(open_page("stream", stream=NAME, window="7 d")) for _ in range(2))
-    assert first == second and len(built) == 1
-    assert drawn(open_page("stream", stream=NAME, window="30 d")) != first and len(built) == 2
-
-
-def test_seven_days_are_drawn_by_the_hour(store: ControlStore, now: datetime, month: list[Progress]) -> None:
-    app = open_page("stream", stream=NAME, window="7 d")
-    week = [each for each in month if each.progressed_at > now - timedelta(days=7)]
-    assert (
-        f"{len(week)} batches in the last 7 d. Each point is the mean of a batch over 1 h, from sums kept per hour."
-        in words(app)
-    )
-    longest = max(each.batch_duration_ms or 0 for each in week)
+    app, other = (open_page("stream", stream=NAME, window="7 d") for _ in range(2))
+    assert drawn(app) == drawn(other) and len(built) == 1
+    week = since(month, now - timedelta(days=7))
+    assert f"{len(week)} batches in the last 7 d. Each point is the mean of a batch over 1 h" in words(app)
+    longest = max(batch.batch_duration_ms or 0 for batch in week)
     assert f"up to {longest / 1_000:.3g} s" in drawn(app)["Batch"]["layout"]["title"]["text"]
+    assert drawn(open_page("stream", stream=NAME, window="30 d")) != drawn(app) and len(built) == 2
 
 
-def test_a_day_is_drawn_by_the_minute_where_its_batches_are_gone(
+def test_a_day_is_whole_by_the_minute_where_its_batches_are_gone_or_too_many_to_keep(
     store: ControlStore, now: datetime, month: list[Progress], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    day = [each for each in month if each.progressed_at > now - timedelta(days=1)]
-    store.roll_up(store.not_rolled_up())
-    store.prune_progress(before=now - timedelta(hours=6), keep=1_000)
-    monkeypatch.setenv("WEIR_STORE__PROGRESS_RETENTION_DAYS", "0.25")
-    said = words(open_page("stream", stream=NAME, window="24 h"))
-    assert f"{len(day)} batches in the last 24 h. Each point is the mean of a batch over 5 min" in said
-    assert "from sums kept per minute." in said
-
-
-def test_a_day_is_whole_though_too_many_batches_came_to_keep_them_all(
-    store: ControlStore, now: datetime, month: list[Progress]
-) -> None:
-    day = [each for each in month if each.progressed_at > now - timedelta(days=1)]
+    day = since(month, now - timedelta(days=1))
+    text = f"{len(day)} batches in the last 24 h. Each point is the mean of a batch over 5 min"
     store.roll_up(store.not_rolled_up())
     store.prune_progress(before=now - timedelta(days=7), keep=3)
     assert 0 < len(store.progress(NAME, since=now - timedelta(days=1))) < len(day)
-    app = open_page("stream", stream=NAME, window="24 h")
-    assert f"{len(day)} batches in the last 24 h. Each point is the mean of a batch over 5 min" in words(app)
+    assert text in words(open_page("stream", stream=NAME, window="24 h"))
+    store.prune_progress(before=now - timedelta(hours=6), keep=1_000)
+    monkeypatch.setenv("WEIR_STORE__PROGRESS_RETENTION_DAYS", "0.25")
+    forget_caches()
+    shown = words(open_page("stream", stream=NAME, window="24 h"))
+    assert text in shown and "from sums kept per minute." in shown
 
 
-@pytest.mark.parametrize("window_s", [7 * 86_400, 30 * 86_400])
-def test_a_long_window_is_drawn_from_few_points(store: ControlStore, home: Path, now: datetime, window_s: int) -> None:
+def test_a_long_window_is_drawn_from_few_points(store: ControlStore, home: Path, now: datetime) -> None:
     """A batch every ten seconds, for a month. How quick that is, `make bench-ui` measures."""
     stream_store.declare(store, NAME, now)
     stream_store.long_history(home, NAME, now, HOUR_S, days=30, pause=range(100, 130))
-    declared = store.declarations()[NAME]
-    points = cache.stream_points(declared, window_s)
-    built = [build(points, figures.FigureLook()) for build in CHARTS]
-    assert points.batches > 0.9 * (window_s - 30 * 3_600) / 10
-    assert [each.goes_on for each in points.bins].count(False) == 1
-    assert sum(len(json.dumps(figure)) for figure in built) < 400_000
+    for window_s in (7 * 86_400, 30 * 86_400):
+        points = cache.stream_points(store.declarations()[NAME], window_s)
+        assert points.batches > 0.9 * (window_s - 30 * 3_600) / 10
+        assert [point.goes_on for point in points.bins].count(False) == 1
+        assert sum(len(json.dumps(build(points, figures.FigureLook()))) for build in CHARTS) < 400_000

@@ -1,42 +1,35 @@
 """The Streams page: what flows and what does not; acting on streams through the dialog."""
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import sqlalchemy as sa
 import streamlit as st
+from streamlit.testing.v1 import AppTest
 
 from app.ui.view.words import PAGE_ROWS
 from backend.access import Actor
 from backend.format import rate_text, utc_text
 from backend.store.store import ControlStore
 from backend.stream_model.stream import ATTACHED, DesiredState
-from tests.worlds.pages.opened import again, home, metrics, open_page, plain, press, send, words
+from tests.worlds.pages.frames import frame_with
+from tests.worlds.pages.opened import again, click, forget_caches, metrics, open_page, plain, press, send, tick, words
 from tests.worlds.store import stream_store
 from tests.worlds.store.statements import statements
 
-__all__ = ["home"]
+
+def stream_list(app: AppTest) -> pd.DataFrame:
+    """The list of streams, by name."""
+    return frame_with(app, "Wanted").set_index("Stream")
 
 
-@pytest.fixture
-def now() -> datetime:
-    return datetime.now(UTC)
-
-
-def _stream_list(app):
-    return next(each.value for each in app.dataframe if "Wanted" in each.value.columns).set_index("Stream")
-
-
-def test_flowing_and_failed_streams_are_listed_most_urgent_first(home: Path, now: datetime) -> None:
-    store = stream_store.open_store(home)
-    stream_store.beat(store, now)
+def test_flowing_and_failed_streams_are_listed_most_urgent_first(store: ControlStore, now: datetime) -> None:
     stream_store.flowing(store, "bronze_events", now)
     stream_store.failed(store, "gold_events_hourly", now)
-
-    listed = _stream_list(app := open_page("streams"))
-
+    listed = stream_list(app := open_page("streams"))
     assert list(listed.index) == ["gold_events_hourly", "bronze_events"]
     assert "2 streams: 1 running, 1 failed" in words(app)
     failed = listed.loc["gold_events_hourly"]
@@ -49,49 +42,37 @@ def test_flowing_and_failed_streams_are_listed_most_urgent_first(home: Path, now
     assert len(flowing["Last 5 min"]) == 36
 
 
-def test_a_row_is_counted_once_and_every_page_says_the_same_rate(home: Path, now: datetime) -> None:
-    store = stream_store.open_store(home)
-    stream_store.beat(store, now)
+def test_a_row_is_counted_once_and_every_page_says_the_same_rate(store: ControlStore, now: datetime) -> None:
     stream_store.flowing(store, "bronze_events", now)
     stream_store.flowing(store, "silver_events", now, source_tables=("bronze/bronze_events",))
     stream_store.flowing(store, "gold_events", now, source_tables=("silver/silver_events",))
-    rows = _stream_list(app := open_page("streams"))["Rows in"]
+    rows = stream_list(app := open_page("streams"))["Rows in"]
     said = f"3 streams: 3 running · {rate_text(rows['bronze_events'])} in"
     assert said in words(app) and said in words(open_page("overview"))
     for name, rate in rows.items():
         assert metrics(open_page("stream", stream=name))["Input"] == rate_text(rate)
 
 
-def test_rows_that_nobody_can_read_are_left_out_and_counted(home: Path, now: datetime) -> None:
-    store = stream_store.open_store(home)
-    stream_store.beat(store, now)
+def test_rows_that_nobody_can_read_are_left_out_and_counted(store: ControlStore, now: datetime) -> None:
     stream_store.flowing(store, "bronze_events", now)
     engine = sa.create_engine(store.shown_url)
     with engine.begin() as connection:
         forged = "SELECT 'gold\n<script>', '{\"half\": ', declared_at FROM declaration"
         connection.execute(sa.text(f"INSERT INTO declaration (name, body, declared_at) {forged}"))
     engine.dispose()
-
-    listed = _stream_list(app := open_page("streams"))
-
+    listed = stream_list(app := open_page("streams"))
     assert list(listed.index) == ["bronze_events"]
     assert "row of the control store that cannot be read" in words(app)
 
 
-def test_without_any_host_ever_the_page_says_how_to_start_one(home: Path) -> None:
+def test_without_any_host_ever_the_page_says_how_to_start_one(home: Path, now: datetime) -> None:
     text = words(open_page("streams"))
-
-    assert "No stream is declared yet" in text and "Click a cell" not in text
-    assert "weir host" in text
-
-
-def test_declared_streams_without_a_heartbeat_are_unknown(home: Path, now: datetime) -> None:
+    assert "No stream is declared yet" in text and "Click a cell" not in text and "weir host" in text
     stream_store.declare(stream_store.open_store(home), "bronze_events", now)
-
+    forget_caches()
     app = open_page("streams")
-
     assert "No stream host has ever reported" in words(app)
-    assert _stream_list(app).loc["bronze_events", "Observed"] == "? Unknown"
+    assert stream_list(app).loc["bronze_events", "Observed"] == "? Unknown"
 
 
 def test_a_dead_host_turns_running_into_unknown_and_says_since_when(home: Path, now: datetime) -> None:
@@ -99,74 +80,51 @@ def test_a_dead_host_turns_running_into_unknown_and_says_since_when(home: Path, 
     seen = now - timedelta(minutes=10)
     stream_store.flowing(store, "bronze_events", seen)
     stream_store.beat(store, seen)
-
     app = open_page("streams")
-
     assert f"the last one was seen at {utc_text(seen)}" in words(app)
-    row = _stream_list(app).loc["bronze_events"]
+    row = stream_list(app).loc["bronze_events"]
     assert row["Observed"] == "? Unknown"
     assert row["Wanted"] == "▶ Running"
     assert row.isna()["Rows in"]
 
 
-def test_a_store_that_does_not_answer_is_said(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (home / "store").write_text("a file where the folder should be")
-
-    assert "control store" in words(open_page("streams")).lower()
-
-
-def test_ticked_streams_are_stopped_together_with_one_reason(home: Path, now: datetime) -> None:
-    store = stream_store.open_store(home)
-    stream_store.beat(store, now)
+@pytest.fixture
+def two(store: ControlStore, now: datetime) -> ControlStore:
+    """Two streams that keep up."""
     for name in ("bronze_events", "silver_events"):
         stream_store.flowing(store, name, now)
+    return store
+
+
+def test_ticked_streams_are_stopped_together_with_one_reason(two: ControlStore) -> None:
     app = open_page("streams")
     assert app.button(key="many_stop").disabled
-
-    app.session_state["stream_list"] = {"selection": {"rows": [0, 1], "columns": [], "cells": []}}
-    again(app)
+    tick(app, "stream_list", 0, 1)
     press(app, "many_stop")
     send(app, "act", "upstream is being repaired")
+    assert {wanted.state for wanted in two.desired().values()} == {DesiredState.STOPPED}
+    assert {(entry.subject, entry.reason) for entry in two.audit_entries()} == {
+        ("bronze_events", "upstream is being repaired"), ("silver_events", "upstream is being repaired"),
+    }  # fmt: skip
+    click(app, "stream_list", 0, "Stream")
+    assert plain(app.title[0].value) == "bronze_events", "a cell opens its stream"
 
-    assert {each.state for each in store.desired().values()} == {DesiredState.STOPPED}
-    assert {entry.subject for entry in store.audit_entries()} == {"bronze_events", "silver_events"}
-    assert {entry.reason for entry in store.audit_entries()} == {"upstream is being repaired"}
 
-
-def test_a_ticked_stream_stays_the_one_chosen_when_another_becomes_urgent(home: Path, now: datetime) -> None:
-    store = stream_store.open_store(home)
-    stream_store.beat(store, now)
-    for name in ("bronze_events", "silver_events"):
-        stream_store.flowing(store, name, now)
+def test_a_tick_wins_over_what_was_chosen_before_and_over_what_becomes_urgent(two: ControlStore, now: datetime) -> None:
     app = open_page("streams")
-    assert list(_stream_list(app).index) == ["bronze_events", "silver_events"]
-
-    stream_store.failed(store, "silver_events", now)
+    app.selectbox(key="act_scope").set_value("All streams")
+    assert list(stream_list(again(app)).index) == ["bronze_events", "silver_events"]
+    stream_store.failed(two, "silver_events", now)
     st.cache_data.clear()
-    app.session_state["stream_list"] = {"selection": {"rows": [0], "columns": [], "cells": []}}
-    again(app)
-
-    assert list(_stream_list(app).index) == ["bronze_events", "silver_events"]
+    tick(app, "stream_list", 0)
+    assert list(stream_list(app).index) == ["bronze_events", "silver_events"], "the row stays under the tick"
+    assert (app.selectbox(key="act_scope").value, app.selectbox(key="act_scope").disabled) == ("Ticked rows", True)
     press(app, "many_stop")
-    send(app, "act", "wrong one?")
-    assert [entry.subject for entry in store.audit_entries()] == ["bronze_events"]
+    send(app, "act", "this one")
+    assert [entry.subject for entry in two.audit_entries()] == ["bronze_events"]
 
 
-def test_a_cell_opens_the_stream(home: Path, now: datetime) -> None:
-    store = stream_store.open_store(home)
-    stream_store.beat(store, now)
-    stream_store.flowing(store, "bronze_events", now)
-    app = open_page("streams")
-
-    app.session_state["stream_list"] = {"selection": {"rows": [], "columns": [], "cells": [(0, "Stream")]}}
-    again(app)
-
-    assert plain(app.title[0].value) == "bronze_events"
-
-
-def test_a_whole_layer_or_everything_is_acted_on_without_a_tick(home: Path, now: datetime) -> None:
-    store = stream_store.open_store(home)
-    stream_store.beat(store, now)
+def test_a_whole_layer_or_everything_is_acted_on_without_a_tick(store: ControlStore, now: datetime) -> None:
     stream_store.flowing(store, "silver_events", now, source_tables=("bronze/bronze_events",))
     stream_store.flowing(store, "bronze_events", now)
     stream_store.failed(store, "gold_events_hourly", now)
@@ -181,7 +139,6 @@ def test_a_whole_layer_or_everything_is_acted_on_without_a_tick(home: Path, now:
         "Layer gold",
         "Layer silver",
     ]
-
     app.selectbox(key="act_scope").set_value("Layer gold")
     again(app)
     assert (app.button(key="many_stop").disabled, app.button(key="many_start").disabled) == (True, False)
@@ -193,7 +150,6 @@ def test_a_whole_layer_or_everything_is_acted_on_without_a_tick(home: Path, now:
     assert "Left out: theirs. Why: nightly, another Spark application, runs it" in text
     assert "Left out: gold_events_hourly. Why: It is wanted stopped already" in text.replace("\\", "")
     send(app, "act", "power cut")
-
     assert {each.state for each in store.desired().values()} == {DesiredState.STOPPED}
     asked = [entry.subject for entry in store.audit_entries() if entry.reason == "power cut"]
     assert asked == ["silver_events", "bronze_events"], "newest first"
@@ -201,27 +157,9 @@ def test_a_whole_layer_or_everything_is_acted_on_without_a_tick(home: Path, now:
     assert app.selectbox(key="act_scope").value == "All streams"
 
 
-def test_a_tick_wins_over_the_layer_or_tag_that_was_chosen_before(home: Path, now: datetime) -> None:
-    store = stream_store.open_store(home)
-    stream_store.beat(store, now)
-    for name in ("bronze_events", "silver_events"):
-        stream_store.flowing(store, name, now)
-    app = open_page("streams")
-    app.selectbox(key="act_scope").set_value("All streams")
-    again(app)
-    app.session_state["stream_list"] = {"selection": {"rows": [1], "columns": [], "cells": []}}
-    again(app)
-    assert (app.selectbox(key="act_scope").value, app.selectbox(key="act_scope").disabled) == ("Ticked rows", True)
-    press(app, "many_stop")
-    send(app, "act", "this one")
-    assert [entry.subject for entry in store.audit_entries()] == ["silver_events"]
-
-
 @pytest.fixture
-def many(home: Path, now: datetime) -> ControlStore:
+def many(store: ControlStore, now: datetime) -> ControlStore:
     """So many streams that the list has two pages."""
-    store = stream_store.open_store(home)
-    stream_store.beat(store, now)
     stream_store.flowing(store, "bronze_000", now)
     declared = store.declarations()["bronze_000"]
     store.declare([replace(declared, name=f"bronze_{number:03d}") for number in range(PAGE_ROWS + 3)], now=now)
@@ -230,17 +168,16 @@ def many(home: Path, now: datetime) -> ControlStore:
 
 def test_a_long_list_has_pages_and_a_search_through_all_of_them(many: ControlStore) -> None:
     first, second = open_page("streams"), open_page("streams", page_=2)
-    assert (len(_stream_list(first)), len(_stream_list(second))) == (PAGE_ROWS, 3)
+    assert (len(stream_list(first)), len(stream_list(second))) == (PAGE_ROWS, 3)
     assert f"Rows 101 to {PAGE_ROWS + 3} of {PAGE_ROWS + 3}." in words(second)
     found = open_page("streams", q="RUNNING bronze")
-    assert list(_stream_list(found).index) == ["bronze_000"] and "1 stream found." in words(found)
+    assert list(stream_list(found).index) == ["bronze_000"] and "1 stream found." in words(found)
 
 
 def test_a_tick_counts_on_the_page_and_in_the_search_where_it_was_made(many: ControlStore) -> None:
     app = open_page("streams", page_=2)
-    name = _stream_list(app).index[1]
-    app.session_state["stream_list_2_"] = {"selection": {"rows": [1], "columns": [], "cells": []}}
-    again(app)
+    name = stream_list(app).index[1]
+    tick(app, "stream_list_2_", 1)
     press(app, "many_stop")
     send(app, "act", "this one")
     assert [entry.subject for entry in many.audit_entries()] == [name]
@@ -249,10 +186,8 @@ def test_a_tick_counts_on_the_page_and_in_the_search_where_it_was_made(many: Con
     assert app.button(key="many_stop").disabled
 
 
-def test_many_streams_take_as_many_statements_as_few(home: Path, now: datetime) -> None:
+def test_many_streams_take_as_many_statements_as_few(store: ControlStore, now: datetime) -> None:
     """Of a refresh."""
-    store = stream_store.open_store(home)
-    stream_store.beat(store, now)
 
     def count() -> int:
         app = open_page("streams")

@@ -1,5 +1,6 @@
-"""Summary: key figures, who writes, schema, rows at any version."""
+"""Summary: key figures, who writes, rows at any version, schema, profile, and what is unusual."""
 
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,47 +9,51 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from time import process_time
+from typing import Any
 
 import pyarrow as pa
 import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
+from app.summary import schema
 from backend.search.notice import Measure, Notice
+from backend.store.store import ControlStore
 from tests.worlds.lake import builders
+from tests.worlds.pages.fixtures import Place
 from tests.worlds.pages.frames import frame_with
-from tests.worlds.pages.opened import MAIN, again, home, links, metrics, open_page, press, send, words
+from tests.worlds.pages.opened import MAIN, again, click, keys, links, metrics, open_page, press, send, words
 from tests.worlds.processes import wait_until
 from tests.worlds.store import stream_store
 
-__all__ = ["home"]
+
+def data_page(**params: str | int) -> AppTest:
+    return open_page("table", table="silver/orders", view="Data", **params)
 
 
-@pytest.fixture
-def orders(home: Path) -> Path:
-    return builders.orders_table(home / "lake" / "silver" / "orders")
-
-
-def test_the_summary_answers_how_big_and_who(orders: Path) -> None:
-    app = open_page("table", table="silver/orders")
-    found = metrics(app)
-    assert found["Rows"] == "4" and found["Files"] == "2" and "Last commit" in found
-    assert "Last 4 commits by delta-rs" in words(app)
-
-
-def test_the_summary_says_that_it_reads_every_version(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
+def test_the_summary_answers_how_big_who_and_which_columns(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spinners: list[str] = []
 
     @contextmanager
     def spinner(words: str, **_: bool) -> Iterator[None]:
-        said.append(words)
+        spinners.append(words)
         yield
 
     monkeypatch.setattr(st, "spinner", spinner)
-    open_page("table", table="silver/orders", version=1)
-    assert "Reading every version …" not in said
-    open_page("table", table="silver/orders")
-    assert "Reading every version …" in said
+    pinned = metrics(open_page("table", table="silver/orders", version=0))
+    assert pinned["Rows"] == "3" and pinned["Files"] == "1" and "Committed" in pinned
+    assert "Reading every version …" not in spinners
+    app = open_page("table", table="silver/orders")
+    assert "Reading every version …" in spinners
+    figures = metrics(app)
+    assert figures["Rows"] == "4" and figures["Files"] == "2" and "Last commit" in figures
+    assert "Last 4 commits by delta-rs" in words(app)
+    assert "Since v0" in words(app) and "+1 row" in words(app) and "later than usual" not in words(app)
+    frame = frame_with(app, "Nullable")
+    assert frame["Column"].tolist() == ["order_id", "status", "amount"]
+    assert frame["Type"].tolist() == ["bigint", "string", "double"]
+    app.segmented_control(key="view").set_value("Details")
+    assert "Protocol" in again(app).table[0].value["Name"].tolist()
 
 
 def test_the_summary_says_what_it_is_how_it_grew_and_how_often(home: Path) -> None:
@@ -72,54 +77,56 @@ def test_the_summary_says_what_it_is_how_it_grew_and_how_often(home: Path) -> No
     assert "In 24 h: no growth." in said and "by Spark/4 (5)" in said
 
 
-def test_the_summary_links_to_the_streams_that_write_and_read_the_table(orders: Path, home: Path) -> None:
-    now, store = datetime.now(UTC), stream_store.open_store(home)
-    for name, said in (
-        ("silver_orders", {"sink_table": "silver/orders"}),
-        ("gold", {"source_tables": ("silver/orders",)}),
-    ):
+def test_the_summary_links_to_the_streams_that_write_and_read_the_table(
+    orders: Path, store: ControlStore, now: datetime
+) -> None:
+    for name in ("silver_orders", "gold"):
         stream_store.flowing(store, name, now)
-        store.declare([replace(store.declarations()[name], **said)], now=now)  # type: ignore[arg-type]
-    store.close()
+    writes = replace(store.declarations()["silver_orders"], sink_table="silver/orders")
+    store.declare([writes, replace(store.declarations()["gold"], source_tables=("silver/orders",))], now=now)
     app = open_page("table", table="silver/orders")
     assert "Written by stream" in words(app) and "Read by" in words(app)
-    found = {label: leads_to for label, leads_to in links(app).items() if "stream=" in leads_to}
-    assert found == {"silver_orders": "stream=silver_orders", "gold": "stream=gold"}
+    streams = {label: leads_to for label, leads_to in links(app).items() if "stream=" in leads_to}
+    assert streams == {"silver_orders": "stream=silver_orders", "gold": "stream=gold"}
 
 
-def test_a_young_table_grew_since_it_was_made(orders: Path) -> None:
-    app = open_page("table", table="silver/orders")
-    assert "+1 rows" in words(app) or "+1 row" in words(app)
-    assert "Since v0" in words(app) and "later than usual" not in words(app)
+def test_a_link_opens_the_rows_of_a_version_its_columns_and_those_of_a_filter(orders: Path) -> None:
+    app = data_page(version=0)
+    assert sorted(frame_with(app)["order_id"].tolist()) == [1, 2, 3] and "All 3 rows of v0." in words(app)
+    assert frame_with(data_page(columns="status")).columns.tolist() == ["status"]
+    app = data_page(where="amount > 26 AND status = 'new'")
+    assert sorted(frame_with(app)["order_id"].tolist()) == [3, 4, 5]
+    assert "All 3 rows of v3 that match." in words(app)
+    assert "No row of v3 matches." in words(data_page(where="amount < 0"))
+    app = data_page(where="amount >> 1; DROP TABLE x")
+    assert len(app.error) == 1 and "character 12" in app.error[0].value and not app.dataframe
+    assert app.text_input(key="where").value == "amount >> 1; DROP TABLE x"
 
 
-def test_a_pinned_version_shows_its_own_figures(orders: Path) -> None:
-    found = metrics(open_page("table", table="silver/orders", version=0))
-    assert found["Rows"] == "3" and found["Files"] == "1" and "Committed" in found
-
-
-def test_the_schema_is_the_first_view(orders: Path) -> None:
-    frame = frame_with(open_page("table", table="silver/orders"), "Nullable")
-    assert frame["Column"].tolist() == ["order_id", "status", "amount"]
-    assert frame["Type"].tolist() == ["bigint", "string", "double"]
-
-
-def test_a_link_opens_the_rows_of_a_version(orders: Path) -> None:
-    app = open_page("table", table="silver/orders", version=0, view="Data")
-    assert sorted(frame_with(app)["order_id"].tolist()) == [1, 2, 3]
-    assert "All 3 rows of v0." in words(app)
-
-
-def test_the_row_cap_says_that_it_cut(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cut_list_says_so_and_that_its_order_is_its_own(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEIR_LAKE__PREVIEW_ROWS", "2")
-    app = open_page("table", table="silver/orders", view="Data")
-    assert len(frame_with(app)) == 2
-    assert "The first 2 rows of 4 in v3." in words(app)
+    app = data_page(order="amount, rising")
+    assert len(frame_with(app)) == 2 and "The first 2 rows of 4 in v3." in words(app)
+    assert "Sorted among these rows alone." in words(app)
 
 
-def test_columns_are_chosen_in_the_link(orders: Path) -> None:
-    app = open_page("table", table="silver/orders", view="Data", columns="status")
-    assert frame_with(app).columns.tolist() == ["status"]
+def test_the_rows_are_offered_as_code_for_other_tools_and_as_a_file(orders: Path) -> None:
+    app = data_page(version=1, columns="order_id", where="amount > 15")
+    text = words(app)
+    assert f"DeltaTable('{orders}', version=1)" in text and "FOR VERSION AS OF 1 WHERE" in text
+    assert ".option('versionAsOf', 1)" in text and """SELECT "order_id" FROM rows WHERE""" in text
+    app.button(key="export_rows").click()
+    text = words(again(app))
+    assert "as CSV: 4 rows of 1 column." in text and "Filter: amount > 15" in text
+    file = "orders_v1_filtered.csv"
+    assert f"weir export silver/orders --version 1 --columns order_id --where 'amount > 15' -o {file}" in text
+
+
+def test_rows_whose_files_are_gone_are_an_answer_and_the_rest_stays(orders: Path) -> None:
+    for file in orders.glob("*.parquet"):
+        file.unlink()
+    app = data_page()
+    assert len(app.error) == 1 and "VACUUM" in app.error[0].value and metrics(app)["Rows"] == "4"
 
 
 def test_values_reach_the_screen_whole(home: Path) -> None:
@@ -132,66 +139,11 @@ def test_values_reach_the_screen_whole(home: Path) -> None:
     assert "12345678901234567.89" in frame["price"].tolist()
 
 
-def test_partition_keys_and_nullability_are_said(home: Path) -> None:
-    builders.partitioned_table(home / "lake" / "events")
-    app = open_page("table", table="events")
-    assert "partitioned by day" in words(app)
-    assert frame_with(app, "Nullable")["Partition"].tolist() == ["", "partition key"]
-
-
-def test_rows_whose_files_are_gone_are_an_answer_and_the_rest_stays(orders: Path) -> None:
-    for file in orders.glob("*.parquet"):
-        file.unlink()
-    app = open_page("table", table="silver/orders", view="Data")
-    assert len(app.error) == 1 and "VACUUM" in app.error[0].value
-    assert metrics(app)["Rows"] == "4"
-
-
 def test_a_broken_newest_commit_leads_to_what_is_still_known(orders: Path) -> None:
     (orders / "_delta_log" / f"{3:020d}.json").write_text('{"add": garbage')
     app = open_page("table", table="silver/orders")
     assert "not JSON" in app.error[0].value
     assert [link.label for link in app.main.page_link] == ["History of the table", "Versions that can still be read"]
-
-
-def test_details_are_a_view_of_their_own(orders: Path) -> None:
-    app = open_page("table", table="silver/orders")
-    app.segmented_control(key="view").set_value("Details")
-    again(app)
-    assert "Protocol" in app.table[0].value["Name"].tolist()
-    assert "Protocol" in open_page("table", table="silver/orders", view="Details").table[0].value["Name"].tolist()
-
-
-def test_a_link_opens_filtered_rows(orders: Path) -> None:
-    app = open_page("table", table="silver/orders", view="Data", where="amount > 26 AND status = 'new'")
-    assert sorted(frame_with(app)["order_id"].tolist()) == [3, 4, 5]
-    assert "All 3 rows of v3 that match." in words(app)
-
-
-def test_the_rows_are_offered_as_code_for_other_tools(orders: Path) -> None:
-    app = open_page("table", table="silver/orders", view="Data", version=0, columns="status", where="amount > 26")
-    said = words(app)
-    assert f"DeltaTable('{orders}', version=0)" in said and "FOR VERSION AS OF 0 WHERE" in said
-    assert ".option('versionAsOf', 0)" in said and """SELECT "status" FROM rows WHERE""" in said
-
-
-def test_a_filter_that_matches_nothing_says_so(orders: Path) -> None:
-    assert "No row of v3 matches." in words(open_page("table", table="silver/orders", view="Data", where="amount < 0"))
-
-
-def test_a_filter_that_is_none_says_where_and_reads_nothing(orders: Path) -> None:
-    app = open_page("table", table="silver/orders", view="Data", where="amount >> 1; DROP TABLE x")
-    assert len(app.error) == 1 and "character 12" in app.error[0].value and not app.dataframe
-    assert app.text_input(key="where").value == "amount >> 1; DROP TABLE x"
-
-
-def data_page(**params: str | int) -> AppTest:
-    return open_page("table", table="silver/orders", view="Data", **params)
-
-
-def click(app: AppTest, row: int, column: str) -> AppTest:
-    app.session_state["rows"] = {"selection": {"rows": [], "columns": [], "cells": [(row, column)]}}
-    return again(app)
 
 
 def test_rows_that_were_read_are_sorted_by_their_values(home: Path) -> None:
@@ -202,20 +154,14 @@ def test_rows_that_were_read_are_sorted_by_their_values(home: Path) -> None:
     assert len(frame_with(data_page(order="nope, rising"))) == 4
 
 
-def test_a_cut_list_says_that_its_order_is_its_own(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WEIR_LAKE__PREVIEW_ROWS", "2")
-    assert "Sorted among these rows alone." in words(data_page(order="amount, rising"))
-
-
 def test_a_click_on_a_value_narrows_the_filter_down(orders: Path) -> None:
-    app = click(data_page(where="amount > 20 OR amount < 0", order="order_id, rising"), 1, "status")
+    app = click(data_page(where="amount > 20 OR amount < 0", order="order_id, rising"), "rows", 1, "status")
     assert "**status** new" in words(app)
     press(app, "narrow_=")
     assert app.text_input(key="where").value == "(amount > 20 OR amount < 0) AND status = 'new'"
     assert sorted(frame_with(app)["order_id"].tolist()) == [3, 4, 5] and "**status** new" not in words(app)
-    app = click(app, 0, "order_id")
-    app.button(key="narrow_>=").click()
-    assert len(frame_with(again(app))) == 3
+    press(click(app, "rows", 0, "order_id"), "narrow_>=")
+    assert len(frame_with(app)) == 3
 
 
 def test_a_condition_comes_from_boxes_of_the_columns_type(orders: Path) -> None:
@@ -231,40 +177,28 @@ def test_a_condition_comes_from_boxes_of_the_columns_type(orders: Path) -> None:
     assert sorted(frame_with(app)["order_id"].tolist()) == [3, 4, 5]
 
 
-@pytest.mark.parametrize(
-    ("column", "kind", "value", "written"),
-    [
+def test_each_type_has_its_box(home: Path) -> None:
+    row = {
+        "id": [7], "note": ["x"], "ok": [True], "day": [date(2026, 1, 1)], "at": [datetime(2026, 1, 1, tzinfo=UTC)]
+    }  # fmt: skip
+    builders.write(home / "lake" / "silver" / "orders", pa.table(row))
+    boxes: tuple[tuple[str, str, Any, str], ...] = (
         ("day", "date", date(2026, 1, 31), "day = '2026-01-31'"),
         ("at", "timestamp", datetime(2026, 1, 31, 10, 4), "\"at\" = '2026-01-31 10:04:00'"),
         ("ok", "boolean", False, "ok = FALSE"),
         ("id", "bigint", 7, "id = 7"),
         ("note", "string", "it's", "note = 'it''s'"),
-    ],
-)
-def test_each_type_has_its_box(home: Path, column: str, kind: str, value: object, written: str) -> None:
-    row = {
-        "id": [7], "note": ["x"], "ok": [True], "day": [date(2026, 1, 1)], "at": [datetime(2026, 1, 1, tzinfo=UTC)]
-    }  # fmt: skip
-    builders.write(home / "lake" / "silver" / "orders", pa.table(row))
-    app = data_page()
-    app.selectbox(key="condition_column").set_value(column)
-    again(app)
-    box = next(each for each in app.main if getattr(each, "key", None) == f"condition_value_{kind}")
-    box.set_value(value)
-    again(app)
-    app.button(key="condition_add").click()
-    assert again(app).text_input(key="where").value == written
-
-
-def test_the_whole_table_is_offered_as_a_file(orders: Path) -> None:
-    app = data_page(version=1, columns="order_id", where="amount > 15")
-    app.button(key="export_rows").click()
-    said = words(again(app))
-    assert "as CSV: 4 rows of 1 column." in said and "Filter: amount > 15" in said
-    assert (
-        "weir export silver/orders --version 1 --columns order_id --where 'amount > 15' -o orders_v1_filtered.csv"
-        in said
     )
+    app, conditions = data_page(), []
+    for column, kind, value, condition in boxes:
+        app.selectbox(key="condition_column").set_value(column)
+        again(app)
+        box = next(each for each in app.main if getattr(each, "key", None) == f"condition_value_{kind}")
+        box.set_value(value)
+        again(app)
+        press(app, "condition_add")
+        conditions.append(condition)
+        assert app.text_input(key="where").value == " AND ".join(conditions)
 
 
 def test_a_filter_that_takes_too_long_is_stopped_in_a_sentence(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,3 +270,133 @@ def test_an_unusual_commit_is_told_until_somebody_has_seen_it(orders: Path, home
         "a price list in cents", "something does", "nothing costs more",
     ]  # fmt: skip
     store.close()
+
+
+# Schema ----------------------------------------------------------------
+
+
+@pytest.fixture
+def people(home: Path) -> Path:
+    city = pa.struct([("city", pa.string()), ("no", pa.int32())])
+    homes = pa.array([{"city": "Ede", "no": 1}, {"city": None, "no": 2}, None], city)
+    rows = pa.table({"id": pa.array([1, 2, 3]), "home": homes, "long": ["a" * 40, "b", "c"]})
+    return builders.write(home / "lake" / "people", rows)
+
+
+def cells(app: AppTest) -> dict[str, dict[str, str]]:
+    """The lines of the schema by their column."""
+    frame = frame_with(app, "Nullable")
+    return {row["Column"].strip(): row for row in frame.to_dict("records")}
+
+
+def test_statistics_come_with_the_tree(people: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = open_page("table", table="people")
+    lines = cells(app)
+    assert (lines["id"]["Min"], lines["id"]["Max"], lines["id"]["Null share"]) == ("1", "3", "0 %")
+    assert (lines["city"]["Min"], lines["city"]["Null share"]) == ("Ede", "67 %")
+    assert lines["long"]["Min"].startswith("≥ aaaa") and lines["long"]["Max"] == "c"
+    assert lines["home"]["Min"] == "" and lines["city"]["Column"].startswith("\u2003")
+    assert "From the statistics of 1 file" in words(app)
+    monkeypatch.setattr(schema, "AUTO_FILES", 0)
+    app = open_page("table", table="people")
+    assert "Min" not in frame_with(app, "Nullable").columns, "those of many files are read when asked for"
+    app.toggle(key="statistics").set_value(True)
+    assert cells(again(app))["id"]["Max"] == "3"
+
+
+def test_search_and_statistics_are_in_the_link(people: Path) -> None:
+    app = open_page("table", table="people", find="city", statistics="false")
+    assert list(cells(app)) == ["home", "city"] and "Min" not in frame_with(app, "Nullable").columns
+    assert "2 of 5 lines match" in words(app)
+    app.text_input(key="find").set_value("nothing")
+    assert "No column matches" in words(again(app))
+
+
+def test_three_thousand_columns_come_in_pages(home: Path) -> None:
+    names = {f"c{number:04d}": "long" for number in range(3000)}
+    builders.HandLog(home / "lake" / "wide").start(columns=names).commit(builders.add("a.parquet"))
+    app = open_page("table", table="wide", schema_page=30)
+    assert len(cells(app)) == 100 and list(cells(app))[-1] == "c2999"
+    assert "Lines 2,901–3,000 of 3,000." in words(app)
+
+
+def declared(home: Path, schema_string: str, **configuration: str) -> AppTest:
+    """The summary of a table of five rows with this schema."""
+    action = builders.metadata(partition_by=["day"] if "day" in schema_string else (), configuration=configuration)
+    action["metaData"]["schemaString"] = schema_string
+    builders.HandLog(home / "lake" / "t").commit(builders.protocol(), action, builders.add("a.parquet", rows=5))
+    return open_page("table", table="t")
+
+
+def test_constraints_traits_and_partition_keys_are_said(home: Path) -> None:
+    traits = {"delta.generationExpression": "id * 2", "CURRENT_DEFAULT": "1"}
+    field = {"name": "id", "type": "long", "nullable": False, "metadata": traits}
+    day = {"name": "day", "type": "string", "nullable": True, "metadata": {}}
+    text = json.dumps({"type": "struct", "fields": [field, day]})
+    app = declared(home, text, **{"delta.constraints.positive": "id > 0"})
+    assert frame_with(app, "Constraint")["Every row satisfies"].tolist() == ["id > 0"]
+    assert cells(app)["id"]["Generated as"] == "id * 2" and cells(app)["id"]["Default"] == "1"
+    assert "partitioned by day" in words(app)
+    assert frame_with(app, "Nullable")["Partition"].tolist() == ["", "partition key"]
+
+
+def test_a_schema_that_cannot_be_read_is_an_error_and_the_rest_stays(home: Path) -> None:
+    app = declared(home, "{broken")
+    assert "schema cannot be read" in app.error[0].value and metrics(app)["Rows"] == "5"
+
+
+# Profile ----------------------------------------------------------------
+
+
+def two_hundred_and_a_hundred_more(path: Path) -> Path:
+    """0: a mail for each of 200; 1: 100 more without one."""
+    ids = list(range(200))
+    builders.write(path, {"id": ids, "email": [f"{n}@x" for n in ids], "land": ["nl" if n % 4 else "de" for n in ids]})
+    more = pa.table({"id": list(range(200, 300)), "email": pa.nulls(100, pa.string()), "land": ["nl"] * 100})
+    return builders.write(path, more)
+
+
+@pytest.fixture
+def customers(place: Place) -> Path:
+    return place(two_hundred_and_a_hundred_more, "customers")
+
+
+def profile(**params: str) -> AppTest:
+    return open_page("table", table="customers", view="Profile", **params)
+
+
+def test_a_profile_is_there_at_once_from_the_log_and_exact_after_a_click(customers: Path) -> None:
+    app = profile()
+    frame = frame_with(app, "Null share")
+    assert frame["Null share"].tolist() == [0, pytest.approx(1 / 3), 0] and frame["Highest"].tolist()[0] == "299"
+    assert "from the log's statistics alone" in words(app) and "in 2 data files" in words(app)
+    assert "Distinct" not in frame.columns
+    press(app, "read_profile")
+    frame = frame_with(app, "Distinct")
+    assert "counted over 300 rows" in words(app) and frame["Null share"].tolist()[1] == pytest.approx(1 / 3)
+    assert frame["Commonest"].tolist()[2] == "nl 83 %, de 17 %" and "read_profile" not in keys(app.button)
+    assert "counted over 300 rows" in words(profile()), "it is kept"
+    app = profile(compare="0")
+    frame = frame_with(app, "Distinct").set_index("Column")
+    assert "counted over 300 rows" in words(app) and frame.loc["land", "Commonest"] == "nl 83 %, de 17 %"
+    assert frame.loc["email", "Against"] == "null share 0 % → 33 %"
+    assert "read_profile" not in keys(press(app, "read_profile").button), "the other version was read, too"
+
+
+def test_two_versions_are_compared_from_the_log_and_from_the_rows(customers: Path) -> None:
+    app = profile(compare="0")
+    frame = frame_with(app, "Against")
+    assert frame["Column"].tolist() == ["id", "email", "land"] and "2 columns differ from v0." in words(app)
+    assert frame["Against"].tolist() == ["highest 199 → 299", "null share 0 % → 33 %", ""]
+    press(app, "read_profile")
+    assert "null share 0 % → 33 %" in frame_with(app, "Against")["Against"][1]
+    assert "counted over 300 rows" in words(app)
+
+
+def test_a_version_that_is_not_there_and_rows_that_are_gone_are_an_answer(customers: Path) -> None:
+    app = profile(compare="99")
+    assert len(app.error) == 1 and "99" in app.error[0].value
+    for file in customers.glob("*.parquet"):
+        file.unlink()
+    app = press(profile(), "read_profile")
+    assert len(app.error) == 1 and "could not be read" in app.error[0].value

@@ -1,9 +1,8 @@
-"""Tables: the whole lake as it arrives, searched, filtered and sorted, all of it in the URL."""
+"""Tables: the whole lake as it arrives, searched, filtered and sorted, all of it in the URL; long lists."""
 
 import json
-import threading
-from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -11,52 +10,46 @@ from streamlit.testing.v1 import AppTest
 
 from app import cache, services
 from app.server.metrics import health
-from app.tables.widgets import TABLES
 from app.ui.lake import LakeReader
 from app.ui.view.words import PAGE_ROWS
-from backend.lake.catalog import Listing
-from backend.lake.model import TableCard, TableRef
 from tests.worlds.lake import builders
 from tests.worlds.lake.builders import HandLog
-from tests.worlds.pages.opened import again, home, open_page, words
-
-__all__ = ["home"]
-
-
-@pytest.fixture
-def lake(home: Path) -> Path:
-    """Three tables of the medallion, one with an owner, one that cannot be read but whose history can."""
-    root = builders.medallion_lake(home / "lake")
-    tags = {"catalog.team_name": "Growth", "catalog.table.classification": "pii"}
-    HandLog(root / "people").start(configuration=tags).commit(builders.add("a.parquet", size=7_000_000_000, rows=5))
-    HandLog(root / "gold" / "ahead").commit(
-        builders.protocol(3, 7, ["fancyFeature"]), builders.metadata(), builders.commit_info("CREATE TABLE")
-    )
-    return root
+from tests.worlds.pages.arriving import ArrivingLake
+from tests.worlds.pages.fixtures import Place
+from tests.worlds.pages.frames import frame_with
+from tests.worlds.pages.opened import again, click, open_page, press, words
+from tests.worlds.processes import wait_until
 
 
 def shown(app: AppTest) -> list[str]:
     return list(app.dataframe(key="catalog").value["Table"])
 
 
-def test_every_table_is_listed_with_totals_in_words(lake: Path) -> None:
+@pytest.fixture
+def lake(lake: Path) -> Path:
+    """Three tables of the medallion, one with an owner, one that cannot be read but whose history can."""
+    tags = {"catalog.team_name": "Growth", "catalog.table.classification": "pii"}
+    HandLog(lake / "people").start(configuration=tags).commit(builders.add("a.parquet", size=7_000_000_000, rows=5))
+    HandLog(lake / "gold" / "ahead").commit(
+        builders.protocol(3, 7, ["fancyFeature"]), builders.metadata(), builders.commit_info("CREATE TABLE")
+    )
+    return lake
+
+
+def test_every_table_is_listed_and_one_that_fails_says_why_and_what_its_history_tells(lake: Path) -> None:
     app = open_page("tables")
     assert shown(app) == ["bronze/orders_raw", "gold/ahead", "gold/orders_by_status", "people", "silver/orders"]
     assert "5 tables · 14 rows · 5 files · 7 GB" in words(app) and "1 unreadable" in words(app)
     assert not app.get("progress")
-
-
-def test_a_table_that_fails_shows_reason_hint_and_what_its_history_tells(lake: Path) -> None:
-    frame = open_page("tables").dataframe(key="catalog").value.set_index("Table")
+    frame = app.dataframe(key="catalog").value.set_index("Table")
     row = frame.loc["gold/ahead"]
     assert row["Version"] == "unreadable v0" and "fancyFeature" in row["Problem"] and row["What to do"]
     assert row["By"] == "CREATE TABLE" and row["Committed at"] == "2023-11-14 22:13:20 UTC"
     assert frame.loc["people"]["Owner"] == "Growth"
 
 
-@pytest.mark.parametrize(
-    ("link", "found"),
-    [
+def test_a_link_opens_the_same_list_and_a_row_its_table(lake: Path) -> None:
+    for link, found in (
         ({"q": "GROWTH"}, ["people"]),
         ({"q": "orders gold"}, ["gold/orders_by_status"]),
         ({"q": "fancyfeature"}, ["gold/ahead"]),
@@ -66,28 +59,30 @@ def test_a_table_that_fails_shows_reason_hint_and_what_its_history_tells(lake: P
         ({"owner": "Growth"}, ["people"]),
         ({"show": "Cannot be read"}, ["gold/ahead"]),
         ({"sort": "Rows"}, ["people", "silver/orders", "bronze/orders_raw", "gold/orders_by_status", "gold/ahead"]),
-    ],
-)
-def test_a_link_opens_the_same_list(lake: Path, link: dict[str, str], found: list[str]) -> None:
-    assert shown(open_page("tables", **link)) == found
+    ):
+        app = open_page("tables", **link)
+        assert shown(app) == found, link
+    click(app, "catalog", 0, "Table")
+    assert app.title[0].value == "people" and app.query_params == {"table": "people"}
 
 
 def test_a_search_without_a_result_says_so_and_can_be_cleared(lake: Path) -> None:
+    app = open_page("tables", owner="Nobody")
+    assert "No table matches" in words(app) and app.query_params["owner"] == "Nobody", "though no table has it"
     app = open_page("tables", layer="gold")
     app.text_input(key="q").set_value("nowhere")
-    again(app)
-    assert "No table matches" in words(app)
+    assert "No table matches" in words(again(app))
     app.button(key="clear").click()
     assert len(shown(again(app))) == 5
 
 
-def test_an_owner_of_a_link_stays_chosen_though_no_table_has_it(lake: Path) -> None:
-    app = open_page("tables", owner="Nobody")
-    assert "No table matches" in words(app) and app.query_params["owner"] == "Nobody"
-
-
-def test_an_empty_lake_teaches(home: Path) -> None:
-    assert "No Delta tables here yet" in words(open_page("tables"))
+def test_small_files_name_the_rule_that_is_set(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEIR_HEALTH__SMALL_FILE_RATIO", "0.25")
+    monkeypatch.setenv("WEIR_HEALTH__MIN_FILES", "7")
+    for name, key in (("tables", "catalog"), ("overview", "overview_tables")):
+        columns = json.loads(open_page(name).dataframe(key=key).proto.columns)
+        rule = "below 25 % of the target size, in partitions with at least 7 files"
+        assert rule in columns["Small files"]["help"]
 
 
 def test_settings_that_fail_are_said(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,108 +90,110 @@ def test_settings_that_fail_are_said(home: Path, monkeypatch: pytest.MonkeyPatch
     assert "climbs out" in open_page("tables").error[0].value
 
 
-def test_a_row_opens_its_table(lake: Path) -> None:
-    app = open_page("tables", sort="Size")
-    app.session_state["catalog"] = {"selection": {"rows": [], "columns": [], "cells": [(0, "Table")]}}
-    again(app)
-    assert app.title[0].value == "people" and app.query_params == {"table": "people"}
-
-
-def test_a_long_list_comes_in_pages_and_search_finds_the_rest(home: Path) -> None:
-    for number in range(PAGE_ROWS + 20):
-        HandLog(home / "lake" / f"t{number:03d}").start()
-    app = open_page("tables")
-    wait_until_read()
-    again(app)
-    assert len(shown(app)) == PAGE_ROWS and "Rows 1 to 100 of 120" in words(app)
-    app = open_page("tables", page_=2)
-    assert shown(app)[0] == "t100" and len(shown(app)) == 20
-    assert shown(open_page("tables", q="t119")) == ["t119"]
-    assert len(shown(open_page("tables", page_=99))) == PAGE_ROWS  # a page that is not there: the first
-
-
 # arriving --------------------------------------------------------------------------------------------------------
 
 
-class HeldLake:
-    """A stand-in of 200 tables of which 40 arrive at once and the rest when the test says so."""
-
-    def __init__(self) -> None:
-        self.go_on = threading.Event()
-        self.refs = tuple(TableRef(f"/lake/t{n:03d}", f"t{n:03d}", "/lake") for n in range(200))
-
-    def found(self) -> Listing:
-        return Listing(self.refs)
-
-    def read_cards(self, refs: Sequence[TableRef]) -> Iterator[TableCard]:
-        for number, ref in enumerate(refs):
-            if number == 40:
-                self.go_on.wait(120)
-            yield TableCard(ref, 3, 2, 1_000, 7, 0, datetime.now(UTC), "WRITE")
-
-
 @pytest.fixture
-def held(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HeldLake]:
-    lake = HeldLake()
-    reader = LakeReader(lake, refresh_s=60, now=services.now)
+def arriving(home: Path, now: datetime, monkeypatch: pytest.MonkeyPatch) -> Iterator[ArrivingLake]:
+    """200 tables, of which 40 are there."""
+    lake = ArrivingLake(200, now)
+    lake.more(40)
+    reader = LakeReader(lake, refresh_s=600, now=services.now)
     monkeypatch.setattr(cache, "lake_reader", lambda: reader)
-    while reader.reading().num_read < 40:
-        pass
+    wait_until(lambda: reader.reading().num_read == 40, "the first tables have arrived")
     yield lake
-    lake.go_on.set()
+    lake.more(160)
 
 
-def wait_until_read() -> None:
-    while not cache.lake_reading().is_complete:
-        pass
-
-
-def test_tables_are_shown_as_they_arrive_with_progress(held: HeldLake) -> None:
-    app = open_page("tables")
+def test_while_tables_arrive_pages_show_those_that_are_there_and_how_many_are_to_come(arriving: ArrivingLake) -> None:
+    app, overview = open_page("tables"), open_page("overview")
     assert len(shown(app)) == 40 and "So far: 40 tables" in words(app)
-    bar = app.get("progress")[0].proto
-    assert "40 of 200 tables read" in bar.text and bar.value == 20
-    held.go_on.set()
-    wait_until_read()
-    again(app)
-    assert not app.get("progress") and "Rows 1 to 100 of 200" in words(app)
-
-
-def test_the_health_of_the_server_says_while_tables_arrive(held: HeldLake) -> None:
+    assert len(app.selectbox(key="table_picker").options) == 200, "every table found is offered"
+    for page in (app, overview):
+        bar = page.get("progress")[0].proto
+        assert "40 of 200 tables read" in bar.text and bar.value == 20
+    assert "Nothing needs attention so far" in words(overview) and "fresh" not in words(overview)
+    search = open_page("tables", q="t0039")
+    assert shown(search) == ["t0039"] and "1 of 40 tables match" in words(search)
+    assert "No table matches" not in words(open_page("tables", q="t0150"))
     part = {"status": "reading", "tables": 40, "tables_found": 200, "unreadable_tables": 0}
     assert (health()["lake"], health()["status"]) == (part, "ok"), "a page that still reads is no failure"
-    held.go_on.set()
-    wait_until_read()
+    arriving.more(160)
+    wait_until(lambda: cache.lake_reading().is_complete, "all have arrived")
+    again(app)
+    assert not app.get("progress") and "Rows 1 to 100 of 200" in words(app)
     assert health()["lake"] == part | {"status": "ok", "tables": 200}
 
 
-def test_a_search_while_tables_arrive_looks_through_those_that_are_there(held: HeldLake) -> None:
-    app = open_page("tables", q="t039")
-    assert shown(app) == ["t039"] and "1 of 40 tables match" in words(app)
-    assert "No table matches" not in words(open_page("tables", q="t150"))
+# Lists beyond their first page: what leads to another table, or to other rows, begins at the first page --------------
 
 
-def test_the_overview_says_that_its_counts_are_partial(held: HeldLake) -> None:
-    app = open_page("overview")
-    assert "40 of 200 tables read" in app.get("progress")[0].proto.text
-    assert "Nothing needs attention so far" in words(app) and "fresh" not in words(app)
+@pytest.fixture
+def many(place: Place) -> Path:
+    return place(two_pages, "")
 
 
-def test_the_picker_offers_every_table_found(held: HeldLake) -> None:
-    assert len(open_page("tables").selectbox(key="table_picker").options) == 200
+def two_pages(root: Path) -> Path:
+    """A table of two pages of commits, and so many empty ones that the lake has two pages of tables."""
+    log = HandLog(root / "many").start()
+    for _ in range(PAGE_ROWS + 4):
+        log.commit(builders.commit_info())
+    for number in range(PAGE_ROWS):
+        HandLog(root / f"t{number:03d}").start()
+    return root
 
 
-@pytest.mark.parametrize(("name", "key"), [("tables", "catalog"), ("overview", "overview_tables")])
-def test_small_files_name_the_rule_that_is_set(
-    lake: Path, name: str, key: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WEIR_HEALTH__SMALL_FILE_RATIO", "0.25")
-    monkeypatch.setenv("WEIR_HEALTH__MIN_FILES", "7")
-    columns = json.loads(open_page(name).dataframe(key=key).proto.columns)
-    rule = "below 25 % of the target size, in partitions with at least 7 files"
-    assert rule in columns["Small files"]["help"]
+def open_second_page(name: str, **link: str) -> AppTest:
+    open_page(name, **link)
+    wait_until(lambda: cache.lake_reading().is_complete, "the lake is not read")
+    return open_page(name, page_=2, **link)
 
 
-def test_numbers_stand_to_the_right() -> None:
-    for name in ("Rows", "Files", "Size", "Last commit"):
-        assert TABLES.config[name]["alignment"] == "right"
+def test_a_long_list_comes_in_pages_and_search_finds_the_rest(many: Path) -> None:
+    second = open_second_page("tables")
+    assert shown(second) == ["t099"] and "Rows 101 to 101 of 101" in words(second)
+    assert shown(open_page("tables", q="t099")) == ["t099"]
+    first = open_page("tables", page_=99)
+    assert len(shown(first)) == PAGE_ROWS and "Rows 1 to 100 of 101" in words(first), "of a page that is not there"
+
+
+@pytest.mark.parametrize("name", ["history", "tables", "health"])
+def test_another_table_is_picked(many: Path, name: str) -> None:
+    app = open_second_page(name, **({"table": "many"} if name == "history" else {}))
+    app.selectbox(key="table_picker").select("t007")
+    again(app)
+    assert app.title[0].value == "t007" and app.query_params == {"table": "t007"}
+
+
+def test_a_table_that_a_later_page_of_the_list_led_to_shows_its_newest_commits(many: Path) -> None:
+    app = open_second_page("tables")
+    for name in ("table", "history"):
+        app.query_params = {"table": "many"}
+        app.switch_page(f"../pages/{name}.py")
+        again(app)
+    assert len(frame_with(app, "Version", "Operation")) == PAGE_ROWS and app.query_params == {"table": "many"}
+
+
+def test_a_row_of_the_lakes_health_opens_its_table_and_the_way_back_is_the_first_page(many: Path) -> None:
+    app = open_second_page("health")
+    second = frame_with(app, "Judgement")["Table"][0]
+    click(app, "lake_health", 0, "Table")
+    assert app.title[0].value == second and app.query_params == {"table": second}
+    press(app, "whole_lake")
+    assert app.query_params == {} and len(frame_with(app, "Judgement")) == PAGE_ROWS
+
+
+@pytest.mark.parametrize(
+    ("act", "link"),
+    [
+        (lambda app: app.toggle(key="filter").set_value(True), {}),
+        (lambda app: app.toggle(key="filter").set_value(False), {"filter": "true"}),
+        (lambda app: app.multiselect(key="pick_operation").set_value(["WRITE"]), {"filter": "true"}),
+    ],
+    ids=["filter on", "filter off", "an operation chosen"],
+)
+def test_the_filter_of_a_history_changes(many: Path, act: Callable[[AppTest], object], link: dict[str, str]) -> None:
+    app = open_second_page("history", table="many", **link)
+    act(app)
+    again(app)
+    assert len(frame_with(app, "Version", "Operation")) == PAGE_ROWS and "page" not in app.query_params

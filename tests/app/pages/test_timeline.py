@@ -1,5 +1,6 @@
 """The timeline page: full, empty, broken, without streams; its links, and the ways to it."""
 
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -8,9 +9,9 @@ from backend.store.store import ControlStore
 from tests.backend.streams.test_timeline import NOW, store
 from tests.worlds.lake.builders import write
 from tests.worlds.pages.frames import frame_with, titles
-from tests.worlds.pages.opened import again, home, links, open_page, words
+from tests.worlds.pages.opened import again, forget_caches, links, open_page, words
 
-__all__ = ["home", "store"]
+__all__ = ["store"]
 
 
 def test_what_happened_is_drawn_listed_and_leads_to_changes(store: ControlStore) -> None:
@@ -35,26 +36,23 @@ def test_a_time_of_the_url_is_the_time_that_is_shown(store: ControlStore) -> Non
     assert "not a time" in words(again(app)).lower()
 
 
-def test_nothing_happened(home: Path) -> None:
+def test_nothing_happened_or_the_store_does_not_answer(home: Path) -> None:
     write(home / "lake" / "orders", {"id": [1]})
     app = open_page("timeline", table="orders", since="2000-01-01", until="2000-01-02")
     assert "Nothing happened in this time" in words(app) and not app.get("plotly_chart")
-    assert "No table chosen" in words(open_page("timeline"))
+    forget_caches()
+    shutil.rmtree(home / "store", ignore_errors=True)
+    (home / "store").mkdir()
+    (home / "store" / "weir.db").write_text("no database" * 100)
+    app = open_page("timeline", table="orders")
+    assert app.error and len(frame_with(app, "Kind", "What")) == 1
+    assert "Left out: all but commits: no control store is read." in words(app)
 
 
 def test_a_table_whose_state_cannot_be_read(store: ControlStore, home: Path) -> None:
     (home / "lake" / "silver" / "_delta_log" / f"{0:020d}.json").write_text("{")
     app = open_page("timeline", table="silver")
     assert len(frame_with(app, "Kind", "What")) == 26 and app.error
-
-
-def test_the_store_does_not_answer(home: Path) -> None:
-    write(home / "lake" / "orders", {"id": [1]})
-    (home / "store").mkdir()
-    (home / "store" / "weir.db").write_text("no database" * 100)
-    app = open_page("timeline", table="orders")
-    assert app.error and len(frame_with(app, "Kind", "What")) == 1
-    assert "Left out: all but commits: no control store is read." in words(app)
 
 
 def test_ways_to_it(store: ControlStore, home: Path) -> None:

@@ -14,15 +14,14 @@ from backend.lake.retention.file_check import LogSeen
 from backend.settings import load_settings
 from backend.store.store import ControlStore
 from tests.worlds.lake import builders
+from tests.worlds.pages.fixtures import Place
 from tests.worlds.pages.frames import frame_with, titles
-from tests.worlds.pages.opened import again, home, links, open_page, press, send, words
-
-__all__ = ["home"]
+from tests.worlds.pages.opened import again, keys, links, open_page, param, press, send, words
 
 
 @pytest.fixture
-def orders(home: Path) -> Path:
-    return builders.orders_table(home / "lake" / "orders")
+def orders(place: Place) -> Path:
+    return place(builders.orders_table, "orders")
 
 
 def plain(app: AppTest) -> str:
@@ -33,38 +32,38 @@ def test_a_young_table_can_be_read_at_every_version(orders: Path) -> None:
     app = open_page("versions", table="orders")
     assert "All 4 versions can be read" in titles(app) and "v3 is the latest version" in plain(app)
     assert "it is the latest version, which is never refused" in words(app).lower()
+    assert "TO VERSION AS OF" not in words(app), "the latest needs no restore"
     app.segmented_control(key="view").set_value("Numbers over versions")
     assert "Rows: 3 to 4 over 4 versions, v0 to v3" in titles(again(app)) and "can be read" not in titles(app)
 
 
-def test_a_link_opens_one_version_with_its_end_and_the_setting(orders: Path) -> None:
+def test_a_link_opens_one_version_with_its_end_the_setting_and_its_changes_since(orders: Path) -> None:
     app = open_page("versions", table="orders", at=1)
-    said = words(app)
-    assert "v1 can be read and restored until" in said.replace("*", "") and "unless a VACUUM runs" in said
-    assert said.count(":green[yes, until ") == 3
+    text = words(app)
+    assert "v1 can be read and restored until" in text.replace("*", "") and "unless a VACUUM runs" in text
+    assert text.count(":green[yes, until ") == 3
     assert app.button(key="restore").label == "Restore…"
-    assert "delta.deletedFileRetentionDuration is 7 days (the default)" in said.replace("`", "")
-    assert "14 days would make it until" in said
+    assert "delta.deletedFileRetentionDuration is 7 days (the default)" in text.replace("`", "")
+    assert "14 days would make it until" in text
+    changes = links(app)["Changes from v1 to v3"]
+    assert "from=1" in changes and "to=3" in changes
+    captions = " ".join(caption.value.replace("\\", "") for caption in app.expander[0].caption)
+    sentences = [sentence.strip() for sentence in captions.split(". ") if sentence.strip()]
+    assert len(sentences) > 5 and len(set(sentences)) == len(sentences), "none stands twice"
 
 
-def test_no_sentence_stands_twice(orders: Path) -> None:
-    app = open_page("versions", table="orders", at=1)
-    captions = " ".join(each.value.replace("\\", "") for each in app.expander[0].caption)
-    sentences = [each.strip() for each in captions.split(". ") if each.strip()]
-    assert len(sentences) > 5 and len(set(sentences)) == len(sentences)
-    assert "TO VERSION AS OF" not in words(open_page("versions", table="orders"))  # the latest needs no restore
-
-
-@pytest.mark.parametrize("at", ["99", "-1", "x", ""])
-def test_a_version_that_is_not_there_falls_back_to_the_latest(orders: Path, at: str) -> None:
-    assert "v3 is the latest version" in plain(open_page("versions", table="orders", at=at))
-
-
-def test_choosing_a_version_puts_it_into_the_link(orders: Path) -> None:
+def test_a_version_is_chosen_in_numbers_or_words_and_what_is_none_is_said(orders: Path) -> None:
+    for at in ("99", "-1", "x", ""):
+        assert "v3 is the latest version" in plain(open_page("versions", table="orders", at=at)), at
     app = open_page("versions", table="orders")
-    app.text_input(key="at_input").set_value("-1")
+    for typed, version in (("-1", "2"), ("0 s ago", "3")):
+        app.text_input(key="at_input").set_value(typed)
+        again(app)
+        assert param(app, "at") == version
+    app.text_input(key="at_input").set_value("soon")
     again(app)
-    assert app.query_params["at"] in ("2", ["2"]) and "v2 can be read" in plain(app)
+    assert "Not a version: 'soon'" in words(app) and param(app, "at") == "3"
+    assert app.text_input(key="at_input").value == "3"
 
 
 def test_files_are_looked_for_on_request(orders: Path) -> None:
@@ -89,14 +88,15 @@ def test_a_cleaned_log_says_what_is_gone(home: Path) -> None:
     app = open_page("versions", table="cleaned", at=1)
     assert "1 of 6 versions can be read with Delta 4.1 and later, 3 with other readers" in titles(app)
     assert "the oldest version that can be rebuilt is 3" in words(app)
-    assert not [button for button in app.button if button.key == "look_sample"]
+    assert "look_sample" not in keys(app.button)
 
 
-def test_a_table_of_one_version(home: Path) -> None:
+def test_a_table_of_one_version_and_one_with_a_gap(home: Path) -> None:
     builders.HandLog(home / "lake" / "one").start()
-    app = open_page("versions", table="one")
-    assert "The only version can be read" in titles(app)
+    assert "The only version can be read" in titles(open_page("versions", table="one"))
     assert "Rows: 0 at v0" in titles(open_page("versions", table="one", view="Numbers over versions"))
+    builders.HandLog(home / "lake" / "gap").start().commit(builders.commit_info(), version=2)
+    assert "cannot be read" in words(open_page("versions", table="gap"))
 
 
 def test_a_broken_newest_commit_leaves_the_versions_before_it(orders: Path) -> None:
@@ -106,11 +106,6 @@ def test_a_broken_newest_commit_leaves_the_versions_before_it(orders: Path) -> N
     assert "v2" in plain(app)
     (link,) = app.main.page_link
     assert link.label == "Open v2" and "version=2" in link.proto.query_string
-
-
-def test_the_changes_since_a_version_are_a_link(orders: Path) -> None:
-    links = {link.label: link.proto.query_string for link in open_page("versions", table="orders", at=1).main.page_link}
-    assert "from=1" in links["Changes from v1 to v3"] and "to=3" in links["Changes from v1 to v3"]
 
 
 def test_a_look_that_failed_is_offered_again_and_begins_at_a_click_alone(
@@ -131,19 +126,10 @@ def test_a_look_that_failed_is_offered_again_and_begins_at_a_click_alone(
     assert "The storage did not answer" in words(again(app)) and len(looks) == 2
 
 
-def test_a_broken_table_is_an_answer(home: Path) -> None:
-    builders.HandLog(home / "lake" / "gap").start().commit(builders.commit_info(), version=2)
-    assert "cannot be read" in words(open_page("versions", table="gap"))
-
-
-@pytest.mark.parametrize(("number", "title"), [("Files", "Files: 1 to"), ("Size", "Size: "), ("Small files", "Small")])
-def test_the_tables_own_numbers(orders: Path, number: str, title: str) -> None:
-    assert title in titles(open_page("versions", table="orders", number=number, over="Versions"))
-
-
-def test_a_column_by_statistics(orders: Path) -> None:
-    link = {"number": "One column", "column": "amount", "measure": "Highest"}
-    app = open_page("versions", table="orders", **link)
+def test_the_tables_own_numbers_and_a_column_by_statistics(orders: Path) -> None:
+    for number, title in (("Files", "Files: 1 to"), ("Size", "Size: "), ("Small files", "Small")):
+        assert title in titles(open_page("versions", table="orders", number=number, over="Versions"))
+    app = open_page("versions", table="orders", number="One column", column="amount", measure="Highest")
     assert "Highest amount: 30 to 50 over 4 versions" in titles(app)
     assert frame_with(app, "Value")["Value"].tolist() == ["50.0", "50.0", "50.0", "30.0"]
 
@@ -154,15 +140,12 @@ def test_an_aggregate_is_computed_after_a_click_and_kept(orders: Path) -> None:
     assert "sum(amount)" not in titles(app)
     press(app, "compute")
     assert "sum(amount): 60 to 145 over 4 versions" in titles(app)
-    assert not [button for button in app.button if button.label == "Cancel"]
+    assert "Cancel" not in [button.label for button in app.button]
     assert frame_with(app, "Value")["Value"].tolist() == ["145.0", "155.0", "150.0", "60.0"]
     assert "sum(amount): 60 to 145" in titles(open_page("versions", table="orders", **link))
-
-
-def test_an_aggregate_of_text_is_a_list(orders: Path) -> None:
     app = open_page("versions", table="orders", number="SQL aggregate", sql="max(status)", first=1, last=2)
     press(app, "compute")
-    assert frame_with(app, "Value")["Value"].tolist() == ["paid", "new"]
+    assert frame_with(app, "Value")["Value"].tolist() == ["paid", "new"], "one of text is a list"
 
 
 def test_a_wrong_aggregate_shows_its_place(orders: Path) -> None:
@@ -172,7 +155,7 @@ def test_a_wrong_aggregate_shows_its_place(orders: Path) -> None:
     assert "sum(amuont)\n    ^" in words(app)
 
 
-def test_a_version_is_pinned_and_unpinned(orders: Path) -> None:
+def test_a_version_is_pinned_and_unpinned(orders: Path, store: ControlStore) -> None:
     app = open_page("versions", table="orders", at=1)
     press(app, "pin")
     assert "VACUUM by Weir is refused while it would delete a file of this version" in words(app)
@@ -182,7 +165,6 @@ def test_a_version_is_pinned_and_unpinned(orders: Path) -> None:
     app.text_input(key="pin_until").set_value("2999-12-31")
     send(app, "pin", "audit of May")
     assert "v1 is pinned as may by" in words(app) and ", until 2999-12-31 23:59:59 UTC: audit of May." in words(app)
-    store = ControlStore.open(load_settings())
     ref = Lake(load_settings()).find("orders")
     assert [(pin.version, pin.reason, pin.name) for pin in store.pins.of_table(ref)] == [(1, "audit of May", "may")]
     picker = open_page("changes", table="orders", from_="may").selectbox(key="pick_from")
@@ -195,20 +177,3 @@ def test_a_version_is_pinned_and_unpinned(orders: Path) -> None:
     send(app, "pin", "audited")
     assert "v1 is not pinned any more" in words(app) and store.pins.of_table(ref) == []
     assert [entry.action for entry in store.audit_entries(subject="orders")] == ["unpin", "pin"]
-    store.close()
-
-
-def test_nobody_pins_where_weir_is_read_only(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WEIR_UI__ADDRESS", "0.0.0.0")
-    assert open_page("versions", table="orders", at=1).button(key="pin").disabled
-
-
-def test_a_version_is_chosen_in_words_and_what_is_none_is_said(orders: Path) -> None:
-    app = open_page("versions", table="orders", at=1)
-    app.text_input(key="at_input").set_value("0 s ago")
-    again(app)
-    assert app.query_params["at"] in ("3", ["3"])
-    app.text_input(key="at_input").set_value("soon")
-    again(app)
-    assert "Not a version: 'soon'" in words(app) and app.query_params["at"] in ("3", ["3"])
-    assert app.text_input(key="at_input").value == "3"

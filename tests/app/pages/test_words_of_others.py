@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -12,12 +12,12 @@ from markdown_it import MarkdownIt
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Block
 
+from backend.store.store import ControlStore
 from backend.stream_model.stream import StreamFailure, StreamState
 from tests.worlds.lake import builders
-from tests.worlds.pages.opened import home, open_page, plain, press
+from tests.worlds.pages.fixtures import Place
+from tests.worlds.pages.opened import open_page, plain, press
 from tests.worlds.store import stream_store
-
-__all__ = ["home"]
 
 EVIL = "__x__ [Session expired](https:evil.example) www.evil.example you@evil.example :smile:"
 # What Streamlit makes a link or an emoji of after its Markdown was read, without backslashes.
@@ -66,17 +66,16 @@ def named(app: AppTest) -> bool:
 
 
 @pytest.fixture
-def evil(home: Path) -> Path:
+def evil(place: Place) -> Path:
+    return place(table_of_others, f"__x__/{EVIL}")
+
+
+def table_of_others(path: Path) -> Path:
     """A table whose name, folder, tags, operation and user are Markdown."""
-    tags = {
-        "catalog.team_name": EVIL,
-        "catalog.table.classification": EVIL,
-        "catalog.odd": EVIL,
-        f"catalog.{EVIL}": "1",
-    }
-    log = builders.HandLog(home / "lake" / "__x__" / EVIL).start(configuration=tags)
+    tags = dict.fromkeys(("catalog.team_name", "catalog.table.classification", "catalog.odd"), EVIL)
+    log = builders.HandLog(path).start(configuration=tags | {f"catalog.{EVIL}": "1"})
     log.commit(builders.commit_info(EVIL, userName=EVIL), builders.add("a.parquet", rows=3))
-    return home
+    return path
 
 
 @pytest.mark.parametrize("name", TABLE_PAGES)
@@ -98,20 +97,14 @@ def test_of_lists_of_tables(evil: Path) -> None:
 
 
 @pytest.fixture
-def stream(home: Path) -> Iterator[str]:
+def stream(store: ControlStore, now: datetime) -> str:
     """A failed stream whose name, quarantine and error are Markdown, and one that reads what it writes."""
-    now, store = datetime.now(UTC), stream_store.open_store(home)
-    stream_store.beat(store, now)
     stream_store.declare(store, EVIL, now, expectations=(EVIL,))
-    below = f"below {EVIL}"
-    stream_store.flowing(store, below, now, source_tables=(f"silver/{EVIL}",))
-    declared = store.declarations()[EVIL]
-    store.declare(
-        [replace(declared, pipeline=EVIL, description=EVIL, tags={EVIL: EVIL}, spark_conf={EVIL: EVIL})], now=now
-    )
+    stream_store.flowing(store, f"below {EVIL}", now, source_tables=(f"silver/{EVIL}",))
+    texts = {"pipeline": EVIL, "description": EVIL, "tags": {EVIL: EVIL}, "spark_conf": {EVIL: EVIL}}
+    store.declare([replace(store.declarations()[EVIL], **texts)], now=now)
     stream_store.observe(store, EVIL, StreamState.FAILED, now, failure=StreamFailure(EVIL, EVIL, 1, now))
-    yield EVIL
-    store.close()
+    return EVIL
 
 
 @pytest.mark.parametrize("button", [None, "one_start", "one_stop", "one_requeue", "one_reset"])

@@ -68,13 +68,10 @@ def test_the_answer_is_one_sentence() -> None:
     by_hand = replace(FOUND, commits=(commit(118),))
     assert "(MERGE by maria, 2026-11-20 " in words.headline(by_hand)
     assert "its commit is not in the log any more" in words.headline(replace(FOUND, commits=()))
+    by_query = replace(FOUND, commits=(commit(118, origin=StreamOrigin(None, "abc", None, 7)),))
+    assert "by stream silver, batch 7" in words.headline(by_query, {"abc": "silver"}), "who knows it, names it"
     mended = replace(FOUND, good=131, bad=3)
     assert words.headline(mended).endswith("is the first version that satisfies `amount >= 0` again")
-
-
-def test_a_query_id_is_named_by_those_who_know_it() -> None:
-    found = replace(FOUND, commits=(commit(118, origin=StreamOrigin(None, "abc", None, 7)),))
-    assert "by stream silver, batch 7" in words.headline(found, {"abc": "silver"})
 
 
 def test_a_range_names_its_commits() -> None:
@@ -82,13 +79,6 @@ def test_a_range_names_its_commits() -> None:
     assert words.headline(few) == "The first version that breaks `amount >= 0` is one of 3 commits: v116, v117, v118"
     many = replace(FOUND, candidates=tuple(range(100, 119)))
     assert words.headline(many).endswith("19 commits: v100, v101, v102, v103, v104, v105 … v118")
-
-
-def test_both_sides_and_what_was_not_looked_at() -> None:
-    said = words.notes(FOUND)
-    assert said[0] == "v117 is the last good version: 0 of 10 rows violate it, 1 gives null and passes"
-    assert said[1] == "v118 is the first bad version: 3 of 10 rows violate it, 1 gives null and passes"
-    assert said[-1] == ("5 versions judged; not judged: 116 commits that changed rows")
 
 
 def test_what_disagrees_is_said_and_no_agreement_is_claimed() -> None:
@@ -118,24 +108,11 @@ def test_the_log_alone_is_said_only_where_it_was_alone() -> None:
     assert text not in words.notes(replace(FOUND, probes=(*logged[:1], *FOUND.probes[1:])))
 
 
-@pytest.mark.parametrize("text", ["amount\n >=  0", "x" * 500])
-def test_a_long_condition_is_cut_to_a_line(text: str) -> None:
-    assert len(words.one_line(text)) <= words.MOST_CONDITION and "\n" not in words.one_line(text)
-
-
-def test_the_list_of_probes() -> None:
-    frame = view.probe_frame((*FOUND.probes, probe(90, ProbeOutcome.SKIPPED, reason="gone")), NOW)
-    assert frame["Version"].tolist() == [3, 131, 67, 118, 117, 90]
-    assert frame["Outcome"].tolist() == ["✓ good", "✕ bad", "✓ good", "✕ bad", "✓ good", "○ skipped"]
-    assert frame["It gave"].tolist()[-1] == "gone" and frame["Read"].tolist()[0] == "3 of 412 files, 10 rows, 2 kB read"
-
-
 @pytest.mark.parametrize(
     ("more", "said"),
     [
         ({"files_read": 0}, "nothing: 412 files judged before"),
         ({"files_read": 0, "files": 0}, "nothing: it has no file"),
-        ({"files": None}, "nothing read"),
         ({"source": ValueSource.LOG}, "from the log"),
         ({"source": ValueSource.KEPT}, "judged before"),
         ({"value": None, "files_read": 0}, "nothing read"),
@@ -154,16 +131,21 @@ def test_progress_in_words() -> None:
     assert words.progress_text(BisectProgress((), "looking for the two ends"))[0] == 0.0
 
 
-def test_rows_that_break_it_are_text() -> None:
-    rows = ({"id": 2**60, "amount": -1.5, "note": None}, {"id": 3, "amount": None, "note": "x" * 900})
-    frame = view.example_frame(Examples(("id", "amount", "note"), rows))
-    assert frame["id"].tolist() == [str(2**60), "3"] and frame["note"].tolist()[0] == "null"
-    assert len(frame["note"].tolist()[1]) == 200
-
-
 def test_what_an_empty_oldest_version_does_not_hold_is_no_difference() -> None:
     empty = Held(0, 0, {"a": ColumnTotals("a", "bigint", StatKind.INTEGER, False, 0)})
     full = Held(9, 4, {"a": ColumnTotals("a", "bigint", StatKind.INTEGER, False, 1, 3, 8, files_with_bounds=1)})
     moved = Held(10, 4, {"a": ColumnTotals("a", "bigint", StatKind.INTEGER, False, 1, 3, 70, files_with_bounds=1)})
     assert view.held_frame([empty, full]).loc[0, ["Lowest", "Highest"]].tolist() == ["3", "8"]
     assert view.held_frame([full, moved]).loc[0, ["Lowest", "Highest"]].tolist() == ["3", "8 → 70"]
+
+
+def test_probes_and_the_rows_that_break_a_condition_are_text() -> None:
+    assert words.notes(FOUND)[-1] == "5 versions judged; not judged: 116 commits that changed rows"
+    frame = view.probe_frame((*FOUND.probes, probe(90, ProbeOutcome.SKIPPED, reason="gone")), NOW)
+    assert (frame["Outcome"].tolist()[-1], frame["It gave"].tolist()[-1]) == ("○ skipped", "gone")
+    rows = ({"id": 2**60, "amount": -1.5, "note": None}, {"id": 3, "amount": None, "note": "x" * 900})
+    frame = view.example_frame(Examples(("id", "amount", "note"), rows))
+    assert frame["id"].tolist() == [str(2**60), "3"] and frame["note"].tolist()[0] == "null"
+    assert len(frame["note"].tolist()[1]) == 200
+    for text in ("amount\n >=  0", "x" * 500):
+        assert len(words.one_line(text)) <= words.MOST_CONDITION and "\n" not in words.one_line(text)

@@ -1,14 +1,25 @@
-"""The files of a version: bars, half-open buckets, deletion vectors and overlap."""
+"""The files of a version: bars, buckets, deletion vectors, overlap, and what a checksum says beside the count."""
 
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
+from app.files.view import checksum
 from app.files.view import distribution as files
 from backend.lake.files.clustering import DepthPoint, Overlap
-from backend.lake.files.file_sizes import FileChoice, TargetSize, VectorLoad, distribute, file_page
-from backend.lake.model import Metadata, Protocol, Snapshot
-from tests.worlds.lake.made import NOW, REF, GivenFiles, snapshot
+from backend.lake.files.file_sizes import (
+    FileChoice,
+    FileDistribution,
+    TargetSize,
+    VectorLoad,
+    distribute,
+    file_page,
+    histogram,
+)
+from backend.lake.log.checksum import Checksum
+from backend.lake.model import Bucket
+from tests.worlds.lake.made import snapshot
 
 
 def test_a_file_stands_in_one_bar_and_the_lines_where_they_belong() -> None:
@@ -22,30 +33,6 @@ def test_a_file_stands_in_one_bar_and_the_lines_where_they_belong() -> None:
     assert figure.layout.title.text == "15 of 20 files are small (under 2.05 kB)"
 
 
-def test_files_that_are_fine_are_no_finding() -> None:
-    found = distribute(snapshot([10] * 9 + [4096] * 11), TargetSize(4096, "test"), ratio=0.5, min_files=16)
-    figure = files.distribution_figure(found)
-    assert figure.layout.title.text == "Fine: 20 files, 45.1 kB"
-    assert {shown.label: shown.value for shown in files.key_figures(found)}["Small files"] == "Fine"
-    assert len(set(figure.data[0].marker.color)) == 1 and figure.data[0].marker.color[0] != "#B45309"
-    warned = files.distribution_figure(distribute(snapshot([512] * 20), found.target, ratio=0.5, min_files=16))
-    assert set(warned.data[0].marker.color) != set(figure.data[0].marker.color)
-
-
-def test_one_small_file_is_fine_and_not_a_file_above_the_limit() -> None:
-    found = distribute(snapshot([10]), TargetSize(4096, "test"), ratio=0.5, min_files=16)
-    assert files.files_finding(found) == "Fine: 1 file, 10 B"
-
-
-def test_an_empty_version_has_a_title_and_no_bars() -> None:
-    empty = snapshot([1])
-    empty = Snapshot(REF, 3, NOW, Protocol(1, 2), Metadata("id", "{}"), GivenFiles(empty.files.slice(0, 0)))
-    found = distribute(empty, TargetSize(4096, "test"), ratio=0.5, min_files=16)
-    figure = files.distribution_figure(found)
-    assert figure.layout.title.text == "This version has no data files"
-    assert len(figure.data) == 0
-
-
 def test_the_files_of_a_bar_are_half_open() -> None:
     found = distribute(snapshot([512, 1023, 1024]), TargetSize(4096, "test"), ratio=0.5, min_files=16)
     bucket = found.buckets[0]
@@ -54,24 +41,52 @@ def test_the_files_of_a_bar_are_half_open() -> None:
     assert inside["size_bytes"].to_pylist() == [512, 1023]
 
 
-def test_deletion_vectors_are_said_with_the_files_to_rewrite() -> None:
-    found = distribute(snapshot([10, 10]), TargetSize(4096, "test"), ratio=0.5, min_files=16)
-    assert "No deletion vectors" in files.vectors_sentence(found)
-    loaded = replace(found, vectors=VectorLoad(2, 30, 70, 1))
-    text = files.vectors_sentence(loaded)
-    assert text.startswith(
-        "2 of 2 files have deletion vectors; 30 % of all rows are deleted. 1 file with more than 5 %"
-    )
-    unknown = files.vectors_sentence(replace(found, vectors=VectorLoad(1, 30, None, 0)))
+def test_what_is_fine_or_unknown_is_no_finding() -> None:
+    fine = distribute(snapshot([10] * 9 + [4096] * 11), TargetSize(4096, "test"), ratio=0.5, min_files=16)
+    assert files.distribution_figure(fine).layout.title.text == "Fine: 20 files, 45.1 kB"
+    one = distribute(snapshot([10]), fine.target, ratio=0.5, min_files=16)
+    assert files.files_finding(one) == "Fine: 1 file, 10 B", "and not a file above the limit"
+    text = files.vectors_sentence(replace(fine, vectors=VectorLoad(2, 30, 70, 1)))
+    assert "30 % of all rows are deleted. 1 file with more than 5 %" in text
+    unknown = files.vectors_sentence(replace(fine, vectors=VectorLoad(1, 30, None, 0)))
     assert "30 rows deleted, of how many is unknown. No file is known" in unknown
-
-
-def test_overlap_is_said_in_files_that_a_look_up_reads() -> None:
-    point = DepthPoint(0.0, "7", 214)
-    found = Overlap("id", 1204, 1203, 1, 214.2, 300, 12.0, 30, (point,))
-    text = files.overlap_sentence(found, is_chosen_by_table=True)
+    overlap = Overlap("id", 1204, 1203, 1, 214.2, 300, 12.0, 30, (DepthPoint(0.0, "7", 214),))
+    text = files.overlap_sentence(overlap, is_chosen_by_table=True)
     assert "reads 214 of 1,204 files on average, at most 300; well clustered would be 1–3" in text
     assert "With its partition named: 12.0" in text and "1 file without bounds" in text and "sorted by" in text
     nothing = Overlap("id", 4, 0, 4, None, None, None, 1, ())
     assert "reads all 4 files" in files.overlap_sentence(nothing, is_chosen_by_table=False)
-    assert list(files.overlap_figure(found).data[0].y) == [214]
+
+
+SIZES = [10, 5_000, 9_000, 20_000_000]
+COUNTED = FileDistribution(
+    num_files=4,
+    size_bytes=sum(SIZES),
+    target=TargetSize(256_000_000, "table size"),
+    small_limit_bytes=128_000_000,
+    small_files=0,
+    buckets=histogram(pa.chunked_array([SIZES])),
+    partitions=(),
+    median_bytes=5_000,
+)
+
+SAID = Checksum(4, sum(SIZES), None, None, (
+    Bucket(0, 8192, 2, 5_010), Bucket(8192, 16384, 1, 9_000), Bucket(1 << 24, 1 << 25, 1, 20_000_000),
+))  # fmt: skip
+
+
+def test_wider_bins_of_the_writer_agree_with_the_count() -> None:
+    assert checksum.disagreement(SAID, COUNTED, 7) == ""
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (replace(SAID, num_files=5), "it says 5 files and 20,014,010 bytes, the log holds 4 files and 20,014,010"),
+        (replace(SAID, buckets=(Bucket(0, 8192, 3, 5_010),)), "from 0 B to under 8.19 kB it says 3 files and 5,010 by"),
+        (replace(SAID, buckets=(Bucket(8192, 16384, 1, 9_001),)), "9,001 bytes, the log holds 1 file and 9,000 bytes"),
+    ],
+)
+def test_a_disagreement_has_both_numbers(said: Checksum, words: str) -> None:
+    found = checksum.disagreement(said, COUNTED, 7)
+    assert found.startswith("The checksum of v7 disagrees with its log") and words in found

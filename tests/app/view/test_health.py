@@ -3,24 +3,14 @@
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
+from app.health import view
 from app.health.text import log_sentence, trend_finding
-from app.health.view import (
-    build_lake_frame,
-    build_offender_frame,
-    build_trend_figure,
-    lake_rows,
-    lake_sentence,
-    num_pending,
-)
 from backend.health.attention import AttentionRules, attention
 from backend.health.judge import JudgedTable
 from backend.health.model import (
     LogHealth,
     MaintenanceRun,
     Offender,
-    Recommendation,
     Severity,
     SmallFileRule,
     TableHealth,
@@ -34,30 +24,16 @@ NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 RULE = SmallFileRule(1_000, "table size", 0.5, 500, 16, "A file is small below 500 B.")
 
 
-def health(name: str, severity: Severity, *, files: int = 40, small: int = 30) -> TableHealth:
+def health() -> TableHealth:
+    """Five versions, the fourth of which is an OPTIMIZE, with two offenders."""
     operations = ("WRITE", "WRITE", "WRITE", "OPTIMIZE", "WRITE")
     points = tuple(
         TrendPoint(v, NOW - timedelta(minutes=10 - v), operation, v + 1, 0 if v == 3 else v, 100 * (v + 1))
         for v, operation in enumerate(operations)
     )
-    return TableHealth(
-        ref=TableRef(f"/lake/{name}", name, "/lake"),
-        version=4,
-        evidence=replace(
-            WELL,
-            num_files=files,
-            size_bytes=10_000,
-            small_files=small,
-            rule=RULE,
-            offenders=(Offender("stream", "s", 3, 6, 600), Offender("engine", "e", 9, 9, 90)),
-            last_optimize=MaintenanceRun(3, NOW - timedelta(minutes=7)),
-            last_vacuum=None,
-            log=LogHealth(0, 4, NOW - timedelta(hours=2), None, None, 10),
-        ),
-        trend=points,
-        trend_truncated=False,
-        recommendations=(Recommendation("small files", severity, "Too many.", "OPTIMIZE."),),
-    )
+    offenders = (Offender("stream", "s", 3, 6, 600), Offender("engine", "e", 9, 9, 90))
+    evidence = replace(WELL, offenders=offenders, log=LogHealth(0, 4, NOW - timedelta(hours=2), None, None, 10))
+    return TableHealth(TableRef("/lake/a", "a", "/lake"), 4, evidence, points, False, ())
 
 
 def card(name: str, *, files: int = 40, small: int = 0, size_bytes: int = 10_000, after: int = 40) -> TableCard:
@@ -91,77 +67,56 @@ JUDGED = {table.ref.uri: judged(table) for table in TABLES[:4]}
 
 
 def test_the_sentence_counts_every_table_once() -> None:
-    assert lake_sentence(lake_rows(TABLES, JUDGED)) == (
+    assert view.lake_sentence(view.lake_rows(TABLES, JUDGED)) == (
         "5 tables: 1 cannot be read, 2 need maintenance, 1 with a note, 1 fine · "
         "merging would spare 5,927 of 5,980 files"
     )
-
-
-def test_what_cannot_be_read_comes_first_then_what_is_urgent_and_has_most_to_merge() -> None:
-    rows = lake_rows(TABLES, JUDGED)
-    assert [row.table.ref.name for row in rows] == ["e", "d", "c", "b", "a"] and num_pending(rows) == 0
+    rows = view.lake_rows(TABLES, JUDGED)
+    assert [row.table.ref.name for row in rows] == ["e", "d", "c", "b", "a"] and view.num_pending(rows) == 0
 
 
 def test_a_table_is_as_urgent_as_the_overview_says() -> None:
     """Of each table the most urgent item of Overview, where maintenance and reading alone are judged."""
     items = attention(TABLES, (), (), now=NOW, rules=AttentionRules(stale_after_s=1e9, heartbeat_stale_s=60))
     overview = {item.subject: item.severity for item in reversed(items)}
-    health = {row.table.ref.name: row.severity for row in lake_rows(TABLES, JUDGED)}
+    health = {row.table.ref.name: row.severity for row in view.lake_rows(TABLES, JUDGED)}
     assert overview == {name: severity for name, severity in health.items() if severity is not Severity.FINE}
 
 
 def test_before_a_table_is_judged_its_card_says_what_is_urgent() -> None:
-    rows = lake_rows(TABLES, {NOTED.ref.uri: judged(NOTED)})
-    frame = build_lake_frame(rows, now=NOW).set_index("Table")
-    assert list(frame.index) == ["e", "d", "c", "b", "a"] and num_pending(rows) == 3
+    rows = view.lake_rows(TABLES, {NOTED.ref.uri: judged(NOTED)})
+    frame = view.build_lake_frame(rows, now=NOW).set_index("Table")
+    assert list(frame.index) == ["e", "d", "c", "b", "a"] and view.num_pending(rows) == 3
     assert frame.loc["d", "Judgement"] == "▲ warning" and frame.loc["a", "Judgement"] == "… being judged"
     assert frame.loc["d", "Finding"] == "5,000 of 5,000 files are small; merging would spare 4,999."
     assert frame.loc["d", "Spared"] == 4_999 and frame.isna().loc["a", ["Finding", "Last OPTIMIZE"]].all()
-    assert "1 being judged" in lake_sentence(rows)
-
-
-def test_a_row_tells_ages_of_now_and_the_broken_has_its_reason_and_no_numbers() -> None:
-    frame = build_lake_frame(lake_rows(TABLES, JUDGED), now=NOW).set_index("Table")
-    assert "the last OPTIMIZE was v3, 2 h ago" in frame.loc["b", "Finding"]
-    assert frame.loc["b", "Last OPTIMIZE"] == pytest.approx(2 * 3_600)
-    assert tuple(frame.loc["e", ["Judgement", "Finding", "Next step"]]) == ("✕ critical", "broken", "mend it")
-    assert frame.isna().loc["e", ["Spared", "Small files", "Files", "Size", "Last VACUUM"]].all()
+    assert "1 being judged" in view.lake_sentence(rows)
 
 
 def test_a_table_that_cannot_be_judged_says_why() -> None:
     failed = JudgedTable(FINE, None, Severity.FINE, "the disk does not answer")
-    (row,) = lake_rows([FINE], {FINE.ref.uri: failed})
-    frame = build_lake_frame([row], now=NOW)
+    (row,) = view.lake_rows([FINE], {FINE.ref.uri: failed})
+    frame = view.build_lake_frame([row], now=NOW)
     assert frame["Finding"].tolist() == ["the disk does not answer"] and frame["Judgement"].tolist() == ["? unknown"]
-    assert [row.table.ref.name for row in lake_rows([SLOW, FINE], {FINE.ref.uri: failed})] == ["a", "c"]
+    assert [row.table.ref.name for row in view.lake_rows([SLOW, FINE], {FINE.ref.uri: failed})] == ["a", "c"]
 
 
-def test_the_trend_draws_files_and_bytes_of_each_version_and_marks_optimize() -> None:
-    figure = build_trend_figure(health("a", Severity.WARNING))
-
+def test_the_trend_draws_files_and_bytes_of_each_version_marks_optimize_and_is_titled_by_its_finding() -> None:
+    found = health()
+    figure = view.build_trend_figure(found)
     lines = {trace.name: list(trace.y) for trace in figure.data}
-    assert lines["files"] == [1, 2, 3, 4, 5]
-    assert lines["bytes"] == [100, 200, 300, 400, 500]
+    assert lines["files"] == [1, 2, 3, 4, 5] and lines["bytes"] == [100, 200, 300, 400, 500]
     marked = next(trace for trace in figure.data if "OPTIMIZE" in trace.name)
     assert list(marked.x) == [3]
-
-
-def test_the_title_of_the_trend_is_its_finding() -> None:
-    found = health("a", Severity.FINE)
     assert trend_finding(found) == "5 files of 100 B on average at v4; 1 file of 100 B at v0"
     assert trend_finding(replace(found, trend=found.trend[:1])) == "1 file of 100 B on average at v0"
     empty = replace(found.trend[4], num_files=0, size_bytes=0)
     assert trend_finding(replace(found, trend=(*found.trend[:4], empty))) == "No files at v4"
 
 
-def test_offenders_are_listed_worst_first() -> None:
-    frame = build_offender_frame(health("a", Severity.FINE).evidence.offenders)
-
-    assert list(frame["Name"]) == ["e", "s"]
-    assert list(frame["Average file"]) == [10, 100]
-
-
-def test_the_log_sentence_says_reach_and_checkpoint() -> None:
-    said = log_sentence(health("a", Severity.FINE).evidence.log, now=NOW)
-
+def test_offenders_are_listed_worst_first_and_the_log_says_its_reach_and_checkpoint() -> None:
+    evidence = health().evidence
+    frame = view.build_offender_frame(evidence.offenders)
+    assert list(frame["Name"]) == ["e", "s"] and list(frame["Average file"]) == [10, 100]
+    said = log_sentence(evidence.log, now=NOW)
     assert said == "The log holds 5 versions over 2 h, since 2026-11-20 10:00:00 UTC; it has no checkpoint."

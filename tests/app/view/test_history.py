@@ -1,14 +1,20 @@
-"""The history: commits as rows, and a figure over versions."""
+"""The history: commits as rows, a figure over versions, and who wrote a commit."""
 
 import re
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+
 from app.history.view import commits as history
 from app.history.view import figure as history_figure
+from app.history.view.commits import Known, commits_frame
+from app.search.text import commit_facts, commit_text
+from app.summary.view.summary import writers_sentence
 from app.ui.view import over_versions, theme
+from app.ui.view.writers import last_by_another, writer_text
 from backend.lake.history.unusual import unusual_jumps
-from backend.lake.model import Commit, OperationMetrics, Timeline, VersionTotals
+from backend.lake.model import Commit, OperationMetrics, StreamOrigin, Timeline, VersionTotals
 from tests.worlds.lake.made import NOW, commit, totals
 
 
@@ -30,46 +36,53 @@ def test_one_odd_commit_does_not_hide_the_rest() -> None:
     assert shown["Note"].tolist() == ["", "commitInfo is not an object"]
 
 
+ROWS = history_figure.FIGURES["Rows"]
+draw = history_figure.history_figure
+
+
 def test_the_chart_says_its_finding_and_keeps_to_its_points() -> None:
     timeline = Timeline(totals(9_000), 0)
-    figure = history_figure.history_figure(timeline, history_figure.FIGURES["Rows"])
-    drawn = sum(len(trace.x) for trace in figure.data)
-    assert drawn <= theme.MAX_POINTS + history_figure.VERSION_TICKS + 1
+    figure = draw(timeline, ROWS)
+    assert sum(len(trace.x) for trace in figure.data) <= theme.MAX_POINTS + history_figure.VERSION_TICKS + 1
     assert figure.layout.title.text == "Rows grew from 10 to 90,000 over 9,000 versions"
     assert "9,000 versions thinned" in history_figure.drawn_sentence(timeline)
+    line = draw(Timeline(totals(500), 0), ROWS).data[0]
+    assert "markers" in line.mode and len(line.customdata) == 500, "every version can be clicked"
+    rare = VersionTotals(5_000, NOW + timedelta(days=1), "OPTIMIZE", 1, 1, 1, 0)
+    glyphs = draw(Timeline((*totals(5_000), rare), 0), history_figure.FIGURES["Files"]).data
+    assert "OPTIMIZE" in {trace.name for trace in glyphs}
 
 
-def test_the_finding_names_the_versions_whose_rows_are_known() -> None:
-    def said(*counts: int | None) -> str:
-        found = [VersionTotals(v, NOW, "WRITE", 1, 9, count, 0) for v, count in enumerate(counts)]
-        return history_figure.history_finding(found, history_figure.FIGURES["Rows"])
-
-    assert said(0, None) == "Rows: 0 at v0"
-    assert said(0, 100, 150, None) == "Rows grew from 0 to 150 over 3 versions, v0 to v2"
-    assert said(None, 7, 9, 7) == "Rows: 7 again over 3 versions, v1 to v3"
-    assert said(7, 7) == "Rows stayed at 7 over 2 versions"
+@pytest.mark.parametrize(
+    ("counts", "finding"),
+    [
+        ((0, None), "Rows: 0 at v0"),
+        ((0, 149), "Rows grew from 0 to 149 over 2 versions"),
+        ((0, 100, 150, None), "Rows grew from 0 to 150 over 3 versions, v0 to v2"),
+        ((None, 7, 9, 7), "Rows: 7 again over 3 versions, v1 to v3"),
+        ((7, 7), "Rows stayed at 7 over 2 versions"),
+        ((None, None), "Rows: not known, files lack statistics"),
+    ],
+)
+def test_the_finding_names_the_versions_whose_rows_are_known(counts: tuple[int | None, ...], finding: str) -> None:
+    versions = tuple(VersionTotals(v, NOW, "WRITE", 1, 9, count, 0) for v, count in enumerate(counts))
+    assert history_figure.history_finding(versions, ROWS) == finding
+    assert list(draw(Timeline(versions, 0), ROWS).data[0].y) == list(counts), "what is not known is a gap"
 
 
 def test_a_figure_is_built_once_for_the_same_versions() -> None:
-    rows = history_figure.FIGURES["Rows"]
-    first = history_figure.history_figure(Timeline(totals(60), 0), rows)
-    assert history_figure.history_figure(Timeline(totals(60), 0), rows, jumps=[]) is first
-    assert history_figure.history_figure(Timeline(totals(60), 0), rows, mode="dark") is not first
-    assert history_figure.history_figure(Timeline(totals(60), 0), rows, zone="Asia/Tokyo") is not first
-    other = (*totals(60)[:-1], replace(totals(60)[-1], num_rows=7))
-    changed = history_figure.history_figure(Timeline(other, 0), rows)
+    versions = totals(60)
+    first = draw(Timeline(versions, 0), ROWS)
+    assert draw(Timeline(totals(60), 0), ROWS, jumps=[]) is first
+    for look in ({"mode": "dark"}, {"zone": "Asia/Tokyo"}):
+        assert draw(Timeline(versions, 0), ROWS, **look) is not first
+    changed = draw(Timeline((*versions[:-1], replace(versions[-1], num_rows=7)), 0), ROWS)
     assert changed.data[0].y[-1] == 7 and first.data[0].y[-1] != 7
-
-
-def test_rare_operations_keep_their_glyph_among_thousands() -> None:
-    many = [*totals(5_000), VersionTotals(5_000, NOW + timedelta(days=1), "OPTIMIZE", 1, 1, 1, 0)]
-    figure = history_figure.history_figure(Timeline(tuple(many), 0), history_figure.FIGURES["Files"])
-    assert "OPTIMIZE" in {trace.name for trace in figure.data}
 
 
 def test_glyphs_that_would_lie_upon_each_other_are_one_that_counts_them() -> None:
     timeline = Timeline((*totals(600), VersionTotals(600, NOW + timedelta(hours=1), "MERGE", 1, 1, 1, 0)), 0)
-    figure = history_figure.history_figure(timeline, history_figure.FIGURES["Rows"])
+    figure = draw(timeline, ROWS)
     writes, merges = (trace for trace in figure.data if trace.yaxis == "y2")
     assert merges.name == "MERGE" and len(merges.x) == 1
     assert 1 < len(writes.x) <= over_versions.GLYPH_SLOTS
@@ -86,24 +99,11 @@ def test_a_jump_is_marked_where_it_is() -> None:
     rows[20:] = [each + 5_000 for each in rows[20:]]
     versions = tuple(VersionTotals(v, NOW + timedelta(seconds=v), "WRITE", 1, 1, n, 0) for v, n in enumerate(rows))
     jumps = unusual_jumps(versions)
-    figure = history_figure.history_figure(Timeline(versions, 0), history_figure.FIGURES["Rows"], jumps=jumps)
+    figure = draw(Timeline(versions, 0), ROWS, jumps=jumps)
     (mark,) = [trace for trace in figure.data if trace.marker.symbol == "circle-open" and trace.yaxis is None]
     assert mark.customdata == ([20],) and list(mark.y) == [5_210]
     assert figure.layout.annotations[0].text == "v20: +5,010"
     assert history_figure.jump_text(jumps[0]) == "+5,010 rows; a commit usually brings +10"
-
-
-def test_every_version_of_a_long_line_can_be_clicked() -> None:
-    line = history_figure.history_figure(Timeline(totals(500), 0), history_figure.FIGURES["Rows"]).data[0]
-    assert "markers" in line.mode and line.marker.opacity == 0 and len(line.customdata) == 500
-
-
-def test_a_table_that_began_empty_grew_from_nothing() -> None:
-    first = VersionTotals(0, NOW, "CREATE TABLE", 0, 0, 0, 0)
-    last = VersionTotals(1, NOW, "WRITE", 1, 1, 149, 0)
-    assert history_figure.history_finding((first, last), history_figure.FIGURES["Rows"]) == (
-        "Rows grew from 0 to 149 over 2 versions"
-    )
 
 
 def test_the_caption_counts_every_commit() -> None:
@@ -112,30 +112,47 @@ def test_the_caption_counts_every_commit() -> None:
     assert sentence.startswith("60 commits") and sentence.endswith("50 WRITE, 4 MERGE, 3 DELETE, 2 UPDATE, 1 other")
 
 
-def test_who_stands_before_what_is_often_empty() -> None:
-    by = replace(commit(1), user="ann")
-    columns = list(history.commits_frame([by], NOW).columns)
-    assert columns[:6] == ["Version", "When", "Committed at", "Operation", "Who", "Rows"] and "Changed" not in columns
-    frame = history.commits_frame([by, replace(by, job="job hourly count")], NOW)
-    assert list(frame["Job"]) == ["", "job hourly count"]
-
-
-def test_unknown_rows_are_a_gap_and_said() -> None:
-    figure = history_figure.history_figure(Timeline(totals(3, rows=None), 0), history_figure.FIGURES["Rows"])
-    assert list(figure.data[0].y) == [None, None, None]
-    assert figure.layout.title.text == "Rows: not known, files lack statistics"
-
-
-def test_without_times_versions_are_the_axis() -> None:
-    timeless = tuple(VersionTotals(v, None, "WRITE", v, v, v, 0) for v in range(3))
-    figure = history_figure.history_figure(Timeline(timeless, 0), history_figure.FIGURES["Rows"])
-    assert list(figure.data[0].x) == [0, 1, 2]
-    assert figure.layout.xaxis.title.text == "Version"
-
-
 def test_an_operation_that_is_a_link_is_text_in_the_figure() -> None:
     """Plotly reads tags in names and hovers, and makes an anchor of `<a href=…>`."""
     evil = "<a href='https://evil.example'>WRITE</a>"
     history = Timeline(tuple(VersionTotals(version, NOW, evil, 1, 9, 10, 0) for version in range(3)), 0)
-    drawn = history_figure.history_figure(history, history_figure.FIGURES["Rows"]).to_json()
+    drawn = draw(history, ROWS).to_json()
     assert "evil.example" in drawn and not re.search(r"<a|\\u003ca", drawn)
+
+
+# Who wrote a commit: the same words on History, Summary, Changes and First bad version -----------------------------
+
+QUERY = "7c1b0a12-0000"
+
+
+@pytest.mark.parametrize(
+    ("origin", "names", "stream", "batch"),
+    [
+        (StreamOrigin("orders", QUERY, None, 41), {}, "orders", ", batch 41"),
+        (StreamOrigin("orders", None, None, None), {}, "orders", ""),
+        (StreamOrigin(None, QUERY, None, 0), {QUERY: "orders"}, "orders", ", batch 0"),
+        (StreamOrigin(None, QUERY, None, None), {}, "query 7c1b0a12", ""),
+    ],
+)
+def test_a_stream_and_its_batch(origin: StreamOrigin, names: dict[str, str], stream: str, batch: str) -> None:
+    wrote = replace(commit(1), origin=origin, user="ann")
+    assert writer_text(wrote, names) == stream + batch
+    assert commits_frame([wrote], NOW, Known(names))["Who"].tolist() == [stream + batch]
+    assert commit_text(wrote, names).startswith(f"WRITE by stream {stream}{batch}, 2026")
+    assert commit_facts(wrote, names)["Stream"] == stream + batch
+    assert writers_sentence([wrote], names) == f"Its only commit is by stream {stream}."
+
+
+def test_else_the_user_else_the_engine() -> None:
+    assert writer_text(replace(commit(1), user="ann"), {}) == "ann"
+    assert writer_text(commit(1), {}) == "Spark"
+    assert writer_text(replace(commit(1), engine=None), {}) == "–"
+
+
+def test_the_last_commit_by_another_writer() -> None:
+    batches = [replace(commit(v), origin=StreamOrigin(None, query, None, v)) for v, query in ((4, "q2"), (3, "q1"))]
+    ann, bob = replace(commit(2), user="ann"), replace(commit(1), user="bob")
+    assert last_by_another([*batches, ann], {"q1": "orders", "q2": "orders"}) == ann, "batches of one stream"
+    assert last_by_another([*batches, ann], {}) == batches[1]
+    assert last_by_another([ann, replace(ann, version=1), bob], {}) == bob
+    assert last_by_another([ann], {}) is None and last_by_another([], {}) is None

@@ -1,15 +1,18 @@
-"""The graph as layout, as what stands on it, and as a list: from statuses and batches alone."""
+"""The graph as layout and as what stands on it, from statuses and batches alone; latency as figures and as a chart."""
 
 import json
 from dataclasses import replace
 from datetime import timedelta
 
 from app.pipeline.view import graph as view
+from app.pipeline.view.latency import build_figures, build_latency_figure
 from app.ui.states import GLYPHS, VERDICT_GLYPHS, row_expectations
+from app.ui.view.figure_json import FigureLook
 from backend.stream_model.backlog import Backlog, SourceBacklog
 from backend.stream_model.batches import expectation_totals
 from backend.stream_model.stream import ExpectationCount, Progress, StreamInput, StreamState
 from backend.streams.graph import build_graph
+from backend.streams.latency import LayerLatency
 from backend.streams.verdict import StreamStatus, Verdict
 from tests.backend.streams.test_stream_graph import BRONZE, GOLD, NOW, OUTSIDE, SILVER, batch, status
 
@@ -74,24 +77,24 @@ def test_a_node_leads_to_its_stream_or_table_and_a_source_nowhere() -> None:
     }
 
 
-def test_a_stream_that_runs_but_does_not_keep_up_says_so() -> None:
-    late = replace(BRONZE, verdict=Verdict.STALLED, because="bronze_orders is 38 min behind")
-    node = next(node for node in marks(late)["nodes"].values() if node["page"])
-    assert node["lines"][2]["text"] == "▲ Stalled"
-    assert node["title"].endswith("bronze_orders is 38 min behind")
-    ok = next(node for node in marks(BRONZE)["nodes"].values() if node["page"])
-    assert ok["lines"][2]["text"] == "▶ Running" and ok["colour"] != node["colour"]
-
-
-def test_a_starved_stream_does_not_look_as_if_it_ran_and_a_node_says_how_far_behind_it_is() -> None:
+def test_a_node_says_how_a_stream_is_and_how_far_behind() -> None:
     waits = SourceBacklog("orders", "kafka", rows=9, oldest_unread_at=NOW - timedelta(minutes=12))
     behind = replace(BRONZE, verdict=Verdict.CATCHING_UP, backlog=Backlog((waits,), NOW))
+    late = replace(BRONZE, verdict=Verdict.STALLED, because="bronze_orders is 38 min behind")
     starved = replace(BRONZE, starved_by="bronze_events")
-    shown = [next(node for node in marks(each)["nodes"].values() if node["page"]) for each in (BRONZE, behind, starved)]
-    assert [node["lines"][2]["text"] for node in shown] == ["▶ Running", "» Catching up · 12 min behind", "◌ Starved"]
-    assert shown[2]["colour"] not in (shown[0]["colour"], shown[1]["colour"])
+    running, *others = (
+        next(node for node in marks(stream)["nodes"].values() if node["page"])
+        for stream in (BRONZE, behind, late, starved)
+    )
+    assert running["lines"][2]["text"] == "▶ Running"
+    shown = ["» Catching up · 12 min behind", "▲ Stalled", "◌ Starved"]
+    assert [node["lines"][2]["text"] for node in others] == shown
+    assert others[1]["title"].endswith("bronze_orders is 38 min behind")
+    assert running["colour"] not in {node["colour"] for node in others[1:]}
     caught_up = replace(BRONZE, backlog=Backlog((replace(waits, rows=0, oldest_unread_at=None),), NOW))
     assert described(caught_up)[1] == described(BRONZE)[1]
+    old = replace(batch(10, ago_s=10), progressed_at=NOW - timedelta(hours=1))
+    assert {edge["text"] for edge in marks(BRONZE, bronze_orders=[old])["edges"].values()} == {"0 rows/min"}
 
 
 def test_row_expectations_are_counted_over_batches() -> None:
@@ -117,16 +120,6 @@ def test_every_state_and_kind_has_its_mark() -> None:
     assert shapes == {"folder", "box", "box2", "cylinder"}
 
 
-def test_the_list_says_the_same() -> None:
-    graph, shown = described(BRONZE, SILVER, GOLD, bronze_orders=[batch(5_000, ago_s=10)])
-    rows = view.build_frame(graph, shown).set_index("Name")
-    assert rows.loc["bronze_orders", ["Kind", "Layer", "State", "Reads", "Rows/min"]].tolist() == [
-        "streaming table", "bronze", "▶ Running", "files in /data/orders", 1_000.0,
-    ]  # fmt: skip
-    assert rows["Rows/min"].isna()["gold_orders"] and rows.loc["gold_orders", "Reads"] == "silver_orders"
-    assert view.sentence(graph, shown) == "3 streams, 3 running. 1 source, 1 other table."
-
-
 def test_a_target_outside_stands_behind_its_stream_and_leads_nowhere() -> None:
     graph, shown = described(BRONZE, OUTSIDE)
     assert view.sentence(graph, shown) == "2 streams, 2 running. 1 source, 1 target outside."
@@ -136,13 +129,36 @@ def test_a_target_outside_stands_behind_its_stream_and_leads_nowhere() -> None:
     assert all("label" in edge["attributes"] for edge in edges), "it stands to the right, not below"
 
 
-def test_pipelines_are_named_once() -> None:
-    both = [
-        replace(each, declaration=replace(each.declaration, pipeline=name)) for each in (BRONZE, GOLD) for name in "ba"
-    ]
-    assert view.pipelines([*both, SILVER]) == ["a", "b"]
+# Latency ----------------------------------------------------------------
 
 
-def test_a_window_without_batches_is_old_news() -> None:
-    old = replace(batch(10, ago_s=10), progressed_at=NOW - timedelta(hours=1))
-    assert {edge["text"] for edge in marks(BRONZE, bronze_orders=[old])["edges"].values()} == {"0 rows/min"}
+def layer(name: str, *seconds: float | None, slowest: str | None = None, unknown: tuple[str, ...] = ()) -> LayerLatency:
+    """`seconds`: its latency at each of the last minutes."""
+    past = tuple((NOW - timedelta(minutes=len(seconds) - 1 - place), each) for place, each in enumerate(seconds))
+    last = seconds[-1] if seconds else None
+    until = None if last is None else NOW - timedelta(seconds=last)
+    return LayerLatency(name, slowest, until, unknown, past, NOW)
+
+
+def test_each_layer_has_a_figure() -> None:
+    bronze, silver, gold = build_figures(
+        [layer("bronze", 0.0, slowest="a"), layer("silver", 90.0, slowest="b"), layer("gold", None, unknown=("c", "d"))]
+    )
+    assert (bronze.value, bronze.note) == ("0 s", ""), "nothing is missing, so nobody is slow"
+    assert (silver.label, silver.value, silver.note) == ("Landing to silver", "1 min 30 s", "slowest: b")
+    assert gold.value == "–" and "c and 1 more" in gold.help
+
+
+def test_the_chart_begins_with_what_is_known_and_breaks_where_it_is_not() -> None:
+    figure = build_latency_figure(
+        [layer("bronze", None, None, 5.0, 6.0), layer("silver", None, 9.0, None, 12.0)], FigureLook()
+    )
+    assert figure is not None
+    bronze, silver = figure["data"]
+    assert (bronze["y"], silver["y"]) == ([None, 5.0, 6.0], [9.0, None, 12.0])
+    assert len(bronze["x"]) == 3 and not silver["connectgaps"]
+    assert figure["layout"]["title"]["text"] == "From landing to each layer"
+    hours = build_latency_figure([layer("odd", 7_200.0)], FigureLook())
+    assert hours is not None and hours["data"][0]["y"] == [120.0]
+    assert hours["layout"]["yaxis"]["title"]["text"] == "minutes behind"
+    assert build_latency_figure([layer("bronze", None)], FigureLook()) is None

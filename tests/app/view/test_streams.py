@@ -1,4 +1,4 @@
-"""What may be asked of a stream in each state, and how the list words it."""
+"""What may be asked of a stream in each state, how lists and preflights word it, and its charts."""
 
 import json
 from dataclasses import replace
@@ -8,28 +8,15 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
-from app.streams.text import host_sentence, window_sentence
-from app.streams.view.figures import (
-    build_duration_figure,
-    build_rate_figure,
-    build_rows_figure,
-    build_state_figure,
-    on_one_axis,
-)
-from app.streams.view.stream import key_figures
-from app.streams.view.streams import (
-    acts,
-    acts_on_all,
-    allowed,
-    build_operation_log,
-    build_stream_frame,
-    by_urgency,
-    marks,
-)
+from app.streams.start import chosen, difference_lines
+from app.streams.text import by_weight, consequence, preflight_sentence, window_sentence
+from app.streams.view import figures, streams
+from app.streams.view.stream import cause_lines, check_text, key_figures
 from app.ui.states import summary_sentence
 from app.ui.view.figure_json import FigureLook, moment_json
 from backend.jobs.model import JobKind
 from backend.stream_model.backlog import Backlog, Lag, SourceBacklog
+from backend.stream_model.overrides import Setting
 from backend.stream_model.stream import (
     AuditEntry,
     Desired,
@@ -40,7 +27,9 @@ from backend.stream_model.stream import (
     StreamFailure,
     StreamState,
 )
+from backend.streams import faults
 from backend.streams.points import points_of
+from backend.streams.preflight.model import Check, Outcome, Preflight
 from backend.streams.status import status_of
 from backend.streams.verdict import StreamEvidence, StreamStatus, Verdict
 from tests.backend.streams.test_stream_batches import event
@@ -77,33 +66,27 @@ RUN, STOP = DesiredState.RUNNING, DesiredState.STOPPED
     ],
 )
 def test_which_acts_are_open(state: StreamState, wanted: DesiredState | None, open_acts: set[str]) -> None:
-    found = acts(status(state, wanted), refused=None)
-
+    found = streams.acts(status(state, wanted), refused=None)
     assert {act.action for act in found if act.blocked is None} == open_acts
     assert all(act.blocked is None or len(act.blocked) > 10 for act in found)
 
 
-def test_read_only_blocks_everything_with_its_reason() -> None:
-    assert {act.blocked for act in acts(status(StreamState.RUNNING), refused="read-only")} == {"read-only"}
-    assert {act.blocked for act in acts_on_all([], refused=None)} == {"Tick a stream first."}
-
-
 def test_an_act_on_several_reaches_only_those_that_allow_it() -> None:
     both = [status(StreamState.RUNNING, name="a"), status(StreamState.STOPPED, STOP, name="b")]
-
-    assert all(act.blocked is None for act in acts_on_all(both, refused=None))
-    assert [each.declaration.name for each in allowed(both, "start")] == ["b"]
-    assert [each.declaration.name for each in allowed(both, "stop")] == ["a"]
+    assert all(act.blocked is None for act in streams.acts_on_all(both, refused=None))
+    assert [stream.declaration.name for stream in streams.allowed(both, "start")] == ["b"]
+    assert [stream.declaration.name for stream in streams.allowed(both, "stop")] == ["a"]
+    assert {act.blocked for act in streams.acts_on_all([], refused=None)} == {"Tick a stream first."}
+    assert {act.blocked for act in streams.acts(both[0], refused="read-only")} == {"read-only"}
 
 
 def test_urgent_streams_come_first() -> None:
     verdicts = {"a": Verdict.OK, "b": Verdict.FAILED, "c": Verdict.STOPPED, "d": Verdict.STALLED}
-    listed = by_urgency(status(StreamState.RUNNING, name=name, verdict=v) for name, v in verdicts.items())
-
+    listed = streams.by_urgency(status(StreamState.RUNNING, name=name, verdict=v) for name, v in verdicts.items())
     assert [each.declaration.name for each in listed] == ["b", "c", "d", "a"]
     starved = replace(status(StreamState.RUNNING, name="a", verdict=Verdict.IDLE), starved_by="c")
     stopped = status(StreamState.STOPPED, name="c", verdict=Verdict.STOPPED)
-    assert by_urgency([*listed[2:], starved, stopped])[:2] == [stopped, starved]
+    assert streams.by_urgency([*listed[2:], starved, stopped])[:2] == [stopped, starved]
 
 
 def test_the_list_says_what_is_known_of_a_backlog_and_nothing_else() -> None:
@@ -119,7 +102,7 @@ def test_the_list_says_what_is_known_of_a_backlog_and_nothing_else() -> None:
     )
     for backlog, text in backlogs:
         shown = replace(status(StreamState.RUNNING), backlog=backlog)
-        assert build_stream_frame([shown], now=NOW)["Behind"][0] == text
+        assert streams.build_stream_frame([shown], now=NOW)["Behind"][0] == text
 
 
 def test_the_operation_log_lists_acts_without_what_is_a_host_s_alone() -> None:
@@ -129,42 +112,24 @@ def test_the_operation_log_lists_acts_without_what_is_a_host_s_alone() -> None:
         AuditEntry(NOW, "ann", f"{JobKind.REQUEUE} job", "s", "mended", "job 2"),
         AuditEntry(NOW, "ann", "clone", "t", "for tests", "/lake/eu/copy becomes a copy of v3; s3://b/x/t, a/b"),
     ]
-    log = build_operation_log(entries, now=NOW, roots=["/", "/lake", "/lake/eu/", "s3://b/x"])
+    log = streams.build_operation_log(entries, now=NOW, roots=["/", "/lake", "/lake/eu/", "s3://b/x"])
     assert list(log["Act"]) == ["restart", "requeue job", "clone"]
     assert list(log["Detail"]) == [
         "RUNNING → RUNNING; trigger: 5 s → 10 s", "job 2", "copy becomes a copy of v3; t, a/b",
     ]  # fmt: skip
 
 
-def test_an_unknown_figure_is_missing_and_not_zero() -> None:
-    row = build_stream_frame([status(StreamState.RUNNING)], now=NOW).iloc[0]
-
-    assert row.isna()["Rows in"]
-    assert row.isna()["Last batch"]
-    assert row["Why"] == "Is so"
-
-
 def test_every_state_and_verdict_has_its_words() -> None:
     statuses = [status(state, verdict=verdict) for state in StreamState for verdict in Verdict]
-
-    frame = build_stream_frame(statuses, now=NOW)
-
+    frame = streams.build_stream_frame(statuses, now=NOW)
     assert all(len(text.split(" ", 1)) == 2 for column in ("Observed", "Verdict") for text in frame[column])
-
-
-def test_a_silent_host_is_told_with_its_last_sign() -> None:
-    beat = HostHeartbeat("h", "m", 1, NOW, NOW - timedelta(minutes=40))
-
-    silent = "No stream host is alive: the last one was seen at 2026-11-20 11:23:00 UTC (40 min ago)."
-    assert host_sentence([beat], now=NOW, stale_s=15) == silent
-    assert host_sentence([beat], now=beat.beat_at, stale_s=15) is None
-    assert host_sentence([], now=NOW, stale_s=15) == "No stream host has ever reported."
 
 
 def test_lines_break_between_runs_and_in_a_pause() -> None:
     points = points_of([event(0), event(1), event(2, run="r2"), event(3, run="r2"), event(90, run="r2")])
-
-    for figure in map(go.Figure, (build_rate_figure(points, FigureLook()), build_rows_figure(points, FigureLook()))):
+    for figure in map(
+        go.Figure, (figures.build_rate_figure(points, FigureLook()), figures.build_rows_figure(points, FigureLook()))
+    ):
         for line in figure.data:
             assert [value is None for value in line.y] == [False, False, True, False, False, True, False]
 
@@ -185,13 +150,13 @@ def test_charts_share_an_axis_that_ends_now_and_an_outage_stays_visible() -> Non
         AuditEntry(ended, "<b>ann", "stop", "s", "upgrade"),
         AuditEntry(since - timedelta(1), "a", "stop", "s", ""),
     ]
-    acts = marks(audit, [StreamFailure("ValueError", "bad", 100, began)])
-    for build in (build_rate_figure, build_duration_figure):
-        layout = go.Figure(on_one_axis(build(points, look), points, outages, acts, look)).layout
+    marked = streams.marks(audit, [StreamFailure("ValueError", "bad", 100, began)])
+    for build in (figures.build_rate_figure, figures.build_duration_figure):
+        layout = go.Figure(figures.on_one_axis(build(points, look), points, outages, marked, look)).layout
         ends = layout.xaxis.autorangeoptions
         assert list(ends.include) == [ends.clipmin, ends.clipmax] == [moment_json(at, "UTC") for at in (since, until)]
         assert layout.xaxis.range is None, "or a zoom would go at each refresh"
-        drawn = on_one_axis(build(points, look), points, outages, acts, look)["data"][-1]
+        drawn = figures.on_one_axis(build(points, look), points, outages, marked, look)["data"][-1]
         assert list(zip(drawn["x"], drawn["customdata"], strict=True)) == [
             (moment_json(ended, "UTC"), "stop by &lt;b&gt;ann: upgrade"),
             (moment_json(began, "UTC"), "failed: ValueError"),
@@ -204,63 +169,32 @@ def test_charts_share_an_axis_that_ends_now_and_an_outage_stays_visible() -> Non
 def test_stacked_phases_equal_the_durations() -> None:
     slow = event(1, durations_ms={"addBatch": 7_000, "triggerExecution": 8_000}, batch_duration_ms=8_000)
     points = points_of([event(0), slow], trigger_interval_ms=5_000)
-
-    figure = go.Figure(build_duration_figure(points, FigureLook()))
-
+    figure = go.Figure(figures.build_duration_figure(points, FigureLook()))
     heights = [sum(trace.y[i] for trace in figure.data) for i in range(2)]
     assert heights == pytest.approx([2.0, 8.0])
     assert figure.layout.shapes[0].y0 == 5.0
     assert "1 of 2 over the trigger" in figure.layout.title.text
 
 
-def test_the_phases_of_spark_share_no_colour() -> None:
-    phases = (
-        "latestOffset",
-        "getBatch",
-        "queryPlanning",
-        "walCommit",
-        "addBatch",
-        "commitOffsets",
-        "commitBatch",
-        "new",
-    )
-    points = points_of([event(0, durations_ms=dict.fromkeys(phases, 100))], trigger_interval_ms=5_000)
-
-    for mode in ("light", "dark"):
-        figure = go.Figure(build_duration_figure(points, FigureLook(mode)))
-        colours = [trace.marker.color for trace in figure.data] + [figure.layout.shapes[0].line.color]
-        assert len(set(colours)) == len(colours) == 6
-        assert sum(trace.y[0] for trace in figure.data) == pytest.approx(2.0)  # no total: all of the batch
-
-
-def test_rows_of_a_long_window_are_a_batch_s_and_the_sum_is_said() -> None:
-    points = points_of([event(i, rows=10 + i % 2) for i in range(17_280)], trigger_interval_ms=5_000)
-
-    figure = go.Figure(build_rows_figure(points, FigureLook()))
-
-    assert set(figure.data[0].y) == {10.5}
-    assert figure.layout.title.text == "Rows: 10.5 a batch, 181 k read in all"
+def test_rows_of_a_long_window_are_a_batch_s_the_sum_is_said_and_figures_stay_small() -> None:
+    points = points_of([event(i, rows=10 + i % 2, state_rows=i, dropped=0) for i in range(17_280)])
+    rows = go.Figure(figures.build_rows_figure(points, FigureLook()))
+    assert set(rows.data[0].y) == {10.5}
+    assert rows.layout.title.text == "Rows: 10.5 a batch, 181 k read in all"
     assert window_sentence(points, window="24 h") == (
         "17,280 batches in the last 24 h. Each point is the mean of a batch over 10 min."
     )
-
-
-def test_figures_of_a_long_window_stay_small() -> None:
-    points = points_of([event(i, state_rows=i, dropped=0) for i in range(17_280)], trigger_interval_ms=5_000)
-
-    figures = [
-        build(points, FigureLook())
-        for build in (build_rate_figure, build_duration_figure, build_rows_figure, build_state_figure)
-    ]
-
-    assert all(sum(len(trace["x"]) for trace in figure["data"]) <= 2_000 for figure in figures)
-    assert sum(len(json.dumps(figure)) for figure in figures) < 80_000
-    assert all(go.Figure(figure).layout.uirevision == "keep" for figure in figures)  # and Plotly takes it
-
-
-def test_a_stream_without_state_has_no_state_chart() -> None:
-    assert build_state_figure(points_of([event(0)]), FigureLook()) is None
-    assert build_state_figure(points_of([event(0, state_rows=5)]), FigureLook()) is not None
+    build_all = (
+        figures.build_rate_figure,
+        figures.build_duration_figure,
+        figures.build_rows_figure,
+        figures.build_state_figure,
+    )
+    drawn = [build(points, FigureLook()) for build in build_all]
+    assert all(sum(len(trace["x"]) for trace in figure["data"]) <= 2_000 for figure in drawn)
+    assert sum(len(json.dumps(figure)) for figure in drawn) < 80_000
+    assert all(go.Figure(figure).layout.uirevision == "keep" for figure in drawn)  # and Plotly takes it
+    assert figures.build_state_figure(points_of([event(0)]), FigureLook()) is None, "a stream without state"
 
 
 @pytest.mark.parametrize("state", list(StreamState))
@@ -269,9 +203,8 @@ def test_only_a_running_stream_has_a_rate(state: StreamState) -> None:
     host, last = HostHeartbeat("h", "m", 1, NOW, NOW), event(0, progressed_at=NOW)
     shown = status_of(StreamEvidence(declared, None, seen, host, [last]), NOW, 15)
 
-    (row,) = build_stream_frame([shown], now=NOW).to_dict("records")
+    (row,) = streams.build_stream_frame([shown], now=NOW).to_dict("records")
     rate = next(figure for figure in key_figures(shown, now=NOW) if figure.label == "Input")
-
     if state is StreamState.RUNNING:
         assert (row["Rows in"], rate.value, rate.note) == (5.0, "5 rows/s", "5 rows/s in a batch")
         assert summary_sentence([shown]) == "1 stream: 1 running · 5 rows/s in"
@@ -280,3 +213,45 @@ def test_only_a_running_stream_has_a_rate(state: StreamState) -> None:
         assert pd.isna(row["Rows in"]) and summary_sentence([shown]) == f"1 stream: 1 {word}"
         assert (rate.value, rate.note) == ("–", "")
         assert "It does not run." in rate.help
+
+
+# A preflight, a failure with what it found, settings in place of declared ones -------------------------------------
+
+FINE = Check("owner", Outcome.OK, "free")
+UNSURE = Check("access of topic", Outcome.UNKNOWN, "Only the host can ask the broker")
+LITTLE = Check("room for state", Outcome.WARNING, "2 MB free", "Free space.")
+LOST = Check("checkpoint", Outcome.FAILED, "offsets/3 is missing", faults.OFFSETS_MISSING.remedy)
+
+
+def test_what_failed_comes_first_and_is_counted() -> None:
+    found = Preflight("silver", (FINE, UNSURE, LITTLE, LOST))
+    assert by_weight(found.checks) == [LOST, LITTLE, UNSURE, FINE]
+    assert preflight_sentence(found) == "silver cannot go on: 1 check failed."
+    assert "As long as this stands, it fails again or loses rows" in consequence(found)
+    harmless = Preflight("silver", (FINE, UNSURE, LITTLE))
+    assert preflight_sentence(harmless) == "silver can go on. Of 3 checks: 1 warning, 1 unknown, 1 ok."
+    assert consequence(harmless) == "", "what is unknown or a warning stands against nothing"
+    unknown = StreamFailure("ZeroDivisionError", "division by zero", 3, NOW)
+    assert cause_lines(unknown, (LOST,)) == [check_text(LOST)], "told beside an error that nobody knows"
+
+
+def test_what_is_as_declared_or_empty_is_no_override() -> None:
+    typed = {"trigger": " 5 seconds ", "maxFilesPerTrigger": "", "maxBytesPerTrigger": "9"}
+    declared = {"trigger": "5 seconds", "spark.sql.a": "1"}
+    assert chosen(declared, typed, {"spark.sql.a": "1", "spark.sql.b": "2"}) == {
+        "maxBytesPerTrigger": "9",
+        "spark.sql.b": "2",
+    }
+
+
+def test_a_line_says_what_changes_what_is_declared_and_what_keeps_it_from_changing() -> None:
+    settings = (
+        Setting("trigger", "5 seconds", "5 seconds", "1 minute"),
+        Setting("spark.sql.a", "1", "2", "2", "its checkpoint goes on with 3"),
+        Setting("spark.sql.b", None, "2", None),
+    )
+    assert [line.replace("\\", "") for line in difference_lines(settings)] == [
+        "trigger: 5 seconds → **1 minute**",
+        "spark.sql.a: 2, as it is (declared: 1) :material/warning: its checkpoint goes on with 3",
+        "spark.sql.b: 2 → **not set** (declared: not set)",
+    ]

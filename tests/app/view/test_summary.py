@@ -1,35 +1,36 @@
-"""The summary's figures and sentences."""
+"""Summary in words: growth and lineage, exact rows, an export's size, the schema with its statistics, a profile."""
 
+import datetime as dt
+import json
+import math
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from types import SimpleNamespace
+from typing import Any
 
+import pyarrow as pa
+import pytest
+
+from app.profile import text as words
+from app.profile import view as frames
+from app.summary.view import data
+from app.summary.view import schema as view
 from app.summary.view import summary as table
-from backend.format import ago_short
-from backend.health.rules import MergeGain
-from backend.lake.history.unusual import Rhythm
-from backend.lake.model import StreamOrigin, Timeline, VersionTotals
+from app.summary.view.snippets import export_command
+from app.ui.view import exact_rows
+from app.ui.view import export as export_view
+from backend.cells import distinct_names
+from backend.lake.files.stats import ColumnTotals, StatKind
+from backend.lake.model import Metadata, Timeline, VersionTotals
+from backend.lake.rows.rows import RowPage
+from backend.lake.table.schema import Column, columns
+from backend.sql.export import FORMATS
+from backend.sql.exports import ExportState, SizeEstimate
+from backend.sql.profile import Bin, ColumnProfile, Profile, TopValue
 from backend.streams.graph import Lineage
 from tests.backend.streams.test_stream_graph import status
-from tests.worlds.lake.made import NOW, REF, commit, snapshot
-
-
-def test_figures_of_a_version() -> None:
-    figures = table.key_figures(snapshot([10, 20]), MergeGain(2, 2, 30, 1))
-    assert [figure.value for figure in figures] == ["10", "2", "30 B", "2 of 2"]
-    assert table.key_figures(snapshot([10, 20]), MergeGain(2, 0, 30, 2))[-1].value == "Fine"
-
-
-def test_freshness_is_told_against_the_tables_own_rhythm() -> None:
-    assert table.rhythm_sentence(Rhythm(12.0, 14.0, 4.2)) == "A commit every 12 s, the last 4 s ago."
-    late = table.rhythm_sentence(Rhythm(12.0, 14.0, 7_800.0))
-    assert late == "A commit every 12 s, the last 2 h 10 min ago: that is later than usual."
-    assert table.rhythm_sentence(None) == ""
-
-
-def test_the_age_of_a_key_figure_fits_a_narrow_card() -> None:
-    ages = [ago_short(NOW - timedelta(seconds=seconds), NOW) for seconds in (0, 4, 2_896, 7_800, 300_000, -90)]
-    assert ages == ["just now", "4 s ago", "48 min ago", "2 h ago", "3 d ago", "in 1 min 30 s"]
-    assert ago_short(None, NOW) == "–"
+from tests.worlds.lake.made import NOW, REF
 
 
 def test_growth_is_of_a_day_or_of_all_that_is_known() -> None:
@@ -39,13 +40,6 @@ def test_growth_is_of_a_day_or_of_all_that_is_known() -> None:
     old = VersionTotals(2, NOW - timedelta(hours=30), "WRITE", 1, 500, None, 0)
     assert table.growth_sentence(Timeline((old, first, last), 2), NOW) == "In 24 h: +2.5 kB."
     assert table.growth_sentence(Timeline((last,), 4), NOW) == ""
-
-
-def test_streams_that_write_the_table_are_named() -> None:
-    by_stream = replace(commit(1), origin=StreamOrigin(None, "7c1b", None, 9))
-    assert (
-        table.writers_sentence([by_stream], {"7c1b": "silver_orders"}) == "Its only commit is by stream silver_orders."
-    )
 
 
 def test_the_streams_that_write_and_read_the_table_are_those_of_the_graph() -> None:
@@ -58,3 +52,246 @@ def test_the_streams_that_write_and_read_the_table_are_those_of_the_graph() -> N
     raw = replace(REF, name="bronze/orders_raw", uri="/lake/bronze/orders_raw")
     assert table.lineage_of(raw, streams, NOW) == Lineage((), ("other",))
     assert table.lineage_of(REF, [other], NOW) == Lineage()
+
+
+# Rows ----------------------------------------------------------------
+
+
+def cells(column: pa.Array) -> list[object]:
+    return exact_rows.shown_rows(pa.table({"c": column})).frame["c"].tolist()
+
+
+def test_values_are_shown_exactly() -> None:
+    assert cells(pa.array([2**60, 1, None])) == ["1152921504606846976", "1", None]
+    assert cells(pa.array([1, 2, None]))[:2] == [1, 2]
+    price = pa.array([Decimal("12345678901234567890.12"), None, Decimal("0.10")], pa.decimal128(38, 2))
+    assert cells(price) == ["12345678901234567890.12", None, "0.10"]
+    raw = cells(pa.array([b"\x00\xff", None, b"x" * 40, b""]))
+    assert raw[:2] == ["00 ff (2 bytes)", None] and raw[2].endswith(" … (40 bytes)") and raw[3] == "(0 bytes)"
+    assert cells(pa.array([{"a": 2**60, "b": [b"\x01"]}, None])) == ['{"a": 1152921504606846976, "b": ["01"]}', None]
+    assert cells(pa.array([float("nan"), 0.5, None, math.inf])) == ["nan", "0.5", None, "inf"]
+    assert cells(pa.array([1.1, 0.1], pa.float32())) == [1.1, 0.1]
+    assert cells(pa.array([True, None]))[0] is True
+    assert cells(pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64()))) == ['[["k", 1]]']
+    assert cells(pa.array([None, None])) == [None, None]
+
+
+def test_times_with_and_without_a_zone_differ_and_any_year_is_shown() -> None:
+    moment = dt.datetime(1850, 1, 1, 10, 0, 0, 1500)
+    assert cells(pa.array([moment], pa.timestamp("us"))) == ["1850-01-01 10:00:00.0015"]
+    assert cells(pa.array([moment], pa.timestamp("us", "UTC"))) == ["1850-01-01 10:00:00.0015 UTC"]
+    assert cells(pa.array([moment.replace(microsecond=0)], pa.timestamp("us", "UTC"))) == ["1850-01-01 10:00:00 UTC"]
+    far = pa.array([3_000_000, None], pa.int32()).cast(pa.date32())
+    assert cells(far) == ["+10183-09-21", None]
+    assert cells(pa.array([3 * 10**17]).cast(pa.timestamp("us", "UTC"))) == ["+11476-08-15T05:20:00Z"]
+    assert cells(pa.StructArray.from_arrays([far], ["d"])) == ['{"d": "+10183-09-21"}', '{"d": null}']
+    shown = exact_rows.shown_rows(pa.table({"a": pa.array([moment], pa.timestamp("us"))}))
+    assert shown.types == {"a": "timestamp, without zone"}
+
+
+def test_a_row_of_a_megabyte_is_cut_and_said() -> None:
+    shown = exact_rows.shown_rows(pa.table({"a": ["x" * 1_000_000], "b": ["y"]}))
+    assert shown.frame["a"][0].endswith("… (1,000,000 characters)") and len(shown.frame["a"][0]) < 2_100
+    assert exact_rows.cut_sentence(shown) == "1 long value cut after 2,000 characters."
+
+
+@pytest.mark.parametrize("rows", [200, 800])
+def test_the_message_stays_small_whatever_the_rows(rows: int) -> None:
+    table = pa.table({f"c{n}": ["ü" * 3_000] * rows for n in range(50)})
+    shown = exact_rows.shown_rows(table)
+    sent = sum(len(str(cell).encode()) for name in shown.frame for cell in shown.frame[name])
+    assert sent < 500_000 and shown.frame.shape[0] + shown.left_out == rows
+    assert "cut after 30 characters" in exact_rows.cut_sentence(shown)
+
+
+def test_each_column_has_a_name_of_its_own_also_where_one_looks_like_a_number() -> None:
+    assert distinct_names(["a", "b", "a", "a"]) == ["a", "b", "a (2)", "a (3)"]
+    assert distinct_names(["a", "a (2)", "a", "a"]) == ["a", "a (2)", "a (3)", "a (4)"]
+    assert distinct_names(["n", "n"], "{}_{}") == ["n", "n_2"]
+    assert len(set(distinct_names(["a"] * 25_000))) == 25_000
+
+
+def test_the_sentence_says_how_far_a_search_came() -> None:
+    def said(rows: int, *, total: int | None = None, files_open: int = 4) -> str:
+        page = RowPage(pa.table({"a": list(range(rows))}), rows == 1, total, 9, 4, files_open)
+        return data.rows_sentence(page, 7, filtered=total is None)
+
+    assert said(2) == "All 2 rows of v7 that match. 4 files read, 5 ruled out without opening them."
+    assert said(1, total=1_111_930) == "The first 1 row of 1.11 M in v7."
+    left = said(1, files_open=1)
+    assert "there may be more." in left and left.endswith("3 files may hold more.")
+
+
+# An export ----------------------------------------------------------------
+
+
+SIZES = {"csv": 1_200_000_000, "parquet": 90_000_000, "arrow": 2_000_000_000}
+
+
+def size_of(
+    rows: int | None, *, counted: bool = True, sampled: int = 20_000, files: int | None = 8, **more: Any
+) -> str:
+    return export_view.size_sentence(SizeEstimate(rows, counted, SIZES | more, sampled, files), FORMATS["csv"], 8)
+
+
+def test_the_size_says_what_it_was_estimated_from() -> None:
+    assert size_of(5_100_000) == (
+        "About 1.2 GB as CSV: 5.1 M rows of 8 columns. Estimated from 20,000 rows of 8 files."
+    )
+    assert size_of(5_100_000, counted=False).startswith("About 1.2 GB as CSV: about 5.1 M rows")
+    assert size_of(5_100_000, files=None).endswith("Estimated from the 20,000 rows that the page read.")
+
+
+def test_what_is_known_is_no_estimate_and_what_is_unknown_is_said() -> None:
+    assert size_of(20_000, sampled=20_000) == "1.2 GB as CSV: 20,000 rows of 8 columns."
+    assert size_of(None, counted=False, csv=None) == (
+        "An unknown number of rows of 8 columns; how large the CSV file will be is not known before."
+    )
+    assert size_of(0, sampled=0) == "No row matches: the CSV file will hold the column names alone."
+
+
+def test_progress_and_end_in_words() -> None:
+    export: Any = SimpleNamespace(num_rows=50_000, size_bytes=15_000_000, state=ExportState.RUNNING, end_reason="")
+    assert export_view.progress(export, 200_000) == (0.25, "50,000 of 200 k rows sent, 15 MB")
+    assert export_view.progress(export, None) == (0.0, "50,000 rows sent, 15 MB")
+    export.state = ExportState.DONE
+    assert export_view.ended_sentence(export) == "Sent whole: 50,000 rows, 15 MB."
+    export.state = ExportState.CANCELLED
+    assert export_view.ended_sentence(export).startswith("Cancelled after 50,000 rows, 15 MB. What the browser saved")
+    export.end_reason = "it took longer than 3600 s"
+    assert export_view.ended_sentence(export).startswith(
+        "Cancelled because it took longer than 3600 s after 50,000 rows"
+    )
+
+
+def test_the_command_is_safe_to_paste() -> None:
+    assert export_command("silver/it's", 3, "it's_v3.csv", columns=("a b",), where="x = 'y'") == (
+        """weir export 'silver/it'"'"'s' --version 3 --columns 'a b' --where 'x = '"'"'y'"'"'' -o 'it'"'"'s_v3.csv'"""
+    )
+
+
+# The schema ----------------------------------------------------------------
+
+
+def column(name: str, kind: Any = "long", nullable: bool = True, **metadata: Any) -> dict[str, Any]:
+    return {"name": name, "type": kind, "nullable": nullable, "metadata": metadata}
+
+
+def read(*fields: dict[str, Any], **more: Any) -> tuple[Column, ...]:
+    return columns(Metadata("t", json.dumps({"type": "struct", "fields": list(fields)}), **more))
+
+
+HOME = {"type": "struct", "fields": [column("city", "string", comment="where"), column("no", "integer")]}
+NESTED = read(column("id", nullable=False), column("home", HOME), column("day", "date"), partition_columns=("day",))
+
+
+def column_totals(name: str = "id", **more: Any) -> ColumnTotals:
+    fields = {"files": 4, "lowest": 1, "highest": 9, "files_with_bounds": 4, "files_with_nulls": 4} | more
+    return ColumnTotals(name, "bigint", more.pop("kind", StatKind.INTEGER), False, **fields)
+
+
+def test_traits_of_columns() -> None:
+    identity = {"delta.identity.start": 1, "delta.identity.step": 2, "delta.identity.highWaterMark": 99}
+    mapping = {"delta.columnMapping.id": 7, "delta.columnMapping.physicalName": "col-7"}
+    widened = {"delta.typeChanges": [{"fromType": "integer", "toType": "long", "tableVersion": 3}, "odd"]}
+    frame = view.schema_frame(
+        read(
+            column("a", **identity, **{"delta.identity.allowExplicitInsert": True}),
+            column("b", **mapping, **widened),
+            column("c", "date", **{"delta.generationExpression": "CAST(at AS DATE)"}),
+            column("d", CURRENT_DEFAULT="42"),
+            column("e", **{"delta.identity.start": "x", "delta.typeChanges": "odd", "comment": 5}),
+        ),
+        {},
+    ).set_index("Column")
+    assert frame["Identity"]["a"] == "from 1 by 2, last 99, values may be given"
+    assert (frame["Id"]["b"], frame["Name in files"]["b"], frame["Widened"]["b"]) == (
+        "7",
+        "col-7",
+        "int → bigint at v3",
+    )
+    assert frame["Generated as"]["c"] == "CAST(at AS DATE)" and frame["Default"]["d"] == "42"
+    assert frame.loc["e"].drop(["Type", "Nullable"]).eq("").all()
+
+
+def test_statistics_carry_their_signs() -> None:
+    found = {
+        "id": column_totals(
+            nulls=3, rows_with_nulls=1000, lowest_is_value=False, highest_is_value=False, is_tight=False
+        ),
+        "home.no": column_totals("home.no", lowest=None, highest=None, files_with_bounds=0, files_with_nulls=3),
+        "day": column_totals("day", files_with_bounds=3, files_with_nulls=3, nulls=0, rows_with_nulls=30),
+    }
+    frame = view.schema_frame(NESTED, found).set_index("Column")
+    names = ["Min", "Max", "Null share", "Known for"]
+    assert frame.loc["id", names].tolist() == ["≥ 1", "≤ 9", "≈ 0.3 %", ""]
+    assert frame.loc["\u2003\u2003no", names].tolist() == ["–", "–", "–", "bounds 0, nulls 3 of 4 files"]
+    assert frame.loc["day", names].tolist() == ["≤ 1", "≥ 9", "0 %", "3 of 4 files"]
+    assert frame.loc["home", names].tolist() == [""] * 4
+    assert "Known for" not in view.schema_frame(NESTED, {"id": found["id"]}), "nothing to say where all files do"
+    sentence = view.statistics_sentence(found.values())
+    assert "4 files" in sentence and "≥, ≤ and ≈ are bounds" in sentence and "may lie beyond" in sentence
+    assert view.statistics_sentence([column_totals()]) == "From the statistics of 4 files; no data was read."
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "–"),
+        (True, "true"),
+        (2**60, "1152921504606846976"),
+        (0.1 + 0.2, "0.30000000000000004"),
+        (3.0, "3"),
+        (float("nan"), "NaN"),
+        (Decimal("1E+3"), "1000"),
+        (date(2026, 1, 2), "2026-01-02"),
+        (datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC), "2026-01-02 03:04:05.678 UTC"),
+        (datetime(2026, 1, 2), "2026-01-02 00:00:00"),
+        ("Ede", "Ede"),
+    ],
+)
+def test_bounds_are_exact(value: Any, text: str) -> None:
+    assert view.value_text(value) == text
+
+
+# A profile, and against another version's ----------------------------------------------------------------------------
+
+
+def profile(version: int, *columns: ColumnProfile) -> Profile:
+    return Profile(version, 1_000, is_read=True, columns=columns)
+
+
+def test_what_differs_is_told_by_column_and_the_rest_is_silent() -> None:
+    same = ColumnProfile("id", "bigint", 1_000, 0, 1, 1_000, is_exact=True, distinct=1_000)
+    emails = ColumnProfile("email", "string", 1_000, 2, "a", "z", is_exact=True, distinct=900)
+    before = profile(3, emails, same, ColumnProfile("gone", "string", 1_000, 0))
+    fewer = replace(emails, nulls=310, distinct=600)
+    after = profile(9, fewer, replace(same, distinct=1_090), ColumnProfile("new", "string", 1_000, 0))
+    assert words.differences(before, after) == {
+        "gone": "not in v9",
+        "email": "null share 0.2 % → 31 %; distinct ≈ 900 → 600",
+        "new": "not in v3",
+    }
+    assert words.differing_sentence(before, after) == "3 columns differ from v3; no longer there: gone."
+    assert words.difference_lines(before, before) == ["No column of v3 stands out against v3."]
+    assert frames.profile_frame(after, before)["Column"].tolist() == ["email", "new", "id"]  # what differs leads
+
+
+def test_a_bound_that_the_log_cut_does_not_differ_from_the_true_one() -> None:
+    cut = profile(3, ColumnProfile("a", "string", 10, 0, "aaa", "b", lowest_sign="≥", highest_sign="≤"))
+    read = profile(4, ColumnProfile("a", "string", 10, 0, "aaab", "azz", is_exact=True))
+    assert words.differences(cut, read) == {} == words.differences(read, cut)
+    assert words.differences(read, profile(5, ColumnProfile("a", "string", 10, 0, "aaab", "c"))) == {
+        "a": "highest azz → c"
+    }
+
+
+def test_bounds_that_may_not_be_values_have_a_sign_and_shares_are_of_the_values_that_are_there() -> None:
+    loose = ColumnProfile("a", "bigint", 10, 1, 5, 900, is_exact=False, lowest_sign="≥", highest_sign="≤")
+    assert (words.bound_text(loose, "lowest"), words.bound_text(loose, "highest")) == ("≥ 5", "≤ 900")
+    assert words.nulls_text(loose) == "≈ 10 %" and words.bound_text(ColumnProfile("b", "string"), "lowest") == "–"
+    column = ColumnProfile("s", "string", 100, 50, is_exact=True, distinct=2, top=(TopValue("paid", 40),))
+    assert words.top_text(column) == "paid 80 %" and words.distinct_text(column) == "≈ 2"
+    assert words.spread_text((Bin(0, 1, 0), Bin(1, 2, 1), Bin(2, 3, 7))) == "▁▂█" and words.spread_text(()) == ""
+    assert frames.spread((Bin(0, 1, 5), Bin(1, 2, 0), Bin(2, 3, 20))) == [0.25, 0.0, 1.0]
+    assert frames.spread((Bin(0, 1, 0),)) == []

@@ -1,20 +1,22 @@
-"""The list of all tables: what a query finds, in which order, in which words; and the overview's short list."""
+"""Lists of tables in words: what a query finds, in which order; the first screen: totals, and where attention leads."""
 
 import csv
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
-from app.overview.view import attention_sentence, most_troubled
+from app.overview import view as overview
+from app.overview.view import most_troubled
+from app.overview.visit import GAP, Visit, visit_before
 from app.tables import view
-from app.ui.lake import LakeReading
-from app.ui.view import words
+from app.ui.lake import lake_totals, totals_sentence
 from backend.health.groups import grouped
 from backend.health.model import AttentionItem, Cause, Severity
+from backend.jobs.model import Job, JobKind, JobState
 from backend.lake.model import TableCard, TableRef, UnreadableTable
+from tests.worlds.lake.made import NOW, REF
 
-NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 LIMITS = view.ListLimits(NOW, stale_after_s=86_400)
 
 
@@ -58,39 +60,10 @@ def test_a_query_finds_and_orders_with_the_unknown_last(query: dict[str, object]
     assert names(**query) == found
 
 
-def test_progress_and_totals_say_what_is_still_to_come() -> None:
-    partial = LakeReading(TABLES[:2], NOW, ("a",) * 2_300)
-    assert partial.progress_sentence == "2 of 2,300 tables read …"
-    assert view.found_sentence(TABLES[:2], partial, view.Query()).startswith("So far: 2 tables · ")
-    assert "Looking" in replace(partial, is_listed=False).progress_sentence
-    whole = LakeReading(TABLES, NOW, ("a",) * 4)
-    narrow = view.found_sentence(TABLES[:1], whole, view.Query(words="orders"))
-    assert narrow.startswith("1 of 4 tables match · ")
-    unread = view.found_sentence([BROKEN], whole, view.Query(shown=view.UNREADABLE))
-    assert unread == "1 of 4 tables match · 1 unreadable"
-
-
 def test_a_table_that_is_worth_merging_is_one_whose_readers_would_save_much() -> None:
     slow = card("slow", num_files=5_000, small_files=5_000, files_after_merge=1)
-    found = view.select([*TABLES, slow], view.Query(shown=view.TO_MERGE), LIMITS)
-    assert found == [slow]
-
-
-def test_a_page_says_what_it_leaves_out() -> None:
-    assert words.page_sentence(1, words.PAGE_ROWS) == ""
-    assert words.page_sentence(3, 250).startswith("Rows 201 to 250 of 250")
-    assert [words.num_pages(count) for count in (0, 100, 101)] == [1, 1, 2]
-
-
-def test_a_row_of_an_unreadable_table_holds_reason_step_and_what_is_known() -> None:
-    row = view.catalog_frame([*TABLES], NOW).iloc[3]
-    assert (row["Version"], row["Problem"], row["What to do"]) == (
-        "unreadable v7",
-        "commit 3 is missing",
-        "restore it",
-    )
-    assert (row["By"], row["Committed at"]) == ("MERGE", "2026-11-20 12:00:00 UTC")
-    assert "Problem" not in view.catalog_frame(TABLES[:3], NOW)
+    assert view.select([*TABLES, slow], view.Query(shown=view.TO_MERGE), LIMITS) == [slow]
+    assert "Problem" not in view.catalog_frame(TABLES[:3], NOW), "there is none"
     assert "Rows" not in view.catalog_frame([BROKEN], NOW) and "Problem" in view.catalog_frame([BROKEN], NOW)
 
 
@@ -103,10 +76,6 @@ def test_of_many_tables_those_in_trouble_then_the_stalest_are_short_listed() -> 
     assert [t.ref.name for t in most_troubled(TABLES, grouped(items), 3)] == ["x", "people", "silver/orders"]
 
 
-def test_nothing_is_praised_before_all_is_read() -> None:
-    assert attention_sentence([], partial=True) == "Nothing needs attention so far"
-
-
 @pytest.mark.parametrize("tables", [TABLES, (BROKEN,), (card("=1+1", hours=None, num_rows=None),)])
 def test_the_list_as_a_file_has_every_figure_and_no_formula(tables: tuple[TableCard | UnreadableTable, ...]) -> None:
     frame = view.catalog_frame(tables, NOW)
@@ -116,3 +85,121 @@ def test_the_list_as_a_file_has_every_figure_and_no_formula(tables: tuple[TableC
     if tables is TABLES:
         assert [row["Size"] for row in rows] == ["5", "9", "7", ""]
         assert [float(row["Last commit"] or -1) for row in rows] == [3_600, 50 * 3_600, -1, 0]
+
+
+# The first screen: totals, what needs attention and where it leads, what is new --------------------------------------
+
+
+def test_totals_say_what_they_could_not_count() -> None:
+    known = TableCard(REF, 3, 10, 1000, 50, 9, NOW, "WRITE")
+    rowless = TableCard(REF, 3, 10, 1000, None, 0, NOW, "WRITE")
+    broken = UnreadableTable(REF, "cut off", "restore it")
+    text = totals_sentence(lake_totals([known, rowless, broken]))
+    assert text == "3 tables · 50 rows (unknown in 1 table) · 20 files · 2 kB · 1 unreadable"
+    totals = lake_totals([rowless] * 3)
+    assert totals_sentence(totals) == "3 tables · rows unknown · 30 files · 3 kB"
+    figures = {figure.label: figure for figure in overview.key_figures(totals, [])}
+    unknown = "Unknown in 3 tables whose files lack statistics."
+    assert (figures["Rows"].value, figures["Rows"].help) == ("–", unknown), "and not nothing"
+    figures = {figure.label: figure for figure in overview.key_figures(lake_totals([broken]), [])}
+    assert (figures["Tables"].value, figures["Tables"].help) == ("1", "0 can be read.")
+    assert (figures["Rows"].value, figures["Rows"].help) == ("–", "No table can be read.")
+
+
+@pytest.mark.parametrize(
+    ("cause", "one", "many"),
+    [
+        (Cause.FAILED_STREAM, ("stream", {"stream": "a"}), ("streams", {})),
+        (Cause.STOPPED_STREAM, ("stream", {"stream": "a"}), ("streams", {})),
+        (Cause.UNREADABLE, ("table", {"table": "a"}), ("tables", {"show": "Cannot be read"})),
+        (
+            Cause.SMALL_FILES,
+            ("health", {"table": "a"}),
+            ("tables", {"show": "Worth merging", "sort": "Most to merge"}),
+        ),
+        (Cause.QUIET_TABLE, ("table", {"table": "a"}), ("tables", {"show": "Stale", "sort": "Stalest"})),
+        (Cause.NO_HOST, ("streams", {}), ("streams", {})),
+        (Cause.FAILING_WEBHOOK, ("streams", {}), ("streams", {})),
+    ],
+)
+def test_one_thing_leads_to_its_page_and_several_to_their_list(
+    cause: Cause, one: tuple[str, dict[str, str]], many: tuple[str, dict[str, str]]
+) -> None:
+    items = [AttentionItem(Severity.WARNING, cause, name, "what", "step") for name in "ab"]
+    for wanted, number in ((one, 1), (many, 2)):
+        (group,) = grouped(items[:number])
+        found = overview.destination(group)
+        assert (found.page, dict(found.params)) == wanted
+    (waits,) = grouped([AttentionItem(Severity.NOTE, Cause.SMALL_FILES, name, "what", "step") for name in "ab"])
+    assert overview.destination(waits).params["show"] == view.SMALL, "small files that can wait: all that have them"
+    if "show" in many[1]:
+        assert many[1]["show"] in view.SHOWN and many[1].get("sort", "Name") in view.ORDERS
+
+
+def test_unusual_commits_to_several_tables_lead_to_each_that_is_named_the_first_one_first() -> None:
+    ages = (("gold/b", 1), ("gold/a", 9), ("gold/b", 5), ("silver/b", 6), ("t_d", 3), ("t_c", 2), ("t_e", 7))
+    commits = [
+        AttentionItem(Severity.WARNING, Cause.UNUSUAL_COMMIT, name, "what", "step", NOW - timedelta(minutes=age))
+        for name, age in ages
+    ]
+    (one,) = grouped(commits[:1])
+    assert overview.destinations(one) == [overview.LinkTarget("table", "Open table", {"table": "gold/b"})]
+    named = [["gold/a", "gold/b"], ["gold/a", "silver/b", "gold/b"], ["gold/a", "silver/b", "gold/b", "t_d"]]
+    for number, wanted in ((3, named[0]), (4, named[1]), (5, named[2]), (7, ["gold/a", "t_e", "silver/b", "gold/b"])):
+        (group,) = grouped(commits[:number])
+        links = overview.destinations(group)
+        assert [link.label for link in links] == wanted, "whole: layers may have tables of one name"
+        assert all((link.page, link.params) == ("table", {"table": link.label}) for link in links)
+        places = [group.what.index(name) for name in wanted]
+        assert places == sorted(places), "in the order in which the sentence names them"
+
+
+def test_a_visit_ends_when_nobody_looked_for_half_an_hour() -> None:
+    def cookie(*ends: tuple[float, int]) -> str:
+        return ".".join(f"{(NOW - timedelta(minutes=minutes)).timestamp():.0f}.{tables}" for minutes, tables in ends)
+
+    def ended(minutes: float, tables: int) -> Visit:
+        return Visit((NOW - timedelta(minutes=minutes)).replace(microsecond=0), tables)
+
+    assert visit_before(cookie((500, 3), (31, 5)), NOW) == ended(31, 5)
+    assert visit_before(cookie((500, 3), (29, 5)), NOW) == ended(500, 3), "this visit goes on"
+    assert visit_before(f"0.0.{cookie((29, 5))}", NOW) is None, "the first goes on"
+    assert visit_before(f"0.0.{cookie((31, 5))}", NOW) == ended(31, 5)
+    for odd in ("", "1.2.3", "1.2.3.x", "1.2.3.-4", "1..2.3", "9" * 400, "1.2.3.4.5"):
+        assert visit_before(odd, NOW) is None
+    assert timedelta(minutes=30) == GAP
+
+
+def test_what_is_new_since_a_visit_leads_to_where_it_is_told() -> None:
+    def item(cause: Cause, subject: str, minutes: int | None) -> AttentionItem:
+        since = None if minutes is None else NOW - timedelta(minutes=minutes)
+        return AttentionItem(Severity.WARNING, cause, subject, "what", "step", since)
+
+    def act(state: JobState, minutes: int | None) -> Job:
+        ended = None if minutes is None else NOW - timedelta(minutes=minutes)
+        given = ("1", JobKind.OPTIMIZE, "t", "", "", "ana", "", 1.0, state, NOW)
+        return Job(*given, ended_at=ended)
+
+    groups = grouped(
+        [
+            item(Cause.UNUSUAL_COMMIT, "late", 5),
+            item(Cause.UNUSUAL_COMMIT, "early", 50),
+            item(Cause.UNUSUAL_COMMIT, "early", 50),
+            item(Cause.UNUSUAL_COMMIT, "known", 61),
+            item(Cause.STOPPED_STREAM, "s", 3),
+            item(Cause.NO_HOST, "h", 3),
+            item(Cause.SLOW_STREAM, "slow", 3),
+            item(Cause.SMALL_FILES, "t", None),
+        ]
+    )
+    acts = [act(JobState.DONE, 3), act(JobState.FAILED, 4), act(JobState.DONE, 60), act(JobState.RUNNING, None)]
+    new = overview.news(NOW - timedelta(hours=1), -2, groups, acts)
+    assert {(link.label, link.page, *link.params.values()) for link in new} == {
+        ("2 unusual commits", "table", "early"),
+        ("1 stopped stream", "stream", "s"),
+        ("1 silent host", "streams"),
+        ("2 acts, 1 failed", "acts"),
+        ("2 tables fewer", "tables"),
+    }
+    assert overview.news(NOW, 0, groups, acts) == []
+    assert [link.label for link in overview.news(NOW, 1, [], [])] == ["1 table more"]

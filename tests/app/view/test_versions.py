@@ -17,12 +17,42 @@ from tests.backend.lake.test_retention import NOW, T0, facts
 
 
 def test_the_title_says_how_many_can_be_read() -> None:
-    assert text.strip_finding(judge(facts(), T0)) == "All 21 versions can be read"
-    found = judge(facts(), NOW)
-    assert text.strip_finding(found) == "7 of 21 versions can be read with Delta 4.1 and later, 21 with other readers"
     short = judge(facts(spans=((14, 20),)), NOW)
     assert text.strip_finding(short) == "7 of 21 versions can be read"
     assert "not known" in text.strip_finding(judge(facts(properties={DELETED_FILES: "x"}), NOW))
+    sentence = view.legend_sentence(short)
+    assert sentence.startswith("Green filled = yes; blue filled") and sentence.index("red") < sentence.index("grey")
+
+
+@pytest.mark.parametrize(
+    ("version", "answer", "sentence"),
+    [
+        (20, "yes", "v20 is the latest version: readable."),
+        (
+            15,
+            "yes, until Mon 10:30 UTC",
+            "v15 can be read and restored until Mon 10:30 UTC, unless a VACUUM runs that keeps less.",
+        ),
+        (
+            2,
+            "no, since 10 Nov 2026 10:30 UTC",
+            "Delta 4.1 and later refuse v2 since 10 Nov 2026 10:30 UTC. Readers without that rule may still read it.",
+        ),
+        (99, "no", "v99 cannot be read: there is no version 99; the latest is 20."),
+    ],
+)
+def test_one_line_says_what_can_be_done(version: int, answer: str, sentence: str) -> None:
+    judged = judge_version(judge(facts(), NOW), version)
+    assert text.answer_text(judged.time_travel, "UTC", NOW) == answer
+    words = text.verdict_text(judged, 20, "UTC", NOW)
+    assert words.partition(" ")[2].replace("*", "").replace("\\", "") == sentence
+
+
+def test_no_reason_is_given_twice() -> None:
+    for version in range(21):
+        answers = text.answers_once(judge_version(judge(facts(), NOW), version), "UTC", NOW)
+        reasons = [line for _, _, reason in answers for line in reason.split(". ") if line]
+        assert len(reasons) == len(set(reasons)) and len({label for label, _, _ in answers}) == len(answers), version
 
 
 def test_every_track_covers_every_version() -> None:
@@ -34,22 +64,11 @@ def test_every_track_covers_every_version() -> None:
     assert [piece[3] for piece in feed.customdata] == ["off", "yes"] and feed.customdata[1][:2] == [5, 20]
 
 
-def test_the_strip_is_one_bar_until_two_versions_differ() -> None:
-    figure = view.strip_figure(judge(facts(latest=0, spans=((0, 0),)), NOW), chosen=0)
-    assert [(list(trace.x), trace.customdata[0][3]) for trace in figure.data] == [([1], "yes")]
-
-
 def test_the_strip_is_built_again_only_when_something_else_is_known() -> None:
     first = view.strip_figure(judge(facts(), NOW), chosen=15)
     assert view.strip_figure(judge(facts(), NOW + timedelta(seconds=1)), chosen=15) is first
     assert view.strip_figure(judge(facts(), NOW), chosen=16) is not first
     assert view.strip_figure(judge(facts(), T0), chosen=15) is not first
-
-
-def test_the_legend_begins_with_what_is_fine() -> None:
-    sentence = view.legend_sentence(judge(facts(spans=((14, 20),)), NOW))
-    assert sentence.startswith("Green filled = yes; blue filled") and sentence.index("red") < sentence.index("grey")
-    assert view.strip_figure(judge(facts(latest=0, spans=((0, 0),)), NOW), chosen=0).layout.xaxis.dtick == 1
 
 
 def test_a_log_full_of_holes_is_binned_and_says_so() -> None:
@@ -61,49 +80,6 @@ def test_a_log_full_of_holes_is_binned_and_says_so() -> None:
     assert not view.is_binned(judge(facts(), NOW))
 
 
-@pytest.mark.parametrize(
-    ("version", "words"),
-    [
-        (20, "yes"),
-        (15, "yes, until Mon 10:30 UTC"),
-        (2, "no, since 10 Nov 2026 10:30 UTC"),
-        (99, "no"),
-    ],
-)
-def test_an_answer_in_words(version: int, words: str) -> None:
-    answer = judge_version(judge(facts(), NOW), version).time_travel
-    assert text.answer_text(answer, "UTC", NOW) == words
-
-
-@pytest.mark.parametrize(
-    ("version", "sentence"),
-    [
-        (20, "v20 is the latest version: readable."),
-        (15, "v15 can be read and restored until Mon 10:30 UTC, unless a VACUUM runs that keeps less."),
-        (2, "Delta 4.1 and later refuse v2 since 10 Nov 2026 10:30 UTC. Readers without that rule may still read it."),
-        (99, "v99 cannot be read: there is no version 99; the latest is 20."),
-    ],
-)
-def test_one_line_says_what_can_be_done(version: int, sentence: str) -> None:
-    words = text.verdict_text(judge_version(judge(facts(), NOW), version), 20, "UTC", NOW)
-    assert words.partition(" ")[2].replace("*", "").replace("\\", "") == sentence
-
-
-@pytest.mark.parametrize("version", range(21))
-def test_no_reason_is_given_twice(version: int) -> None:
-    found = text.answers_once(judge_version(judge(facts(), NOW), version), "UTC", NOW)
-    reasons = [line for _, _, text in found for line in text.split(". ") if line]
-    assert len(reasons) == len(set(reasons)) and len({label for label, _, _ in found}) == len(found)
-
-
-def test_the_sentence_names_the_setting_and_what_it_would_give() -> None:
-    found = judge(facts(), NOW)
-    words = text.extension_sentence(judge_version(found, 15).time_travel, "UTC", NOW)
-    assert words == "`delta.deletedFileRetentionDuration` is 7 days (the default); 14 days would make it until " \
-                    "30 Nov 2026 10:30 UTC."  # fmt: skip
-    assert text.extension_sentence(judge_version(found, 20).time_travel, "UTC", NOW) == ""
-
-
 def test_a_promise_is_called_one_and_an_estimate_too() -> None:
     promise = judge_version(judge(facts(), NOW), 15).time_travel
     short = facts(properties={DELETED_FILES: "interval 60 days", "delta.logRetentionDuration": "interval 25 days"})
@@ -112,12 +88,13 @@ def test_a_promise_is_called_one_and_an_estimate_too() -> None:
     assert "estimate" in text.kind_sentence(estimate) and "about" in text.answer_text(estimate, "UTC", NOW)
 
 
-def test_vacuums_and_their_silence() -> None:
+def test_the_setting_has_a_longer_one_and_a_vacuum_is_named() -> None:
+    words = text.extension_sentence(judge_version(judge(facts(), NOW), 15).time_travel, "UTC", NOW)
+    assert words.endswith("is 7 days (the default); 14 days would make it until 30 Nov 2026 10:30 UTC.")
     assert "records no VACUUM" in text.vacuum_sentence(facts(), NOW)
     last = VacuumRun(18, NOW - timedelta(hours=2), timedelta(), 5)
-    assert text.vacuum_sentence(facts(vacuums=(last,)), NOW) == (
-        "Last VACUUM: v18, 2 h ago, keeping 0 seconds; it deleted 5 files."
-    )
+    vacuumed = text.vacuum_sentence(facts(vacuums=(last,)), NOW)
+    assert vacuumed == "Last VACUUM: v18, 2 h ago, keeping 0 seconds; it deleted 5 files."
 
 
 def test_a_found_file_never_says_more_than_it_is() -> None:
@@ -169,13 +146,6 @@ def test_what_is_no_number_is_not_drawn() -> None:
     assert not view.can_be_drawn(points(START, 1))
 
 
-def test_big_numbers_keep_every_digit_in_hover_and_list() -> None:
-    huge = 2**63 + 1
-    figure = view.number_figure(points(huge), totals(1), ROWS, by_time=False)
-    assert figure.data[0].customdata[0][2] == f"{huge:,}"
-    assert view.value_frame(points(huge), ROWS)["Value"].tolist() == [f"{huge:,}"]
-
-
 def test_ten_thousand_versions_are_thinned_and_it_is_said() -> None:
     many = totals(10_000)
     drawn = view.table_points(many, "Rows")
@@ -186,11 +156,6 @@ def test_ten_thousand_versions_are_thinned_and_it_is_said() -> None:
     assert len(figure.to_json()) < 500_000
 
 
-def test_operations_are_marked_between_the_chosen_versions_alone() -> None:
-    figure = view.number_figure(points(1, 2, 3)[1:], totals(20), ROWS, by_time=False)
-    assert [x for trace in figure.data[1:] for x in trace.x] == [1, 2]
-
-
 def test_unknown_values_are_gaps_with_a_reason() -> None:
     unknown = view.table_points(totals(3, rows=None), "Rows")
     assert [p.value for p in unknown] == [None] * 3
@@ -199,22 +164,23 @@ def test_unknown_values_are_gaps_with_a_reason() -> None:
     )
 
 
-def test_nothing_infinite_reaches_the_figure() -> None:
+def test_big_numbers_keep_every_digit_nothing_infinite_is_drawn_and_marks_are_of_the_chosen_versions() -> None:
+    huge = 2**63 + 1
+    figure = view.number_figure(points(huge), totals(1), ROWS, by_time=False)
+    assert figure.data[0].customdata[0][2] == f"{huge:,}"
+    assert view.value_frame(points(huge), ROWS)["Value"].tolist() == [f"{huge:,}"]
     figure = view.number_figure(points(float("nan"), float("inf"), 1), totals(3), ROWS, by_time=False)
     assert list(figure.data[0].y) == [None, None, 1.0]
+    figure = view.number_figure(points(1, 2, 3)[1:], totals(20), ROWS, by_time=False)
+    assert [x for trace in figure.data[1:] for x in trace.x] == [1, 2]
 
 
-def test_thinning_keeps_the_peak_and_the_last() -> None:
+def test_thinning_keeps_the_peak_the_last_and_the_only_known_value() -> None:
     spiked: list[float | None] = [float(number) for number in range(5_000)]
     spiked[2_345] = 1e6
     kept = thinned(spiked, 1_000)
-    assert len(kept) <= 1_000
-    assert {0, 2_345, 4_999} <= set(kept)
-
-
-def test_unknown_values_cost_no_known_one() -> None:
+    assert len(kept) <= 1_000 and {0, 2_345, 4_999} <= set(kept)
     gaps: list[float | None] = [None] * 3_000
     gaps[1_234] = 7.0
     kept = thinned(gaps, 100)
-    assert len(kept) <= 100 and 1_234 in kept
-    assert thinned(gaps[:50], 100) == list(range(50))
+    assert len(kept) <= 100 and 1_234 in kept and thinned(gaps[:50], 100) == list(range(50))

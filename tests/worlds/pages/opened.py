@@ -3,10 +3,11 @@
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 import streamlit as st
@@ -71,6 +72,34 @@ def press(app: AppTest, key: str) -> AppTest:
     """The run after a click on a button."""
     app.button(key=key).click()
     return again(app)
+
+
+def tick(app: AppTest, key: str, *rows: int) -> AppTest:
+    """The run after these rows of a list were ticked."""
+    app.session_state[key] = {"selection": {"rows": list(rows), "columns": [], "cells": []}}
+    return again(app)
+
+
+def click(app: AppTest, key: str, row: int, column: str) -> AppTest:
+    """The run after a click on a cell of a list."""
+    app.session_state[key] = {"selection": {"rows": [], "columns": [], "cells": [(row, column)]}}
+    return again(app)
+
+
+def param(app: AppTest, key: str) -> str:
+    """A query parameter of the page, empty where the URL has none."""
+    value = app.query_params.get(key, "")
+    return value[0] if isinstance(value, list) else value
+
+
+def linked_params(link: str) -> dict[str, str]:
+    """The query parameters of a link, by name."""
+    return {key: values[0] for key, values in parse_qs(link).items()}
+
+
+def keys(elements: Iterable[object]) -> set[str]:
+    """The keys of widgets, such as `app.button`."""
+    return {str(getattr(element, "key", "")) for element in elements}
 
 
 def send(app: AppTest, kind: str, reason: str, *, typed: str = "") -> AppTest:

@@ -4,6 +4,7 @@ import re
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
+import plotly.graph_objects as go
 import pyarrow as pa
 import pytest
 
@@ -27,13 +28,6 @@ ROWS = pa.table({
 def card(name: str, *columns: tuple[str, str]) -> TableCard:
     ref = TableRef(f"/lake/{name}", name, "/lake")
     return TableCard(ref, 1, 1, 1, 1, 0, None, None, columns=tuple(CardColumn(*each, None) for each in columns))
-
-
-def test_how_many_rows_there_are_is_said_honestly() -> None:
-    whole = view.Result("SELECT 1", "", " from a v3", ROWS, is_cut=False, duration_s=0.4)
-    assert view.result_sentence(whole) == "4 rows from a v3, in 400 ms."
-    cut = view.Result("SELECT 1", "", " from a v3", ROWS, is_cut=True, duration_s=0.4)
-    assert view.result_sentence(cut).startswith("4 of at least 5 rows from a v3")
 
 
 HOSTILE = ['we"ird', "</script>", "back\\slash", "it's", "ñandú", "two words", "x" * 200, "order"]
@@ -113,30 +107,23 @@ def test_what_fits_is_offered_the_most_fitting_first() -> None:
     )
 
 
+def draw(rows: pa.Table, chart: Chart, *, is_cut: bool = False, **look: str) -> go.Figure:
+    return view.figure(rows, chart, is_cut=is_cut, **{"mode": "light", "zone": None} | look)
+
+
 def test_a_figure_is_the_number_of_one_row() -> None:
     one = pa.table({"what": ["revenue"], "total": [Decimal("1234567.50")]})
-    fit = view.chart_columns(one)
+    fit, chart = view.chart_columns(one), Chart("Figure", y="total")
     assert fit.kinds()[0] == "Figure" and fit.ys("") == ["total"] and "Figure" not in view.chart_columns(ROWS).kinds()
-    chart = Chart("Figure", y="total")
-    drawn = view.figure(one, chart, is_cut=False, mode="light", zone=None)
+    layout = draw(one, chart).layout
     beside = '<span style="font-size:20px"> revenue</span>'
-    assert (drawn.layout.title.text, drawn.layout.annotations[0].text) == ("total", f"1,234,567.5{beside}")
-    assert view.misfit(one, chart) == "" and "the column n, and rows have total" in view.misfit(
-        one, Chart("Figure", y="n")
-    )
-    more = view.figure(
-        pa.table({"n": pa.array([None, 2], pa.int64())}),
-        Chart("Figure", y="n"),
-        is_cut=False,
-        mode="dark",
-        zone=None,
-        title="Orders",
-    )
-    assert (more.layout.title.text, more.layout.annotations[0].text) == ("Orders, the first of 2 rows", "–")
-    odd = view.figure(
-        pa.table({"<b>n": [float("nan")]}), Chart("Figure", y="<b>n"), is_cut=False, mode="dark", zone=None
-    )
-    assert "<b>" not in odd.layout.title.text and odd.layout.annotations[0].text == "nan"
+    assert (layout.title.text, layout.annotations[0].text) == ("total", f"1,234,567.5{beside}")
+    assert view.misfit(one, chart) == ""
+    assert "the column n, and rows have total" in view.misfit(one, Chart("Figure", y="n"))
+    layout = draw(pa.table({"n": pa.array([None, 2], pa.int64())}), Chart("Figure", y="n"), title="Orders").layout
+    assert (layout.title.text, layout.annotations[0].text) == ("Orders, the first of 2 rows", "–")
+    layout = draw(pa.table({"<b>n": [float("nan")]}), Chart("Figure", y="<b>n")).layout
+    assert "<b>" not in layout.title.text and layout.annotations[0].text == "nan"
     with pytest.raises(ValueError, match="a Bar needs x and y"):
         Chart("Bar", y="")
 
@@ -155,19 +142,13 @@ def test_a_figure_is_the_number_of_one_row() -> None:
 def test_the_only_text_of_the_row_stands_beside_the_figure(
     columns: dict[str, list[object] | pa.Array], text: str | None
 ) -> None:
-    rows = pa.table({"n": [7], **columns})
-    drawn = view.figure(rows, Chart("Figure", y="n"), is_cut=False, mode="light", zone=None).layout.annotations[0].text
+    drawn = draw(pa.table({"n": [7], **columns}), Chart("Figure", y="n")).layout.annotations[0].text
     assert drawn == text if text is not None else "<b>" not in drawn and len(drawn) < 80
 
 
 def test_a_long_figure_is_smaller_so_that_a_narrow_tile_holds_it() -> None:
-    def size(number: int) -> int:
-        rows = pa.table({"n": [number], "unit": ["EUR"]})
-        drawn = view.figure(rows, Chart("Figure", y="n"), is_cut=False, mode="light", zone=None)
-        return int(drawn.layout.annotations[0].font.size)
-
-    assert size(7) == size(1_000) == view.FIGURE_PX
-    assert size(10**12) * len("1,000,000,000,000 EUR") / 2 < NARROWEST_PX
+    long = draw(pa.table({"n": [10**12], "unit": ["EUR"]}), Chart("Figure", y="n")).layout.annotations[0]
+    assert long.font.size * len("1,000,000,000,000 EUR") / 2 < NARROWEST_PX
 
 
 def test_colours_tell_lines_apart_only_where_the_same_x_comes_again() -> None:
@@ -175,35 +156,6 @@ def test_colours_tell_lines_apart_only_where_the_same_x_comes_again() -> None:
     assert view.colours(ROWS, fit, "day") == ["status"] and view.colours(ROWS, fit, "n") == []
     many = pa.table({"x": [1] * 9, "name": list("abcdefghi"), "n": list(range(9))})
     assert view.colours(many, view.chart_columns(many), "x") == []
-
-
-def test_a_line_runs_by_x_and_a_null_is_a_gap() -> None:
-    figure = view.figure(ROWS, view.Chart("Line", "day", "amount", "status"), is_cut=True, mode="light", zone=None)
-    lines = {trace.name: (list(trace.x), list(trace.y)) for trace in figure.data}
-    assert lines == {"paid": ([DAYS[0], DAYS[1]], [None, 2.5]), "new": ([DAYS[0], DAYS[1]], [1.25, 4.0])}
-    assert figure.layout.title.text == "amount by day, the first 4 rows"
-    assert list(figure.data[0].customdata) == ["NULL", "2.50"], "a hover has the exact value"
-
-
-def test_bars_are_the_rows_as_they_are_from_zero() -> None:
-    figure = view.figure(ROWS, view.Chart("Bar", "status", "n"), is_cut=False, mode="dark", zone=None)
-    (bars,) = figure.data
-    assert (bars.type, list(bars.x), list(bars.y)) == ("bar", ["paid", "new", "paid", "new"], [1, 2, 3, 4])
-    assert figure.layout.yaxis.rangemode == "tozero" and figure.layout.xaxis.type == "category"
-    assert figure.layout.title.text == "n by status"
-
-
-@pytest.mark.parametrize("kind", [kind for kind in view.KINDS if kind != "Figure"])
-def test_every_kind_draws_odd_rows(kind: str) -> None:
-    odd = pa.table({
-        "at": pa.array([datetime(2026, 3, 1, 12, tzinfo=UTC), None], pa.timestamp("us", "UTC")),
-        "<b>n</b>": [float("nan"), float("inf")],
-        "m": [1, 2],
-    })  # fmt: skip
-    fit = view.chart_columns(odd)
-    figure = view.figure(odd, view.Chart(kind, "at", "<b>n</b>"), is_cut=False, mode="light", zone="Asia/Tokyo")
-    assert list(figure.data[0].y)[:1] == [None] and "<b>" not in figure.layout.title.text
-    assert figure.data[0].x[0] == datetime(2026, 3, 1, 21) and "at" in fit.xs(kind)
 
 
 def test_a_link_chooses_orders_and_sizes_tiles() -> None:
@@ -238,3 +190,27 @@ def test_a_chart_that_rows_do_not_fit_says_why() -> None:
     assert "the column status, and rows have amount, n" in view.misfit(ROWS, Chart("Bar", "day", "status"))
     assert view.misfit(ROWS, Chart("Bar", "day", "n", "shop")) == "There is no column shop."
     assert "have none to choose from" in view.misfit(ROWS.select(["status"]), Chart("Bar", "status", "n"))
+
+
+def test_a_line_runs_by_x_a_null_is_a_gap_and_bars_are_the_rows_from_zero() -> None:
+    figure = draw(ROWS, Chart("Line", "day", "amount", "status"), is_cut=True)
+    lines = {trace.name: (list(trace.x), list(trace.y)) for trace in figure.data}
+    assert lines == {"paid": ([DAYS[0], DAYS[1]], [None, 2.5]), "new": ([DAYS[0], DAYS[1]], [1.25, 4.0])}
+    assert figure.layout.title.text == "amount by day, the first 4 rows"
+    assert list(figure.data[0].customdata) == ["NULL", "2.50"], "a hover has the exact value"
+    figure = draw(ROWS, Chart("Bar", "status", "n"))
+    (bars,) = figure.data
+    assert (bars.type, list(bars.x), list(bars.y)) == ("bar", ["paid", "new", "paid", "new"], [1, 2, 3, 4])
+    assert figure.layout.yaxis.rangemode == "tozero" and figure.layout.xaxis.type == "category"
+
+
+@pytest.mark.parametrize("kind", [kind for kind in view.KINDS if kind != "Figure"])
+def test_every_kind_draws_odd_rows(kind: str) -> None:
+    odd = pa.table({
+        "at": pa.array([datetime(2026, 3, 1, 12, tzinfo=UTC), None], pa.timestamp("us", "UTC")),
+        "<b>n</b>": [float("nan"), float("inf")],
+        "m": [1, 2],
+    })  # fmt: skip
+    figure = draw(odd, Chart(kind, "at", "<b>n</b>"), zone="Asia/Tokyo")
+    assert list(figure.data[0].y)[:1] == [None] and "<b>" not in figure.layout.title.text
+    assert figure.data[0].x[0] == datetime(2026, 3, 1, 21) and "at" in view.chart_columns(odd).xs(kind)

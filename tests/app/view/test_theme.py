@@ -1,8 +1,10 @@
-"""The visual language: a glyph an operation, and contrast."""
+"""The visual language: a glyph an operation, contrast, and axes with whole ticks."""
+
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.ui.view import theme
+from app.ui.view import axes, theme
 
 
 @pytest.mark.parametrize(
@@ -47,6 +49,20 @@ def test_words_and_marks_can_be_seen(mode: theme.Mode) -> None:
         assert _contrast(theme.operation_style(operation, mode).colour, surface.background) >= 3
 
 
-@pytest.mark.parametrize(("state", "word"), [("CATCHING UP", "Catching up"), ("OK", "OK"), ("warning", "Warning")])
-def test_a_state_is_one_word_on_every_page(state: str, word: str) -> None:
-    assert theme.state_word(state) == word
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(("values", "ends"), [([], 1.08), ([None, 0], 1.08), ([1, 0], 1.08), ([5, None], 5.4)])
+def test_a_few_things_are_counted_one_by_one(values: list[int | None], ends: float) -> None:
+    found = axes.count_axis(values)
+    assert found["dtick"] == 1 and found["range"] == [0, pytest.approx(ends)]
+
+
+def test_axes_begin_at_zero_versions_are_whole_and_small_values_have_no_milli() -> None:
+    assert axes.count_axis([6, 2_000]) == {"tickformat": "~s", "exponentformat": "SI", "rangemode": "tozero"}
+    assert axes.value_axis([0.003, None]) == {"exponentformat": "none"}
+    assert axes.value_axis([0.5, -1_000])["tickformat"] == "~s"
+    assert axes.version_axis(0, 0)["dtick"] == 1 and axes.version_axis(0, 0)["range"] == [-0.5, 0.5]
+    assert "dtick" not in axes.version_axis(3, 300)
+    assert axes.time_range([NOON]) == [NOON - timedelta(seconds=30), NOON + timedelta(seconds=30)]
+    assert axes.time_range([NOON, NOON + timedelta(seconds=2)]) is None and axes.time_range([]) is None

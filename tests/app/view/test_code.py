@@ -1,22 +1,33 @@
-"""A statement as code for other tools: what runs when pasted, or why there is none. Spark runs its own elsewhere
-(tests/pipelines/agreement/test_query_agreement.py)."""
+"""What a page offers to copy for other tools, run: the rows of those versions and that filter, or why there is none.
 
+Spark runs its own elsewhere (tests/pipelines/agreement/test_query_agreement.py).
+"""
+
+import ast
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import sqlglot
 from deltalake import DeltaTable
 from sqlglot import exp
 
 from app.query.code import TOOLS, code
+from app.summary.view.snippets import Asked, names, snippets
 from backend.errors import QueryError
+from backend.lake.lake import Lake
+from backend.lake.rows.rows import RowQuery
+from backend.lake.table.schema import fields
 from backend.query.plan import plan_query
 from backend.query.views import World
 from backend.settings import load_settings
+from backend.sql.filters import parse_filter
 from backend.times import Clock
 from tests.worlds.lake import builders
 from tests.worlds.lake.questions import open_world
@@ -39,10 +50,10 @@ def code_of(world: World) -> Code:
 
 def test_pandas_code_runs_at_the_versions_that_were_read(code_of: Code, tmp_path: Path) -> None:
     text = 'SELECT count(*) AS n, \'a"""\\b\' AS t FROM orders VERSION AS OF 0 a JOIN "it\'s `odd`" b USING (order_id)'
-    names: dict[str, Any] = {}
+    defined: dict[str, Any] = {}
     made = code_of(text, "pandas")
-    exec(made, names)
-    (row,) = names["frame"].to_dict("records")
+    exec(made, defined)
+    (row,) = defined["frame"].to_dict("records")
     table = tmp_path / "lake" / "silver" / "orders"
     before, after = (set(DeltaTable(table, version=v).to_pandas()["order_id"]) for v in (0, 3))
     assert row == {"n": len(before & after), "t": 'a"""\\b'}
@@ -100,3 +111,75 @@ def test_what_means_something_else_is_refused_with_the_reason(
         with pytest.raises(QueryError) as refused:
             code_of(text, tool)
         assert reason in refused.value.message
+
+
+# Rows of one table ----------------------------------------------------------------
+
+COMPUTED = "length(status) = 3 AND id < 4 -- as DuckDB counts"
+
+FILTERS = (
+    "",
+    COMPUTED,
+    "id > 1 AND status IN ('it''s', 'new')",
+    "NOT (amount BETWEEN 5 AND 25.5) OR note IS NOT NULL",
+    "day >= DATE '2026-01-02' AND price < 300.25",
+    "at <= TIMESTAMP '2026-01-03 00:00:00' AND status LIKE 'n%'",
+    "status ILIKE 'NE%' AND ok AND home.city <> 'x\\y'",
+    "raw = X'01ff' OR amount IS NAN",
+)
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
+    monkeypatch.setenv("WEIR_CONFIG", os.devnull)
+    rows = pa.table(
+        {
+            "id": [1, 2, 3, 4],
+            "status": ["new", "it's", "NEW", None],
+            "amount": [1.0, 20.5, float("nan"), 30.0],
+            "price": pa.array([Decimal("1.25"), Decimal("300.25"), None, Decimal(7)], pa.decimal128(10, 2)),
+            "day": [date(2026, 1, number) for number in (1, 2, 3, 4)],
+            "at": [datetime(2026, 1, number, tzinfo=UTC) for number in (1, 2, 3, 4)],
+            "ok": [True, False, True, None],
+            "note": [None, "a", None, "b"],
+            "raw": [b"\x01\xff", b"", None, b"x"],
+            "home": [{"city": "x\\y"}, {"city": "z"}, {"city": None}, None],
+        }
+    )
+    builders.write(tmp_path / "lake" / "silver" / "it's", rows)
+    DeltaTable(str(tmp_path / "lake" / "silver" / "it's")).delete("id = 1")  # what is pinned is the version before
+    return Lake(load_settings(home=tmp_path, lake={"roots": [str(tmp_path / "lake")]}))
+
+
+@pytest.mark.parametrize("text", FILTERS)
+def test_the_code_reads_the_same_rows(lake: Lake, text: str) -> None:
+    (ref,) = lake.tables()
+    snapshot = lake.snapshot(ref, 0)
+    where = parse_filter(text, fields(snapshot.metadata))
+    wanted = lake.find_rows(snapshot, RowQuery(("id", "status"), where)).rows.sort_by("id")
+    code = {tool: code for tool, (_, code) in snippets(Asked(ref, 0, ("id", "status"), where)).items()}
+
+    read: dict[str, Any] = {}
+    exec(code["DuckDB"], read)
+    assert sorted(read["result"].fetchall()) == sorted(zip(*wanted.to_pydict().values(), strict=True))
+    if text == COMPUTED:
+        assert list(code) == ["DuckDB"], "no other tool reads functions of DuckDB's alike"
+        return
+    exec(code["pandas"], read)
+    assert read["frame"].sort_values("id")["id"].tolist() == wanted["id"].to_pylist()
+    assert list(read["frame"].columns) == ["id", "status"]
+    ast.parse(code["Spark"])
+    assert ".option('versionAsOf', 0)" in code["Spark"] and "FOR VERSION AS OF 0" in code["Trino"]
+
+
+def test_each_tool_writes_values_its_own_way(lake: Lake) -> None:
+    (ref,) = lake.tables()
+    where = parse_filter(
+        "status ILIKE 'it''s' AND amount IS NAN AND home.city = 'x'", fields(lake.snapshot(ref).metadata)
+    )
+    code = {tool: code for tool, (_, code) in snippets(Asked(ref, 1, None, where)).items()}
+    assert "lower(\"status\") LIKE lower('it''s') AND is_nan(\"amount\")" in code["Trino"]
+    assert 'FROM "delta"."silver"."it\'s" FOR VERSION AS OF 1' in code["Trino"]
+    said = ast.literal_eval(code["Spark"].split(".where(")[1].split(")\n")[0])
+    assert said == "(`status` ILIKE 'it\\'s' AND isnan(`amount`) AND `home`.`city` = 'x')"
+    assert names(["a", "b"], ["a", "b"]) is None and names(["a", "b"], ["b"]) == ("b",)
