@@ -11,6 +11,7 @@ from tests.worlds.store.postgres import POSTGRES, empty_postgres_url
 SECONDS, MOST_PER_S = 60, 15.0
 
 
+@pytest.mark.ci
 @pytest.mark.postgres
 @pytest.mark.skipif(POSTGRES not in os.environ, reason=f"{POSTGRES} names no database")
 def test_at_rest_the_store_is_asked_little(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.backend.store.conftest import DATABASES
+from tests.worlds.cases import soak
 from tests.worlds.hosts.simulated import Simulation
 from tests.worlds.store.postgres import empty_postgres_url
 
@@ -75,7 +76,8 @@ def frozen_out(world: Simulation) -> int:
     return sum(host.queries.trips for host in world.hosts)
 
 
-@pytest.mark.parametrize("for_s", [90, pytest.param(600, marks=pytest.mark.soak)])
+@pytest.mark.ci
+@pytest.mark.parametrize("for_s", [60, *soak((600,))])
 def test_each_stream_has_one_writer_and_all_are_soon_back(world: Simulation, for_s: int) -> None:
     for _ in range(HOSTS):
         world.join()

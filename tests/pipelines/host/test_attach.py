@@ -1,4 +1,7 @@
-"""A Spark application of someone else shows its queries here by one line, and notices nothing of it."""
+"""A Spark application of someone else shows its queries here by one line, and notices nothing of it.
+
+Within one application: a store that cannot be attached to, and an attachment that is closed.
+"""
 
 import json
 import os
@@ -9,12 +12,14 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
 
 from backend.lake.lake import Lake
 from backend.settings import Settings, load_settings
@@ -29,7 +34,7 @@ from tests.worlds.processes import wait_until
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 ATTACH = Path(__file__).parents[3] / "attach"
-APPLICATION = Path(__file__).parents[2] / "attach" / "application.py"
+APPLICATION = Path(__file__).parents[2] / "worlds" / "spark" / "application.py"
 OLDER = "pyspark==3.5.8"
 Seen = Callable[[StreamStatus], bool]
 FILES, ROWS = 12, 10  # of the Delta table that is read
@@ -171,7 +176,7 @@ def _ids(application: Application, name: str) -> list[int]:
     return [batch.batch_id for batch in application.batches(name)]
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_on_an_older_spark_it_needs_pyspark_and_sqlalchemy_alone(application: Application, tmp_path: Path) -> None:
     source, own = tmp_path / "package", tmp_path / "venv"
     shutil.copytree(ATTACH, source)
@@ -195,3 +200,48 @@ def test_on_an_older_spark_it_needs_pyspark_and_sqlalchemy_alone(application: Ap
     application.kill()
     silent = application.until("files", lambda s: s.state is StreamState.UNKNOWN, "nobody hears it any more")
     assert "its application has been silent" in silent.because
+
+
+def test_no_word_of_an_address_that_cannot_be_read_is_logged(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.syspath_prepend(ATTACH)
+    for store in ("postgresql://orders:pa@ss:s3cret@db/weir", "orders:s3cret"):
+        assert import_module("weir_attach").attach(spark, store) is None
+    assert "not attached to Weir: the store's URL cannot be read" in caplog.text
+    assert "s3cret" not in caplog.text
+
+
+@pytest.mark.ci
+def test_after_close_nothing_is_reported_and_a_new_attachment_begins(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(ATTACH)
+    attach = import_module("weir_attach").attach
+    url = f"sqlite:///{tmp_path}/weir.db"
+    ControlStore(url).close()
+    before = spark._jsparkSession.streams().listListeners()
+    first = attach(spark, url, "first")
+    assert attach(spark, url) is first
+    first.close()
+    assert len(spark._jsparkSession.streams().listListeners()) == len(before), "its listener is off"
+    second = attach(spark, url, "second")
+    assert second is not first
+    query = spark.readStream.format("rate").load().writeStream.queryName("later").format("memory").start()
+    try:
+        # Not processAllAvailable(): a rate goes on, so it need never return.
+        wait_until(lambda: query.lastProgress is not None, "a micro-batch is done")
+    finally:
+        query.stop()
+        first.close()  # once more: it does nothing, to the second one neither
+        assert attach(spark, url) is second
+        second.close()
+    told: dict[str, list[str]] = {}
+    with sa.create_engine(url).connect() as connection:
+        for app_id, body in connection.execute(sa.text("SELECT app_id, body FROM attached_event ORDER BY id")):
+            told.setdefault(app_id, []).append(json.loads(body)["event"])
+    ended, after = told.values()
+    assert "started" not in ended
+    assert ended[-1] == "ended"
+    assert "started" in after
+    assert after[-1] == "ended"

@@ -24,7 +24,7 @@ from pipelines.specs.registry import Registry
 from tests.worlds.spark.declared import pipeline_of, same
 from tests.worlds.spark.lakes import DemoLake, open_lake
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.ci]
 
 
 @dataclass
@@ -99,7 +99,6 @@ def assert_each_rest_was_read(watched: Watched) -> list[Backlog]:
     return left
 
 
-@pytest.mark.ci
 def test_a_table_read_file_by_file_from_its_first_snapshot_on(
     spark: SparkSession, tmp_path: Path, spark_tables: str
 ) -> None:
@@ -123,7 +122,6 @@ def test_a_table_read_file_by_file_from_its_first_snapshot_on(
     assert lags and lags[-1].behind_s == 0 and lags[-1].rows == 0
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize("vectors", ["false", "true"])
 def test_a_change_feed_of_updates_deletes_and_merges(
     spark: SparkSession, tmp_path: Path, spark_tables: str, vectors: str
@@ -148,19 +146,6 @@ def test_a_change_feed_of_updates_deletes_and_merges(
         assert_each_rest_was_read(watched)
 
 
-@pytest.mark.ci
-def test_a_recreated_table_is_not_counted(spark: SparkSession, tmp_path: Path, spark_tables: str) -> None:
-    append(spark, spark_tables, 0, 10)
-    watched = reading(tmp_path, table(spark_tables))
-    watched.lake.process(watched.name)
-    shutil.rmtree(spark_tables)
-    append(spark, spark_tables, 0, 10)
-    found = watched.backlog()
-    assert (found.rows, found.is_caught_up) == (None, None)
-    assert "made anew" in found.unknown
-
-
-@pytest.mark.ci
 def test_files_of_a_folder(spark: SparkSession, tmp_path: Path) -> None:
     landing = tmp_path / "landing"
     landing.mkdir()
@@ -179,7 +164,6 @@ def test_files_of_a_folder(spark: SparkSession, tmp_path: Path) -> None:
     assert now.lags[-1].behind_s == 0
 
 
-@pytest.mark.ci
 def test_a_chain_is_complete_until_the_oldest_file_that_its_last_table_lacks(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -225,18 +209,3 @@ def test_a_chain_is_complete_until_the_oldest_file_that_its_last_table_lacks(
     assert_complete()
     watched.lake.process("bronze_numbers", "silver_numbers", "gold_numbers")
     assert_complete()
-
-
-@pytest.mark.ci
-def test_a_view_of_two_tables(spark: SparkSession, tmp_path: Path, spark_tables: str) -> None:
-    append(spark, spark_tables, 0, 10)
-    numbers = Pipeline("numbers")
-    numbers.materialized_view("gold_numbers", source=table(spark_tables), refresh="available now")(same)
-    watched = watching(tmp_path, numbers)
-    assert watched.backlog().versions == 2
-    watched.lake.process(watched.name)
-    assert watched.backlog().is_caught_up
-    append(spark, spark_tables, 10, 20)
-    found = watched.backlog()
-    assert (found.versions, found.rows, found.is_caught_up) == (1, None, False)
-    assert found.behind_s is not None

@@ -1,174 +1,46 @@
 """The host against a runner without Spark and a real store: what it starts, stops, records, loses and takes over."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 
 import pytest
 import sqlalchemy as sa
 from structlog.testing import capture_logs
 
 from backend.access import Actor
-from backend.errors import StoreError, StreamError
+from backend.errors import StoreError
 from backend.settings import load_settings
 from backend.store.clock import StoreClock, elapsed
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
-from backend.stream_model.stream import StreamDeclaration, StreamState
+from backend.stream_model.stream import StreamState
 from backend.streams.status import statuses
 from pipelines.host.__main__ import CLOSE_S, JOBS_LIMIT_S, close
 from pipelines.host.listener import ProgressWriter
 from pipelines.host.metrics import HostMetrics
 from pipelines.host.ownership import RAN_OUT
 from pipelines.host.stream_host import Loop, StreamHost, declare, new_heartbeat
-from pipelines.jvm.failures import SparkLostError, StreamStartError
-from pipelines.spark.runtime import QueryFailure, QueryState, RunningQuery
-from tests.pipelines.host.test_listener import event
+from pipelines.spark.runtime import QueryFailure
+from tests.pipelines.host.test_host_metrics import event
+from tests.worlds.hosts.in_memory import (
+    NAMES,
+    TTL_S,
+    Runner,
+    all_running,
+    all_tick_until,
+    ask,
+    bury,
+    declaration,
+    host_on,
+    hosts_on,
+    running,
+    running_host,
+    states,
+    tick_until,
+)
 from tests.worlds.processes import wait_until
 from tests.worlds.stopwatch import Stopwatch
-
-TTL_S = 60.0  # no test takes so long: a lease runs out where a test has it run out
-NAMES = ("bronze", "silver", "gold")
-
-
-def declaration(name: str, host: str = "") -> StreamDeclaration:
-    tags = {"host": host} if host else {}
-    return StreamDeclaration(name, "", "x", f"/l/{name}", name, (), None, 1_000, f"/c/{name}", tags=tags)
-
-
-class Runner:
-    """Queries that exist in memory; `slow_stop` holds up the stop of one stream, `broken` refuses starts."""
-
-    def __init__(self) -> None:
-        self.active: dict[str, RunningQuery] = {}
-        self.failures: dict[str, QueryFailure] = {}
-        self.broken: set[str] = set()
-        self.slow_stop: dict[str, threading.Event] = {}
-        self.slow_start: dict[str, threading.Event] = {}
-        self.started: list[str] = []
-        self.overrides: dict[str, dict[str, str]] = {}
-        self.cuts: list[str] = []
-        self.until: dict[str, float] = {}
-        self.lost = False
-        self.mute: set[str] = set()
-        self.hanging: set[str] = set()  # what a stop waits for in vain
-
-    def start(self, name: str, overrides: Mapping[str, str]) -> RunningQuery:
-        if name in self.slow_start:
-            self.slow_start[name].wait(60)
-        if name in self.broken:
-            raise StreamStartError("no such column", error_class="UNRESOLVED_COLUMN")
-        self.started.append(name)
-        self.overrides[name] = dict(overrides)
-        self.failures.pop(name, None)
-        self.active[name] = RunningQuery(name, f"query-{name}", f"run-{len(self.started)}")
-        return self.active[name]
-
-    def stop(self, name: str, *, timeout_s: float) -> None:
-        if name in self.slow_stop:
-            self.slow_stop[name].wait(60)
-        self._end(name)
-
-    def cut(self, name: str) -> None:
-        self.cuts.append(name)
-        self._end(name)
-
-    def _end(self, name: str) -> None:
-        if self.lost:
-            raise SparkLostError("gone")
-        self.active.pop(name, None)  # so it says at once, though a batch may go on
-        if name in self.hanging:
-            raise StreamError(f"stream {name} cannot be stopped")
-
-    def hold(self, name: str, until: float) -> None:
-        self.until[name] = until
-
-    def poll(self, name: str) -> QueryState:
-        if self.lost:
-            raise SparkLostError("gone")
-        if name in self.mute:
-            raise StreamError(f"stream {name} does not answer")
-        query = self.active.get(name)
-        if query is None:
-            return QueryState(active=False, batch_id=4, failure=self.failures.get(name))
-        return QueryState(active=True, query_id=query.query_id, run_id=query.run_id)
-
-    def fail(self, name: str) -> None:
-        del self.active[name]
-        self.failures[name] = QueryFailure("SparkException", "boom")
-
-
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ControlStore]:
-    monkeypatch.setenv("WEIR_HOME", str(tmp_path))
-    for key, value in {"LEASE_TTL_S": TTL_S, "BACKOFF_INITIAL_S": 0.05, "MAX_RESTARTS": 2, "STOP_TIMEOUT_S": 5}.items():
-        monkeypatch.setenv(f"WEIR_HOST__{key}", str(value))
-    opened = ControlStore.open(load_settings())
-    declare(opened, tuple(map(declaration, NAMES)), datetime.now(UTC))
-    yield opened
-    opened.close()
-
-
-def host_on(store: ControlStore, runner: Runner, watch: Callable[[], float] = elapsed) -> StreamHost:
-    now, declared = datetime.now(UTC), tuple(map(declaration, NAMES))
-    return StreamHost(load_settings(), store, runner, declared, new_heartbeat(now), StoreClock(store.now), watch)
-
-
-def running_host(store: ControlStore, watch: Callable[[], float] = elapsed) -> tuple[StreamHost, Runner]:
-    """A host on which every stream runs."""
-    host = host_on(store, runner := Runner(), watch)
-    tick_until(host, all_running(store))
-    return host, runner
-
-
-def hosts_on(store: ControlStore, count: int, watch: Callable[[], float] = elapsed) -> list[StreamHost]:
-    return [host_on(store, Runner(), watch) for _ in range(count)]
-
-
-def bury(host: StreamHost) -> None:
-    """The host was killed, so long ago that its leases have run out and its heartbeat is old."""
-    long_ago = host.store.now() - timedelta(seconds=2 * TTL_S)
-    host.store.beat(replace(host.heartbeat, beat_at=long_ago))
-    for lease in host.store.leases().values():
-        if lease.owner == host.heartbeat.host_id:
-            host.store.renew(lease, ttl_s=-1)
-
-
-def all_tick_until(hosts: Sequence[StreamHost], condition: Callable[[], bool]) -> None:
-    def ticked() -> bool:
-        for host in hosts:
-            host.tick()
-        return condition()
-
-    wait_until(ticked, lambda: str([running(host) for host in hosts]))
-
-
-def running(host: StreamHost) -> set[str]:
-    return set(host.runner.active)  # type: ignore[attr-defined]
-
-
-def tick_until(host: StreamHost, condition: Callable[[], bool]) -> None:
-    def ticked() -> bool:
-        if condition():
-            return True
-        host.tick()
-        return False
-
-    wait_until(ticked, lambda: str(states(host.store)))
-
-
-def states(store: ControlStore) -> dict[str, str]:
-    return {name: seen.state.value for name, seen in store.observed().items()}
-
-
-def all_running(store: ControlStore) -> Callable[[], bool]:
-    return lambda: states(store) == dict.fromkeys(NAMES, "RUNNING")
-
-
-def ask(store: ControlStore, name: str, action: str) -> None:
-    store.request(name, action, reason="test", actor=Actor("ann"), now=datetime.now(UTC))  # type: ignore[arg-type]
 
 
 def test_starts_and_failures_are_counted_once_each(store: ControlStore) -> None:
@@ -192,13 +64,6 @@ def test_starts_and_failures_are_counted_once_each(store: ControlStore) -> None:
     assert metrics.registry.get_sample_value("weir_stream_batch_duration_seconds_count", {"stream": "silver"}) == 0
 
 
-def test_new_streams_are_started_and_recorded_with_their_ids(store: ControlStore) -> None:
-    runner = Runner()
-    tick_until(host_on(store, runner), all_running(store))
-    assert store.observed()["gold"].query_id == "query-gold"
-    assert store.hosts()[0].host_id == store.observed()["gold"].host_id
-
-
 def test_running_is_not_said_before_the_query_is_active(store: ControlStore) -> None:
     runner, host = Runner(), None
     runner.slow_start["silver"] = threading.Event()
@@ -206,6 +71,8 @@ def test_running_is_not_said_before_the_query_is_active(store: ControlStore) -> 
     tick_until(host, lambda: states(store) == {"bronze": "RUNNING", "silver": "STARTING", "gold": "RUNNING"})
     runner.slow_start["silver"].set()
     tick_until(host, all_running(store))
+    assert store.observed()["gold"].query_id == "query-gold"
+    assert store.hosts()[0].host_id == store.observed()["gold"].host_id
 
 
 def test_a_stop_that_takes_long_does_not_hold_up_the_others(store: ControlStore) -> None:
@@ -302,13 +169,19 @@ def test_a_stream_of_which_nobody_can_say_anything_holds_up_no_other(store: Cont
     tick_until(host, lambda: states(store)["bronze"] == "STOPPED")
 
 
-def test_shutting_down_leaves_the_wishes_and_frees_the_leases(store: ControlStore) -> None:
+def test_shutting_down_leaves_the_wishes_and_frees_each_lease_as_soon_as_its_stream_rests(store: ControlStore) -> None:
     host, runner = running_host(store)
     wishes = store.desired()
-    host.shut_down(60)
+    runner.slow_stop["gold"] = threading.Event()
+    closing = threading.Thread(target=host.shut_down, args=(60,))
+    closing.start()
+    wait_until(lambda: set(store.leases()) == {stream_resource("gold")}, "the others' leases are free")
+    assert closing.is_alive()
+    assert states(store) == {"bronze": "STOPPED", "silver": "STOPPED", "gold": "RUNNING"}
+    runner.slow_stop["gold"].set()
+    closing.join(60)
     assert (states(store), runner.active, store.leases()) == (dict.fromkeys(NAMES, "STOPPED"), {}, {})
     assert store.desired() == wishes
-    tick_until(host_on(store, Runner()), all_running(store))
 
 
 def test_shutting_down_does_not_wait_for_ever(store: ControlStore) -> None:
@@ -335,19 +208,6 @@ def test_batches_get_what_is_set_to_end_and_the_host_beats_meanwhile(store: Cont
     runner.slow_stop["gold"].set()
     closing.join(60)
     assert set(limits.values()) == {5}, "host.stop_timeout_s, whole"
-
-
-def test_shutting_down_gives_each_lease_back_as_soon_as_its_stream_rests(store: ControlStore) -> None:
-    host, runner = running_host(store)
-    runner.slow_stop["gold"] = threading.Event()
-    closing = threading.Thread(target=host.shut_down, args=(60,))
-    closing.start()
-    wait_until(lambda: set(store.leases()) == {stream_resource("gold")}, "the others' leases are free")
-    assert closing.is_alive()
-    assert states(store) == {"bronze": "STOPPED", "silver": "STOPPED", "gold": "RUNNING"}
-    runner.slow_stop["gold"].set()
-    closing.join(60)
-    assert (states(store)["gold"], store.leases()) == ("STOPPED", {})
 
 
 def test_failed_stays_failed_under_a_new_host(store: ControlStore) -> None:
@@ -626,3 +486,80 @@ def test_after_a_dead_jvm_the_progress_that_was_told_is_written(store: ControlSt
         close(lambda: host.shut_down(60), writer.close, lambda: [][0])
     assert [batch.batch_id for batch in store.progress("gold")] == [7]
     assert said(lines, "host_") == ["host_stopping", "host_close_failed", "host_close_failed", "host_stopped"]
+
+
+# what is a host's own -------------------------------------------------------------------------------------------------
+
+WRONG_PATH = QueryFailure("SparkException", "Wrong basePath file:/b/landing for the root path: file:/a/landing/1.json")
+
+
+class Elsewhere(Runner):
+    """A host whose folder has another path: `bad` fails there as soon as it has started."""
+
+    def __init__(self, bad: str, failure: QueryFailure = WRONG_PATH) -> None:
+        super().__init__()
+        self.bad, self.failure = bad, failure
+
+    def poll(self, name: str):  # type: ignore[no-untyped-def]
+        if name == self.bad and name in self.active:
+            del self.active[name]
+            self.failures[name] = self.failure
+        return super().poll(name)
+
+
+def on(store: ControlStore, name: str) -> str:
+    return store.leases()[stream_resource(name)].owner
+
+
+def two_hosts(store: ControlStore, failure: QueryFailure = WRONG_PATH) -> tuple[StreamHost, StreamHost]:
+    """The first has the folder elsewhere and all streams; the second has just come."""
+    wrong, right = host_on(store, Elsewhere("silver", failure)), host_on(store, Runner())
+    wrong.tick()
+    right.beat()
+    return wrong, right
+
+
+def test_it_runs_on_the_host_that_can_and_stays_there(store: ControlStore) -> None:
+    wrong, right = two_hosts(store)
+    all_tick_until([wrong, right], all_running(store))
+    assert on(store, "silver") == right.heartbeat.host_id
+    assert running(right) == {"silver"}, "the others did not move for it"
+    for _ in range(5):
+        wrong.tick()
+        right.tick()
+    assert wrong.runner.started.count("silver") == 1  # type: ignore[attr-defined]
+    assert store.hosts()[0].streams, "both say what they can run"
+    assert "silver" not in {host.host_id: host.streams for host in store.hosts()}[wrong.heartbeat.host_id]
+
+
+def test_what_any_host_would_meet_stays_where_it_failed(store: ControlStore) -> None:
+    wrong, right = two_hosts(store, QueryFailure("USER_RAISED_EXCEPTION", "division by zero"))
+    all_tick_until([wrong, right], lambda: states(store)["silver"] == "FAILED")
+    assert on(store, "silver") == wrong.heartbeat.host_id
+
+
+def test_where_no_other_host_can_it_fails_as_ever(store: ControlStore) -> None:
+    wrong = host_on(store, Elsewhere("silver"))
+    tick_until(wrong, lambda: states(store) == {**dict.fromkeys(NAMES, "RUNNING"), "silver": "FAILED"})
+    assert wrong.runner.started.count("silver") == 3  # type: ignore[attr-defined]
+
+
+def test_once_each_host_has_tried_it_is_failed_and_asked_for_anew_it_is_tried_again(
+    store: ControlStore,
+) -> None:
+    hosts = [host_on(store, Elsewhere("silver")) for _ in range(2)]
+    hosts[0].tick()
+    hosts[1].beat()
+    all_tick_until(hosts, lambda: states(store)["silver"] == "FAILED")
+    tried = [host.runner.started.count("silver") for host in hosts]  # type: ignore[attr-defined]
+    assert tried == [1, 2]
+    ask(store, "silver", "start")
+    all_tick_until(hosts, lambda: hosts[0].runner.started.count("silver") == 2)  # type: ignore[attr-defined]
+
+
+def test_when_the_host_that_can_is_gone_it_is_not_left_alone(store: ControlStore) -> None:
+    wrong, right = two_hosts(store)
+    all_tick_until([wrong, right], all_running(store))
+    bury(right)
+    tick_until(wrong, lambda: states(store)["silver"] == "FAILED")
+    assert on(store, "silver") == wrong.heartbeat.host_id

@@ -1,13 +1,16 @@
-"""What a host counts, as Prometheus reads it: each number beside a recount of the events."""
+"""What a host counts and tells of its batches: as Prometheus reads it beside a recount, and as the store keeps it."""
 
 import json
 import socket
+import threading
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from http.client import HTTPConnection
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,28 +21,45 @@ from structlog.testing import capture_logs
 from backend.docs_table import with_table
 from backend.errors import SettingsError, StoreError
 from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
+from backend.lake.lake import Lake
 from backend.metrics import OF_HOST, docs_table
 from backend.settings import load_settings
-from backend.stream_model.stream import Progress
-from pipelines.host.listener import ProgressWriter
+from backend.store.store import ControlStore
+from backend.stream_model.rollup import HOUR_S, MINUTE_S, merged
+from backend.stream_model.stream import InputKind, Progress, StreamDeclaration, StreamInput
+from pipelines.host.listener import ProgressListener, ProgressWriter
 from pipelines.host.metrics import MOST_CLIENTS, HostMetrics, serving
+from pipelines.host.retention import Retention
 from tests.worlds.processes import wait_until
 from tests.worlds.programs import promtool
+from tests.worlds.store.stream_store import batch
 
 Labels = Mapping[str, str]
 HOSTILE = 'gold"\\ \n} 7'
 
 
 class Store:
-    """Refuses while `silent`."""
+    """Keeps what it is given; refuses while `silent`; `hang` holds a write up."""
 
-    silent = False
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+        self.signs: dict[str, datetime] = {}
+        self.silent = False
+        self.refused = 0
+        self.hang = threading.Event()
+        self.hang.set()
+        self.is_asked = threading.Event()
 
-    def add_progress(self, items: Sequence[Progress]) -> None:
+    def add_progress(self, items: list[Progress]) -> None:
+        self.is_asked.set()
+        self.hang.wait(60)
         if self.silent:
+            self.refused += 1
             raise StoreError("silent")
+        self.batches += [item.batch_id for item in items]
 
-    def touch(self, name: str, *, at: object) -> None: ...
+    def touch(self, name: str, *, at: datetime) -> None:
+        self.signs[name] = at
 
 
 def event(batch: int, *, name: str = "silver", seconds: float | None = 1.5, failed: int = 2, written: int = 90) -> str:
@@ -261,3 +281,159 @@ def test_the_docs_say_what_is_served() -> None:
 def _get(url: str) -> str:
     with urllib.request.urlopen(url, timeout=60) as answer:
         return str(answer.read().decode())
+
+
+# progress -------------------------------------------------------------------------------------------------------------
+
+AT = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+
+def test_events_reach_the_store_in_order_and_the_stream_is_touched() -> None:
+    store = Store()
+    writer = ProgressWriter(store)
+    writer.start()
+    for number in range(20):
+        writer.put(event(number, seconds=None))
+    wait_until(lambda: store.batches == list(range(20)), "the events are in the store")
+    wait_until(lambda: store.signs, "the stream is touched")
+    assert store.signs == {"silver": AT}
+    writer.put(event(20, seconds=None))
+    writer.close()
+    assert store.batches[-1] == 20, "what is queued is written"
+
+
+def test_a_silent_store_costs_only_the_oldest_and_they_are_counted() -> None:
+    store = Store()
+    writer = ProgressWriter(store, capacity=3)
+    store.silent = True
+    for number in range(5):
+        writer.put(event(number))
+        writer.flush()
+    assert store.refused == 5
+    store.silent = False
+    writer.flush()
+    assert (store.batches, writer.dropped) == ([2, 3, 4], 2)
+
+
+def test_the_thread_recovers_by_itself() -> None:
+    store = Store()
+    store.silent = True
+    writer = ProgressWriter(store, retry_s=0.02)
+    writer.start()
+    writer.put(event(1))
+    wait_until(lambda: store.refused >= 2, "the store is tried again")
+    store.silent = False
+    wait_until(lambda: store.batches == [1], "the event is in the store")
+    writer.close()
+
+
+def test_a_callback_does_not_wait_for_a_hanging_store() -> None:
+    store = Store()
+    store.hang.clear()
+    writer = ProgressWriter(store, capacity=100)
+    listener = ProgressListener(writer)
+    writer.start()
+    listener.onQueryProgress(progress_event(event(0)))
+    assert store.is_asked.wait(60)  # the writer hangs in the store now
+    for number in range(1, 500):
+        listener.onQueryProgress(progress_event(event(number)))
+    store.hang.set()
+    writer.close()
+    assert store.batches[-1] == 499
+    assert writer.dropped == 399
+
+
+def test_an_unreadable_event_does_not_take_the_others_along() -> None:
+    store = Store()
+    writer = ProgressWriter(store)
+    for text in (event(1), "not json", "{}", event(2)):
+        writer.put(text)
+    writer.flush()
+    assert store.batches == [1, 2]
+
+
+def test_no_callback_raises_whatever_spark_hands_over() -> None:
+    listener = ProgressListener(ProgressWriter(Store()))
+    listener.onQueryProgress(SimpleNamespace())  # type: ignore[arg-type]
+    listener.onQueryStarted(SimpleNamespace(runId="r", name=None))  # type: ignore[arg-type]
+    listener.onQueryIdle(SimpleNamespace(runId="r", timestamp="banana"))  # type: ignore[arg-type]
+    listener.onQueryTerminated(SimpleNamespace(runId="never seen"))  # type: ignore[arg-type]
+
+
+def test_idle_is_a_sign_of_life_under_the_streams_name() -> None:
+    store = Store()
+    writer = ProgressWriter(store)
+    listener = ProgressListener(writer)
+    listener.onQueryStarted(SimpleNamespace(runId="r", name="silver"))  # type: ignore[arg-type]
+    listener.onQueryIdle(SimpleNamespace(runId="r", timestamp="2026-03-01T12:00:00.000Z"))  # type: ignore[arg-type]
+    listener.onQueryIdle(SimpleNamespace(runId="unknown", timestamp="2026-03-01T12:00:00.000Z"))  # type: ignore[arg-type]
+    writer.flush()
+    assert store.signs == {"silver": AT}
+
+
+def progress_event(text: str) -> SimpleNamespace:
+    return SimpleNamespace(progress=SimpleNamespace(json=text))
+
+
+# how long it is kept --------------------------------------------------------------------------------------------------
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+LONG_AGO = START - timedelta(days=1)
+EVERY = timedelta(minutes=40)
+DAYS = 60
+KEPT_DAYS = {"progress_retention_days": 2, "minutes_retention_days": 7, "hours_retention_days": 30}
+
+
+def retention(store: ControlStore, clock: Callable[[], datetime], **limits: int) -> Retention:
+    settings = load_settings(store={**KEPT_DAYS, **limits})
+    return Retention(settings, Lake(settings), store, clock)
+
+
+def test_after_sixty_days_there_is_what_settings_say_and_no_more(store: ControlStore) -> None:
+    now, number = START, 0
+    watch = retention(store, lambda: now)
+    per_day = timedelta(days=1) // EVERY
+    for _ in range(DAYS):
+        store.add_progress([batch("a", number + place, now + EVERY * place, run_id="r") for place in range(per_day)])
+        number, now = number + per_day, now + timedelta(days=1)
+        watch.once()
+        assert len(store.progress("a", raw=False)) <= 2 * per_day
+    assert len(store.progress("a", raw=False)) == 2 * per_day
+    minutes = store.rollups("a", grain_s=MINUTE_S, since=LONG_AGO)
+    hours = store.rollups("a", grain_s=HOUR_S, since=LONG_AGO)
+    assert (len(minutes), len(hours)) == (7 * per_day, 30 * 24)
+    assert merged(hours).batches == 30 * per_day
+    (run,) = store.runs("a")
+    assert (run.first_batch, run.last_batch) == (30 * per_day, DAYS * per_day - 1)
+
+
+def test_more_batches_than_may_stay_go_at_the_next_round(store: ControlStore) -> None:
+    store.add_progress([batch("a", number, START + number * timedelta(seconds=10), run_id="a") for number in range(80)])
+    retention(store, lambda: START + timedelta(hours=1), progress_max_rows=50).once()
+    assert [each.batch_id for each in store.progress("a")] == list(range(30, 80))
+    assert merged(store.rollups("a", grain_s=HOUR_S, since=LONG_AGO)).batches == 80
+
+
+def test_the_most_that_waited_is_kept_of_batches_of_the_last_hour(store: ControlStore) -> None:
+    topic = StreamInput(InputKind.KAFKA, "orders", options={"subscribe": "orders"})
+    store.declare([StreamDeclaration("a", "", "", "", "", (), None, 10_000, "/c/a", inputs=(topic,))], now=START)
+    waited = {0: 7, 1: 900, 2: 30, 3: 0, 4: 12}  # by batch, one each half hour
+    told = [
+        replace(
+            batch("a", number, START + number * timedelta(minutes=30), run_id="a"),
+            raw_json=json.dumps({"sources": [{"endOffset": offsets(5), "latestOffset": offsets(5 + rows)}]}),
+        )
+        for number, rows in waited.items()
+    ]
+    store.add_progress(told)
+    retention(store, lambda: START + timedelta(minutes=125)).once()
+    hours = store.rollups("a", grain_s=HOUR_S, since=LONG_AGO)
+    assert [(each.batches, each.most_unread_rows) for each in hours] == [(2, None), (2, 0), (1, 12)]
+    late = replace(told[2], batch_id=9, progressed_at=told[2].progressed_at + timedelta(minutes=20))
+    store.add_progress([late])
+    retention(store, lambda: START + timedelta(minutes=125)).once()
+    assert [each.most_unread_rows for each in store.rollups("a", grain_s=HOUR_S, since=LONG_AGO)] == [None, 30, 12]
+
+
+def offsets(of_one: int) -> dict[str, dict[str, int]]:
+    return {"orders": {"0": of_one}}

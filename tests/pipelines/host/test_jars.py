@@ -40,6 +40,7 @@ def fake_java(folder: Path, says: str) -> Path:
     return folder
 
 
+@pytest.mark.ci
 @pytest.mark.spark
 def test_fetches_what_is_pinned_once_and_finishes_what_an_interrupted_run_left(tmp_path: Path, repository: str) -> None:
     lib = tmp_path / "lib"
@@ -56,6 +57,7 @@ def test_fetches_what_is_pinned_once_and_finishes_what_an_interrupted_run_left(t
     assert missing_files(lib) == ()
 
 
+@pytest.mark.ci
 @pytest.mark.spark
 def test_a_file_with_another_digest_is_refused_by_name_and_never_put_in_place(tmp_path: Path, repository: str) -> None:
     mirror, lib = tmp_path / "mirror", tmp_path / "lib"
@@ -100,6 +102,7 @@ def test_what_reads_s3_is_of_pyspark_s_own_hadoop() -> None:
     assert own.name.replace("client-api", "aws") in pinned_files(S3)
 
 
+@pytest.mark.ci
 @pytest.mark.spark
 def test_no_network_is_one_sentence_and_leaves_nothing_half(tmp_path: Path) -> None:
     with pytest.raises(JarError, match=r"http://127\.0\.0\.1:9/ cannot be reached") as refused:

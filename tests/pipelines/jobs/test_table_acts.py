@@ -1,9 +1,10 @@
-"""Acts on tables, done by Spark: what was previewed is what happens, and what was not previewed does not."""
+"""Acts on the files and rows of tables, done by Spark: what was previewed is what happens, and it is proven."""
 
 import json
 import threading
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from statistics import mean
 
@@ -12,145 +13,98 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from typer.testing import CliRunner
 
-from app import services
-from app.cli.commands import app
 from backend.access import Actor
-from backend.errors import QueryError, StreamRefusedError
-from backend.jobs.model import Job, JobState
-from backend.lake.lake import Lake
-from backend.lake.model import TableRef
+from backend.errors import LakehouseError, StreamRefusedError
+from backend.maintenance.drop import dropped_tables
 from backend.maintenance.model import (
-    ActPreview,
     ActResult,
     Alter,
     Arguments,
+    Clone,
+    Drop,
     Optimize,
     Repair,
     Restore,
     TableAct,
+    Undrop,
     Vacuum,
-    act_job,
 )
-from backend.maintenance.plan import preview
 from backend.maintenance.policies import PolicyPlans
-from backend.maintenance.readers import load_users
-from backend.settings import load_settings
-from backend.store.store import ControlStore
 from backend.streams.faults import CONFLICTS
 from backend.table_policies import TablePolicy
 from pipelines import append
 from pipelines import table as declared_table
-from pipelines.declare.registry import declarations
-from pipelines.host.job_host import JobHost
 from pipelines.host.policy_rounds import PolicyRounds
-from pipelines.jobs.runner import Acts, SparkJobs
-from pipelines.jobs.same_rows import rewritten_proof
+from pipelines.jobs.same_rows import rewritten_proof, rows_proof
 from pipelines.jvm.failures import describe
-from pipelines.specs.registry import Registry
-from tests.worlds.processes import wait_until
+from tests.worlds.cases import soak
+from tests.worlds.spark.act_host import ActHost, ActTable
 from tests.worlds.spark.declared import pipeline_of
-from tests.worlds.spark.lakes import open_lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
-NAME = "sales/it's `odd` \\ 100 %"
+NAME = ActTable.NAME
+UNKEPT = {"delta.deletedFileRetentionDuration": "interval 0 seconds"}
+MARKED = {"delta.enableDeletionVectors": "true"}
+MAPPED = {"delta.columnMapping.mode": "name"}
+FILES = ("files_in", "bytes_in", "files_out")
 
 
-class Shelf:
-    """One table, and the jobs of a host. `interrupt` is called when tables begin to be changed."""
-
-    def __init__(self, spark: SparkSession, home: Path, **settings: object) -> None:
-        self.spark, self.settings = spark, load_settings(home=home, **settings)
-        (home / "store").mkdir()
-        self.store = ControlStore.open(self.settings)
-        self.uri = str(home / "lake" / NAME)
-        self.runner = SparkJobs(
-            self.settings, lambda: spark, "host-a", acts=Acts.of(self.settings, self.store, Registry([]))
-        )
-
-    def write(self, *days: str, rows: int = 100, start: int = 0, **options: str) -> None:
-        """A commit for each day, one file each."""
-        for number, day in enumerate(days):
-            batch = self.spark.range(start + number * rows, start + (number + 1) * rows).withColumn("day", F.lit(day))
-            writer = batch.coalesce(1).write.format("delta").mode("append").partitionBy("day")
-            writer.options(**options).save(self.uri)
-
-    def sql(self, text: str) -> None:
-        name = self.uri.replace("`", "``")
-        self.spark.sql(text.format(f"delta.`{name}`"))
-
-    @property
-    def lake(self) -> Lake:
-        return Lake(self.settings)
-
-    @property
-    def ref(self) -> TableRef:
-        return self.lake.find(self.uri)
-
-    def ids(self) -> list[int]:
-        return sorted(row.id for row in self.spark.read.format("delta").load(self.uri).collect())
-
-    def preview(self, arguments: Arguments) -> ActPreview:
-        now = datetime.now(UTC)
-        users = load_users(self.settings, self.lake, self.store, self.ref, arguments, now=now)
-        return preview(self.settings, self.lake, self.ref, arguments, users, now=now)
-
-    def submit(self, act: TableAct) -> Job:
-        wanted = act_job(act, actor=Actor("ana"), reason="to put it right")
-        return self.store.jobs.submit(wanted, now=datetime.now(UTC))
-
-    def run(self, job: Job) -> ActResult:
-        """By a host; raises what it wrote down of a failure."""
-        host = JobHost(self.settings, self.store, self.runner, "host-a")
-
-        def is_over() -> bool:
-            host.step()
-            return self.ended(job).state.is_over
-
-        wait_until(is_over, f"the {job.kind} has ended")
-        ended = self.ended(job)
-        if ended.state is JobState.FAILED:
-            raise StreamRefusedError(ended.error, hint=ended.hint)
-        return ActResult.of(ended)
-
-    def ended(self, job: Job) -> Job:
-        return self.store.jobs.get(job.job_id) or job
-
-    def act(self, arguments: Arguments) -> ActResult:
-        return self.run(self.submit(self.preview(arguments).act))
-
-
-@pytest.fixture
-def shelf(spark: SparkSession, tmp_path: Path) -> Callable[..., Shelf]:
-    return lambda **settings: Shelf(spark, tmp_path, **settings)
-
-
-def test_optimize_does_what_was_previewed(shelf: Callable[..., Shelf]) -> None:
-    table = shelf()
-    table.write("2026-01-01", "2026-01-02", "2026-01-01", "2026-01-02", "2026-01-01", "2026-01-03")
-    table.write("2026-01-01", "2026-01-02", rows=300)
-    before, cost = table.ids(), files_a_look_up(table)
+def test_acts_in_turn_do_what_was_previewed(table: ActTable) -> None:
+    """One of each kind, on one table."""
+    days = ("2026-01-01", "2026-01-02")
+    table.write(*days, *days, **MARKED)
+    before, cost = table.rows(), files_a_look_up(table)
     planned = table.preview(Optimize())
-    assert (planned.figures["files_in"], planned.figures["files_out"], planned.figures["partitions"]) == (7, 2, 2)
-    assert f"a look-up of one value of id reads {cost} files now, at most 3 after" in planned.notes
+    assert (planned.figures["files_in"], planned.figures["files_out"], planned.figures["partitions"]) == (4, 2, 2)
+    optimized = table.act(Optimize())
+    assert {name: optimized.figures[name] for name in FILES} == {name: planned.figures[name] for name in FILES}
+    look_ups = f"; a look-up of one value of id reads {files_a_look_up(table)} files, before {cost}"
+    assert optimized.effect.endswith(look_ups) and table.rows() == before and table.snapshot.num_files == 2
+    assert table.preview(Optimize()).refused == "nothing is to be merged"
 
-    result = table.act(Optimize())
+    version = table.snapshot.version
+    negated = Repair("id % 50 = 3 AND \"day\" = '2026-01-02'", {"id": '-"id"'})
+    planned = table.preview(negated)
+    assert (planned.figures["rows"], planned.figures["files"]) == (4, 1)
+    assert any(note.startswith("such as id ") and "id becomes -" in note for note in planned.notes)
+    assert table.act(negated).figures == {"rows": 4}
+    changed = {-103, -153, -303, -353}
+    assert table.ids() == sorted({*range(400)} - {-number for number in changed} | changed)
+    replaced = table.act(Repair("id < 0 OR id IN (103, 153, 303, 353)", from_version=version))
+    assert replaced.figures == {"rows": 4, "rows_in": 4} and table.rows() == before
 
-    assert {name: result.figures[name] for name in ("files_in", "bytes_in", "files_out")} == {
-        name: planned.figures[name] for name in ("files_in", "bytes_in", "files_out")
-    }
-    assert [(proof.what, proof.holds) for proof in result.proofs] == [("the same rows", True)]
-    assert table.ids() == before and table.lake.snapshot(table.ref).num_files == 3
-    assert result.effect.endswith(f"; a look-up of one value of id reads {files_a_look_up(table)} files, before {cost}")
-    (commit, *_) = table.lake.history(table.ref)
-    assert commit.operation == "OPTIMIZE" and '"by": "ana"' in (commit.user_metadata or "")
-    again = table.preview(Optimize())
-    assert again.refused == "nothing is to be merged"
+    version = table.snapshot.version
+    table.sql("DELETE FROM {} WHERE id < 50")
+    planned = table.preview(Restore(version))
+    assert (planned.figures["commits_undone"], planned.figures["rows_after"]) == (1, 400)
+    table.act(Restore(version))
+    assert table.rows() == before
+
+    altered = table.act(
+        Alter(UNKEPT, comment="it's odd", add_columns={"n": "int"}, add_constraints={"known": "id >= 0"})
+    )
+    assert len(altered.proofs) == 4 and table.snapshot.metadata.configuration["delta.constraints.known"] == "id >= 0"
+    wider = [(*row, None) for row in before]
+    copied = table.act(Clone("kept/copy"))
+    assert copied.proofs[0].detail == "400 rows against 400, each the same"
+    planned = table.preview(Vacuum())
+    assert table.act(Vacuum()).figures["files"] == planned.figures["files"] > 4 and table.rows() == wider
+
+    table.act(Drop())
+    assert [ref.name for ref in table.reader().tables()] == ["kept/copy"] and not Path(table.uri).exists()
+    table.run(table.submit(table.planned("", Undrop(NAME)).act))
+    assert table.rows() == wider and dropped_tables(table.settings) == []
+
+    acts = ["undrop", "drop", "vacuum", "clone", "alter", "restore", "repair", "repair", "optimize"]
+    told = [(entry.actor, entry.action) for entry in table.store.audit_entries(subject=NAME)]
+    assert told == [("ana", f"{act} {word}") for act in acts for word in ("done", "job")]
+    commit = next(commit for commit in table.reader().history(table.ref) if commit.operation == "OPTIMIZE")
+    assert '"by": "ana"' in (commit.user_metadata or "")
 
 
-def files_a_look_up(table: Shelf) -> str:
+def files_a_look_up(table: ActTable) -> str:
     """By the rows themselves: at the least and the largest value of each file, the files that may hold it."""
     rows = table.spark.read.format("delta").load(table.uri)
     bounds = rows.groupBy("_metadata.file_path").agg(F.min("id"), F.max("id")).collect()
@@ -158,78 +112,161 @@ def files_a_look_up(table: Shelf) -> str:
     return f"{mean(holding):.1f}".removesuffix(".0")
 
 
-def test_optimize_of_one_partition_and_of_sizes(shelf: Callable[..., Shelf]) -> None:
-    table = shelf()
-    table.write(*["a'b"] * 4, *["c"] * 3)
-    largest = max(table.lake.snapshot(table.ref).columns(["size_bytes"])["size_bytes"].to_pylist())
+# what is refused -----------------------------------------------------------------------------------------------------
+
+REFUSED: tuple[tuple[Arguments, str], ...] = (
+    (Alter({"delta.apendOnly": "true"}), "did you mean delta.appendOnly"),
+    (Alter({"delta.deletedFileRetentionDuration": "banana"}), "is not an interval"),
+    (Alter({"delta.columnMapping.maxColumnId": "7"}), "engines keep it themselves"),
+    (Alter({"delta.constraints.x": "id > 0"}), "is a constraint, no property"),
+    (Alter(add_columns={"a b": "int"}), "needs column mapping"),
+    (Alter(add_columns={"ID": "int"}), "there is a column id already"),
+    (Alter(add_columns={"x": "int) USING delta; DROP TABLE t"}), "is no type that can be given here"),
+    (Alter(add_columns={"x": "timestamp_ntz"}), "a table feature that is off"),
+    (Alter(MAPPED, drop_columns=("day",)), "the table is laid out by day"),
+    (Alter(MAPPED, drop_columns=("id", "gone")), "there is no column 'gone'"),
+    (Alter(MAPPED, rename_columns={"id": "Day"}), "there is a column day already"),
+    (Alter(MAPPED, rename_columns={"id": "a"}, drop_columns=("ID",)), "'id' is named twice"),
+    (Alter(widen_columns={"id": "decimal(20,0)"}), "delta.enableTypeWidening, which is off"),
+    (Alter({"delta.enableTypeWidening": "true"}, widen_columns={"id": "int"}), "id bigint cannot become int"),
+    (Alter(add_constraints={"x`; DROP": "id > 0"}), "no name for a constraint"),
+    (Alter(add_constraints={"x": "id > 0); DROP TABLE t; SELECT (1"}), "only one expression is allowed"),
+    (Alter(add_constraints={"x": '"id" >= 0'}), 'has " in it'),
+    (Alter(add_constraints={"x": "id >= 0 -- )"}), "has -- in it"),
+    (Alter(add_constraints={"x": "id IN (SELECT 1)"}), "a subquery is not allowed"),
+    (Alter(add_constraints={"x": "starts_with(day, 'a') OR id % 7 < 9"}), "Spark cannot read this"),
+    (Alter(drop_constraints=("x",)), "there is no constraint x"),
+    (Repair("id = 7", {"id": "id / 2"}), "Spark reads this otherwise"),  # a double in both, rounded by DuckDB
+    (Repair("regexp_matches(day, 'a')"), "Spark cannot read this: "),
+    (Repair("id IN (SELECT 1)"), "a subquery is not allowed"),
+    (Repair("id = 1 OR read_text('/etc/passwd') = 'x'"), "'read_text' is not allowed"),
+    (Repair("id > 1e6"), "no row satisfies the condition"),
+    (Repair("id = 1; DROP TABLE t"), "syntax error at or near"),
+    (Repair("id < 5", from_version=2), "v2 is the latest version"),
+    (Repair("id < 5", from_version=0), "the columns of v0 are others: n missing, here int"),
+    (Repair("id > 500", from_version=1), "no row satisfies the condition"),
+    (Repair("regexp_matches(day, 'a')", from_version=1), "Spark cannot read this"),
+    (Restore(2), "it is the latest version"),
+    (Vacuum(), "there is no file to delete"),
+    (Clone("/etc/copy", 0), "outside every allowed root"),
+)
+
+
+def test_what_may_not_be_done_is_refused_by_the_host_whoever_asked(table: ActTable) -> None:
+    table.write("a")
+    table.sql("ALTER TABLE {} ADD COLUMNS (n INT)")
+    table.sql("DELETE FROM {} WHERE id = 3")
+    for asked, why in REFUSED:
+        with pytest.raises(LakehouseError) as refused:
+            table.run(table.submit(TableAct(table.uri, NAME, 2, asked)))
+        assert why in refused.value.message, asked
+    assert table.snapshot.version == 2 and len(table.ids()) == 99
+    table.sql("ALTER TABLE {} SET TBLPROPERTIES ('delta.appendOnly' = 'true')")
+    assert "append-only" in table.preview(Repair("id < 5", from_version=1)).refused
+    table.sql("ALTER TABLE {} SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = 'interval 0 seconds')")
+    beyond = table.preview(Repair("id < 5", from_version=1))
+    assert beyond.refused and beyond.way_out == "choose a later version"
+
+
+def test_a_table_that_moved_on_since_the_preview_is_refused(table: ActTable) -> None:
+    table.write("a", "b")
+    acts = [table.preview(asked).act for asked in (Restore(0), Repair("id < 5"), Drop())]
+    table.write("c", start=500)
+    for act in acts:
+        with pytest.raises(StreamRefusedError, match="moved on since the preview: v2 WRITE"):
+            table.run(table.submit(act))
+    assert len(table.ids()) == 300
+
+
+def test_a_read_only_root_refuses_all(spark: SparkSession, tmp_path: Path) -> None:
+    table = ActTable(spark, tmp_path, lake={"read_only_roots": [str(tmp_path / "lake" / "sales")]})
+    table.write("a", "b")
+    for asked in (Optimize(), Vacuum(), Restore(0), Alter({"a": "b"})):
+        assert "is read-only" in table.preview(asked).refused
+        with pytest.raises(StreamRefusedError, match="is read-only"):
+            table.run(table.submit(TableAct(table.uri, NAME, 1, asked)))
+
+
+# files ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.ci
+def test_optimize_of_one_partition_of_sizes_and_of_marked_rows(table: ActTable) -> None:
+    table.write(*["a'b"] * 4, *["c"] * 3, **MARKED)
+    largest = max(table.snapshot.columns(["size_bytes"])["size_bytes"].to_pylist())
     asked = Optimize(partition={"day": "a'b"}, small_bytes=largest + 1, target_bytes=2 * largest)
-    planned = table.preview(asked)
+    planned, result = table.preview(asked), table.act(asked)
     assert (planned.figures["files_in"], planned.figures["files_out"]) == (4, 2)
-    result = table.act(asked)
-    assert (result.figures["files_in"], result.figures["files_out"]) == (4, 2)
-    assert table.lake.snapshot(table.ref).num_files == 5
+    assert (result.figures["files_in"], result.figures["files_out"]) == (4, 2) and table.snapshot.num_files == 5
+
+    table.sql("DELETE FROM {} WHERE id % 50 = 0 AND day = 'c'")
+    planned, purged = table.preview(Optimize(purge=True)), table.act(Optimize(purge=True))
+    assert planned.figures["files_in"] == 3
+    assert "6 rows that are marked as deleted are dropped from their files" in planned.notes
+    assert purged.proofs[0].detail == "294 live rows in, 294 out"
+    assert table.snapshot.num_deletion_vectors == 0 and len(table.ids()) == 694
 
 
-def test_a_purge_drops_marked_rows(shelf: Callable[..., Shelf]) -> None:
-    table = shelf()
-    table.write("a", "b", **{"delta.enableDeletionVectors": "true"})
-    table.sql("DELETE FROM {} WHERE id % 50 = 0")
-    planned = table.preview(Optimize(purge=True))
-    assert (planned.figures["files_in"], planned.figures["files_out"]) == (2, 2)
-    assert "4 rows that are marked as deleted are dropped from their files" in planned.notes
-    result = table.act(Optimize(purge=True))
-    assert result.proofs[0].holds is True and result.proofs[0].detail == "196 live rows in, 196 out"
-    assert table.lake.snapshot(table.ref).num_deletion_vectors == 0 and len(table.ids()) == 196
-
-
-def test_each_row_of_an_optimize_is_proven(shelf: Callable[..., Shelf]) -> None:
+@pytest.mark.ci
+def test_each_row_of_an_optimize_is_proven(table: ActTable) -> None:
     """With other names than in the files, deletion vectors, partitions of null; a file that stays is not read."""
-    table = shelf()
-    kept = {"delta.columnMapping.mode": "name", "delta.enableDeletionVectors": "true"}
     for start, day in ((0, "a"), (100, None), (200, "a"), (300, None), (400, "b")):
         rows = table.spark.range(start, start + 100).withColumn("day", F.lit(day).cast("string"))
         odd = F.struct(F.map_from_arrays(F.array("id"), F.array(F.lit(None).cast("int"))).alias("a b"))
-        rows = rows.withColumn("it's. `odd`", odd)
-        rows.coalesce(1).write.format("delta").mode("append").partitionBy("day").options(**kept).save(table.uri)
+        writer = rows.withColumn("it's. `odd`", odd).coalesce(1).write.format("delta").mode("append")
+        writer.partitionBy("day").options(**MAPPED, **MARKED).save(table.uri)
     table.sql("DELETE FROM {} WHERE id % 50 = 0")
     table.sql("ALTER TABLE {} RENAME COLUMN id TO number")
-    files = table.lake.snapshot(table.ref).columns(["path", "partition"]).to_pylist()
+    files = table.snapshot.columns(["path", "partition"]).to_pylist()
     (untouched,) = (Path(table.uri, file["path"]) for file in files if file["partition"] == "day=b")
     untouched.rename(untouched.with_suffix(".aside"))
     asked = Optimize(prove_rows=True)
-    assert "after it every row is read again, in the old files and in the new ones, and compared" in (
-        table.preview(asked).notes
-    )
+    note = "after it every row is read again, in the old files and in the new ones, and compared"
+    assert note in table.preview(asked).notes
 
     result = table.act(asked)
 
     assert (result.figures["files_in"], result.figures["files_out"]) == (4, 2)
-    assert [(proof.what, proof.holds, proof.detail) for proof in result.proofs] == [
-        ("the same rows", True, "392 live rows in, 392 out"),
-        ("each row of the old files is in the new ones", True, "392 rows against 392, each the same"),
+    assert [(proof.what, proof.detail) for proof in result.proofs] == [
+        ("the same rows", "392 live rows in, 392 out"),
+        ("each row of the old files is in the new ones", "392 rows against 392, each the same"),
     ]
 
 
-@pytest.mark.parametrize(
-    ("statement", "detail"),
-    [
-        ("UPDATE {} SET id = id + 1 WHERE id = 7", "100 rows against 100, but not the same ones"),
-        ("DELETE FROM {} WHERE id = 7", "99 rows against 100"),
-    ],
-)
-def test_files_with_other_rows_are_no_proof(shelf: Callable[..., Shelf], statement: str, detail: str) -> None:
-    table = shelf()
+@pytest.mark.ci
+def test_files_with_other_rows_are_no_proof(table: ActTable) -> None:
     table.write("a", "b", **{"delta.enableDeletionVectors": "false"})
-    table.sql(statement)
-    before, after = (table.lake.snapshot(table.ref, version) for version in (1, 2))
-    proof = rewritten_proof(table.spark, [(before, after)])
-    assert (proof.holds, proof.detail) == (False, detail)
+    table.sql("UPDATE {} SET id = id + 1 WHERE id = 7")
+    table.sql("DELETE FROM {} WHERE id = 9")
+    lake = table.reader()
+    versions = [lake.snapshot(table.ref, version) for version in (1, 2, 3)]
+    proofs = [rewritten_proof(table.spark, [pair]) for pair in pairwise(versions)]
+    assert [(proof.holds, proof.detail) for proof in proofs] == [
+        (False, "100 rows against 100, but not the same ones"),
+        (False, "99 rows against 100"),
+    ]
 
 
-def test_vacuum_deletes_what_sparks_dry_run_lists(shelf: Callable[..., Shelf]) -> None:
-    table = shelf()
-    options = {"delta.deletedFileRetentionDuration": "interval 0 seconds", "delta.enableDeletionVectors": "true"}
-    table.write("a", "a", "b", **options, **{"delta.enableChangeDataFeed": "true"})
+@pytest.mark.ci
+def test_other_rows_are_told_from_the_same(spark: SparkSession) -> None:
+    at = datetime(2026, 1, 1, 1, 2, 3, 456789)
+    kind = "t timestamp, n timestamp_ntz, d date, x double, s string, m map<string,int>, p decimal(38,9), b binary"
+    one = (at, at, date(2026, 1, 1), 0.1 + 0.2, None, {"a": 1}, Decimal("1.000000001"), b"\x00")
+    kept = spark.createDataFrame([one, one, (None,) * 8], kind)
+    assert rows_proof("same", kept.repartition(3), kept).holds is True
+    others = (at.replace(microsecond=456788), at.replace(microsecond=0), None, 0.3, "", {"a": None},
+              Decimal("1.000000002"), b"\x01")  # fmt: skip
+    for place, value in enumerate(others):
+        other = (*one[:place], value, *one[place + 1 :])
+        proof = rows_proof("same", spark.createDataFrame([one, other, (None,) * 8], kind), kept)
+        assert (proof.holds, proof.detail) == (False, "3 rows against 3, but not the same ones"), other
+    assert rows_proof("same", spark.createDataFrame([one, (None,) * 8, (None,) * 8], kind), kept).holds is False
+    assert rows_proof("same", kept.limit(2), kept).detail == "2 rows against 3"
+
+
+@pytest.mark.ci
+def test_vacuum_deletes_what_sparks_dry_run_lists(table: ActTable) -> None:
+    table.write("a", "a", "b", **UNKEPT, **MARKED, **{"delta.enableChangeDataFeed": "true"})
     table.sql("DELETE FROM {} WHERE id = 1")
     table.sql("UPDATE {} SET id = -id WHERE id = 2")
     table.sql("REORG TABLE {} APPLY (PURGE)")
@@ -238,110 +275,75 @@ def test_vacuum_deletes_what_sparks_dry_run_lists(shelf: Callable[..., Shelf]) -
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"x")
     name = table.uri.replace("`", "``")
-    listed = [row.path for row in table.spark.sql(f"VACUUM delta.`{name}` DRY RUN").collect()]
-    files = {Path(path.removeprefix("file:")) for path in listed if not Path(path.removeprefix("file:")).is_dir()}
+    listed = [row.path.removeprefix("file:") for row in table.spark.sql(f"VACUUM delta.`{name}` DRY RUN").collect()]
+    files = {Path(path) for path in listed if not Path(path).is_dir()}
 
     planned = table.preview(Vacuum())
-    found = table.lake.unneeded_files(table.ref, removed_before=datetime.now(UTC))
+    unneeded = table.reader().unneeded_files(table.ref, removed_before=datetime.now(UTC))
 
-    assert {Path(table.uri, path) for path in found.paths} == files
+    assert {Path(table.uri, path) for path in unneeded.paths} == files
     assert planned.figures["files"] == len(files) > 5 and planned.typed
     result = table.act(Vacuum())
-    assert result.figures["files"] == len(files) and result.figures["files_left"] == 0
+    assert (result.figures["files"], result.figures["files_left"]) == (len(files), 0)
     assert not any(path.exists() for path in files)
-    assert [proof.holds for proof in result.proofs] == [True]
-    assert [commit.operation for commit in table.lake.history(table.ref, limit=2)] == ["VACUUM END", "VACUUM START"]
+    assert table.operations()[:2] == ["VACUUM END", "VACUUM START"]
 
 
+@pytest.mark.ci
 def test_vacuum_is_refused_while_a_stopped_stream_has_to_read_a_file(spark: SparkSession, tmp_path: Path) -> None:
     """Plain VACUUM breaks the stream; Weir's is refused until it has caught up."""
     source = str(tmp_path / "lake" / "bronze" / "orders")
-    copies = pipeline_of(declared_table(source), name="copies", sink=append(), trigger="available now")
-    home = load_settings(home=tmp_path)
-    (tmp_path / "store").mkdir()
-    store = ControlStore.open(home)
-    lake = open_lake(home, *copies.streams)
-    declared = declarations(Registry(copies.streams), home)
-    store.declare(declared, now=datetime.now(UTC))
-    kept = {"delta.deletedFileRetentionDuration": "interval 0 seconds"}
 
-    def write(start: int) -> None:
-        rows = spark.range(start, start + 10).coalesce(1)
-        rows.write.format("delta").mode("append").options(**kept).save(source)
+    def write(*starts: int) -> None:
+        for start in starts:
+            rows = spark.range(start, start + 10).coalesce(1).write.format("delta").mode("append")
+            rows.options(**UNKEPT).save(source)
 
     write(0)
-    lake.process("copies")
-    write(10)
-    write(20)
+    copies = pipeline_of(declared_table(source), name="copies", sink=append(), trigger="available now")
+    host = ActHost(spark, tmp_path, *copies.streams)
+    host.lake.process("copies")
+    write(10, 20)
     spark.sql(f"OPTIMIZE delta.`{source}`")
-
-    def planned() -> ActPreview:
-        reader, now = Lake(home), datetime.now(UTC)
-        ref = reader.find("bronze/orders")
-        asked = Vacuum()
-        return preview(home, reader, ref, asked, load_users(home, reader, store, ref, asked, now=now), now=now)
-
-    assert planned().refused == "copies has yet to read 2 files that would be deleted"
-    lake.process("copies")
-    assert planned().refused == "" and planned().figures["files"] == 3
-    write(30)
-    write(40)
+    refused = host.planned("bronze/orders", Vacuum()).refused
+    assert refused == "copies has yet to read 2 files that would be deleted"
+    host.lake.process("copies")
+    planned = host.planned("bronze/orders", Vacuum())
+    assert planned.refused == "" and planned.figures["files"] == 3
+    write(30, 40)
     spark.sql(f"OPTIMIZE delta.`{source}`")
     spark.sql(f"VACUUM delta.`{source}`")
-    lake.runtime.start("copies")
-    failure = lake.ended("copies").failure
+    host.lake.runtime.start("copies")
+    failure = host.lake.ended("copies").failure
     assert failure is not None and failure.error_class == "FAILED_READ_FILE.FILE_NOT_EXIST"
 
 
-def test_vacuum_is_refused_while_a_pinned_version_needs_a_file(shelf: Callable[..., Shelf]) -> None:
-    """Plain VACUUM breaks the reading of the version; Weir's is refused until it is unpinned."""
-    table = shelf()
-    table.write("a", "a", "b", **{"delta.deletedFileRetentionDuration": "interval 0 seconds"})
+@pytest.mark.ci
+def test_a_pin_that_came_after_the_preview_keeps_the_files(table: ActTable) -> None:
+    table.write("a", "a", "b", **UNKEPT)
     table.act(Optimize())
     planned = table.preview(Vacuum())
     table.store.pins.add(table.ref, 1, actor=Actor("bo"), reason="audit of May", now=datetime.now(UTC))
-    refused = "v1 is pinned by bo: audit of May; 2 files of it would be deleted"
-    assert table.preview(Vacuum()).refused == refused
-    with pytest.raises(StreamRefusedError, match=refused):  # by the host as well, whoever asked before
+    with pytest.raises(StreamRefusedError, match="v1 is pinned by bo: audit of May; 2 files of it would be deleted"):
         table.run(table.submit(planned.act))
-
-    def rows_of_v1() -> list[int]:
-        """Delta refuses what is beyond the retention, files or not."""
-        kept = "ALTER TABLE {} SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = 'interval %s')"
-        table.sql(kept % "7 days")
-        try:
-            rows = table.spark.read.format("delta").option("versionAsOf", 1).load(table.uri).collect()
-        finally:
-            table.sql(kept % "0 seconds")
-        return sorted(row.id for row in rows)
-
-    assert rows_of_v1() == [*range(200)]
-    table.sql("VACUUM {}")
-    with pytest.raises(Py4JJavaError, match=r"FAILED_READ_FILE.FILE_NOT_EXIST"):
-        rows_of_v1()
+    table.sql("ALTER TABLE {} SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = 'interval 7 days')")
+    assert len(table.rows(version=1)) == 200
 
 
-def test_optimize_beside_an_append_loses_no_row(shelf: Callable[..., Shelf]) -> None:
-    table = shelf()
-    table.write(*["a"] * 4)
-    planned = table.preview(Optimize())
-    table.write("a", start=1_000)  # between the preview and the act
-    result = table.run(table.submit(planned.act))
-    assert result.figures["files_in"] == 5 and result.proofs[0].holds is True
-    assert table.ids() == [*range(400), *range(1_000, 1_100)]
+# rows ----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "rounds", [3, pytest.param(20, marks=pytest.mark.ci), pytest.param(200, marks=pytest.mark.soak)]
-)
-def test_optimize_beside_deletes_loses_and_doubles_no_row(shelf: Callable[..., Shelf], rounds: int) -> None:
-    """Both rewrite the same files: one of the two gives way, and says to whom."""
-    table = shelf()
+@pytest.mark.ci
+@pytest.mark.parametrize("rounds", [3, *soak((200,))])
+def test_optimize_beside_other_writers_loses_and_doubles_no_row(table: ActTable, rounds: int) -> None:
+    """An append comes before it, a delete beside it: both rewrite the same files, one gives way and says to whom."""
     ids, clashes = set[int](), list[str]()
     for number in range(rounds):
         start = number * 1_000
         table.write(*["a"] * 3, start=start)
-        ids |= set(range(start, start + 300))
+        planned = table.preview(Optimize())
+        table.write("a", start=start + 300)
+        ids |= set(range(start, start + 400))
         failures = list[BaseException]()
 
         def delete(gone: int = start + 7, failures: list[BaseException] = failures) -> None:
@@ -352,7 +354,7 @@ def test_optimize_beside_deletes_loses_and_doubles_no_row(shelf: Callable[..., S
 
         beside = threading.Thread(target=delete)
         table.runner.listen = lambda phase, beside=beside: beside.start() if phase.startswith("optimize") else None
-        result = table.act(Optimize())
+        result = table.run(table.submit(planned.act))
         beside.join()
         clashes += result.conflicts
         for failure in failures:
@@ -365,185 +367,98 @@ def test_optimize_beside_deletes_loses_and_doubles_no_row(shelf: Callable[..., S
     assert clashes, "no round overlapped"
 
 
-@pytest.mark.parametrize("keeps", [False, True])
-def test_restore_makes_a_version_the_latest_again(shelf: Callable[..., Shelf], keeps: bool) -> None:
-    table = shelf()
+@pytest.mark.ci
+def test_restore_takes_properties_back_or_keeps_them(table: ActTable) -> None:
     table.write("a", "b")
     before = table.ids()
     table.sql("ALTER TABLE {} SET TBLPROPERTIES ('catalog.team_name' = 'blue')")
     table.sql("DELETE FROM {} WHERE id < 50")
     table.write("c", start=1_000)
-    asked = Restore(1, keeps_properties=keeps)
-    planned = table.preview(asked)
-    assert planned.figures["commits_undone"] == 3 and planned.figures["rows_after"] == 200
-    assert planned.risks[0].startswith("rows of a v3 DELETE") and "id < 50" in planned.risks[0]
-    assert any("catalog.team_name blue → unset" in risk for risk in planned.risks) is not keeps
-
-    result = table.act(asked)
-
-    assert table.ids() == before
-    assert [(proof.what, proof.holds) for proof in result.proofs] == [("it is what it was", True)]
-    properties = table.lake.snapshot(table.ref).metadata.configuration
-    assert properties.get("catalog.team_name") == ("blue" if keeps else None)
+    risks = table.preview(Restore(1)).risks
+    assert risks[0].startswith("rows of a v3 DELETE") and "id < 50" in risks[0]
+    for keeps in (True, False):
+        asked = Restore(1, keeps_properties=keeps)
+        told = any("catalog.team_name blue → unset" in risk for risk in table.preview(asked).risks)
+        table.act(asked)
+        left = table.snapshot.metadata.configuration.get("catalog.team_name")
+        assert (told, left) == (not keeps, "blue" if keeps else None)
+        assert table.ids() == before
+        table.act(Restore(4))
 
 
-def test_rows_are_repaired_as_they_were_previewed(shelf: Callable[..., Shelf]) -> None:
-    table = shelf()
-    table.write("2026-01-01", "2026-01-02")
-    asked = Repair("id % 50 = 3 AND \"day\" = '2026-01-02'", {"id": '-"id"'})
-    planned = table.preview(asked)
-    assert (planned.figures["rows"], planned.figures["files"]) == (2, 1)
-    assert "such as id 103, day 2026-01-02: id becomes -103" in planned.notes
-    result = table.act(asked)
-    assert [proof.holds for proof in result.proofs] == [True] and result.figures == {"rows": 2}
-    changed = {-103, -153}
-    assert table.ids() == sorted({*range(200)} - {103, 153} | changed)
-
-    gone = Repair('"day" > \'2026\' AND "id" < 0')
-    assert table.preview(gone).figures["rows"] == 2
-    result = table.act(gone)
-    assert result.effect == "2 rows deleted" and result.proofs[0].holds is True
-    assert table.ids() == sorted({*range(200)} - {103, 153})
-
-
-@pytest.mark.parametrize(
-    ("asked", "why"),
-    [
-        (Repair("id = 7", {"id": "id / 2"}), "Spark reads this otherwise"),  # a double in both, rounded by DuckDB
-        (Repair("regexp_matches(day, 'a')"), "Spark cannot read this: .*regexp_matches"),
-        (Repair("id IN (SELECT 1)"), "a subquery is not allowed"),
-        (Repair("id = 1 OR read_text('/etc/passwd') = 'x'"), "'read_text' is not allowed"),
-        (Repair("id > 1e6"), "no row satisfies the condition"),
-        (Repair("id = 1; DROP TABLE t"), "syntax error at or near"),
-    ],
-)
-def test_sql_that_spark_reads_otherwise_changes_nothing(shelf: Callable[..., Shelf], asked: Repair, why: str) -> None:
-    table = shelf()
-    table.write("a", "b")
-    with pytest.raises((StreamRefusedError, QueryError), match=why):
-        table.run(table.submit(TableAct(table.uri, NAME, 1, asked)))
-    assert table.lake.latest_version(table.ref) == 1 and len(table.ids()) == 200
+@pytest.mark.ci
+@pytest.mark.parametrize("vectors", ["true", *soak(("false",))])
+def test_rows_of_a_former_version_come_back(table: ActTable, vectors: str) -> None:
+    options = {"delta.enableDeletionVectors": vectors, "delta.enableChangeDataFeed": vectors}
+    table.write("2026-01-01", "2026-01-02", rows=50, **options)
+    before = table.rows()
+    table.sql("UPDATE {} SET id = id + 1000 WHERE day = '2026-01-02' AND id < 60")  # ten rows that are wrong
+    table.sql("DELETE FROM {} WHERE id IN (1, 70)")
+    table.sql("INSERT INTO {} SELECT id, '2026-01-02' FROM range(60, 65)")  # five rows twice
+    asked = Repair("\"day\" = '2026-01-02'", from_version=1)
+    planned, result = table.preview(asked), table.act(asked)
+    assert (planned.figures["rows"], planned.figures["rows_in"]) == (50 - 1 + 5, 50)
+    assert planned.typed and any(note.startswith("of those that come, such as id ") for note in planned.notes)
+    proven = ["exactly the rows of the preview", "the rows are those of the source"]
+    assert [proof.what for proof in result.proofs] == proven and result.figures == {"rows": 54, "rows_in": 50}
+    assert table.rows() == [row for row in before if row != (1, "2026-01-01")]
+    assert table.act(Repair("id = 1", from_version=1)).figures == {"rows": 0, "rows_in": 1}
+    table.write("2026-01-03", start=500, rows=5)
+    assert table.act(Repair("id >= 500", from_version=1)).figures == {"rows": 5, "rows_in": 0}
+    assert table.rows() == before
 
 
-def test_a_restore_of_a_table_that_moved_on_is_refused(shelf: Callable[..., Shelf]) -> None:
-    table = shelf()
-    table.write("a", "b")
-    planned = table.preview(Restore(0))
-    table.write("c", start=500)
-    with pytest.raises(StreamRefusedError, match="moved on since the preview: v2 WRITE"):
-        table.run(table.submit(planned.act))
-    assert len(table.ids()) == 300
+@pytest.mark.ci
+def test_rows_of_another_table_come(table: ActTable) -> None:
+    table.write("a", "b", rows=10)
+    other = table.uri.replace(NAME, "fixed/it's other")
+    mended = table.spark.range(5, 25).select(F.lit("a").alias("day"), "id")  # columns in another order
+    mended.write.format("delta").save(other)
+    planned = table.preview(Repair("id BETWEEN 5 AND 14", from_table="it's other"))
+    assert planned.act.arguments == Repair("id BETWEEN 5 AND 14", from_version=0, from_table=other)
+    mended.limit(1).write.format("delta").mode("append").save(other)  # what was previewed comes, not this
+    result = table.run(table.submit(planned.act))
+    assert all(proof.holds for proof in result.proofs) and result.figures == {"rows": 10, "rows_in": 10}
+    expected = [(number, "a") for number in range(15)] + [(number, "b") for number in range(15, 20)]
+    assert table.rows() == sorted(expected, key=repr)
 
 
-def test_an_act_that_is_begun_twice_acts_once(shelf: Callable[..., Shelf]) -> None:
-    table = shelf()
-    table.write("a", "b")
-    job = table.submit(table.preview(Restore(0)).act)
-    end = table.runner.run(job)  # its host dies before it notes the end
-    table.write("c", start=500)
-    result = table.run(job)
-    assert end.state is JobState.DONE and result.version == 2 and result.proofs[0].holds is True
-    assert [commit.operation for commit in table.lake.history(table.ref)] == ["WRITE", "RESTORE", "WRITE", "WRITE"]
+# policies ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_restore_whose_host_died_halfway_keeps_the_properties(shelf: Callable[..., Shelf]) -> None:
-    table = shelf()
-    table.write("a")
-    table.sql("ALTER TABLE {} SET TBLPROPERTIES ('catalog.team_name' = 'blue')")
-    job = table.submit(table.preview(Restore(0, keeps_properties=True)).act)
-    table.spark.conf.set("spark.databricks.delta.commitInfo.userMetadata", json.dumps({"restore": job.job_id}))
-    table.sql("RESTORE TABLE {} TO VERSION AS OF 0")
-    table.spark.conf.unset("spark.databricks.delta.commitInfo.userMetadata")
-    assert "catalog.team_name" not in table.lake.snapshot(table.ref).metadata.configuration
-    table.run(job)
-    assert table.lake.snapshot(table.ref).metadata.configuration["catalog.team_name"] == "blue"
-    assert [commit.operation for commit in table.lake.history(table.ref)][:2] == ["SET TBLPROPERTIES", "RESTORE"]
-
-
-def test_properties_are_set_as_they_were_typed(shelf: Callable[..., Shelf]) -> None:
-    table = shelf()
-    table.write("a")
-    hostile = "x'); DROP TABLE t; -- \\' \" ` ü"
-    result = table.act(Alter({"owner's \\ note": hostile, "delta.appendOnly": "true"}))
-    assert result.proofs[0].holds is True
-    properties = dict(table.lake.snapshot(table.ref).metadata.configuration)
-    assert properties == {"owner's \\ note": hostile, "delta.appendOnly": "true"}
-    table.act(Alter(unset_properties=("owner's \\ note",)))
-    assert dict(table.lake.snapshot(table.ref).metadata.configuration) == {"delta.appendOnly": "true"}
-
-
-@pytest.mark.parametrize(
-    ("asked", "why"),
-    [
-        (Alter({"delta.apendOnly": "true"}), "did you mean delta.appendOnly"),
-        (Alter({"delta.deletedFileRetentionDuration": "banana"}), "is not an interval"),
-        (Alter({"delta.columnMapping.maxColumnId": "7"}), "engines keep it themselves"),
-        (Restore(1), "it is the latest version"),
-        (Vacuum(), "there is no file to delete"),
-    ],
-)
-def test_what_would_lose_or_do_nothing_is_refused(shelf: Callable[..., Shelf], asked: Arguments, why: str) -> None:
-    table = shelf()
-    table.write("a", "b")
-    planned = table.preview(asked)
-    assert why in planned.refused
-    with pytest.raises(StreamRefusedError, match="of sales"):
-        table.run(table.submit(planned.act))
-    assert table.lake.latest_version(table.ref) == 1
-
-
-def test_a_read_only_root_refuses_all(shelf: Callable[..., Shelf], tmp_path: Path) -> None:
-    table = shelf(lake={"read_only_roots": [str(tmp_path / "lake" / "sales")]})
-    table.write("a", "b")
-    for asked in (Optimize(), Vacuum(), Restore(0), Alter({"a": "b"})):
-        assert "is read-only" in table.preview(asked).refused
-        with pytest.raises(StreamRefusedError, match="is read-only"):
-            table.run(table.submit(TableAct(table.uri, NAME, 1, asked)))
-
-
-def run_of_policy(table: Shelf, policy: dict[str, object], now: datetime) -> tuple[ActPreview, ActResult, Job]:
-    """What a host asks of itself for the one act that is due, carried out by its jobs."""
+def run_of_policy(table: ActTable, policy: dict[str, object], now: datetime) -> tuple[int, ActResult]:
+    """What a host asks of itself for the one act that is due, carried out once by its jobs, as it was previewed."""
     settings = table.settings.model_copy(update={"policies": [TablePolicy.model_validate(policy)]})
-    rounds = PolicyRounds(settings, table.lake, table.store, "host-a", lambda: now)
-    (plan, *_) = PolicyPlans(settings, table.lake).plans(table.store, now=now)
+    rounds = PolicyRounds(settings, table.reader(), table.store, "host-a", lambda: now)
+    (plan, *_) = PolicyPlans(settings, table.reader()).plans(table.store, now=now)
     rounds.once()
     (job,) = table.store.jobs.unfinished()
     result = table.run(job)
-    assert plan.previewed is not None and table.ended(job).actor == "policy"
     rounds.once()
     assert table.store.jobs.unfinished() == [], "it is done once"
-    return plan.previewed, result, job
-
-
-def test_a_policy_does_what_anybody_would_have_previewed(
-    shelf: Callable[..., Shelf], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = shelf()
-    table.write(*["2026-01-01"] * 6, *["2026-01-02"] * 3)
-    rows = table.ids()
-    monkeypatch.setenv("WEIR_HOME", str(table.settings.home))
-    services.forget()  # of the tests before
-    shown = CliRunner().invoke(app, ["optimize", table.uri, "--dry-run", "--json"])
-    services.forget()
-    merge = {"tables": "sales/*", "optimize": {"spares_files": 7}}
-    planned, result, job = run_of_policy(table, merge, datetime.now(UTC))
-    assert dict(planned.figures) == json.loads(shown.stdout)["figures"]
-    assert (planned.figures["files_in"], planned.figures["files_out"]) == (9, 2)
-    assert {name: result.figures[name] for name in ("files_in", "bytes_in", "files_out")} == {
-        name: planned.figures[name] for name in ("files_in", "bytes_in", "files_out")
-    }
-    assert [(proof.what, proof.holds) for proof in result.proofs] == [("the same rows", True)]
-    assert table.ids() == rows
     entries = [(entry.actor, entry.action) for entry in table.store.audit_entries(subject=NAME)]
-    assert entries == [("policy", "optimize done"), ("policy", "optimize job")]
-    (commit, *_) = table.lake.history(table.ref)
+    assert entries == [("policy", f"{job.kind} done"), ("policy", f"{job.kind} job")]
+    (commit, *_) = table.reader().history(table.ref)
     stamp = json.loads(commit.user_metadata or "")
-    assert (stamp["optimize"], stamp["by"], stamp["reason"]) == (job.job_id, "policy", job.reason)
+    assert (stamp[str(job.kind)], stamp["by"], stamp["reason"]) == (job.job_id, "policy", job.reason)
+    assert plan.previewed is not None and all(proof.holds for proof in result.proofs)
+    counted = "files_in" if "optimize" in policy else "rows"
+    assert plan.previewed.figures[counted] == result.figures[counted]
+    return result.figures[counted], result
 
 
-@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz", "date"])
-def test_expiry_deletes_exactly_the_rows_that_are_too_old(shelf: Callable[..., Shelf], kind: str) -> None:
-    table = shelf()
+@pytest.mark.ci
+def test_a_policy_merges_files_as_anybody_would(table: ActTable) -> None:
+    table.write(*["2026-01-01"] * 6, *["2026-01-02"] * 3)
+    rows, planned = table.ids(), table.preview(Optimize())
+    _, result = run_of_policy(table, {"tables": "sales/*", "optimize": {"spares_files": 7}}, datetime.now(UTC))
+    assert [result.figures[name] for name in FILES] == [planned.figures[name] for name in FILES]
+    assert (result.figures["files_in"], result.figures["files_out"]) == (9, 2) and table.ids() == rows
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("kind", ["timestamp", "date", *soak(("timestamp_ntz",))])
+def test_expiry_deletes_exactly_the_rows_that_are_too_old(table: ActTable, kind: str) -> None:
     now = datetime.now(UTC)
     began = now.replace(minute=0, second=0, microsecond=0)
     ages_h = [0, 1, 47, 48, 49, 71, 72, 73, 100, 1_000]  # around a limit of two days, to the hour and to the day
@@ -552,11 +467,9 @@ def test_expiry_deletes_exactly_the_rows_that_are_too_old(shelf: Callable[..., S
     rows.append((99, None, "a"))
     frame = table.spark.createDataFrame(rows, "id INT, at STRING, day STRING")
     frame.withColumn("at", F.col("at").cast(kind)).repartition(3).write.format("delta").save(table.uri)
-    expire = {"tables": "sales/*", "expire": {"column": "at", "older_than_days": 2}}
-    planned, result, _ = run_of_policy(table, expire, now)
+    deleted, _ = run_of_policy(table, {"tables": "sales/*", "expire": {"column": "at", "older_than_days": 2}}, now)
     limit = began - timedelta(days=2)
-    is_old = (lambda at: at.date() < limit.date()) if kind == "date" else (lambda at: at < limit)
-    old = {number for number, moment in enumerate(moments) if is_old(moment)}
-    assert len(old) >= 4 and planned.figures["rows"] == result.figures["rows"] == len(old)
+    is_day = kind == "date"
+    old = {n for n, at in enumerate(moments) if (at.date() < limit.date() if is_day else at < limit)}
+    assert deleted == len(old) >= 4
     assert table.ids() == [number for number, *_ in rows if number not in old]
-    assert [(proof.what, proof.holds) for proof in result.proofs] == [("exactly the rows of the preview", True)]

@@ -22,7 +22,7 @@ from pipelines.host.job_host import JobHost
 from pipelines.host.retention import Retention
 from pipelines.host.stream_host import StreamHost, declare, new_heartbeat
 from pipelines.host.table_watch import TableWatch
-from tests.pipelines.host.test_host_loop import Runner, declaration
+from tests.worlds.hosts.in_memory import Runner, declaration
 from tests.worlds.processes import wait_until
 from tests.worlds.stopwatch import Stopwatch
 

@@ -26,6 +26,7 @@ from backend.store.store import ControlStore
 from tests.worlds.hosts.engine import STREAMS
 from tests.worlds.hosts.line import Line
 from tests.worlds.processes import PATIENCE_S, wait_until
+from tests.worlds.spark.host_process import kill_group
 from tests.worlds.store.postgres import OwnPostgres
 
 TTL_S = 4.0
@@ -278,9 +279,3 @@ class World:
 
 def pid_of(host_id: str) -> int:
     return int(host_id.split("-")[-2])
-
-
-def kill_group(process: subprocess.Popen[bytes]) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait(60)

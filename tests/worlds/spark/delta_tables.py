@@ -21,7 +21,6 @@ FEWER_TASKS = {
     "spark.default.parallelism": "2",  # so that tables have several files
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",  # VACUUM and RESTORE start 10,000 tasks else
 }
-AT_ONCE = 3
 
 _PARTITION_COLUMNS = (
     "b BOOLEAN, y TINYINT, s SMALLINT, i INT, l BIGINT, f FLOAT, d DOUBLE, m DECIMAL(20, 3), dt DATE, ts TIMESTAMP, "

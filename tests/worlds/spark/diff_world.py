@@ -1,18 +1,18 @@
 """The lake, the control store and the host that all diffs by Spark are asked of.
 
-Rule: a real store, a real job host and real tables; only the streams are left out. Made once for all tests.
+Rule: a real store, a real job host and real tables; only the streams are left out.
 """
 
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,7 @@ from backend.changes.model import VersionDiff
 from backend.jobs.model import Job, JobState
 from backend.jobs.results import results_lake
 from backend.lake.lake import Lake
+from backend.lake.model import TableRef
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 from backend.stream_model.stream import HostHeartbeat
@@ -34,8 +35,9 @@ from pipelines.jobs.diff import SparkLimits
 from pipelines.jobs.runner import SparkJobs
 from tests.worlds.lake.diffs import Asked, diff, prepare
 from tests.worlds.processes import PATIENCE_S, wait_until
-from tests.worlds.spark.delta_tables import AT_ONCE, make_table
+from tests.worlds.spark.delta_tables import RECIPES, make_table
 
+W = TypeVar("W", bound="World")
 OLD = datetime(1400, 2, 28, 23, 59, 59, 999_999)
 VALUES = (
     "id, concat('n', id % 3) AS v, CASE WHEN id % 4 = 0 THEN double('NaN') WHEN id % 4 = 1 THEN NULL ELSE id / 2 END "
@@ -43,6 +45,7 @@ VALUES = (
     "named_struct('a', id, 'b b', 'x') AS s, array(id, NULL) AS l, CAST(concat('b', id) AS BINARY) AS b"
 )
 BIG_ROWS, MID_ROWS = 1_500_000, 3_000
+FEED_ON = "'delta.enableChangeDataFeed' = 'true'"
 TABLES = {
     "plain": (
         "CREATE TABLE {t} USING delta PARTITIONED BY (`p q`) TBLPROPERTIES ('delta.columnMapping.mode' = 'name', "
@@ -91,6 +94,38 @@ TABLES = {
         "CREATE OR REPLACE TABLE {t} USING delta AS SELECT id, id * 10 AS v FROM range(0, 5, 1, 1)",
         "CREATE OR REPLACE TABLE {t} USING delta AS SELECT id, id * 10 + IF(id = 3, 1, 0) AS v FROM range(0, 6, 1, 1)",
     ),
+    "widened": (
+        "CREATE TABLE {t} USING delta PARTITIONED BY (p) TBLPROPERTIES ("
+        "'delta.enableTypeWidening' = 'true', 'delta.feature.timestampNtz' = 'supported') AS "
+        "SELECT CAST(id AS INT) AS id, CAST(id / 4 AS DECIMAL(6, 2)) AS m, CAST(0.1 AS FLOAT) AS f, "
+        "DATE'2026-01-01' AS d, CAST(id % 2 AS TINYINT) AS p FROM range(0, 6, 1, 1)",
+        "ALTER TABLE {t} CHANGE COLUMN id TYPE BIGINT",
+        "ALTER TABLE {t} CHANGE COLUMN m TYPE DECIMAL(12, 4)",
+        "ALTER TABLE {t} CHANGE COLUMN d TYPE TIMESTAMP_NTZ",
+        "ALTER TABLE {t} CHANGE COLUMN p TYPE INT",
+        "INSERT OVERWRITE {t} SELECT id, IF(id = 2, m + 0.0001, m), f, d, p FROM {t} UNION ALL "
+        "SELECT 5000000000, 12345678.1234, 0.5, TIMESTAMP_NTZ'2026-01-01 10:00:00.5', 300",
+    ),
+    "partition_moves": (
+        f"CREATE TABLE {{t}} USING delta PARTITIONED BY (p, d) TBLPROPERTIES ({FEED_ON}) AS SELECT id, x AS p, "
+        "DATE'2026-01-01' AS d FROM range(0, 2, 1, 1), (VALUES ('a b'), ('x/y'), ('50%'), ('ü=#?:&'), (''), (NULL), "
+        "('p')) AS v(x)",
+        "UPDATE {t} SET p = CASE WHEN p = 'p' THEN NULL ELSE 'moved/50%' END, d = NULL "
+        "WHERE p = 'x/y' OR id = 1 AND (p IS NULL OR p = 'p')",
+    ),
+    "overwritten": (
+        f"CREATE TABLE {{t}} USING delta TBLPROPERTIES ({FEED_ON}, 'delta.enableDeletionVectors' = 'true') AS "
+        "SELECT id, 'a' AS v FROM range(0, 9, 1, 1)",
+        "DELETE FROM {t} WHERE id IN (3, 5)",
+        "INSERT OVERWRITE {t} SELECT id, 'b' FROM range(4, 7, 1, 1)",
+    ),
+    "restored": (
+        "CREATE TABLE {t} USING delta TBLPROPERTIES ('delta.enableRowTracking' = 'true', "
+        "'delta.enableDeletionVectors' = 'true') AS SELECT id, 'a' AS v FROM range(0, 20, 1, 2)",
+        "DELETE FROM {t} WHERE id < 5",
+        "RESTORE TABLE {t} TO VERSION AS OF 0",
+        "INSERT INTO {t} VALUES (101, 'b'), (100, 'b')",
+    ),
 }
 
 
@@ -103,9 +138,20 @@ class World:
     lake: Lake
     runner: SparkJobs
     host: JobHost
+    spark: SparkSession = field(init=False)
+
+    def find(self, name: str) -> TableRef:
+        """A table of these here, made by its recipe when it is first asked for."""
+        folder = self.settings.home / "lake" / name
+        if not folder.exists():
+            if name in WRITTEN:
+                WRITTEN[name](folder)
+            else:
+                make_table(self.spark, folder, (RECIPES | TABLES)[name])
+        return self.lake.find(name)
 
     def ask(self, name: str, first: int, second: int, options: Asked, *, limit_s: float = 240) -> Job:
-        prepared = prepare(self.lake, self.lake.find(name), first, second, **(options | {"on_host": True}))
+        prepared = prepare(self.lake, self.find(name), first, second, **(options | {"on_host": True}))
         wanted = job_request(prepared, actor=Actor("ann"), reason="test", time_limit_s=limit_s)
         return self.store.jobs.submit(wanted, now=datetime.now(UTC))
 
@@ -155,35 +201,34 @@ class World:
     def by_spark(self, name: str, first: int, second: int, options: Asked) -> VersionDiff:
         job = self.ended(self.ask(name, first, second, options))
         assert job.state is JobState.DONE, (job.error, job.hint)
-        prepared = prepare(self.lake, self.lake.find(name), first, second, **(options | {"on_host": True}))
+        prepared = prepare(self.lake, self.find(name), first, second, **(options | {"on_host": True}))
         return read_answer(results_lake(self.settings), self.settings, prepared, job)
 
     def here(self, name: str, first: int, second: int, options: Asked) -> VersionDiff:
-        return diff(self.lake, self.lake.find(name), first, second, **options)
+        return diff(self.lake, self.find(name), first, second, **options)
+
+
+@contextmanager
+def serving(spark: SparkSession, settings: Settings, kind: type[W] = World) -> Iterator[W]:  # type: ignore[assignment]
+    """A host that takes the jobs of this lake."""
+    store, now = ControlStore.open(settings), datetime.now(UTC)
+    runner = SparkJobs(settings, lambda: spark, "host-a")
+    host = JobHost(settings, store, runner, "host-a", poll_s=0.02)
+    host.start()
+    store.beat(HostHeartbeat("host-a", "machine", 1, now, now + timedelta(hours=1)))
+    yield kind(settings, store, Lake(settings), runner, host)
+    host.stop(5)
+    store.close()
 
 
 @contextmanager
 def open_world(spark: SparkSession, home: Path) -> Iterator[World]:
-    """A lake with every table, and a host for it."""
-    for name, write in WRITTEN.items():
-        (home / "lake").mkdir(exist_ok=True)
-        write(home / "lake" / name)
+    """A lake whose tables are made when they are first asked for, and a host for it."""
+    (home / "lake").mkdir()
     settings = load_settings(home=home, lake={"roots": [str(home / "lake")]}, jobs={"at_once": 2})
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        made = [pool.submit(make_table, spark, home / "lake" / name, steps) for name, steps in TABLES.items()]
-    for each in made:
-        each.result()
-    store = ControlStore.open(settings)
-    runner = SparkJobs(settings, lambda: spark, "host-a")
-    host = JobHost(settings, store, runner, "host-a", poll_s=0.02)
-    host.start()
-    now = datetime.now(UTC)
-    store.beat(HostHeartbeat("host-a", "machine", 1, now, now + timedelta(hours=1)))
-    lake = Lake(settings)
-    assert lake.snapshot(lake.find("plain")).num_deletion_vectors, "no file differs by its deletion vector alone"
-    yield World(settings, store, lake, runner, host)
-    host.stop(5)
-    store.close()
+    with serving(spark, settings) as world:
+        world.spark = spark
+        yield world
 
 
 def _write_all_changed(num_rows: int, folder: Path) -> None:

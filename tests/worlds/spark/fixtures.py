@@ -9,7 +9,6 @@ from pyspark.sql import SparkSession
 from backend.settings import load_settings
 from pipelines.spark.session import open_session
 from tests.worlds.spark.delta_tables import FEWER_TASKS
-from tests.worlds.spark.diff_world import World, open_world
 from tests.worlds.streams.kafka_broker import KafkaBroker
 
 
@@ -20,12 +19,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = open_session(load_settings(home=home, spark={"conf": FEWER_TASKS}))
     yield session
     session.stop()
-
-
-@pytest.fixture(scope="session")
-def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with open_world(spark, tmp_path_factory.mktemp("diffs")) as opened:
-        yield opened
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,7 @@ from unittest.mock import patch
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from backend.jobs.model import Job
 from backend.lake.storage.storage import Storage
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
@@ -95,6 +96,9 @@ class World:
     def runs(self, *names: str) -> dict[str, str | None]:
         seen = self.observed()
         return {name: seen[name].run_id for name in names}
+
+    def job_now(self, job: Job) -> Job:
+        return self.store.jobs.get(job.job_id) or job
 
     def batches(self) -> dict[str, int]:
         return {name: progress.batch_id for name, progress in newest(self.store).items()}

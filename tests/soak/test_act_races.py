@@ -29,15 +29,13 @@ from pipelines.host.job_host import JobHost
 from pipelines.jobs.runner import Acts, SparkJobs
 from pipelines.jvm.failures import describe
 from pipelines.specs.registry import Registry
-from tests.pipelines.jobs.test_table_acts import Shelf, shelf
 from tests.worlds.processes import wait_until
+from tests.worlds.spark.act_host import METADATA, ActTable
 
-__all__ = ["shelf"]
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(3_600)]
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(3_600)]
 
 Rows = Mapping[int, int]  # n by id
 Change = Callable[[Rows], Rows]
-METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 ROWS = 90  # of a round, in three files
 # Beside one act. Any commit breaks a restore, and of several one always comes first; a repair compares readings first.
 WRITES = {"optimize": 3, "restore": 1, "repair": 6, "vacuum": 3}
@@ -81,7 +79,7 @@ def at(commit: Commit) -> datetime:
 class Race:
     """A table, and the model of its rows after each version."""
 
-    table: Shelf
+    table: ActTable
     writer: SparkSession
     rows: dict[int, Rows] = field(default_factory=lambda: {-1: {}})
     changes: dict[str, Change] = field(default_factory=dict)  # by what a commit's userMetadata begins with
@@ -143,7 +141,7 @@ class Race:
 
     def follow(self) -> list[Commit]:
         """The commits that the model has not seen yet, oldest first; it has seen them after."""
-        lake = self.table.lake
+        lake = self.table.reader()
         commits = sorted(lake.history(self.table.ref, starting_version=self.latest + 1), key=lambda each: each.version)
         for commit in commits:
             change = next((do for name, do in self.changes.items() if name in (commit.user_metadata or "")), None)
@@ -152,8 +150,7 @@ class Race:
         return commits
 
     def check_rows(self) -> None:
-        rows = self.table.spark.read.format("delta").load(self.uri).collect()
-        assert sorted((row.id, row.n) for row in rows) == sorted(self.rows[self.latest].items())
+        assert self.table.rows() == sorted(self.rows[self.latest].items(), key=repr)
 
 
 def without(rows: Rows, gone: set[int]) -> Rows:
@@ -161,8 +158,8 @@ def without(rows: Rows, gone: set[int]) -> Rows:
 
 
 @pytest.fixture
-def race(shelf: Callable[..., Shelf], spark: SparkSession) -> Race:
-    return Race(shelf(), spark.newSession())
+def race(spark: SparkSession, tmp_path: Path) -> Race:
+    return Race(ActTable(spark, tmp_path), spark.newSession())
 
 
 # what is raced ---------------------------------------------------------------------------------------------------
@@ -275,7 +272,7 @@ def race_once(race: Race, act: str, writer: str, pause_s: float) -> bool:
     return bool(gave_way or beside.lost) or any(side.met(ours) for side in sides for ours in mine)
 
 
-def ended(table: Shelf, job: Job) -> tuple[ActResult | None, str]:
+def ended(table: ActTable, job: Job) -> tuple[ActResult | None, str]:
     """What it did, or why it failed."""
     try:
         return table.run(job), ""
@@ -287,7 +284,7 @@ def check_recorded(
     race: Race, job: Job, result: ActResult | None, own: list[Commit], *, forestalled: bool = False
 ) -> None:
     """The job, the operation log and the table's log tell the same. `forestalled`: another may have done it before."""
-    state = race.table.ended(job).state
+    state = race.table.job_now(job).state
     entries = [entry for entry in race.table.store.audit_entries() if job.job_id in entry.detail]
     actions = [entry.action for entry in entries]
     assert actions == [f"{job.kind} {state.lower()}", f"{job.kind} job"]
@@ -302,23 +299,21 @@ def check_recorded(
     assert all(proof.holds for proof in result.proofs) and (own or result.conflicts), result
 
 
-@pytest.mark.parametrize("rounds", [1, pytest.param(10, marks=pytest.mark.soak)])
-def test_every_act_beside_every_writer(race: Race, rounds: int) -> None:
+def test_every_act_beside_every_writer(race: Race) -> None:
     for act in ACTS:
         for writer in WRITERS:
             met_at = 0  # by how many steps later the writer began when they met last
-            for number in range(rounds):
+            for number in range(10):
                 order = [(met_at + further) % MOST_TRIES for further in range(MOST_TRIES)]
                 met_at = next((each for each in order if race_once(race, act, writer, each * LATER_S)), -1)
                 assert met_at >= 0, f"{act} and {writer} did not meet, round {number}"
     assert race.conflicts, "no act ever gave way"
 
 
-@pytest.mark.parametrize("rounds", [2, pytest.param(20, marks=pytest.mark.soak)])
-def test_two_hosts_do_an_act_once(race: Race, rounds: int) -> None:
+def test_two_hosts_do_an_act_once(race: Race) -> None:
     """Both see it waiting, and then reach for it at the same moment."""
     table = race.table
-    for number in range(rounds):
+    for number in range(20):
         for _ in range(2):
             race.append(next(race.starts), files=3)
         race.follow()
@@ -330,7 +325,7 @@ def test_two_hosts_do_an_act_once(race: Race, rounds: int) -> None:
             hosts = [pool.submit(work, table, f"host-{name}", job, at_once) for name in "ab"]
             saw = [host.result() for host in hosts]
         assert saw == [JobState.QUEUED, JobState.QUEUED]
-        done = table.ended(job)
+        done = table.job_now(job)
         assert (done.state, done.attempts) == (JobState.DONE, 1), done
         own = [commit for commit in race.follow() if job.job_id in (commit.user_metadata or "")]
         assert len(own) == 1
@@ -338,17 +333,17 @@ def test_two_hosts_do_an_act_once(race: Race, rounds: int) -> None:
         race.check_rows()
 
 
-def work(table: Shelf, host_id: str, job: Job, at_once: threading.Barrier) -> JobState:
+def work(table: ActTable, host_id: str, job: Job, at_once: threading.Barrier) -> JobState:
     """A host of its own until the job is over; how it saw the job first."""
     store = ControlStore.open(table.settings)
     acts = Acts.of(table.settings, store, Registry([]))
     runner = SparkJobs(table.settings, lambda: table.spark, host_id, acts=acts)
     host = JobHost(table.settings, store, runner, host_id)
-    saw = table.ended(job).state
+    saw = table.job_now(job).state
 
     def is_over() -> bool:
         host.step()
-        return table.ended(job).state.is_over and not host.busy
+        return table.job_now(job).state.is_over and not host.busy
 
     at_once.wait(60)
     wait_until(is_over, f"{host_id} sees the end of the {job.kind}")

@@ -39,7 +39,7 @@ from tests.worlds.spark.cluster import SMALL, SparkCluster
 from tests.worlds.spark.demo_lake import check_lake, drain
 from tests.worlds.spark.host_process import FAST, World, now
 
-pytestmark = [pytest.mark.spark, pytest.mark.ci, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(900)]
 BUCKET = "cluster-demo"
 EVENTS = "bronze/bronze_events"
 ORDERS = "silver/silver_orders"
@@ -191,12 +191,10 @@ def _reset(world: World, request: ResetRequest) -> str:
 
 
 def _done(world: World, wanted: JobRequest) -> Job:
-    job_id = world.store.jobs.submit(wanted, now=now()).job_id
-    world.until(lambda: world.store.jobs.get(job_id).state in (JobState.DONE, JobState.FAILED), f"the {wanted.kind}")
-    job = world.store.jobs.get(job_id)
-    assert job is not None
-    assert job.state is JobState.DONE, job.error
-    return job
+    job = world.store.jobs.submit(wanted, now=now())
+    world.until(lambda: world.job_now(job).state.is_over, f"the {wanted.kind}")
+    assert world.job_now(job).state is JobState.DONE, world.job_now(job).error
+    return world.job_now(job)
 
 
 def _files(prefix: str) -> set[str]:

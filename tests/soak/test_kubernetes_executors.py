@@ -15,7 +15,7 @@ from tests.worlds.processes import free_port
 from tests.worlds.spark.cluster import SMALL
 from tests.worlds.spark.kubernetes_api import KubernetesApi
 
-pytestmark = [pytest.mark.spark, pytest.mark.ci, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(900)]
 ROOT = Path(__file__).parents[3]
 HOST = "weir-host-orders-0"
 DRIVER = """
