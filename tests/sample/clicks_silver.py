@@ -15,6 +15,7 @@ from pipelines import expect, table, upsert
         expect("took_time", "ms >= 0", on_violation="quarantine"),
         expect("has_page", "page IS NOT NULL"),
     ],
+    table_properties={"delta.enableChangeDataFeed": "true"},
     owner="web",
 )
 def silver_clicks(rows):

@@ -1,7 +1,4 @@
-"""A user's module, named in settings and nowhere else: checked, run by a real host, asked by the command line.
-
-The tests run in order on one lake, each from what the one before left.
-"""
+"""A user's module, named in settings and nowhere else: checked, run by a real host, asked by the command line."""
 
 import json
 import os
@@ -17,17 +14,17 @@ import pytest
 from backend.stream_model.stream import StreamState
 from tests.worlds.lake import builders
 from tests.worlds.processes import wait_until
+from tests.worlds.spark.declared import DOCS
 from tests.worlds.spark.host_process import FAST, World
 
 pytestmark = [pytest.mark.spark, pytest.mark.ci, pytest.mark.timeout(900)]
 
 STREAMS = ("bronze_orders", "silver_orders", "gold_orders")
-SHOP = Path(__file__).parents[3] / "docs" / "pipelines.md"
 
 
 def shop_of_the_docs(folder: Path) -> str:
     """The module that docs/pipelines.md prints first, reading this folder."""
-    text = SHOP.read_text().split("```python\n", 1)[1].split("```", 1)[0]
+    text = DOCS.read_text().split("```python\n", 1)[1].split("```", 1)[0]
     assert "/data/orders" in text
     return text.replace("/data/orders", str(folder))
 
@@ -81,47 +78,42 @@ def commits(world: World, table: str) -> int:
     return len(list((world.home / "lake" / table / "_delta_log").glob("*.json")))
 
 
-def test_the_check_finds_nothing_wrong_with_it(world: World) -> None:
-    said = weir(world, "pipelines", "check", "--json")
-    assert (said.returncode, json.loads(said.stdout)) == (0, {"ok": True, "problems": []})
-
-
 def test_the_check_names_file_and_line_of_all_that_is_wrong(world: World) -> None:
+    sound = weir(world, "pipelines", "check", "--json")
+    assert (sound.returncode, json.loads(sound.stdout)) == (0, {"ok": True, "problems": []})
     text = (world.home / "modules/shop.py").read_text()
     wrong = text.replace('trigger="5 seconds"', 'trigger="soon"').replace('table("bronze_orders")', 'table("bronze")')
     (world.home / "modules/wrong.py").write_text(wrong)
-    said = weir(world, "pipelines", "check", "wrong", "--json")
-    found = json.loads(said.stdout)["problems"]
-    lines = wrong.splitlines()
-    assert said.returncode == 2
-    assert [each["name"] for each in found] == ["bronze_orders", "silver_orders", "silver_orders"]
-    for each in found:
-        assert each["file"].endswith("wrong.py")
-        assert lines[each["line"] - 1].startswith("@shop.streaming_table")
+    answer = weir(world, "pipelines", "check", "wrong", "--json")
+    problems, lines = json.loads(answer.stdout)["problems"], wrong.splitlines()
+    assert answer.returncode == 2
+    assert [problem["name"] for problem in problems] == ["bronze_orders", "silver_orders", "silver_orders"]
+    for problem in problems:
+        assert problem["file"].endswith("wrong.py")
+        assert lines[problem["line"] - 1].startswith("@shop.streaming_table")
     assert weir(world, "pipelines", "check", "no_such_module").returncode == 2
 
 
-def test_it_runs_by_settings_alone(world: World) -> None:
+def test_it_runs_by_settings_alone_and_is_asked_by_the_command_line(world: World) -> None:
     land(world, "1.json", change("a", "c", 5, 1), change("b", "c", 7, 2), change("c", "c", -1, 3))
     world.host()
     world.until_state(StreamState.RUNNING)
     wait_until(lambda: rows(world, "gold/gold_orders") == [{"sum(amount)": 12.0, "count(1)": 2}], "gold")
     assert [(row["order_id"], row["amount"]) for row in rows(world, "silver/silver_orders_quarantine")] == [("c", -1.0)]
-    bronze = rows(world, "bronze/bronze_orders")
-    assert {row["file_name"] for row in bronze} == {"1.json"}
+    assert {row["file_name"] for row in rows(world, "bronze/bronze_orders")} == {"1.json"}
 
-
-def test_gold_is_recomputed_when_silver_has_moved_on_and_not_before(world: World) -> None:
     before = commits(world, "gold/gold_orders")
     land(world, "2.json", change("a", "u", 6, 4), change("b", "d", None, 5), change("a", "c", 1, 0))
     wait_until(lambda: rows(world, "gold/gold_orders") == [{"sum(amount)": 6.0, "count(1)": 1}], "gold")
     moved = commits(world, "silver/silver_orders")
-    assert commits(world, "gold/gold_orders") - before <= moved
+    assert commits(world, "gold/gold_orders") - before <= moved, "computed when silver has moved on, and not before"
+    the_graph_says_what_feeds_what(world)
+    the_host_judges_tables_that_it_writes_and_those_of_others(world)
 
 
-def test_the_graph_says_what_feeds_what(world: World) -> None:
-    found = json.loads(weir(world, "pipelines", "graph", "--json").stdout)
-    nodes = {node["name"]: (node["kind"], node["layer"], node["state"]) for node in found["nodes"]}
+def the_graph_says_what_feeds_what(world: World) -> None:
+    graph = json.loads(weir(world, "pipelines", "graph", "--json").stdout)
+    nodes = {node["name"]: (node["kind"], node["layer"], node["state"]) for node in graph["nodes"]}
     landing = f"files in {world.home / 'landing'}"
     assert nodes == {
         landing: ("files", None, None),
@@ -131,28 +123,25 @@ def test_the_graph_says_what_feeds_what(world: World) -> None:
         "silver_orders_tombstones": ("table", "silver", None),
         "silver_orders_quarantine": ("table", "silver", None),
     }
-    rates = {(edge["source"], edge["target"]): edge["rows_per_min"] for edge in found["edges"]}
-    assert set(rates) == {
-        (landing, "bronze_orders"),
-        ("bronze_orders", "silver_orders"),
-        ("silver_orders", "gold_orders"),
-        ("silver_orders", "silver_orders_tombstones"),
-        ("silver_orders", "silver_orders_quarantine"),
+    rates = {(edge["source"], edge["target"]): edge["rows_per_min"] for edge in graph["edges"]}
+    silver = {
+        ("silver_orders", name) for name in ("gold_orders", "silver_orders_tombstones", "silver_orders_quarantine")
     }
+    assert rates.keys() == {(landing, "bronze_orders"), ("bronze_orders", "silver_orders")} | silver
     assert rates[(landing, "bronze_orders")] > 0
 
 
-def test_the_host_judges_tables_that_it_writes_and_those_of_others(world: World) -> None:
-    def found() -> dict[tuple[str, str], tuple[str, int | None]]:
-        said = json.loads(weir(world, "expectations", "--json").stdout)
-        assert not any(each["is_stale"] for each in said)
-        return {(each["table"], each["expectation"]): (each["state"], each["broken_keys"]) for each in said}
+def the_host_judges_tables_that_it_writes_and_those_of_others(world: World) -> None:
+    def verdicts() -> dict[tuple[str, str], tuple[str, int | None]]:
+        answer = json.loads(weir(world, "expectations", "--json").stdout)
+        assert not any(row["is_stale"] for row in answer)
+        return {(row["table"], row["expectation"]): (row["state"], row["broken_keys"]) for row in answer}
 
     expected = {
         ("silver/silver_orders", "unique(order_id)"): ("met", 0),
         ("silver/silver_orders", "fresh"): ("met", None),
         ("crm/customers", "unique(id)"): ("broken", 1),
     }
-    wait_until(lambda: found() == expected, lambda: str(found()))
-    said = weir(world, "expectations", "crm/customers")
-    assert said.returncode == 1 and "1 key is repeated, in 2 rows: 2" in said.stdout
+    wait_until(lambda: verdicts() == expected, lambda: str(verdicts()))
+    broken = weir(world, "expectations", "crm/customers")
+    assert broken.returncode == 1 and "1 key is repeated, in 2 rows: 2" in broken.stdout

@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from delta.tables import DeltaTable
@@ -12,10 +13,12 @@ from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, Struc
 from backend.settings import load_settings
 from pipelines import (
     Pipeline,
+    append,
     complete,
     expect,
     files,
     fresh,
+    into,
     kafka,
     rate,
     references,
@@ -30,8 +33,7 @@ from pipelines.spark.analysis import Analysis
 from pipelines.spark.tables import SchemaMismatchError, create_table, fit_table
 from pipelines.specs.tables import Evolution, TableSpec, parse_schema
 from tests.worlds.lake import builders
-from tests.worlds.spark.declared import pipeline_of, registry_of, same
-from tests.worlds.spark.lakes import open_lake
+from tests.worlds.spark.declared import lake_of, pipeline_of, registry_of
 
 pytestmark = pytest.mark.spark
 
@@ -52,37 +54,37 @@ def messages(found: Analysis) -> list[str]:
     return [f"{problem.name}: {problem.message}" for problem in found.problems]
 
 
+@pytest.mark.ci
 def test_other_keys_on_rows_that_are_there_are_refused_until_they_are_gone(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "1.json").write_text('{"id": 1, "region": "eu", "v": 1, "op": "c"}')
     source = files("in", format="json", schema="id BIGINT, region STRING, v BIGINT, op STRING")
 
-    def declared(*keys: str) -> Pipeline:
+    def by(*keys: str) -> dict[str, Any]:
         sink = upsert(keys=keys, sequence="v", deleted="op = 'd'", except_columns=["op"])
-        about = {"name": "silver_orders", "sink": sink, "trigger": "available now"}
-        return pipeline_of(source, lambda rows: rows.select("id", "region", "v", "op"), **about)
+        return {"function": lambda rows: rows.select("id", "region", "v", "op"), "name": "silver_orders", "sink": sink}
 
-    lake = open_lake(load_settings(home=tmp_path), *declared("id").streams)
-    lake.process("silver_orders")
-    assert messages(analysis(declared("id"), spark, tmp_path)) == []
-    found = analysis(declared("region", "id"), spark, tmp_path)
+    def problems(*keys: str) -> list[tuple[str, str]]:
+        found = analysis(pipeline_of(source, **by(*keys)), spark, tmp_path).problems
+        return [(problem.message, problem.hint) for problem in found]
+
+    lake_of(tmp_path, source, **by("id")).process("silver_orders")
+    assert problems("id") == []
     message = "silver_orders holds rows by the keys id, and is declared with region, id"
-    assert [(each.message, each.hint) for each in found.problems] == [
-        (message, "keep those keys, or start over: weir reset silver_orders --level full")
-    ]
-    lake = open_lake(load_settings(home=tmp_path), *declared("region", "id").streams)
+    hint = "keep those keys, or start over: weir reset silver_orders --level full"
+    assert problems("region", "id") == [(message, hint)]
+    lake = lake_of(tmp_path, source, **by("region", "id"))
     with pytest.raises(SchemaMismatchError, match=message):
         lake.runtime.start("silver_orders")
 
     for name in ("silver_orders", "silver_orders_tombstones"):  # as a full reset does
         DeltaTable.forPath(spark, lake.uri(f"silver/{name}")).delete()
     shutil.rmtree(tmp_path / "checkpoints")
-    assert messages(analysis(declared("region", "id"), spark, tmp_path)) == []
+    assert problems("region", "id") == []
     lake.process("silver_orders")
     assert [(row.region, row.id) for row in lake.rows("silver/silver_orders")] == [("eu", 1)]
-    assert messages(analysis(declared("id"), spark, tmp_path)) == [
-        "silver_orders: silver_orders holds rows by the keys region, id, and is declared with id"
-    ]
+    ((message, _),) = problems("id")
+    assert message == "silver_orders holds rows by the keys region, id, and is declared with id"
 
 
 def test_columns_of_every_table_are_known_and_nothing_is_made(
@@ -114,98 +116,76 @@ def test_columns_of_every_table_are_known_and_nothing_is_made(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_names_that_weir_adds_are_refused_where_they_would_collide(
-    spark: SparkSession, shop: Pipeline, tmp_path: Path
-) -> None:
-    bad = [expect("priced", "amount > 0", on_violation="quarantine")]
-    shop.streaming_table("silver_orders", source=table("bronze_orders"), expectations=bad)(
-        lambda rows: rows.selectExpr("order_id", "amount", "lsn AS batch_id")
-    )
-    own = files("/no/such", format="json", schema="id STRING, file_name STRING")
-    shop.streaming_table("bronze_names", source=own)(same)
-    assert set(messages(analysis(shop, spark, tmp_path))) == {
-        "silver_orders: the function returns batch_id",
-        "bronze_names: files: file_name in files of /no/such",
-    }
-
-
 def test_a_check_asks_for_no_secret(spark: SparkSession, tmp_path: Path) -> None:
     login = secret("env:WEIR_TEST_NOT_SET")
     source = kafka("b:9", "t", format="avro", schema="id INT", registry="http://r", registry_login=login)
     assert messages(analysis(pipeline_of(source), spark, tmp_path)) == []
 
 
-def test_every_stream_that_cannot_work_is_told_and_its_readers_are_left_out(
+def test_every_stream_that_cannot_work_is_told_at_its_own_place_and_its_readers_are_left_out(
     spark: SparkSession, shop: Pipeline, tmp_path: Path
 ) -> None:
-    reads = table("bronze_orders")
-    shop.streaming_table("silver_a", source=reads)(lambda rows: rows.select("colour"))
-    shop.streaming_table("silver_b", source=reads, expectations=[expect("sane", "amont > 0")])(same)
-    shop.streaming_table("silver_c", source=reads, expectations=[expect("sane", "amount >")])(same)
-    shop.streaming_table("silver_d", source=reads, sink=update(keys=["nr"]))(same)
-    shop.streaming_table("silver_e", source=reads, schema="order_id STRING, price DOUBLE")(same)
-    shop.streaming_table("silver_f", source=reads, schema="order_id STRNG")(same)
-    shop.streaming_table("gold_a", source=table("silver_a"))(same)
-
-    found = analysis(shop, spark, tmp_path)
-
-    complaints = dict(each.split(": ", 1) for each in messages(found))
-    assert list(complaints) == ["silver_a", "silver_b", "silver_c", "silver_d", "silver_e", "silver_f"]
-    assert "UNRESOLVED_COLUMN" in complaints["silver_a"]
-    assert "amont" in complaints["silver_b"]
-    assert "PARSE_SYNTAX_ERROR" in complaints["silver_c"]
-    assert complaints["silver_d"] == "upsert: the function returns no nr"
-    assert complaints["silver_e"] == "schema of silver_e has price, which the function does not return"
-    assert "STRNG" in complaints["silver_f"]
-
-
-def test_columns_of_a_change_feed_are_told_before_delta_refuses_them(
-    spark: SparkSession, shop: Pipeline, tmp_path: Path
-) -> None:
+    reads, changes = table("bronze_orders"), table("bronze_orders").changes()
+    bad = [expect("priced", "amount > 0", on_violation="quarantine")]
     feed = {"delta.enableChangeDataFeed": "true"}
-    sink, changes = upsert(keys=["order_id"], sequence="_commit_version"), table("bronze_orders").changes()
-    shop.streaming_table("silver_a", source=changes, sink=sink, table_properties=feed)(
-        lambda rows: rows.select("order_id", "_commit_version")
-    )
-    shop.streaming_table("silver_b", source=changes, sink=sink)(lambda rows: rows.select("order_id", "_commit_version"))
+    by_version = upsert(keys=["order_id"], sequence="_commit_version")
     renamed = upsert(keys=["order_id"], sequence="source_commit_version")
-    shop.streaming_table("silver_c", source=changes, sink=renamed, table_properties=feed)(
-        lambda rows: rows.selectExpr("order_id", "_commit_version AS source_commit_version")
-    )
-    found = analysis(shop, spark, tmp_path)
-    assert messages(found) == ["silver_a: silver_a has a change feed, whose own columns are _commit_version"]
-    assert "withColumnRenamed('_commit_version', 'source_commit_version')" in found.problems[0].hint
-    with pytest.raises(Py4JJavaError, match="_commit_version"):
-        spec = next(stream for stream in shop.streams if stream.name == "silver_a")
-        create_table(spark, spec.table, parse_schema(spark, "order_id STRING, _commit_version BIGINT"), f"{tmp_path}/t")
 
+    def declare(name: str, columns: str = "*", source: Any = reads, **about: Any) -> None:
+        shop.streaming_table(name, source=source, **about)(lambda rows: rows.selectExpr(*columns.split(", ")))
 
-def test_a_view_that_cannot_work_is_told_once_at_its_own_place(
-    spark: SparkSession, shop: Pipeline, tmp_path: Path
-) -> None:
-    shop.temporary_view("paid", source=table("bronze_orders"))(lambda rows: rows.where("amont > 0"))
+    declare("silver_column", "colour")
+    declare("gold_of_it", source=table("silver_column"))
+    declare("silver_rule", expectations=[expect("sane", "amont > 0")])
+    declare("silver_syntax", expectations=[expect("sane", "amount >")])
+    declare("silver_key", sink=update(keys=["nr"]))
+    declare("silver_schema", schema="order_id STRING, price DOUBLE")
+    declare("silver_type", schema="order_id STRNG")
+    declare("silver_added", "order_id, amount, lsn AS batch_id", expectations=bad)
+    declare("bronze_added", source=files("/no/such", format="json", schema="id STRING, file_name STRING"))
+    declare("silver_feed", "order_id, _commit_version", changes, sink=by_version, table_properties=feed)
+    declare("silver_no_feed", "order_id, _commit_version", changes, sink=by_version)
+    aside = "order_id, _commit_version AS source_commit_version"
+    declare("silver_aside", aside, changes, sink=renamed, table_properties=feed)
+    declare("silver_where", also=[into("silver_odd", append(), where="nothing > 1")])
+    declare("silver_also", also=[into("silver_keyed", upsert(keys=["key"], sequence="lsn"))])
+    shop.temporary_view("paid", source=reads)(lambda rows: rows.where("amont > 0"))
     shop.temporary_view("dear", source=table("paid"))(lambda rows: rows.where("amount > 5"))
-    shop.streaming_table("silver_a", source=table("paid"))(same)
-    shop.streaming_table("silver_b", source=table("dear"))(same)
-    found = analysis(shop, spark, tmp_path)
-    assert [problem.name for problem in found.problems] == ["paid"] and "amont" in found.problems[0].message
-    assert "silver_a" not in found.schemas and "silver_b" not in found.schemas
-
-
-def test_rows_that_do_not_fit_the_table_that_is_there_are_shown_as_a_difference(
-    spark: SparkSession, shop: Pipeline, tmp_path: Path
-) -> None:
-    for name in ("silver_fail", "silver_grow", "silver_widen"):
+    declare("silver_paid", source=table("paid"))
+    declare("silver_dear", source=table("dear"))
+    for evolution in ("fail", "add columns", "widen types"):
+        name = f"silver_{evolution.replace(' ', '_')}"
+        declare(name, "value, CAST(value AS STRING) AS text", rate(), evolution=evolution)
         uri = str(tmp_path / "lake/silver" / name)
-        shop.streaming_table(
-            name, source=rate(), evolution={"fail": "fail", "grow": "add columns"}.get(name[7:], "widen types")
-        )(lambda rows: rows.selectExpr("value", "CAST(value AS STRING) AS text"))
         create_table(spark, shop.streams[-1].table, parse_schema(spark, "value INT"), uri)
 
-    assert messages(analysis(shop, spark, tmp_path)) == [
-        "silver_fail: rows do not fit silver_fail: ~ value: int → bigint; + text string",
-        "silver_grow: rows do not fit silver_grow: ~ value: int → bigint",
-    ]
+    found = analysis(shop, spark, tmp_path)
+    complaints = {
+        "silver_column": "UNRESOLVED_COLUMN",
+        "silver_rule": "amont",
+        "silver_syntax": "PARSE_SYNTAX_ERROR",
+        "silver_key": "upsert: the function returns no nr",
+        "silver_schema": "schema of silver_schema has price, which the function does not return",
+        "silver_type": "STRNG",
+        "silver_added": "the function returns batch_id",
+        "bronze_added": "files: file_name in files of /no/such",
+        "silver_feed": "silver_feed has a change feed, whose own columns are _commit_version",
+        "silver_where": "nothing",
+        "silver_also": "the function returns no key",
+        "paid": "amont",
+        "silver_fail": "rows do not fit silver_fail: ~ value: int → bigint; + text string",
+        "silver_add_columns": "rows do not fit silver_add_columns: ~ value: int → bigint",
+    }
+    problems = {problem.name: problem for problem in found.problems}
+    assert len(found.problems) == len(problems)
+    assert problems.keys() == complaints.keys()
+    assert [name for name, complaint in complaints.items() if complaint not in problems[name].message] == []
+    assert "withColumnRenamed('_commit_version', 'source_commit_version')" in problems["silver_feed"].hint
+    assert {"silver_no_feed", "silver_aside", "silver_widen_types"} <= found.schemas.keys()
+    assert not {"gold_of_it", "silver_paid", "silver_dear"} & found.schemas.keys()
+    with pytest.raises(Py4JJavaError, match="_commit_version"):  # as Delta itself would refuse it
+        spec = next(stream for stream in shop.streams if stream.name == "silver_feed")
+        create_table(spark, spec.table, parse_schema(spark, "order_id STRING, _commit_version BIGINT"), f"{tmp_path}/t")
 
 
 def test_names_within_a_type_are_names_and_never_sql(spark: SparkSession, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
 
 from backend.errors import SettingsError, StreamNotFoundError
 from backend.redaction import without_secrets
@@ -21,10 +20,9 @@ from pipelines import (
     complete,
     expect,
     files,
+    foreach_batch,
     fresh,
-    history,
     into,
-    kafka,
     kafka_topic,
     rate,
     references,
@@ -36,12 +34,10 @@ from pipelines import (
 from pipelines.declare.check import PipelineError, find_problems, refuse_problems
 from pipelines.declare.pipeline import TriggerError, trigger_s
 from pipelines.declare.registry import MOST_CODE, declaration, declarations, load_registry
-from pipelines.jvm.failures import SpecError
 from pipelines.spark.analysis import in_order
-from pipelines.specs.sinks import Sink
 from pipelines.specs.tables import Evolution
 from tests.worlds.spark import declared
-from tests.worlds.spark.declared import DOCS, problems_of, registry_of, run_example, same
+from tests.worlds.spark.declared import problems_of, registry_of, same
 
 
 @pytest.fixture
@@ -126,29 +122,6 @@ def test_every_problem_is_told_at_once_with_its_place(words: Pipeline) -> None:
         assert each in said
 
 
-def test_an_option_that_no_reader_takes_is_told_with_the_nearest(words: Pipeline) -> None:
-    words.streaming_table("silver_a", source=table("bronze_lines", ignoreDelete=True))(same)
-    words.streaming_table("silver_b", source=table("bronze_lines", startingVersion=1, startingTimestamp="2026-01-01"))(
-        same
-    )
-    words.streaming_table("silver_c", source=table("bronze_lines").changes(maxFilePerTrigger=1))(same)
-    words.streaming_table("silver_d", source=[rate(), table("bronze_lines", ignoreDeletes=True).static()])(same)
-    words.streaming_table("silver_e", source=files("/in", format="csv", delimeter=";"))(same)
-    words.streaming_table("silver_f", source=files("/in", format="json", allowComments=True))(same)
-    words.temporary_view("v", source=kafka("b:9", "t", maxOffsetPerTrigger=1))(same)
-    said = "\n".join(f"{each.name}: {each.message} ({each.hint})" for each in find_problems(registry_of(words)))
-    for line in (
-        "silver_a: table: option ignoreDelete is not known (did you mean ignoreDeletes?)",
-        "silver_b: table: startingVersion and startingTimestamp exclude each other (leave one out)",
-        "silver_c: table: option maxFilePerTrigger is not known (did you mean maxFilesPerTrigger?)",
-        "silver_d: table: option ignoreDeletes is not known (use versionAsOf, timestampAsOf)",
-        "silver_e: files of csv: option delimeter is not known (did you mean delimiter?)",
-        "silver_f: files of json: option allowComments is not known",
-        "v: kafka: option maxOffsetPerTrigger is not known (did you mean maxOffsetsPerTrigger?)",
-    ):
-        assert line in said
-
-
 def test_options_that_readers_take_pass(words: Pipeline) -> None:
     words.streaming_table(
         "silver_a",
@@ -164,13 +137,6 @@ def test_options_that_readers_take_pass(words: Pipeline) -> None:
     assert problems_of(words) == []
 
 
-def test_each_problem_is_told_once_also_beside_dead_letters() -> None:
-    broken = Pipeline("a\nb")
-    broken.streaming_table("bronze_a", source=kafka("b:9", "t", format="json", schema="id INT", maxOffset=1))(same)
-    messages = [each.split(": ", 1)[1] for each in problems_of(broken)]
-    assert len(messages) == len(set(messages)) == 2
-
-
 def test_a_table_that_may_not_be_reset_says_so_by_its_property(words: Pipeline, tmp_path: Path) -> None:
     locked = {"pipelines.reset.allowed": "false"}
     words.streaming_table("bronze_a", source=rate(), table_properties=locked)(same)
@@ -180,7 +146,19 @@ def test_a_table_that_may_not_be_reset_says_so_by_its_property(words: Pipeline, 
     assert allowed == {"bronze_lines": True, "bronze_a": False, "bronze_b": False}
 
 
-HOSTILE = ("x'; DROP TABLE y; --", "../../etc/x", "/etc/x", "a\nb: 1", "a\x1b[2J", "a" * 10_000, "", "a.b", "`a`", "ü")
+HOSTILE = (
+    "x'; DROP TABLE y; --",
+    "../../etc/x",
+    "a\nb: 1",
+    "a\x1b[2J",
+    "a" * 64,
+    "",
+    "a.b",
+    "`a`",
+    "ü",
+    "Words",
+    "a-b",
+)
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -304,13 +282,6 @@ def test_an_unknown_name_is_answered_with_the_nearest(words: Pipeline) -> None:
     assert missing.value.hint == "did you mean bronze_lines?"
 
 
-@pytest.mark.parametrize("name", ["", "Words", "silver-words", "../words", "w" * 64])
-def test_names_that_are_refused(name: str) -> None:
-    pipeline = Pipeline("words")
-    pipeline.streaming_table(name, source=rate())(same)
-    assert any("is no name" in each for each in problems_of(pipeline))
-
-
 @pytest.mark.parametrize(
     ("trigger", "seconds"),
     [("10 seconds", 10), ("1 second", 1), ("500 milliseconds", 0.5), ("2 MINUTES", 120), ("available now", None)],
@@ -339,26 +310,16 @@ def test_a_table_says_layer_comment_and_owner(words: Pipeline) -> None:
     assert words.streams[0].table.layer == "bronze"
 
 
-def test_an_upsert_that_deletes_writes_tombstones_beside(words: Pipeline) -> None:
-    words.streaming_table("silver_a", source=rate(), sink=upsert(keys=["id"], sequence="at"))(same)
-    words.streaming_table("silver_b", source=rate(), sink=upsert(keys=["id"], sequence="at", deleted="gone"))(same)
-    written = [[table.name for table in stream.writes] for stream in words.streams]
-    assert written == [["bronze_lines"], ["silver_a"], ["silver_b", "silver_b_tombstones"]]
-
-
-def test_tombstones_lie_beside_a_table_with_a_place_of_its_own(words: Pipeline, tmp_path: Path) -> None:
+def test_an_upsert_that_deletes_writes_tombstones_beside_its_table(words: Pipeline, tmp_path: Path) -> None:
     place = "s3://lake/crm/customers"
+    words.streaming_table("silver_a", source=rate(), sink=upsert(keys=["id"], sequence="at"))(same)
     sink = upsert(keys=["id"], sequence="at", deleted="gone")
     words.streaming_table("silver_b", source=rate(), sink=sink, location=f"{place}/")(same)
+    written = [[table.name for table in stream.writes] for stream in words.streams]
+    assert written == [["bronze_lines"], ["silver_a"], ["silver_b", "silver_b_tombstones"]]
     uris = [table.uri(load_settings(home=tmp_path)).rstrip("/") for table in words.streams[-1].writes]
     assert uris == [place, f"{place}_tombstones"]
     assert find_problems(registry_of(words)) == ()
-
-
-@pytest.mark.parametrize("sink", [make(keys=["id"], sequence="id", deleted="name = 'x'") for make in (upsert, history)])
-def test_a_sequence_that_is_a_key_orders_no_deletions(sink: Sink) -> None:
-    with pytest.raises(SpecError, match="the sequence id is one of the keys"):
-        sink.table_schema(StructType().add("id", "long").add("name", "string"))
 
 
 @pytest.mark.parametrize(
@@ -400,8 +361,18 @@ def test_a_pipeline_in_two_modules_is_there_once(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(("pace", "intervals_s"), [(1, {10, 20, 40}), (2.5, {4, 8, 16})])
 def test_the_demo_breathes_at_its_pace(tmp_path: Path, pace: float, intervals_s: set[float]) -> None:
     streams = load_registry(load_settings(home=tmp_path, demo={"pace": pace})).streams
-
     assert {stream.trigger_interval_s for stream in streams} == intervals_s
+
+
+def test_only_what_reads_files_in_the_demo_reads_topics_where_a_broker_is_named(tmp_path: Path) -> None:
+    from_files = load_registry(load_settings(home=tmp_path))
+    from_topics = load_registry(load_settings(home=tmp_path, demo={"kafka": "127.0.0.1:9092"}))
+    assert from_topics.names() == from_files.names()
+    changed = {name for name in from_files.names() if from_topics.get(name) != from_files.get(name)}
+    assert {name: from_topics.get(name).sources[0].kind for name in changed} == {
+        "bronze_events": "kafka",
+        "bronze_orders": "kafka",
+    }
 
 
 def test_a_quarantine_grows_as_its_table_may(words: Pipeline) -> None:
@@ -449,6 +420,7 @@ def test_destinations_that_cannot_work_together_are_refused(words: Pipeline) -> 
         into("bronze_lines", append()),
         into("Gold", complete()),
         into("gold_words", topic),  # type: ignore[arg-type]
+        into("gold_own", foreach_batch(lambda rows, batch_id, session: None)),  # type: ignore[arg-type]
         into("gold_more", append(), colour="red"),
         into("gold_here", append(), location="/lake/one"),
         into("gold_there", append(), location="/lake/one"),
@@ -458,6 +430,7 @@ def test_destinations_that_cannot_work_together_are_refused(words: Pipeline) -> 
     for part in (
         "silver_words: complete cannot be one of several destinations",
         "silver_words: kafka cannot be one of several destinations",
+        "silver_words: foreach_batch cannot be one of several destinations",
         "silver_words: writes silver_words twice in a batch",
         "writes bronze_lines, as",
         "'Gold' is no name of a table",
@@ -465,32 +438,3 @@ def test_destinations_that_cannot_work_together_are_refused(words: Pipeline) -> 
         "silver_words: writes /lake/one twice in a batch",
     ):
         assert part in said
-
-
-@pytest.mark.parametrize(
-    ("heading", "declared", "written"),
-    [
-        ("## Of tables", ("silver_orders", "silver_customers"), []),
-        (
-            "### Several tables from one batch",
-            ("bronze_orders",),
-            ["silver_orders", "silver_latest", "silver_latest_tombstones", "gold_large"],
-        ),
-        ("### Kafka", (), ["bronze_orders", "bronze_orders_dead_letters"]),
-        ("# Export from the lake", ("silver_orders",), []),
-    ],
-)
-def test_the_examples_of_the_docs_can_be_declared_as_printed(
-    heading: str, declared: tuple[str, ...], written: list[str]
-) -> None:
-    shop = Pipeline("shop")
-    for name in declared:
-        shop.streaming_table(name, source=rate())(same)
-    own = {"## Of tables": "expectations.md", "# Export from the lake": "export.md"}
-    run_example(heading, DOCS.with_name(own.get(heading, DOCS.name)), shop=shop, table=table)
-    assert problems_of(shop) == []
-    new = shop.streams[len(declared) :]
-    assert [written.name for stream in new for written in stream.writes] == written
-    outside = ["orders_out at broker:9092", "public.orders at db:5432/shop"] if "Export" in heading else []
-    assert [stream.outside for stream in new if stream.outside] == outside
-    assert len(shop.expected) == (2 if "Of tables" in heading else 0)

@@ -7,19 +7,37 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from backend.errors import SettingsError
 from backend.settings import load_settings
-from pipelines import Pipeline, files, kafka, kafka_topic, postgres_table, secret, table
+from pipelines import (
+    Pipeline,
+    files,
+    foreach_batch,
+    history,
+    jdbc,
+    kafka,
+    kafka_topic,
+    postgres_table,
+    rate,
+    secret,
+    spark_source,
+    table,
+    upsert,
+)
 from pipelines.declare.check import find_problems
 from pipelines.declare.registry import declaration
+from pipelines.jvm.failures import SpecError
+from pipelines.sources.jdbc import JdbcSource
 from pipelines.sources.kafka import KafkaSource
 from pipelines.spark.analysis import Analysis
-from pipelines.specs.sinks import ExportSink
+from pipelines.specs.sinks import ExportSink, Sink
 from tests.worlds.spark import declared
-from tests.worlds.spark.declared import pipeline_of, problems_of, registry_of, same
+from tests.worlds.spark.declared import pipeline_of, problems_of, registry_of, same, without_rows
 
 BROKER = "broker:9092"
+JDBC = "jdbc:postgresql://db:5432/shop"
 DB = "postgresql://weir@db:5432/shop"
 FEED = "id BIGINT, name STRING, _change_type STRING, _commit_version BIGINT"
 ID = "id BIGINT"
@@ -34,6 +52,8 @@ def declared_with(end: Any, **about: Any) -> Pipeline:
     """A stream that reads or writes there."""
     if isinstance(end, ExportSink):
         return pipeline_of(table("/lake/orders").changes(), sink=end, **about)
+    if isinstance(end, JdbcSource):
+        return pipeline_of([rate(), end], **about)
     return pipeline_of(end, **about)
 
 
@@ -87,6 +107,38 @@ def declared_with(end: Any, **about: Any) -> Pipeline:
             kafka_topic("b:1", "a", key="id", options={"kafka.ssl.key.password": "hunter2"}),
             "kafka_topic: kafka.ssl.key.password holds a secret in plain text",
         ),
+        (jdbc("postgresql://db/shop", "users"), "jdbc: names no database"),
+        (jdbc("jdbc:postgresql://ann:hunter2@db/shop", "users"), "a password stands in plain text"),
+        (jdbc(f"{JDBC}?user=ann&password=hunter2", "users"), "a password stands in plain text"),
+        (jdbc("jdbc:sqlserver://db;user=ann;password=hunter2", "users"), "a password stands in plain text"),
+        (jdbc(JDBC, "users", **{"password": "hunter2"}), "password holds a secret in plain text"),
+        (jdbc(JDBC, "users", refresh="soon"), "refresh='soon' is not understood"),
+        (jdbc(JDBC, " "), "names no table"),
+        (spark_source(" "), "spark_source: names no format"),
+        (spark_source("Kafka"), "spark_source: Kafka has a source of its own"),
+        (spark_source("delta", {"path": "/lake/t"}), "spark_source: delta has a source of its own"),
+        (spark_source("pulsar", {"auth.token": "hunter2"}), "spark_source: auth.token holds a secret in plain text"),
+        (spark_source("pulsar", {"auth.token": secret("hunter2")}), "the secret of auth.token has no place"),
+        (table("/lake/a", ignoreDelete=True), "table: option ignoreDelete is not known (did you mean ignoreDeletes?)"),
+        (
+            table("/lake/a", startingVersion=1, startingTimestamp="2026-01-01"),
+            "table: startingVersion and startingTimestamp exclude each other (leave one out)",
+        ),
+        (
+            table("/lake/a").changes(maxFilePerTrigger=1),
+            "table: option maxFilePerTrigger is not known (did you mean maxFilesPerTrigger?)",
+        ),
+        (
+            [rate(), table("/lake/a", ignoreDeletes=True).static()],
+            "table: option ignoreDeletes is not known (use versionAsOf, timestampAsOf)",
+        ),
+        (
+            files("/in", format="csv", delimeter=";"),
+            "files of csv: option delimeter is not known (did you mean delimiter?)",
+        ),
+        (files("/in", format="json", allowComments=True), "files of json: option allowComments is not known"),
+        # Where Delta has it, rows of a first start come in the order of the watermark's column.
+        (table("/lake/events", withEventTimeOrder=True), "option withEventTimeOrder is not known"),
         (postgres_table("mysql://db/shop", "a", keys=["id"]), "postgres_table: names no server and database"),
         (postgres_table("postgresql://db", "a", keys=["id"]), "postgres_table: names no server and database"),
         (postgres_table(DB, "a.b.c", keys=["id"]), "postgres_table: 'a.b.c' is no table"),
@@ -102,6 +154,7 @@ def test_what_cannot_work_is_reported_before_anything_starts(end: Any, complaint
     problems = "\n".join(map(str, find_problems(registry)))
     place = f"{declared.__file__}:{same.__code__.co_firstlineno}: {NAME}: "
     assert complaint in problems and problems.startswith(place)
+    assert len(set(problems.splitlines())) == len(problems.splitlines()), "each is told once"
     shown = declaration(registry, registry.get(NAME), load_settings(home=tmp_path))
     assert "hunter2" not in problems + repr(registry.streams) + repr(shown)
 
@@ -115,17 +168,47 @@ def test_what_cannot_work_is_reported_before_anything_starts(end: Any, complaint
         kafka(BROKER, "a", options={"kafka.sasl.jaas.config": "Krb5LoginModule required useKeyTab=true;"}),
         kafka(BROKER, "a", options={"kafka.sasl.oauthbearer.token.endpoint.url": "https://id.example/token"}),
         kafka(BROKER, "a", options={"kafka.ssl.truststore.password": secret("file:/run/secrets/trust")}),
+        jdbc(f"{JDBC}?user=ann", "public.users", user=secret("env:SHOP_USER"), refresh="10 minutes"),
+        spark_source("pulsar", {"service.url": "pulsar://p:6650", "auth.token": secret("env:PULSAR")}),
     ],
 )
-def test_what_can_work(source: KafkaSource) -> None:
-    pipeline = pipeline_of(source)
+def test_what_can_work(source: Any) -> None:
+    pipeline = declared_with(source)
     assert problems_of(pipeline) == []
     assert registry_of(pipeline).names() == ("bronze_orders",), "bytes and text are never dead letters"
 
 
 def test_what_pages_call_it() -> None:
-    said = [kafka(BROKER, topics).describe() for topics in ("a", ["a", "b"], re.compile("a.*"))]
-    assert said == ["a at broker:9092", "a, b at broker:9092", "a.* at broker:9092"]
+    sources = [*(kafka(BROKER, topics) for topics in ("a", ["a", "b"], re.compile("a.*"))), jdbc(JDBC, "public.users")]
+    assert [source.describe() for source in sources] == [
+        "a at broker:9092",
+        "a, b at broker:9092",
+        "a.* at broker:9092",
+        "public.users at postgresql://db:5432/shop",
+    ]
+
+
+def test_joins_are_declared_with_a_dataframe_for_each_source() -> None:
+    pipeline = Pipeline("shop")
+    sources = [table("bronze_orders"), table("bronze_customers").static()]
+    pipeline.streaming_table("silver_orders", source=sources)(lambda orders, customers: orders)
+    (stream,) = pipeline.streams
+    assert stream.reads == ("bronze_orders", "bronze_customers")
+    assert [source.describe() for source in stream.sources] == ["bronze_orders", "present rows of bronze_customers"]
+
+
+def test_the_login_of_an_event_hub_holds_its_connection_string(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the Kafka endpoint, as docs/pipelines.md tells."""
+    connection = 'Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=weir;SharedAccessKey=a"b='
+    monkeypatch.setenv("EVENT_HUBS", connection)
+    login = (
+        'org.apache.kafka.common.security.plain.PlainLoginModule required username="$ConnectionString" password="{}";'
+    )
+    jaas = secret("env:EVENT_HUBS", within=login)
+    hub = kafka("shop.servicebus.windows.net:9093", "clicks", options={"kafka.sasl.jaas.config": jaas})
+    assert problems_of(pipeline_of(hub)) == []
+    assert hub.client()["sasl.jaas.config"].endswith('password="' + connection.replace('"', '\\"') + '";')
+    assert "SharedAccessKey" not in repr(hub)
 
 
 def test_dead_letters_lie_beside_what_they_belong_to(tmp_path: Path) -> None:
@@ -184,9 +267,15 @@ def test_it_has_no_table_and_says_where_it_writes(tmp_path: Path) -> None:
         assert (said.sink_table, said.sink_uri, said.side_tables) == ("", "", ())
         shown.append(said.writes_to)
     assert shown == ["Kafka topic orders_out at broker:9092", "PostgreSQL table public.orders at db:5432/shop"]
-    assert problems_of(declared_with(sinks[0], cluster_by=["id"])) == [
-        f"{NAME}: cluster_by: it has no table of its own"
-    ]
+    own = foreach_batch(lambda rows, batch_id, session: None)
+    for problems in (
+        problems_of(declared_with(sinks[0], cluster_by=["id"])),
+        problems_of(pipeline_of(rate(), sink=own, cluster_by=["id"])),
+    ):
+        assert problems == [f"{NAME}: cluster_by: it has no table of its own"]
+    odd = foreach_batch(lambda rows, batch_id, session: None, output_mode="all")  # type: ignore[arg-type]
+    (problem,) = problems_of(pipeline_of(rate(), sink=odd))
+    assert "output_mode='all' is not known" in problem
 
 
 def test_two_streams_on_one_table_of_a_database_are_refused() -> None:
@@ -198,23 +287,41 @@ def test_two_streams_on_one_table_of_a_database_are_refused() -> None:
     assert "export_b: writes public.orders at db:5432/shop, as export_a at" in str(found)
 
 
-@pytest.mark.spark
+COLUMNS = StructType().add("id", "string").add("op", "string").add("lsn", "long")
+
+
 @pytest.mark.parametrize(
-    ("sink", "columns", "complaint"),
+    ("sink", "complaint"),
     [
-        (postgres_table(DB, "a", keys=["id"]), "id BIGINT", "postgres_table: the function returns no _change_type"),
-        (postgres_table(DB, "a", keys=["ID_"]), FEED, "postgres_table: the function returns no ID_"),
-        (kafka_topic("b:1", "a", key="id"), "id BIGINT, _change_type STRING", "returns no _commit_version"),
-        (kafka_topic("b:1", "a", key=["id", "no"]), FEED, "kafka_topic: the function returns no no"),
-        (kafka_topic("b:1", "a", key="idd"), FEED, "UNRESOLVED_COLUMN"),
-        (kafka_topic("b:1", "a", key="id", headers={"x": "nam"}), FEED, "UNRESOLVED_COLUMN"),
+        (upsert(keys=["nr"], sequence="lsn"), "returns no nr"),
+        (upsert(keys=["id"], sequence="lsn", except_columns=["lsn"]), "lsn must be written"),
+        (upsert(keys=["id"], sequence="id", deleted="op = 'd'"), "the sequence id is one of the keys"),
+        (history(keys=["id"], sequence="at"), "returns no at"),
+        (history(keys=["id"], sequence="lsn", except_columns=["id"]), "keys must be written"),
+        (history(keys=["id"], sequence="id", deleted="op = 'd'"), "the sequence id is one of the keys"),
     ],
 )
-def test_what_the_rows_lack_is_told_without_asking_anybody(
-    spark: SparkSession, tmp_path: Path, sink: ExportSink, columns: str, complaint: str
-) -> None:
-    source = str(tmp_path / "lake" / "orders")
-    spark.createDataFrame([], columns).write.format("delta").save(source)
-    registry = registry_of(pipeline_of(table(source), sink=sink))
-    (found,) = Analysis(registry, spark, load_settings(home=tmp_path)).run().problems
-    assert complaint in found.message and found.name == NAME
+def test_columns_that_a_sink_needs_are_asked_for_before_the_first_batch(sink: Sink, complaint: str) -> None:
+    with pytest.raises(SpecError, match=complaint):
+        sink.table_schema(COLUMNS)
+
+
+LACKING = [
+    (postgres_table(DB, "a", keys=["id"]), "id BIGINT", "postgres_table: the function returns no _change_type"),
+    (postgres_table(DB, "a", keys=["ID_"]), FEED, "postgres_table: the function returns no ID_"),
+    (kafka_topic("b:1", "a", key="id"), "id BIGINT, _change_type STRING", "returns no _commit_version"),
+    (kafka_topic("b:1", "b", key=["id", "no"]), FEED, "kafka_topic: the function returns no no"),
+    (kafka_topic("b:1", "c", key="idd"), FEED, "UNRESOLVED_COLUMN"),
+    (kafka_topic("b:1", "d", key="id", headers={"x": "nam"}), FEED, "UNRESOLVED_COLUMN"),
+]
+
+
+@pytest.mark.spark
+def test_what_the_rows_lack_is_told_without_asking_anybody(spark: SparkSession, tmp_path: Path) -> None:
+    pipeline = Pipeline("shop")
+    for number, (sink, columns, _) in enumerate(LACKING):
+        pipeline.streaming_table(f"export_{number}", source=rate(), sink=sink)(without_rows(columns))
+    problems = Analysis(registry_of(pipeline), spark, load_settings(home=tmp_path)).run().problems
+    assert [problem.name for problem in problems] == [f"export_{number}" for number in range(len(LACKING))]
+    for problem, (_, _, complaint) in zip(problems, LACKING, strict=True):
+        assert complaint in problem.message

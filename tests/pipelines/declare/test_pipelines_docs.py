@@ -2,18 +2,19 @@
 
 import re
 import shlex
+from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from app.cli import main
 from backend.settings import load_settings
 from pipelines import Pipeline, rate
 from pipelines.declare.check import find_problems
+from pipelines.declare.registry import load_registry
 from pipelines.spark.analysis import Analysis
 from tests.worlds.processes import free_port
-from tests.worlds.spark.declared import DOCS, registry_of
+from tests.worlds.spark.declared import DOCS, registry_of, without_rows
 
 TEXT = DOCS.read_text(encoding="utf-8")
 BESIDE = [DOCS.with_name(name).read_text(encoding="utf-8") for name in ("expectations.md", "export.md")]
@@ -41,25 +42,15 @@ def blocks(language: str) -> list[object]:
     return found
 
 
-def declare(shop: Pipeline, name: str) -> None:
-    columns = [column.split(" ") for column in TABLES[name].split(", ")]
-
-    def empty(rows: DataFrame) -> DataFrame:
-        return rows.select(*(F.lit(None).cast(kind).alias(column) for column, kind in columns))
-
-    shop.streaming_table(name, source=rate())(empty)
-
-
 @pytest.mark.spark
 @pytest.mark.parametrize("block", blocks("python"))
 def test_every_block_can_be_declared_and_planned(
-    block: str, spark: SparkSession, tmp_path: object, monkeypatch: pytest.MonkeyPatch
+    block: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOP_PASSWORD", "sesam-of-the-shop")
     port, names = free_port(), dict[str, object](shop=Pipeline("shop"))
-    exec(
-        compile(block.replace("@db:5432", "@db").replace("//db:5432", f"//127.0.0.1:{port}"), str(DOCS), "exec"), names
-    )
+    printed = block.replace("@db:5432", "@db").replace("//db:5432", f"//127.0.0.1:{port}")
+    exec(compile(printed, str(DOCS), "exec"), names)
     shop = names["shop"]
     assert isinstance(shop, Pipeline)
     if "expectations" in names:
@@ -71,14 +62,25 @@ def test_every_block_can_be_declared_and_planned(
     read = [name for stream in shop.streams for name in stream.reads] + [each.table for each in shop.expected]
     for name in dict.fromkeys([*read, *(["silver_customers"] if shop.expected else [])]):
         if name not in written and "/" not in name:
-            declare(shop, name)
+            shop.streaming_table(name, source=rate())(without_rows(TABLES[name]))
     registry = registry_of(shop)
     assert find_problems(registry) == ()
     problems = Analysis(registry, spark, load_settings(home=tmp_path)).run().problems
     outside = [f"jdbc: public.countries at postgresql://127.0.0.1:{port}/shop cannot be read"] * ("jdbc(" in block)
-    assert [
-        problem.message.partition(":  ")[0][: len(outside[0])] if outside else str(problem) for problem in problems
-    ] == outside
+    assert [problem.message[: len(outside[0])] if outside else str(problem) for problem in problems] == outside
+
+
+@pytest.mark.spark
+def test_the_sample_project_can_be_declared_and_planned(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(DOCS.parents[1] / "tests" / "sample")
+    monkeypatch.setenv("CLICKS_SERVERS", "broker:9092")
+    settings = load_settings(home=tmp_path, host={"pipelines": ["clicks_gold"]})
+    registry = load_registry(settings)
+    assert registry.names() == ("bronze_clicks", "silver_clicks", "gold_pages")
+    assert find_problems(registry) == ()
+    assert Analysis(registry, spark, settings).run().problems == []
 
 
 @pytest.mark.parametrize("block", blocks("sh"))

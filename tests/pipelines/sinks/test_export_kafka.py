@@ -51,22 +51,19 @@ def test_each_change_is_there_once_by_key_and_position_whatever_is_replayed(
 ) -> None:
     topic = kafka_broker.create("export_replayed", partitions=3)
     lake = lake_of(tmp_path, orders, kafka_topic(kafka_broker.servers, topic, key="id", headers={"state": "status"}))
-    for _ in range(2):
-        orders.merge()
+    orders.merge()
     orders.begin()
     lake.process(NAME)
     check(kafka_broker.read(topic), orders)
 
     orders.merge()
     orders.move()
-    orders.merge()
     orders.delete(next(iter(orders.rows)))
     lake.process(NAME)
     once = kafka_broker.read(topic)
     check(once, orders)
-    for _ in range(2):
-        batch = lake.forget_last_batch(NAME)
-        lake.process(NAME)
+    batch = lake.forget_last_batch(NAME)
+    lake.process(NAME)
     again = kafka_broker.read(topic)
     assert len(again) > len(once), "the batch was sent again"
     check(again, orders)
@@ -113,7 +110,7 @@ def test_keys_values_and_deletes_as_they_are_declared(
     )  # fmt: skip
     rules = [expect("known", "status IS NOT NULL", on_violation="quarantine")]
     lake = lake_of(tmp_path, orders, sink, expectations=rules)
-    for _ in range(3):
+    for _ in range(2):
         orders.merge()
     lake.process(NAME)
     orders.delete(next(key for key, row in orders.rows.items() if row[1] == "new"))
@@ -127,6 +124,7 @@ def test_keys_values_and_deletes_as_they_are_declared(
     assert {row.id for row in quarantined} == {key for key, row in orders.rows.items() if row[1] is None} != set()
 
 
+@pytest.mark.ci
 def test_a_row_without_a_key_ends_the_stream(orders: Orders, kafka_broker: KafkaBroker, tmp_path: Path) -> None:
     topic = kafka_broker.create("export_null")
     lake = lake_of(tmp_path, orders, kafka_topic(kafka_broker.servers, topic, key="nullif(id, id)"))

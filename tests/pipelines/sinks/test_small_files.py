@@ -23,24 +23,15 @@ def test_properties_of_a_table_lead_to_fewer_files(spark: SparkSession, tmp_path
     for batch in range(BATCHES):
         rows = spark.range(batch * 100, batch * 100 + 100).coalesce(1)
         rows.write.format("delta").mode("append").save(source)
+    compacted = {"spark.databricks.delta.autoCompact.minNumFiles": "2"}
     numbers = Pipeline("numbers")
     for name, properties, conf in (
         ("silver_plain", {}, {}),
         ("silver_optimized", {"delta.autoOptimize.optimizeWrite": "true"}, {}),
-        (
-            "silver_compacted",
-            {"delta.autoOptimize.autoCompact": "true"},
-            {"spark.databricks.delta.autoCompact.minNumFiles": "2"},
-        ),
+        ("silver_compacted", {"delta.autoOptimize.autoCompact": "true"}, compacted),
     ):
-        declare = numbers.streaming_table(
-            name,
-            source=table(source, maxFilesPerTrigger=1),
-            trigger="available now",
-            table_properties=properties,
-            spark_conf=conf,
-        )
-        declare(in_many_tasks)
+        about = {"trigger": "available now", "table_properties": properties, "spark_conf": conf}
+        numbers.streaming_table(name, source=table(source, maxFilesPerTrigger=1), **about)(in_many_tasks)
     lake = open_lake(load_settings(home=tmp_path), *numbers.streams)
     lake.process("silver_plain", "silver_optimized", "silver_compacted")
 

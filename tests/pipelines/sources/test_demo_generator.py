@@ -1,4 +1,4 @@
-"""The demo generator: the ledger equals what was landed, whatever was killed when. No Spark."""
+"""The demo generator: the ledger equals what was landed, whatever was killed when, and so do topics and bronze."""
 
 import json
 import random
@@ -13,16 +13,19 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from backend.settings import Settings, load_settings
 from pipelines.demo.generator import generate, topics
 from pipelines.demo.landing import Landing, LandingError, sole_generator, temporary_name
 from pipelines.demo.producers import Delivery, EventProducer, LandedRecord, OrderProducer, Producer, RecordKind
+from pipelines.demo.topics import TOPICS, forward
 from tests.worlds.processes import let_pass, wait_until
+from tests.worlds.spark.lakes import demo_lake
 from tests.worlds.streams.demo_ledger import Ledger
+from tests.worlds.streams.kafka_broker import KafkaBroker
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-TOPICS = ("events", "orders")
 
 
 def settings_of(home: Path) -> Settings:
@@ -130,17 +133,12 @@ def test_a_bad_batch_of_amounts_comes_once_ten_minutes_after_the_first_start(min
     assert max(order["amount"] for order in sound if order) <= 500 <= min(each["after"]["amount"] for each in bad)
 
 
-def test_the_first_start_tells_of_past_hours(tmp_path: Path) -> None:
-    land(tmp_path, files=1)
-    hours = {start for start, _ in Ledger(tmp_path).expected_gold()}
-    assert len(hours) >= 6
+def test_the_first_start_tells_of_past_hours_and_the_next_goes_on_without_gap_or_double(tmp_path: Path) -> None:
+    land(tmp_path, files=2)
+    assert len({start for start, _ in Ledger(tmp_path).expected_gold()}) >= 6
     first = next(Ledger(tmp_path).files("events"))
     modified_s = (tmp_path / "landing/events" / first.name).stat().st_mtime
     assert modified_s == pytest.approx(first.landed_at.timestamp(), abs=0.001)
-
-
-def test_a_restart_goes_on_without_gap_or_double(tmp_path: Path) -> None:
-    land(tmp_path, files=2)
     land(tmp_path, files=2)
     assert_ledger_is_true(tmp_path)
     for topic in TOPICS:
@@ -150,15 +148,21 @@ def test_a_restart_goes_on_without_gap_or_double(tmp_path: Path) -> None:
     assert len(originals) == len(Ledger(tmp_path).expected_silver_event_ids())
 
 
-def test_an_entry_whose_file_did_not_land_does_not_count_until_it_does(tmp_path: Path) -> None:
+def test_what_a_kill_left_is_finished_or_dropped_by_the_next_start(tmp_path: Path) -> None:
     land(tmp_path, files=1)
     *_, last = Ledger(tmp_path).files("events")
     folder = tmp_path / "landing/events"
     (folder / last.name).rename(folder / temporary_name(last.name))  # killed after the entry, before the rename
     assert last.number not in {file.number for file in Ledger(tmp_path).files("events")}
+    stray = folder / temporary_name("events-00000099.jsonl")
+    stray.write_text("half a li")
+    with (tmp_path / "ledger/events.jsonl").open("ab") as ledger:
+        ledger.write(b'{"number": 99, "na')  # killed inside the write
     assert_ledger_is_true(tmp_path)
     topics(settings_of(tmp_path))  # a start finishes it
     assert (folder / last.name).exists()
+    land(tmp_path, files=1)
+    assert not stray.exists()
     assert_ledger_is_true(tmp_path)
 
 
@@ -168,18 +172,6 @@ def test_nothing_lands_before_it_is_entered(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError):
         landing.land(EventProducer(), Delivery(1, NOW, records=3, seed=7))
     assert landed_lines(tmp_path, "events") == {}
-
-
-def test_a_file_that_was_never_entered_is_dropped(tmp_path: Path) -> None:
-    land(tmp_path, files=1)
-    stray = tmp_path / "landing/events" / temporary_name("events-00000099.jsonl")
-    stray.write_text("half a li")
-    with (tmp_path / "ledger/events.jsonl").open("ab") as ledger:
-        ledger.write(b'{"number": 99, "na')  # killed inside the write
-    assert_ledger_is_true(tmp_path)
-    land(tmp_path, files=1)
-    assert not stray.exists()
-    assert_ledger_is_true(tmp_path)
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(30, marks=pytest.mark.soak)])
@@ -202,13 +194,32 @@ def test_stops_between_two_files(tmp_path: Path, number: signal.Signals) -> None
     with running(tmp_path) as process:
         wait_for_files(tmp_path, 26)
         process.send_signal(number)
-        said, complaint = process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert said.startswith("generator stopped after")
-    assert complaint == ""
+        printed, complaint = process.communicate(timeout=60)
+    assert (process.returncode, complaint) == (0, "")
+    assert printed.startswith("generator stopped after")
     assert_ledger_is_true(tmp_path)
 
 
 def test_a_second_generator_is_refused(tmp_path: Path) -> None:
     with sole_generator(tmp_path), pytest.raises(LandingError, match="another generator"):
         land(tmp_path, files=1)
+
+
+@pytest.mark.spark
+@pytest.mark.ci
+def test_the_demo_goes_through_topics_once(spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path) -> None:
+    lake = demo_lake(tmp_path, kafka=kafka_broker.servers)
+    lake.land(1)
+    forward(tmp_path, kafka_broker.servers, stop=threading.Event(), once=True)
+    lake.land(1)
+    for _ in range(2):  # the second time it finds the end of the topics, and has nothing to send
+        forward(tmp_path, kafka_broker.servers, stop=threading.Event(), once=True)
+    landed = {topic: [record.line for file in lake.ledger.files(topic) for record in file.records] for topic in TOPICS}
+    for topic in TOPICS:
+        assert [message.value().decode() for message in kafka_broker.read(topic)] == landed[topic]  # type: ignore[union-attr]
+
+    lake.process("bronze_events", "silver_events")
+    assert Counter(row.raw for row in lake.rows("bronze/bronze_events")) == Counter(landed["events"])
+    ids = [row.event_id for row in lake.rows("silver/silver_events")]
+    assert len(ids) == len(set(ids))
+    assert set(ids) == lake.ledger.expected_silver_event_ids()

@@ -12,7 +12,6 @@ from pipelines.specs.tables import parse_schema
 
 pytestmark = pytest.mark.spark
 STRICT = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
-WHY = "does not fit the schema: a"
 
 # of each type: values that are of it, as text of the column; and JSON that is none of it
 OF_TYPE: dict[str, tuple[dict[str, str], Sequence[str]]] = {
@@ -38,6 +37,10 @@ OF_TYPE: dict[str, tuple[dict[str, str], Sequence[str]]] = {
 }
 
 
+COLUMNS = {kind: f"a{number}" for number, kind in enumerate(OF_TYPE)}
+SCHEMA = ", ".join(f"{name} {kind}" for kind, name in COLUMNS.items())
+
+
 def judge(spark: SparkSession, ddl: str, texts: Sequence[str]) -> dict[str, Row]:
     """By each text: whether it is whole and fits, why not, and its columns as text."""
     schema = parse_schema(spark, ddl)
@@ -46,31 +49,30 @@ def judge(spark: SparkSession, ddl: str, texts: Sequence[str]) -> dict[str, Row]
     return {row[TEXT]: row for row in rows.select(TEXT, WHOLE, FITS, reason(schema).alias("why"), *columns).collect()}
 
 
-@pytest.mark.parametrize("kind", OF_TYPE)
-def test_a_value_is_of_its_type_or_a_misfit(spark: SparkSession, kind: str) -> None:
-    right, wrong = OF_TYPE[kind]
-    found = judge(spark, f"a {kind}", [f'{{"a": {value}}}' for value in (*right, *wrong, "null")])
-    of = {text.removeprefix('{"a": ').removesuffix("}"): row for text, row in found.items()}
+def test_a_value_is_of_its_type_or_a_misfit(spark: SparkSession) -> None:
+    right = {(kind, value): text for kind, (values, _) in OF_TYPE.items() for value, text in values.items()}
+    wrong = [(kind, value) for kind, (_, values) in OF_TYPE.items() for value in values]
+    nulls = [(kind, "null") for kind in OF_TYPE]
+    texts = {(kind, value): f'{{"{COLUMNS[kind]}": {value}}}' for kind, value in [*right, *wrong, *nulls]}
+    found = judge(spark, SCHEMA, list(texts.values()))
+    of = {case: found[text] for case, text in texts.items()}
     assert all(row[WHOLE] for row in of.values())
-    assert {value: (of[value].a, of[value][FITS]) for value in right} == {
-        value: (text, True) for value, text in right.items()
+    assert {case: (of[case][COLUMNS[case[0]]], of[case][FITS]) for case in right} == {
+        case: (text, True) for case, text in right.items()
     }
-    assert {value: of[value][FITS] for value in wrong} == dict.fromkeys(wrong, False)
-    assert {of[value].why for value in wrong} <= {WHY, "does not fit the schema"}
-    assert (of["null"].a, of["null"][FITS]) == (None, True)
-    if "STRUCT" not in kind:  # whose other fields stay
-        assert {of[value].a for value in wrong} == {None}
+    assert [case for case in wrong if of[case][FITS]] == []
+    for kind, value in wrong:
+        named = f"does not fit the schema: {COLUMNS[kind]}"
+        assert of[kind, value].why in (named, "does not fit the schema"), (kind, value)
+        if "STRUCT" not in kind:  # whose other fields stay
+            assert of[kind, value][COLUMNS[kind]] is None, (kind, value)
+    assert {(of[case][COLUMNS[case[0]]], of[case][FITS]) for case in nulls} == {(None, True)}
 
 
 def test_a_column_that_must_have_a_value_has_one_or_is_a_misfit(spark: SparkSession) -> None:
     found = judge(spark, "a INT NOT NULL, b INT", ['{"a": 1}', '{"b": 1}', '{"a": null}', "null"])
-    assert {text: row[FITS] for text, row in found.items()} == {
-        '{"a": 1}': True,
-        '{"b": 1}': False,
-        '{"a": null}': False,
-        "null": True,
-    }
-    assert found['{"b": 1}'].why == found['{"a": null}'].why == WHY
+    assert [text for text, row in found.items() if not row[FITS]] == ['{"b": 1}', '{"a": null}']
+    assert found['{"b": 1}'].why == found['{"a": null}'].why == "does not fit the schema: a"
 
 
 def test_a_text_that_closes_what_it_is_wrapped_in_is_not_whole(spark: SparkSession) -> None:
@@ -89,27 +91,26 @@ def test_a_text_that_closes_what_it_is_wrapped_in_is_not_whole(spark: SparkSessi
     assert {found[text].a for text in closes} == {None}
 
 
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ('{"a":1}{"a":2}\n {"a":3}', ['{"a":1}', '{"a":2}', '{"a":3}']),
-        ('{"a":"}{"}', ['{"a":"}{"}']),
-        ('{"a":"x\\"}{"}', ['{"a":"x\\"}{"}']),
-        ('{"a":"}{"}{"b":1}', ['{"a":"}{"}{"b":1}']),  # not to be told apart: whole, and so rescued
-        ("{'a':'}{}{'}", ["{'a':'}{}{'}"]),
-        ('{"a":1}{"b":', ['{"a":1}', '{"b":']),
-        ('[{"a":1}, {"b":[1,2]}, 3, null]', ['{"a":1}', '{"b":[1,2]}', "3", "null"]),
-        ('\n[ {"a":0.12345678901234567890} ]', ['{"a":0.1234567890123456789}']),
-        ('[{"a":1}][{"b":2}]', ['[{"a":1}][{"b":2}]']),
-        ('[{"a":1}],"x":[{"b":1}]', ['[{"a":1}],"x":[{"b":1}]']),
-        ('[{"a":1}', ['[{"a":1}']),
-        ("[]", []),
-        ("12", ["12"]),
-    ],
-)
-def test_objects_in_one_text_are_told_apart_or_left_together(spark: SparkSession, text: str, parts: list[str]) -> None:
-    (row,) = spark.createDataFrame([(text,)], "t STRING").select(documents(F.col("t")).alias("parts")).collect()
-    assert [part.strip() for part in row.parts] == parts
+DOCUMENTS = {
+    '{"a":1}{"a":2}\n {"a":3}': ['{"a":1}', '{"a":2}', '{"a":3}'],
+    '{"a":"}{"}': ['{"a":"}{"}'],
+    '{"a":"x\\"}{"}': ['{"a":"x\\"}{"}'],
+    '{"a":"}{"}{"b":1}': ['{"a":"}{"}{"b":1}'],  # not to be told apart: whole, and so rescued
+    "{'a':'}{}{'}": ["{'a':'}{}{'}"],
+    '{"a":1}{"b":': ['{"a":1}', '{"b":'],
+    '[{"a":1}, {"b":[1,2]}, 3, null]': ['{"a":1}', '{"b":[1,2]}', "3", "null"],
+    '\n[ {"a":0.12345678901234567890} ]': ['{"a":0.1234567890123456789}'],
+    '[{"a":1}][{"b":2}]': ['[{"a":1}][{"b":2}]'],
+    '[{"a":1}],"x":[{"b":1}]': ['[{"a":1}],"x":[{"b":1}]'],
+    '[{"a":1}': ['[{"a":1}'],
+    "[]": [],
+    "12": ["12"],
+}
+
+
+def test_objects_in_one_text_are_told_apart_or_left_together(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([(text,) for text in DOCUMENTS], "t STRING").select("t", documents(F.col("t")))
+    assert {text: [part.strip() for part in parts] for text, parts in rows.collect()} == DOCUMENTS
 
 
 def test_a_long_line_is_told_apart_without_a_deep_stack(spark: SparkSession) -> None:

@@ -1,16 +1,15 @@
 """What waits in topics, as a host hears it from a real broker, beside what an independent client sent."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Message
 from pyspark.sql import SparkSession
 
 from backend.lake.lake import Lake
-from backend.settings import load_settings
 from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog
 from backend.stream_model.events import parse_progress
@@ -22,13 +21,11 @@ from pipelines.declare.registry import declaration
 from pipelines.host.fleet import utc_now
 from pipelines.host.topic_watch import TopicWatch
 from pipelines.sources.kafka import KafkaSource
-from pipelines.specs.registry import Registry
 from tests.worlds.processes import wait_until
-from tests.worlds.spark.declared import pipeline_of
-from tests.worlds.spark.lakes import DemoLake, open_lake
+from tests.worlds.spark.declared import lake_of
 from tests.worlds.streams.kafka_broker import KafkaBroker
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.ci]
 
 NAME = "bronze_orders"
 
@@ -37,13 +34,10 @@ class Shop:
     """One stream of a topic, its host's watch and a reader of its backlog."""
 
     def __init__(self, home: Path, source: KafkaSource) -> None:
-        pipeline = pipeline_of(source, trigger="available now")
-        self.settings = load_settings(home=home)
+        self.lake, self.source = lake_of(home, source), source
+        self.settings, self.registry = self.lake.settings, self.lake.runtime._registry
         (home / "store").mkdir(exist_ok=True)
         self.store = ControlStore.open(self.settings)
-        self.registry = Registry(pipeline.streams)
-        self.lake: DemoLake = open_lake(self.settings, *pipeline.streams)
-        self.source = source
         self.watch = TopicWatch(self.settings, self.store, self.registry, lambda: self.lake.runtime.session, utc_now)
 
     def heard(self) -> TopicEnds:
@@ -57,23 +51,20 @@ class Shop:
         return reader.read(declared, [], heard or [self.heard()], now=datetime.now(UTC))
 
 
-@pytest.fixture
-def shop_of(spark: SparkSession, tmp_path: Path) -> Callable[[KafkaSource], Shop]:
-    return lambda source: Shop(tmp_path, source)
+def sent_at(records: list[Message]) -> datetime:
+    """When the first of them was sent."""
+    return min(datetime.fromtimestamp(record.timestamp()[1] / 1_000, UTC) for record in records)
 
 
-@pytest.mark.ci
 def test_records_after_the_offsets_wait_whether_the_stream_ran_or_not(
-    kafka_broker: KafkaBroker, shop_of: Callable[[KafkaSource], Shop]
+    spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:
     topic = kafka_broker.create("backlog_waiting", partitions=3, **{"retention.ms": "3600000"})
     first = kafka_broker.produce(topic, [(str(n).encode(), b"one") for n in range(40)])
-    shop = shop_of(kafka(kafka_broker.servers, topic, maxOffsetsPerTrigger=10))
+    shop = Shop(tmp_path, kafka(kafka_broker.servers, topic, maxOffsetsPerTrigger=10))
     before = shop.backlog()
     assert (before.rows, before.size_bytes, before.is_caught_up) == (40, None, False)
-    assert before.oldest_unread_at == min(
-        datetime.fromtimestamp(record.timestamp()[1] / 1_000, UTC) for record in first
-    )
+    assert before.oldest_unread_at == sent_at(first)
     shop.lake.process(NAME)
     assert (shop.backlog().rows, shop.backlog().is_caught_up) == (0, True)
     batches = [parse_progress(json.dumps(each)) for each in shop.lake.heard.progress if each["numInputRows"]]
@@ -83,10 +74,9 @@ def test_records_after_the_offsets_wait_whether_the_stream_ran_or_not(
     later = kafka_broker.produce(topic, [(str(n).encode(), b"two") for n in range(7)])
     found = shop.backlog()
     assert found.rows == 7
-    sent_at = min(datetime.fromtimestamp(record.timestamp()[1] / 1_000, UTC) for record in later)
-    assert found.oldest_unread_at == sent_at
+    assert found.oldest_unread_at == sent_at(later)
     assert found.data_loss is not None
-    assert (found.data_loss.at, found.data_loss.setting) == (sent_at + timedelta(hours=1), "retention.ms")
+    assert (found.data_loss.at, found.data_loss.setting) == (sent_at(later) + timedelta(hours=1), "retention.ms")
 
     heard = shop.heard()
     shop.lake.process(NAME)
@@ -94,30 +84,9 @@ def test_records_after_the_offsets_wait_whether_the_stream_ran_or_not(
     old = replace(heard, at=datetime.now(UTC) - timedelta(minutes=5))
     assert "a host last asked the broker 5 min ago" in shop.backlog(old).unknown
 
-
-@pytest.mark.ci
-def test_a_topic_made_anew_deleted_records_and_a_silent_broker_are_told(
-    kafka_broker: KafkaBroker, shop_of: Callable[[KafkaSource], Shop]
-) -> None:
-    topic = kafka_broker.create("backlog_anew", partitions=1)
-    kafka_broker.produce(topic, [(None, b"x")] * 10)
-    shop = shop_of(kafka(kafka_broker.servers, topic))
-    shop.lake.process(NAME)
-    heard = shop.heard()
-    cleaned = replace(heard, firsts={topic: {0: 14}}, ends={topic: {0: 20}})
-    lost = shop.backlog(cleaned)
-    assert (lost.rows, lost.lost) == (6, 4)
-    assert lost.sources[0].detail == "4 records were deleted before they were read"
-
+    silent = shop.watch.ask(NAME, kafka("127.0.0.1:9", topic))
+    assert silent.problem and not silent.ends
     kafka_broker.delete(topic)
     wait_until(lambda: bool(shop.heard().problem), "the broker forgot the topic")
     assert "there is no topic" in shop.heard().problem
     assert "there is no topic" in shop.backlog().unknown
-    kafka_broker.create(topic, partitions=1)
-    wait_until(lambda: not shop.heard().problem, "the topic is there again")
-    found = shop.backlog()
-    assert (found.rows, found.is_caught_up) == (None, None)
-    assert "lies beyond its end: the topic was made anew" in found.unknown
-
-    silent = shop.watch.ask(NAME, kafka("127.0.0.1:9", topic))
-    assert silent.problem and not silent.ends

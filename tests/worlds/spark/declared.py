@@ -1,15 +1,18 @@
 """Streams declared in a line or two, and what a check says of them."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from backend.settings import load_settings
 from pipelines import Pipeline
 from pipelines.declare.check import find_problems
 from pipelines.specs.registry import Registry
+from pipelines.specs.sinks import Sink, Target
 from tests.worlds.spark.lakes import DemoLake, open_lake
 
 Function = Callable[[DataFrame], DataFrame]
@@ -18,6 +21,16 @@ DOCS = Path(__file__).parents[3] / "docs" / "pipelines.md"
 
 def same(rows: DataFrame) -> DataFrame:
     return rows
+
+
+def without_rows(columns: str) -> Function:
+    """A function that returns these columns, such as "id BIGINT, name STRING", whatever it reads."""
+    parts = [column.split(" ") for column in columns.split(", ")]
+
+    def function(rows: DataFrame) -> DataFrame:
+        return rows.select(*(F.lit(None).cast(kind).alias(name) for name, kind in parts))
+
+    return function
 
 
 def pipeline_of(source: Any, function: Function = same, *, name: str = "bronze_orders", **about: Any) -> Pipeline:
@@ -42,8 +55,27 @@ def problems_of(pipeline: Pipeline) -> list[str]:
     return [f"{problem.name}: {problem.message}" for problem in find_problems(registry_of(pipeline))]
 
 
-def run_example(heading: str, document: Path = DOCS, **names: object) -> None:
-    """The first example under this heading of a document, as it is printed."""
-    example = document.read_text(encoding="utf-8").partition(heading)[2].partition("```python\n")[2].partition("```")[0]
+def run_example(heading: str, **names: object) -> None:
+    """The first example under this heading of docs/pipelines.md, as it is printed."""
+    example = DOCS.read_text(encoding="utf-8").partition(heading)[2].partition("```python\n")[2].partition("```")[0]
     assert example
     exec(compile(example, str(DOCS), "exec"), names)
+
+
+@dataclass
+class Dying:
+    """A sink at which the host dies once, before its rows are written or after; counts the writes."""
+
+    sink: Sink
+    after: bool = True
+    writes: int = 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.sink, name)
+
+    def write(self, batch: DataFrame, target: Target) -> None:
+        self.writes += 1
+        if self.after or self.writes > 1:
+            self.sink.write(batch, target)
+        if self.writes == 1:
+            raise RuntimeError("died between two writes")

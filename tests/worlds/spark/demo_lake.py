@@ -36,11 +36,11 @@ def check_lake(world: World) -> None:
     assert hourly == {key: (gold.event_count, gold.amount_sum, gold.amount_avg) for key, gold in expected.items()}
 
     orders = {
-        row["order_id"]: (row["customer_id"], row["status"], row["amount"], row["lsn"])
+        row["order_id"]: (row["customer_id"], row["country"], row["status"], row["amount"], row["lsn"])
         for row in world.rows("silver/silver_orders").to_pylist()
     }
     assert orders == {
-        key: (order.customer_id, order.status, order.amount, order.lsn)
+        key: (order.customer_id, order.country, order.status, order.amount, order.lsn)
         for key, order in ledger.expected_orders().items()
     }
 

@@ -19,9 +19,9 @@ POSTGRES = "WEIR_TEST_POSTGRES_URL"
 
 
 @contextmanager
-def empty_postgres_url(*, template: str = "template1") -> Iterator[str]:
-    """A new database on the test server, empty or a copy of `template`; dropped afterwards."""
-    server = make_url(os.environ[POSTGRES]).set(drivername="postgresql+psycopg")
+def empty_postgres_url(server_url: str | None = None, *, template: str = "template1") -> Iterator[str]:
+    """A new database on the test server, or on that one, empty or a copy of `template`; dropped afterwards."""
+    server = make_url(server_url or os.environ[POSTGRES]).set(drivername="postgresql+psycopg")
     name = f"weir_{uuid.uuid4().hex[:12]}"
     admin = sa.create_engine(server, isolation_level="AUTOCOMMIT")
     with admin.connect() as connection:
