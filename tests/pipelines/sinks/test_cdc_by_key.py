@@ -47,21 +47,15 @@ def table(spark: SparkSession, tmp_path: Path) -> Table:
     return rows_of
 
 
-def on_both(*, also: Any = pytest.mark.ci) -> Any:
-    return pytest.mark.parametrize("make", [upsert, pytest.param(history, marks=also)])
-
-
 MODES: dict[Flavour, dict[str, Any]] = {
     "postgresql": {"decimals": "precise", "times": "microseconds"},
     "mysql": {"decimals": "precise", "times": "microseconds", "servers": [[0, 1], 2]},
     "mongodb": {},
 }
-LONG = [pytest.param(name, 1_000, 4, marks=pytest.mark.ci) for name in ("postgresql", "mongodb")]
+SHORT = [pytest.param(name, 300, 2, marks=pytest.mark.ci) for name in MODES]
 
 
-@pytest.mark.parametrize(
-    ("flavour", "changes", "batches"), [("mysql", 300, 2), *LONG, *soak(*((name, 100_000, 4) for name in MODES))]
-)
+@pytest.mark.parametrize(("flavour", "changes", "batches"), [*SHORT, *soak(*((name, 100_000, 4) for name in MODES))])
 def test_tables_are_the_last_state_and_the_whole_history_of_a_log(
     table: Table, flavour: Flavour, changes: int, batches: int
 ) -> None:
@@ -151,7 +145,7 @@ LEFT_ALONE: list[tuple[list[list[Any]], tuple[Any, ...]]] = [
 ]
 
 
-@on_both()
+@pytest.mark.parametrize("make", [upsert, pytest.param(history, marks=pytest.mark.ci)])
 def test_a_value_that_was_not_sent_stays(table: Table, make: Any) -> None:
     rows = table(make, PERSON, *side_by_side([batches for batches, _ in LEFT_ALONE]))
     current = {row.id: (row.name, row.biography, row.tags, row.photo and bytes(row.photo)) for row in rows}
@@ -185,8 +179,9 @@ PARTIAL: list[tuple[list[tuple[Any, Any]], tuple[Any, ...]]] = [
 GONE = len(PARTIAL)  # is deleted without its document: its key alone says whose deletion it is
 
 
-@on_both()
-@pytest.mark.parametrize("at_once", [False, pytest.param(True, marks=pytest.mark.ci)])
+@pytest.mark.ci
+@pytest.mark.parametrize("make", [upsert, history])
+@pytest.mark.parametrize("at_once", [False, *soak((True,))])
 def test_a_partial_update_changes_what_it_names(table: Table, make: Any, at_once: bool) -> None:
     updates: list[list[tuple[str, str]]] = [
         [partial(key, *update, order=order) for order, update in enumerate(case, 2)]
@@ -214,7 +209,7 @@ SWITCHED = [place(1, "mysql-bin.004711", 900), place(2, "mysql-bin.000001", 400)
 REPLICA = [place(1, "b.004711", 900, gtid="3e11-fa47:9"), place(1, "b.000001", 400, gtid="3e11-fa47:10")]
 UNORDERED = [
     (upsert, [SWITCHED]),
-    (history, [REPLICA[:1], REPLICA[1:]]),
+    pytest.param(history, [REPLICA[:1], REPLICA[1:]], marks=pytest.mark.ci),
     *soak((history, [SWITCHED]), (upsert, [SWITCHED[:1], SWITCHED[1:]]), (upsert, [REPLICA])),
 ]
 
@@ -238,14 +233,15 @@ def in_transaction(name: str, **more: Any) -> dict[str, Any]:
     return {**inserted(1, name=name), "op": "u", **more}
 
 
-@on_both(also=pytest.mark.soak)
+@pytest.mark.ci
+@pytest.mark.parametrize("make", [upsert, *soak((history,))])
 def test_two_changes_that_nothing_orders_are_told(table: Table, make: Any) -> None:
     with pytest.raises(PySparkException, match="nothing orders two changes of one key"):
         table(make, CONTACT, [in_transaction("a"), in_transaction("b")], flavour="mongodb")
 
 
 @pytest.mark.ci
-@on_both(also=pytest.mark.soak)
+@pytest.mark.parametrize("make", [upsert, *soak((history,))])
 def test_the_place_in_a_transaction_orders_its_changes(table: Table, make: Any) -> None:
     twice = [in_transaction(name, transaction={"total_order": order}) for order, name in ((10, "b"), (9, "a"))]
     assert [row.name for row in table(make, CONTACT, [*twice, *twice], flavour="mongodb")] == ["b"]

@@ -41,6 +41,7 @@ def gold(lake: DemoLake) -> dict[str, int]:
     return {row.country: row["count"] for row in lake.rows("gold/gold_countries")}
 
 
+@pytest.mark.ci
 def test_a_delete_in_bronze_reaches_silver_and_gold(people: DemoLake) -> None:
     people.process(*STREAMS)
     assert silver(people) == PEOPLE

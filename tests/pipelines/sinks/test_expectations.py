@@ -51,6 +51,7 @@ def test_fail_ends_the_query_even_when_nobody_reads_the_verdict(amounts: DataFra
     assert judge(amounts, ()).columns == ["id", "amount"], "nothing is added where nothing is expected"
 
 
+@pytest.mark.ci
 def test_a_table_that_is_replaced_holds_no_older_result_when_every_row_is_quarantined(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -57,13 +57,10 @@ def test_a_function_that_fails_fails_its_stream_by_its_own_error(spark: SparkSes
     assert lake.ended("silver_orders").failure == ("LookupError", "no place for batch 0")
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     "sink",
-    [
-        append(),
-        pytest.param(upsert(keys=["id"], sequence="id"), marks=pytest.mark.ci),
-        pytest.param(foreach_batch(lambda rows, batch_id, session: rows.count()), marks=pytest.mark.ci),
-    ],
+    [append(), upsert(keys=["id"], sequence="id"), foreach_batch(lambda rows, batch_id, session: rows.count())],
     ids=lambda sink: sink.kind,
 )
 def test_what_a_function_observes_is_told_once_a_batch(spark: SparkSession, tmp_path: Path, sink: Sink) -> None:

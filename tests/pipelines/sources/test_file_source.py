@@ -243,7 +243,8 @@ def test_a_parquet_file_with_a_new_column_ends_the_stream_before_anything_is_wri
     assert sorted((row["id"], row["amount"]) for row in rows(lake)) == [("a", 1.5), ("b", 2.0)]
 
 
-@pytest.mark.parametrize("schema", [ORDER, pytest.param(None, marks=pytest.mark.ci)], ids=["declared", "found"])
+@pytest.mark.ci
+@pytest.mark.parametrize("schema", [ORDER, None], ids=["declared", "found"])
 def test_new_columns_of_parquet_are_rescued_from_the_next_start_on(
     lake_of: LakeOf, landing: Path, schema: str | None
 ) -> None:

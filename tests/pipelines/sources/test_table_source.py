@@ -51,6 +51,7 @@ def test_two_streams_are_joined_and_what_finds_none_is_told_once_its_time_is_ove
     assert pairs == [("a", "a"), ("b", "b"), ("c", "–"), ("d", "d")]
 
 
+@pytest.mark.ci
 def test_a_static_table_is_read_as_it_is_at_each_batch(spark: SparkSession, tmp_path: Path) -> None:
     clicks, users = tmp_path / "theirs/clicks", tmp_path / "theirs/users"
     builders.write(users, {"user": [1, 2], "name": ["Ann", "Bob"]})
@@ -68,6 +69,7 @@ def test_a_static_table_is_read_as_it_is_at_each_batch(spark: SparkSession, tmp_
     assert rows == [(1, "Ann"), (1, "Anna"), (2, "Bob"), (2, "–"), (3, "Cem"), (3, "–")]
 
 
+@pytest.mark.ci
 def test_partitions_are_left_out_of_a_source_and_declared_for_a_table(spark: SparkSession, tmp_path: Path) -> None:
     theirs = tmp_path / "theirs/events"
     rows = {"id": [1, 2, 3], "country": ["de", "fr", "de"], "day": ["1", "1", "2"]}
