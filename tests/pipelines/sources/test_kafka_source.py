@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Message, Producer
@@ -258,11 +259,12 @@ def test_a_secret_opens_the_broker_and_is_shown_nowhere(
     jaas = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="{USER}" password="{{}}";'
     client = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN"}
 
-    def source(place: str) -> KafkaSource:
+    def source(place: str, **about: Any) -> KafkaSource:
         guarded = {**client, "kafka.sasl.jaas.config": secret(place, within=jaas)}
-        return kafka(kafka_broker.sasl_servers, topic, options=guarded)
+        return kafka(kafka_broker.sasl_servers, topic, options=guarded, **about)
 
-    lake = lake_of(bronze_guarded=source("env:TEST_KAFKA_PASSWORD"), bronze_wrong=source(f"file:{tmp_path / 'wrong'}"))
+    wrong_login = source(f"file:{tmp_path / 'wrong'}", starting="latest")  # which the start asks for
+    lake = lake_of(bronze_guarded=source("env:TEST_KAFKA_PASSWORD"), bronze_wrong=wrong_login)
     with pytest.raises(LakehouseError, match="there is no secret at env:TEST_KAFKA_PASSWORD") as refused:
         lake.runtime.start("bronze_guarded")
     monkeypatch.setenv("TEST_KAFKA_PASSWORD", PASSWORD)
