@@ -94,7 +94,7 @@ def topic_clicks(changes):
 def database_clicks(changes):
     return changes
 """
-CREATE = "CREATE TABLE clicks (click_id text PRIMARY KEY, page text, ms bigint, version bigint)"
+CREATE = "CREATE TABLE clicks (click_id text PRIMARY KEY, user_id text, page text, ms bigint, version bigint)"
 Click = tuple[str | None, int, int]  # page, ms, version
 
 
