@@ -151,13 +151,13 @@ OF_ALL = ("", "health", "query", "dashboard", "tables", "streams", "pipeline", "
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("page", [*OF_ALL, *OF_ORDERS, "files", "stream"])
-def test_a_page_opened_on_a_phone_fits(viewer: Viewer, page: str) -> None:
+@pytest.mark.parametrize("name", [*OF_ALL, *OF_ORDERS, "files", "stream"])
+def test_a_page_opened_on_a_phone_fits(viewer: Viewer, name: str) -> None:
     """And its pictures are kept, wide and narrow."""
-    params = {} if page in OF_ALL else {"table": EVENTS if page == "files" else ORDERS, "stream": "silver_events"}
-    viewer.open(page, **params)
-    viewer.picture(f"{page or 'overview'}-wide")
+    params = {} if name in OF_ALL else {"table": EVENTS if name == "files" else ORDERS, "stream": "silver_events"}
+    viewer.open(name, **params)
+    viewer.picture(f"{name or 'overview'}-wide")
     viewer.page.set_viewport_size(NARROW)
-    viewer.open(page, **params)
+    viewer.open(name, **params)
     assert not viewer.overflows()
-    viewer.picture(f"{page or 'overview'}-narrow")
+    viewer.picture(f"{name or 'overview'}-narrow")

@@ -85,6 +85,7 @@ def _reading(store: ControlStore, folder: Path, name: str, *, version: int) -> N
 
 def page_text() -> str:
     """A whole answer: the first ones tell nothing of what is still being read."""
+    forget_caches()  # of a test with other settings
     found = [""]
 
     def is_whole() -> bool:
@@ -197,7 +198,6 @@ def test_beyond_the_limit_the_largest_tables_are_told_and_the_others_counted(
     world: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WEIR_UI__METRICS_TABLES", "2")
-    forget_caches()
     text = page_text()
     assert set(series(text, "weir_table_size_bytes")) == {"silver/orders", "bronze/events"}
     assert series(text, "weir_table_unreadable") == {"broken": 1}
@@ -215,7 +215,6 @@ def test_promtool_takes_it_and_kinds_and_names_are_those_of_the_docs(text: str) 
 def test_a_store_that_is_away_takes_its_streams_along(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WEIR_STORE__URL", f"sqlite:///{world}/no/such/folder/weir.db")
     (world / "no").write_text("a file where a folder should be")
-    forget_caches()
     text = page_text()
     assert series(text, "weir_store_up")[""] == 0
     assert "weir_stream_" not in text and "weir_hosts_up" not in text
