@@ -8,7 +8,7 @@ PYTEST ?= -m pytest
 SHARED := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --durations=5
 PYTHON_MISSING = error: there is no $(PYTHON) on this machine: install Python 3.11 (Debian: apt-get install python3.11 python3.11-venv) or name one with make PYTHON=/path/to/python3.11
 
-.PHONY: help run run-kafka test test-ci test-fast check soak bench-lake bench-diff bench-pages bench-ui bench-streams bench-scale bench-maintenance bench-query setup setup-test lock docs pictures clean
+.PHONY: help run run-kafka test test-ci test-fast check soak bench setup setup-test lock docs pictures clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -36,32 +36,11 @@ test-ci: setup-test ## run what CI runs after `make test`: the other contracts o
 test-fast: setup-test ## run the domain's tests: no JVM, no browser, no page
 	@$(BIN)/python $(PYTEST) tests/backend $(SHARED) -m "not ci and not soak" $(ARGS)
 
-soak: setup-test ## run the long random runs and fault runs
-	@$(BIN)/python $(PYTEST) -m "soak or drawn" $(ARGS)
+soak: setup-test ## run the races, torture, comparisons and long fault runs, and drawn examples with more of them
+	@$(BIN)/python $(PYTEST) $(SHARED) -m "soak or drawn" $(ARGS)
 
-bench-lake: setup-test ## measure the log reader and its pages against deltalake (ARGS="--write" keeps the figures)
-	@$(BIN)/python -m bench lake $(ARGS)
-
-bench-diff: setup-test ## measure the diff of two versions against whole tables compared in DuckDB (ARGS="--write" keeps the figures)
-	@$(BIN)/python -m bench diff $(ARGS)
-
-bench-pages: setup-test ## measure every page of a lake of 3,000 tables in a browser, and its commands (ARGS="--write" keeps the figures)
-	@$(BIN)/python -m bench pages $(ARGS)
-
-bench-ui: setup-test ## measure many viewers of one live page against plain streamlit run (ARGS="--write" keeps the figures)
-	@$(BIN)/python -m bench ui $(ARGS)
-
-bench-maintenance: setup-test ## measure acts on tables against Spark's bare statements (ARGS="--write" keeps the figures)
-	@$(BIN)/python -m bench maintenance $(ARGS)
-
-bench-query: setup-test ## measure `weir query` against plain DuckDB over the same files (ARGS="--write" keeps the figures)
-	@$(BIN)/python -m bench query $(ARGS)
-
-bench-streams: setup-test ## measure streams against the same work in PySpark alone, and fifty on one host (ARGS="--write" keeps the figures)
-	@$(BIN)/python -m bench streams $(ARGS)
-
-bench-scale: setup-test ## measure a thousand streams on fifty hosts in simulated time (ARGS="--write" keeps the figures)
-	@$(BIN)/python -m bench scale $(ARGS)
+bench: setup-test ## measure one part against its peer: SUITE=lake|diff|pages|ui|streams|scale|maintenance|query (ARGS="--write" keeps the figures)
+	@$(BIN)/python -m bench $(SUITE) $(ARGS)
 
 check: setup-test ## format, lint, types and import contracts
 	@$(BIN)/ruff format --check .

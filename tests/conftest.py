@@ -8,7 +8,7 @@ import secrets
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.worlds.lake.fixtures", "tests.worlds.spark.fixtures"]
+pytest_plugins = ["tests.worlds.lake.fixtures", "tests.worlds.programs", "tests.worlds.spark.fixtures"]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,19 +1,19 @@
 """What two hosts and a page ask of the store while nothing happens, counted: fifteen statements a second at most."""
 
-import os
 from pathlib import Path
 
 import pytest
 
 from tests.worlds.hosts.at_rest import statements_at_rest
-from tests.worlds.store.postgres import POSTGRES, empty_postgres_url
+from tests.worlds.programs import needs_postgres_url
+from tests.worlds.store.postgres import empty_postgres_url
 
 SECONDS, MOST_PER_S = 60, 15.0
 
 
 @pytest.mark.ci
 @pytest.mark.postgres
-@pytest.mark.skipif(POSTGRES not in os.environ, reason=f"{POSTGRES} names no database")
+@needs_postgres_url
 def test_at_rest_the_store_is_asked_little(tmp_path: Path) -> None:
     with empty_postgres_url() as url:
         asked = statements_at_rest(tmp_path, url, seconds=SECONDS)

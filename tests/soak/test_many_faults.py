@@ -98,8 +98,7 @@ def test_each_stream_has_one_writer_and_all_are_soon_back(world: Simulation, for
 
 
 def test_hosts_that_start_together_share_a_start_and_move_no_stream_twice(tmp_path: Path) -> None:
-    """A short form of `make bench-scale`: forty streams and ten hosts with room for six, the first three before all
-    others."""
+    """`make bench SUITE=scale` in short: forty streams, ten hosts with room for six, three of them before the others."""
     world = Simulation(tmp_path, streams=40)
     for _ in range(10):
         world.join(max_streams=6)

@@ -131,7 +131,7 @@ def test_a_day_is_whole_by_the_minute_where_its_batches_are_gone_or_too_many_to_
 
 
 def test_a_long_window_is_drawn_from_few_points(store: ControlStore, home: Path, now: datetime) -> None:
-    """A batch every ten seconds, for a month. How quick that is, `make bench-ui` measures."""
+    """A batch every ten seconds, for a month. How quick that is, `make bench SUITE=ui` measures."""
     stream_store.declare(store, NAME, now)
     stream_store.long_history(home, NAME, now, HOUR_S, days=30, pause=range(100, 130))
     for window_s in (7 * 86_400, 30 * 86_400):

@@ -18,16 +18,17 @@ import pytest
 
 from backend.stream_model.stream import StreamState
 from tests.worlds.processes import kill_hard, let_pass
+from tests.worlds.programs import needs_postgres
 from tests.worlds.spark.exports import kept
 from tests.worlds.spark.host_process import FAST, World
-from tests.worlds.store.postgres import OwnPostgres, own_postgres, server_programs
+from tests.worlds.store.postgres import OwnPostgres, own_postgres
 from tests.worlds.streams.kafka_broker import KafkaBroker
 
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.ci,
     pytest.mark.timeout(3_600),
-    pytest.mark.skipif(not server_programs().exists(), reason="PostgreSQL's programs are not here"),
+    needs_postgres,
 ]
 SAMPLE = Path(__file__).parents[2] / "sample"
 STREAMS = (

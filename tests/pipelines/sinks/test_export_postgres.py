@@ -13,14 +13,15 @@ from pyspark.sql import SparkSession
 
 from pipelines import postgres_table, table
 from pipelines.jvm.failures import DeliveryError
+from tests.worlds.programs import needs_postgres
 from tests.worlds.spark import declared
 from tests.worlds.spark.exports import Orders
 from tests.worlds.spark.lakes import DemoLake
-from tests.worlds.store.postgres import OwnPostgres, empty_postgres_url, own_postgres, server_programs
+from tests.worlds.store.postgres import OwnPostgres, empty_postgres_url, own_postgres
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.skipif(not server_programs().exists(), reason="needs PostgreSQL's programs"),
+    needs_postgres,
 ]
 NAME = "postgres_orders"
 MADE = "CREATE TABLE orders (id bigint PRIMARY KEY, status text, amount numeric(12, 2))"

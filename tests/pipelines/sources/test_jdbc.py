@@ -13,13 +13,13 @@ from pipelines.sources.jdbc import JdbcSource
 from pipelines.spark.analysis import Analysis
 from tests.worlds.lake import builders
 from tests.worlds.processes import PATIENCE_S, free_port, wait_until
+from tests.worlds.programs import needs_postgres
 from tests.worlds.spark.declared import lake_of, pipeline_of, registry_of, same
 from tests.worlds.spark.lakes import DemoLake
-from tests.worlds.store.postgres import OwnPostgres, own_postgres, server_programs
+from tests.worlds.store.postgres import OwnPostgres, own_postgres
 
 pytestmark = pytest.mark.spark
 PASSWORD = "sesam-of-the-shop"
-needs_postgres = pytest.mark.skipif(not server_programs().exists(), reason="needs PostgreSQL's programs")
 
 
 @pytest.fixture
