@@ -9,7 +9,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from threading import Event, Thread
@@ -74,6 +74,17 @@ def end(process: "subprocess.Popen[bytes] | None") -> None:
     if process is not None and process.poll() is None:
         process.kill()
         process.wait(60)
+
+
+def query_processes(parent: int) -> list[int]:
+    """Those that answer queries and that this process started."""
+    running = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it ended meanwhile
+            started_by = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            if started_by == parent and b"backend.query.worker" in (folder / "cmdline").read_bytes():
+                running.append(int(folder.name))
+    return running
 
 
 def processes_of(home: Path) -> list[int]:

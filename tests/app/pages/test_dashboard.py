@@ -104,23 +104,6 @@ def test_a_file_is_drawn_says_how_fresh_it_is_leads_to_its_rows_and_moves_with_a
     assert bars(app) == [totals(home)] and totals(home)["lost"] == 7.0
 
 
-def test_one_figure_is_a_tile_that_moves_and_leads_to_the_same_figure(dashboards: Path, home: Path) -> None:
-    def figure(app: AppTest) -> str:
-        (only,) = drawn(app)
-        return str(only["layout"]["annotations"][0]["text"])
-
-    sql = 'SELECT count(*) AS orders, 1 AS other FROM "silver/orders"'
-    (dashboards / "sales.toml").write_text(
-        f'[[tile]]\ntitle = "Orders"\nsql = \'{sql}\'\nchart = {{kind = "Figure", y = "orders"}}\n'
-    )
-    app = shown(open_page("dashboard"))
-    assert (drawn_titles(app), figure(app)) == (["Orders"], "4")
-    add_order(home)
-    assert figure(shown(app, "orders v4, ")) == "5"
-    query = open_page("query", **linked_params(links(app)["Open in Query"]))
-    assert figure(query) == "5" and query.selectbox(key="_y").value == "orders"
-
-
 def test_a_tile_that_cannot_run_says_why_and_hides_no_other(dashboards: Path) -> None:
     more = TILE.format(title="Gone").replace("silver/orders", "silver/nowhere")
     more += TILE.format(title="Odd").replace('y = "total"', 'y = "n"')

@@ -20,7 +20,7 @@ from backend.sql.export import FORMATS, Format
 from backend.sql.session import CancelToken
 from backend.work import Stopped
 from tests.worlds.cases import few
-from tests.worlds.lake.diffs import answer_of, but, diff, prepare
+from tests.worlds.lake.diffs import answer_of, diff, prepare
 from tests.worlds.lake.histories import History
 
 FEW = 3  # rows in an answer, so that a file must have more
@@ -178,12 +178,6 @@ def test_csv_keeps_digits_and_leaves_numbers_alone() -> None:
     (row,) = csv_rows(UPDATE)
     assert (row["change"], row["before.id"], row["before.money"]) == ("update", str(2**63 - 1), "-1.5000")
     assert (row["before.v"], row["after.v"], row["changed_columns"]) == ("old", "", '["v"]')
-
-
-def test_csv_column_names_are_safe_too() -> None:
-    named = but(diff_of(), arrow_schema=pa.schema([("=x", pa.int64())]))
-    header = exported(named, FORMATS["csv"]).decode("utf-8-sig").splitlines()[0]
-    assert next(csv.reader([header]))[-2:] == ["before.=x", "after.=x"]
 
 
 def test_json_is_what_the_command_prints_and_tells_nan_from_null() -> None:

@@ -245,45 +245,8 @@ def test_row_tracking_pairs_rows_without_a_key_and_spark_reads_what_weir_does_no
     assert planned(0, 9, key=BY_ID, **tracked).method is DiffMethod.KEY_JOIN  # who gives a key means it
 
 
-def test_a_method_that_failed_stays_as_a_reason() -> None:
-    plan = planned(1, 3, feed=Feed(True, 1), key=BY_ID)
-    reasons = plan.reasons(DiffMethod.KEY_JOIN, {DiffMethod.CHANGE_FEED: "c1 is gone"})
-    assert "not by the change feed: c1 is gone" in reasons
-
-
 def test_more_data_than_allowed_is_read_when_its_method_is_named_or_by_the_host() -> None:
     plan = planned(0, 9, key=BY_ID, max_bytes=4_999)
     assert plan.methods == (DiffMethod.LOG_ONLY,) and "WEIR_LAKE__DIFF_MAX_BYTES" in plan.hint
     for wanted in ({"method": DiffMethod.KEY_JOIN}, {"on_host": True}, {"max_bytes": 5_000}):
         assert planned(0, 9, key=BY_ID, **({"max_bytes": 4_999} | wanted)).method is DiffMethod.KEY_JOIN
-
-
-def test_a_method_that_is_not_possible_is_refused() -> None:
-    with pytest.raises(DiffError, match="never on"):
-        planned(0, 9, method=DiffMethod.CHANGE_FEED)
-    with pytest.raises(DiffError, match="no key is known"):
-        planned(0, 9, method=DiffMethod.KEY_JOIN)
-
-
-def test_two_tables_share_no_feed() -> None:
-    plan = planned(0, 0, is_one_table=False, key=BY_ID)
-    assert plan.method is DiffMethod.KEY_JOIN
-    assert "not by the change feed: two tables share no change feed" in plan.reasons(plan.method)
-
-
-def test_the_plan_refuses_to_compare_two_tables_under_one_path() -> None:
-    plan = plan_diff(Question(NOWHERE, 0, 9), DiffFacts("old-id", "new-id", Feed(True, 0), NO_KEY))
-    (reason,) = plan.reasons(plan.method)
-    assert plan.method is DiffMethod.LOG_ONLY
-    assert "old-id" in reason and "new-id" in reason
-
-
-def test_across_a_replacement_two_tables_are_compared() -> None:
-    facts = DiffFacts("old-id", "new-id", None, BY_ID, FILES, is_one_table=False)
-    plan = plan_diff(Question(NOWHERE, 0, 9, across_replace=True), facts)
-    assert plan.method is DiffMethod.KEY_JOIN
-    assert any("compared as two tables" in reason and "old-id" in reason for reason in plan.reasons(plan.method))
-
-
-def test_the_same_version_needs_no_method() -> None:
-    assert plan_diff(Question(NOWHERE, 4, 4), DiffFacts("t", "t", None, NO_KEY)).method is DiffMethod.SAME_VERSION

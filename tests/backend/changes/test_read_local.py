@@ -86,13 +86,6 @@ def test_no_value_is_in_two_parts_and_no_file_is_lost(drawn: list[tuple[int, int
         assert small or len(split(group, 0)) == 1, "more only where files share values"
 
 
-def test_small_groups_of_files_go_together() -> None:
-    files = [KeyedFile(n, side, 2, 10 * n, 10 * n + 9) for n in range(4) for side in (0, 1)]
-    for most, sizes in ((8, [8, 8]), (7, [4, 4, 4, 4]), (3, [4, 4, 4, 4])):
-        assert [sum(file.num_rows for file in group) for group in split(files, most)] == sizes
-    assert split([], 3) == []
-
-
 rows = st.lists(
     st.lists(
         st.tuples(st.sampled_from([None, *range(13)]), st.sampled_from(["a", "b"]), st.integers(0, 2)), max_size=4

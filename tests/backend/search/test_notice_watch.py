@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from app.overview.view import looked_sentence
 from backend.errors import StorageError, StoreError
 from backend.health import watch
 from backend.health.watch import NoticedSoFar, NoticeWatch
 from backend.lake.lake import Lake
 from backend.lake.model import TableCard, TableRef
-from backend.search import notices
 from backend.search.notice import Key, Measure, Notice, notice_text
 from backend.search.notices import NoticeLooks
 from backend.settings import Settings, load_settings
@@ -72,25 +70,18 @@ def test_a_bad_batch_is_known_after_one_round_and_its_end_after_another(
     assert store.noticed.open() == [] or {each.kind for each in store.noticed.open()} == {"rows"}
 
 
-def test_a_host_that_ends_gives_its_turn_to_another(settings: Settings, store: ControlStore) -> None:
-    first = rounds(settings, store, "host-a")
-    first.rounds.start()
-    wait_until(lambda: "notices" in store.leases(), "the first round")
-    first.rounds.stop(10)
-    assert store.leases() == {}
-    rounds(settings, store, "host-b").once()
-    assert store.leases()["notices"].owner == "host-b"
-
-
-def test_of_two_hosts_one_notices(settings: Settings, store: ControlStore, tmp_path: Path) -> None:
+def test_of_two_hosts_one_notices_until_it_ends(settings: Settings, store: ControlStore, tmp_path: Path) -> None:
     orders_with_a_bad_batch(tmp_path / "lake" / "orders")
     first, second = rounds(settings, store), rounds(settings, store, "host-b")
-    lease = store.acquire("notices", "host-a", ttl_s=60)
-    assert lease is not None
+    assert store.acquire("notices", "host-a", ttl_s=60)
     second.once()
     assert store.noticed.open() == []
-    first.once()
-    assert len(store.noticed.open()) == 1
+    first.rounds.start()
+    wait_until(store.noticed.open, "the first round")
+    first.rounds.stop(10)
+    assert store.leases() == {} and len(store.noticed.open()) == 1
+    second.once()
+    assert store.leases()["notices"].owner == "host-b"
 
 
 def test_what_was_noticed_while_the_store_was_away_is_kept_later(
@@ -226,14 +217,6 @@ def test_the_tables_written_last_are_looked_at_and_no_more_than_that(
     assert looked == ["t2", "t1"] and watched.found() == NoticedSoFar((), 2, 2, 3)
 
 
-def test_it_says_how_far_it_is() -> None:
-    assert looked_sentence(NoticedSoFar((), 38, 600, 600)).endswith(": 38 of 600 tables looked at.")
-    assert looked_sentence(NoticedSoFar((), 38, 1_000, 3_000)).endswith(": 38 of 3,000 tables looked at.")
-    written_last = ": 1,000 of 3,000 tables looked at, those written last."
-    assert looked_sentence(NoticedSoFar((), 1_000, 1_000, 3_000)).endswith(written_last)
-    assert looked_sentence(NoticedSoFar((), 600, 600, 600)) == "" == looked_sentence(NoticedSoFar(()))
-
-
 @pytest.mark.parametrize("fault", [StorageError("the disk does not answer"), ZeroDivisionError()])
 def test_a_table_that_cannot_be_looked_at_hides_no_other(
     settings: Settings, bad_batch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception
@@ -249,14 +232,3 @@ def test_a_table_that_cannot_be_looked_at_hides_no_other(
 
     monkeypatch.setattr(Lake, "history", history)
     assert [notice.table for notice in watched.whole().notices] == ["orders"]
-
-
-def test_a_look_in_steps_finds_what_one_look_finds(
-    settings: Settings, bad_batch: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    builders.write(bad_batch, orders(random.Random(8)), mode="overwrite")
-    lake, found = Lake(settings), dict[int, list[Notice]]()
-    for at_once in (1_000, 3):
-        monkeypatch.setattr(notices, "_AT_ONCE", at_once)
-        found[at_once] = NoticeLooks(lake).look(lake.find("orders"), NOW - WEEK, NOW)
-    assert found[3] == found[1_000] and any(notice.mended_at for notice in found[3])

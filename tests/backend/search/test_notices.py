@@ -14,7 +14,6 @@ from backend.lake.history.conditions import condition_shape
 from backend.lake.lake import Lake
 from backend.search.notice import FIRSTS, Measure, Notice, notice_text
 from backend.search.notices import MOST_BEFORE, NoticeLooks
-from backend.settings import load_settings
 from tests.worlds.cases import some
 from tests.worlds.lake import builders
 from tests.worlds.lake.builders import HandLog, add, commit_info, metadata, protocol, remove
@@ -35,13 +34,8 @@ from tests.worlds.lake.watched import (
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(load_settings(home=tmp_path, lake={"roots": [str(tmp_path)]}))
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Path:
-    return tmp_path / "orders"
+def table(root: Path) -> Path:
+    return root / "orders"
 
 
 def noticed(lake: Lake, table: Path) -> list[Notice]:
@@ -124,9 +118,9 @@ def test_a_far_future_and_a_default_time_are_noticed(lake: Lake, table: Path) ->
     assert [(each.kind, each.after) for each in noticed(lake, other)] == [(Measure.LOWEST, "1970-01-01")]
 
 
-def test_sums_of_an_aggregate_may_rest_and_catch_up(lake: Lake, tmp_path: Path) -> None:
+def test_sums_of_an_aggregate_may_rest_and_catch_up(lake: Lake, table: Path) -> None:
     """The same two rows, overwritten: a sum that grows, and after three hours by as much as in three hours."""
-    log = HandLog(tmp_path / "sums")
+    log = HandLog(table)
     total, at = 0, NOW - timedelta(days=1)
     for version in range(14):
         gap = timedelta(hours=3) if version == 10 else timedelta(minutes=1)
@@ -135,7 +129,7 @@ def test_sums_of_an_aggregate_may_rest_and_catch_up(lake: Lake, tmp_path: Path) 
         begin = [protocol(), metadata()] if version == 0 else [remove(f"{version - 1}.parquet")]
         info = commit_info(timestamp=int(at.timestamp() * 1_000))
         log.commit(*begin, add(f"{version}.parquet", stats=json.dumps(stats)), info)
-    assert noticed(lake, tmp_path / "sums") == []
+    assert noticed(lake, table) == []
 
 
 def test_an_overwrite_by_something_else_is_noticed(lake: Lake, table: Path) -> None:

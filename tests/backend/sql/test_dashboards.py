@@ -14,12 +14,12 @@ import pytest
 
 from backend.errors import QueryError, TableNotFoundError
 from backend.lake.model import TableRef
-from backend.query.dashboards import Dashboard, Tile, read_dashboards, tiles, toml_text
+from backend.query.dashboards import Dashboard, Tile, read_dashboards, toml_text
 from backend.query.plan import QueryPlan, TableRead
 from backend.query.statement import read_statement
 from backend.query.tiles import AGAIN_S, AT_ONCE, EVERY_S, LOOK_S, REST, TileRows, Tiles, TileState
 from backend.settings import load_settings
-from backend.sql.saved import Chart, SavedQuery
+from backend.sql.saved import Chart
 from tests.worlds.processes import wait_until
 from tests.worlds.store.values import NOW
 
@@ -104,15 +104,6 @@ def test_the_file_that_the_docs_show_is_one(tmp_path: Path) -> None:
     assert [source.written for source in read_statement(board.tile[0].sql).sources] == ["silver.silver_orders"]
 
 
-def test_saved_queries_with_a_chart_are_tiles_beside_those_of_files(tmp_path: Path) -> None:
-    (tmp_path / "sales.toml").write_text(SALES)
-    boards, _ = read_dashboards([tmp_path])
-    drawn = SavedQuery("Totals", "ana", "SELECT 2", Chart("Bar", "a", "b"), NOW)
-    every = tiles(boards, [drawn, SavedQuery("Plain", "ana", "SELECT 3", None, NOW)])
-    assert list(every) == ["sales/Orders / hour", "sales/By status", "Totals"]
-    assert every["Totals"] == Tile("Totals", "SELECT 2", Chart("Bar", "a", "b")) and every["Totals"].title == "Totals"
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -151,7 +142,7 @@ class World:
     runs: Counter[str] = field(default_factory=Counter)
     looks: Counter[str] = field(default_factory=Counter)
     work: list[Callable[[], None]] = field(default_factory=list)
-    fails: str = ""
+    fails: Exception | None = None
 
     def __post_init__(self) -> None:
         self.tiles = Tiles(self.plan, self.run, self.latest, elapsed=lambda: self.now, begin=self.work.append)
@@ -173,7 +164,7 @@ class World:
         self.runs[text] += 1
         self.now += self.takes_s
         if self.fails:
-            raise QueryError(self.fails)
+            raise self.fails
         return TileRows(pa.table({"n": [self.runs[text]]}), is_cut=False, pins=plan.pins, seen=(), read_at=NOW)
 
     def latest(self, table: TableRef) -> int:
@@ -209,13 +200,8 @@ def world() -> World:
     return World()
 
 
-def test_nobody_waits_for_the_first_rows(world: World) -> None:
-    assert world.look("orders") == [TileState()] and world.runs.total() == 0
-    (state,) = world.seen("orders")
-    assert number(state) == 1 and state.problem is None
-
-
 def test_it_runs_again_when_a_version_moved_and_only_then(world: World) -> None:
+    assert world.look("orders") == [TileState()] and world.runs.total() == 0, "nobody waits for the first rows"
     (first,) = world.seen("orders")
     for _ in range(40):
         world.seen("orders", after_s=1.0)
@@ -248,18 +234,6 @@ def test_fifty_viewers_of_twenty_tiles_cost_one_look_at_each_and_one_run_a_versi
         world.work.pop(0)()
         world.look(*texts)
     assert set(world.runs.values()) == {2} and world.looks == {"orders": 20, "events": 20}
-
-
-def test_it_never_runs_twice_at_once(world: World) -> None:
-    world.look("orders")
-    (running,) = world.work
-    for _ in range(30):
-        world.now += 1.0
-        world.versions["orders"] += 1
-        world.look("orders")
-    assert world.work == [running]
-    running()
-    assert world.runs["orders"] == 1
 
 
 def test_few_run_at_once_and_all_run_in_the_end(world: World) -> None:
@@ -311,12 +285,19 @@ def test_what_has_no_version_is_read_again_now_and_then(world: World) -> None:
     assert world.runs["weir"] == 2
 
 
-def test_what_fails_says_why_over_the_rows_before_and_is_tried_again(world: World) -> None:
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [(QueryError("it needs more memory"), "it needs more memory"), (KeyError(), "Weir failed on a tile: KeyError")],
+    ids=["of the query", "of Weir"],
+)
+def test_what_fails_says_why_over_the_rows_before_and_is_tried_again(
+    world: World, fault: Exception, reason: str
+) -> None:
     world.seen("orders")
-    world.fails, world.versions["orders"] = "it needs more memory", 2
+    world.fails, world.versions["orders"] = fault, 2
     (state,) = world.seen("orders", after_s=EVERY_S)
-    assert number(state) == 1 and state.problem is not None and state.problem.message == "it needs more memory"
-    world.fails = ""
+    assert number(state) == 1 and state.problem is not None and reason in state.problem.message
+    world.fails = None
     (state,) = world.seen("orders", after_s=AGAIN_S)
     assert state.problem is None and state.rows is not None and state.rows.pins == ("2",)
 
@@ -327,21 +308,4 @@ def test_a_table_that_is_not_there_is_told_and_found_once_it_is(world: World) ->
     assert state.rows is None and state.problem is not None and "no table 'events'" in state.problem.message
     world.versions["events"] = 0
     (state,) = world.seen("events", after_s=AGAIN_S)
-    assert state.problem is None and number(state) == 1
-
-
-def test_what_nobody_looks_at_does_not_run(world: World) -> None:
-    world.seen("orders")
-    world.versions["orders"] += 1
-    world.seen("events", after_s=100.0)
-    assert world.runs == {"orders": 1, "events": 1}
-
-
-def test_a_fault_of_weir_is_told_and_the_tile_runs_again(world: World) -> None:
-    run = world.run
-    world.tiles._run = lambda _: {}["no"]
-    (state,) = world.seen("orders")
-    assert state.problem is not None and "Weir failed on a tile: KeyError" in state.problem.message
-    world.tiles._run = run
-    (state,) = world.seen("orders", after_s=AGAIN_S)
     assert state.problem is None and number(state) == 1

@@ -5,7 +5,6 @@ import io
 import math
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -24,9 +23,8 @@ from backend.sql.exports import ExportedRows, Exports, ExportState, estimated
 from backend.sql.filters import parse_filter
 from backend.sql.values import json_value, same
 from backend.work import Stopped
-from tests.worlds.lake.builders import HandLog, add, commit_info, metadata, protocol, write
+from tests.worlds.lake.builders import write
 from tests.worlds.lake.diffs import lake_at
-from tests.worlds.lake.vectors import write_vector
 
 MOMENT = datetime(2026, 1, 3, 10, 0, 0, 123456, tzinfo=UTC)
 
@@ -79,10 +77,6 @@ def by_deltalake(lake: Lake, version: int, predicate: str | None = None) -> list
     return pa.RecordBatchReader.from_stream(reader).read_all().to_pylist()
 
 
-def ids_of(lake: Lake) -> dict[int, dict[str, Any]]:
-    return {row["id"]: row for row in by_deltalake(lake, 2)}
-
-
 @pytest.mark.parametrize(("version", "where"), [(0, ""), (1, ""), (2, ""), (2, "id > 3 AND ok IS NOT NULL")])
 def test_parquet_and_arrow_hold_the_rows_that_deltalake_reads(odd: Lake, version: int, where: str) -> None:
     wanted = by_deltalake(odd, version, where or None)
@@ -95,7 +89,7 @@ def test_parquet_and_arrow_hold_the_rows_that_deltalake_reads(odd: Lake, version
 
 
 def test_json_and_csv_hold_the_same_rows(odd: Lake) -> None:
-    wanted = ids_of(odd)
+    wanted = {row["id"]: row for row in by_deltalake(odd, 2)}
     rows = {row["id"]: row for row in orjson.loads(file_of(odd, "json", 2))}
     assert rows == {key: json_value(row) for key, row in wanted.items()}
     text = file_of(odd, "csv", 2).decode("utf-8-sig")
@@ -138,24 +132,6 @@ def assert_same(row: dict[str, str], wanted: dict[str, Any]) -> None:
     assert home == (wanted["home"] and {**wanted["home"], "zip": {"ü": "1.50", None: None}[wanted["home"]["city"]]})
     assert (None if row["tags"] == "" else orjson.loads(row["tags"])) == wanted["tags"]
     assert (None if row["by"] == "" else [tuple(each) for each in orjson.loads(row["by"])]) == wanted["by"]
-
-
-@pytest.mark.parametrize("form", FORMATS)
-def test_rows_that_a_vector_deletes_are_left_out_in_each_format(root: Path, lake: Lake, form: str) -> None:
-    path = root / "t"
-    path.mkdir()
-    pq.write_table(pa.table({"id": list(range(10))}), path / "f.parquet")
-    log = HandLog(path).commit(protocol(3, 7, ["deletionVectors"]), metadata(), commit_info())
-    size, gone = (path / "f.parquet").stat().st_size, write_vector(path, [0, 5, 9])
-    log.commit(add("f.parquet", size=size, rows=10, dv=gone), commit_info())
-    data = file_of(lake, form)
-    read = {
-        "csv": lambda: [int(line) for line in data.decode("utf-8-sig").split()[1:]],
-        "parquet": lambda: pq.read_table(io.BytesIO(data))["id"].to_pylist(),
-        "arrow": lambda: pa.ipc.open_file(data).read_all()["id"].to_pylist(),
-        "json": lambda: [row["id"] for row in orjson.loads(data)],
-    }
-    assert sorted(read[form]()) == [1, 2, 3, 4, 6, 7, 8] == sorted(row["id"] for row in by_deltalake(lake, 1))
 
 
 @pytest.mark.parametrize("form", FORMATS)

@@ -1,7 +1,6 @@
 """Numbers and profiles over versions, against deltalake and pandas: from rows, and from statistics alone."""
 
 import math
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
@@ -17,11 +16,9 @@ import pytest
 from deltalake import DeltaTable
 
 from backend.errors import QueryError
-from backend.lake.files.stats import column_totals
 from backend.lake.lake import Lake
-from backend.lake.model import Snapshot
 from backend.sql.numbers import aggregates, column_numbers, spread
-from backend.sql.profile import Profile, from_log, profiles, readable, with_statistics
+from backend.sql.profile import Profile, profiles, readable
 from tests.worlds.lake import builders
 from tests.worlds.lake.diff_lakes import LakeWith
 from tests.worlds.lake.diffs import lake_at
@@ -52,34 +49,14 @@ def test_an_aggregate_is_that_of_the_rows_at_each_version(orders: Path, lake: La
     assert values(found.over(lake, ref, "count(DISTINCT status)", [3, 1, 1])) == [1, 2]
 
 
-def test_partitions_and_deleted_rows_are_read_as_rows(root: Path, lake: Lake) -> None:
-    path = builders.partitioned_table(root / "events")
-    DeltaTable(str(path)).delete("id = 1")
-    ref = lake.find("events")
-    assert values(aggregates().over(lake, ref, "count(*)", [5, 6])) == [12, 11]
-    assert values(aggregates().over(lake, ref, "count(DISTINCT day) || ' days'", [6])) == ["3 days"]
-
-
 class CountedLake(LakeWith):
-    """A lake that counts what is read of it; an `endless` one has no last batch."""
+    """A lake that counts what is read of it."""
 
-    def __init__(self, lake: Lake, *, endless: bool = False) -> None:
-        super().__init__(lake)
-        self.scans, self._endless, self.is_left = 0, endless, threading.Event()
+    scans = 0
 
-    def read_files(self, snapshot: Snapshot, files: pa.Table | None = None, **more: Any) -> pa.RecordBatchReader:
+    def read_files(self, *asked: Any, **more: Any) -> pa.RecordBatchReader:
         self.scans += 1
-        reader = self._lake.read_files(snapshot, files, **more)
-        return pa.RecordBatchReader.from_batches(reader.schema, self._batches(reader))
-
-    def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        try:
-            for batch in reader:
-                yield batch
-                while self._endless:
-                    yield batch
-        finally:
-            self.is_left.set()
+        return self._lake.read_files(*asked, **more)
 
 
 def test_a_value_is_computed_once(orders: Path, lake: Lake) -> None:
@@ -90,17 +67,6 @@ def test_a_value_is_computed_once(orders: Path, lake: Lake) -> None:
     assert values(found.over(lake, ref, "sum(amount)", range(4))) == first and lake.scans == 4
     known = found.known(lake.snapshot(ref), "sum(amount)", [1, 3, 9])
     assert [(value.version, value.value) for value in known] == [(1, first[1]), (3, first[3])]
-
-
-def test_whoever_stops_asking_ends_the_work(orders: Path, lake: Lake) -> None:
-    lake, found = CountedLake(lake, endless=True), aggregates()
-    progress = found.over(lake, lake.find("orders"), "sum(amount)", range(4))
-    for step in progress:
-        if step.rows_read:
-            break
-    progress.close()
-    assert lake.is_left.wait(120)  # nobody holds the rows any more
-    assert lake.scans == 1
 
 
 def test_a_version_that_cannot_be_computed_hides_no_other(orders: Path, lake: Lake) -> None:
@@ -243,33 +209,12 @@ def test_bins_hold_every_value_between_their_edges(mixed: Mixed) -> None:
     assert sum(each.rows for each in by_name["at"].bins) == len(frame)
 
 
-def test_the_log_tells_nulls_and_bounds_at_once(mixed: Mixed) -> None:
-    snapshot = mixed.lake.snapshot(mixed.lake.find("mixed"), 1)
-    found = from_log(snapshot, column_totals(snapshot, with_statistics(snapshot)))
-    frame = mixed.frame(1)
-    assert not found.is_read and found.rows == len(frame)
-    for column in found.columns:
-        if column.nulls is not None:
-            assert column.nulls == int(frame[column.column].isna().sum()), column.column
-    by_name = {column.column: column for column in found.columns}
-    assert (by_name["id"].lowest, by_name["id"].highest) == (0, 2 * ROWS - 1)
-    assert by_name["amount"].null_share == pytest.approx(frame["amount"].isna().mean())
-
-
 def test_numbers_that_are_none_and_empty_tables(mixed: Mixed) -> None:
     number, text = mixed.profile(0, "odd").columns
     assert number.nulls == 1 and sum(each.rows for each in number.bins) in (0, 2)
     assert text.top[0].value == "é" and text.top[0].rows == 2
     empty = mixed.profile(1, "odd")
     assert empty.rows == 0 and [column.nulls for column in empty.columns] == [0, 0]
-
-
-def test_a_profile_is_read_once_and_two_versions_differ(mixed: Mixed) -> None:
-    numbers, table = profiles(), mixed.lake.find("mixed")
-    *_, last = numbers.over(mixed.lake, table, "", [0, 3])
-    assert last.is_done and len(numbers.known(mixed.lake.snapshot(table), "", [0, 1, 3])) == 2
-    *_, again = numbers.over(mixed.lake, table, "", [3])
-    assert again.values[0].value is last.values[1].value
 
 
 def test_distinct_values_are_never_more_than_rows_that_hold_one(mixed: Mixed) -> None:

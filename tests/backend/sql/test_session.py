@@ -4,7 +4,6 @@ import gc
 import threading
 import weakref
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from backend.sql.session import (
     Databases,
     close_doors,
     ended_within,
-    pairs_joined,
     session,
 )
 from backend.work import Stopped
@@ -67,21 +65,6 @@ def test_every_database_is_empty_bounded_and_gone_with_its_spill(is_ahead: bool)
     for closed in databases.closed:
         closed.result(timeout=60)
     assert not any(spill.exists() for spill in spills)
-
-
-def test_however_often_one_is_asked_for_one_is_opened_and_only_one_computation_has_it() -> None:
-    opened: list[Any] = []
-
-    def counting() -> Any:
-        opened.append(duckdb.connect(":memory:"))
-        return opened[-1]
-
-    databases = Databases(counting)
-    with ThreadPoolExecutor(8) as many:
-        list(many.map(lambda _: databases.open_ahead(), range(50)))
-    with session(CancelToken(), databases=databases) as first, session(CancelToken(), databases=databases) as second:
-        assert first is opened[0] and second is opened[1] and first is not second
-    assert len(opened) == 2
 
 
 def test_one_that_cannot_be_opened_fails_the_computation_that_needs_it_and_no_other() -> None:
@@ -134,17 +117,6 @@ def test_behind_closed_doors_no_file_is_opened_and_no_setting_changed(sql: str) 
         connection.execute(sql)
     with pytest.raises(QueryError):
         Computation().run(sql, ROWS.to_reader())
-
-
-@pytest.mark.parametrize(("rows", "most", "pairs"), [(5_000, 20_000, 5_003), (5_000, 700, 700), (2, 700, 5), (0, 9, 3)])
-def test_how_many_pairs_a_join_made_is_told(rows: int, most: int, pairs: int) -> None:
-    """Whether DuckDB keeps the LIMIT or proves that none is needed."""
-    sides = f"(FROM range({rows}) t(i)) b FULL JOIN (SELECT i + 0.5 AS i FROM range(3) t(i)) a ON a.i = b.i"
-    with session(CancelToken()) as connection:
-        connection.execute(f"CREATE TABLE t AS SELECT * FROM (SELECT b.i AS x FROM {sides} LIMIT {most}) WHERE x < 3")
-        assert pairs_joined(connection) == pairs
-        connection.execute("SELECT 1")
-        assert pairs_joined(connection) is None
 
 
 def test_the_time_limit_ends_a_statement_that_runs() -> None:
@@ -211,14 +183,6 @@ def test_a_connection_that_ended_well_serves_the_next_and_holds_nothing_of_the_l
     Computation().run(SUM, ROWS.to_reader())
     Computation("20MB").run("SELECT count(*) FROM rows", ROWS.to_reader())
     assert len(idle) == 1, "nor one with a limit of its own"
-
-
-def test_rows_of_many_small_files_are_handed_on_together_and_large_ones_in_pieces() -> None:
-    small = [pa.record_batch({"id": [number]}) for number in range(1_000)]
-    large = pa.record_batch({"id": list(range(3 << 20))})
-    handed = list(duckdb_session._handed(large.schema, iter([*small, large.slice(0, 0), large])))
-    assert [batch.num_rows for batch in handed] == [1_000, *[duckdb_session.SLICE_BYTES // 8] * 6]
-    assert pa.Table.from_batches(handed).column("id").to_pylist() == [*range(1_000), *range(3 << 20)]
 
 
 def streamed(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader:
