@@ -9,10 +9,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.backend.search.test_replaced_table import nightly, replaced
-from tests.worlds.lake.builders import HandLog, column, commit_info, metadata, protocol, put
 from tests.worlds.lake.object_store import Fault, make_bucket, proxy, storage_options
 from tests.worlds.lake.odd_tables import SECOND, good
-from tests.worlds.lake.permissions import unreadable
 from tests.worlds.pages.frames import frame_with, titles
 from tests.worlds.pages.opened import again, forget_caches, home, metrics, open_page, press, words
 
@@ -74,23 +72,6 @@ def test_the_pages_of_an_odd_table_work(home, odd_lake, monkeypatch, kind):
             assert "History of the table" in [link.label for link in app.main.page_link]
 
 
-def test_a_folder_that_is_no_table_and_a_good_neighbour(home):
-    (home / "lake" / "empty").mkdir()
-    good(home / "lake" / "neighbour")
-    for page in ("table", "history"):
-        app = open_page(page, table="empty")
-        assert len(app.main.error) == 1 and "There is no table 'empty'" in words(app)
-        assert "Tables that are there" in words(app), page
-    assert not shown("table", "neighbour").main.error
-
-
-@pytest.mark.parametrize("name", ["_delta_log", f"_delta_log/{SECOND}"])
-def test_what_may_not_be_read_is_said(home, name):
-    good(home / "lake" / "bad")
-    with unreadable(home / "lake" / "bad" / name):
-        assert "permission" in shown("table", "bad").main.error[0].value
-
-
 @pytest.mark.ci
 @pytest.mark.xdist_group("s3")
 def test_an_object_store_that_falls_silent_half_way_is_said_on_every_page(home, monkeypatch):
@@ -107,15 +88,6 @@ def test_an_object_store_that_falls_silent_half_way_is_said_on_every_page(home, 
         server.heal()
         forget_caches()
         assert not open_page("table", table="t").main.error
-
-
-def test_rows_are_shown_without_a_column_that_nobody_knows(home):
-    log = HandLog(home / "lake" / "t")
-    kinds = metadata([column("odd", "calendarinterval"), column("id")])
-    log.commit(protocol(), kinds, commit_info(), put(log.table, "a", {"id": [1, 2]}))
-    app = open_page("table", table="t", view="Data")
-    assert list(frame_with(app, "id").columns) == ["id"]
-    assert "Left out, of a type that cannot be read here: odd" in words(app)
 
 
 # tables that are replaced ---------------------------------------------------------------------------------------------

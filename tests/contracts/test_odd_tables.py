@@ -79,12 +79,6 @@ def test_of_an_odd_commit_the_history_and_the_version_before_it_stay(lake, name)
         assert error.value.hint == "restore the file; versions before it can still be read"
 
 
-def test_what_a_history_tells_of_a_table_that_cannot_be_read_is_in_its_row(rows):
-    row = rows["unknown_reader_feature"]
-    assert (row["version"], row["last_operation"], row["last_commit_at"]) == (0, "WRITE", "2023-11-14T22:13:20Z")
-    assert rows["garbage_0"]["hint"] == "restore the file: no version can be read without it"
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_are_read_whatever_a_table_is_called(lake, name):
     assert sorted(first_rows(lake, lake.find(name), limit=5).rows["id"].to_pylist()) == [1, 2, 3]

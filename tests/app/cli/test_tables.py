@@ -8,13 +8,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pyarrow.parquet as pq
-import pytest
 from deltalake import DeltaTable
 
 from tests.worlds.lake import builders
 from tests.worlds.terminal import Weir
-
-SHARED = Path(__file__).resolve().parents[3].parent / "shared" / "tables"
 
 
 def test_tables_has_a_row_for_every_table_also_the_broken_one(weir: Weir, lake: Path) -> None:
@@ -32,15 +29,6 @@ def test_an_empty_lake_says_how_to_fill_it(weir: Weir) -> None:
     Path("lake").mkdir()
     assert weir("tables", "--json").document == []
     assert "weir up" in weir("tables").out
-
-
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared tables are not beside the repository")
-def test_tables_that_others_wrote(weir: Weir, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WEIR_LAKE__ROOTS", json.dumps([str(SHARED)]))
-    rows = {row["name"]: row for row in weir("tables", "--json").document}
-    assert (rows["covid_nyt"]["num_rows"], rows["covid_nyt"]["num_files"]) == (1_111_930, 8)
-    net = weir("diff", "cdf_table", "--from", "0", "--to", "3", "--json").document["net"]
-    assert net == {"inserted": 0, "updated": 5, "deleted": 1, "unchanged": 4}
 
 
 def test_table_describes_one_table_at_any_version(weir: Weir, lake: Path) -> None:

@@ -143,14 +143,6 @@ def test_the_navigation_carries_the_table_on(lake: Path) -> None:
     assert app.query_params["table"] == "silver/orders" and app.query_params["version"] == "1"
 
 
-def test_owner_and_classification_stand_at_the_head_as_words(home: Path) -> None:
-    tags = {"catalog.team_name": "Data <script>Platform", "catalog.table.classification": "pii"}
-    builders.HandLog(home / "lake" / "people").start(configuration=tags)
-    app = open_page("table", table="people")
-    assert "Platform" in words(app) and "pii" in words(app)
-    assert "<script>" not in "".join(html.proto.body for html in app.get("html"))
-
-
 def test_the_state_line_says_host_streams_and_lake_or_that_the_host_is_silent(
     lake: Path, home: Path, now: datetime
 ) -> None:

@@ -202,14 +202,6 @@ def test_a_stream_that_weir_knows_is_a_link_to_its_batch(mixed: Path, store: Con
     assert "stream=silver_orders" in link and "batch=238" in link
 
 
-def test_maintenance_is_dimmed_never_hidden(mixed: Path) -> None:
-    dimmed, undimmed = mixed_page(), mixed_page(dim="false")
-    assert versions(dimmed) == versions(undimmed)
-    for app, is_dimmed in ((dimmed, True), (undimmed, False)):
-        frame = next(frame for frame in app.dataframe if "Operation" in frame.value.columns)
-        assert ("italic" in frame.proto.arrow_data.styler.styles) is is_dimmed
-
-
 def test_what_commits_changed_is_in_the_list_and_in_the_detail(home: Path) -> None:
     path = builders.write(home / "lake" / "altered", {"id": [1]})
     DeltaTable(str(path)).alter.set_table_properties({"delta.appendOnly": "false"})

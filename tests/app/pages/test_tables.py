@@ -1,6 +1,5 @@
 """Tables: the whole lake as it arrives, searched, filtered and sorted, all of it in the URL; long lists."""
 
-import json
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -74,15 +73,6 @@ def test_a_search_without_a_result_says_so_and_can_be_cleared(lake: Path) -> Non
     assert "No table matches" in words(again(app))
     app.button(key="clear").click()
     assert len(shown(again(app))) == 5
-
-
-def test_small_files_name_the_rule_that_is_set(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WEIR_HEALTH__SMALL_FILE_RATIO", "0.25")
-    monkeypatch.setenv("WEIR_HEALTH__MIN_FILES", "7")
-    for name, key in (("tables", "catalog"), ("overview", "overview_tables")):
-        columns = json.loads(open_page(name).dataframe(key=key).proto.columns)
-        rule = "below 25 % of the target size, in partitions with at least 7 files"
-        assert rule in columns["Small files"]["help"]
 
 
 def test_settings_that_fail_are_said(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

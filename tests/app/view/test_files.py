@@ -2,23 +2,15 @@
 
 from dataclasses import replace
 
-import pyarrow as pa
 import pytest
 
-from app.files.view import checksum
 from app.files.view import distribution as files
 from backend.lake.files.clustering import DepthPoint, Overlap
 from backend.lake.files.file_sizes import (
-    FileChoice,
-    FileDistribution,
     TargetSize,
     VectorLoad,
     distribute,
-    file_page,
-    histogram,
 )
-from backend.lake.log.checksum import Checksum
-from backend.lake.model import Bucket
 from tests.worlds.lake.made import snapshot
 
 
@@ -31,14 +23,6 @@ def test_a_file_stands_in_one_bar_and_the_lines_where_they_belong() -> None:
     assert [shape.x0 for shape in figure.layout.shapes] == [11.0, 12.0]  # log2 of small limit and target
     assert list(figure.data[1].y)[-1] == pytest.approx(100)
     assert figure.layout.title.text == "15 of 20 files are small (under 2.05 kB)"
-
-
-def test_the_files_of_a_bar_are_half_open() -> None:
-    found = distribute(snapshot([512, 1023, 1024]), TargetSize(4096, "test"), ratio=0.5, min_files=16)
-    bucket = found.buckets[0]
-    choice = FileChoice(from_bytes=bucket.from_bytes, to_bytes=bucket.to_bytes, order="smallest")
-    inside = file_page(snapshot([512, 1023, 1024]), choice).files
-    assert inside["size_bytes"].to_pylist() == [512, 1023]
 
 
 def test_what_is_fine_or_unknown_is_no_finding() -> None:
@@ -56,37 +40,3 @@ def test_what_is_fine_or_unknown_is_no_finding() -> None:
     assert "With its partition named: 12.0" in text and "1 file without bounds" in text and "sorted by" in text
     nothing = Overlap("id", 4, 0, 4, None, None, None, 1, ())
     assert "reads all 4 files" in files.overlap_sentence(nothing, is_chosen_by_table=False)
-
-
-SIZES = [10, 5_000, 9_000, 20_000_000]
-COUNTED = FileDistribution(
-    num_files=4,
-    size_bytes=sum(SIZES),
-    target=TargetSize(256_000_000, "table size"),
-    small_limit_bytes=128_000_000,
-    small_files=0,
-    buckets=histogram(pa.chunked_array([SIZES])),
-    partitions=(),
-    median_bytes=5_000,
-)
-
-SAID = Checksum(4, sum(SIZES), None, None, (
-    Bucket(0, 8192, 2, 5_010), Bucket(8192, 16384, 1, 9_000), Bucket(1 << 24, 1 << 25, 1, 20_000_000),
-))  # fmt: skip
-
-
-def test_wider_bins_of_the_writer_agree_with_the_count() -> None:
-    assert checksum.disagreement(SAID, COUNTED, 7) == ""
-
-
-@pytest.mark.parametrize(
-    ("said", "words"),
-    [
-        (replace(SAID, num_files=5), "it says 5 files and 20,014,010 bytes, the log holds 4 files and 20,014,010"),
-        (replace(SAID, buckets=(Bucket(0, 8192, 3, 5_010),)), "from 0 B to under 8.19 kB it says 3 files and 5,010 by"),
-        (replace(SAID, buckets=(Bucket(8192, 16384, 1, 9_001),)), "9,001 bytes, the log holds 1 file and 9,000 bytes"),
-    ],
-)
-def test_a_disagreement_has_both_numbers(said: Checksum, words: str) -> None:
-    found = checksum.disagreement(said, COUNTED, 7)
-    assert found.startswith("The checksum of v7 disagrees with its log") and words in found

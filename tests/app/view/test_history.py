@@ -11,10 +11,9 @@ from app.history.view import figure as history_figure
 from app.history.view.commits import Known, commits_frame
 from app.search.text import commit_facts, commit_text
 from app.summary.view.summary import writers_sentence
-from app.ui.view import over_versions, theme
+from app.ui.view import theme
 from app.ui.view.writers import last_by_another, writer_text
-from backend.lake.history.unusual import unusual_jumps
-from backend.lake.model import Commit, OperationMetrics, StreamOrigin, Timeline, VersionTotals
+from backend.lake.model import OperationMetrics, StreamOrigin, Timeline, VersionTotals
 from tests.worlds.lake.made import NOW, commit, totals
 
 
@@ -27,13 +26,6 @@ def test_what_a_commit_does_not_say_is_a_dash_and_never_nothing() -> None:
     vacuums = [commit(2, "VACUUM END", files_vacuumed=9), commit(1, "VACUUM START", files_vacuumed=9, bytes_vacuumed=5)]
     frame = history.commits_frame(vacuums, NOW, history.Known({}, {}))
     assert frame["Files"].tolist() == ["9 vacuumed", "9 to vacuum"] and frame["Bytes"].tolist()[1] == "5 B to vacuum"
-
-
-def test_one_odd_commit_does_not_hide_the_rest() -> None:
-    odd = Commit(1, None, None, {}, OperationMetrics(), {}, None, None, None, problem="commitInfo is not an object")
-    shown = history.commits_frame([commit(2), odd], NOW)
-    assert shown["Operation"].tolist() == ["● WRITE", "○ not named"]
-    assert shown["Note"].tolist() == ["", "commitInfo is not an object"]
 
 
 ROWS = history_figure.FIGURES["Rows"]
@@ -68,42 +60,6 @@ def test_the_finding_names_the_versions_whose_rows_are_known(counts: tuple[int |
     versions = tuple(VersionTotals(v, NOW, "WRITE", 1, 9, count, 0) for v, count in enumerate(counts))
     assert history_figure.history_finding(versions, ROWS) == finding
     assert list(draw(Timeline(versions, 0), ROWS).data[0].y) == list(counts), "what is not known is a gap"
-
-
-def test_a_figure_is_built_once_for_the_same_versions() -> None:
-    versions = totals(60)
-    first = draw(Timeline(versions, 0), ROWS)
-    assert draw(Timeline(totals(60), 0), ROWS, jumps=[]) is first
-    for look in ({"mode": "dark"}, {"zone": "Asia/Tokyo"}):
-        assert draw(Timeline(versions, 0), ROWS, **look) is not first
-    changed = draw(Timeline((*versions[:-1], replace(versions[-1], num_rows=7)), 0), ROWS)
-    assert changed.data[0].y[-1] == 7 and first.data[0].y[-1] != 7
-
-
-def test_glyphs_that_would_lie_upon_each_other_are_one_that_counts_them() -> None:
-    timeline = Timeline((*totals(600), VersionTotals(600, NOW + timedelta(hours=1), "MERGE", 1, 1, 1, 0)), 0)
-    figure = draw(timeline, ROWS)
-    writes, merges = (trace for trace in figure.data if trace.yaxis == "y2")
-    assert merges.name == "MERGE" and len(merges.x) == 1
-    assert 1 < len(writes.x) <= over_versions.GLYPH_SLOTS
-    versions = [point[0] for point in writes.customdata]
-    assert versions == sorted(versions) and versions[-1] == 599
-    firsts = [int(point[2].rpartition("from v")[2].split()[0]) for point in writes.customdata if "newest" in point[2]]
-    counted = sum(int(point[2].split("newest of ")[1].split()[0]) if "newest" in point[2] else 1
-                  for point in writes.customdata)  # fmt: skip
-    assert counted == 600 and firsts[0] == 0
-
-
-def test_a_jump_is_marked_where_it_is() -> None:
-    rows = [10 * v for v in range(1, 31)]
-    rows[20:] = [each + 5_000 for each in rows[20:]]
-    versions = tuple(VersionTotals(v, NOW + timedelta(seconds=v), "WRITE", 1, 1, n, 0) for v, n in enumerate(rows))
-    jumps = unusual_jumps(versions)
-    figure = draw(Timeline(versions, 0), ROWS, jumps=jumps)
-    (mark,) = [trace for trace in figure.data if trace.marker.symbol == "circle-open" and trace.yaxis is None]
-    assert mark.customdata == ([20],) and list(mark.y) == [5_210]
-    assert figure.layout.annotations[0].text == "v20: +5,010"
-    assert history_figure.jump_text(jumps[0]) == "+5,010 rows; a commit usually brings +10"
 
 
 def test_the_caption_counts_every_commit() -> None:

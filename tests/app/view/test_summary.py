@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -26,11 +25,9 @@ from backend.lake.model import Metadata, Timeline, VersionTotals
 from backend.lake.rows.rows import RowPage
 from backend.lake.table.schema import Column, columns
 from backend.sql.export import FORMATS
-from backend.sql.exports import ExportState, SizeEstimate
-from backend.sql.profile import Bin, ColumnProfile, Profile, TopValue
-from backend.streams.graph import Lineage
-from tests.backend.streams.test_stream_graph import status
-from tests.worlds.lake.made import NOW, REF
+from backend.sql.exports import SizeEstimate
+from backend.sql.profile import ColumnProfile, Profile
+from tests.worlds.lake.made import NOW
 
 
 def test_growth_is_of_a_day_or_of_all_that_is_known() -> None:
@@ -40,18 +37,6 @@ def test_growth_is_of_a_day_or_of_all_that_is_known() -> None:
     old = VersionTotals(2, NOW - timedelta(hours=30), "WRITE", 1, 500, None, 0)
     assert table.growth_sentence(Timeline((old, first, last), 2), NOW) == "In 24 h: +2.5 kB."
     assert table.growth_sentence(Timeline((last,), 4), NOW) == ""
-
-
-def test_the_streams_that_write_and_read_the_table_are_those_of_the_graph() -> None:
-    writes = status("orders", sink_table="silver/orders", side_tables=("silver/orders_quarantine",))
-    reads, other = status("gold", reads=("silver/orders",)), status("other", reads=("bronze/orders_raw",))
-    streams = [writes, reads, other]
-    assert table.lineage_of(REF, streams, NOW) == Lineage(("orders",), ("gold",))
-    beside = replace(REF, name="silver/orders_quarantine", uri="/lake/silver/orders_quarantine")
-    assert table.lineage_of(beside, streams, NOW) == Lineage(("orders",), ())
-    raw = replace(REF, name="bronze/orders_raw", uri="/lake/bronze/orders_raw")
-    assert table.lineage_of(raw, streams, NOW) == Lineage((), ("other",))
-    assert table.lineage_of(REF, [other], NOW) == Lineage()
 
 
 # Rows ----------------------------------------------------------------
@@ -148,20 +133,6 @@ def test_what_is_known_is_no_estimate_and_what_is_unknown_is_said() -> None:
         "An unknown number of rows of 8 columns; how large the CSV file will be is not known before."
     )
     assert size_of(0, sampled=0) == "No row matches: the CSV file will hold the column names alone."
-
-
-def test_progress_and_end_in_words() -> None:
-    export: Any = SimpleNamespace(num_rows=50_000, size_bytes=15_000_000, state=ExportState.RUNNING, end_reason="")
-    assert export_view.progress(export, 200_000) == (0.25, "50,000 of 200 k rows sent, 15 MB")
-    assert export_view.progress(export, None) == (0.0, "50,000 rows sent, 15 MB")
-    export.state = ExportState.DONE
-    assert export_view.ended_sentence(export) == "Sent whole: 50,000 rows, 15 MB."
-    export.state = ExportState.CANCELLED
-    assert export_view.ended_sentence(export).startswith("Cancelled after 50,000 rows, 15 MB. What the browser saved")
-    export.end_reason = "it took longer than 3600 s"
-    assert export_view.ended_sentence(export).startswith(
-        "Cancelled because it took longer than 3600 s after 50,000 rows"
-    )
 
 
 def test_the_command_is_safe_to_paste() -> None:
@@ -284,14 +255,3 @@ def test_a_bound_that_the_log_cut_does_not_differ_from_the_true_one() -> None:
     assert words.differences(read, profile(5, ColumnProfile("a", "string", 10, 0, "aaab", "c"))) == {
         "a": "highest azz → c"
     }
-
-
-def test_bounds_that_may_not_be_values_have_a_sign_and_shares_are_of_the_values_that_are_there() -> None:
-    loose = ColumnProfile("a", "bigint", 10, 1, 5, 900, is_exact=False, lowest_sign="≥", highest_sign="≤")
-    assert (words.bound_text(loose, "lowest"), words.bound_text(loose, "highest")) == ("≥ 5", "≤ 900")
-    assert words.nulls_text(loose) == "≈ 10 %" and words.bound_text(ColumnProfile("b", "string"), "lowest") == "–"
-    column = ColumnProfile("s", "string", 100, 50, is_exact=True, distinct=2, top=(TopValue("paid", 40),))
-    assert words.top_text(column) == "paid 80 %" and words.distinct_text(column) == "≈ 2"
-    assert words.spread_text((Bin(0, 1, 0), Bin(1, 2, 1), Bin(2, 3, 7))) == "▁▂█" and words.spread_text(()) == ""
-    assert frames.spread((Bin(0, 1, 5), Bin(1, 2, 0), Bin(2, 3, 20))) == [0.25, 0.0, 1.0]
-    assert frames.spread((Bin(0, 1, 0),)) == []

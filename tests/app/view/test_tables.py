@@ -1,6 +1,8 @@
-"""Lists of tables in words: what a query finds, in which order; the first screen: totals, and where attention leads."""
+"""Lists of tables in words and as they arrive; the first screen: totals, and where attention leads."""
 
 import csv
+import threading
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 
@@ -10,12 +12,15 @@ from app.overview import view as overview
 from app.overview.view import most_troubled
 from app.overview.visit import GAP, Visit, visit_before
 from app.tables import view
-from app.ui.lake import lake_totals, totals_sentence
+from app.ui.lake import LakeReader, LakeReading, lake_totals, totals_sentence
+from backend.errors import StorageError
 from backend.health.groups import grouped
 from backend.health.model import AttentionItem, Cause, Severity
 from backend.jobs.model import Job, JobKind, JobState
 from backend.lake.model import TableCard, TableRef, UnreadableTable
 from tests.worlds.lake.made import NOW, REF
+from tests.worlds.pages.arriving import ArrivingLake
+from tests.worlds.processes import wait_until
 
 LIMITS = view.ListLimits(NOW, stale_after_s=86_400)
 
@@ -203,3 +208,60 @@ def test_what_is_new_since_a_visit_leads_to_where_it_is_told() -> None:
     }
     assert overview.news(NOW, 0, groups, acts) == []
     assert [link.label for link in overview.news(NOW, 1, [], [])] == ["1 table more"]
+
+
+# the reading in the background: nobody waits for a big lake, one reading serves all -----------------------------------
+
+
+def reader(stub: ArrivingLake, *, refresh_s: float = 60.0) -> LakeReader:
+    return LakeReader(stub, refresh_s=refresh_s, now=lambda: NOW)
+
+
+def test_a_small_lake_is_whole_at_once_with_what_could_not_be_listed() -> None:
+    stub = ArrivingLake(3)
+    stub.problems = (UnreadableTable(TableRef("/lake/x", "x", "/lake"), "no permission", ""),)
+    stub.more(3)
+    found = reader(stub).reading()
+    assert found.is_complete and found.names == ("t0000", "t0001", "t0002", "x") and found.num_read == 4
+
+
+def test_viewers_share_one_reading() -> None:
+    stub = ArrivingLake(5)
+    lake = reader(stub)
+    seen: list[LakeReading] = []
+    viewers = [threading.Thread(target=lambda: seen.append(lake.reading())) for _ in range(8)]
+    for viewer in viewers:
+        viewer.start()
+    stub.more(5)
+    for viewer in viewers:
+        viewer.join(60)
+    assert stub.passes == 1 and len(seen) == 8 and all(each.is_complete for each in seen)
+
+
+def test_a_later_pass_keeps_what_is_known_and_drops_what_is_gone() -> None:
+    stub = ArrivingLake(3)
+    stub.more(3)
+    lake = reader(stub, refresh_s=0.0)
+    assert lake.reading().num_read == 3
+    del stub.refs[0]
+    stub.more(1)
+    wait_until(lambda: lake.reading() and stub.passes == 2, "the next pass, after the rest that the first one earned")
+    kept = lake.reading()
+    assert kept.is_complete and kept.names == ("t0001", "t0002")
+    stub.more(1)
+
+
+def test_a_pass_that_fails_is_told_and_tried_again() -> None:
+    def is_read() -> bool:
+        with suppress(StorageError):
+            return lake.reading().num_read == 1
+        return False
+
+    stub = ArrivingLake(1)
+    stub.error = StorageError("the bucket does not answer")
+    lake = reader(stub, refresh_s=0.01)
+    with pytest.raises(StorageError, match="does not answer"):
+        lake.reading()
+    stub.error = None
+    stub.more(1)
+    wait_until(is_read, "the next pass")

@@ -11,17 +11,9 @@ from app.ui.view.theme import MAX_POINTS
 from app.versions import text, view
 from backend.lake.model import VersionTotals
 from backend.lake.retention.answers import judge_version
-from backend.lake.retention.runs import DELETED_FILES, FilesSeen, VacuumRun, judge
+from backend.lake.retention.runs import judge
 from backend.sql.numbers import VersionValue
-from tests.backend.lake.test_retention import NOW, T0, facts
-
-
-def test_the_title_says_how_many_can_be_read() -> None:
-    short = judge(facts(spans=((14, 20),)), NOW)
-    assert text.strip_finding(short) == "7 of 21 versions can be read"
-    assert "not known" in text.strip_finding(judge(facts(properties={DELETED_FILES: "x"}), NOW))
-    sentence = view.legend_sentence(short)
-    assert sentence.startswith("Green filled = yes; blue filled") and sentence.index("red") < sentence.index("grey")
+from tests.backend.lake.test_retention import NOW, facts
 
 
 @pytest.mark.parametrize(
@@ -55,22 +47,6 @@ def test_no_reason_is_given_twice() -> None:
         assert len(reasons) == len(set(reasons)) and len({label for label, _, _ in answers}) == len(answers), version
 
 
-def test_every_track_covers_every_version() -> None:
-    figure = view.strip_figure(judge(facts(), NOW), chosen=15)
-    assert [trace.y[0] for trace in figure.data] == [track.name for track in reversed(view.TRACKS)]
-    for trace in figure.data:
-        assert sum(trace.x) == 21 and trace.base[0] == -0.5
-    feed = figure.data[0]
-    assert [piece[3] for piece in feed.customdata] == ["off", "yes"] and feed.customdata[1][:2] == [5, 20]
-
-
-def test_the_strip_is_built_again_only_when_something_else_is_known() -> None:
-    first = view.strip_figure(judge(facts(), NOW), chosen=15)
-    assert view.strip_figure(judge(facts(), NOW + timedelta(seconds=1)), chosen=15) is first
-    assert view.strip_figure(judge(facts(), NOW), chosen=16) is not first
-    assert view.strip_figure(judge(facts(), T0), chosen=15) is not first
-
-
 def test_a_log_full_of_holes_is_binned_and_says_so() -> None:
     holes = tuple((v, v) for v in range(0, 20_000, 2))
     found = judge(facts(latest=20_000, listed=(*holes, (20_000, 20_000)), spans=holes, checkpoints=(), times={}), NOW)
@@ -78,30 +54,6 @@ def test_a_log_full_of_holes_is_binned_and_says_so() -> None:
     assert sum(len(trace.x) for trace in figure.data) <= MAX_POINTS and view.is_binned(found)
     assert all(sum(trace.x) == 20_001 for trace in figure.data)
     assert not view.is_binned(judge(facts(), NOW))
-
-
-def test_a_promise_is_called_one_and_an_estimate_too() -> None:
-    promise = judge_version(judge(facts(), NOW), 15).time_travel
-    short = facts(properties={DELETED_FILES: "interval 60 days", "delta.logRetentionDuration": "interval 25 days"})
-    estimate = judge_version(judge(short, NOW), 5).time_travel
-    assert "as long as nobody changes them" in text.kind_sentence(promise)
-    assert "estimate" in text.kind_sentence(estimate) and "about" in text.answer_text(estimate, "UTC", NOW)
-
-
-def test_the_setting_has_a_longer_one_and_a_vacuum_is_named() -> None:
-    words = text.extension_sentence(judge_version(judge(facts(), NOW), 15).time_travel, "UTC", NOW)
-    assert words.endswith("is 7 days (the default); 14 days would make it until 30 Nov 2026 10:30 UTC.")
-    assert "records no VACUUM" in text.vacuum_sentence(facts(), NOW)
-    last = VacuumRun(18, NOW - timedelta(hours=2), timedelta(), 5)
-    vacuumed = text.vacuum_sentence(facts(vacuums=(last,)), NOW)
-    assert vacuumed == "Last VACUUM: v18, 2 h ago, keeping 0 seconds; it deleted 5 files."
-
-
-def test_a_found_file_never_says_more_than_it_is() -> None:
-    found = judge(facts(), NOW)
-    answer = judge_version(found, 2, FilesSeen(2, 12_000, 200, 0))
-    assert answer.elsewhere.reasons == ("the log rebuilds it; not every file was looked for",)
-    assert "delta.deletedFileRetentionDuration" in answer.time_travel.reasons[0]
 
 
 # a number over versions ----------------------------------------------------------------------------------------------
@@ -137,13 +89,6 @@ def points(*values: Any) -> list[text.Point]:
 )
 def test_the_title_is_the_finding(values: list[Any], title: str) -> None:
     assert text.finding(points(*values), ROWS) == title
-
-
-def test_what_is_no_number_is_not_drawn() -> None:
-    assert view.can_be_drawn(points(1, 2.5, Decimal(3), None))
-    assert view.can_be_drawn(points(START, START))
-    assert not view.can_be_drawn(points("a", 1)) and not view.can_be_drawn(points(True)) and not view.can_be_drawn([])
-    assert not view.can_be_drawn(points(START, 1))
 
 
 def test_ten_thousand_versions_are_thinned_and_it_is_said() -> None:

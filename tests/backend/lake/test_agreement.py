@@ -12,11 +12,9 @@ from deltalake.schema import PrimitiveType
 from backend.lake.files.file_sizes import partition_files
 from backend.lake.model import TableRef
 from tests.worlds.lake.builders import (
-    CHANGE_FEED,
     first_rows,
     folder_bytes,
     medallion_lake,
-    orders_table,
     write,
 )
 
@@ -83,20 +81,6 @@ def test_medallion_tables_agree_and_stay_as_they_are(root, lake):
         (3, "delete", 1, "new"),
     ]
     assert folder_bytes(root) == before
-
-
-def test_partitioned_table_with_odd_values_and_checkpoint_agrees(root, lake):
-    values = ["a b", "c/d", None, "x=y", "ü%20", ""]
-    for number in range(3):
-        write(root / "odd", {"id": [number] * 6, "p": values}, partition_by=["p"])
-    table = DeltaTable(str(root / "odd"))
-    table.create_checkpoint()
-    table.delete("p = 'a b'")
-    table.optimize.compact()
-    ref = lake.find("odd")
-    assert_agrees(lake, ref)
-    partitions = set(lake.snapshot(ref).files["partition"].to_pylist())
-    assert partitions == {"p=c%2Fd", "p=__HIVE_DEFAULT_PARTITION__", "p=x=y", "p=ü%2520"}
 
 
 def by_merge(path: Path) -> None:
@@ -207,24 +191,6 @@ def test_partitions_of_every_type_agree_with_a_recount(root, lake):
         (1, size, 1) for size in sizes
     )
     assert len(parts) == 3 and "/".join(f"{key}=__HIVE_DEFAULT_PARTITION__" for key in keys) in parts
-
-
-def test_rows_equal_those_of_deltalake_at_every_version(root, lake):
-    path = orders_table(root / "orders")
-    ref = lake.find("orders")
-    for version in range(4):
-        page = first_rows(lake, ref, version=version, limit=100)
-        want = rows_of(DeltaTable(str(path), version=version))
-        ours, theirs = (sorted(rows.to_pylist(), key=lambda row: row["order_id"]) for rows in (page.rows, want))
-        assert ours == theirs
-        assert (page.truncated, page.total_rows) == (False, want.num_rows)
-
-
-def test_compaction_changes_no_row_in_the_feed(root, lake):
-    for number in range(3):
-        write(root / "t", {"id": [number]}, configuration=CHANGE_FEED)
-    DeltaTable(str(root / "t")).optimize.compact()
-    assert lake.changes(lake.find("t"), 2, 3).read_all().num_rows == 0
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared tables are not beside the repository")

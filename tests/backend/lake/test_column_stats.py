@@ -104,14 +104,6 @@ def test_totals_equal_the_data(all_types, snapshot_of):
     assert tags.kind is StatKind.OTHER and tags.files_with_bounds == 0
 
 
-def test_many_chunks_add_up_to_the_whole(all_types, snapshot_of):
-    snapshot = snapshot_of(all_types)
-    names = columns_with_stats(snapshot.metadata)
-    whole, single = column_totals(snapshot, names), column_stats(snapshot, "long")
-    assert column_totals(snapshot, names, files_at_once=2) == whole
-    assert column_stats(snapshot, "long", files_at_once=2) == single
-
-
 # by hand ---------------------------------------------------------------------------------------------------------
 
 
@@ -340,13 +332,6 @@ def test_the_overlap_equals_counting_range_by_range(kind, of, value):
     apart = counted(low, high, codes)
     assert overlap.average_in_partition == pytest.approx(sum(apart) / len(apart))
     assert sorted(point.files for point in overlap.profile) == sorted(depths)
-
-
-def test_sorted_files_are_read_alone_and_shared_borders_twice():
-    overlap = overlap_of(stats([0, 10, 20], [9, 19, 29]), np.zeros(3, np.int64), 1)
-    assert (overlap.average_files, overlap.most_files, overlap.average_in_partition) == (1.0, 1, None)
-    assert overlap_of(stats([0, 10, 20], [10, 20, 30]), np.zeros(3, np.int64), 1).most_files == 2
-    assert overlap_of(stats([0] * 5, [9] * 5), np.zeros(5, np.int64), 1).average_files == 5.0
 
 
 def test_files_without_bounds_are_always_read_and_those_of_nulls_never():

@@ -1,32 +1,44 @@
-"""Damaged, cleaned and changing logs: a named error about that table or the right numbers, never a wrong one.
+"""Damaged, cleaned and changing logs, and fields of a wrong type: right numbers or a named error with a hint.
 
 Rule: damage of one commit's content is in `tests/contracts/test_odd_tables.py`.
 """
 
+import copy
 import json
+import os
 import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
 
 from backend.errors import (
-    DataFileMissingError,
-    DiffError,
     LakehouseError,
     StorageError,
     TableCorruptError,
     TableNotFoundError,
     VersionNotFoundError,
 )
-from backend.lake.model import UnreadableTable
+from backend.lake.files.file_sizes import distribute
+from backend.lake.lake import Lake
+from backend.lake.model import TableRef, UnreadableTable
+from backend.lake.table.properties import explain_features, explain_properties, ownership
+from backend.lake.table.schema import fields
+from backend.settings import load_settings
+from tests.worlds.cases import MORE
 from tests.worlds.lake.builders import (
     CHANGE_FEED,
     HandLog,
     add,
     commit_info,
+    deletion_vector,
     first_rows,
     metadata,
-    orders_table,
     protocol,
     remove,
     schema_json,
@@ -67,19 +79,6 @@ def test_a_half_written_commit_is_read_again_when_it_is_whole(root, lake):
     assert lake.timeline(ref).totals[-1].num_files == 1
 
 
-def test_a_version_cleaned_away_and_one_to_come_are_not_found(root, lake):
-    log = growing(root, 3).checkpoint(2, state("f1", "f2"))
-    for version in range(2):
-        (log.log / commit_name(version)).unlink()
-    ref = lake.find("t")
-    for version in (0, 1, 9, -1):
-        with pytest.raises(VersionNotFoundError) as caught:
-            lake.snapshot(ref, version)
-        assert "2–3" in caught.value.hint
-    assert [t.version for t in lake.timeline(ref).totals] == [2, 3]
-    assert lake.timeline(ref).truncated
-
-
 def test_an_empty_commit_in_the_middle_stops_only_the_versions_after_it(root, open_lake):
     log = growing(root, 5)
     log.raw(commit_name(3), b"")
@@ -115,14 +114,6 @@ def test_versions_that_only_a_log_compaction_holds_are_read(root, lake):
         with pytest.raises((VersionNotFoundError, TableCorruptError)):
             lake.snapshot(ref, version)
     assert lake.timeline(ref).totals[-1].num_files == 1
-
-
-def test_a_column_called_num_records_is_not_taken_for_the_count(root, open_lake):
-    stats = json.dumps({"minValues": {"numRecords": 999}, "numRecords": 7})
-    log = HandLog(root / "t").start().commit(add("a", stats=stats), commit_info())
-    assert open_lake().snapshot(open_lake().find("t")).num_rows == 7
-    log.checkpoint(1, [protocol(), metadata(), add("a", stats=stats)])
-    assert open_lake().snapshot(open_lake().find("t")).num_rows == 7
 
 
 def test_a_partition_that_a_file_does_not_name_is_null_everywhere(root, open_lake):
@@ -175,12 +166,6 @@ def test_odd_statistics_of_a_checkpoint_make_the_row_count_unknown_not_wrong(roo
     assert lake.timeline(lake.find("t")).totals[-1].num_rows is None
 
 
-def test_a_checkpoint_with_parsed_statistics_alone_gives_the_rows(root, open_lake):
-    log = HandLog(root / "t").start().commit(add("a"), commit_info())
-    log.checkpoint(1, [protocol(), metadata(), add("a", rows=None, stats_parsed={"numRecords": 10})])
-    assert open_lake().snapshot(open_lake().find("t")).num_rows == 10
-
-
 WHOLE = {"numFiles": 1, "tableSizeBytes": 100, **protocol()}
 WHOLE["metadata"] = metadata()["metaData"]
 
@@ -203,28 +188,6 @@ def test_a_checksum_that_disagrees_is_a_finding_and_changes_nothing(root, open_l
     assert snapshot.num_files == 1 and bool(snapshot.findings) == (finding is not None)
     assert finding is None or finding in snapshot.findings[0]
     assert (snapshot.protocol.min_reader_version, snapshot.metadata.schema_json) == (1, schema_json({"id": "long"}))
-
-
-def test_a_lake_that_follows_outlives_the_checkpoint_that_it_stood_on(root, lake):
-    """Cleanup takes the old checkpoint; no new commit tells of it."""
-    log = HandLog(root / "t").start().commit(add("a"), commit_info()).checkpoint(1, state("a"))
-    ref = lake.find("t")
-    assert lake.snapshot(ref).num_files == 1
-    log.commit(add("b"), commit_info()).checkpoint(2, state("a", "b"))
-    assert lake.snapshot(ref).num_files == 2
-    for name in (commit_name(0), commit_name(1), f"{1:020d}.checkpoint.parquet"):
-        (log.log / name).unlink()
-    assert lake.snapshot(ref).files.num_rows == 2
-    log.commit(add("c"), commit_info())
-    snapshot = lake.snapshot(ref)
-    assert (snapshot.files.num_rows, snapshot.num_rows, snapshot.size_bytes) == (3, 30, 300)
-
-
-def test_a_commit_that_is_gone_where_a_checkpoint_stands_leaves_the_timeline(root, lake):
-    log = growing(root, 3).checkpoint(2, state("f1", "f2"))
-    (log.log / commit_name(2)).unlink()
-    assert lake.timeline(lake.find("t")).totals[-1].num_files == 3
-    assert lake.snapshot(lake.find("t"), 2).num_files == 2
 
 
 def test_a_home_that_may_not_be_written_costs_only_the_kept_timeline(root, open_lake, tmp_path):
@@ -255,18 +218,6 @@ def test_a_table_that_vanishes_while_it_is_looked_at(root, lake):
     assert [card.ref.name for card in lake.cards()] == ["stays"]
 
 
-def test_a_table_made_anew_at_the_same_place_is_another_table(root, lake):
-    orders_table(root / "t")
-    ref = lake.find("t")
-    assert lake.card(ref).version == 3 and lake.cards()[0] is lake.cards()[0]
-    assert len(lake.timeline(ref).totals) == 4
-    shutil.rmtree(root / "t")
-    write(root / "t", {"other": ["x"] * 7})
-    assert (lake.card(ref).version, lake.card(ref).num_rows, lake.cards()[0].num_rows) == (0, 7, 7)
-    assert [t.num_rows for t in lake.timeline(ref).totals] == [7]
-    assert len(lake.history(ref)) == 1
-
-
 @pytest.mark.parametrize("name", ["_delta_log", f"_delta_log/{commit_name(1)}", f"_delta_log/{1:020d}.crc"])
 def test_what_may_not_be_read_is_named_and_hides_no_other_table(root, open_lake, name):
     for table in ("locked", "open"):
@@ -295,30 +246,6 @@ def test_a_root_that_may_not_be_listed_is_named(root, open_lake):
 # the change feed ------------------------------------------------------------------------------------------------------
 
 
-def test_changes_outside_the_feed_say_from_where_it_covers(root, lake):
-    path = write(root / "t", {"id": [1, 2]})
-    write(path, {"id": [3]})
-    DeltaTable(str(path)).alter.set_table_properties(CHANGE_FEED)
-    write(path, {"id": [4]})
-    ref = lake.find("t")
-    support = lake.cdf_support(ref, 0, 3)
-    assert (support.covered, support.first_covered_version) == (False, 1)
-    with pytest.raises(DiffError):
-        lake.changes(ref, 0, 3)
-    assert lake.cdf_support(ref, 2, 3).covered
-    assert lake.changes(ref, 2, 3).read_all().num_rows == 1
-    assert not lake.cdf_support(ref, 3, 3).covered
-    assert not lake.cdf_support(ref, 0, 9).covered
-
-
-def test_changes_whose_files_were_vacuumed_name_the_loss(root, lake):
-    path = orders_table(root / "t")
-    for data in (path / "_change_data").glob("*.parquet"):
-        data.unlink()
-    with pytest.raises(DataFileMissingError):
-        lake.changes(lake.find("t"), 1, 3)
-
-
 def test_changes_that_deltalake_cannot_read_are_refused_with_the_reason(root, lake):
     for value in ("a b", "plain"):
         for number in range(2):
@@ -328,3 +255,219 @@ def test_changes_that_deltalake_cannot_read_are_refused_with_the_reason(root, la
     assert lake.cdf_support(lake.find("plain"), 0, 1).covered
     assert "percent-encoded" in lake.cdf_support(lake.find("a b"), 0, 1).reason
     assert "column mapping" in lake.cdf_support(lake.find("mapped"), 0, 1).reason
+
+
+# fields of a wrong type -----------------------------------------------------------------------------------------------
+
+WRONG: tuple[Any, ...] = (None, True, -1, 1.5, 10**30, "text", "", [], [1], {}, {"a": {"b": 1}})
+VECTOR = deletion_vector("ab^-aqEH.-t@S}K{vb[*", cardinality=1)
+ACTIONS: dict[str, Any] = {
+    **add("a", dv=VECTOR, tags={"k": "v"}, baseRowId=1, defaultRowCommitVersion=1, partitionValues={"p": "x"}),
+    **remove("b", dv=VECTOR),
+    "cdc": {"path": "_change_data/c", "partitionValues": {"p": "x"}, "size": 1, "dataChange": False},
+    **metadata({"id": "long", "p": "string"}, partition_by=["p"], configuration={"delta.appendOnly": "false"}),
+    **protocol(3, 7, ["deletionVectors"]),
+    **commit_info("WRITE", inCommitTimestamp=1, operationMetrics={"numOutputRows": "1"}, userMetadata="x", tags={}),
+    "txn": {"appId": "a", "version": 1, "lastUpdated": 1},
+    "domainMetadata": {"domain": "d", "configuration": "{}", "removed": False},
+    "checkpointMetadata": {"version": 1, "tags": {}},
+    "sidecar": {"path": "s.parquet", "sizeInBytes": 1, "modificationTime": 1},
+}
+
+
+def leaves(value: Any, *path: str) -> Iterator[tuple[str, ...]]:
+    """Every field of an action and what is in it, and the action itself."""
+    yield path
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from leaves(inner, *path, name)
+
+
+def spoiled(path: tuple[str, ...], wrong: Any, whole: dict[str, Any] = ACTIONS) -> dict[str, Any]:
+    """The action whose field at `path` holds something else."""
+    action = copy.deepcopy({path[0]: whole[path[0]]})
+    place = action
+    for name in path[:-1]:
+        place = place[name]
+    place[path[-1]] = wrong
+    return action
+
+
+PLACES = [path for kind in ACTIONS for path in leaves(ACTIONS[kind], kind)]
+# Every field and every wrong value; all their pairs in `make soak`.
+CASES = [
+    (path, wrong)
+    for place, path in enumerate(PLACES)
+    for number, wrong in enumerate(WRONG)
+    if MORE > 1 or (place + number) % 3 == 0
+]
+
+READINGS: list[Callable[[Lake, TableRef], object]] = [
+    lambda lake, ref: everything_of(lake, ref, None),
+    lambda lake, ref: lake.timeline(ref),
+    lambda lake, ref: lake.card(ref),
+    lambda lake, ref: lake.history(ref),
+    lambda lake, ref: everything_of(lake, ref, 0),
+    lambda lake, ref: lake.versions(ref),
+    lambda lake, ref: lake.cdf_support(ref, 0, 1),
+    lambda lake, ref: first_rows(lake, ref, limit=1),
+]
+
+
+def reads(lake: Lake, ref: TableRef, most: int = len(READINGS)) -> Counter[str]:
+    """Read the table in every way; counts answers and named errors, any other exception is the test's failure."""
+    done: Counter[str] = Counter()
+    for read in READINGS[:most]:
+        try:
+            read(lake, ref)
+            done["answers"] += 1
+        except LakehouseError as exc:
+            assert exc.message and exc.hint, exc
+            done["errors"] += 1
+    return done
+
+
+def everything_of(lake: Lake, ref: TableRef, version: int | None) -> None:
+    snapshot = lake.snapshot(ref, version)
+    assert snapshot.num_files == snapshot.files.num_rows
+    assert snapshot.num_rows is None or snapshot.num_rows >= 0
+    assert snapshot.size_bytes >= 0
+    distribute(snapshot, lake.target_bytes(snapshot), ratio=0.5, min_files=1)
+    explain_properties(snapshot.metadata)
+    explain_features(snapshot.protocol)
+    ownership(snapshot.metadata)
+    fields(snapshot.metadata)
+
+
+@pytest.fixture(scope="module")
+def spoiled_lake(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lake, dict[str, TableRef]]:
+    """A table for every field and wrong value: half of them in a commit, the others in a JSON checkpoint."""
+    root = tmp_path_factory.mktemp("spoiled")
+    for number, (path, wrong) in enumerate(CASES):
+        action = spoiled(path, wrong)
+        if number % 2 or path[0] == "commitInfo":
+            HandLog(root / f"commit{number}").start().commit(action, add("z"))
+            continue
+        rest = [a for a in (protocol(), metadata(), add("z")) if a.keys() != action.keys()]
+        lines = "\n".join(json.dumps(a) for a in (*rest, action))
+        log = HandLog(root / f"json{number}").start()
+        log.raw(f"{1:020d}.checkpoint.00000000-aaaa-aaaa-aaaa-aaaaaaaaaaaa.json", lines)
+    lake = Lake(load_settings(home=root, lake={"roots": [str(root)]}))
+    return lake, {ref.name: ref for ref in lake.tables()}
+
+
+@pytest.mark.drawn
+@pytest.mark.parametrize("kind", list(ACTIONS))
+def test_a_wrong_type_in_any_field_is_named_or_harmless(spoiled_lake, kind):
+    lake, refs = spoiled_lake
+    numbers = [number for number, (path, _) in enumerate(CASES) if path[0] == kind]
+    chosen = {refs[name]: CASES[n] for n in numbers for name in (f"commit{n}", f"json{n}") if name in refs}
+    assert len(chosen) == len(numbers)
+    assert surprises(lake, chosen) == []
+
+
+def surprises(lake: Lake, cases: dict[TableRef, Any]) -> list[str]:
+    """The cases in which a reading ended in a foreign exception, or the history was hidden."""
+    found = []
+    for number, (ref, (path, wrong)) in enumerate(cases.items()):
+        try:
+            reads(lake, ref, len(READINGS) if number % 5 == 0 else 3)
+            assert [c.version for c in lake.history(ref)] == ([1, 0] if ref.name.startswith("commit") else [0])
+        except Exception as exc:  # noqa: BLE001 - which exception it was is what the test tells
+            found.append(f"{ref.name}: {'.'.join(path)} = {wrong!r}: {type(exc).__name__}: {exc}"[:200])
+    return found
+
+
+@pytest.mark.drawn
+def test_a_wrong_type_in_a_parquet_checkpoint_is_named_or_harmless(root, lake):
+    """Arrow takes the column's type from the wrong value, as a writer's mistake would."""
+    for number, (path, wrong) in enumerate(CASES):
+        if path[0] not in ("add", "metaData", "protocol") or len(path) > 3 or number % 2:
+            continue
+        action = spoiled(path, wrong)
+        actions = [a for a in (protocol(), metadata(), add("z")) if a.keys() != action.keys()] + [action]
+        log = HandLog(root / f"t{number}").start()
+        try:
+            table = pa.table({kind: [held(a.get(kind)) for a in actions] for kind in ("add", "metaData", "protocol")})
+            pq.write_table(table, log.log / f"{1:020d}.checkpoint.parquet")
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):  # no column can hold that
+            shutil.rmtree(log.table)
+    cases = {ref: CASES[int(ref.name[1:])] for ref in lake.tables()}
+    assert len(cases) > 50
+    assert surprises(lake, cases) == []
+
+
+def held(value: Any) -> Any:
+    """As parquet can hold it: no struct without a field."""
+    if not isinstance(value, dict):
+        return value
+    return {name: held(inner) for name, inner in value.items()} or {"k": "v"}
+
+
+CHECKSUM: dict[str, Any] = {
+    "tableSizeBytes": 100,
+    "numFiles": 1,
+    "numMetadata": 1,
+    "numProtocol": 1,
+    "metadata": metadata()["metaData"],
+    "protocol": protocol()["protocol"],
+    "numDeletedRecordsOpt": 0,
+    "numDeletionVectorsOpt": 0,
+    "fileSizeHistogram": {"sortedBinBoundaries": [0, 8192], "fileCounts": [1, 0], "totalBytes": [100, 0]},
+}
+
+
+@pytest.mark.parametrize("name", [f"{1:020d}.crc", "_last_checkpoint"])
+def test_a_wrong_type_beside_the_log_changes_no_number(root, lake, name):
+    whole = CHECKSUM if name.endswith(".crc") else {"version": 1, "size": 3, "parts": 1, "v2Checkpoint": {"path": "x"}}
+    cases = [(path, wrong) for path in leaves(whole) for wrong in WRONG if path]
+    cases = cases[:: 5 if len(cases) > 200 else 2]  # every field and every wrong value, not all their pairs
+    for number, (path, wrong) in enumerate(cases):
+        log = HandLog(root / f"t{number}").start().commit(add("a"), commit_info())
+        log.checkpoint(1, [protocol(), metadata(), add("a")])
+        log.raw(name, json.dumps(whole | spoiled(path, wrong, whole)))
+    for ref in lake.tables():
+        path, wrong = cases[int(ref.name[1:])]
+        snapshot = lake.snapshot(ref)
+        found = (snapshot.num_files, snapshot.size_bytes, snapshot.num_rows, snapshot.files.num_rows)
+        assert found == (1, 100, 10, 1), (path, wrong)
+        assert snapshot.protocol.min_reader_version == 1, (path, wrong)
+        assert snapshot.metadata.schema_json, (path, wrong)
+    for ref in list(lake.tables())[::10]:
+        assert reads(lake, ref)["answers"] >= 7, cases[int(ref.name[1:])]
+
+
+# -- a large commit --------------------------------------------------------------------------------------------------
+
+READ_LARGE = """
+import json, resource, sys, time
+from backend.lake.lake import Lake
+from backend.settings import load_settings
+
+lake = Lake(load_settings(home=sys.argv[1], lake={"roots": [sys.argv[1]]}))
+ref = lake.find("t")
+before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+snapshot = lake.snapshot(ref)
+versions = [commit.version for commit in lake.history(ref)]
+counts = [totals.num_files for totals in lake.timeline(ref).totals]
+seconds, most = time.process_time() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(json.dumps([[snapshot.num_files, snapshot.size_bytes, snapshot.num_rows], versions, counts]))
+print(seconds, (most - before) * 1024)
+"""
+
+
+def test_a_commit_of_many_megabytes_is_read_in_bounded_time_and_memory(root):
+    """`WEIR_TEST_LARGE_COMMIT_MB=200` is the size that must work; 8 times the file and 100 MB may be used."""
+    wanted_mb = int(os.environ.get("WEIR_TEST_LARGE_COMMIT_MB", "8"))
+    log = HandLog(root / "t").start()
+    stats = json.dumps({"numRecords": 10, "minValues": {"id": 1}, "maxValues": {"id": 99}, "nullCount": {"id": 0}})
+    line_bytes = len(json.dumps(add(f"part-{0:09d}.snappy.parquet", stats=stats))) + 1
+    files = wanted_mb * 2**20 // line_bytes
+    log.commit(commit_info(), *(add(f"part-{n:09d}.snappy.parquet", stats=stats) for n in range(files)))
+    command = [sys.executable, "-c", READ_LARGE, str(root)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
+    answers, costs = ran.stdout.splitlines()
+    assert json.loads(answers) == [[files, files * 100, files * 10], [1, 0], [0, files]]
+    seconds, used_bytes = map(float, costs.split())
+    assert seconds < 2 + wanted_mb / 2
+    assert used_bytes < (8 * wanted_mb + 100) * 2**20

@@ -3,18 +3,15 @@
 import json
 import math
 import random
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
 
-from backend.errors import DataFileMissingError, PathRefusedError, TableCorruptError
+from backend.errors import DataFileMissingError
 from backend.lake.files.file_difference import DIFFERENCE_COLUMNS, FileDifference, file_difference, looked_up
 from backend.lake.files.file_sizes import (
     MB,
@@ -29,7 +26,6 @@ from backend.lake.files.file_sizes import (
     target_for,
     target_size,
 )
-from backend.lake.files.footer import log_statistics
 from backend.lake.lake import Lake
 from backend.lake.log.actions import VectorId, read_vector_id
 from backend.lake.log.checkpoint import CheckpointState
@@ -37,18 +33,15 @@ from backend.lake.log.log import TableLog
 from backend.lake.model import TableRef
 from backend.lake.storage.local_folder import LocalFolder
 from backend.settings import HealthSettings
-from tests.worlds.cases import few
 from tests.worlds.lake.builders import (
     HandLog,
     add,
     column,
     commit_info,
-    first_rows,
     metadata,
     protocol,
     put,
     remove,
-    write,
 )
 from tests.worlds.lake.diffs import prepare
 from tests.worlds.lake.made import snapshot
@@ -169,18 +162,6 @@ def test_small_files_follow_a_target_that_grows_with_the_table(root, open_lake):
     }
 
 
-def test_a_table_without_files_reads_as_zeros(root, lake):
-    DeltaTable.create(str(root / "empty"), schema=pa.schema([("id", pa.int64())]))
-    ref = lake.find("empty")
-    snapshot = lake.snapshot(ref)
-    distribution = distribute(snapshot, lake.target_bytes(snapshot), ratio=0.5, min_files=16)
-    assert (distribution.num_files, distribution.size_bytes, distribution.small_files) == (0, 0, 0)
-    assert (distribution.skew, distribution.vectors.files) == (None, 0)
-    assert (lake.card(ref).num_rows, first_rows(lake, ref, limit=5).rows.num_rows) == (0, 0)
-    assert [t.num_files for t in lake.timeline(ref).totals] == [0]
-    assert (distribution.buckets, distribution.partitions, distribution.median_bytes) == ((), (), None)
-
-
 # footers --------------------------------------------------------------------------------------------------------------
 
 
@@ -213,13 +194,6 @@ def test_row_groups_encodings_and_sizes_are_those_of_the_footer(one_file, lake):
     assert footer.compressed_bytes == sum(group.compressed_bytes for group in footer.groups)
 
 
-def test_what_the_log_says_of_the_file_stands_beside_it(one_file, lake):
-    logged = lake.footer(lake.snapshot(lake.find("t")), "f 1.parquet").logged
-    assert (logged.num_records, logged.deleted_rows, logged.dv_id[0]) == (10, 2, "u")
-    assert log_statistics(logged.stats) == {"numRecords": 10}
-    assert [log_statistics(text) for text in (None, "[1]", "{")] == [None] * 3
-
-
 def test_columns_carry_the_tables_names_under_mapping(root, lake):
     mapped = {"delta.columnMapping.mode": "name"}
     made = metadata([column("id", number=1, physical="col-1")], configuration=mapped)
@@ -234,23 +208,6 @@ def test_a_file_that_the_version_does_not_name_is_not_opened(one_file, lake):
             lake.footer(lake.snapshot(lake.find("t")), path)
     with pytest.raises(DataFileMissingError):
         lake.footer(lake.snapshot(lake.find("t"), 0), "f 1.parquet")
-
-
-def test_gone_torn_and_symlinked_files_are_named_errors(root, lake, tmp_path):
-    path = write(root / "t", {"id": [1]})
-    snapshot = lake.snapshot(lake.find("t"))
-    (file,) = path.glob("*.parquet")
-    for torn in (b"", b"PAR1", b"nothing of parquet", file.read_bytes()[:-9]):
-        file.write_bytes(torn)
-        with pytest.raises(TableCorruptError, match="parquet file"):
-            lake.footer(snapshot, file.name)
-    file.unlink()
-    with pytest.raises(DataFileMissingError, match="is gone"):
-        lake.footer(snapshot, file.name)
-    (tmp_path / "away.parquet").write_bytes(b"PAR1")
-    file.symlink_to(tmp_path / "away.parquet")
-    with pytest.raises(PathRefusedError):
-        lake.footer(snapshot, file.name)
 
 
 # deletion vectors' ids ------------------------------------------------------------------------------------------------
@@ -283,7 +240,6 @@ def test_an_inline_vector_may_end_like_an_offset():
 
 # differences of two versions ------------------------------------------------------------------------------------------
 
-OpenLake = Callable[[], Lake]
 STATS = json.dumps({"numRecords": 10})
 VECTOR = {
     "storageType": "u",
@@ -418,20 +374,3 @@ def test_what_the_log_tells_of_a_few_commits_looks_at_no_file_of_a_large_checkpo
     lake = open_lake()
     diff = prepare(lake, lake.find("t"), 1, 2).log.files
     assert (diff.added, diff.removed, diff.more_rows, diff.bytes_added - diff.bytes_removed) == (1, 1, -6, -60)
-
-
-@pytest.mark.parametrize("seed", few(6, range(20)))
-def test_files_taken_at_places_are_those_of_the_columns(root, lake, seed):
-    draw = np.random.default_rng(seed)
-    log = HandLog(root / "t").start(columns={"id": "long", "p": "string"}, partition_by=["p"])
-    files = [
-        add(f"f{n}", size=n, rows=None if n % 5 == 0 else n, partitionValues={"p": str(n % 3)}, baseRowId=n * 100)
-        for n in range(60)
-    ]
-    log.commit(*files).checkpoint(1, [protocol(), metadata({"id": "long", "p": "string"}, partition_by=["p"]), *files])
-    late = [add(f"g{n}", size=n, partitionValues={"p": "9"}) for n in range(int(draw.integers(0, 5)))]
-    log.commit(*(remove(f"f{n}") for n in draw.permutation(60)[: int(draw.integers(0, 60))]), *late, commit_info())
-    snapshot = lake.snapshot(lake.find("t"))
-    names = [*DIFFERENCE_COLUMNS, "modified_at", "stats"]
-    places = draw.permutation(snapshot.num_files)[: int(draw.integers(0, snapshot.num_files + 1))]
-    assert snapshot.rows_at(places, names).equals(snapshot.columns(names).take(pa.array(places)))

@@ -10,12 +10,12 @@ import pytest
 
 from backend.changes.versions import resolve_version
 from backend.errors import VersionNotFoundError
-from backend.lake.history.history_filter import HistoryFilter, choices, look_back, stream_of
+from backend.lake.history.history_filter import HistoryFilter
 from backend.lake.history.unusual import MOST_JUMPS, rhythm, silences, unusual_jumps
 from backend.lake.lake import Lake
-from backend.lake.log.commit_info import in_commit_time, normalise_metrics, read_commit, reported_at, stream_origin
+from backend.lake.log.commit_info import in_commit_time, normalise_metrics, read_commit, reported_at
 from backend.lake.log.commits import CommitRecord, FileCounts
-from backend.lake.model import Commit, OperationMetrics, StreamOrigin, TableRef, VersionTotals
+from backend.lake.model import Commit, OperationMetrics, VersionTotals
 from backend.times import Clock
 from tests.worlds.lake import builders
 from tests.worlds.terminal import home, weir
@@ -92,13 +92,6 @@ def test_the_in_commit_timestamp_is_not_what_the_writer_reports():
         assert (in_commit_time(odd), reported_at(odd)) == (None, None)
 
 
-def test_who_wrote_with_what():
-    commit = read({"timestamp": T, "userId": "7", "userName": "ann", "engineInfo": "Spark", "readVersion": 2})
-    assert (commit.user, commit.engine, commit.read_version, commit.reported_at) == ("ann", "Spark", 2, AT)
-    assert read({"userId": "7"}).user == "7"
-    assert read({"clientVersion": "delta-rs"}).engine == "delta-rs"
-
-
 def test_custom_metadata_of_delta_rs_is_user_metadata():
     assert read({"timestamp": T, "operation": "WRITE", "job": "seed"}).user_metadata == '{"job":"seed"}'
     assert read({"userMetadata": "by hand"}).user_metadata == "by hand"
@@ -113,16 +106,6 @@ def test_the_job_that_a_platform_names_is_kept():
     assert read({"job": "seed"}).job == read({"userMetadata": '{"job": "seed"}'}).job == "job seed"
     for odd in ({}, {"userMetadata": '{"job": [1]}'}, {"job": {"jobId": {}}, "notebook": []}, {"job": None}):
         assert read(odd).job is None
-
-
-def test_the_stream_behind_a_commit():
-    spark = stream_origin({"operationParameters": {"queryId": "q", "epochId": "12"}})
-    assert (spark.query_id, spark.batch_id, spark.stream) == ("q", 12, None)
-    ours = stream_origin({"userMetadata": '{"stream":"silver_orders","batch_id":7,"run_id":"r"}'})
-    assert (ours.stream, ours.batch_id, ours.run_id) == ("silver_orders", 7, "r")
-    assert stream_origin({"userMetadata": '{"a":1}'}) is None
-    assert stream_origin({"userMetadata": "{broken"}) is None
-    assert stream_origin({}) is None
 
 
 TRINO = {"version": 1, "timestamp": 1726049350561, "userId": "admin", "userName": "admin", "operation": "WRITE",
@@ -153,6 +136,7 @@ DUCKDB = {"timestamp": T, "operation": "UNKNOWN", "operationParameters": {}, "ke
         (FLINK, None, "flink-engine/1.16.1 flink-delta-connector/0.6.0 Delta-Standalone/0.6.0", None),
         (INGEST, None, "delta-rs.0.18.2", ("logs-app", 3)),
         (DUCKDB, None, "DuckDB", None),
+        ({"userId": "7"}, "7", None, None),
         ({"operation": "UNKNOWN", "kernelVersion": "v0.14.0"}, None, "delta-kernel v0.14.0", None),
         ({"operation": "WRITE", "clusterId": "1017-083220-abc"}, None, None, None),
     ],
@@ -166,59 +150,12 @@ def test_each_writer_is_read_as_it_tells_of_itself(info, user, engine, stream):
 # filters --------------------------------------------------------------------------------------------------------------
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-REF = TableRef("file:///t", "t", "file:///")
 
 
 def commit(version: int, operation: str | None = "WRITE", **more: object) -> Commit:
     at = START + timedelta(minutes=version)
     fields = {"user": None, "engine": "Spark", "user_metadata": None} | more
     return Commit(version, at, operation, {}, OperationMetrics(), {}, **fields)  # type: ignore[arg-type]
-
-
-class Log:
-    """Commits 5 … 1,999, and how many of them were read."""
-
-    def __init__(self):
-        self.commits = [
-            commit(version, "OPTIMIZE" if version % 100 == 0 else "WRITE") for version in range(1999, 4, -1)
-        ]
-        self.read = 0
-
-    def history(self, ref, *, limit=None, starting_version=None, ending_version=None):
-        found = [c for c in self.commits if ending_version is None or c.version <= ending_version][:limit]
-        self.read += len(found)
-        return found
-
-
-def look(log: Log, most: int, newest: int = 1999, since: datetime | None = None):
-    shares: list[int] = []
-    past = look_back(log, REF, newest=newest, most=most, since=since, progress=shares.append)
-    return past, shares
-
-
-def test_only_so_many_are_looked_at():
-    log = Log()
-    past, shares = look(log, 1200)
-    assert [c.version for c in past.looked_at] == list(range(1999, 799, -1)) and not past.is_whole
-    assert shares == [500, 1000, 1200] and log.read <= 1201
-    rare = HistoryFilter(operations=frozenset({"OPTIMIZE"}))
-    assert [c.version for c in past.matching(rare)] == list(range(1900, 700, -100))
-
-
-@pytest.mark.parametrize("most", [1995, 1996, 5000])
-def test_the_whole_log_is_known_to_be_whole(most):
-    past, _ = look(Log(), most)
-    assert past.is_whole and len(past.looked_at) == 1995
-
-
-def test_nothing_older_than_asked_is_read():
-    log = Log()
-    since = START + timedelta(minutes=1600)
-    past, _ = look(log, 100_000, since=since)
-    assert past.is_whole and log.read == 500
-    assert [c.version for c in past.looked_at] == list(range(1999, 1599, -1))
-    kept = past.matching(HistoryFilter(since=since, until=START + timedelta(minutes=1602)))
-    assert [c.version for c in kept] == [1602, 1601, 1600]
 
 
 def test_every_group_must_fit():
@@ -231,29 +168,6 @@ def test_every_group_must_fit():
     assert [unnamed.keeps(c) for c in (ann, bob, nobody)] == [False, False, True]
     timeless = Commit(4, None, "WRITE", {}, OperationMetrics(), {}, None, None, None)
     assert HistoryFilter().keeps(timeless) and not HistoryFilter(since=START).keeps(timeless)
-
-
-def test_streams_go_by_stamp_then_by_query():
-    names = {"q1": "silver_orders"}
-    stamped = commit(1, origin=StreamOrigin("bronze", "q9", None, 1))
-    known, foreign = (commit(2, origin=StreamOrigin(None, query, None, 7)) for query in ("q1", "q2"))
-    assert [stream_of(c, names) for c in (stamped, known, foreign, commit(3))] == [
-        "bronze",
-        "silver_orders",
-        "query q2",
-        None,
-    ]
-    chosen = HistoryFilter(streams=frozenset({"silver_orders"}), names=names)
-    assert [chosen.keeps(c) for c in (stamped, known, foreign, commit(3))] == [False, True, False, False]
-
-
-def test_choices_are_those_that_occur_with_counts():
-    commits = [commit(1, user="ann"), commit(2, "MERGE"), commit(3, origin=StreamOrigin("s", None, None, 1))]
-    offered = choices(commits, {})
-    assert offered.operations == {"WRITE": 2, "MERGE": 1}
-    assert (
-        offered.users == {"not named": 2, "ann": 1} and offered.engines == {"Spark": 3} and offered.streams == {"s": 1}
-    )
 
 
 # unusual changes of rows ----------------------------------------------------------------------------------------------
@@ -365,12 +279,6 @@ def stamp(path: Path, version: int, millis: int) -> None:
 
 def at(lake: Lake, path: Path, hour: float) -> int | None:
     return lake.version_at(lake.find(path.name), BEGAN + timedelta(hours=hour))
-
-
-@pytest.mark.parametrize(("hour", "version"), [(-0.1, None), (0, 0), (0.5, 0), (2.5, 0), (3, 1), (3.5, 2), (4.5, 3)])
-def test_a_late_clock_takes_no_version_away(root, open_lake, hour, version):
-    table(root / "t", LATE)
-    assert at(open_lake(), root / "t", hour) == version
 
 
 def test_a_writer_s_clock_is_reported_and_no_more(root, lake):

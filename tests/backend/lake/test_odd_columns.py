@@ -273,23 +273,6 @@ def test_a_name_with_a_dot_is_no_path(log, lake):
         assert [row["id"] for row in rows_at(lake, where=where)] == files, text
 
 
-def test_a_rename_is_told_by_the_whole_name(log, lake):
-    def renamed(total, inner):
-        order = struct(column(inner, number=4, physical="c4"))
-        columns = [("id", "long"), (total, "long"), ("order", order)]
-        mapped = (column(*item, number=n, physical=f"c{n}") for n, item in enumerate(columns, start=1))
-        return metadata(list(mapped), configuration=BY_NAME)
-
-    rows = {"c1": [1], "c2": [10], "c3": [{"c4": 20}]}
-    first_commit(log, renamed("order.total", "total"), put(log.table, "a", rows), reader=protocol(2, 5))
-    log.commit(renamed("order.sum", "total"), commit_info("RENAME COLUMN"))
-    log.commit(renamed("sale.sum", "sum"), commit_info("RENAME COLUMN"))
-    changes = [diff(lake, lake.find("t"), first, first + 1).log.schema.renamed for first in (0, 1)]
-    assert changes[0] == (("order.total", "order.sum"),)
-    assert changes[1] == (("order.sum", "sale.sum"), ("order.total", "order.sum"))
-    assert rows_at(lake, 0) == [{"id": 1, "order.total": 10, "order": {"total": 20}}]
-
-
 def test_the_word_for_null_is_a_text_and_an_empty_text_is_none(log, open_lake):
     """As Spark 4.2 with Delta 4.4 reads them, tried."""
     values = dict(enumerate(["__HIVE_DEFAULT_PARTITION__", None, "", "x/%5F"]))

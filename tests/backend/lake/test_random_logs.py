@@ -227,6 +227,8 @@ def check_files(snapshot: Snapshot, state: State) -> None:
     names = ["path", "dv_id", "size_bytes", "num_records", "deleted_rows", "modified_at", "partition"]
     files = snapshot.files
     assert snapshot.columns(["path", "dv_id"]) == files.select(["path", "dv_id"]), "the order of rows changed"
+    places = list(range(snapshot.num_files)[::-2])
+    assert snapshot.rows_at(places, names).equals(snapshot.columns(names).take(pa.array(places, pa.int64())))
     modified_at = files["modified_at"].cast(pa.int64())
     files = files.set_column(files.column_names.index("modified_at"), "modified_at", modified_at)
     rows = list(zip(*(files[name].to_pylist() for name in names), strict=True))

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from backend.errors import PathRefusedError, TableNotFoundError
+from backend.errors import PathRefusedError
 from backend.lake.lake import Lake
 from backend.lake.retention.answers import Reach, VersionAnswer, judge_version, missing_words
 from backend.lake.retention.runs import (
@@ -24,7 +24,7 @@ from backend.lake.retention.runs import (
     retention_of,
     with_missing,
 )
-from backend.lake.table.property_values import interval_text, parse_interval
+from backend.lake.table.property_values import parse_interval
 from tests.worlds.lake import builders
 
 T0 = datetime(2026, 11, 1, 10, 30, tzinfo=UTC)
@@ -74,12 +74,6 @@ def test_intervals_are_read_as_delta_reads_them(text, duration):
     assert parse_interval(text) == duration
 
 
-def test_intervals_in_words():
-    assert interval_text(timedelta(days=7)) == "7 days"
-    assert interval_text(timedelta(days=1, hours=3, minutes=5)) == "1 day 3 hours"
-    assert interval_text(timedelta()) == "0 seconds"
-
-
 def test_runs_cover_every_version_once_and_change_where_an_answer_changes():
     runs = judge(facts(), NOW).runs
     assert [(r.from_version, r.to_version) for r in runs] == [(0, 4), (5, 13), (14, 20)]
@@ -104,16 +98,6 @@ def test_the_latest_version_is_never_refused():
     answer = answer_for(20, NOW + 400 * DAY)
     assert answer.time_travel.verdict is Reach.YES and answer.time_travel.until is None
     assert answer.change_feed.verdict is Reach.YES and answer.restore.verdict is Reach.YES
-
-
-def test_a_version_of_today_has_its_end_as_a_promise_and_what_would_move_it():
-    travel = answer_for(15).time_travel
-    assert (travel.verdict, travel.until, travel.is_promise) == (Reach.YES, T0 + 22 * DAY, True)
-    assert "7 days (the default)" in travel.reasons[0]
-    extension = travel.extension
-    assert (extension.key, extension.suggested, extension.until) == (DELETED_FILES, 14 * DAY, T0 + 29 * DAY)
-    longer = answer_for(15, properties={LOG_RETENTION: "interval 10 days"}).time_travel.extension
-    assert "has to be at least as long" in longer.note, "a longer retention needs a log as long"
 
 
 def test_a_refused_version_says_what_would_open_it_again():
@@ -142,18 +126,6 @@ def test_a_retention_that_delta_cannot_read_is_unknown(text):
     assert answer_for(20, properties=properties).time_travel.verdict is Reach.YES
 
 
-def test_gaps_and_a_cleaned_beginning():
-    broken = facts(listed=((6, 12), (14, 20)), spans=((10, 12), (20, 20)), times=dict.fromkeys(range(6, 21), T0))
-    retention = judge(broken, T0)
-    assert (retention.runs[0].from_version, retention.runs[0].to_version, retention.runs[0].listed) == (0, 5, False)
-    words = {v: judge_version(retention, v).time_travel for v in (2, 8, 11, 13, 16, 20, 99)}
-    assert [a.verdict.value for a in words.values()] == ["no", "no", "yes", "no", "no", "yes", "no"]
-    assert "oldest version that can be rebuilt is 10" in words[2].reasons[0]
-    assert "is missing from the log" in words[13].reasons[0]
-    assert "builds on is missing" in words[16].reasons[0]
-    assert "there is no version 99" in words[99].reasons[0]
-
-
 def test_a_checkpoint_without_its_commit_opens_elsewhere_and_not_in_spark():
     answer = answer_for(10, listed=((11, 20),), spans=((10, 20),))
     assert answer.time_travel.verdict is Reach.NO and "also needs its commit file" in answer.time_travel.reasons[0]
@@ -176,15 +148,6 @@ def test_which_versions_a_vacuum_may_have_touched(vacuum, at_risk):
     assert hit == list(at_risk)
 
 
-def test_a_vacuum_with_a_shorter_retention_takes_the_promise_away():
-    retention = judge(facts(vacuums=(VacuumRun(18, T0 + 18 * DAY, timedelta(), 5),)), NOW)
-    assert judge_version(retention, 15).time_travel.verdict is Reach.UNKNOWN
-    looked = judge_version(retention, 15, FilesSeen(15, 10, 10, 0))
-    assert looked.time_travel.verdict is Reach.YES and looked.elsewhere.verdict is Reach.YES
-    gone = judge_version(retention, 15, FilesSeen(15, 10, 10, 3, ("a",)))
-    assert gone.restore.verdict is Reach.NO and "3 files are gone, of 10" in gone.restore.reasons[0]
-
-
 def test_a_sample_claims_no_more_than_it_saw():
     seen = FilesSeen(3, 12_000, 200, 0)
     assert seen.state is DataFiles.SAMPLED and missing_words(seen) == "no file of 200 sampled (of 12,000) is missing"
@@ -194,12 +157,6 @@ def test_a_sample_claims_no_more_than_it_saw():
 @pytest.mark.parametrize(("version", "feed"), [(4, Reach.NO), (5, Reach.NO), (14, Reach.YES), (20, Reach.YES)])
 def test_the_change_feed_has_to_be_on_and_inside_the_retention(version, feed):
     assert answer_for(version).change_feed.verdict is feed
-
-
-def test_missing_files_cut_the_runs():
-    retention = with_missing(judge(facts(), NOW), ((3, 6),))
-    states = {run.from_version: run.data_files for run in retention.runs}
-    assert states == {0: "present", 3: "missing", 5: "missing", 7: "present", 14: "present"}
 
 
 # tables ---------------------------------------------------------------------------------------------------------------
@@ -329,19 +286,6 @@ def test_a_broken_commit_takes_its_followers_along_up_to_the_next_checkpoint(ove
     retention = judged(open_lake())
     assert reconstructable(retention) == [*range(6), 9, 10, 11]
     assert any("00000006.json" in problem for problem in retention.facts.problems)
-
-
-def test_broken_tables_answer_or_raise_weirs_own_errors(root, lake):
-    builders.HandLog(root / "gap").start().commit(builders.commit_info(), version=2)
-    builders.HandLog(root / "rubbish").raw(f"{0:020d}.json", "rubbish")
-    (root / "empty" / "_delta_log").mkdir(parents=True)
-    (root / "empty" / "_delta_log" / "x.json").write_text("{}")
-    gap, rubbish = judged(lake, "gap"), judged(lake, "rubbish")
-    assert reconstructable(gap) == [0] and judge_version(gap, 2).time_travel.verdict is Reach.NO
-    assert reconstructable(rubbish) == [] and rubbish.facts.problems
-    assert list(lake.see_log(lake.find("rubbish")))[-1].total == 0
-    with pytest.raises(TableNotFoundError):
-        lake.retention_facts(lake.find(str(root / "empty")))
 
 
 def test_files_outside_the_roots_are_never_looked_for(root, lake):

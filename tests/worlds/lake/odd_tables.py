@@ -148,12 +148,6 @@ described("partition_columns_are_text", EMPTY, partitionColumns="day")
 described("created_in_year_50000", EMPTY, createdTime=1_500_000_000_000_000)
 described("id_missing", EMPTY, id=...)
 described("target_size_banana", EMPTY, configuration={"delta.targetFileSize": "banana"})
-described("schema_no_text", None, schemaString={"type": "struct", "fields": []})
-described("no_properties", None, configuration=...)
-described("properties_of_null", None, configuration={"delta.appendOnly": None, "": ""})
-described(
-    "format_orc", None, format={"provider": "orc"}, partitionColumns=[1, None, {}], createdTime="2020", id={"a": 1}
-)
 ARRAYS = '{"type":"array","elementType":' * 900
 FIELDS = (
     "[null]", "[{}]", '[{"name":null,"type":null}]', '{"a":"long"}',
@@ -195,8 +189,6 @@ numbered("odd_add", lambda name, want, odd: second(name, want, changed(add("a"),
 second("size_in_exponents", None, '{"add":{"path":"a","partitionValues":{},"size":1e3,"modificationTime":1e12}}\n')
 second("sum_beyond_64_bits", Counts(2, 2**64 - 2, 20), add("a", size=2**63 - 1), add("b", size=2**63 - 1))
 second("outside_add", Reason("outside"), add(OUTSIDE))
-second("outside_remove", Reason("outside"), remove(OUTSIDE))
-second("outside_cdc", Reason("outside"), {"cdc": add(OUTSIDE)["add"]})
 second("outside_vector", Reason("outside"), add("a", dv=deletion_vector("file:///etc/passwd", cardinality=1, kind="p")))
 second("add_null", NONE, {"add": None})
 second("partition_value_missing", None, add("a"), add("b", partitionValues={"zzz": "y"}), **DAY)
@@ -204,11 +196,9 @@ second("partition_value_no_date", None, add("a", partitionValues={"p": "99999-99
 second("partition_key_unknown", None, add("a", partitionValues={"q": "x\n/=%"}), partition_by=("q", "q"))
 second("unknown_actions", ONE, {"banana": {"x": 1}}, add("a", banana={"y": [1, {}]}))
 second("txn_wrong", ONE, {"txn": {"appId": 5, "version": "x"}}, add("a"))
-second("transaction_beyond_64_bits", None, {"txn": {"appId": "", "version": 2**70}}, add("a"))
 second("domain_wrong", ONE, {"domainMetadata": 5}, add("a"))
 CLUSTERED_BY_5 = {"domain": "delta.clustering", "configuration": '{"clusteringColumns":5}'}
 second("domain_of_garbage", None, {"domainMetadata": CLUSTERED_BY_5})
-second("features_of_wrong_types", None, {"protocol": FEATURES_5 | {"readerFeatures": [5, None]}})
 second("sidecar_in_a_commit", None, {"sidecar": {"path": "x"}}, {"checkpointMetadata": {"version": 1}}, add("a"))
 NULLS = dict.fromkeys(("remove", "metaData", "protocol", "commitInfo", "txn", "cdc", "domainMetadata"))
 second("nulls", None, add("a", stats=None, tags=None, deletionVector=None) | NULLS)
@@ -220,7 +210,6 @@ second("mark_before_the_second_commit", None, "\ufeff" + json.dumps(add("a")) + 
 # deletion vectors and statistics
 second("dv_counts", Counts(1, 100, 8), add("a", dv=DV))
 second("dv_of_more_rows_than_the_file", None, add("a", rows=2, dv=deletion_vector(INLINE, cardinality=99)))
-second("dv_beyond_64_bits", None, add("a", dv=deletion_vector(INLINE, cardinality=2**70)))
 STATS = ("", "[]", "{}", "{oops", 5, {"a": 1}, '{"numRecords": null}', '{"numRecords": "10"}', '{"numRecords": -3}')
 numbered("stats", lambda name, want, odd: second(name, want, add("a", stats=odd)), UNKNOWN_ROWS, STATS)
 second("stats_missing", UNKNOWN_ROWS, add("a", rows=None))
