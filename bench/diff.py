@@ -5,7 +5,7 @@ from functools import partial
 
 from bench import diff_tasks as tasks
 from bench.diff_table import make_table
-from bench.harness import Bench, Line, Run, Suite, at_most, faster, leaner, megabytes, require_equal, within
+from bench.harness import Bench, Line, Suite, at_most, megabytes, require_equal, within
 from bench.tables import make_tables
 
 PAIRS = ((0, 4), (5, 6), (6, 7), (0, 7))
@@ -37,27 +37,20 @@ def pruned(bench: Bench) -> Iterator[Line]:
     ours, theirs, narrow = bench.runs(*(bench.go(task, **versions) for task in pair))
     require_equal(ours.answer, theirs.answer, "v0 to v4")
     require_equal(ours.answer["rows"], narrow.answer, "the rows of v0 to v4")
-    yield faster("v0 → v4 by key", ours, theirs, 10)
-    yield leaner("the same, memory", ours, theirs, 10)
-    yield faster("the same, the peer only counts rows", ours, narrow)
+    yield ours.faster("v0 → v4 by key", theirs, 10)
+    yield ours.leaner("the same, memory", theirs, 10)
+    yield ours.faster("the same, the peer only counts rows", narrow)
     yield within("the same, until the summary and 100 rows are there", ours.seconds, 1)
 
 
 def scattered(bench: Bench) -> Iterator[Line]:
     """v5 → v6: 0.1 % of the rows changed, in every file."""
-    versions, peaks = {"uri": str(bench.tables), "first": 5, "second": 6}, list[int]()
-
-    def seen() -> Run:
-        run = bench.go(tasks.our_peak, **versions)()
-        peaks.append(run.answer.pop("peak_bytes"))
-        return run
-
-    ours, theirs = bench.runs(seen, bench.go(tasks.their_diff, **versions))
-    require_equal(ours.answer, theirs.answer, "v5 to v6")
-    shown = megabytes(max(peaks)), "1 GB"
-    yield at_most("v5 → v6 by key, the process never above", max(peaks), GIGABYTE, shown)
-    yield leaner("the same, memory", ours, theirs)
-    yield faster("the same, time", ours, theirs)
+    pair = (tasks.our_diff, tasks.their_diff)
+    ours, theirs = bench.alike("v5 to v6", *pair, uri=str(bench.tables), first=5, second=6)
+    peak = max(lap.peak_bytes for lap in ours.laps)
+    yield at_most("v5 → v6 by key, the process never above", peak, GIGABYTE, (megabytes(peak), "1 GB"))
+    yield ours.leaner("the same, memory", theirs)
+    yield ours.faster("the same, time", theirs)
 
 
 def feed(bench: Bench) -> Iterator[Line]:
@@ -68,16 +61,9 @@ def feed(bench: Bench) -> Iterator[Line]:
     ours, theirs, narrow = bench.runs(bench.go(tasks.our_feed, **versions), theirs_of, narrow_of)
     for run in (theirs, narrow):
         require_equal(ours.answer, run.answer, "the change feed of v7")
-    yield faster(f"change feed by type, {sum(ours.answer.values()):,} changes", ours, theirs, 10)
-    yield leaner("the same, memory", ours, theirs)
-    yield faster("the same, `load_cdf` asked for one column", ours, narrow)
+    yield ours.faster(f"change feed by type, {sum(ours.answer.values()):,} changes", theirs, 10)
+    yield ours.leaner("the same, memory", theirs)
+    yield ours.faster("the same, `load_cdf` asked for one column", narrow)
 
 
-SUITE = Suite(
-    __doc__,
-    "diff.md",
-    (log, million, pruned, scattered, feed),
-    packages=("deltalake", "duckdb"),
-    repeats=3,
-    make=make_table,
-)
+SUITE = Suite((log, million, pruned, scattered, feed), packages=("deltalake", "duckdb"), repeats=3, make=make_table)

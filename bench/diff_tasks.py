@@ -20,7 +20,7 @@ from backend.changes.prepare import prepare
 from backend.lake.lake import Lake
 from backend.sql.session import CancelToken
 from bench.diff_table import SCHEMA
-from bench.harness import Watch, memory
+from bench.harness import Watch
 from bench.tables import opened
 
 Answer = dict[str, int]
@@ -48,12 +48,6 @@ def our_diff(watch: Watch, *, uri: str, first: int, second: int) -> dict[str, An
         "common": [[each.column, each.before, each.after, each.updates] for each in diff.changes.common],
         "page": [[_values(row.before), _values(row.after)] for row in diff.changes.rows],
     }
-
-
-def our_peak(watch: Watch, *, uri: str, first: int, second: int) -> dict[str, Any]:
-    """The same, with the most memory that the whole process held."""
-    diff = our_diff(watch, uri=uri, first=first, second=second)
-    return diff | {"peak_bytes": memory("VmHWM")}
 
 
 def our_log_only(watch: Watch, *, uri: str, first: int, second: int) -> str:
@@ -95,9 +89,6 @@ def _values(row: Mapping[str, Any] | None) -> list[Any] | None:
 
 def counts(inserted: Any, updated: Any, deleted: Any, unchanged: Any) -> Answer:
     return {"inserted": inserted, "updated": updated, "deleted": deleted, "unchanged": unchanged}
-
-
-# the peer --------------------------------------------------------------------------------------------------------
 
 
 @contextmanager

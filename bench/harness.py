@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -43,6 +43,7 @@ class Lap:
 
     seconds: float
     grown_bytes: int
+    peak_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,15 @@ class Run:
     def grown_bytes(self) -> float:
         return statistics.median(lap.grown_bytes for lap in self.laps)
 
+    def faster(self, what: str, theirs: "Run", at_least: float | None = None) -> "Line":
+        """How many times faster."""
+        return against(what, duration(self.seconds), duration(theirs.seconds), theirs.seconds / self.seconds, at_least)
+
+    def leaner(self, what: str, theirs: "Run", at_least: float | None = None) -> "Line":
+        """How many times less memory."""
+        ratio = theirs.grown_bytes / max(PAGE_BYTES, self.grown_bytes)
+        return against(what, megabytes(self.grown_bytes), megabytes(theirs.grown_bytes), ratio, at_least, " less")
+
 
 @dataclass
 class Watch:
@@ -75,8 +85,8 @@ class Watch:
         self._started = time.perf_counter()
 
     def __exit__(self, *_: object) -> None:
-        seconds = time.perf_counter() - self._started
-        self.laps.append(Lap(seconds, max(0, memory("VmHWM") - self._held)))
+        seconds, peak = time.perf_counter() - self._started, memory("VmHWM")
+        self.laps.append(Lap(seconds, max(0, peak - self._held), peak))
 
 
 Task = Callable[..., Any]  # takes a Watch and keyword arguments, gives an answer that is JSON
@@ -110,18 +120,8 @@ def _run_asked() -> None:
     pa.array([""])
     watch = Watch()
     answer = task(watch, **asked["arguments"])
-    document = {"answer": answer, "laps": [(lap.seconds, lap.grown_bytes) for lap in watch.laps]}
+    document = {"answer": answer, "laps": [astuple(lap) for lap in watch.laps]}
     sys.stdout.buffer.write(b"\n" + _MARK + orjson.dumps(document))
-
-
-def repeated(times: int, *tasks: Callable[[], Run]) -> list[Run]:
-    """Each task so often, turn by turn so that a busy moment meets them all; answers must not change."""
-    runs: list[list[Run]] = [[] for _ in tasks]
-    for _ in range(times):
-        for task, own in zip(tasks, runs, strict=True):
-            own.append(task())
-            require_equal(own[0].answer, own[-1].answer, "two runs of one task")
-    return [Run(own[0].answer, tuple(lap for run in own for lap in run.laps)) for own in runs]
 
 
 def require_equal(ours: Any, theirs: Any, what: str) -> None:
@@ -174,17 +174,6 @@ def against(
     return Line(what, f"≥ {at_least:,g}×{word}", ours, theirs, shown, ratio >= at_least)
 
 
-def faster(what: str, ours: Run, theirs: Run, at_least: float | None = None) -> Line:
-    """How many times faster."""
-    return against(what, duration(ours.seconds), duration(theirs.seconds), theirs.seconds / ours.seconds, at_least)
-
-
-def leaner(what: str, ours: Run, theirs: Run, at_least: float | None = None) -> Line:
-    """How many times less memory."""
-    ratio = theirs.grown_bytes / max(PAGE_BYTES, ours.grown_bytes)
-    return against(what, megabytes(ours.grown_bytes), megabytes(theirs.grown_bytes), ratio, at_least, " less")
-
-
 def at_most(what: str, figure: float, limit: float, shown: tuple[str, str]) -> Line:
     """A figure against a limit; `shown`: both as text."""
     return Line(what, f"≤ {shown[1]}", shown[0], is_met=figure <= limit)
@@ -232,8 +221,19 @@ class Bench:
         """A task and its arguments, to be run in a process and a home of its own."""
         return partial(fresh, task, folder=self.folder, limit_s=self.limit_s, **arguments)
 
+    @property
+    def halved(self) -> "Bench":
+        """For what takes long: half as often."""
+        return replace(self, repeats=(self.repeats + 1) // 2)
+
     def runs(self, *goes: Callable[[], Run]) -> list[Run]:
-        return repeated(self.repeats, *goes)
+        """Each so often, turn by turn so that a busy moment meets them all; answers must not change."""
+        runs: list[list[Run]] = [[] for _ in goes]
+        for _ in range(self.repeats):
+            for go, own in zip(goes, runs, strict=True):
+                own.append(go())
+                require_equal(own[0].answer, own[-1].answer, "two runs of one task")
+        return [Run(own[0].answer, tuple(lap for run in own for lap in run.laps)) for own in runs]
 
     def alike(self, what: str, *tasks: Task, **arguments: Any) -> list[Run]:
         """Tasks with the same arguments, which must give the same answer."""
@@ -242,32 +242,39 @@ class Bench:
             require_equal(runs[0].answer, run.answer, what)
         return runs
 
+    def paced(self, what: str, rows: int, ours: Task, theirs: Task, at_least: float, **arguments: Any) -> Line:
+        """Rows a second against the peer's."""
+        runs = self.alike(what, ours, theirs, **arguments)
+        mine, others = (f"{rows / run.seconds:,.0f} rows/s" for run in runs)
+        return against(what, mine, others, runs[1].seconds / runs[0].seconds, at_least, "")
+
 
 Section = Callable[[Bench], Iterator[Line]]  # its name is the word for `--only`, its docstring its title
 
 
-def nothing_to_make(folder: Path, scale: float) -> Path:  # noqa: ARG001 - as `Suite.make`
-    return folder
-
-
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """What one command measures. `make` makes its tables in a folder, at a scale; `packages` are told with their
-    versions; bench/`figures` keeps the table; a task may take so long."""
+    """What one command measures: sections of one module. `make` makes its tables in a folder, at a scale; `packages`
+    are told with their versions; a task may take so long."""
 
-    about: str | None
-    figures: str
     sections: tuple[Section, ...]
     packages: Sequence[str]
     repeats: int
-    make: Callable[[Path, float], Path] = nothing_to_make
+    make: Callable[[Path, float], Path] = lambda folder, _scale: folder
     limit_s: float = LIMIT_S
+
+    @property
+    def figures(self) -> str:
+        """The file of bench/ that keeps the table."""
+        name = self.sections[0].__module__.rpartition(".")[2]
+        return "README.md" if name == "lake" else f"{name}.md"
 
 
 def run_suite(suite: Suite, words: Sequence[str] | None = None) -> int:
     """Measures, prints the table, keeps it with `--write`; 1 when a measurement means nothing."""
     sections = {section.__name__: section for section in suite.sections}
-    parser = argparse.ArgumentParser(prog="python -m bench SUITE", description=suite.about)
+    about = sys.modules[suite.sections[0].__module__].__doc__
+    parser = argparse.ArgumentParser(prog="python -m bench SUITE", description=about)
     parser.add_argument("--scale", type=float, default=1.0, help="size of the tables, 1 is what the targets are for")
     parser.add_argument("--repeats", type=int, default=suite.repeats, help="runs of each; the median counts")
     parser.add_argument("--only", nargs="+", choices=list(sections), help="some of the sections")

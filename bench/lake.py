@@ -12,24 +12,7 @@ from backend.lake.lake import POLL_S, Lake
 from backend.settings import load_settings
 from bench import browser
 from bench import lake_tasks as tasks
-from bench.harness import (
-    Bench,
-    BenchError,
-    Line,
-    Run,
-    Suite,
-    Task,
-    against,
-    counted,
-    duration,
-    faster,
-    fresh,
-    leaner,
-    repeated,
-    require_equal,
-    times,
-    within,
-)
+from bench.harness import Bench, BenchError, Line, Run, Suite, Task, against, counted, duration, require_equal, within
 from bench.tables import clone, make_tables, next_commits, shapes
 from tests.worlds.lake.object_store import Proxy, make_bucket, proxy, storage_options
 
@@ -51,11 +34,11 @@ def history(bench: Bench) -> Iterator[Line]:
         uri = str(bench.tables / name)
         pair = (tasks.our_history, tasks.their_history)
         ours, theirs = bench.alike(f"history of {name}", *pair, uri=uri, limit=100)
-        warm = fresh(tasks.our_warm_history, uri=uri, limit=100)
+        warm = bench.go(tasks.our_warm_history, uri=uri, limit=100)()
         require_equal(warm.answer, theirs.answer, f"history of {name}")
-        yield faster(f"history(100) of {name}", ours, theirs, at_least)
-        yield leaner("the same, memory", ours, theirs)
-        yield faster("the same, asked again of a warm `Lake`", warm, theirs)
+        yield ours.faster(f"history(100) of {name}", theirs, at_least)
+        yield ours.leaner("the same, memory", theirs)
+        yield warm.faster("the same, asked again of a warm `Lake`", theirs)
 
 
 def files(bench: Bench) -> Iterator[Line]:
@@ -71,11 +54,11 @@ def files(bench: Bench) -> Iterator[Line]:
     require_equal(summed.answer, theirs.answer, "distribution of T3 with .crc")
     known = {name: theirs.answer[name] for name in ("files", "buckets")}
     require_equal(histogram.answer, known, "histogram of T3's .crc")
-    yield faster("size histogram and totals per day of T3", plain, theirs, 20)
-    yield leaner("the same, memory", plain, theirs, 10)
-    yield faster("the same with `.crc`", summed, theirs, 20)
-    yield leaner("the same with `.crc`, memory", summed, theirs, 10)
-    yield faster("the histogram alone with `.crc`", histogram, theirs, 1_000)
+    yield plain.faster("size histogram and totals per day of T3", theirs, 20)
+    yield plain.leaner("the same, memory", theirs, 10)
+    yield summed.faster("the same with `.crc`", theirs, 20)
+    yield summed.leaner("the same with `.crc`, memory", theirs, 10)
+    yield histogram.faster("the histogram alone with `.crc`", theirs, 1_000)
 
 
 def refresh(bench: Bench) -> Iterator[Line]:
@@ -85,8 +68,8 @@ def refresh(bench: Bench) -> Iterator[Line]:
     require_equal(large.answer, theirs.answer, "T3 after new commits")
     ratio = large.seconds / small.seconds
     shown = f"{duration(large.seconds)} / {duration(small.seconds)}"
-    yield Line("refresh after one commit, T3 / T1", "≤ 1.5", shown, "", times(ratio), ratio <= 1.5)
-    yield faster("refresh of T3 against `update_incremental`", large, theirs, 100)
+    yield Line("refresh after one commit, T3 / T1", "≤ 1.5", shown, "", f"{ratio:.1f}×", ratio <= 1.5)
+    yield large.faster("refresh of T3 against `update_incremental`", theirs, 100)
     first = duration(large.laps[0].seconds), duration(theirs.laps[0].seconds)
     yield Line("the first of these refreshes", ours=first[0], theirs=first[1])
 
@@ -94,7 +77,7 @@ def refresh(bench: Bench) -> Iterator[Line]:
 def _refreshed(bench: Bench, name: str, task: Task) -> Run:
     commits = next_commits(shapes(bench.scale)[name], REFRESHES)
     with TemporaryDirectory(prefix="weir-bench-", dir=bench.tables) as folder:
-        return fresh(task, uri=str(clone(bench.tables / name, Path(folder) / name)), commits=commits)
+        return bench.go(task, uri=str(clone(bench.tables / name, Path(folder) / name)), commits=commits)()
 
 
 def timeline(bench: Bench) -> Iterator[Line]:
@@ -102,9 +85,9 @@ def timeline(bench: Bench) -> Iterator[Line]:
     count, uri = shapes(bench.scale)["T2"].commits, str(bench.tables / "T2")
     stride = count // SAMPLED
     chosen = [stride * n + 37 * n % stride for n in range(SAMPLED)]
-    theirs = fresh(tasks.their_versions, uri=uri, chosen=chosen)
+    theirs = bench.go(tasks.their_versions, uri=uri, chosen=chosen)()
     ours = bench.go(tasks.our_timeline, uri=uri, chosen=chosen)
-    (whole,) = repeated(max(1, bench.repeats // 2), ours)
+    (whole,) = bench.halved.runs(ours)
     with TemporaryDirectory(prefix="weir-bench-") as home:
         ours(home=home)
         (kept,) = bench.runs(partial(ours, home=home))
@@ -129,18 +112,18 @@ def store(bench: Bench) -> Iterator[Line]:
         def looked(task: Task) -> Run:
             server.forget()
             options = storage_options(server.url)
-            run = fresh(task, uri=f"s3://{BUCKET}/t", limit=100, options=options)
+            run = bench.go(task, uri=f"s3://{BUCKET}/t", limit=100, options=options)()
             counts[task] = max(counts[task], server.count())
             return run
 
-        ours, theirs = repeated((bench.repeats + 1) // 2, *(partial(looked, task) for task in counts))
+        ours, theirs = bench.halved.runs(*(partial(looked, task) for task in counts))
         require_equal(ours.answer, theirs.answer, "history from the object store")
         idle = _idle_requests(server)
     requests, their_requests = counts.values()
     yield counted("history(100) of T1, requests", requests, 102)
     yield Line(f"a look of {VIEWERS} viewers with nothing new, requests", "1", str(idle), is_met=idle == 1)
     yield Line("requests of `deltalake` for history(100)", theirs=str(their_requests))
-    yield faster("history(100) of T1, time", ours, theirs)
+    yield ours.faster("history(100) of T1, time", theirs)
 
 
 def _idle_requests(server: Proxy) -> int:
@@ -160,12 +143,12 @@ def _idle_requests(server: Proxy) -> int:
 
 def page(bench: Bench) -> Iterator[Line]:
     """History and Files of T3 in a browser."""
-    with TemporaryDirectory(prefix="weir-bench-") as folder, browser.chromium() as chromium:
+    with TemporaryDirectory(prefix="weir-bench-", dir=bench.folder) as folder, browser.chromium() as chromium:
         lake = Path(folder) / "lake"
         for name in (SMALL, "T3", "T3-crc"):
             clone(bench.tables / name, lake / name)
         for title, (name, table) in PAGES.items():
-            rounds = [_visits(chromium, lake, name, table) for _ in range(max(1, bench.repeats // 2))]
+            rounds = [_visits(chromium, lake, name, table) for _ in range(bench.halved.repeats)]
             opened, loaded, small_opened, small_loaded = map(browser.median, zip(*rounds, strict=True))
             for how, visit, small in (
                 ("opened on a server just started", opened, small_opened),
@@ -191,11 +174,4 @@ def _visits(chromium: browser.Browser, lake: Path, name: str, table: str) -> tup
         return (*measured, visit(name, SMALL, by_address=False), visit(name, SMALL, by_address=True))
 
 
-SUITE = Suite(
-    __doc__,
-    "README.md",
-    (history, files, refresh, timeline, store, page),
-    packages=("deltalake",),
-    repeats=5,
-    make=make_tables,
-)
+SUITE = Suite((history, files, refresh, timeline, store, page), packages=("deltalake",), repeats=5, make=make_tables)

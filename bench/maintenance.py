@@ -21,7 +21,7 @@ from backend.maintenance.readers import Users
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 from bench.harness import Bench, BenchError, Line, Suite, Watch, duration, within
-from bench.streams import LIMIT_S, spark_settings
+from bench.streams import LIMIT_S, SPARK, spark_settings
 from bench.tables import make_tables, opened
 from pipelines.jobs.runner import Acts, SparkJobs
 from pipelines.spark.session import open_session
@@ -41,7 +41,7 @@ def optimize(bench: Bench) -> Iterator[Line]:
         f"{rows:,} rows in {LARGE_FILES} files": (LARGE_FILES, rows),
     }
     for number, (what, (files, rows)) in enumerate(shapes.items()):
-        uri = f"{bench.tables}/optimize{number}"
+        uri = f"{bench.folder}/weir-bench-acts-{bench.scale:g}/optimize{number}"
         if not Path(uri).exists():
             bench.go(fill, uri=uri, files=files, rows=rows)()
         ours, bare = bench.alike(what, our_optimize, bare_optimize, uri=uri)
@@ -115,19 +115,4 @@ def previewed(watch: Watch, *, uri: str, act: str) -> Answer:
     return dict(planned.figures)
 
 
-def make_folder(folder: Path, scale: float) -> Path:
-    """Where the tables of this scale are kept."""
-    place = folder / f"weir-bench-acts-{scale:g}"
-    place.mkdir(parents=True, exist_ok=True)
-    return place
-
-
-SUITE = Suite(
-    __doc__,
-    "maintenance.md",
-    (optimize, previews),
-    packages=("pyspark", "delta-spark"),
-    repeats=3,
-    make=make_folder,
-    limit_s=2 * LIMIT_S,
-)
+SUITE = Suite((optimize, previews), packages=SPARK, repeats=3, limit_s=2 * LIMIT_S)

@@ -35,7 +35,6 @@ CONTENT = (
     "[data-testid=stMain] :is([data-testid=stMetric], [data-testid=stDataFrame], [data-testid=stTable], "
     "[data-testid=stTextInput], [data-testid=stPlotlyChart] .main-svg)"
 )
-LAKE_PAGES = {"Overview": "/", "Tables": "/tables", "Health": "/health"}
 TABLE_PAGES = {
     "Summary": "table",
     "History": "history",
@@ -47,7 +46,9 @@ TABLE_PAGES = {
     "First bad version": "bisect",
     "Health of a table": "health",
 }
-ADDRESSES = LAKE_PAGES | {title: f"/{page}?table={LONG}" for title, page in TABLE_PAGES.items()}
+ADDRESSES = {"Overview": "/", "Tables": "/tables", "Health": "/health"} | {
+    title: f"/{page}?table={LONG}" for title, page in TABLE_PAGES.items()
+}
 
 
 def _command_s(bench: Bench, home: str, *words: str) -> float:
@@ -198,11 +199,4 @@ def make_lake(folder: Path, scale: float) -> Path:
     return made(folder / f"weir-bench-pages-{scale:g}", make)
 
 
-SUITE = Suite(
-    __doc__,
-    "pages.md",
-    (commands, pages, reruns, thousands, million),
-    packages=("streamlit",),
-    repeats=5,
-    make=make_lake,
-)
+SUITE = Suite((commands, pages, reruns, thousands, million), packages=("streamlit",), repeats=5, make=make_lake)

@@ -15,7 +15,7 @@ import duckdb
 import numpy as np
 import orjson
 
-from bench.harness import Bench, Line, Suite, Watch, duration, faster, fresh, require_equal, times, within
+from bench.harness import Bench, Line, Suite, Watch, duration, require_equal, times, within
 from bench.lake_tasks import their_distribution
 from bench.tables import made, make_tables
 from tests.worlds.lake import builders
@@ -45,14 +45,14 @@ def join(bench: Bench) -> Iterator[Line]:
     yield Line(OURS, target, duration(ours.seconds), duration(theirs.seconds), ratio, is_met)
     (spark,) = bench.runs(bench.go(spark_join, shop=shop))
     require_equal(ours.answer, spark.answer, "the join by Spark")
-    yield faster(f"{OURS}, against a warm session of Spark", ours, spark, 3)
+    yield ours.faster(f"{OURS}, against a warm session of Spark", spark, 3)
 
 
 def files(bench: Bench) -> Iterator[Line]:
     """`"t$files"` of 1,000,000 files grouped by partition"""
     uri = str(make_tables(bench.folder, bench.scale, ("T3",)) / "T3")
     (ours,) = bench.runs(bench.go(our_files, uri=uri))
-    require_equal(ours.answer, fresh(their_distribution, uri=uri).answer["days"], "files by partition")
+    require_equal(ours.answer, bench.go(their_distribution, uri=uri)().answer["days"], "files by partition")
     yield within(OURS, ours.seconds, 1.5)
 
 
@@ -117,11 +117,4 @@ def make_shop(folder: Path, scale: float) -> Path:
     return made(folder / f"weir-bench-query-{FORMAT}-{scale:g}", make)
 
 
-SUITE = Suite(
-    __doc__,
-    "query.md",
-    (join, files),
-    packages=("duckdb", "deltalake", "pyspark"),
-    repeats=3,
-    make=make_shop,
-)
+SUITE = Suite((join, files), packages=("duckdb", "deltalake", "pyspark"), repeats=3, make=make_shop)

@@ -103,10 +103,4 @@ def _tokens(world: Simulation) -> dict[str, int]:
     return {name: lease.token for name, lease in world.store.leases().items()}
 
 
-SUITE = Suite(
-    __doc__,
-    "scale.md",
-    (plan, start, rest),
-    packages=("SQLAlchemy", "psycopg"),
-    repeats=3,
-)
+SUITE = Suite((plan, start, rest), packages=("SQLAlchemy", "psycopg"), repeats=3)

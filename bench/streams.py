@@ -9,7 +9,7 @@ import sqlite3
 import statistics
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,19 +23,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from backend.format import things
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
-from bench.harness import (
-    Bench,
-    BenchError,
-    Line,
-    Suite,
-    Task,
-    Watch,
-    against,
-    at_most,
-    counted,
-    duration,
-    require_equal,
-)
+from bench.harness import Bench, BenchError, Line, Suite, Watch, at_most, counted, duration, require_equal
 from pipelines import Pipeline, kafka, rate, table, upsert
 from pipelines.host.listener import ProgressListener, ProgressWriter
 from pipelines.spark.runtime import Runtime
@@ -64,13 +52,12 @@ def spark_settings(conf: Mapping[str, str] = LARGE_BATCHES, **more: Any) -> Sett
     return load_settings(spark={"conf": dict(conf), "driver_memory": "4g"}, **more)
 
 
-# records of a topic ----------------------------------------------------------------------------------------------
-
-
 def ingest(bench: Bench) -> Iterator[Line]:
     """Records of a topic into bronze, a million a batch"""
     records = round(RECORDS * bench.scale)
-    with _broker(bench.folder) as broker:
+    folder = TemporaryDirectory(prefix="weir-bench-kafka-", dir=bench.folder)
+    with folder as data, closing(KafkaBroker(Path(data))) as broker:
+        broker.start()
         for topic, broken_every in ((TOPIC, 0), (BROKEN, BROKEN_EVERY)):
             broker.create(topic, partitions=PARTITIONS)
             read = {"servers": broker.servers, "topic": topic}
@@ -81,20 +68,7 @@ def ingest(bench: Bench) -> Iterator[Line]:
             (f"the same, one in {BROKEN_EVERY:,} a dead letter", BROKEN, "json", 0.9),
         ):
             read = {"servers": broker.servers, "topic": topic, "format": format}
-            yield _paced(bench, what, records, (our_ingest, bare_ingest), at_least, **read)
-
-
-@contextmanager
-def _broker(folder: Path) -> Iterator[KafkaBroker]:
-    with TemporaryDirectory(prefix="weir-bench-kafka-", dir=folder) as data, closing(KafkaBroker(Path(data))) as broker:
-        yield broker.start()
-
-
-def _paced(bench: Bench, what: str, rows: int, pair: tuple[Task, Task], at_least: float, **arguments: Any) -> Line:
-    """Rows a second against the peer's."""
-    ours, bare = bench.alike(what, *pair, **arguments)
-    mine, theirs = (f"{rows / run.seconds:,.0f} rows/s" for run in (ours, bare))
-    return against(what, mine, theirs, bare.seconds / ours.seconds, at_least, "")
+            yield bench.paced(what, records, our_ingest, bare_ingest, at_least, **read)
 
 
 def fill_topic(watch: Watch, *, servers: str, topic: str, records: int, broken_every: int) -> None:
@@ -156,9 +130,6 @@ def _records(rows: DataFrame) -> Answer:
     return _sums(rows, **sums)
 
 
-# changes by key --------------------------------------------------------------------------------------------------
-
-
 def changes(bench: Bench) -> Iterator[Line]:
     """Changes by key, four inserts to one update, beside a MERGE that is neither ordered nor safe to replay"""
     count = round(CHANGES * bench.scale)
@@ -166,7 +137,7 @@ def changes(bench: Bench) -> Iterator[Line]:
         uri = f"{folder}/changes"
         bench.go(fill_changes, uri=uri, changes=count, batches=BATCHES)()
         what = f"{count:,} changes in {BATCHES} batches"
-        yield _paced(bench, what, count, (our_upsert, bare_upsert), 0.8, uri=uri)
+        yield bench.paced(what, count, our_upsert, bare_upsert, 0.8, uri=uri)
 
 
 def fill_changes(watch: Watch, *, uri: str, changes: int, batches: int) -> None:
@@ -214,9 +185,6 @@ def _orders(rows: DataFrame) -> Answer:
     return _sums(rows, keys=F.count_distinct("order_id"), rows=F.count("*"), **sums)
 
 
-# files of small batches ------------------------------------------------------------------------------------------
-
-
 def throttle(bench: Bench) -> Iterator[Line]:
     """Files of a table by day, after small batches of four tasks, each with rows of four days"""
     commits = max(10, round(COMMITS * min(1, bench.scale)))
@@ -258,9 +226,6 @@ def our_batches(watch: Watch, *, uri: str, commits: int, properties: Mapping[str
     return {"holds": _sums(rows, rows=F.count("*"), ids=F.sum("id")), "files": len(rows.inputFiles())}
 
 
-# a query until all is read ---------------------------------------------------------------------------------------
-
-
 def _streamed(watch: Watch, name: str, *, tasks: int = 0, **declared: Any) -> DataFrame:
     """The rows that a stream of Weir leaves once it has read all there is."""
     bench = Pipeline("bench")
@@ -290,9 +255,6 @@ def _run_bare(watch: Watch, settings: Settings, writer: DataStreamWriter) -> Non
 
 def _sums(rows: DataFrame, /, **columns: Any) -> Answer:
     return dict(rows.agg(*(column.alias(name) for name, column in columns.items())).collect()[0].asDict())
-
-
-# many small streams ----------------------------------------------------------------------------------------------
 
 
 def many(bench: Bench) -> Iterator[Line]:
@@ -390,11 +352,5 @@ class _Timed(ProgressListener):
         self.took_ms.append((time.perf_counter() - started) * 1_000)
 
 
-SUITE = Suite(
-    __doc__,
-    "streams.md",
-    (ingest, changes, throttle, many),
-    packages=("pyspark", "delta-spark"),
-    repeats=3,
-    limit_s=2 * LIMIT_S,
-)
+SPARK = ("pyspark", "delta-spark")
+SUITE = Suite((ingest, changes, throttle, many), packages=SPARK, repeats=3, limit_s=2 * LIMIT_S)

@@ -23,9 +23,18 @@ import pyarrow.parquet as pq
 
 from backend.lake.model import TableRef
 from backend.settings import Settings, load_settings
-from tests.worlds.lake.builders import HandLog, add, commit_info, metadata, protocol, remove
+from tests.worlds.lake.builders import (
+    ADD_FIELDS,
+    CHECKPOINT_TYPES,
+    HandLog,
+    add,
+    commit_info,
+    metadata,
+    protocol,
+    remove,
+)
 
-FORMAT = "3"  # part of the cache's name: a change of what is written makes new tables
+FORMAT = "4"  # part of the cache's name: a change of what is written makes new tables
 DAYS = 200
 ADDS, REMOVES, MERGE_EVERY = 11, 10, 10  # each tenth commit also removes ten files: ten more files a commit
 CHECKPOINT_EVERY = 100
@@ -44,14 +53,8 @@ BINS = np.concatenate([np.array(sizes, np.int64) for sizes in SIZES])
 Integers = npt.NDArray[np.int64]
 
 SCHEMA = {"id": "long", "amount": "double", "name": "string", "day": "date"}
-_TEXT, _LONG, _INT, _MAP = pa.string(), pa.int64(), pa.int32(), pa.map_(pa.string(), pa.string())
-_FILE = {"path": _TEXT, "partitionValues": _MAP, "size": _LONG, "modificationTime": _LONG}
-ADD = pa.struct(_FILE | {"dataChange": pa.bool_(), "stats": _TEXT})
-PROTOCOL = pa.struct({"minReaderVersion": _INT, "minWriterVersion": _INT})
-_FORMAT = {"format": pa.struct({"provider": _TEXT, "options": _MAP})}
-_COLUMNS = {"schemaString": _TEXT, "partitionColumns": pa.list_(_TEXT)}
-METADATA = pa.struct({"id": _TEXT} | _FORMAT | _COLUMNS | {"configuration": _MAP, "createdTime": _LONG})
-CHECKPOINT = pa.schema({"protocol": PROTOCOL, "metaData": METADATA, "add": ADD})
+ADD = pa.struct({name: ADD_FIELDS[name] for name in ADD_FIELDS if name != "deletionVector"} | {"stats": pa.string()})
+CHECKPOINT = pa.schema({kind: CHECKPOINT_TYPES[kind] for kind in ("protocol", "metaData")} | {"add": ADD})
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +108,6 @@ def make_tables(folder: Path, scale: float, names: Sequence[str] = ("T0", "T1", 
         made(plain, partial(write_log, shape=shape, files=files))
         made(summed, partial(write_checksums, plain=plain, shape=shape, files=files))
     return home
-
-
-# its files -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +166,6 @@ def _removed_in(shape: Shape, count: int) -> Integers:
         gone = merges // 2 * (ADDS * MERGE_EVERY) + merges % 2 * 50 + turn
     removed_in[gone] = shape.versions[0] + merges * MERGE_EVERY + MERGE_EVERY - 1
     return removed_in
-
-
-# the log ---------------------------------------------------------------------------------------------------------
 
 
 def write_log(table: Path, shape: Shape, files: Files) -> None:
@@ -252,9 +249,6 @@ def write_checksums(table: Path, plain: Path, shape: Shape, files: Files) -> Non
         (log / f"{version:020d}.crc").write_bytes(orjson.dumps(checksum, option=orjson.OPT_SERIALIZE_NUMPY))
 
 
-# places ----------------------------------------------------------------------------------------------------------
-
-
 def opened(uri: str, **lake: Any) -> tuple[Settings, TableRef]:
     """A lake whose root is the table's folder, in the home of this process; looks for news whenever it is asked."""
     root, _, name = uri.rpartition("/")
@@ -278,12 +272,5 @@ def made(place: Path, make: Callable[[Path], object]) -> Path:
 
 def clone(table: Path, place: Path) -> Path:
     """A table of its own that shares the files of another (hard links): what is appended stays there."""
-    shutil.copytree(table, place, copy_function=_link)
+    shutil.copytree(table, place, copy_function=os.link)
     return place
-
-
-def _link(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # another file system
-        shutil.copyfile(source, target)

@@ -205,10 +205,4 @@ def _pinned(command: Sequence[str], home: Path) -> Iterator[tuple[str, int]]:
         os.sched_setaffinity(0, cores)
 
 
-SUITE = Suite(
-    __doc__,
-    "ui.md",
-    (live, months, door),
-    packages=("streamlit",),
-    repeats=1,
-)
+SUITE = Suite((live, months, door), packages=("streamlit",), repeats=1)

@@ -21,7 +21,6 @@ from bench.harness import (
     Run,
     Suite,
     Watch,
-    faster,
     fresh,
     render,
     require_equal,
@@ -154,10 +153,10 @@ def test_answers_that_differ_are_no_measurement() -> None:
 
 def test_a_line_says_whether_its_target_is_met(tmp_path: Path) -> None:
     slow, fast = Run(0, (Lap(5.0, 10), Lap(3.0, 10), Lap(90.0, 10))), Run(0, (Lap(0.5, 1),))
-    assert faster("history", fast, slow, 10) == Line("history", "≥ 10× faster", "500 ms", "5.0 s", "10×", True)
-    assert faster("history", fast, slow, 11).markdown.endswith("| **falls short** |")
+    assert fast.faster("history", slow, 10) == Line("history", "≥ 10× faster", "500 ms", "5.0 s", "10×", True)
+    assert fast.faster("history", slow, 11).markdown.endswith("| **falls short** |")
     page = tmp_path / "README.md"
     page.write_text("before <!-- figures -->\nold\n<!-- /figures --> after")
-    write(page, render([("History", [faster("history", fast, slow)])], "By hand."))
+    write(page, render([("History", [fast.faster("history", slow)])], "By hand."))
     assert "old" not in page.read_text() and "| 500 ms | 5.0 s | 10× |  |" in page.read_text()
     assert page.read_text().startswith("before ") and page.read_text().endswith(" after")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -59,22 +60,19 @@ def test_the_probe_sees_spark_where_it_is() -> None:
     assert {"pyspark", "delta"} <= loaded_by(["pipelines.sinks.upsert"])
 
 
-def test_the_backend_loads_neither_spark_nor_a_screen_nor_a_front_end() -> None:
-    modules = list(modules_of(backend))
-    assert "backend.lake.model" in modules
-    assert loaded_by(modules) & {*SPARK, *SCREEN, "app", "pipelines"} == set()
-
-
-def test_the_front_ends_load_neither_spark_nor_the_pipelines() -> None:
-    modules = [name for name in modules_of(app) if name != "app.main"]  # app.main is Streamlit's script
-    assert {"app.run.up", "app.server.asgi", "app.cli"} <= set(modules)
-    assert loaded_by(modules) & {*SPARK, "pipelines"} == set()
-
-
-def test_the_views_load_no_streamlit() -> None:
-    modules = [name for name in modules_of(app) if ".view." in f"{name}."]
-    assert len(modules) > 3
-    assert loaded_by(modules) & {"streamlit", *SPARK} == set()
+@pytest.mark.parametrize(
+    ("package", "part", "named", "unwanted"),
+    [
+        (backend, "", {"backend.lake.model"}, {*SPARK, *SCREEN, "app", "pipelines"}),
+        (app, "", {"app.run.up", "app.server.asgi", "app.cli"}, {*SPARK, "pipelines"}),
+        (app, ".view.", {"app.tables.view"}, {*SPARK, "streamlit"}),
+    ],
+    ids=["the domain", "front ends", "views"],
+)
+def test_what_a_package_loads(package: ModuleType, part: str, named: set[str], unwanted: set[str]) -> None:
+    modules = [name for name in modules_of(package) if part in f"{name}." and name != "app.main"]  # Streamlit's script
+    assert named <= set(modules)
+    assert loaded_by(modules) & unwanted == set()
 
 
 def test_the_pages_import_nothing_below_the_front_end() -> None:
