@@ -24,16 +24,6 @@ def clone(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def fake_java(tmp_path: Path) -> Path:
-    """A JAVA_HOME whose Java says it is version 11."""
-    java = tmp_path / "java11" / "bin" / "java"
-    java.parent.mkdir(parents=True)
-    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
-    java.chmod(0o755)
-    return java.parent.parent
-
-
 def make(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["make", "--no-print-directory", *words],
@@ -49,29 +39,26 @@ def errors(run: subprocess.CompletedProcess[str]) -> list[str]:
     return [line for line in run.stderr.splitlines() if line.startswith("error:")]
 
 
-def test_a_java_that_is_too_old_is_named_before_anything_is_installed(clone: Path, fake_java: Path) -> None:
-    run = make(clone, "run", JAVA_HOME=str(fake_java))
-
+@pytest.mark.parametrize(
+    ("variable", "value", "says"),
+    [
+        ("JAVA_HOME", "java11", "java11/bin/java is Java 11, and the streams need 17 or newer"),
+        ("JAVA_HOME", "/nothing", "There is no Java in JAVA_HOME (/nothing)"),
+        ("PYTHON", "python3.11-none", "there is no python3.11-none on this machine: install Python 3.11"),
+    ],
+)
+def test_what_is_missing_or_too_old_is_named_before_anything_is_installed(
+    clone: Path, variable: str, value: str, says: str
+) -> None:
+    java = clone / "java11" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
+    java.chmod(0o755)
+    run = make(clone, "run", **{variable: str(clone / value) if value == "java11" else value})
     assert run.returncode != 0
-    assert len(errors(run)) == 1
-    assert f"{fake_java}/bin/java is Java 11, and the streams need 17 or newer" in errors(run)[0]
+    (error,) = errors(run)
+    assert says in error
     assert not (clone / ".venv").exists()
-
-
-def test_a_missing_java_is_one_sentence(clone: Path, tmp_path: Path) -> None:
-    run = make(clone, "run", JAVA_HOME=str(tmp_path / "nothing"))
-
-    assert run.returncode != 0
-    assert len(errors(run)) == 1
-    assert f"There is no Java in JAVA_HOME ({tmp_path / 'nothing'})" in errors(run)[0]
-
-
-def test_a_missing_python_is_one_sentence(clone: Path) -> None:
-    run = make(clone, "run", "PYTHON=python3.11-that-is-not-there")
-
-    assert run.returncode != 0
-    assert len(errors(run)) == 1
-    assert "there is no python3.11-that-is-not-there on this machine: install Python 3.11" in errors(run)[0]
 
 
 @pytest.mark.ci

@@ -5,22 +5,20 @@ import json
 import resource
 import socket
 import threading
-import urllib.request
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
-import uvicorn
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
 from app.server.connections import MESSAGE_BYTES, MOST, REQUEST_S, BrowserConnection
-from tests.worlds.pages.serving import Served
-from tests.worlds.processes import free_port, wait_until
+from tests.worlds.pages.serving import Served, got, serving
+from tests.worlds.processes import wait_until
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 BODY = b"POST /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
@@ -30,8 +28,7 @@ pytestmark = pytest.mark.xdist_group("server")
 
 
 def is_healthy(server: Served) -> bool:
-    with urllib.request.urlopen(f"{server.url}/healthz", timeout=60) as answer:
-        return bool(json.loads(answer.read())["status"] == "ok")
+    return bool(json.loads(got(f"{server.url}/healthz"))["status"] == "ok")
 
 
 @contextmanager
@@ -166,22 +163,13 @@ async def _much(scope: Scope, receive: Receive, send: Send) -> None:
 
 @pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="this kernel knows no such limit")
 def test_an_answer_that_nobody_reads_is_given_up() -> None:
-    port = free_port()
-    config = uvicorn.Config(
-        _much, port=port, http=Impatient, lifespan="off", log_config=None, timeout_graceful_shutdown=1
-    )
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        wait_until(lambda: server.started, "it serves")
-        with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
-            connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            wait_until(lambda: has_end_of(connection), "it is connected")
-            wait_until(lambda: not has_end_of(connection), "it is given up")
-    finally:
-        server.should_exit = True
-        thread.join()
+    with (
+        serving(_much, http=Impatient, lifespan="off") as port,
+        socket.create_connection(("127.0.0.1", port), timeout=60) as connection,
+    ):
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        wait_until(lambda: has_end_of(connection), "it is connected")
+        wait_until(lambda: not has_end_of(connection), "it is given up")
 
 
 def has_end_of(connection: socket.socket) -> bool:

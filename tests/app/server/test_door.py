@@ -1,16 +1,14 @@
 """The door of a server: what strangers try is refused at its socket, every right way in works, also behind nginx."""
 
 import asyncio
-import json
 import re
 import socket
 import ssl
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http.client import HTTPResponse
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,8 @@ from backend.settings import load_settings
 from tests.app.server.conftest import NAME, PROXY
 from tests.worlds.pages.nginx import NAME as NGINX_NAME
 from tests.worlds.pages.nginx import documented_settings, nginx_before
-from tests.worlds.pages.serving import Served, served
+from tests.worlds.pages.serving import Answer as Answered
+from tests.worlds.pages.serving import Served, answering, served
 
 pytestmark = pytest.mark.xdist_group("server")
 
@@ -334,35 +333,20 @@ def test_a_foreign_page_in_the_browser_of_somebody_logged_in_gets_nothing(proxie
     assert sent(proxied, *handshake(WEIRS, ANN, f"Origin: {origin}")).status == 403
     answer = sent(proxied, *get("/healthz", WEIRS, ANN, f"Origin: {origin}", method="POST"))
     assert answer.status == 403 and "Refused: it comes from a page of " in answer.body
-
-
-def test_another_name_for_the_proxy_is_none_of_weirs(proxied: str) -> None:
     answer = sent(proxied, *get("/healthz", "Host: rebound.example", ANN))
     assert answer.status == 403 and "Refused: Weir is not known as 'rebound.example'" in answer.body
 
 
-class _Mirror(BaseHTTPRequestHandler):
-    """Answers with the headers it got."""
-
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(json.dumps([[name.lower(), value] for name, value in self.headers.items()]).encode())
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 def test_nginx_replaces_what_a_browser_claims(tmp_path: Path) -> None:
-    mirror = ThreadingHTTPServer(("127.0.0.1", 0), _Mirror)
-    threading.Thread(target=mirror.serve_forever, daemon=True).start()
-    try:
-        with nginx_before(f"http://127.0.0.1:{mirror.server_port}", tmp_path) as url:
-            answer = sent(url, *get("/", WEIRS, ANN, *FORGED, version="1.0"))
-    finally:
-        mirror.shutdown()
-        mirror.server_close()
-    headers = [tuple(header) for header in json.loads(answer.body) if header[0].startswith(("x-", "host"))]
+    arrived: list[tuple[str, str]] = []
+
+    def mirror(request: BaseHTTPRequestHandler) -> Answered:
+        arrived.extend((name.lower(), value) for name, value in request.headers.items())
+        return 200, {}, b""
+
+    with answering(mirror) as port, nginx_before(f"http://127.0.0.1:{port}", tmp_path) as url:
+        sent(url, *get("/", WEIRS, ANN, *FORGED, version="1.0"))
+    headers = [header for header in arrived if header[0].startswith(("x-", "host"))]
     assert sorted(headers) == [
         ("host", url.removeprefix("https://")),
         ("x-auth-request-email", "ann@example.com"),

@@ -2,15 +2,13 @@
 place back, and the log says whose and why."""
 
 import socket
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import Route
 from structlog.testing import capture_logs
@@ -22,6 +20,7 @@ from backend.sql.export import FORMATS
 from backend.sql.exports import Export, ExportedRows, ExportState
 from tests.worlds.lake import builders
 from tests.worlds.pages.opened import home
+from tests.worlds.pages.serving import serving
 from tests.worlds.processes import wait_until
 
 __all__ = ["home"]
@@ -40,22 +39,9 @@ def serve(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
         def start(**settings: object) -> int:
             for key, value in settings.items():
                 monkeypatch.setenv(f"WEIR_UI__{key.upper()}", str(value))
-            return stack.enter_context(running())
+            return stack.enter_context(serving(Starlette(routes=[Route("/export/{ticket}", export)])))
 
         yield start
-
-
-@contextmanager
-def running() -> Iterator[int]:
-    app = Starlette(routes=[Route("/export/{ticket}", export)])
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=1))
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    wait_until(lambda: server.started, "the server answers")
-    yield server.servers[0].sockets[0].getsockname()[1]
-    server.should_exit = True
-    thread.join(60)
-    assert not thread.is_alive()
 
 
 def offer(viewer: str) -> Export:

@@ -4,18 +4,16 @@ import json
 import os
 import subprocess
 import sys
-import urllib.request
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from streamlit.testing.v1 import AppTest
 
 from app import services
 from app.cli import main
 from tests.worlds.lake import builders
-from tests.worlds.pages.opened import MAIN, TIMEOUT_S, home
-from tests.worlds.pages.serving import served
+from tests.worlds.pages.opened import MAIN, home, open_page
+from tests.worlds.pages.serving import got, served
 from tests.worlds.processes import free_port, processes_of, wait_until
 from tests.worlds.store import stream_store
 
@@ -75,21 +73,12 @@ def secretive(home: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
     return home
 
 
-def text_of(app: AppTest) -> str:
-    """All that a page sent to its browser."""
-    return "\n".join(str(node.proto) for node in app.main) + "\n".join(str(node.proto) for node in app.sidebar)
-
-
 @pytest.mark.parametrize("secretive", EVERY_STORE, indirect=True)
 def test_no_page_shows_one(secretive: Path) -> None:
     shown = ""
     for page in PAGES:
-        app = AppTest.from_file(str(MAIN), default_timeout=TIMEOUT_S)
-        app.switch_page(f"../pages/{page}.py")
-        app.query_params.update({"table": "silver/orders", "stream": "orders"})
-        app.run()
-        assert not app.exception, [each.value for each in app.exception]
-        shown += text_of(app)
+        app = open_page(page, table="silver/orders", stream="orders")
+        shown += "\n".join(str(node.proto) for node in (*app.main, *app.sidebar))
     assert HUSH not in shown
     assert "store" in shown, "pages tell that the store is down"
 
@@ -121,12 +110,12 @@ def test_no_route_log_or_argument_of_a_server_shows_one(store: str, tmp_path: Pa
         bodies = []
 
         def is_read() -> bool:
-            bodies.append(get(f"{server.url}/healthz"))
+            bodies.append(got(f"{server.url}/healthz"))
             health = json.loads(bodies[-1])
             return health["status"] == "degraded" or health["lake"].get("tables", 0) > 0
 
         wait_until(is_read, "store and lake are tried")
-        bodies += [get(f"{server.url}/metrics"), get(f"{server.url}/"), get(f"{server.url}/exports/nothing")]
+        bodies += [got(f"{server.url}/metrics"), got(f"{server.url}/"), got(f"{server.url}/exports/nothing")]
         arguments = [Path(f"/proc/{pid}/cmdline").read_text() for pid in processes_of(tmp_path)]
         assert arguments
     logs = "".join(file.read_text() for file in (tmp_path / "logs").iterdir()) + (tmp_path / "ui.txt").read_text()
@@ -161,25 +150,27 @@ def test_no_audit_row_export_or_other_file_of_ours_holds_one(
     assert [path for path, content in files.items() if HUSH.encode() in content] == []
 
 
-def get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=60) as answer:
-        return str(answer.read().decode())
-
-
-@pytest.mark.parametrize("command", ["host", *(pytest.param(name, marks=pytest.mark.ci) for name in ("up", "demo"))])
-def test_a_program_that_cannot_start_shows_none(command: str, tmp_path: Path) -> None:
-    """Each reads the settings itself, and says what is wrong with them."""
+@pytest.mark.parametrize(
+    "command",
+    [
+        "app.server.asgi",
+        "app.cli host",
+        *(pytest.param(f"app.cli {name}", marks=pytest.mark.ci) for name in ("up", "demo")),
+    ],
+)
+def test_a_program_that_cannot_start_says_why_and_shows_none(command: str, tmp_path: Path) -> None:
+    """Each reads the settings itself."""
     wrong = settings_with(STORES["unescaped @"], free_port()) | {
         "WEIR_PORT": f"{HUSH}-port",
         "WEIR_HOME": str(tmp_path),
     }
     run = subprocess.run(
-        [sys.executable, "-m", "app.cli", command],
+        [sys.executable, "-m", *command.split()],
         env={**os.environ, **wrong},
         capture_output=True,
         text=True,
         timeout=120,
     )
     assert run.returncode == 2
-    assert "error: settings are wrong: port" in run.stderr
+    assert "error: settings are wrong: port" in run.stderr and "hint: " in run.stderr
     assert HUSH not in run.stdout + run.stderr

@@ -3,12 +3,8 @@
 import asyncio
 import gzip
 import json
-import os
-import subprocess
-import sys
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import plotly
 import pytest
@@ -18,16 +14,11 @@ from app.query import sql_editor
 from app.ui import live_figures
 from app.ui.live import VIEWERS_AT_FULL_PACE, paced
 from app.ui.scripts import Script
-from tests.worlds.pages.serving import Served
+from tests.worlds.pages.serving import Served, got
 from tests.worlds.pages.viewer import Viewer, viewers_of
 from tests.worlds.processes import wait_until
 
 pytestmark = pytest.mark.xdist_group("server")
-
-
-def _get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=60) as answer:
-        return str(answer.read().decode())
 
 
 @pytest.mark.parametrize("query", ["", "?find=orders"])
@@ -38,26 +29,21 @@ def test_the_first_page_is_found_by_its_name(server: Served, query: str) -> None
 
 def test_routes_answer_beside_the_pages(server: Served) -> None:
     def numbers_of_now() -> dict[str, str]:
-        lines = _get(f"{server.url}/metrics").splitlines()
+        lines = got(f"{server.url}/metrics").splitlines()
         return dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
 
     # Neither answer waits long for the lake and the store, which are read in the background.
-    wait_until(lambda: json.loads(_get(f"{server.url}/healthz"))["lake"]["tables"] == 3, "the lake is read")
+    wait_until(lambda: json.loads(got(f"{server.url}/healthz"))["lake"]["tables"] == 3, "the lake is read")
     wait_until(lambda: {"weir_hosts_up", "weir_lake_tables_read"} <= numbers_of_now().keys(), "all is known")
-    assert json.loads(_get(f"{server.url}/healthz")) == {
+    assert json.loads(got(f"{server.url}/healthz")) == {
         "status": "ok",
         "store": {"status": "ok"},
         "lake": {"status": "ok", "tables": 3, "tables_found": 3, "unreadable_tables": 1},
         "hosts_up": 1,
     }
     numbers = numbers_of_now()
-    assert numbers["weir_hosts_up"] == "1.0" and numbers["weir_store_up"] == "1.0"
-    assert numbers["weir_lake_tables_read"] == "2.0" and numbers["weir_lake_tables_unreadable"] == "1.0"
-    states = {name for name, value in numbers.items() if name.startswith("weir_stream_state") and value == "1.0"}
-    assert states == {'weir_stream_state{state="RUNNING",stream="silver_orders"}'}
-    assert float(numbers['weir_stream_batch_id{stream="silver_orders"}']) >= 1
-    assert float(numbers['weir_stream_progress_age_seconds{stream="silver_orders"}']) >= 0
-    assert "<title>" in _get(f"{server.url}/table?table=silver/orders")  # a deep link is served by the same application
+    assert numbers["weir_hosts_up"] == "1.0" and numbers["weir_lake_tables_read"] == "2.0"
+    assert "<title>" in got(f"{server.url}/table?table=silver/orders")  # a deep link is served by the same application
 
 
 @pytest.mark.parametrize(
@@ -107,13 +93,3 @@ def test_live_regions_are_asked_for_more_rarely_while_many_watch(server: Served)
 
     with ThreadPoolExecutor(1) as beside:  # this thread may have the loop of a browser test
         assert beside.submit(asyncio.run, watch()).result() == [[2, 5], [4, 10], [2, 5]]
-
-
-def test_wrong_settings_end_in_one_sentence(tmp_path: Path) -> None:
-    env = {**os.environ, "WEIR_HOME": str(tmp_path), "WEIR_PORT": "not a port"}
-    ended = subprocess.run(
-        [sys.executable, "-m", "app.server.asgi"], env=env, capture_output=True, text=True, timeout=60
-    )
-    assert ended.returncode == 2
-    assert ended.stderr.startswith("error: ") and "port" in ended.stderr and "hint: " in ended.stderr
-    assert len(ended.stderr.splitlines()) == 2

@@ -15,7 +15,7 @@ from streamlit.proto.WidgetStates_pb2 import WidgetState
 from streamlit.testing.v1 import AppTest
 from websockets.sync.client import connect
 
-from app import services, viewer
+from app import services
 from backend.store.store import ControlStore
 from backend.stream_model.stream import DesiredState
 from tests.app.server.conftest import PROXY as TRUSTED
@@ -112,11 +112,6 @@ def test_a_dialog_that_is_sent_once_its_viewer_may_not_act_any_more_is_refused(
     send(app, "act", "incident 7")
     assert f"stop {NAME}: weir is read-only" in words(app).lower()
     assert (store.desired()[NAME].state, store.audit_entries()) == (DesiredState.RUNNING, [])
-
-
-def test_a_name_is_what_a_screen_shows() -> None:
-    assert viewer.clean_name(None) == viewer.clean_name(7 * " ") == ""
-    assert viewer.clean_name("ann" * 66) and not viewer.clean_name("ann" * 67)
 
 
 # at the socket of a real server ---------------------------------------------------------------------------------------

@@ -3,13 +3,13 @@ oauth2-proxy: that answers whether a cookie is a login, and whose."""
 
 import re
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.cookies import SimpleCookie
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
+from tests.worlds.pages.serving import Answer, answering
 from tests.worlds.processes import end, free_port, listens, wait_until
 from tests.worlds.programs import require
 
@@ -30,33 +30,28 @@ def documented_settings() -> dict[str, str]:
     return {name: value.strip("'") for name, _, value in (line.partition("=") for line in lines)}
 
 
-class _Login(BaseHTTPRequestHandler):
+def _login(request: BaseHTTPRequestHandler) -> Answer:
     """`login=ann@example.com` in a cookie is a login; nobody's request gets the page that asks for one."""
-
-    def do_GET(self) -> None:
-        login = SimpleCookie(self.headers["Cookie"]).get("login")
-        is_asked_by_nginx = self.path == "/oauth2/auth"
-        self.send_response(202 if login else 401 if is_asked_by_nginx else 200)
-        if login and is_asked_by_nginx:
-            self.send_header("X-Auth-Request-Email", login.value)
-        self.end_headers()
-        if not is_asked_by_nginx:
-            self.wfile.write(b"Sign in")
-
-    def log_message(self, *_: object) -> None:
-        pass
+    login = SimpleCookie(request.headers["Cookie"]).get("login")
+    if request.path != "/oauth2/auth":
+        return 200, {}, b"Sign in"
+    return (202, {"X-Auth-Request-Email": login.value}, b"") if login else (401, {}, b"")
 
 
 @contextmanager
 def nginx_before(upstream: str, folder: Path) -> Iterator[str]:
     """Its URL (https, by name, with a certificate of its own) while it runs before the server at `upstream`."""
     require("nginx")
-    login, port = ThreadingHTTPServer(("127.0.0.1", 0), _Login), free_port()
-    threading.Thread(target=login.serve_forever, daemon=True).start()
+    with answering(_login) as login_port:
+        yield from _running(upstream, folder, login_port)
+
+
+def _running(upstream: str, folder: Path, login_port: int) -> Iterator[str]:
+    port = free_port()
     place = {
         "listen 443 ssl": f"listen 127.0.0.1:{port} ssl",
         "/etc/ssl/weir": str(folder / "weir"),
-        "http://127.0.0.1:4180": f"http://127.0.0.1:{login.server_port}",
+        "http://127.0.0.1:4180": f"http://127.0.0.1:{login_port}",
         "http://127.0.0.1:8501": upstream,
     }
     server = documented("nginx", "auth_request")
@@ -79,8 +74,6 @@ def nginx_before(upstream: str, folder: Path) -> Iterator[str]:
         process.wait(timeout=60)
     finally:
         end(process)
-        login.shutdown()
-        login.server_close()
 
 
 def _certificate(folder: Path) -> None:
