@@ -12,13 +12,11 @@ from deltalake import DeltaTable
 from streamlit.testing.v1 import AppTest
 
 from app import cache, services
-from app.changes.here import _mark
 from app.changes.rows import every_row
 from backend.changes import cache as diff_cache
 from backend.changes.answer import diff
 from backend.changes.model import DiffMethod, Limits, Question, VersionDiff
 from backend.errors import DiffError, StorageError
-from backend.lake.lake import Lake
 from backend.sql.export import FORMATS
 from backend.sql.session import CancelToken
 from backend.work import Stopped
@@ -61,11 +59,6 @@ def orders(place: Place) -> Path:
 def plain_orders(place: Place) -> Path:
     """The same without key and feed."""
     return place(orders_without_feed, TABLE)
-
-
-@pytest.fixture
-def late_feed(place: Place) -> Path:
-    return place(feed_turned_on_late, TABLE)
 
 
 def changes(from_: str | int, to: str | int, **params: str | int) -> AppTest:
@@ -116,26 +109,19 @@ def test_views_show_the_feed_the_commits_what_is_known_and_properties(orders: Pa
     assert properties.loc["delta.checkpointInterval", "After"] == "20"
 
 
-@pytest.mark.parametrize("feed", [True, False])
 def test_every_changed_row_can_be_exported_though_the_page_lists_the_first(
-    home: Path, monkeypatch: pytest.MonkeyPatch, feed: bool
+    home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WEIR_LAKE__DIFF_ROWS", "10")
-    path, made = home / "lake" / "sales", {"sale": list(range(400)), "paid": [float(n) for n in range(400)]}
-    builders.write(path, made, configuration=builders.CHANGE_FEED if feed else None)
-    DeltaTable(str(path)).update(updates={"paid": "paid * 2"}, predicate="sale >= 250")
+    path = builders.write(home / "lake" / "sales", {"sale": list(range(400)), "paid": ["no"] * 400})
+    DeltaTable(str(path)).update(updates={"paid": "'yes'"}, predicate="sale >= 250")
     DeltaTable(str(path)).delete("sale < 30")
     app = open_page("changes", table="sales", from_=0, to=2, key="sale")
     assert "Export all 180 changed rows" in words(app)
-
-    old, new = (DeltaTable(str(path), version=version).to_pandas().set_index("sale")["paid"] for version in (0, 2))
     question = Question(services.lake().find("sales"), 0, 2, key=("sale",), row_limit=10)
-    answer = diff(services.lake(), question)
-    assert answer.changes.truncated and len(answer.changes.rows) == 10
-    listed = json.loads(every_row(answer, FORMATS["json"]))
-    sides = {row["key"]["sale"]: (row["before"]["paid"], (row["after"] or {}).get("paid")) for row in listed}
-    changed = {n: (paid, new.get(n)) for n, paid in old.items() if new.get(n) != paid}
-    assert sides == changed and len(listed) == len(changed) == 180
+    listed = json.loads(every_row(diff(services.lake(), question), FORMATS["json"]))
+    changed = dict.fromkeys(range(30), "delete") | dict.fromkeys(range(250, 400), "update")
+    assert {row["key"]["sale"]: row["change"] for row in listed} == changed and len(listed) == 180
 
 
 def test_without_versions_in_the_link_the_last_commits_are_compared(orders: Path) -> None:
@@ -183,7 +169,8 @@ def test_without_a_key_updates_are_said_to_be_among_the_others(plain_orders: Pat
     assert "2 rows inserted, 1 updated, 1 deleted" in words(app) and "No key is known" not in words(app)
 
 
-def test_where_the_feed_does_not_reach_files_answer_and_where_they_are_gone_commits(late_feed: Path) -> None:
+def test_where_the_feed_does_not_reach_files_answer_and_where_they_are_gone_commits(place: Place) -> None:
+    late_feed = place(feed_turned_on_late, TABLE)
     app = changes(2, 5, view="How it knows")
     assert "whole rows" in words(app).lower() and "Not by the change feed" in words(app)
     added = set(DeltaTable(str(late_feed)).file_uris()) - set(DeltaTable(str(late_feed), version=4).file_uris())
@@ -215,12 +202,6 @@ def computed(home: Path) -> list[Question]:
     return begun
 
 
-@pytest.fixture
-def asks_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every comparison is big enough to wait for a click."""
-    monkeypatch.setattr(diff_cache, "SMALL_BYTES", -1)
-
-
 def test_nothing_is_computed_twice_for_two_viewers_or_other_views(orders: Path, computed: list[Question]) -> None:
     changes(1, 4)
     app = changes("-3", "latest", view="Commits")
@@ -232,8 +213,9 @@ def test_nothing_is_computed_twice_for_two_viewers_or_other_views(orders: Path, 
 
 
 def test_what_costs_more_waits_for_a_click_that_names_the_bytes(
-    plain_orders: Path, computed: list[Question], asks_first: None
+    plain_orders: Path, computed: list[Question], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(diff_cache, "SMALL_BYTES", -1)
     sizes = sum(file.stat().st_size for file in plain_orders.glob("*.parquet"))
     app = changes(0, 3, key="order_id")
     text = words(app)
@@ -249,17 +231,6 @@ def test_what_costs_more_waits_for_a_click_that_names_the_bytes(
     again(app)
     assert len(computed) == 1
     assert "2 rows inserted, 1 updated, 1 deleted (80 % of rows)" in words(app)
-
-
-def test_a_cancelled_comparison_says_so_and_begins_again_at_a_click(orders: Path, computed: list[Question]) -> None:
-    app = changes(0, 1)
-    app.session_state["_begun_diffs"] = {*app.session_state["_begun_diffs"], _mark_of(orders, 1, 4)}
-    app.query_params["from"], app.query_params["to"] = "1", "4"
-    again(app)
-    assert "Stopped before rows were counted" in words(app)
-    assert len(computed) == 1
-    press(app, "start")
-    assert "2 rows inserted" in words(again(app))
 
 
 @pytest.fixture
@@ -306,34 +277,16 @@ def test_a_comparison_that_was_ended_shows_what_it_had_found_and_says_so(ends_ea
     assert "start" not in keys(app.button)
 
 
-def _mark_of(path: Path, first: int, second: int) -> str:
-    lake = services.lake()
-    ref = lake.find(TABLE)
-    limits = services.settings().lake
-    ids = (lake.snapshot(ref).metadata.id,)
-    most = {"row_limit": limits.diff_rows, "max_bytes": limits.diff_max_bytes}
-    return _mark(Question(ref, first, second, table_ids=ids, **most))
-
-
 def test_above_the_limit_the_log_answers_and_a_click_reads_all_the_same(
     plain_orders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WEIR_LAKE__DIFF_MAX_BYTES", "10")
     app = changes(0, 3)
     assert "rows cannot be compared, their number by statistics: +1" in words(app)
+    assert "WEIR_LAKE__DIFF_MAX_BYTES" in words(app)
     press(app, "anyway")
     assert param(app, "method") == "multiset"
     assert "3 rows inserted and 2 deleted, updates among them" in words(again(app))
-
-
-def test_a_file_that_goes_during_the_run_leaves_what_the_log_tells(plain_orders: Path, asks_first: None) -> None:
-    app = changes(0, 3)
-    for file in plain_orders.glob("*.parquet"):
-        file.unlink()
-    press(app, "start")
-    text = words(again(app))
-    assert "rows cannot be compared" in text
-    assert "is gone" in text
 
 
 @pytest.mark.parametrize(
@@ -351,21 +304,13 @@ def test_a_failed_comparison_is_said_and_offered_again(orders: Path, error: Exce
     cache.differences().compute = fails
     app = changes(1, 4)
     assert said in words(app) and "Starting …" not in words(app) and "rows not compared yet" in words(app)
+    assert "Stopped before rows were counted" in words(app), "it does not begin again by itself"
     cache.differences().compute = diff
     press(again(app), "start")
     assert "2 rows inserted" in words(again(app))
 
 
 # how to compare ---------------------------------------------------------------------------------------------------
-
-
-def test_a_storage_that_is_down_is_said(orders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def down(*_: object) -> None:
-        raise StorageError("the storage did not answer", hint="try again")
-
-    monkeypatch.setattr(Lake, "file_difference", down)
-    app = changes(1, 4)
-    assert "The storage did not answer" in words(app) and app.selectbox(key="pick_from").value == "1"
 
 
 def test_a_condition_keeps_changes_whose_row_satisfies_it_and_a_click_takes_it_away(orders: Path) -> None:
@@ -381,10 +326,8 @@ def test_a_condition_keeps_changes_whose_row_satisfies_it_and_a_click_takes_it_a
     assert "where_filter" not in keys(app.button) and len(frame_with(app, "Change")) > 1
 
 
-def test_a_condition_or_key_that_is_none_is_said_and_nothing_is_read(orders: Path, computed: list[Question]) -> None:
+def test_a_condition_and_a_key_to_look_up_that_are_none_are_said(orders: Path, computed: list[Question]) -> None:
     assert changes(1, 4, rows_where="nope >").error and not computed
-    app = changes(1, 4, key="gone")
-    assert "No column `gone` to use as a key" in words(app) and app.multiselect(key="key").value == ["gone"]
     for key_of in ("[1]", '{"gone":1}'):
         app = changes(0, 4, key_of=key_of)
         assert ("No column gone to look a key up by" in words(app)) == ("gone" in key_of)
@@ -420,15 +363,6 @@ def test_another_table_is_compared_by_key_or_whole_rows(orders: Path, home: Path
     app.selectbox(key="pick_against").set_value(None)
     again(app)
     assert "v0 → v4" in words(again(app))
-
-
-def test_a_table_made_anew_is_refused_with_both_ids(home: Path) -> None:
-    path = home / "lake" / "orders"
-    log = builders.HandLog(path).start(table_id="aaaa")
-    log.commit(builders.metadata(table_id="bbbb"), builders.commit_info("CREATE OR REPLACE TABLE"))
-    text = words(open_page("changes", table="orders", from_=0, to=1))
-    assert "rows cannot be compared" in text
-    assert "aaaa" in text and "bbbb" in text
 
 
 # what leads on ----------------------------------------------------------------------------------------------------
@@ -482,22 +416,6 @@ def test_what_stands_out_is_above_the_rows_and_gross_says_that_no_filter_reaches
     assert made.changed and app.text_input(key="rows_where").placeholder == "amount < 0"
 
 
-def test_a_comparison_that_is_out_of_time_says_so_where_it_is_offered_again(ends_early: threading.Event) -> None:
-    ends_early.set()
-    differences = cache.differences()
-    compute = differences.compute
-    differences.compute = lambda *asked: diff(*asked[:2], CancelToken(0.0))
-    app = changes(2, 5, key="order_id")
-    press(app, "start")
-    app = again(app)
-    differences.compute = compute
-    said = "Comparing rows took longer than 0 s and was stopped."
-    assert said in words(app) and "rows read" not in words(app)
-    press(app, "start")
-    text = words(again(app))
-    assert "30 updated" in text and said not in text
-
-
 # what is wrong or huge: a clear answer, a way on, no message above 500 kB --------------------------------------------
 
 
@@ -519,52 +437,28 @@ def assert_small(app: AppTest) -> None:
     assert max(messages(app)) < (MOST_BYTES, "")
 
 
-def hostile_orders(path: Path) -> Path:
-    """v0 two rows, v1 another one, v2 an update; names and values that are markup."""
-    builders.write(path, {"id": [1, 2], 'ö "q"': ["=1+1", "<b>x</b>"]})
-    builders.write(path, {"id": [3], 'ö "q"': ["| `c`\n# d"]})
-    DeltaTable(str(path)).update(updates={'"ö ""q"""': "'**b**'"}, predicate="id = 1")
-    return path
-
-
-@pytest.fixture
-def hostile(place: Place) -> Path:
-    return place(hostile_orders, "orders")
-
-
 @pytest.mark.parametrize(
     ("asked", "said", "way_on"),
     [
         ({"from_": "latest2"}, "Not a version: 'latest2'", "such as `-5`"),
-        ({"from_": "999"}, "no version 999", "versions end at 2"),
+        ({"from_": "999"}, "no version 999", "versions end at 4"),
         ({"from_": "24 h ago"}, "has no version at", ""),
-        ({"from_": "0001-01-01T00:00+14:00"}, "Not a version", "such as `-5`"),
-        ({"from_": "-99"}, "has no version -99", "versions end at 2"),
         ({"from_": "9" * 5_000}, "Not a version: '999", "such as `-5`"),
-        ({"rows_where": "id > 0; DROP TABLE x"}, 'Syntax error at or near ";" (character 7)', "No SELECT, FROM or ;"),
-        ({"rows_where": "id IN (SELECT 1)"}, "A subquery is not allowed here (character 7)", "Such as amount >= 0"),
+        ({"rows_where": "order_id > 0; DROP"}, 'Syntax error at or near ";" (character 13)', "No SELECT, FROM or ;"),
         ({"rows_where": "read_text('/etc/passwd') <> ''"}, "function 'read_text' is not allowed", "Such as"),
-        ({"key": "x" * 5_000}, "to use as a key", "columns: `id`"),
+        ({"key": "x" * 5_000}, "to use as a key", "columns: `order_id`"),
     ],
 )
 def test_what_cannot_be_compared_is_said_with_a_way_on(
-    hostile: Path, asked: dict[str, str], said: str, way_on: str
+    orders: Path, asked: dict[str, str], said: str, way_on: str
 ) -> None:
-    for file in hostile.glob("*.parquet"):
+    for file in orders.rglob("*.parquet"):
         file.unlink()  # nothing is read
-    app = open_page("changes", table="orders", **({"from_": 0, "to": 2} | asked))
+    app = open_page("changes", table=TABLE, **({"from_": 0, "to": 4} | asked))
     assert said in words(app) and way_on in words(app)
-    assert not app.dataframe and app.selectbox(key="pick_to").value == "2"  # and the form stays
+    assert not app.dataframe and app.selectbox(key="pick_to").value == "4"  # and the form stays
     assert app.selectbox(key="pick_from").value == asked.get("from_", "0")
     assert_small(app)
-
-
-def test_names_and_values_that_are_markup_or_formulas_stay_texts(hostile: Path) -> None:
-    app = open_page("changes", table="orders", from_=0, to=2, key="id")
-    assert metrics(app)["Updated (net)"] == "1" and metrics(app)["Inserted (net)"] == "+1"
-    rows = frame_with(app, "Change")
-    assert {'ö "q" · before', 'ö "q" · after'} <= {str(name).removesuffix(" ●") for name in rows.columns}
-    assert "**b**" in rows.to_string() and "=1+1" in rows.to_string()
 
 
 def test_a_log_full_of_huge_texts_stays_a_small_page(home: Path) -> None:
@@ -580,9 +474,14 @@ def test_a_log_full_of_huge_texts_stays_a_small_page(home: Path) -> None:
         assert_small(app)
 
 
-def test_rows_of_a_megabyte_stay_a_small_page(home: Path) -> None:
-    path = builders.write(home / "lake" / "t", {"id": list(range(20)), "note": ["x" * 2**20] * 20})
-    builders.write(path, {"id": list(range(20)), "note": ["y" * 2**20] * 20}, mode="overwrite")
+def test_wide_rows_of_a_megabyte_stay_a_small_page(home: Path) -> None:
+    path = home / "lake" / "t"
+    for letter in "xy":
+        wide = {f"c{number}": [letter] * 20 for number in range(200)}
+        builders.write(path, {"id": list(range(20)), "note": [letter * 2**20] * 20} | wide, mode="overwrite")
     app = open_page("changes", table="t", from_=0, to=1, key="id")
-    assert metrics(app)["Updated (net)"] == "20" and len(frame_with(app, "Change")) == 20
+    rows = frame_with(app, "Change")
+    assert metrics(app)["Updated (net)"] == "20" and len(rows) == 20
+    assert len(rows.columns) <= 64 and "more columns are not shown" in words(app)
+    assert rows["note · after"][0].endswith("… (1,048,576 characters)")
     assert_small(app)

@@ -10,6 +10,7 @@ from deltalake import write_deltalake
 from streamlit.testing.v1 import AppTest
 
 from backend.changes.host_job import SoFar, question_of
+from backend.errors import DiffError
 from backend.jobs.host_query import HostQuery
 from backend.jobs.model import JobState
 from backend.query.on_host import PLACE
@@ -34,17 +35,6 @@ def changes_page(**more: str) -> AppTest:
     return open_page("changes", **ChangesOnHost.link, **more)
 
 
-def test_changes_that_a_host_found_are_those_of_its_table(changes: World) -> None:
-    app = asked(changes, ChangesOnHost)
-    job = changes.job()
-    changes.run(job, ChangesOnHost.answer(changes, job, truncated=True))
-    shown, text = metrics(again(app)), words(app)
-    assert (shown["Inserted (net)"], shown["Updated (net)"], shown["Deleted (net)"]) == ("+1", "1", "−1")
-    assert "paired by their key" in text
-    assert "What the changed rows have in common is not looked for: the stream host keeps only some of them." in text
-    assert sorted(frame_with(app, "Change")["Change"]) == ["+ insert", "− delete", "≠ update"]
-
-
 @pytest.mark.parametrize("state", [JobState.CANCELLED, JobState.FAILED])
 def test_what_a_comparison_had_found_when_it_was_ended_is_shown_as_that(changes: World, state: JobState) -> None:
     app = asked(changes, ChangesOnHost)
@@ -65,12 +55,15 @@ def test_what_a_comparison_had_found_when_it_was_ended_is_shown_as_that(changes:
     assert app.button(key="cancel_job") and "so far" not in words(app)
 
 
-def test_an_answer_that_was_there_already_has_no_other_question_asked(changes: World) -> None:
+def test_changes_that_a_host_found_are_those_of_its_table_and_no_other_question_is_asked(changes: World) -> None:
     asked(changes, ChangesOnHost)
     job = changes.job()
-    changes.run(job, ChangesOnHost.answer(changes, job))
+    changes.run(job, ChangesOnHost.answer(changes, job, truncated=True))
     app = press(changes_page(), "to_host")
-    assert metrics(app)["Updated (net)"] == "1"
+    shown, text = metrics(app), words(app)
+    assert (shown["Inserted (net)"], shown["Updated (net)"], shown["Deleted (net)"]) == ("+1", "1", "−1")
+    assert "What the changed rows have in common is not looked for: the stream host keeps only some of them." in text
+    assert sorted(frame_with(app, "Change")["Change"]) == ["+ insert", "− delete", "≠ update"]
     app.text_input(key="rows_where").set_value("order_id = 2")
     assert again(app).button(key="start_job") and changes.store.jobs.unfinished() == []
 
@@ -82,6 +75,8 @@ def test_a_condition_on_rows_goes_to_the_host_with_the_question(changes: World) 
     job = changes.job()
     question = question_of(job.request, str)
     assert question.on_host and question.where == "order_id = 2"
+    with pytest.raises(DiffError, match="by another version of Weir"):
+        question_of(job.request.replace('"format":', '"format":1'), str)
     changes.run(job, ChangesOnHost.answer(changes, job))
     assert "only rows that satisfy order_id = 2" in words(again(app)).lower()
     assert changes_page(on="host").button(key="start_job"), "without it another question"

@@ -17,20 +17,18 @@ from deltalake import DeltaTable, write_deltalake
 
 from backend.changes.export import exported
 from backend.changes.model import DiffMethod, Limits, NetCounts
-from backend.errors import LakehouseError, TableNotFoundError
+from backend.errors import TableNotFoundError
 from backend.lake.lake import Lake
 from backend.sql.export import FORMATS
 from backend.sql.session import CancelToken
 from tests.worlds.lake import builders
+from tests.worlds.lake.diff_lakes import LakeWith
 from tests.worlds.lake.diffs import asked
 from tests.worlds.lake.diffs import diff as compare
 from tests.worlds.terminal import Weir, home, weir
 
 __all__ = ["home", "weir"]
 KEYED = asked(key=("id",))
-
-
-# versions ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -44,44 +42,20 @@ def prices(root: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("first", "last", "code", "message"),
-    [
-        ("-1", "-0", 10, "v2 → v3"),
-        ("9" * 25, "latest", 3, "its versions end at 3"),
-        ("2001-01-01T00:00-23:59", "latest", 3, "its log begins with v0"),
-        ("2126-11-20T10:00+14:00", "2126-11-20", 0, "v3 → v3"),
-        ("latest2", "latest", 2, "not a version: 'latest2'"),
-    ],
-)
-def test_versions_on_the_command_line(prices: Path, weir: Weir, first: str, last: str, code: int, message: str) -> None:
-    answer = weir("diff", "prices", f"--from={first}", f"--to={last}")
-    assert (answer.code, message in answer.out + answer.err) == (code, True)
-    assert code in (0, 10) or ("hint: " in answer.err and "unexpected" not in answer.err and not answer.out)
-
-
 # files and tables that go --------------------------------------------------------------------------------------------
 
 
-class Spoiled:
-    """A lake to which something happens right after one of its answers."""
+def spoiled(lake: Lake, name: str, spoil: Callable[[], object]) -> Any:
+    """A lake to which something happens right after its first answer of this name."""
+    waiting = [spoil]
 
-    def __init__(self, lake: Lake, name: str, spoil: Callable[[], object]) -> None:
-        self._lake, self._name, self._spoil, self.times = lake, name, spoil, 0
+    def answer(*args: Any, **more: Any) -> Any:
+        result = getattr(lake, name)(*args, **more)
+        while waiting:
+            waiting.pop()()
+        return result
 
-    def __getattr__(self, name: str) -> Any:
-        answer = getattr(self._lake, name)
-        if name != self._name:
-            return answer
-
-        def spoiled(*args: Any, **more: Any) -> Any:
-            result = answer(*args, **more)
-            self.times += 1
-            if self.times == 1:
-                self._spoil()
-            return result
-
-        return spoiled
+    return LakeWith(lake, **{name: answer})
 
 
 def vacuum(path: Path) -> None:
@@ -99,9 +73,8 @@ def test_files_that_go_while_it_runs_leave_what_the_log_tells_and_no_count(
         shutil.rmtree(prices)
         for number in range(3):
             builders.write(prices, {"id": [number] * 100, "v": [1.0] * 100, "p": [["a"]] * 100})
-    spoiled = Spoiled(lake, moment, lambda: vacuum(prices))
-    found = compare(spoiled, lake.find("prices"), 0, 2, **KEYED)
-    assert spoiled.times and found.method is DiffMethod.LOG_ONLY and not found.exact
+    found = compare(spoiled(lake, moment, lambda: vacuum(prices)), lake.find("prices"), 0, 2, **KEYED)
+    assert not list(prices.glob("*.parquet")) and found.method is DiffMethod.LOG_ONLY and not found.exact
     assert (found.changes.net, found.changes.rows) == (NetCounts(None, None, None), ())
     assert any("is gone" in reason for reason in found.reasons) and found.is_changed is not False and found.hint
     assert found.log.files.added == 2
@@ -136,9 +109,9 @@ def test_files_that_go_while_they_are_compared_part_by_part_are_read_to_their_en
 
 @pytest.mark.parametrize("moment", ["snapshot", "history", "file_difference"])
 def test_a_table_that_goes_while_it_runs_is_said(prices: Path, lake: Lake, moment: str) -> None:
-    spoiled = Spoiled(lake, moment, lambda: shutil.rmtree(prices))
+    going = spoiled(lake, moment, lambda: shutil.rmtree(prices))
     with pytest.raises(TableNotFoundError) as refused:
-        compare(spoiled, lake.find("prices"), 0, 3, **KEYED)
+        compare(going, lake.find("prices"), 0, 3, **KEYED)
     assert "deleted" in refused.value.hint
 
 
@@ -149,30 +122,17 @@ def test_a_table_made_anew_between_its_two_readings_is_refused_with_both_ids(pri
             builders.write(prices, {"id": [number], "v": [9.0]})
 
     before = lake.snapshot(lake.find("prices"), 0).metadata.id
-    spoiled = Spoiled(lake, "snapshot", anew)
-    found = compare(spoiled, lake.find("prices"), 0, 3, **KEYED)
+    found = compare(spoiled(lake, "snapshot", anew), lake.find("prices"), 0, 3, **KEYED)
     after = lake.snapshot(lake.find("prices"), 3).metadata.id
     assert found.method is DiffMethod.LOG_ONLY and before != after
     assert before in found.reasons[0] and after in found.reasons[0] and "same side" in found.hint
-
-
-def test_a_replaced_table_is_refused_on_the_command_line_whatever_the_method(root: Path, weir: Weir) -> None:
-    log = builders.HandLog(root / "t").start(table_id="id-one").commit(builders.commit_info(), builders.add("a"))
-    anew = (builders.metadata(table_id="id-two"), builders.add("b"))
-    log.commit(builders.commit_info("CREATE OR REPLACE TABLE"), *anew)
-    for more in ((), ("--method", "multiset"), ("--key", "id"), ("--json",)):
-        answer = weir("diff", "t", "--from", "1", "--to", "2", *more)
-        assert answer.code == 1 and "id-one" in answer.err and "id-two" in answer.err
-        assert "hint: compare two versions on the same side of the replacement" in answer.err
 
 
 WRITER = """
 import sys
 from pathlib import Path
 from deltalake import DeltaTable
-from backend.times import Clock
 from tests.worlds.lake import builders
-from tests.worlds.lake.diff_lakes import ByDeltalake
 path = Path(sys.argv[1])
 for number in range(8):
     builders.write(path, {"id": [1000 + number], "v": [1.0]})
@@ -235,13 +195,8 @@ def test_wrong_row_counts_in_the_log_change_no_count_and_make_none_up(
     ("where", "message"),
     [
         ("id > 0; DROP TABLE rows", 'syntax error at or near ";" (character 7)'),
-        ("id IN (SELECT id FROM read_parquet('/etc/*'))", "a subquery is not allowed here (character 7)"),
         ("read_text('/etc/passwd') <> ''", "the function 'read_text' is not allowed here (character 1)"),
-        ("id > 0 FROM rows", 'syntax error at or near "FROM"'),
-        ("count(*) > 1", "aggregate"),
         ("idd > 0", "there is no column 'idd' (character 1)"),
-        ("id > " + "1" * 10_000, "more than 10,000"),
-        ("", "there is no expression"),
         ("id", "the condition gives BIGINT, not true or false"),
     ],
 )
@@ -317,13 +272,6 @@ def test_any_column_can_be_the_key_and_one_that_is_not_unique_is_said(odd: Path,
     assert found.changes.apart.rows and any("share their key" in reason for reason in found.reasons)
 
 
-@pytest.mark.parametrize(
-    "where", ['"ö ""q""" = \'@x\'', "\"a.b\" = '+1+1'", "\"group\" = '-1'", "s.a >= 0", "\"=cmd|'/C calc'!A0\" <> ''"]
-)
-def test_a_condition_names_odd_columns_in_quotes(odd: Path, lake: Lake, where: str) -> None:
-    assert compare(lake, lake.find("odd"), 0, 1, key=("id",), where=where).changes.net == NetCounts(1, 1, 0)
-
-
 def test_a_row_of_a_megabyte_is_a_line_on_a_terminal_and_whole_in_json(root: Path, weir: Weir) -> None:
     path = builders.write(root / "big", {"id": [1], "note": ["x" * 2**20]})
     builders.write(path, {"id": [1], "note": ["y" * 2**20]}, mode="overwrite")
@@ -331,25 +279,3 @@ def test_a_row_of_a_megabyte_is_a_line_on_a_terminal_and_whole_in_json(root: Pat
     assert shown.code == 10 and len(shown.out) < 5_000 and "…" in shown.out
     (row,) = weir("diff", "big", "--from", "0", "--to", "1", "--key", "id", "--json").document["rows"]
     assert row["before"]["note"] == "x" * 2**20 and row["after"]["note"] == "y" * 2**20
-
-
-def test_what_cannot_be_read_says_so_once_and_the_exit_code_is_1(prices: Path, weir: Weir) -> None:
-    vacuum(prices)
-    answer = weir("diff", "prices", "--from", "0", "--to", "3", "--json")
-    document = answer.document
-    assert answer.code == 1 and "hint: " in answer.err and "is gone" in answer.err
-    assert document["net"] == {"inserted": None, "updated": None, "deleted": None, "unchanged": None}
-    assert (document["method"], document["exact"]) == ("log_only", False) and document["files"]["added"]
-
-
-def test_every_error_of_a_diff_has_a_hint(prices: Path, lake: Lake) -> None:
-    for options in (
-        asked(key=("gone",)),
-        asked(columns=("gone",)),
-        asked(method=DiffMethod.CHANGE_FEED),
-        asked(method=DiffMethod.KEY_JOIN),
-        asked(where="gone > 1"),
-    ):
-        with pytest.raises(LakehouseError) as refused:
-            compare(lake, lake.find("prices"), 0, 3, **options)
-        assert refused.value.hint and refused.value.message

@@ -100,15 +100,6 @@ def test_what_is_not_there_soon_is_computed_on_for_who_comes_next_and_stopped_if
     wait_until(lambda: slow.calls == 3 and slow.tokens[-1].is_stopped, "the third is stopped")
 
 
-def test_another_question_is_another_computation(slow: Slow) -> None:
-    slow.go.set()
-    differences = Differences(compute=slow)
-    questions = [question(), question(2), question(tolerance=0.1), question(where="a > 1"), question(key=("id",))]
-    for each in questions:
-        last(differences.over(NO_LAKE, each))
-    assert slow.calls == len(questions)
-
-
 @pytest.mark.parametrize("is_cancelled", [True, False])
 def test_only_the_last_who_leaves_or_cancels_stops_it(slow: Slow, is_cancelled: bool) -> None:
     later = Later()

@@ -3,8 +3,10 @@
 Rule: states are read by deltalake, whole, and compared row by row in plain Python; nothing of the diff is used for it.
 """
 
+import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -16,16 +18,18 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from backend.changes.export import exported
 from backend.changes.key import key_memory
-from backend.changes.model import DiffMethod, FilesDiff, KeySource, Limits, NetCounts, RowKind, VersionDiff
-from backend.errors import DataFileMissingError, DiffError, QueryError, VersionNotFoundError
-from backend.sql.session import CancelToken
-from backend.work import Stopped
+from backend.changes.model import DiffMethod, FilesDiff, KeySource, Limits, NetCounts, RowKind, SetApart, VersionDiff
+from backend.errors import DataFileMissingError, DiffError, QueryError, TableError
+from backend.lake.lake import Lake
+from backend.sql.export import FORMATS
 from tests.worlds.cases import few, soak
 from tests.worlds.lake.builders import CHANGE_FEED, HandLog, add, commit_info, metadata, protocol, remove
-from tests.worlds.lake.diff_lakes import ByDeltalake, Told
-from tests.worlds.lake.diffs import asked, compare, diff, lake_at, prepare
+from tests.worlds.lake.diff_lakes import ByDeltalake
+from tests.worlds.lake.diffs import asked, compare, diff, differ, in_a_file, lake_at, prepare
 from tests.worlds.lake.histories import History
+from tests.worlds.lake.vectors import write_vector
 
 FEED, KEY, ROWS = DiffMethod.CHANGE_FEED, DiffMethod.KEY_JOIN, DiffMethod.MULTISET
 Row = tuple[tuple[str, Any], ...]
@@ -55,6 +59,10 @@ def by_key(state: Counter[Row]) -> dict[Any, Row]:
     return {dict(row)["id"]: row for row in state}
 
 
+def values(row: Row) -> list[Any]:
+    return [value for _, value in row]
+
+
 @pytest.mark.parametrize("seed", few(4, range(14)))
 def test_every_method_carries_one_state_to_the_other_and_all_agree(tmp_path: Path, seed: int) -> None:
     random = Random(seed)
@@ -79,48 +87,30 @@ def test_every_method_carries_one_state_to_the_other_and_all_agree(tmp_path: Pat
         assert answer.method is method
         assert applied(before, answer) == after, method
         assert answer.num_rows == (before.total(), after.total())
+        few_rows, rows = in_a_file(lake, ref, (first, second), key=key, method=method)
+        assert (few_rows.changes.net, few_rows.changes.apart) == (answer.changes.net, answer.changes.apart)
+        held = json.loads(exported(answer, FORMATS["json"]))
+        assert sorted(map(json.dumps, rows)) == sorted(map(json.dumps, held)), method
+        if answer.key and not answer.changes.apart.rows:
+            assert rows == held, "in the order of the key"
     came, went = (after - before).total(), (before - after).total()
     assert (found[ROWS].changes.net.inserted, found[ROWS].changes.net.deleted) == (came, went)
-    if key:
-        old, new = by_key(before), by_key(after)
-        both = old.keys() & new.keys()
-        net = NetCounts(len(new.keys() - both), sum(old[k] != new[k] for k in both), len(old.keys() - both))
-        assert {answer.changes.net for method, answer in found.items() if method is not ROWS} == {net}
-        assert found[KEY].unchanged == len(both) - (net.updated or 0)
-        for answer in found.values():
-            if answer.method is not ROWS:
-                assert answer.changes.changed_cells == found[KEY].changes.changed_cells
-                assert answer.changes.common == found[KEY].changes.common
-
-
-def differ(before: Row, after: Row, tolerance: float) -> bool:
-    """Whether two rows with one key do, floats beyond the tolerance."""
-    return any(
-        x != y and not (isinstance(x, float) and isinstance(y, float) and abs(x - y) <= tolerance)
-        for (_, x), (_, y) in zip(before, after, strict=True)
-    )
-
-
-@pytest.mark.parametrize("seed", few(2, range(8)))
-def test_of_a_history_every_method_tells_what_is_wanted(tmp_path: Path, seed: int) -> None:
-    """A condition on rows and a tolerance, against a recount."""
-    random = Random(100 + seed)
-    history = History(tmp_path, random, has_key=True)
-    for _ in range(5):
-        history.grow()
-    last = DeltaTable(history.path).version()
-    lake = lake_at(tmp_path)
-    (ref,) = lake.tables()
-    first, second = random.sample(range(last + 1), 2)
-    prepared = prepare(lake, ref, first, second, key=("id",))
-    old, new = (by_key(state_at(history.path, v, prepared.columns)) for v in (first, second))
+    if not key:
+        return
+    old, new = by_key(before), by_key(after)
     both = old.keys() & new.keys()
+    net = NetCounts(len(new.keys() - both), sum(old[k] != new[k] for k in both), len(old.keys() - both))
+    assert found[KEY].unchanged == len(both) - (net.updated or 0)
+    for method in found.keys() - {ROWS}:
+        assert found[method].changes.net == net
+        assert found[method].changes.changed_cells == found[KEY].changes.changed_cells
+        assert found[method].changes.common == found[KEY].changes.common
     for where, value, tolerance in (("v = 'z'", "z", 1.0), (None, None, 1.0), ("v < 'b'", "a", 0.0)):
-        updated = {key for key in both if differ(old[key], new[key], tolerance)}
-        kept = {key for side in (old, new) for key, row in side.items() if where is None or dict(row)["v"] == value}
+        updated = {k for k in both if differ(values(old[k]), values(new[k]), tolerance)}
+        kept = {k for side in (old, new) for k, row in side.items() if where is None or dict(row)["v"] == value}
         net = NetCounts(len(kept & new.keys() - both), len(kept & updated), len(kept & old.keys() - both))
-        for method in {*prepared.plan.methods[:-1]} - {ROWS}:
-            options = asked(key=("id",), method=method, where=where, tolerance=tolerance, row_limit=1_000)
+        for method in found.keys() - {ROWS}:
+            options = asked(key=key, method=method, where=where, tolerance=tolerance, row_limit=1_000)
             answer = diff(lake, ref, first, second, **options)
             assert (answer.method, answer.changes.net) == (method, net), (where, tolerance)
             assert len(answer.changes.rows) == net.total
@@ -152,20 +142,10 @@ def test_keys_that_are_null_or_in_several_rows_are_set_apart_alike(tmp_path: Pat
 
 @pytest.fixture
 def prices(tmp_path: Path) -> Path:
-    """v0 five rows · v1 one float moved a little and one a lot · v2 a row · v3 compaction."""
-    path = tmp_path / "t"
-    rows = {"id": [1, 2, 3, 4, 5], "price": [1.0, 2.0, 3.0, 4.0, float("nan")], "note": ["n"] * 5}
-    write_deltalake(path, pa.table(rows))
-    DeltaTable(path).update(updates={"price": "price + CASE id WHEN 1 THEN 0.001 ELSE 1.0 END"}, predicate="id <= 2")
-    write_deltalake(path, pa.table({"id": [6], "price": [6.0], "note": ["n"]}), mode="append")
-    DeltaTable(path).optimize.compact()
+    """v0 five rows · v1 two of them updated."""
+    write_deltalake(tmp_path / "t", pa.table({"id": range(5), "price": [1.0] * 5}))
+    DeltaTable(tmp_path / "t").update(updates={"price": "price + 1"}, predicate="id < 2")
     return tmp_path
-
-
-def test_a_compaction_alone_changes_files_and_no_row(prices: Path) -> None:
-    found = compare(prices, 2, 3, key=("id",))
-    assert (found.changes.net, found.exact, found.changes.rows) == (NetCounts(0, 0, 0), True, ())
-    assert (found.log.files.added, found.log.files.removed) == (1, 2)
 
 
 def test_only_files_that_differ_are_opened(tmp_path: Path) -> None:
@@ -203,17 +183,6 @@ def test_another_type_leaves_its_column_out(tmp_path: Path) -> None:
     assert [field.path for field in compare(tmp_path, 1, 2).log.schema.added] == ["x"]
 
 
-def test_two_tables_are_compared_by_key(tmp_path: Path) -> None:
-    write_deltalake(tmp_path / "a", pa.table({"id": [1, 2, 3], "v": ["x", "y", "z"], "only": [1, 1, 1]}))
-    write_deltalake(tmp_path / "b", pa.table({"id": [2, 3, 4], "v": ["y", "Z", "w"]}))
-    lake = lake_at(tmp_path)
-    a, b = lake.tables()
-    found = diff(lake, a, 0, 0, key=("id",), against=b)
-    assert (found.method, found.changes.net, found.unchanged) == (KEY, NetCounts(1, 1, 1), 1)
-    assert found.question.against == b and not found.commits
-    assert diff(lake, a, 0, 0, against=b).changes.net == NetCounts(2, None, 2)
-
-
 @pytest.mark.parametrize("keyed", ["a", "b"])
 def test_two_tables_go_by_the_key_that_either_declares(tmp_path: Path, keyed: str) -> None:
     for name, value in (("a", "x"), ("b", "y")):
@@ -224,17 +193,6 @@ def test_two_tables_go_by_the_key_that_either_declares(tmp_path: Path, keyed: st
     a, b = lake.tables()
     found = diff(lake, a, lake.latest_version(a), lake.latest_version(b), against=b)
     assert (found.method, found.changes.net) == (KEY, NetCounts(0, 1, 0))
-
-
-def test_a_computation_that_nobody_waits_for_ends(prices: Path) -> None:
-    lake = lake_at(prices)
-    (ref,) = lake.tables()
-    token = CancelToken()
-    token.stop()
-    with pytest.raises(Stopped):
-        diff(lake, ref, 0, 1, key=("id",), token=token)
-    with pytest.raises(DiffError, match="longer than"):
-        diff(lake, ref, 0, 1, key=("id",), token=CancelToken(time_limit_s=0.0))
 
 
 @pytest.mark.parametrize(("columns", "key"), [(500, ()), *soak((3_000, ()), (3_000, ("c0",)))])
@@ -262,33 +220,6 @@ def test_files_differ_by_path_and_deletion_vector(tmp_path: Path) -> None:
     (log.log / f"{2:020d}.json").rename(log.log / "gone")
     log.checkpoint(3, [protocol(), metadata(), add("a", size=1), add("b", size=10, dv=marked), add("d", size=1_000)])
     assert compare(tmp_path, 0, 3).log.files == whole == FilesDiff(3, 0, 1_011, 0, rows_added=29, vectors_added=1)
-
-
-def test_plain_files_read_by_duckdb_give_what_deltalake_gives(tmp_path: Path) -> None:
-    path = tmp_path / "t"
-    at = datetime(2026, 1, 1, 12, 30, 0, 123456, tzinfo=UTC)
-    rows = {
-        "id": pa.array(range(6), pa.int64()),
-        'odd "name': pa.array(["a", None, "", "é", "'", '"']),
-        "n": pa.array([1, -1, None, 126, 0, 5], pa.int8()),
-        "f": pa.array([float("nan"), -0.0, None, 1.5, float("inf"), 0.0], pa.float32()),
-        "raw": pa.array([b"", b"\xff", None, b"a", b"b", b"c"]),
-        "day": pa.array([at.date()] * 5 + [None]),
-        "at": pa.array([at, None, at, at, at, at], pa.timestamp("us", "UTC")),
-        "local": pa.array([at.replace(tzinfo=None)] * 6, pa.timestamp("us")),
-        "yes": pa.array([True, False, None, True, True, True]),
-    }
-    write_deltalake(path, pa.table(rows))
-    DeltaTable(path).update(updates={"n": "n + 1", "f": "0.0"}, predicate="id > 1 AND id < 5")
-    DeltaTable(path).delete("id = 5")
-    lake = lake_at(tmp_path)
-    (ref,) = lake.tables()
-    told = Told(lake)
-    by_duckdb = diff(told, ref, 0, 2, key=("id",))
-    assert not told.by_deltalake
-    by_deltalake = diff(ByDeltalake(lake), ref, 0, 2, key=("id",))
-    assert by_duckdb.changes.net == by_deltalake.changes.net == NetCounts(0, 3, 1)
-    assert str(by_duckdb) == str(by_deltalake)
 
 
 def test_rich_types_survive_the_feed(tmp_path: Path) -> None:
@@ -357,66 +288,11 @@ def test_every_commit_gross_and_the_whole_net(orders: Path) -> None:
     assert updates == {1: ({"id": 1, "v": "a"}, {"id": 1, "v": "m"}), 2: ({"id": 2, "v": "b"}, {"id": 2, "v": "z"})}
     assert found.log.files.added and found.log.files.removed and found.log.files.bytes_added
     back = compare(orders, 5, 0)
+    assert any("going back to v0" in reason for reason in back.reasons)
     assert (back.is_reverse, back.changes.net) == (True, NetCounts(1, 2, 3))
     assert [c.commit.version for c in back.commits] == [c.commit.version for c in found.commits]
     same = compare(orders, 3, 3)
     assert (same.method, same.changes.net, same.commits) == (DiffMethod.SAME_VERSION, NetCounts(0, 0, 0), ())
-
-
-@pytest.mark.parametrize(("first", "last"), [(0, 6), (99, 1), (-1, 2)])
-def test_a_missing_version_is_not_found(orders: Path, first: int, last: int) -> None:
-    with pytest.raises(VersionNotFoundError):
-        compare(orders, first, last)
-
-
-def test_a_key_and_the_columns_to_compare_can_be_given(orders: Path) -> None:
-    by_value = compare(orders, 0, 1, key=("v",))
-    assert by_value.key is not None
-    assert (by_value.key.source, by_value.changes.net) == (KeySource.GIVEN, NetCounts(2, 0, 0))
-    found = compare(orders, 1, 2, columns=("id",))
-    assert (found.changes.columns, found.changes.net) == (("id",), NetCounts(0, 0, 0))
-    assert any("left out" in reason and "v" in reason for reason in found.reasons)
-
-
-def test_without_a_key_rows_are_a_multiset_and_it_says_so(tmp_path: Path) -> None:
-    path = tmp_path / "t"
-    write_deltalake(path, table([1, 1, 2], ["a", "a", "b"]), configuration=CHANGE_FEED)
-    DeltaTable(path).update(updates={"v": "'z'"}, predicate="id = 1")
-    write_deltalake(path, table([3], ["c"]), mode="append")
-    DeltaTable(path).delete("id = 2")
-    found = compare(tmp_path, 0, 3)
-    assert (found.key, found.exact) == (None, False)
-    assert found.changes.net == NetCounts(3, None, 3)
-    assert any("pair" in reason for reason in found.reasons)
-    [repeated] = [row for row in found.changes.rows if row.before == {"id": 1, "v": "a"}]
-    assert (repeated.kind, repeated.copies) == (RowKind.DELETE, 2)
-
-
-def test_a_feed_that_was_switched_on_later_says_from_where_it_covers(tmp_path: Path) -> None:
-    path = tmp_path / "t"
-    write_deltalake(path, table([1], ["a"]))
-    write_deltalake(path, table([2], ["b"]), mode="append")
-    DeltaTable(path).alter.set_table_properties(CHANGE_FEED)
-    write_deltalake(path, table([3], ["c"]), mode="append")
-    found = compare(tmp_path, 0, 3, method=DiffMethod.LOG_ONLY)
-    assert (found.method, found.changes.net) == (DiffMethod.LOG_ONLY, NetCounts(None, None, None))
-    assert found.log.first_covered_version is not None
-    assert str(found.log.first_covered_version) in found.hint
-    assert [p.key for p in found.log.properties if p.key.startswith("delta.")] == ["delta.enableChangeDataFeed"]
-    assert found.log.files.added == 2
-    covered = compare(tmp_path, found.log.first_covered_version, 3)
-    assert (covered.method, covered.changes.net) == (DiffMethod.CHANGE_FEED, NetCounts(1, 0, 0))
-    earlier = compare(tmp_path, found.log.first_covered_version - 1, 3)
-    assert (earlier.method, earlier.changes.net) == (DiffMethod.MULTISET, NetCounts(2, 0, 0))
-
-
-def test_a_table_without_feed_is_compared_by_the_files_that_differ(tmp_path: Path) -> None:
-    write_deltalake(tmp_path / "t", table([1], ["a"]))
-    write_deltalake(tmp_path / "t", table([2], ["b"]), mode="append")
-    found = compare(tmp_path, 0, 1)
-    assert (found.method, found.changes.net, found.unchanged) == (DiffMethod.MULTISET, NetCounts(1, 0, 0), 1)
-    assert [(c.commit.version, c.inserted, c.is_reported) for c in found.commits] == [(1, 1, True)]
-    assert [reason for reason in found.reasons if reason.startswith("not by the change feed")]
 
 
 def test_a_vacuumed_change_file_leaves_the_next_method_and_a_reason(orders: Path) -> None:
@@ -431,17 +307,6 @@ def test_a_vacuumed_change_file_leaves_the_next_method_and_a_reason(orders: Path
     with pytest.raises(DataFileMissingError, match="is gone") as refused:
         compare(orders, 0, 5, method=DiffMethod.CHANGE_FEED)
     assert "bring the file back" in refused.value.hint
-
-
-def test_vacuumed_data_leaves_the_log(orders: Path) -> None:
-    for file in (orders / "orders").rglob("*.parquet"):
-        file.unlink()
-    found = compare(orders, 0, 5)
-    assert (found.method, found.changes.net) == (DiffMethod.LOG_ONLY, NetCounts(None, None, None))
-    assert sum("is gone" in reason for reason in found.reasons) >= 2
-    assert found.num_rows == (3, 5)
-    with pytest.raises(DiffError, match="not possible"):
-        compare(orders, 0, 5, method=DiffMethod.KEY_JOIN)
 
 
 def test_a_feed_that_leaves_rows_out_is_not_believed(tmp_path: Path) -> None:
@@ -534,3 +399,147 @@ def test_half_an_update_that_a_condition_lets_through_is_not_called_an_insert(tm
         compare(tmp_path, 0, 1, where="id")
     with pytest.raises(QueryError, match="names no column"):
         compare(tmp_path, 0, 1, where="1 = 1")
+
+
+# rows paired by the ids of row tracking: every id is known, as files and log are written by hand ----------------------
+
+
+MOVED = "_row-id-col-0"
+TRACKED = {"delta.enableRowTracking": "true", "delta.rowTracking.materializedRowIdColumnName": MOVED}
+ID_AND_V = {"id": "long", "v": "string"}
+
+
+@dataclass
+class Tracked:
+    """A table at `root / "t"`; `ids` are those written beside the rows of a file, None for a row without."""
+
+    root: Path
+    columns: Mapping[str, str] = field(default_factory=lambda: ID_AND_V)
+    configuration: Mapping[str, str] = field(default_factory=lambda: TRACKED)
+
+    def __post_init__(self) -> None:
+        self.log = HandLog(self.root / "t")
+        features = protocol(3, 7, ["deletionVectors"])
+        self.log.commit(features, metadata(self.columns, configuration=self.configuration), commit_info())
+
+    def file(self, name: str, rows: Sequence[tuple[Any, ...]], ids: Sequence[int | None] | None = None) -> None:
+        columns = {c: pa.array([row[i] for row in rows]) for i, c in enumerate(self.columns)}
+        if ids is not None:
+            columns[MOVED] = pa.array(ids, pa.int64())
+        pq.write_table(pa.table(columns), self.root / "t" / name)
+
+    def diff(self, first: int, second: int, **options: Any) -> VersionDiff:
+        lake = self.lake()
+        return diff(lake, lake.find("t"), first, second, **options)
+
+    def lake(self) -> Lake:
+        return lake_at(self.root)
+
+
+@pytest.fixture
+def moved(tmp_path: Path) -> Tracked:
+    """v1: rows 10 … 13, two of them alike; v2: row 11 marked as deleted, row 12 rewritten with its id, a fresh row
+    whose id follows from its file."""
+    table = Tracked(tmp_path)
+    table.file("a", [(1, "x"), (1, "x"), (2, "y"), (3, "z")])
+    table.log.commit(add("a", rows=4, baseRowId=10), commit_info())
+    vector = write_vector(tmp_path / "t", [1, 2])
+    table.file("b", [(2, "changed"), (9, "new")], ids=[12, None])
+    table.log.commit(
+        remove("a"), add("a", rows=4, dv=vector, baseRowId=10), add("b", rows=2, baseRowId=20), commit_info()
+    )
+    return table
+
+
+def test_rows_without_a_key_are_paired_by_their_ids(moved: Tracked) -> None:
+    found = moved.diff(1, 2)
+    assert (found.method, found.exact, found.changes.net) == (DiffMethod.ROW_ID, True, NetCounts(1, 1, 1))
+    assert found.key and (found.key.columns, found.key.source) == (("_row_id",), KeySource.ROW_TRACKING)
+    rows = {row.kind: (row.before, row.after, row.changed) for row in found.changes.rows}
+    assert rows == {
+        RowKind.UPDATE: ({"id": 2, "v": "y", "_row_id": 12}, {"id": 2, "v": "changed", "_row_id": 12}, ("v",)),
+        RowKind.DELETE: ({"id": 1, "v": "x", "_row_id": 11}, None, ()),
+        RowKind.INSERT: (None, {"id": 9, "v": "new", "_row_id": 21}, ()),
+    }
+    assert found.changes.changed_cells == {"v": 1}
+    assert not any(row.key for row in found.changes.rows), "no key to look up"
+    assert moved.diff(2, 1).changes.net == NetCounts(1, 1, 1)
+    assert moved.diff(1, 2, where="id = 9").changes.net == NetCounts(1, 0, 0)
+    assert moved.diff(1, 2, columns=("id",)).changes.net == NetCounts(1, 0, 1)
+
+
+def rewritten(root: Path, rows: Sequence[tuple[Any, ...]], configuration: Mapping[str, str]) -> Tracked:
+    """v1: rows 0 and 1; v2: the same two rows with other values."""
+    table = Tracked(root, configuration=TRACKED | configuration)
+    table.file("a", [(1, "x"), (2, "y")])
+    table.log.commit(add("a", rows=2, baseRowId=0), commit_info())
+    table.file("b", rows, ids=[0, 1])
+    table.log.commit(remove("a"), add("b", rows=2, baseRowId=2), commit_info())
+    return table
+
+
+def test_rows_go_by_the_key_of_the_table_where_it_has_one(tmp_path: Path) -> None:
+    """The ids pair them all the same: an update of the key is an update."""
+    table = rewritten(tmp_path, [(7, "x"), (2, "y")], {"weir.primaryKey": "id"})
+    found = table.diff(1, 2)
+    assert (found.method, found.changes.net) == (DiffMethod.ROW_ID, NetCounts(0, 1, 0))
+    assert found.changes.columns == ("id", "v")
+    [row] = found.changes.rows
+    assert (row.key, row.before, row.after) == ({"id": 7}, {"id": 1, "v": "x"}, {"id": 7, "v": "x"})
+    by_key = table.diff(1, 2, key=("id",))
+    assert (by_key.method, by_key.changes.net) == (DiffMethod.KEY_JOIN, NetCounts(1, 0, 1))
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_all_rows_leave_as_the_answer_names_them(tmp_path: Path, keyed: bool) -> None:
+    table = rewritten(tmp_path, [(7, "x"), (2, "z")], {"weir.primaryKey": "id"} if keyed else {})
+    lake = table.lake()
+    found, rows = in_a_file(lake, lake.find("t"), (1, 2))
+    assert found.method is DiffMethod.ROW_ID
+    assert rows == json.loads(exported(found, FORMATS["json"]))
+    assert [row["key"] for row in rows] == ([{"id": 7}, {"id": 2}] if keyed else [None, None])
+
+
+def test_an_id_that_two_rows_have_is_set_apart(tmp_path: Path) -> None:
+    table = Tracked(tmp_path)
+    table.file("a", [(1, "x"), (2, "y")], ids=[5, 5])
+    table.log.commit(add("a", rows=2, baseRowId=0), commit_info())
+    found = table.diff(0, 1)
+    assert (found.exact, found.changes.net, found.changes.apart.duplicate_keys) == (False, NetCounts(2, 0, 0), 1)
+    assert {row.set_apart for row in found.changes.rows} == {SetApart.DUPLICATE_KEY}
+
+
+def test_where_ids_cannot_be_read_the_next_method_answers_and_says_why(tmp_path: Path) -> None:
+    late, wrong, other = (Tracked(tmp_path / name) for name in ("late", "wrong", "other"))
+    for table in (late, wrong):
+        table.file("a", [(1, "x")])
+    late.log.commit(add("a", rows=1), commit_info())
+    wrong.log.commit(add("a", rows=1, baseRowId=0), commit_info())
+    pq.write_table(pa.table({"id": [1.5], "v": ["x"]}), tmp_path / "wrong" / "t" / "a")
+    other.log.commit(metadata(ID_AND_V, configuration=TRACKED | {"delta.rowTracking.materializedRowIdColumnName": "n"}))
+    for table, reason in (
+        (late, "not by row ids: 1 of 1 files of v1 without a base row id: tracking began later"),
+        (wrong, "not by row ids: files hold DOUBLE for id, which is long"),
+        (other, "not by Spark's CHANGES or row ids: row tracking was set up anew in between: rows got other ids"),
+    ):
+        found = table.diff(0, 1)
+        assert found.method is not DiffMethod.ROW_ID and reason in found.reasons, found.reasons
+    with pytest.raises(TableError, match="without a base row id"):
+        late.diff(0, 1, method=DiffMethod.ROW_ID)
+    with pytest.raises(DiffError, match="set up anew"):
+        other.diff(0, 1, method=DiffMethod.ROW_ID)
+
+
+def test_what_only_spark_reads_is_known_before(tmp_path: Path) -> None:
+    nested = Tracked(tmp_path, columns={"id": "long", "_row_id": "long"})
+    lake = nested.lake()
+    nested.log.commit(add("a", rows=1, baseRowId=0), commit_info())
+    nested.file("a", [(1, 2)])
+    assert "a column _row_id of its own" in prepare(lake, lake.find("t"), 0, 1).plan.against[DiffMethod.ROW_ID]
+    odd = Tracked(tmp_path / "odd", columns={"id": "long", "v": "variant"})
+    odd.log.commit(add("a", rows=1, baseRowId=0), commit_info())
+    odd.file("a", [(1, b"2")])
+    lake = odd.lake()
+    plans = [prepare(lake, lake.find("t"), 0, 1, on_host=on_host).plan for on_host in (False, True)]
+    assert "column v is variant" in plans[0].against[DiffMethod.ROW_ID]
+    assert plans[1].methods[:2] == (DiffMethod.SPARK_CHANGES, DiffMethod.ROW_ID)

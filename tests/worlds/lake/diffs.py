@@ -1,5 +1,6 @@
 """Questions to `backend.changes` as tests ask them, what is wanted as keywords, and answers made by hand."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import pyarrow as pa
 from backend.changes import answer
 from backend.changes import prepare as preparation
 from backend.changes.compare import Compared, Pairing, Read, net_changes
+from backend.changes.export import ChangedBatches, file_of
 from backend.changes.model import (
     DiffMethod,
     FilesDiff,
@@ -25,6 +27,7 @@ from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.lake.table.metadata_diff import SchemaDiff
 from backend.settings import load_settings
+from backend.sql.export import FORMATS
 from backend.sql.session import CancelToken
 
 NOWHERE = TableRef("/lake/t", "t", "/lake")
@@ -69,6 +72,14 @@ def compared(
     return net_changes(read, Pairing(tuple(columns), question.key or ()), question, token or CancelToken(), **means)
 
 
+def differ(before: Sequence[Any], after: Sequence[Any], tolerance: float) -> bool:
+    """Whether two rows with one key do, floats beyond the tolerance: a recount in plain Python."""
+    return any(
+        x != y and not (isinstance(x, float) and isinstance(y, float) and abs(x - y) <= tolerance)
+        for x, y in zip(before, after, strict=True)
+    )
+
+
 class CountedReads(CancelToken):
     """Remembers how many rows each statement reads."""
 
@@ -79,6 +90,17 @@ class CountedReads(CancelToken):
     def reading(self, rows: int | None) -> Any:
         self.read.append(rows)
         return super().reading(rows)
+
+
+def in_a_file(lake: Any, ref: TableRef, pair: tuple[int, int], **wanted: Any) -> tuple[VersionDiff, list[Any]]:
+    """An answer that holds three rows, and all changed rows as its JSON file has them."""
+    pieces: list[bytes] = []
+
+    def take(changed: ChangedBatches) -> None:
+        pieces.extend(piece for _, piece in file_of(changed, FORMATS["json"]))
+
+    answer = diff(lake, ref, *pair, row_limit=3, take=take, **({"limits": Limits(batch_rows=2)} | wanted))
+    return answer, json.loads(b"".join(pieces))
 
 
 # answers made by hand -------------------------------------------------------------------------------------------------

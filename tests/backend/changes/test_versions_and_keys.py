@@ -1,16 +1,15 @@
-"""Two versions by their names, the key of a table, and which methods can tell their difference."""
+"""Two versions by their names, and the key of a table."""
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 
-from backend.changes.key import KeyFound, choose_key, merge_key, parse_names
-from backend.changes.model import DiffMethod, KeyChoice, KeySource, Question
-from backend.changes.plan import DiffFacts, DiffPlan, FilesFacts, plan_diff
+from backend.changes.key import choose_key, merge_key, parse_names
+from backend.changes.model import KeyChoice, KeySource
 from backend.changes.versions import check_name, parse_version, resolve_version
 from backend.errors import DiffError, VersionFormatError, VersionNotFoundError
 from backend.lake.model import Commit, Metadata, OperationMetrics, TableRef
@@ -186,67 +185,3 @@ def test_key_names_are_read_from_lists_quotes_and_json() -> None:
     assert parse_names("`a b`,c") == ("a b", "c")
     assert parse_names('["a","b,c"]') == ("a", "b,c")
     assert parse_names("[broken") == ()
-
-
-# the plan -------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Feed:
-    covered: bool
-    first_covered_version: int | None = None
-    reason: str = ""
-
-
-NO_KEY = KeyFound(None, ("no key",))
-BY_ID = KeyFound(KeyChoice(("id",), KeySource.GIVEN), ("key `id`: as given",))
-FILES = FilesFacts(7, 5_000, 70)
-
-
-def planned(*versions: int, feed: Feed | None = None, key: KeyFound = NO_KEY, **facts: Any) -> DiffPlan:
-    options = {name: facts.pop(name) for name in ("method", "max_bytes", "on_host") if name in facts}
-    found = DiffFacts("t", "t", feed or Feed(False, None, "never on"), key, **({"files": FILES} | facts))
-    return plan_diff(Question(NOWHERE, versions[0], versions[1], **options), found)
-
-
-def test_the_plan_takes_the_feed_when_it_covers_the_range() -> None:
-    plan = planned(1, 3, feed=Feed(True, 1), key=BY_ID)
-    assert plan.methods == (DiffMethod.CHANGE_FEED, DiffMethod.KEY_JOIN, DiffMethod.MULTISET, DiffMethod.LOG_ONLY)
-    assert "v2 to v3" in plan.reasons(plan.method)[0]
-    back = planned(3, 1, feed=Feed(True, 1))
-    assert any("going back to v1" in reason for reason in back.reasons(back.method))
-
-
-def test_each_rung_says_why_not_the_better_ones() -> None:
-    plan = planned(0, 9, feed=Feed(False, 4, "off until v4"), key=BY_ID)
-    assert (plan.method, plan.first_covered_version, plan.bytes_to_read) == (DiffMethod.KEY_JOIN, 4, 5_000)
-    assert "not by the change feed: off until v4" in plan.reasons(plan.method)
-    rows = planned(0, 9)
-    assert (rows.method, rows.rows_to_read) == (DiffMethod.MULTISET, 70)
-    why_not = {"not by the change feed: never on", "not by a join by key: no key is known", "no key"}
-    assert why_not <= set(rows.reasons(rows.method))
-    gone = planned(0, 9, key=BY_ID, files=replace(FILES, problem="f1 is gone"))
-    assert gone.methods == (DiffMethod.LOG_ONLY,)
-    assert "not by a join by key or a comparison of whole rows: f1 is gone" in gone.reasons(gone.method)
-    assert "delta.enableChangeDataFeed" in gone.hint
-
-
-def test_row_tracking_pairs_rows_without_a_key_and_spark_reads_what_weir_does_not() -> None:
-    tracked = {"no_changes": None, "files": replace(FILES, no_row_ids=None)}
-    assert planned(0, 9).against[DiffMethod.ROW_ID] == "row tracking is off"
-    assert planned(0, 9, **tracked).methods == (DiffMethod.ROW_ID, DiffMethod.MULTISET, DiffMethod.LOG_ONLY)
-    assert "stream host" in planned(0, 9, **tracked).against[DiffMethod.SPARK_CHANGES]
-    assert planned(0, 9, on_host=True, **tracked).method is DiffMethod.SPARK_CHANGES
-    altered = planned(0, 9, on_host=True, **(tracked | {"no_changes": "the schema changed"}))
-    assert altered.method is DiffMethod.ROW_ID
-    nested = {"files": replace(FILES, no_row_ids=None, no_row_ids_here="nested columns")}
-    assert planned(0, 9, **nested).against[DiffMethod.ROW_ID] == "nested columns"
-    assert planned(0, 9, on_host=True, **nested).method is DiffMethod.ROW_ID
-    assert planned(0, 9, key=BY_ID, **tracked).method is DiffMethod.KEY_JOIN  # who gives a key means it
-
-
-def test_more_data_than_allowed_is_read_when_its_method_is_named_or_by_the_host() -> None:
-    plan = planned(0, 9, key=BY_ID, max_bytes=4_999)
-    assert plan.methods == (DiffMethod.LOG_ONLY,) and "WEIR_LAKE__DIFF_MAX_BYTES" in plan.hint
-    for wanted in ({"method": DiffMethod.KEY_JOIN}, {"on_host": True}, {"max_bytes": 5_000}):
-        assert planned(0, 9, key=BY_ID, **({"max_bytes": 4_999} | wanted)).method is DiffMethod.KEY_JOIN
