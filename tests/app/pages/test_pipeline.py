@@ -10,11 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from prometheus_client import generate_latest
-from prometheus_client.parser import text_string_to_metric_families
 
-from app import services
-from app.cli import main
 from app.server import metrics
 from backend.format import duration_text
 from backend.store.store import ControlStore
@@ -24,7 +20,9 @@ from tests.worlds.pages.opened import forget_caches, open_page, words
 from tests.worlds.processes import wait_until
 from tests.worlds.store import stream_store
 from tests.worlds.streams.checkpoints import declare_anew
+from tests.worlds.terminal import Weir, weir
 
+__all__ = ["weir"]
 LANDING = StreamInput("files", "files in landing/events")
 
 
@@ -106,14 +104,6 @@ def reads(store: ControlStore, name: str, source: Path, ends: list[tuple[datetim
         store.add_progress([replace(batch, progressed_at=began, raw_json=raw)])
 
 
-def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    services.forget()
-    with pytest.raises(SystemExit) as left:
-        main(["pipelines", "latency", *words])
-    assert not left.value.code
-    return capsys.readouterr().out
-
-
 @pytest.fixture
 def layers(home: Path, store: ControlStore, now: datetime) -> ControlStore:
     """Raw rows came 300, 200 and 100 s ago. Silver read two of them, one at 250 s and one at 150 s; gold the first."""
@@ -127,12 +117,10 @@ def layers(home: Path, store: ControlStore, now: datetime) -> ControlStore:
     return store
 
 
-def test_a_layer_is_as_old_as_the_oldest_commit_that_it_lacks(
-    layers: ControlStore, now: datetime, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_layer_is_as_old_as_the_oldest_commit_that_it_lacks(layers: ControlStore, now: datetime, weir: Weir) -> None:
     app = open_page("pipeline")
     shown = {each.label: each.value for each in app.metric}
-    silver, gold = json.loads(printed(capsys, "--json"))
+    silver, gold = weir("pipelines", "latency", "--json").document
     past_s = (datetime.now(UTC) - now).total_seconds()
     for layer, ago, why in (("silver", 100, "raw's third commit"), ("gold", 200, "raw's second, written by silver")):
         assert shown[f"Landing to {layer}"] in {duration_text(ago + s) for s in range(int(past_s) + 2)}, why
@@ -143,19 +131,15 @@ def test_a_layer_is_as_old_as_the_oldest_commit_that_it_lacks(
             now - timedelta(seconds=ago), abs=timedelta(milliseconds=1)
         )
         assert ago <= found["latency_s"] <= ago + past_s
-    assert "gold_rows" in printed(capsys)
+    assert "gold_rows" in weir("pipelines", "latency").out
 
 
-def test_the_metric_is_the_age_of_that_moment_and_absent_where_it_is_not_known(
+def test_the_metric_is_that_age_and_absent_where_it_is_not_known_and_the_page_names_the_stream(
     layers: ControlStore, now: datetime, home: Path
 ) -> None:
-
     def told() -> dict[str, float]:
-        text = generate_latest(metrics.collect()).decode()
-        families = text_string_to_metric_families(text)
-        samples = [
-            each for family in families for each in family.samples if each.name == "weir_pipeline_latency_seconds"
-        ]
+        families = {each.name: each.samples for each in metrics.collect().collect()}
+        samples = families.get("weir_pipeline_latency_seconds", [])
         assert {each.labels["pipeline"] for each in samples} <= {"shop"}
         return {each.labels["layer"]: each.value for each in samples}
 
@@ -165,10 +149,6 @@ def test_the_metric_is_the_age_of_that_moment_and_absent_where_it_is_not_known(
     reads(layers, "silver_more", home / "lake" / "bronze" / "raw", [], home)
     forget_caches()
     wait_until(lambda: set(told()) == {"gold"}, "nobody knows how far that one has read")
-
-
-def test_a_stream_that_told_of_no_batch_is_named(layers: ControlStore, now: datetime, home: Path) -> None:
-    reads(layers, "silver_more", home / "lake" / "bronze" / "raw", [], home)
     app = open_page("pipeline")
     (silver,) = (each for each in app.metric if each.label == "Landing to silver")
     assert silver.value == "–" and "silver" in silver.help and "more and what feeds it" in silver.help

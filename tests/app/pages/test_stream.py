@@ -1,12 +1,12 @@
-"""One stream: its figures, its end; start, stop, restart, reset and requeue from its page."""
+"""One stream: its figures, of now and over days, its end; start, stop, restart, reset and requeue from its page."""
 
 import json
 import re
-import sqlite3
-from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -14,20 +14,17 @@ import pytest
 from deltalake import CommitProperties, write_deltalake
 from streamlit.testing.v1 import AppTest
 
-from app import services
+from app import cache, services
+from app.streams.view import figures
+from app.ui.view.figure_json import FigureLook
 from backend.access import Actor
-from backend.format import utc_text
 from backend.jobs.model import Job, JobEnd, JobKind, JobState
 from backend.store.store import ControlStore
-from backend.stream_model.stream import (
-    DeclaredTable,
-    DesiredState,
-    InputKind,
-    StreamFailure,
-    StreamInput,
-    StreamState,
-)
+from backend.stream_model.backlog import Lag
+from backend.stream_model.rollup import HOUR_S
+from backend.stream_model.stream import DesiredState, InputKind, Progress, StreamFailure, StreamInput, StreamState
 from backend.streams import faults
+from backend.streams.points import Points
 from backend.streams.requeue import RequeueAnswer, RequeueRequest, Sample
 from backend.streams.reset.plan import ResetLevel, ResetRequest
 from tests.worlds.lake import builders
@@ -47,7 +44,6 @@ from tests.worlds.pages.opened import (
 )
 from tests.worlds.store import stream_store
 from tests.worlds.store.policy_world import end
-from tests.worlds.streams.attached import beat, progress, started
 from tests.worlds.streams.checkpoints import declare_anew, write_checkpoint
 
 NAME = "silver_events"
@@ -161,23 +157,6 @@ def test_what_its_function_observed_is_a_list(flowing, now: datetime) -> None:
     assert set(rows["Observation"]) == {"quality"}
 
 
-def test_a_declared_change_waits_until_an_operator_gives_the_word(flowing, home: Path, now: datetime) -> None:
-    events = home / "lake" / "silver" / "silver_events"
-    builders.write(events, {"id": [1]})
-    feed = DeclaredTable("silver/silver_events", str(events), "Events", {"delta.enableChangeDataFeed": "true"})
-    redeclare(flowing, now, tables=(feed,))
-    app = open_page("stream", stream=NAME, view="Preflight")
-    assert "A start sets comment of silver/silver_events: not set → Events" in words(app)
-    assert "delta.enableChangeDataFeed of silver/silver_events: not set → true: it raises" in words(app)
-    press(app, "one_restart")
-    app.toggle(key="act_overrides").set_value(True)
-    again(app)
-    app.text_input(key="act_set_table_changes").set_value("delta.enableChangeDataFeed")
-    again(app)
-    send(app, "act", "silver reads the feed")
-    assert flowing.desired()[NAME].overrides == {"table_changes": "delta.enableChangeDataFeed"}
-
-
 def test_runs_are_whole_whatever_the_window(flowing, now: datetime) -> None:
     before = now - timedelta(days=2)
     old = [stream_store.batch(NAME, i, before + i * timedelta(minutes=1), run_id=f"{NAME}-run-2") for i in range(5, 9)]
@@ -230,6 +209,7 @@ def test_preflight_is_a_list_and_the_dialog_of_a_start_says_what_stands_against_
     assert faults.OFFSETS_MISSING.remedy in text
     assert ":gray-badge[:material/help: Unknown] **sink**" in text
     assert ":green-badge[:material/check_circle: OK] **owner** · Host host-a holds the lease and is alive" in text
+    assert text.index(":red-badge") < text.index(":gray-badge[:material/help: Unknown] **") < text.index("**owner**")
     app = open_page("stream", stream=NAME)
     press(app, "one_stop")
     assert "offsets/1 is missing" not in words(app), "a stop asks no preflight"
@@ -250,16 +230,6 @@ def test_a_failed_check_stands_in_the_band_of_a_failure(store, home: Path, now: 
     assert "offsets/1 is missing, and commits/1 is there" in band
     assert faults.OTHER_DRIVER.cause not in band, "the check says which of the two it was"
     assert band.index(faults.OFFSETS_MISSING.remedy) < band.index("CONCURRENT_STREAM") < band.index("what Spark said")
-
-
-def test_after_the_host_is_gone_the_figures_stay_and_the_state_is_unknown(home: Path, now: datetime) -> None:
-    store, seen = stream_store.open_store(home), now - timedelta(minutes=5)
-    stream_store.beat(store, seen)
-    stream_store.flowing(store, NAME, seen)
-    app = open_page("stream", stream=NAME)
-    assert f"the last one was seen at {utc_text(seen)}" in words(app)
-    assert ":gray-badge[:material/help: Unknown]" in words(app)
-    assert f"{store.progress(NAME)[-1].num_input_rows} rows in batch 35" in [each.delta for each in app.metric]
 
 
 def test_the_stream_is_chosen_in_the_link_or_on_the_page(store, now: datetime) -> None:
@@ -418,18 +388,6 @@ def test_a_stop_names_what_lies_downstream_and_drains_or_stops_it_too_where_aske
     assert {wanted.state for wanted in store.desired().values()} == {DesiredState.STOPPED}
 
 
-def test_a_stream_of_another_application_can_be_looked_at_alone(home: Path) -> None:
-    store = stream_store.open_store(home)
-    with closing(store), closing(sqlite3.connect(home / "store" / "weir.db")) as inbox, inbox:
-        events = [(each.app_id, each.body) for each in (beat(), started(), progress())]
-        inbox.executemany("INSERT INTO attached_event (app_id, body) VALUES (?, ?)", events)
-    app = open_page("stream", stream="etl.orders")
-    assert "The Spark application **etl** runs it" in words(app)
-    assert not [button.label for button in app.button if button.label in ("Start", "Stop", "Restart", "Reset…")]
-    assert "No stream host" not in words(app)
-    assert [each.delta for each in app.metric if each.label == "Last batch"] == ["5 rows in batch 3"]
-
-
 def test_a_batch_leads_to_the_commit_that_it_wrote(flowing, home: Path) -> None:
     write_batches(flowing, home, None, 33, 34)
     app = open_page("stream", stream=NAME, batch="34")
@@ -489,14 +447,6 @@ def answer(quarantined: ControlStore, job: Job, job_end: JobEnd = FOUND_END) -> 
     end(quarantined, job, job_end, now=datetime.now(UTC))
 
 
-def test_rows_of_a_running_stream_can_be_tried_alone(quarantined) -> None:
-    app = asked(open_page("stream", stream=ORDERS))
-    answer(quarantined, quarantined.jobs.newest(1)[0])
-    again(app)
-    assert "Nothing can be requeued now: it is running: stop it first" in words(app)
-    assert "requeue_send" not in keys(app.button)
-
-
 def test_a_trial_can_be_cancelled_and_one_that_cannot_be_tried_says_why(quarantined) -> None:
     app = open_page("stream", stream=ORDERS)
     press(app, "one_requeue")
@@ -546,7 +496,122 @@ def test_rows_are_tried_then_requeued_as_they_were_tried(quarantined, now: datet
     assert log.iloc[0]["Detail"].endswith("12 of 15 rows requeued; 3 stay: 3 break priced")
 
 
-def test_a_stream_whose_rows_cannot_come_later_says_why(quarantined) -> None:
-    quarantined.declare([replace(quarantined.declarations()[ORDERS], sink="complete")], now=datetime.now(UTC))
-    button = open_page("stream", stream=ORDERS).button(key="one_requeue")
-    assert button.disabled and "each batch replaces its table" in button.help
+# Over days: from sums kept per minute and hour, right without the batches, and small on the wire ----------------------
+
+CHARTS = (
+    figures.build_rate_figure,
+    figures.build_duration_figure,
+    figures.build_rows_figure,
+    figures.build_watermark_figure,
+    figures.build_state_figure,
+)
+
+
+@pytest.fixture
+def month(store: ControlStore, now: datetime) -> list[Progress]:
+    """Four batches a day for 29 days, nothing for ten of them, and no batch kept that is older than a week."""
+    stream_store.flowing(store, NAME, now, expectations=EXPECTATIONS[:1])
+    days = [*range(9), *range(19, 29)]
+    found = [
+        stream_store.batch(NAME, number, now - timedelta(days=day, hours=6 * part + 1), run_id="r", rows=100 + number)
+        for number, (day, part) in enumerate((day, part) for day in reversed(days) for part in reversed(range(4)))
+    ]
+    store.add_progress(found)
+    store.roll_up(store.not_rolled_up())
+    store.prune_progress(before=now - timedelta(days=7), keep=1_000)
+    return sorted([*found, *stream_store.batches(NAME, now)], key=lambda each: each.progressed_at)
+
+
+def drawn(app: AppTest) -> dict[str, Any]:
+    """The charts by the first word of their titles."""
+    specs = [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
+    return {spec["layout"]["title"]["text"].split()[0].rstrip(":"): spec for spec in specs}
+
+
+def since(month: list[Progress], first: datetime) -> list[Progress]:
+    return [batch for batch in month if batch.progressed_at > first]
+
+
+def test_thirty_days_are_there_though_their_batches_are_gone(store: ControlStore, month: list[Progress]) -> None:
+    assert len(store.progress(NAME, limit=1_000)) < len(month)
+    app = open_page("stream", stream=NAME, window="30 d", view="Row expectations")
+    assert f"{len(month)} batches in the last 30 d. Each point is the mean of a batch over 2 h" in words(app)
+    dropped = sum(batch.rows_dropped_by_watermark or 0 for batch in month)
+    assert f"{dropped} rows dropped as too late." in words(app)
+    (counted,) = app.dataframe[-1].value.set_index("Expectation").loc[[EXPECTATIONS[0]]].to_dict("records")
+    counts = [count for batch in month for count in batch.expectations if count.name == EXPECTATIONS[0]]
+    assert (counted["Passed"], counted["Failed"]) == (sum(c.passed for c in counts), sum(c.failed for c in counts))
+
+    (read, *_) = drawn(app)["Rows"]["data"]
+    by_point: dict[int, list[int]] = {}
+    for batch in month:
+        by_point.setdefault(int(batch.progressed_at.timestamp()) // 7_200, []).append(batch.num_input_rows)
+    means = [round(fmean(by_point[place]), 3) for place in sorted(by_point)]
+    assert [value for value in read["y"] if value is not None] == means and 0 not in read["y"]
+    alone = [before is None or after is None for before, after in zip([None, *read["y"]], read["y"], strict=False)]
+    assert sum(alone) > 2 * 70, "with six hours between two batches no line joins them"
+
+
+def test_the_most_that_waited_is_drawn_with_the_gaps_of_the_others(
+    store: ControlStore, now: datetime, month: list[Progress]
+) -> None:
+    later = [
+        stream_store.batch(NAME, 500 + number, now - timedelta(hours=50 - number), run_id="r") for number in (0, 20)
+    ]
+    store.add_progress(later)
+    lags = {each.ended_at: Lag(each.ended_at, None, rows) for each, rows in zip(later, (1_700, 40), strict=True)}
+    store.roll_up(store.not_rolled_up(), {NAME: lags})
+    app = open_page("stream", stream=NAME, window="30 d")
+    assert "The backlog is the most that waited after a batch." in words(app)
+    chart = drawn(app)["Backlog"]
+    assert chart["layout"]["title"]["text"] == "Backlog: at most 1,700 rows waited"
+    assert [value for value in chart["data"][0]["y"] if value is not None] == [1_700, 40]
+    assert "the most after each of" in chart["data"][0]["hovertemplate"]
+
+
+def test_seven_days_are_drawn_by_the_hour_once_for_all_who_look(
+    store: ControlStore, now: datetime, month: list[Progress], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = []
+
+    def build(points: Points, look: FigureLook) -> dict[str, Any] | None:
+        built.append(look)
+        return build_rate_figure(points, look)
+
+    build_rate_figure = figures.build_rate_figure
+    monkeypatch.setattr(figures, "build_rate_figure", build)
+    monkeypatch.setattr(services, "now", lambda: now)
+    app, other = (open_page("stream", stream=NAME, window="7 d") for _ in range(2))
+    assert drawn(app) == drawn(other) and len(built) == 1
+    week = since(month, now - timedelta(days=7))
+    assert f"{len(week)} batches in the last 7 d. Each point is the mean of a batch over 1 h" in words(app)
+    longest = max(batch.batch_duration_ms or 0 for batch in week)
+    assert f"up to {longest / 1_000:.3g} s" in drawn(app)["Batch"]["layout"]["title"]["text"]
+    assert drawn(open_page("stream", stream=NAME, window="30 d")) != drawn(app) and len(built) == 2
+
+
+def test_a_day_is_whole_by_the_minute_where_its_batches_are_gone_or_too_many_to_keep(
+    store: ControlStore, now: datetime, month: list[Progress], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    day = since(month, now - timedelta(days=1))
+    text = f"{len(day)} batches in the last 24 h. Each point is the mean of a batch over 5 min"
+    store.roll_up(store.not_rolled_up())
+    store.prune_progress(before=now - timedelta(days=7), keep=3)
+    assert 0 < len(store.progress(NAME, since=now - timedelta(days=1))) < len(day)
+    assert text in words(open_page("stream", stream=NAME, window="24 h"))
+    store.prune_progress(before=now - timedelta(hours=6), keep=1_000)
+    monkeypatch.setenv("WEIR_STORE__PROGRESS_RETENTION_DAYS", "0.25")
+    forget_caches()
+    shown = words(open_page("stream", stream=NAME, window="24 h"))
+    assert text in shown and "from sums kept per minute." in shown
+
+
+def test_a_long_window_is_drawn_from_few_points(store: ControlStore, home: Path, now: datetime) -> None:
+    """A batch every ten seconds, for a month. How quick that is, `make bench SUITE=ui` measures."""
+    stream_store.declare(store, NAME, now)
+    stream_store.long_history(home, NAME, now, HOUR_S, days=30, pause=range(100, 130))
+    for window_s in (7 * 86_400, 30 * 86_400):
+        points = cache.stream_points(store.declarations()[NAME], window_s)
+        assert points.batches > 0.9 * (window_s - 30 * 3_600) / 10
+        assert [point.goes_on for point in points.bins].count(False) == 1
+        assert sum(len(json.dumps(build(points, figures.FigureLook()))) for build in CHARTS) < 400_000

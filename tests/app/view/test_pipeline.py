@@ -5,8 +5,8 @@ from dataclasses import replace
 from datetime import timedelta
 
 from app.pipeline.view import graph as view
-from app.pipeline.view.latency import build_figures, build_latency_figure
-from app.ui.states import GLYPHS, VERDICT_GLYPHS, row_expectations
+from app.pipeline.view.latency import build_latency_figure
+from app.ui.states import row_expectations
 from app.ui.view.figure_json import FigureLook
 from backend.stream_model.backlog import Backlog, SourceBacklog
 from backend.stream_model.batches import expectation_totals
@@ -65,18 +65,6 @@ def test_no_name_of_a_user_reaches_graphviz() -> None:
     assert view.short_name(ODD) in names and ODD.endswith(view.short_name(ODD)[1:])
 
 
-def test_a_node_leads_to_its_stream_or_table_and_a_source_nowhere() -> None:
-    leads = {
-        node["lines"][0]["text"]: (node["page"], node["chosen"]) for node in marks(BRONZE, SILVER)["nodes"].values()
-    }
-    assert leads == {
-        "files in /data/orders": (None, None),
-        "bronze_orders": ("stream", "bronze_orders"),
-        "silver_orders": ("stream", "silver_orders"),
-        "silver_orders_quarantine": ("table", "silver/silver_orders_quarantine"),
-    }
-
-
 def test_a_node_says_how_a_stream_is_and_how_far_behind() -> None:
     waits = SourceBacklog("orders", "kafka", rows=9, oldest_unread_at=NOW - timedelta(minutes=12))
     behind = replace(BRONZE, verdict=Verdict.CATCHING_UP, backlog=Backlog((waits,), NOW))
@@ -110,16 +98,6 @@ def test_row_expectations_are_counted_over_batches() -> None:
     assert told(checked(priced=3, known=None)) == ("1 of 2 broken", True)
 
 
-def test_every_state_and_kind_has_its_mark() -> None:
-    assert set(StreamState) == GLYPHS.keys() and set(Verdict) == VERDICT_GLYPHS.keys()
-    graph, shown = described(BRONZE, SILVER, GOLD)
-    shapes = {
-        node["attributes"]["shape"] + node["attributes"].get("peripheries", "")
-        for node in view.build_layout(graph, shown)["nodes"]
-    }
-    assert shapes == {"folder", "box", "box2", "cylinder"}
-
-
 def test_a_target_outside_stands_behind_its_stream_and_leads_nowhere() -> None:
     graph, shown = described(BRONZE, OUTSIDE)
     assert view.sentence(graph, shown) == "2 streams, 2 running. 1 source, 1 target outside."
@@ -138,15 +116,6 @@ def layer(name: str, *seconds: float | None, slowest: str | None = None, unknown
     last = seconds[-1] if seconds else None
     until = None if last is None else NOW - timedelta(seconds=last)
     return LayerLatency(name, slowest, until, unknown, past, NOW)
-
-
-def test_each_layer_has_a_figure() -> None:
-    bronze, silver, gold = build_figures(
-        [layer("bronze", 0.0, slowest="a"), layer("silver", 90.0, slowest="b"), layer("gold", None, unknown=("c", "d"))]
-    )
-    assert (bronze.value, bronze.note) == ("0 s", ""), "nothing is missing, so nobody is slow"
-    assert (silver.label, silver.value, silver.note) == ("Landing to silver", "1 min 30 s", "slowest: b")
-    assert gold.value == "–" and "c and 1 more" in gold.help
 
 
 def test_the_chart_begins_with_what_is_known_and_breaks_where_it_is_not() -> None:

@@ -1,6 +1,5 @@
 """What may be asked of a stream in each state, how lists and preflights word it, and its charts."""
 
-import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -8,15 +7,14 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
-from app.streams.start import chosen, difference_lines
-from app.streams.text import by_weight, consequence, preflight_sentence, window_sentence
+from app.streams.start import chosen
+from app.streams.text import window_sentence
 from app.streams.view import figures, streams
-from app.streams.view.stream import cause_lines, check_text, key_figures
+from app.streams.view.stream import key_figures
 from app.ui.states import summary_sentence
 from app.ui.view.figure_json import FigureLook, moment_json
 from backend.jobs.model import JobKind
 from backend.stream_model.backlog import Backlog, Lag, SourceBacklog
-from backend.stream_model.overrides import Setting
 from backend.stream_model.stream import (
     AuditEntry,
     Desired,
@@ -27,9 +25,7 @@ from backend.stream_model.stream import (
     StreamFailure,
     StreamState,
 )
-from backend.streams import faults
 from backend.streams.points import points_of
-from backend.streams.preflight.model import Check, Outcome, Preflight
 from backend.streams.status import status_of
 from backend.streams.verdict import StreamEvidence, StreamStatus, Verdict
 from tests.backend.streams.test_stream_batches import event
@@ -69,15 +65,6 @@ def test_which_acts_are_open(state: StreamState, wanted: DesiredState | None, op
     found = streams.acts(status(state, wanted), refused=None)
     assert {act.action for act in found if act.blocked is None} == open_acts
     assert all(act.blocked is None or len(act.blocked) > 10 for act in found)
-
-
-def test_an_act_on_several_reaches_only_those_that_allow_it() -> None:
-    both = [status(StreamState.RUNNING, name="a"), status(StreamState.STOPPED, STOP, name="b")]
-    assert all(act.blocked is None for act in streams.acts_on_all(both, refused=None))
-    assert [stream.declaration.name for stream in streams.allowed(both, "start")] == ["b"]
-    assert [stream.declaration.name for stream in streams.allowed(both, "stop")] == ["a"]
-    assert {act.blocked for act in streams.acts_on_all([], refused=None)} == {"Tick a stream first."}
-    assert {act.blocked for act in streams.acts(both[0], refused="read-only")} == {"read-only"}
 
 
 def test_urgent_streams_come_first() -> None:
@@ -125,15 +112,6 @@ def test_every_state_and_verdict_has_its_words() -> None:
     assert all(len(text.split(" ", 1)) == 2 for column in ("Observed", "Verdict") for text in frame[column])
 
 
-def test_lines_break_between_runs_and_in_a_pause() -> None:
-    points = points_of([event(0), event(1), event(2, run="r2"), event(3, run="r2"), event(90, run="r2")])
-    for figure in map(
-        go.Figure, (figures.build_rate_figure(points, FigureLook()), figures.build_rows_figure(points, FigureLook()))
-    ):
-        for line in figure.data:
-            assert [value is None for value in line.y] == [False, False, True, False, False, True, False]
-
-
 def test_charts_share_an_axis_that_ends_now_and_an_outage_stays_visible() -> None:
     ran = points_of([event(5), event(6), event(100, run="r2"), event(101, run="r2")], trigger_interval_ms=5_000)
     ended, began = event(6).ended_at, event(100, run="r2").progressed_at
@@ -166,17 +144,7 @@ def test_charts_share_an_axis_that_ends_now_and_an_outage_stays_visible() -> Non
         assert {shape.layer for shape in layout.shapes} == {"below"}, "nothing cuts bars"
 
 
-def test_stacked_phases_equal_the_durations() -> None:
-    slow = event(1, durations_ms={"addBatch": 7_000, "triggerExecution": 8_000}, batch_duration_ms=8_000)
-    points = points_of([event(0), slow], trigger_interval_ms=5_000)
-    figure = go.Figure(figures.build_duration_figure(points, FigureLook()))
-    heights = [sum(trace.y[i] for trace in figure.data) for i in range(2)]
-    assert heights == pytest.approx([2.0, 8.0])
-    assert figure.layout.shapes[0].y0 == 5.0
-    assert "1 of 2 over the trigger" in figure.layout.title.text
-
-
-def test_rows_of_a_long_window_are_a_batch_s_the_sum_is_said_and_figures_stay_small() -> None:
+def test_rows_of_a_long_window_are_a_batch_s_and_the_sum_is_said() -> None:
     points = points_of([event(i, rows=10 + i % 2, state_rows=i, dropped=0) for i in range(17_280)])
     rows = go.Figure(figures.build_rows_figure(points, FigureLook()))
     assert set(rows.data[0].y) == {10.5}
@@ -184,16 +152,6 @@ def test_rows_of_a_long_window_are_a_batch_s_the_sum_is_said_and_figures_stay_sm
     assert window_sentence(points, window="24 h") == (
         "17,280 batches in the last 24 h. Each point is the mean of a batch over 10 min."
     )
-    build_all = (
-        figures.build_rate_figure,
-        figures.build_duration_figure,
-        figures.build_rows_figure,
-        figures.build_state_figure,
-    )
-    drawn = [build(points, FigureLook()) for build in build_all]
-    assert all(sum(len(trace["x"]) for trace in figure["data"]) <= 2_000 for figure in drawn)
-    assert sum(len(json.dumps(figure)) for figure in drawn) < 80_000
-    assert all(go.Figure(figure).layout.uirevision == "keep" for figure in drawn)  # and Plotly takes it
     assert figures.build_state_figure(points_of([event(0)]), FigureLook()) is None, "a stream without state"
 
 
@@ -215,26 +173,6 @@ def test_only_a_running_stream_has_a_rate(state: StreamState) -> None:
         assert "It does not run." in rate.help
 
 
-# A preflight, a failure with what it found, settings in place of declared ones -------------------------------------
-
-FINE = Check("owner", Outcome.OK, "free")
-UNSURE = Check("access of topic", Outcome.UNKNOWN, "Only the host can ask the broker")
-LITTLE = Check("room for state", Outcome.WARNING, "2 MB free", "Free space.")
-LOST = Check("checkpoint", Outcome.FAILED, "offsets/3 is missing", faults.OFFSETS_MISSING.remedy)
-
-
-def test_what_failed_comes_first_and_is_counted() -> None:
-    found = Preflight("silver", (FINE, UNSURE, LITTLE, LOST))
-    assert by_weight(found.checks) == [LOST, LITTLE, UNSURE, FINE]
-    assert preflight_sentence(found) == "silver cannot go on: 1 check failed."
-    assert "As long as this stands, it fails again or loses rows" in consequence(found)
-    harmless = Preflight("silver", (FINE, UNSURE, LITTLE))
-    assert preflight_sentence(harmless) == "silver can go on. Of 3 checks: 1 warning, 1 unknown, 1 ok."
-    assert consequence(harmless) == "", "what is unknown or a warning stands against nothing"
-    unknown = StreamFailure("ZeroDivisionError", "division by zero", 3, NOW)
-    assert cause_lines(unknown, (LOST,)) == [check_text(LOST)], "told beside an error that nobody knows"
-
-
 def test_what_is_as_declared_or_empty_is_no_override() -> None:
     typed = {"trigger": " 5 seconds ", "maxFilesPerTrigger": "", "maxBytesPerTrigger": "9"}
     declared = {"trigger": "5 seconds", "spark.sql.a": "1"}
@@ -242,16 +180,3 @@ def test_what_is_as_declared_or_empty_is_no_override() -> None:
         "maxBytesPerTrigger": "9",
         "spark.sql.b": "2",
     }
-
-
-def test_a_line_says_what_changes_what_is_declared_and_what_keeps_it_from_changing() -> None:
-    settings = (
-        Setting("trigger", "5 seconds", "5 seconds", "1 minute"),
-        Setting("spark.sql.a", "1", "2", "2", "its checkpoint goes on with 3"),
-        Setting("spark.sql.b", None, "2", None),
-    )
-    assert [line.replace("\\", "") for line in difference_lines(settings)] == [
-        "trigger: 5 seconds → **1 minute**",
-        "spark.sql.a: 2, as it is (declared: 1) :material/warning: its checkpoint goes on with 3",
-        "spark.sql.b: 2 → **not set** (declared: not set)",
-    ]

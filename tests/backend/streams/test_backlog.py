@@ -13,26 +13,22 @@ from deltalake import DeltaTable
 
 from app.cli.output import encoded
 from app.cli.streams.listing import SHAPES
-from app.streams.view.figures import build_backlog_figure
-from app.ui.view.figure_json import FigureLook
 from backend.lake.history.arrivals import Arrival
 from backend.lake.lake import Lake
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog, Lag, SourceBacklog
 from backend.stream_model.stream import Progress, StreamInput, TopicEnds
-from backend.streams.backlog.files import has_pattern
 from backend.streams.backlog.kafka import kafka_backlog
 from backend.streams.backlog.lags import UNREAD, BatchEnd, batch_end, lags, lags_since
-from backend.streams.backlog.positions import DeltaPosition, FilesPosition, KafkaPosition, OtherPosition, parse_position
+from backend.streams.backlog.positions import KafkaPosition
 from backend.streams.backlog.reader import BacklogReader
-from backend.streams.status import statuses
 from pipelines.host import backlog_watch
 from pipelines.host.backlog_watch import BacklogWatch
 from tests.worlds.lake import builders
 from tests.worlds.store import large
 from tests.worlds.streams.checkpoints import delta_offset, write_checkpoint
-from tests.worlds.streams.values import Looks, ended_batch, stream
+from tests.worlds.streams.values import ended_batch, stream
 
 NOW = datetime.now(UTC)
 
@@ -224,22 +220,21 @@ def test_a_view_counts_versions(look: Look, table: Path) -> None:
     assert (done.versions, done.rows, done.is_caught_up) == (0, 0, True)
 
 
-def note_read(tmp_path: Path, batch: int, *files: Path, days: Sequence[int] = ()) -> None:
-    """An entry of the source's log: the files of a batch, and of which day after now they are."""
+def note_read(tmp_path: Path, batch: int, file: Path) -> None:
+    """An entry of the source's log: the file of a batch."""
     log = tmp_path / "checkpoints" / "silver" / "sources" / "0"
     log.mkdir(parents=True, exist_ok=True)
-    millis = [(NOW.timestamp() + day * 86_400) * 1_000 for day in days or [0] * len(files)]
-    entries = [
-        {"path": file.as_uri(), "timestamp": at, "batchId": batch} for file, at in zip(files, millis, strict=True)
-    ]
-    (log / str(batch)).write_text("\n".join(["v1", *map(json.dumps, entries)]))
+    entry = {"path": file.as_uri(), "timestamp": NOW.timestamp() * 1_000, "batchId": batch}
+    (log / str(batch)).write_text(f"v1\n{json.dumps(entry)}")
 
 
-def test_files_that_the_sources_log_does_not_name_wait(look: Look, tmp_path: Path) -> None:
+def test_files_that_the_sources_log_does_not_name_wait_however_old_they_are(look: Look, tmp_path: Path) -> None:
     landing = tmp_path / "landing"
     (landing / "day=1").mkdir(parents=True)
     for name, text in (("a 1.json", "{}"), ("b.json", "{}\n{}"), ("day=1/c.json", "{}"), ("_hidden", ""), (".x", "")):
         (landing / name).write_text(text)
+    two_weeks_ago = NOW.timestamp() - 14 * 86_400
+    os.utime(landing / "day=1" / "c.json", (two_weeks_ago, two_weeks_ago))
     note_read(tmp_path, 0, landing / "a 1.json")
     note_read(tmp_path, 1, landing / "b.json")
     files = StreamInput("files", "files in landing", str(landing))
@@ -249,23 +244,6 @@ def test_files_that_the_sources_log_does_not_name_wait(look: Look, tmp_path: Pat
     assert (done.files, done.size_bytes) == (1, 2)
     (landing / "day=1" / "c.json").unlink()
     assert look(files, offsets=['{"logOffset":1}']).is_caught_up
-
-
-def test_files_wait_however_old_they_are_beside_the_newest_that_was_read(look: Look, tmp_path: Path) -> None:
-    landing = tmp_path / "landing"
-    landing.mkdir()
-    by_day = [landing / f"{day}.json" for day in range(21)]
-    for day, file in enumerate(by_day):
-        file.write_text("{}")
-        written = NOW.timestamp() + day * 86_400
-        os.utime(file, (written, written))
-    files = StreamInput("files", "files in landing", str(landing))
-    assert look(files, offsets=None).files == 21, "a first start reads all"
-    note_read(tmp_path, 0, *by_day[:5], days=range(5))
-    assert look(files, offsets=['{"logOffset":0}']).files == 16
-    note_read(tmp_path, 1, *by_day[6:], days=range(6, 21))
-    assert look(files, offsets=['{"logOffset":1}']).files == 1, "day 5, two weeks before the newest"
-    assert look(files, offsets=['{"logOffset":0}']).files == 16
 
 
 @pytest.mark.parametrize("folder", ["land [1]", "land {a,b}", "land%20it"])
@@ -278,32 +256,6 @@ def test_folders_and_files_with_odd_names_are_counted(look: Look, tmp_path: Path
     assert look(files, offsets=None).files == 4
     note_read(tmp_path, 0, landing / "a b.json")
     assert look(files, offsets=['{"logOffset":0}']).files == 3
-
-
-def test_a_folder_named_like_a_pattern_is_none_once_something_lies_in_it(tmp_path: Path) -> None:
-    (tmp_path / "in[12]").mkdir()
-    assert not has_pattern(str(tmp_path / "in[12]")), "no other folder is meant"
-    (tmp_path / "in1").mkdir()
-    assert has_pattern(str(tmp_path / "in[12]")), "an empty one may be left of nothing"
-    (tmp_path / "in[12]" / "a").write_text("")
-    assert not has_pattern(str(tmp_path / "in[12]"))
-    assert has_pattern(str(tmp_path / "in*")) and has_pattern("s3://lake/in[12]")
-    assert not has_pattern(str(tmp_path / "in1"))
-
-
-def test_a_compacted_log_of_files_is_read(look: Look, tmp_path: Path) -> None:
-    landing = tmp_path / "landing"
-    landing.mkdir()
-    for number in range(12):
-        (landing / f"{number}.json").write_text("{}")
-    log = tmp_path / "checkpoints" / "silver" / "sources" / "0"
-    log.mkdir(parents=True)
-    lines = [json.dumps({"path": (landing / f"{n}.json").as_uri(), "timestamp": 1, "batchId": n}) for n in range(11)]
-    (log / "9.compact").write_text("\n".join(["v1", *lines[:10]]))
-    (log / "10").write_text("\n".join(["v1", lines[10]]))
-    files = StreamInput("files", "files in landing", str(landing))
-    assert look(files, offsets=['{"logOffset":10}']).files == 1
-    assert look(files, offsets=['{"logOffset":7}']).files == 4
 
 
 def test_what_nobody_can_count_is_unknown(look: Look, table: Path, tmp_path: Path) -> None:
@@ -394,14 +346,6 @@ def test_topics_tell_their_ends_and_no_times() -> None:
     assert (done.rows, done.behind_s) == (0, 0.0)
 
 
-def test_an_offset_is_known_by_its_shape() -> None:
-    assert parse_position('{"logOffset":7}') == FilesPosition(7)
-    assert parse_position('{"orders":{"0":4}}') == KafkaPosition({"orders": {0: 4}})
-    assert parse_position(json.dumps(delta(3, 2))) == DeltaPosition("t", 3, 2, is_initial=False)
-    for other in ("7", "{", '{"reservoirId":"t"}', '{"orders":{"x":4}}'):
-        assert parse_position(other) == OtherPosition(other)
-
-
 def test_a_topic_is_counted_by_partition() -> None:
     source = StreamInput("kafka", "orders at broker")
     heard = TopicEnds(
@@ -426,17 +370,6 @@ def test_a_stream_that_read_on_since_the_host_asked_is_not_told_of_another_topic
     assert found.rows is None and "o-0 lies beyond its end: the topic was made anew" in found.unknown
     begun = kafka_backlog(source, KafkaPosition({"o": {0: 3, 1: 0}}), anew, now=NOON)
     assert (begun.rows, begun.unknown) == (12, ""), "the stream started over since"
-
-
-def test_the_chart_says_what_waits() -> None:
-    assert build_backlog_figure([], FigureLook()) is None
-    rows = build_backlog_figure([Lag(at(0), 0.0, 0), Lag(at(10), 10.0, 445)], FigureLook())
-    assert rows["layout"]["title"]["text"] == "Backlog: 445 rows unread"
-    assert rows["data"][0]["y"] == [0, 445]
-    ages = build_backlog_figure([Lag(at(0), 90.0, None)], FigureLook())
-    assert (ages["layout"]["title"]["text"], ages["data"][0]["y"]) == ("Backlog: 1 min behind", [1.5])
-    done = build_backlog_figure([Lag(at(0), 0.0, 0)], FigureLook())
-    assert done["layout"]["title"]["text"] == "Backlog: caught up"
 
 
 def test_the_chart_ends_with_what_the_look_beside_it_saw() -> None:
@@ -509,20 +442,3 @@ def test_each_owned_stream_is_kept_as_a_look_sees_it(
     assert large_store.backlogs() == seen
     assert [seen[name].versions for name in owned] == [1, 0, 0, 1, 0]
     assert all(len(seen[name].lags) == 10 for name in owned)
-
-
-def test_a_watch_that_is_told_to_stop_ends_amid_its_round(large_settings: Settings, large_store: ControlStore) -> None:
-    declared, owned = list(large_store.declarations().values()), [large.stream_name(number) for number in range(5)]
-    watch = BacklogWatch(large_settings, Lake(large_settings), large_store, declared, lambda: owned, lambda: NOW)
-    watch.rounds.stop(0)
-    watch.look()
-    assert large_store.backlogs().keys() == set(owned), "one piece is done"
-
-
-def test_a_stand_in_for_hosts_leaves_no_stream_to_look_at(large_settings: Settings, large_store: ControlStore) -> None:
-    looks = Looks()
-    with large.hosts_at_work(large_store, Path(large_settings.roots[0]), streams=STREAMS):
-        seen = statuses(large_store, looks, now=large_store.now(), heartbeat_stale_s=60)
-    assert looks.at == []
-    assert [status.backlog.versions for status in seen if status.backlog] == [1, 1, 1, 0, 0, 0, 0]
-    assert {status.progress.batch_id for status in seen if status.progress} >= {large.BATCHES}
