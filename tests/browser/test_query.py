@@ -1,7 +1,6 @@
 """A question in a real browser: completed, asked, cancelled, drawn, saved as a tile that moves, sent on as a file."""
 
 import re
-from contextlib import suppress
 from pathlib import Path
 from urllib.parse import parse_qs, urlparse
 
@@ -12,9 +11,8 @@ from playwright.sync_api import expect
 
 from tests.browser.conftest import HOSTILE
 from tests.worlds.browser.viewer import WATCH_CHARTS, Viewer
-from tests.worlds.browser.weir import Weir
 from tests.worlds.lake import builders
-from tests.worlds.processes import wait_until
+from tests.worlds.processes import query_processes, wait_until
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 
@@ -31,9 +29,9 @@ def test_a_query_that_is_cancelled_leaves_no_process(viewer: Viewer) -> None:
     editor.fill(endless)
     editor.press("Control+Enter")
     expect(page.get_by_text(re.compile("Reading 0 files"))).to_be_visible()
-    wait_until(lambda: queries_of(viewer.weir), "the query runs")
+    wait_until(lambda: query_processes(viewer.weir.process.pid), "the query runs")
     page.get_by_role("button", name="Cancel").click()
-    wait_until(lambda: not queries_of(viewer.weir), "the query's process is gone")
+    wait_until(lambda: not query_processes(viewer.weir.process.pid), "the query's process is gone")
     expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
     expect(editor).to_have_text(endless)
 
@@ -117,17 +115,6 @@ def test_names_that_somebody_else_chose_are_text_and_stay_one_name(viewer: Viewe
     page.keyboard.press("Control+Enter")
     expect(page.get_by_text(re.compile("^1 row from we"))).to_be_visible()
     assert page.title() != "bad" and parse_qs(urlparse(page.url).query)["versions"] == ["0"]
-
-
-def queries_of(weir: Weir) -> list[Path]:
-    """The processes of queries that the server started."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it ended meanwhile
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == weir.process.pid and b"backend.query.worker" in (folder / "cmdline").read_bytes():
-                found.append(folder)
-    return found
 
 
 @pytest.mark.ci

@@ -37,7 +37,6 @@ from backend.times import Clock
 from tests.worlds.cases import few
 from tests.worlds.lake import questions
 from tests.worlds.lake.builders import write
-from tests.worlds.lake.hostile_sql import HOSTILE
 from tests.worlds.spark.diff_world import World, serving
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -47,7 +46,6 @@ OPTIONS = {"orders": {"delta.enableDeletionVectors": "true"}, "customers": MAPPE
 MOST_ROWS, MANY = 40_000, 60_000
 TABLES = {name: f"silver.orders VERSION AS OF {version}" for name, version in questions.VERSIONS.items()}
 TABLES |= {"customers": "silver.customers", "events": "silver.events", "many": "silver.many"}
-QUESTIONS = [question for question in questions.QUESTIONS if "max_by" not in question.sql]
 
 
 class HostWorld(World):
@@ -122,7 +120,7 @@ def by_id(question: questions.Question) -> str:
 # agreement -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("question", few(2, QUESTIONS), ids=by_id)
+@pytest.mark.parametrize("question", few(2, questions.QUESTIONS), ids=by_id)
 def test_a_host_spark_and_pandas_answer_as_is_answered_here(lake: HostWorld, question: questions.Question) -> None:
     versions = {name: ("orders", version) for name, version in questions.VERSIONS.items()}
     kept, here = lake.rows(lake.submit(question.sql)), lake.local(question.sql)
@@ -193,7 +191,7 @@ IN_OTHER_WORDS = (
     "FROM {orders} WHERE amount = (SELECT max(amount) FROM {orders_v1})",
     "SELECT a.order_id, b.status FROM {orders_v1} a LEFT JOIN {orders} b USING (order_id) EXCEPT ALL SELECT 1, 'new'",
 )
-TRANSLATED = (*IN_OTHER_WORDS, *(question.sql for question in QUESTIONS[::3]))
+TRANSLATED = (*IN_OTHER_WORDS, *(question.sql for question in questions.QUESTIONS[::3]))
 
 
 def by_tool(lake: HostWorld, text: str) -> dict[str, list[tuple[Any, ...]]]:
@@ -292,14 +290,6 @@ def results(lake: HostWorld, job: Job) -> list[Path]:
 
 @pytest.mark.ci
 def test_a_cancel_half_way_leaves_no_rows(lake: HostWorld) -> None:
-    job = lake.submit("SELECT sum(a.n * b.n % 7) FROM {many} a, {many} b")
-    lake.until(job, lambda now: now.progress.phase == "computing the rows" and bool(now.progress.total))
-    lake.store.jobs.cancel(job.job_id, actor=Actor("bob"), reason="typo", now=datetime.now(UTC))
-    ended = lake.ended(job)
-    assert (ended.state, ended.result_uri) == (JobState.CANCELLED, None)
-    lake.until(job, lambda _: not lake.host.busy, limit_s=30)
-    tracker = lake.spark.sparkContext.statusTracker()
-    assert not set(tracker.getJobIdsForGroup(f"weir-job-{job.job_id}-1")) & set(tracker.getActiveJobsIds())
     with lake.halted("writing", lake.runner.limits) as is_halted:
         job = lake.submit("SELECT n FROM {many} WHERE n > 5")
         assert is_halted.wait(60)
@@ -335,11 +325,7 @@ def test_what_only_spark_could_run_is_refused_before_a_job_is_asked_for(lake: Ho
 
 
 @pytest.mark.ci
-def test_hostile_statements_become_no_job_and_a_forged_job_does_not_run(lake: HostWorld) -> None:
-    world = lake.asked()
-    for text in HOSTILE[::5]:
-        with pytest.raises(LakehouseError):
-            plan_query(world, text.replace("FROM t", "FROM silver.many"), Clock())
+def test_a_forged_job_does_not_run(lake: HostWorld) -> None:
     good = lake.wanted("SELECT n FROM {many}")
     forged = (
         "SELECT reflect('java.lang.System', 'getenv', 'HOME') FROM silver.many",
