@@ -57,7 +57,9 @@ def second_try(folder: Path, *names: str, workers: str = "-n0") -> tuple[int, li
         (folder / name).mkdir()
         (folder / name / "conftest.py").touch()
         (folder / name / f"test_{name}.py").write_text(TESTS[name])
-    argv = [sys.executable, "-m", "tests.second_try", str(folder), "-q", "-ra", "-p", "xdist", *workers.split(), "-x"]
+    own = f"--basetemp={folder.with_name(f'{folder.name}-own')}"  # else it would tidy up after other runs
+    words = ["-q", "-ra", "-p", "xdist", *workers.split(), "-x", own]
+    argv = [sys.executable, "-m", "tests.second_try", str(folder), *words]
     env = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # they take longer than the tests
     run = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
     lines = run.stdout.splitlines()

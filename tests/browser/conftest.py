@@ -4,11 +4,9 @@ Without a browser these tests skip and say so; with CI=true a missing browser is
 """
 
 import os
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from tests.worlds.browser.weir import RUNNING, Weir, chromium, demo, pages_over,
 from tests.worlds.lake import builders
 from tests.worlds.lake.planted import Planted, plant
 from tests.worlds.pages.recorded_demo import record_demo
+from tests.worlds.pages.serving import answering
 from tests.worlds.store import stream_store
 
 __all__ = ["chromium"]
@@ -134,25 +133,12 @@ def _large(path: Path) -> None:
     builders.HandLog(path, next_version=1).commit(builders.commit_info(), *copies)
 
 
-class _Portal(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        self.end_headers()
-        self.wfile.write(b"<!doctype html><title>Portal</title><p>Not Weir</p>")
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture(scope="session")
 def portal() -> Iterator[int]:
     """The port where pages that are not Weir's are served."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Portal)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server.server_port
-    server.shutdown()
-    server.server_close()
+    page = 200, {"Content-Type": "text/html"}, b"<!doctype html><title>Portal</title><p>Not Weir</p>"
+    with answering(lambda _: page) as port:
+        yield port
 
 
 @pytest.fixture(scope="session")

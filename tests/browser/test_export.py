@@ -1,9 +1,6 @@
-"""A whole table as a file, in a real browser: saved whole, cancelled, and a link that gives nothing twice."""
+"""A whole table as a file, in a real browser: saved whole, and cancelled."""
 
-import csv
 import re
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -56,22 +53,3 @@ def test_a_large_file_can_be_cancelled_on_the_page(viewer: Viewer) -> None:
     viewer.page.get_by_role("dialog").get_by_text(re.compile("^Cancelled after")).wait_for()
     assert saved.value.failure() is not None, "half a file must not look like a whole one"
     wait_until(lambda: '"state": "cancelled"' in viewer.weir.log("ui"), "the log tells of it")
-
-
-@pytest.mark.ci
-def test_a_link_gives_its_file_once_and_a_guessed_one_nothing(viewer: Viewer) -> None:
-    offer(viewer, SMALL, "CSV")
-    href = viewer.page.get_by_role("link", name="Download").evaluate("link => link.href")
-    with urllib.request.urlopen(href, timeout=60) as answer:
-        rows = list(csv.DictReader(answer.read().decode("utf-8-sig").splitlines()))
-    assert sorted(row["order_id"] for row in rows) == ["2", "3", "4", "5"]
-    base = viewer.weir.url
-    for url in (
-        href,
-        f"{base}/export/guessed",
-        f"{base}/export/..%2F..%2Fetc%2Fpasswd",
-        f"{base}/export/x?table=small/orders",
-    ):
-        with pytest.raises(urllib.error.HTTPError) as refused:
-            urllib.request.urlopen(url, timeout=60)
-        assert refused.value.code in (400, 410), url

@@ -1,9 +1,8 @@
-"""An operator before the running demo: streams stopped, started, reset, taken back; a host killed; tables put right.
+"""An operator before the running demo: streams stopped, started, reset, taken back; a host killed; files merged.
 
 Each effect is looked up outside the page.
 """
 
-import json
 import os
 import re
 import signal
@@ -12,7 +11,6 @@ import pytest
 from deltalake import DeltaTable
 from playwright.sync_api import expect
 
-from backend.stream_model.stream import StreamState
 from tests.worlds.browser.viewer import Viewer
 from tests.worlds.browser.weir import RUNNING, STREAMS, Weir, batches, states
 from tests.worlds.processes import wait_until
@@ -24,8 +22,7 @@ NAME = "silver_events"
 OTHERS = [name for name in STREAMS if name != NAME]
 FED = [name for name in OTHERS if name != "gold_events_hourly"]  # that one reads what the stopped stream writes
 LAST = "gold_orders_by_status"
-CHAIN = ("bronze_events", "silver_events", "gold_events_hourly")
-MANY_FILES, RESTORED = "bronze/bronze_events", f"gold/{LAST}"
+MANY_FILES = "bronze/bronze_events"
 
 
 def silver_ids(weir: Weir) -> list[str]:
@@ -78,16 +75,6 @@ def test_a_stream_is_stopped_and_started_from_its_page(operator: Viewer, weir: W
     wait_until(lambda: weir.streams()[NAME]["verdict"] in flows, "it has caught up", pause_s=2)
 
 
-@pytest.mark.usefixtures("flowing")
-def test_a_live_page_moves_by_itself(operator: Viewer) -> None:
-    operator.open("stream", stream="bronze_events")
-    rows = operator.page.locator(".st-key-flow_figures")
-    first = rows.inner_text()
-
-    wait_until(lambda: rows.inner_text() != first, "figures change without a hand", pause_s=0.5)
-    operator.picture("stream-live")
-
-
 def start_over(operator: Viewer, level: str) -> str:
     """Send the dialog at this level; what it said before."""
     dialog = operator.dialog("Reset…")
@@ -130,21 +117,6 @@ def test_a_stream_is_started_over_and_that_is_taken_back(operator: Viewer, weir:
     operator.ask("Start", "browser test: on again")
     expect(operator.observed("Running")).to_be_visible(timeout=120_000)
     wait_until(lambda: weir.streams()[LAST]["batch_id"] > batch, "it goes on where it was", pause_s=2)
-
-
-@pytest.mark.usefixtures("flowing")
-def test_a_chain_is_stopped_from_its_first_stream_and_the_others_go_on(operator: Viewer, weir: Weir) -> None:
-    operator.open("stream", stream=CHAIN[0])
-    dialog = operator.dialog("Stop")
-    dialog.get_by_text(f"Stop {CHAIN[1]}, {CHAIN[2]} too").click()
-    operator.send("browser test: the whole chain", dialog.get_by_role("button", name="Stop", exact=True))
-    wanted = {name: StreamState.STOPPED if name in CHAIN else RUNNING for name in STREAMS}
-    with weir.store() as store:
-        wait_until(lambda: states(store) == wanted, lambda: str(states(store)), pause_s=0.5)
-        asked = [entry.subject for entry in store.audit_entries() if entry.reason == "browser test: the whole chain"]
-    assert sorted(asked) == sorted(CHAIN)
-    operator.open("streams")
-    operator.sees(re.compile("3 of 6|3 stopped|three", re.IGNORECASE))
 
 
 @pytest.mark.usefixtures("flowing")
@@ -192,38 +164,8 @@ def test_small_files_are_merged_and_the_rows_proven_the_same(operator: Viewer, w
     operator.picture("acts")
 
 
-@pytest.mark.usefixtures("resting")
-def test_a_version_is_restored_and_that_is_taken_back(operator: Viewer, weir: Weir) -> None:
-    """Of a table that no stream reads: one that does stops at a restore, as the preview says."""
-    latest = table(weir, RESTORED).version()
-    before = rows_at(weir, latest)
-    restore(operator, latest - 1, f"The table, now v{latest}, becomes v{latest - 1} again")
-    wait_until(lambda: table(weir, RESTORED).version() > latest, "the host has restored the version", pause_s=0.5)
-    assert rows_at(weir, None) == rows_at(weir, latest - 1)
-    restored = table(weir, RESTORED).version()
-    restore(operator, latest, f"becomes v{latest} again")
-    wait_until(lambda: table(weir, RESTORED).version() > restored, "the host has taken it back", pause_s=0.5)
-    assert rows_at(weir, None) == before
-    stamp = json.loads(table(weir, RESTORED).history(1)[0]["userMetadata"])
-    assert stamp["reason"] == f"browser test: v{latest}" and "restore" in stamp
-
-
-def restore(operator: Viewer, version: int, says: str) -> None:
-    operator.open("versions", table=RESTORED, at=version)
-    dialog = operator.dialog("Restore…")
-    expect(dialog.get_by_text(says)).to_be_visible()
-    operator.settle()
-    operator.picture("act-restore")
-    operator.send(f"browser test: v{version}", dialog.locator(".st-key-table_act_send button"), confirmed=RESTORED)
-
-
-def rows_at(weir: Weir, version: int | None) -> list[str]:
-    read = DeltaTable(str(weir.home / "lake" / RESTORED), version=version)
-    return sorted(map(str, read.to_pyarrow_table().to_pylist()))
-
-
-def table(weir: Weir, name: str = MANY_FILES) -> DeltaTable:
-    return DeltaTable(str(weir.home / "lake" / name))
+def table(weir: Weir) -> DeltaTable:
+    return DeltaTable(str(weir.home / "lake" / MANY_FILES))
 
 
 def files(weir: Weir) -> int:

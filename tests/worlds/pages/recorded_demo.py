@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 
 from backend.expectations.model import Finding, Judgement, State
@@ -95,7 +96,6 @@ def _in_batches(landed: list[tuple[datetime, list[LandedRecord]]]) -> list[list[
 
 def _write_events(paths: Mapping[str, Path], landed: list[tuple[datetime, list[LandedRecord]]]) -> None:
     _bronze(paths["bronze_events"], landed)
-    seen: dict[str, Row] = {}
     for records in _in_batches(landed):
         broken = [record for record in records if record.kind in QUARANTINED]
         new = {}
@@ -107,30 +107,29 @@ def _write_events(paths: Mapping[str, Path], landed: list[tuple[datetime, list[L
                     "timestamp": datetime.fromisoformat(event["timestamp"]),
                     "processed_at": datetime.now(UTC),
                 }
-        seen |= new
         _append(paths["silver_events"], new.values())
         _append(
             paths["silver_events_quarantine"],
             ({"raw": record.line, "_reason": QUARANTINED[record.kind]} for record in broken),
         )
-        _append(paths["gold_events_hourly"], _hourly(seen.values()), "overwrite")
+        _append(paths["gold_events_hourly"], _hourly(_rows(paths["silver_events"])), "overwrite")
 
 
-def _hourly(events: Iterable[Row]) -> list[Row]:
-    amounts: dict[tuple[datetime, str], list[Decimal]] = {}
-    for event in events:
-        hour = event["timestamp"].replace(minute=0, second=0, microsecond=0)
-        amounts.setdefault((hour, event["event_type"]), []).append(event["amount"])
+def _rows(path: Path) -> pa.Table:
+    return DeltaTable(str(path)).to_pyarrow_table()
+
+
+def _hourly(events: pa.Table) -> list[Row]:
+    begins = pc.floor_temporal(events["timestamp"], unit="hour")
+    groups = events.append_column("window_start", begins).group_by(["window_start", "event_type"])
     return [
         {
-            "window_start": hour,
-            "window_end": hour + timedelta(hours=1),
-            "event_type": kind,
-            "event_count": len(values),
-            "amount_sum": sum(values),
-            "amount_avg": (sum(values) / len(values)).quantize(Decimal("0.000001")),
+            **group,
+            "window_end": group["window_start"] + timedelta(hours=1),
+            "event_count": group["amount_count"],
+            "amount_avg": (group["amount_sum"] / group["amount_count"]).quantize(Decimal("0.000001")),
         }
-        for (hour, kind), values in amounts.items()
+        for group in groups.aggregate([("amount", "sum"), ("amount", "count")]).to_pylist()
     ]
 
 
@@ -146,7 +145,7 @@ def _write_orders(paths: Mapping[str, Path], landed: list[tuple[datetime, list[L
                 newest[order["order_id"]] = order
                 changed.add(order["order_id"])
         _merge(paths["silver_orders"], [newest[order_id] for order_id in sorted(changed)])
-        _append(paths["gold_orders_by_status"], _by_status(newest.values()), "overwrite")
+        _append(paths["gold_orders_by_status"], _by_status(_rows(paths["silver_orders"])), "overwrite")
 
 
 def _order(envelope: Row) -> Row:
@@ -170,14 +169,9 @@ def _merge(path: Path, rows: list[Row]) -> None:
     ).execute()
 
 
-def _by_status(orders: Iterable[Row]) -> list[Row]:
-    amounts: dict[str, list[Decimal]] = {}
-    for order in orders:
-        if order["op"] != "d":
-            amounts.setdefault(order["status"], []).append(order["amount"])
-    return [
-        {"status": status, "orders": len(values), "total_amount": sum(values)} for status, values in amounts.items()
-    ]
+def _by_status(orders: pa.Table) -> list[Row]:
+    groups = orders.group_by("status").aggregate([("amount", "sum"), ("amount", "count")]).to_pylist()
+    return [group | {"orders": group["amount_count"], "total_amount": group["amount_sum"]} for group in groups]
 
 
 def _fill_store(home: Path, registry: Registry, now: datetime) -> None:
