@@ -8,7 +8,6 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
@@ -23,13 +22,8 @@ from backend.errors import StreamRefusedError
 from backend.jobs.model import Job, JobState
 from backend.lake.model import Commit
 from backend.maintenance.model import ActResult, Arguments, Optimize, Repair, Restore, Vacuum
-from backend.store.store import ControlStore
 from backend.streams.faults import CONFLICTS
-from pipelines.host.job_host import JobHost
-from pipelines.jobs.runner import Acts, SparkJobs
 from pipelines.jvm.failures import describe
-from pipelines.specs.registry import Registry
-from tests.worlds.processes import wait_until
 from tests.worlds.spark.act_host import METADATA, ActTable
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(3_600)]
@@ -308,44 +302,3 @@ def test_every_act_beside_every_writer(race: Race) -> None:
                 met_at = next((each for each in order if race_once(race, act, writer, each * LATER_S)), -1)
                 assert met_at >= 0, f"{act} and {writer} did not meet, round {number}"
     assert race.conflicts, "no act ever gave way"
-
-
-def test_two_hosts_do_an_act_once(race: Race) -> None:
-    """Both see it waiting, and then reach for it at the same moment."""
-    table = race.table
-    for number in range(20):
-        for _ in range(2):
-            race.append(next(race.starts), files=3)
-        race.follow()
-        arguments, change = ACTS["optimize" if number % 2 else "restore"](race, 0)
-        job = table.submit(table.preview(arguments).act)
-        race.changes[job.job_id] = change
-        at_once = threading.Barrier(2)
-        with ThreadPoolExecutor(2) as pool:
-            hosts = [pool.submit(work, table, f"host-{name}", job, at_once) for name in "ab"]
-            saw = [host.result() for host in hosts]
-        assert saw == [JobState.QUEUED, JobState.QUEUED]
-        done = table.job_now(job)
-        assert (done.state, done.attempts) == (JobState.DONE, 1), done
-        own = [commit for commit in race.follow() if job.job_id in (commit.user_metadata or "")]
-        assert len(own) == 1
-        check_recorded(race, job, ActResult.of(done), own)
-        race.check_rows()
-
-
-def work(table: ActTable, host_id: str, job: Job, at_once: threading.Barrier) -> JobState:
-    """A host of its own until the job is over; how it saw the job first."""
-    store = ControlStore.open(table.settings)
-    acts = Acts.of(table.settings, store, Registry([]))
-    runner = SparkJobs(table.settings, lambda: table.spark, host_id, acts=acts)
-    host = JobHost(table.settings, store, runner, host_id)
-    saw = table.job_now(job).state
-
-    def is_over() -> bool:
-        host.step()
-        return table.job_now(job).state.is_over and not host.busy
-
-    at_once.wait(60)
-    wait_until(is_over, f"{host_id} sees the end of the {job.kind}")
-    store.close()
-    return saw

@@ -1,12 +1,24 @@
-"""The demo on a Spark standalone cluster of two workers, with tables and checkpoints on S3: its streams unchanged.
+"""Spark's own schedulers: the demo on a standalone cluster of two workers with tables on S3, and executors as pods.
 
-The tests of this module share one cluster, one S3 server and one lakehouse, and run in order.
+The tests of the cluster share it, one S3 server and one lakehouse, and run in order.
+Every daemon leads a process group of its own, its executors with it, so that no JVM outlives a test.
 """
 
 import json
+import os
+import subprocess
+import sys
+import threading
+import urllib.request
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
+import pyspark
 import pytest
 
 from backend.access import Actor
@@ -34,12 +46,98 @@ from backend.streams.preflight.reading import preflight
 from backend.streams.reset.plan import ResetLevel, ResetRequest, reset_job
 from backend.streams.reset.preview import set_aside
 from backend.streams.reset.starts import read_starts
+from tests.test_kubernetes import EXECUTOR, example, host_environment
+from tests.worlds.kustomize import one
 from tests.worlds.lake.object_store import SECRET, list_keys, make_bucket, server_url, storage_options
-from tests.worlds.spark.cluster import SMALL, SparkCluster
-from tests.worlds.spark.demo_lake import check_lake, drain
-from tests.worlds.spark.host_process import FAST, World, now
+from tests.worlds.processes import free_port, wait_until
+from tests.worlds.spark.host_process import FAST, World, check_lake, drain, kill_group, now
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(900)]
+
+SPARK_HOME = Path(pyspark.__file__).parent
+WORKERS = 2
+_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=192m -XX:+UseSerialGC"
+# Two workers and a driver share two cores: what a local master sets for small batches, and little heap.
+SMALL = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.executor.memory": "1g",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.default.parallelism": "1",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.driver.extraJavaOptions": _JVM,
+    "spark.executor.extraJavaOptions": _JVM,
+    "spark.sql.streaming.noDataProgressEventInterval": "2s",
+}
+
+
+@dataclass
+class SparkCluster:
+    """`url` is what `WEIR_SPARK__MASTER` takes. Close it in any case."""
+
+    folder: Path
+    port: int = field(default_factory=free_port)
+    page: int = field(default_factory=free_port)
+    master: "subprocess.Popen[bytes] | None" = None
+    workers: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        return f"spark://127.0.0.1:{self.port}"
+
+    def start(self) -> "SparkCluster":
+        at = ("--port", str(self.port), "--webui-port", str(self.page))
+        self.master = self._daemon("master", "org.apache.spark.deploy.master.Master", *at)
+        for number in range(WORKERS):
+            name = f"worker-{number}"
+            size = ("--cores", "1", "--memory", "1g", "--webui-port", "0", "--work-dir", str(self.folder / name))
+            self.workers[name] = self._daemon(name, "org.apache.spark.deploy.worker.Worker", *size, self.url)
+        wait_until(lambda: len(self.alive()) == WORKERS, self._describe, pause_s=0.2)
+        return self
+
+    def alive(self) -> set[str]:
+        """Ids of the workers that the master counts on."""
+        assert self.master is not None
+        assert self.master.poll() is None, self._describe()
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.page}/json/", timeout=5) as answer:
+                return {each["id"] for each in json.load(answer)["workers"] if each["state"] == "ALIVE"}
+        except OSError:
+            return set()
+
+    def kill_worker(self, name: str) -> None:
+        """As when its machine dies: executors with it."""
+        kill_group(self.workers.pop(name))
+
+    def finished_tasks(self, name: str) -> int:
+        """How many the worker's executors have logged as done."""
+        logs = (self.folder / name).glob("app-*/*/stderr")
+        return sum(log.read_text(errors="replace").count(": Finished task ") for log in logs)
+
+    def close(self) -> None:
+        for daemon in (*self.workers.values(), *((self.master,) if self.master else ())):
+            kill_group(daemon)
+
+    def _daemon(self, name: str, java_class: str, *arguments: str) -> "subprocess.Popen[bytes]":
+        env = {
+            **os.environ,
+            "SPARK_HOME": str(SPARK_HOME),
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": _JVM,
+        }
+        env |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_PUBLIC_DNS": "127.0.0.1"}
+        command = [str(SPARK_HOME / "bin" / "spark-class"), java_class, "--host", "127.0.0.1", *arguments]
+        with (self.folder / f"{name}.log").open("ab") as log:
+            return subprocess.Popen(command, env=env, stdout=log, stderr=log, cwd=self.folder, start_new_session=True)
+
+    def _describe(self) -> str:
+        said = [f"{path.name}: …{path.read_text()[-1500:]}" for path in sorted(self.folder.glob("*.log"))]
+        return "\n".join(["the cluster is not up", *said])
+
+
 BUCKET = "cluster-demo"
 EVENTS = "bronze/bronze_events"
 ORDERS = "silver/silver_orders"
@@ -205,3 +303,178 @@ def test_the_secret_is_in_no_log(world: World) -> None:
     logs = [*(world.home / "logs").iterdir(), *(world.home / "out").iterdir()]
     assert any("host.log" in path.name for path in logs)
     assert not [path for path in logs if SECRET in path.read_text(errors="replace")]
+
+
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
+Object = dict[str, Any]
+
+
+@dataclass
+class KubernetesApi:
+    """`image` is what the pods' image holds: a path in it, and where that lies here. Close it in any case."""
+
+    folder: Path
+    image: tuple[str, str]
+    pods: dict[str, Object] = field(default_factory=dict)
+    asked: set[tuple[str, str]] = field(default_factory=set)
+    processes: "list[subprocess.Popen[bytes]]" = field(default_factory=list)
+
+    def start(self) -> "KubernetesApi":
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"api": self}))
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        return self
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        for process in self.processes:
+            kill_group(process)
+
+    def create(self, resource: str, made: Object) -> Object:
+        made["metadata"].setdefault("uid", f"uid-{made['metadata']['name']}")
+        if resource == "pods":
+            made["status"] = {"phase": "Running", "podIP": "127.0.0.1", "containerStatuses": []}
+            self.pods[made["metadata"]["name"]] = made
+            self._run(made)
+        return made
+
+    def _run(self, pod: Object) -> None:
+        (container,) = pod["spec"]["containers"]
+        env = {each["name"]: self._value(each, pod) for each in container.get("env", [])}
+        there, here = self.image
+        command = [word.replace(there, here) for word in (*container["command"], *container["args"])]
+        with (self.folder / f"{pod['metadata']['name']}.log").open("ab") as log:
+            self.processes.append(
+                subprocess.Popen(command, env={**os.environ, **env}, stdout=log, stderr=log, start_new_session=True)
+            )
+
+    def _value(self, variable: Object, pod: Object) -> str:
+        if "value" in variable or "valueFrom" not in variable:
+            return str(variable.get("value") or "")
+        path = variable["valueFrom"]["fieldRef"]["fieldPath"].split(".")
+        found: Any = pod
+        for name in path:
+            found = found[name]
+        return str(found)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    api: KubernetesApi
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        _, _, rest = self._path()
+        if "watch" in parse_qs(urlsplit(self.path).query):
+            self._note("watch")
+            self._answer({})  # an empty stream of events: Spark lists from time to time besides
+        elif rest:
+            self._note("get")
+            self._answer(self.api.pods[rest])
+        else:
+            self._note("list")
+            kind = {"pods": "PodList", "persistentvolumeclaims": "PersistentVolumeClaimList"}[self._path()[1]]
+            self._answer({"apiVersion": "v1", "kind": kind, "metadata": {}, "items": self._listed()})
+
+    def do_POST(self) -> None:
+        self._note(_VERBS[self.command])
+        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
+        self._answer(self.api.create(self._path()[1], body))
+
+    do_PUT = do_PATCH = do_POST
+
+    def do_DELETE(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self._note("delete" if self._path()[2] else "deletecollection")
+        self._answer({"apiVersion": "v1", "kind": "Status", "status": "Success"})
+
+    def _listed(self) -> list[Object]:
+        """The pods that have the labels which are asked for; of anything else there is none."""
+        (selector,) = parse_qs(urlsplit(self.path).query).get("labelSelector", [""])
+        wanted = dict(each.split("=", 1) for each in selector.split(",") if "=" in each)
+        pods = self.api.pods.values() if self._path()[1] == "pods" else ()
+        return [pod for pod in pods if wanted.items() <= pod["metadata"].get("labels", {}).items()]
+
+    def _path(self) -> tuple[str, str, str]:
+        """Namespace, resource and name."""
+        _, _, _, _, namespace, resource, *name = urlsplit(self.path).path.split("/")
+        return namespace, resource, "/".join(name)
+
+    def _note(self, verb: str) -> None:
+        self.api.asked.add((verb, self._path()[1]))
+
+    def _answer(self, body: Object) -> None:
+        content = json.dumps(body).encode() if body else b""
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: object) -> None: ...
+
+
+ROOT = Path(__file__).parents[3]
+HOST = "weir-host-orders-0"
+DRIVER = """
+from backend.settings import load_settings
+from pipelines.spark.session import open_session
+spark = open_session(load_settings())
+rows = spark.range(1_000, numPartitions=4)
+print(rows.selectExpr("sum(id)").first()[0])
+print(rows.rdd.map(lambda row: __import__("sys").executable).distinct().collect()[0])
+spark.stop()
+"""
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[KubernetesApi]:
+    opened = KubernetesApi(tmp_path, ("/opt/weir/", f"{ROOT}/")).start()
+    opened.pods[HOST] = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": HOST, "namespace": "weir", "uid": "uid-0", "labels": {}},
+        "spec": {"containers": []},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def test_executors_come_up_as_pods_and_the_driver_s_rights_suffice(api: KubernetesApi, tmp_path: Path) -> None:
+    given = host_environment()
+    conf = json.loads(given["WEIR_SPARK__CONF"].replace("/opt/weir/", f"{ROOT}/"))
+    here = {"spark.driver.host": "127.0.0.1", "spark.driver.port": str(free_port()), "spark.blockManager.port": "0"}
+    conf |= {**here, "spark.executor.memory": "512m", "spark.dynamicAllocation.maxExecutors": "2"}
+    conf["spark.pyspark.python"] = sys.executable
+    conf |= {key: value for key, value in SMALL.items() if key not in here and "memory" not in key}
+    env = {"WEIR_HOME": str(tmp_path), "WEIR_SPARK__MASTER": f"k8s://{api.url}", "WEIR_SPARK__CONF": json.dumps(conf)}
+    ran = subprocess.run(
+        [sys.executable, "-c", DRIVER],
+        env={**os.environ, **env, "SPARK_LOCAL_IP": "127.0.0.1"},
+        capture_output=True,
+        text=True,
+        timeout=800,
+        cwd=ROOT,
+    )
+    logs = "\n".join(path.read_text(errors="replace")[-2_000:] for path in tmp_path.rglob("*.log"))
+    assert ran.returncode == 0, ran.stderr + logs
+    assert ran.stdout.split() == ["499500", sys.executable]
+    executors = [pod for name, pod in api.pods.items() if name != HOST]
+    assert 1 <= len(executors) <= 2  # as many as the work asked for
+    for pod in executors:
+        assert EXECUTOR["metadata"]["labels"].items() <= pod["metadata"]["labels"].items()
+        assert pod["spec"]["serviceAccountName"] == "weir-executor"
+        assert pod["spec"]["securityContext"] == EXECUTOR["spec"]["securityContext"]
+    allowed = {
+        (verb, resource)
+        for rule in one(example(), "Role", "weir-executors")["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert not list(ROOT.glob("*.jar")), "an executor may not write into the image's folder"
+    assert ("create", "pods") in api.asked
+    assert api.asked <= allowed

@@ -35,11 +35,14 @@ from backend.sql.profile import profiles, readable
 from tests.worlds.cases import few
 from tests.worlds.lake.diffs import diff
 from tests.worlds.spark.delta_tables import RECIPES, make_table
-from tests.worlds.spark.random_tables import (
+from tests.worlds.spark.spark_answers import (
     FLAT,
     RandomTable,
+    SparkAnswers,
+    SparkFile,
     Values,
     arrow_rows,
+    ask,
     of_arrow,
     random_table,
     spark_ends,
@@ -47,7 +50,6 @@ from tests.worlds.spark.random_tables import (
     without_zero_signs,
     write,
 )
-from tests.worlds.spark.spark_answers import SparkAnswers, SparkFile, ask
 
 pytestmark = [pytest.mark.spark, pytest.mark.ci, pytest.mark.timeout(900)]
 

@@ -19,7 +19,6 @@ from pipelines import (
     append,
     complete,
     expect,
-    files,
     foreach_batch,
     fresh,
     into,
@@ -120,21 +119,6 @@ def test_every_problem_is_told_at_once_with_its_place(words: Pipeline) -> None:
         "silver_long: expectation ok: on_violation='ignore' is not known (use warn, drop, quarantine, fail)",
     ):
         assert each in said
-
-
-def test_options_that_readers_take_pass(words: Pipeline) -> None:
-    words.streaming_table(
-        "silver_a",
-        source=[
-            table("bronze_lines", skipChangeCommits=True, ignoreDeletes=True, **{"fs.s3a.endpoint": "http://s3"}),
-            table("bronze_lines").changes(startingVersion=1, maxBytesPerTrigger="1g"),
-            files("/in", format="csv", sep=";", multiLine=True, done="/archive"),
-            files("/in", format="json", encoding="UTF-16LE", latestFirst=True, done="delete"),
-            files("/in", format="parquet", mergeSchema=True, pathGlobFilter="*.parquet"),
-            files("/in", format="binary", maxFileAge="1d"),
-        ],
-    )(lambda *rows: rows[0])
-    assert problems_of(words) == []
 
 
 def test_a_table_that_may_not_be_reset_says_so_by_its_property(words: Pipeline, tmp_path: Path) -> None:
@@ -364,17 +348,6 @@ def test_the_demo_breathes_at_its_pace(tmp_path: Path, pace: float, intervals_s:
     assert {stream.trigger_interval_s for stream in streams} == intervals_s
 
 
-def test_only_what_reads_files_in_the_demo_reads_topics_where_a_broker_is_named(tmp_path: Path) -> None:
-    from_files = load_registry(load_settings(home=tmp_path))
-    from_topics = load_registry(load_settings(home=tmp_path, demo={"kafka": "127.0.0.1:9092"}))
-    assert from_topics.names() == from_files.names()
-    changed = {name for name in from_files.names() if from_topics.get(name) != from_files.get(name)}
-    assert {name: from_topics.get(name).sources[0].kind for name in changed} == {
-        "bronze_events": "kafka",
-        "bronze_orders": "kafka",
-    }
-
-
 def test_a_quarantine_grows_as_its_table_may(words: Pipeline) -> None:
     rules = [expect("there", "true", on_violation="quarantine")]
     words.streaming_table("gold_words", source=rate(), expectations=rules, evolution="add columns")(same)
@@ -383,24 +356,20 @@ def test_a_quarantine_grows_as_its_table_may(words: Pipeline) -> None:
     assert stream.quarantine.evolution is stream.table.evolution is Evolution.ADD
 
 
-def test_several_destinations_are_told_as_what_they_are(words: Pipeline, tmp_path: Path) -> None:
+def test_several_destinations_are_in_the_declaration_the_graph_and_the_preview_of_a_reset(
+    words: Pipeline, tmp_path: Path
+) -> None:
     newest = into("gold_words", upsert(keys=["word"], sequence="at", deleted="gone"), where="length(word) > 1")
     words.streaming_table("silver_words", source=table("bronze_lines"), also=[newest])(same)
     words.streaming_table("gold_report", source=table("gold_words"))(same)
     registry, settings = registry_of(words), load_settings(home=tmp_path)
     assert find_problems(registry) == ()
     assert [stream.name for stream in in_order(registry)] == ["bronze_lines", "silver_words", "gold_report"]
-    said = declaration(registry, registry.get("silver_words"), settings)
-    assert said.side_tables == ("gold/gold_words", "gold/gold_words_tombstones")
+    declared = declarations(registry, settings)
+    shown = declaration(registry, registry.get("silver_words"), settings)
+    assert shown.side_tables == ("gold/gold_words", "gold/gold_words_tombstones")
     own = Output("silver/silver_words", str(tmp_path / "lake/silver/silver_words"), "append")
-    assert said.outputs == (own, Output("gold/gold_words", str(tmp_path / "lake/gold/gold_words"), "upsert"))
-
-
-def test_several_destinations_are_in_the_graph_and_in_the_preview_of_a_reset(words: Pipeline, tmp_path: Path) -> None:
-    newest = into("gold_words", upsert(keys=["word"], sequence="at"))
-    words.streaming_table("silver_words", source=table("bronze_lines"), also=[newest])(same)
-    words.streaming_table("gold_report", source=table("gold_words"))(same)
-    declared = declarations(registry_of(words), load_settings(home=tmp_path))
+    assert shown.outputs == (own, Output("gold/gold_words", str(tmp_path / "lake/gold/gold_words"), "upsert"))
     statuses = [StreamStatus(each, None, None, StreamState.STOPPED, None, Verdict.STOPPED, "") for each in declared]
     graph = build_graph(statuses, {}, now=datetime.now(UTC))
     assert lineage(graph, ["gold/gold_words"]) == Lineage(("silver_words",), ("gold_report",))
@@ -409,8 +378,8 @@ def test_several_destinations_are_in_the_graph_and_in_the_preview_of_a_reset(wor
     assert [risk for risk in found.risks if "twice" in risk] == [
         "silver/silver_words keeps its rows: each row that is read again is there twice"
     ]
-    (said,) = found.downstream
-    assert said.startswith("gold_report fails at the commit"), "that table takes rows by key"
+    (downstream,) = found.downstream
+    assert downstream.startswith("gold_report fails at the commit"), "that table takes rows by key"
 
 
 def test_destinations_that_cannot_work_together_are_refused(words: Pipeline) -> None:

@@ -170,6 +170,12 @@ def test_what_cannot_work_is_reported_before_anything_starts(end: Any, complaint
         kafka(BROKER, "a", options={"kafka.ssl.truststore.password": secret("file:/run/secrets/trust")}),
         jdbc(f"{JDBC}?user=ann", "public.users", user=secret("env:SHOP_USER"), refresh="10 minutes"),
         spark_source("pulsar", {"service.url": "pulsar://p:6650", "auth.token": secret("env:PULSAR")}),
+        table("/lake/a", skipChangeCommits=True, ignoreDeletes=True, **{"fs.s3a.endpoint": "http://s3"}),
+        table("/lake/a").changes(startingVersion=1, maxBytesPerTrigger="1g"),
+        files("/in", format="csv", sep=";", multiLine=True, done="/archive"),
+        files("/in", format="json", encoding="UTF-16LE", latestFirst=True, done="delete"),
+        files("/in", format="parquet", mergeSchema=True, pathGlobFilter="*.parquet"),
+        files("/in", format="binary", maxFileAge="1d"),
     ],
 )
 def test_what_can_work(source: Any) -> None:

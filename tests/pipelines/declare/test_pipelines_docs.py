@@ -11,14 +11,12 @@ from app.cli import main
 from backend.settings import load_settings
 from pipelines import Pipeline, rate
 from pipelines.declare.check import find_problems
-from pipelines.declare.registry import load_registry
 from pipelines.spark.analysis import Analysis
 from tests.worlds.processes import free_port
 from tests.worlds.spark.declared import DOCS, registry_of, without_rows
 
 TEXT = DOCS.read_text(encoding="utf-8")
 BESIDE = [DOCS.with_name(name).read_text(encoding="utf-8") for name in ("expectations.md", "export.md")]
-MOST_LINES = 450
 # Tables that a block reads and another one, or a reader's own, declares.
 TABLES = {
     "bronze_clicks": "click_id STRING, clicked_at TIMESTAMP",
@@ -70,19 +68,6 @@ def test_every_block_can_be_declared_and_planned(
     assert [problem.message[: len(outside[0])] if outside else str(problem) for problem in problems] == outside
 
 
-@pytest.mark.spark
-def test_the_sample_project_can_be_declared_and_planned(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(DOCS.parents[1] / "tests" / "sample")
-    monkeypatch.setenv("CLICKS_SERVERS", "broker:9092")
-    settings = load_settings(home=tmp_path, host={"pipelines": ["clicks_gold"]})
-    registry = load_registry(settings)
-    assert registry.names() == ("bronze_clicks", "silver_clicks", "gold_pages")
-    assert find_problems(registry) == ()
-    assert Analysis(registry, spark, settings).run().problems == []
-
-
 @pytest.mark.parametrize("block", blocks("sh"))
 def test_every_command_is_understood(block: str, capsys: pytest.CaptureFixture[str]) -> None:
     lines = [shlex.split(line, comments=True) for line in block.splitlines()]
@@ -92,7 +77,3 @@ def test_every_command_is_understood(block: str, capsys: pytest.CaptureFixture[s
         with pytest.raises(SystemExit) as ended:
             main([*command, "--help"])
         assert ended.value.code in (0, None), command
-
-
-def test_it_is_short_enough_to_be_read() -> None:
-    assert len(TEXT.splitlines()) <= MOST_LINES

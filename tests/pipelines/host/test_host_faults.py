@@ -1,7 +1,7 @@
 """A real host with streams of the demo, from its first start through faults to a lake that equals the ledger.
 
 The tests of this module share one lakehouse and run in order, each from the state that the one before left: a JVM and
-first batches cost more than all that is asked of them here. `make soak` kills a host of all six streams.
+first batches cost more than all that is asked of them here.
 """
 
 import json
@@ -13,22 +13,20 @@ import subprocess
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 from prometheus_client.parser import text_string_to_metric_families
 
 from backend.access import Actor
-from backend.jobs.model import Job, JobState
+from backend.jobs.model import JobState
 from backend.lake.lake import Lake
 from backend.maintenance.model import Repair, act_job
 from backend.maintenance.plan import preview
 from backend.maintenance.readers import load_users
 from backend.stream_model.stream import StreamState
 from tests.worlds.processes import free_port, kill_hard, let_pass
-from tests.worlds.spark.demo_lake import check_events, check_lake, drain
-from tests.worlds.spark.host_process import FAST, World, group_is_empty, now
+from tests.worlds.spark.host_process import FAST, World, check_events, drain, group_is_empty, now
 from tests.worlds.spark.poisoned import SOUND
 
 pytestmark = [pytest.mark.spark, pytest.mark.ci, pytest.mark.timeout(900)]
@@ -157,8 +155,8 @@ def test_an_act_stops_the_stream_that_writes_the_table_and_starts_it_again(world
     assert (planned.refused, users.running_writers) == ("", ("silver_events",))
     job = world.store.jobs.submit(act_job(planned.act, actor=Actor("ann"), reason="test"), now=now())
 
-    world.until(lambda: _job(world, job.job_id).state.is_over, "the act ends")
-    assert _job(world, job.job_id).state is JobState.DONE, _job(world, job.job_id).error
+    world.until(lambda: world.job_now(job).state.is_over, "the act ends")
+    assert world.job_now(job).state is JobState.DONE, world.job_now(job).error
     world.until_state(StreamState.RUNNING, "silver_events")
     world.until_moved(1, "silver_events")
     after = world.observed()["silver_events"]
@@ -169,17 +167,15 @@ def test_an_act_stops_the_stream_that_writes_the_table_and_starts_it_again(world
     assert [entry["operation"] for entry in history if job.job_id in entry.get("userMetadata", "")] == ["UPDATE"]
 
 
-def _job(world: World, job_id: str) -> Job:
-    found = world.store.jobs.get(job_id)
-    assert found is not None
-    return found
-
-
 def test_a_second_host_refuses_until_the_first_is_killed_and_then_the_lake_equals_the_ledger(world: World) -> None:
-    """Killed once and while it writes; `make soak` kills ten times."""
+    """Killed once and while it writes; the test of every sink kills more often."""
     first, owner = host_of(world), world.observed()["bronze_events"].host_id
     second = world.host()
-    world.until(lambda: _refused(world) >= {*SOUND, *POISONED}, "the second host refuses all")
+
+    def refused() -> set[str]:
+        return {line["stream"] for line in world.log() if line["event"] == "stream_refused"}
+
+    world.until(lambda: refused() >= {*SOUND, *POISONED}, "the second host refuses all")
     assert "metrics_not_served" in {line["event"] for line in world.log()}, "the first one has the port"
     assert {seen.host_id for seen in world.observed().values()} == {owner}
     assert set(world.states().values()) == {"RUNNING"}
@@ -204,10 +200,6 @@ def test_a_second_host_refuses_until_the_first_is_killed_and_then_the_lake_equal
     check_events(world)
 
 
-def _refused(world: World) -> set[str]:
-    return {line["stream"] for line in world.log() if line["event"] == "stream_refused"}
-
-
 def test_ctrl_c_stops_everything_and_leaves_the_wishes(world: World) -> None:
     host = host_of(world)
     is_own, log = re.compile(rf".*-{host.pid}-\w+"), world.home / "logs" / "host.log"
@@ -224,31 +216,3 @@ def test_ctrl_c_stops_everything_and_leaves_the_wishes(world: World) -> None:
     assert world.store.desired() == wishes
     assert not [lease for lease in world.store.leases().values() if is_own.match(lease.owner)]
     world.until(lambda: world.store.leases() == {}, "those of hosts that were killed before have run out")
-
-
-@pytest.mark.soak
-def test_killed_ten_times(tmp_path: Path) -> None:
-    world = World(tmp_path, FAST)
-    try:
-        world.spawn("pipelines.demo.generator")
-        world.host()
-        world.until_batch(1)
-        _kill_while_writing(world, times=10, seed=23)
-        drain(world)
-        check_lake(world)
-    finally:
-        world.close()
-
-
-def _kill_while_writing(world: World, *, times: int, seed: int) -> None:
-    moments = random.Random(seed)
-    for _ in range(times):
-        let_pass(moments, 0, 3)
-        kill_hard(host_of(world))
-        batches = world.batches()
-        world.host()
-        world.until(lambda before=batches: _advanced(world, before) >= 3, "streams move again")
-
-
-def _advanced(world: World, before: dict[str, int]) -> int:
-    return sum(batch > before.get(name, -1) for name, batch in world.batches().items())

@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from backend.errors import OverrideError, StreamNotFoundError
+from backend.errors import OverrideError
 from backend.settings import load_settings
 from backend.store.clock import elapsed
 from backend.streams.checkpoint import pinned_by
@@ -110,20 +111,6 @@ def test_a_stream_starts_stops_and_keeps_its_query_id(numbers: Callable[..., Dem
     assert again.run_id != first.run_id
 
 
-def test_a_graceful_stop_lets_the_batch_end(numbers: Callable[..., DemoLake]) -> None:
-    sink = SlowSink()
-    day = (
-        86_400  # the stop falls into the pause after the first batch; triggers go by the clock, a minute may end in it
-    )
-    lake = numbers(sink=sink, trigger_interval_s=day)
-    lake.runtime.start("numbers")
-    until(lambda: sink.begun == [0])
-    lake.runtime.stop("numbers", timeout_s=PATIENCE_S)
-    assert sink.ended == [0]
-    assert (lake.settings.home / "checkpoints/numbers/commits/0").exists()
-
-
-@pytest.mark.ci
 def test_a_graceful_stop_of_a_stream_that_is_always_behind_waits_for_one_batch(
     numbers: Callable[..., DemoLake],
 ) -> None:
@@ -135,23 +122,6 @@ def test_a_graceful_stop_of_a_stream_that_is_always_behind_waits_for_one_batch(
     lake.runtime.stop("numbers", timeout_s=PATIENCE_S)
     assert sink.begun[-1] <= running + 2, "the next one has begun at most, and the stop fell into it"
     assert (lake.settings.home / "checkpoints/numbers/commits" / str(running)).exists()
-
-
-@pytest.mark.ci
-def test_a_cut_leaves_a_batch_done_or_to_be_replayed(numbers: Callable[..., DemoLake]) -> None:
-    """Spark lets a Python batch end before a query stops; whether it is then committed is a race."""
-    sink = SlowSink()
-    lake = numbers(sink=sink)
-    lake.runtime.start("numbers")
-    until(lambda: sink.begun == [0])
-    lake.runtime.cut("numbers")
-    assert not lake.runtime.poll("numbers").active
-    is_done = (lake.settings.home / "checkpoints/numbers/commits/0").exists()
-    assert sink.ended == [0] or not is_done
-    if not is_done:
-        lake.runtime.start("numbers")
-        until(lambda: sink.begun == [0, 0])
-        lake.runtime.cut("numbers")
 
 
 def test_spark_stops_a_query_that_nobody_holds_any_longer(numbers: Callable[..., DemoLake]) -> None:
@@ -177,19 +147,6 @@ def test_spark_stops_a_query_that_nobody_holds_any_longer(numbers: Callable[...,
     assert lake.runtime.poll("numbers").failure is None, "a stop that was asked for is none of this"
 
 
-def test_a_second_start_on_a_running_stream_is_refused(numbers: Callable[..., DemoLake]) -> None:
-    lake = numbers()
-    run = lake.runtime.start("numbers")
-    try:
-        with pytest.raises(StreamStartError):
-            lake.runtime.start("numbers")
-        state = lake.runtime.poll("numbers")
-        assert (state.active, state.run_id) == (True, run.run_id)  # the first runs on
-    finally:
-        lake.runtime.cut("numbers")
-
-
-@pytest.mark.ci
 def test_a_second_start_leaves_the_first_batch_that_is_being_planned(numbers: Callable[..., DemoLake]) -> None:
     """Spark writes a plan to a draft, and renames it: one that is taken from under it fails the query."""
     lake = numbers(sources=(files("none", format="json", schema="value BIGINT"),))  # nothing to plan yet
@@ -202,24 +159,32 @@ def test_a_second_start_leaves_the_first_batch_that_is_being_planned(numbers: Ca
         with pytest.raises(StreamStartError, match="runs already"):
             lake.runtime.start("numbers")
         assert draft.exists()
+        state = lake.runtime.poll("numbers")
+        assert (state.active, state.run_id) == (True, run.run_id), "the first runs on"
     finally:
         lake.runtime.cut("numbers")
 
 
-def test_a_transform_that_raises_names_its_error(numbers: Callable[..., DemoLake]) -> None:
-    def poison(df: DataFrame) -> DataFrame:
-        raise ValueError("no such colour")
-
-    with pytest.raises(StreamStartError, match="numbers did not start: no such colour") as refused:
-        numbers(function=poison).runtime.start("numbers")
-    assert refused.value.error_class == "ValueError"
+def poison(rows: DataFrame) -> DataFrame:
+    raise ValueError("no such colour")
 
 
-@pytest.mark.ci
-def test_a_transform_that_spark_refuses_names_the_condition(numbers: Callable[..., DemoLake]) -> None:
-    with pytest.raises(StreamStartError) as refused:
-        numbers(function=lambda df: df.select("colour")).runtime.start("numbers")
-    assert refused.value.error_class == "UNRESOLVED_COLUMN.WITH_SUGGESTION"
+@pytest.mark.parametrize(
+    ("function", "error_class", "message"),
+    [
+        (poison, "ValueError", "numbers did not start: no such colour"),
+        pytest.param(
+            lambda rows: rows.select("colour"), "UNRESOLVED_COLUMN.WITH_SUGGESTION", "colour", marks=pytest.mark.ci
+        ),
+    ],
+    ids=["raises", "is refused by Spark"],
+)
+def test_a_function_that_fails_at_the_start_names_its_error(
+    numbers: Callable[..., DemoLake], function: Any, error_class: str, message: str
+) -> None:
+    with pytest.raises(StreamStartError, match=message) as refused:
+        numbers(function=function).runtime.start("numbers")
+    assert refused.value.error_class == error_class
 
 
 def root_of(value: Column) -> Column:
@@ -242,29 +207,11 @@ def test_a_batch_that_fails_names_the_innermost_error(
     assert isinstance(ended.failure, QueryFailure)
     assert ended.failure.error_class == error_class
     assert message in ended.failure.message
-    assert ended.batch_id == _planned_last(lake)
-
-
-@pytest.mark.ci
-def test_a_failed_batch_is_named_though_its_checkpoint_cannot_be_read(numbers: Callable[..., DemoLake]) -> None:
-    lake = numbers(function=lambda df: df.select((F.col("value") / F.lit(0)).cast("bigint").alias("value")))
-    lake.runtime.start("numbers")
-    failed = lake.ended("numbers")
-    assert failed.batch_id == _planned_last(lake)
     checkpoint = lake.settings.home / "checkpoints/numbers"
+    assert ended.batch_id == max(int(path.name) for path in (checkpoint / "offsets").glob("[0-9]*"))
     shutil.rmtree(checkpoint)
     checkpoint.write_text("no folder")
-    assert lake.runtime.poll("numbers") == failed
-
-
-def _planned_last(lake: DemoLake) -> int:
-    return max(int(each.name) for each in (lake.settings.home / "checkpoints/numbers/offsets").glob("[0-9]*"))
-
-
-@pytest.mark.ci
-def test_an_unknown_stream(numbers: Callable[..., DemoLake]) -> None:
-    with pytest.raises(StreamNotFoundError):
-        numbers().runtime.start("nubmers")
+    assert lake.runtime.poll("numbers") == ended, "also when its checkpoint cannot be read any more"
 
 
 # overrides ------------------------------------------------------------------------------------------------------------

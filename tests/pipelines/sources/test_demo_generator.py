@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 
 from backend.settings import Settings, load_settings
 from pipelines.demo.generator import generate, topics
-from pipelines.demo.landing import Landing, LandingError, sole_generator, temporary_name
-from pipelines.demo.producers import Delivery, EventProducer, LandedRecord, OrderProducer, Producer, RecordKind
+from pipelines.demo.landing import LandingError, sole_generator, temporary_name
+from pipelines.demo.producers import Delivery, LandedRecord, OrderProducer, RecordKind
 from pipelines.demo.topics import TOPICS, forward
 from tests.worlds.processes import let_pass, wait_until
 from tests.worlds.spark.lakes import demo_lake
@@ -50,14 +50,6 @@ def assert_ledger_is_true(home: Path) -> None:
         assert entered_lines(home, topic) == landed_lines(home, topic)
 
 
-def made(producer: Producer, *, records: int) -> list[LandedRecord]:
-    lines = []
-    for number in range(1, 21):
-        landed_at = NOW + timedelta(seconds=2 * number)
-        lines += producer.produce(Delivery(number, landed_at, records // 20, seed=7))
-    return lines
-
-
 @contextmanager
 def running(home: Path) -> Iterator["subprocess.Popen[str]"]:
     env = {"WEIR_HOME": str(home), "WEIR_DEMO__LANDING_INTERVAL_S": "0.001", "PATH": "/usr/bin:/bin"}
@@ -73,32 +65,6 @@ def running(home: Path) -> Iterator["subprocess.Popen[str]"]:
 def wait_for_files(home: Path, count: int) -> None:
     landed = home / "landing" / "orders"
     wait_until(lambda: len(list(landed.glob("[!.]*"))) >= count, "files land", pause_s=0.005)
-
-
-def test_shares_of_events_are_as_promised() -> None:
-    kinds = Counter(record.kind for record in made(EventProducer(), records=20_000))
-    share = {kind: count / 20_000 for kind, count in kinds.items()}
-    assert share[RecordKind.DUPLICATE] == pytest.approx(0.02, abs=0.005)
-    assert share[RecordKind.LATE] == pytest.approx(0.02, abs=0.005)
-    assert share[RecordKind.MALFORMED] + share[RecordKind.UNTYPED] == pytest.approx(0.01, abs=0.004)
-    assert share[RecordKind.NOT_POSITIVE] == pytest.approx(0.01, abs=0.004)
-    assert 0 < share[RecordKind.BEYOND] < 0.01
-
-
-def test_orders_come_out_of_order_and_twice_and_end_deleted() -> None:
-    records = made(OrderProducer(), records=4_000)
-    envelopes = [json.loads(record.line) for record in records]
-    lsns = [envelope["source"]["lsn"] for envelope in envelopes]
-    assert {envelope["op"] for envelope in envelopes} == {"c", "u", "d"}
-    assert sum(record.kind is RecordKind.HELD for record in records) > 50
-    assert len(lsns) - len(set(lsns)) > 20  # replayed
-    newest_so_far: dict[str, int] = {}
-    backwards = 0
-    for envelope in envelopes:
-        order_id = (envelope["after"] or envelope["before"])["order_id"]
-        backwards += envelope["source"]["lsn"] < newest_so_far.get(order_id, 0)
-        newest_so_far[order_id] = max(envelope["source"]["lsn"], newest_so_far.get(order_id, 0))
-    assert backwards > 20  # some really overtake each other on one order
 
 
 def orders_for(producer: OrderProducer, minutes: int, *, since: datetime) -> list[list[LandedRecord]]:
@@ -164,14 +130,6 @@ def test_what_a_kill_left_is_finished_or_dropped_by_the_next_start(tmp_path: Pat
     land(tmp_path, files=1)
     assert not stray.exists()
     assert_ledger_is_true(tmp_path)
-
-
-def test_nothing_lands_before_it_is_entered(tmp_path: Path) -> None:
-    landing = Landing(tmp_path, "events")
-    (tmp_path / "ledger/events.jsonl").mkdir()  # the entry fails
-    with pytest.raises(IsADirectoryError):
-        landing.land(EventProducer(), Delivery(1, NOW, records=3, seed=7))
-    assert landed_lines(tmp_path, "events") == {}
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(30, marks=pytest.mark.soak)])

@@ -185,9 +185,7 @@ def test_schemas_of_a_registry_change_while_records_come_and_no_record_is_lost(
     number = registry.register("others-value", json.dumps(newest))
     kafka_broker.produce(topic, [(b"k", framed(number, encoded(newest, {"id": 7, "extra": "x"})))])
     registry.kill()
-    run = lake.runtime.start("bronze_orders")
-    failure = lake.ended(run.name).failure
-    assert failure is not None
+    failure = lake.failure_of("bronze_orders")
     assert failure.error_class == "RegistryError"
     assert f"the schema registry at {registry.url} did not answer: " in failure.message
     assert failure.message.endswith("(the batch runs again by itself: see that the registry is up, and its login)")

@@ -64,7 +64,7 @@ def statements_at_rest(home: Path, url: str, *, seconds: int) -> Counter[str]:
     """Raises `AssertionError` where a stream did not run all the time."""
     watch, settings = Stopwatch(), load_settings(home=home, store={"url": url})
     hosts, page = [OneHost(settings, watch) for _ in range(2)], ControlStore(url)
-    stores, asked = [*(each.store for each in hosts), page], Counter[str]()
+    stores = [*(each.store for each in hosts), page]
 
     def run() -> bool:
         for each in hosts:
@@ -76,8 +76,7 @@ def statements_at_rest(home: Path, url: str, *, seconds: int) -> Counter[str]:
         wait_until(lambda: all(store.notices.heard() is not None for store in stores), "they listen")
     reading = page_on(page, settings, watch)
     with ExitStack() as counting:
-        for store in stores:
-            counting.enter_context(counted(store, asked))
+        asked = [counting.enter_context(counted(store)) for store in stores]
         for number in range(seconds):
             watch.forward(1.0)
             for each in hosts:
@@ -86,7 +85,7 @@ def statements_at_rest(home: Path, url: str, *, seconds: int) -> Counter[str]:
     wait_until(run, "they run still")
     for store in stores:
         store.close()
-    return asked
+    return sum(asked, Counter[str]())
 
 
 def page_on(store: ControlStore, settings: Settings, watch: Stopwatch) -> KeptAnswer[object]:
@@ -102,14 +101,15 @@ def page_on(store: ControlStore, settings: Settings, watch: Stopwatch) -> KeptAn
 
 
 @contextmanager
-def counted(store: ControlStore, asked: Counter[str]) -> Iterator[None]:
+def counted(store: ControlStore) -> Iterator[Counter[str]]:
     """Its statements meanwhile."""
+    statements = Counter[str]()
 
     def note(connection: object, cursor: object, statement: str, *more: object) -> None:
         if not statement.startswith("BEGIN"):
-            asked[" ".join(statement.split())] += 1
+            statements[" ".join(statement.split())] += 1
 
     engine = store._database._engine
     sa.event.listen(engine, "before_cursor_execute", note)
-    yield
+    yield statements
     sa.event.remove(engine, "before_cursor_execute", note)

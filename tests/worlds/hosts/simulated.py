@@ -8,14 +8,13 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import wait
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
-from backend.errors import StoreError
 from backend.settings import load_settings
 from backend.store.clock import StoreClock
 from backend.store.leases import stream_resource
@@ -24,6 +23,7 @@ from backend.stream_model.stream import StreamDeclaration
 from pipelines.host.stream_host import StreamHost, declare, new_heartbeat
 from pipelines.jvm.failures import StreamStartError
 from pipelines.spark.runtime import NOT_RENEWED, QueryState, RunningQuery
+from tests.worlds.hosts.at_rest import counted
 
 BEGAN = datetime(2026, 3, 1, tzinfo=UTC)
 ENDLESS_S = float("inf")
@@ -78,7 +78,6 @@ class Queries:
         self._running: dict[str, RunningQuery] = {}
         self._until: dict[str, float] = {}
         self._tripped: set[str] = set()
-        self.trips = 0  # queries that were ended since nobody held them any longer
 
     def start(self, name: str, overrides: Mapping[str, str]) -> RunningQuery:
         if self._clock() >= self._until.get(name, ENDLESS_S):
@@ -107,13 +106,12 @@ class Queries:
         for name in [name for name in list(self._running) if self._clock() >= self._until.get(name, ENDLESS_S)]:
             del self._running[name]
             self._tripped.add(name)
-            self.trips += 1
         return set(self._running)
 
 
 class SimulatedHost:
     def __init__(self, world: "Simulation", max_streams: int | None) -> None:
-        self.queries, self.is_dead, self.frozen_until = Queries(world.clock, world.starts), False, 0.0
+        self.queries = Queries(world.clock, world.starts)
         self.host = StreamHost(
             world.settings,
             world.store,
@@ -129,12 +127,11 @@ class SimulatedHost:
         return self.host.heartbeat.host_id
 
     def tick(self) -> None:
-        with suppress(StoreError):  # the loop waits for it
-            self.host.tick()
+        self.host.tick()
         wait([operation.done for operation in self.host._fleet._operations.values()], timeout=60)
 
     def writing(self) -> set[str]:
-        return set() if self.is_dead else self.queries.writing()
+        return self.queries.writing()
 
 
 class Simulation:
@@ -148,9 +145,7 @@ class Simulation:
         self.settings = load_settings(home=folder, host=limits)
         schema = "options=-csearch_path%3Dsimulated,pg_catalog"
         self.store = ControlStore(f"{postgres_url}?{schema}" if postgres_url else f"sqlite:///{folder / 'weir.db'}")
-        self.is_store_up = True
         self._engine = self.store._database._engine
-        sa.event.listen(self._engine, "before_cursor_execute", self._answer)
         if not postgres_url:
             sa.event.listen(self._engine, "connect", self._connected)
             self.store._database.dispose()
@@ -170,8 +165,7 @@ class Simulation:
         """In any order, and no stream has two writers at any moment."""
         for host in self.dice.sample(self.hosts, len(self.hosts)):
             self.clock.forward(1 / len(self.hosts))
-            if not host.is_dead and self.clock() >= host.frozen_until:
-                host.tick()
+            host.tick()
         self.check_one_writer()
 
     def check_one_writer(self) -> None:
@@ -179,7 +173,7 @@ class Simulation:
         assert not (twice := [name for name, hosts in writers.items() if hosts > 1]), f"at {self.clock():.1f}: {twice}"
 
     def loads(self) -> list[int]:
-        return [len(host.writing()) for host in self.hosts if not host.is_dead]
+        return [len(host.writing()) for host in self.hosts]
 
     def is_as_desired(self) -> bool:
         """Each stream is written by the host that has its lease."""
@@ -188,18 +182,9 @@ class Simulation:
         held = {declared.name: leases.get(stream_resource(declared.name)) for declared in self.declared}
         return all(lease is not None and owners.get(name) == lease.owner for name, lease in held.items())
 
-    @contextmanager
-    def counted(self) -> Iterator[Counter[str]]:
+    def counted(self) -> AbstractContextManager[Counter[str]]:
         """The statements meanwhile."""
-        statements = Counter[str]()
-
-        def note(connection: object, cursor: object, statement: str, *more: object) -> None:
-            if not statement.startswith("BEGIN"):
-                statements[" ".join(statement.split())] += 1
-
-        sa.event.listen(self._engine, "before_cursor_execute", note)
-        yield statements
-        sa.event.remove(self._engine, "before_cursor_execute", note)
+        return counted(self.store)
 
     @contextmanager
     def bytes_read(self) -> Iterator[Counter[str]]:
@@ -216,16 +201,11 @@ class Simulation:
         sa.event.remove(self._engine, "after_cursor_execute", note)
 
     def close(self) -> None:
-        self.is_store_up = True
         for host in self.hosts:
             host.host._fleet._starters.shutdown()
             host.host._fleet._stoppers.shutdown()
         self.store.close()
         self.clock.close()
-
-    def _answer(self, connection: Any, *more: object) -> None:
-        if not self.is_store_up:
-            raise sa.exc.OperationalError("", None, OSError("the store is away"))
 
     def _connected(self, connection: Any, _record: object) -> None:
         connection.create_function("strftime", 3, self.clock.strftime)

@@ -55,13 +55,6 @@ def problems_of(pipeline: Pipeline) -> list[str]:
     return [f"{problem.name}: {problem.message}" for problem in find_problems(registry_of(pipeline))]
 
 
-def run_example(heading: str, **names: object) -> None:
-    """The first example under this heading of docs/pipelines.md, as it is printed."""
-    example = DOCS.read_text(encoding="utf-8").partition(heading)[2].partition("```python\n")[2].partition("```")[0]
-    assert example
-    exec(compile(example, str(DOCS), "exec"), names)
-
-
 @dataclass
 class Dying:
     """A sink at which the host dies once, before its rows are written or after; counts the writes."""

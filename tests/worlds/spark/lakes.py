@@ -22,7 +22,7 @@ from pyspark.sql.streaming.listener import (
 from backend.settings import Settings, load_settings
 from pipelines.declare.registry import load_registry
 from pipelines.demo.generator import generate
-from pipelines.spark.runtime import NO_OVERRIDES, QueryState, Runtime
+from pipelines.spark.runtime import NO_OVERRIDES, QueryFailure, QueryState, Runtime
 from pipelines.specs.registry import Registry
 from pipelines.specs.streams import StreamSpec, ViewSpec
 from tests.worlds.processes import wait_until
@@ -79,6 +79,13 @@ class DemoLake:
         wait_until(lambda: not self.runtime.poll(name).active, f"{name} ended")
         return self.runtime.poll(name)
 
+    def failure_of(self, name: str) -> QueryFailure:
+        """Runs the stream until it fails."""
+        self.runtime.start(name)
+        failure = self.ended(name).failure
+        assert failure is not None, f"{name} has not failed"
+        return failure
+
     def rows(self, table: str) -> list[Row]:
         return self.runtime.session.read.format("delta").load(self.uri(table)).collect()
 
@@ -106,12 +113,12 @@ class DemoLake:
         return last
 
 
-def demo_lake(home: Path, *, streams: Iterable[str] | None = None, kafka: str = "") -> DemoLake:
+def demo_lake(home: Path, *, kafka: str = "") -> DemoLake:
     """An open demo lake whose streams end when they have read everything, from files or from a broker's topics."""
     rates = {"landing_interval_s": 0.01, "events_per_s": 30_000, "orders_per_s": 10_000}
     settings = load_settings(home=home, demo={**rates, "kafka": kafka})
     declared = load_registry(settings)
-    specs = [declared.get(name) for name in streams or declared.names()]
+    specs = [declared.get(name) for name in declared.names()]
     return open_lake(settings, *(replace(spec, trigger_interval_s=None) for spec in specs))
 
 

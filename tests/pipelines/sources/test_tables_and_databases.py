@@ -1,14 +1,19 @@
-"""A database's table beside a stream: as it is at each batch, or kept for a while; a password is shown nowhere."""
+"""Tables, other formats and databases as sources: joined, read whole or in part, as they are at each batch."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psycopg
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
+from backend.lake.lake import Lake
 from backend.settings import load_settings
-from pipelines import jdbc, rate, secret, table
+from backend.streams.backlog.reader import BacklogReader
+from pipelines import jdbc, kafka, rate, secret, spark_source, table
+from pipelines.declare.registry import declaration
 from pipelines.sources.jdbc import JdbcSource
 from pipelines.spark.analysis import Analysis
 from tests.worlds.lake import builders
@@ -17,8 +22,92 @@ from tests.worlds.programs import needs_postgres
 from tests.worlds.spark.declared import lake_of, pipeline_of, registry_of, same
 from tests.worlds.spark.lakes import DemoLake
 from tests.worlds.store.postgres import OwnPostgres, own_postgres
+from tests.worlds.streams.kafka_broker import KafkaBroker
 
 pytestmark = pytest.mark.spark
+
+
+def test_a_static_table_is_read_as_it_is_at_each_batch(spark: SparkSession, tmp_path: Path) -> None:
+    clicks, users = tmp_path / "theirs/clicks", tmp_path / "theirs/users"
+    builders.write(users, {"user": [1, 2], "name": ["Ann", "Bob"]})
+    builders.write(clicks, {"user": [1, 2, 3]})
+
+    def named(clicks: DataFrame, users: DataFrame) -> DataFrame:
+        return clicks.join(users, "user", "left")
+
+    lake = lake_of(tmp_path, [table(str(clicks)), table(str(users)).static()], named, name="silver_clicks")
+    lake.process("silver_clicks")
+    builders.write(users, {"user": [1, 3], "name": ["Anna", "Cem"]}, mode="overwrite")
+    builders.write(clicks, {"user": [1, 2, 3]})
+    assert sum(lake.process("silver_clicks")) == 3, "rows of a static table are not counted as read"
+    rows = sorted((row["user"], row["name"] or "–") for row in lake.rows("silver/silver_clicks"))
+    assert rows == [(1, "Ann"), (1, "Anna"), (2, "Bob"), (2, "–"), (3, "Cem"), (3, "–")]
+
+
+@pytest.mark.ci
+def test_partitions_are_left_out_of_a_source_and_declared_for_a_table(spark: SparkSession, tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs/events"
+    rows = {"id": [1, 2, 3], "country": ["de", "fr", "de"], "day": ["1", "1", "2"]}
+    builders.write(theirs, rows, partition_by=["country"])
+    source = table(str(theirs), excludeRegex="country=fr")
+    lake = lake_of(tmp_path, source, name="bronze_events", partition_cols=["country", "day"])
+    lake.process("bronze_events")
+    written = DeltaTable(lake.uri("bronze/bronze_events"))
+    assert written.metadata().partition_columns == ["country", "day"]
+    assert {(part["country"], part["day"]) for part in written.partitions()} == {("de", "1"), ("de", "2")}
+    assert sorted(row["id"] for row in lake.rows("bronze/bronze_events")) == [1, 3]
+
+
+@pytest.mark.ci
+def test_a_batch_waits_for_as_many_records_as_are_asked_for(
+    spark: SparkSession, tmp_path: Path, kafka_broker: KafkaBroker
+) -> None:
+    """The first batch waits for none: no record has come before."""
+    topic = kafka_broker.create("least", partitions=1)
+    kafka_broker.produce(topic, [(None, b"0")])
+    source = kafka(kafka_broker.servers, topic, format="text", minOffsetsPerTrigger=10, maxTriggerDelay="10h")
+    lake = lake_of(tmp_path, source, name="bronze_numbers", trigger="100 milliseconds")
+    lake.runtime.start("bronze_numbers")
+
+    def read() -> list[int]:
+        return [each["numInputRows"] for each in lake.heard.progress if each["numInputRows"]]
+
+    try:
+        wait_until(lambda: read() == [1], "the first batch")
+        for number in range(1, 11):
+            kafka_broker.produce(topic, [(None, str(number).encode())])
+        wait_until(lambda: sum(read()) == 11, "the second batch")
+    finally:
+        lake.runtime.cut("bronze_numbers")
+    assert read() == [1, 10]
+
+
+def test_a_format_without_a_source_of_its_own_is_read_once(spark: SparkSession, tmp_path: Path) -> None:
+    theirs = str(tmp_path / "theirs")
+    spark.range(5).write.orc(theirs)
+    source = spark_source("orc", {"path": theirs, "maxFilesPerTrigger": 1}, schema="id BIGINT", name="the old archive")
+    lake = lake_of(tmp_path, source)
+    lake.process("bronze_orders")
+    spark.range(5, 7).write.mode("append").orc(theirs)
+    lake.process("bronze_orders")
+    assert sorted(row["id"] for row in lake.rows("bronze/bronze_orders")) == list(range(7))
+
+    registry = lake.runtime._registry
+    declared = declaration(registry, registry.get("bronze_orders"), lake.settings)
+    assert [(each.kind, each.name) for each in declared.inputs] == [("other", "the old archive")]
+    backlog = BacklogReader(lake.settings, Lake(lake.settings)).read(declared, [], now=datetime.now(UTC))
+    assert backlog.rows is None and "cannot be counted from here" in backlog.unknown
+
+
+@pytest.mark.ci
+def test_a_source_says_its_columns_itself(spark: SparkSession, tmp_path: Path) -> None:
+    source = spark_source("rate-micro-batch", {"rowsPerBatch": 3, "startTimestamp": 1_000})
+    lake = lake_of(tmp_path, source)
+    lake.process("bronze_orders")
+    values = [row["value"] for row in lake.rows("bronze/bronze_orders")]
+    assert values and sorted(values) == list(range(len(values)))
+
+
 PASSWORD = "sesam-of-the-shop"
 
 
