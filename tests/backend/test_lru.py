@@ -31,13 +31,6 @@ def test_a_bound_by_weight_is_kept_and_what_was_put_last_stays_however_heavy_it_
     assert cache.find("de").keys() == {"e"}
 
 
-def test_values_put_together_make_no_room_for_one_another():
-    cache: Lru[int, int] = Lru(3)
-    cache.put_all({1: 1, 2: 2})
-    cache.put_all({number: number for number in range(10, 15)})
-    assert cache.find(range(20)).keys() == set(range(10, 15))
-
-
 def test_the_weight_counted_is_that_of_the_moment_of_the_put():
     cache: Lru[str, list[int]] = Lru(4, len)
     growing = [1, 2]

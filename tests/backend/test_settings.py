@@ -2,10 +2,8 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
 
 import pytest
-from pydantic import BaseModel, Field, SecretStr
 
 from backend.errors import SettingsError
 from backend.settings import load_settings
@@ -82,12 +80,6 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, text: bytes, named:
         load_settings()
 
 
-def test_a_tag_of_a_host_is_one_word() -> None:
-    assert load_settings(host={"tags": ["eu", "gpu-2"]}).host.tags == ["eu", "gpu-2"]
-    with pytest.raises(SettingsError, match="one word"):
-        load_settings(host={"tags": ["eu gpu"]})
-
-
 @pytest.mark.parametrize(
     ("variable", "value", "named"),
     [
@@ -103,6 +95,7 @@ def test_a_tag_of_a_host_is_one_word() -> None:
         ("WEIR_UI__TRUSTED_PROXIES", '["proxy.example.com"]', "ui.trusted_proxies"),
         ("WEIR_UI__TRUSTED_PROXIES", '["10.0.0.1/8"]', "ui.trusted_proxies"),
         ("WEIR_UI__USER_HEADER", "X-User: me", "ui.user_header"),
+        ("WEIR_HOST__TAGS", '["eu", "eu gpu"]', "one word"),
     ],
 )
 def test_a_variable_that_cannot_be_taken_is_named(
@@ -138,21 +131,3 @@ def test_every_setting_has_a_meaning_and_a_variable_that_is_read(monkeypatch: py
     assert [setting.key for setting in settings if len(setting.description) < 10] == []
     monkeypatch.setenv(DocumentedSetting("host.max_restarts", "", "", "").variable, "9")
     assert load_settings().host.max_restarts == 9
-
-
-class Sample(BaseModel):
-    size: Annotated[int | None, Field(gt=0, description="d")] = None
-    port: Annotated[int, Field(ge=1, le=9, description="d")] = 8
-    names: Annotated[list[str], Field(description="d")] = ["a"]
-    words: Annotated[dict[str, dict[str, SecretStr]], Field(description="d")] = {}
-    url: Annotated[SecretStr, Field(description="d")] = SecretStr("")
-
-
-def test_types_limits_and_defaults_are_told_in_words() -> None:
-    assert [(setting.key, setting.type, setting.default) for setting in documented_settings(Sample)] == [
-        ("size", "whole number or unset, above 0", "unset"),
-        ("port", "whole number, 1 to 9", "`8`"),
-        ("names", "list of text", '`["a"]`'),
-        ("words", "map of text to map of text to secret", "`{}`"),
-        ("url", "secret", "empty"),
-    ]

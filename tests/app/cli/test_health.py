@@ -146,10 +146,3 @@ def test_what_was_seen_is_told_no_more(weir: Weir, risen: Path) -> None:
     assert "Told no more: highest amount" in weir("seen", "orders", "8", "--reason", "agreed").out
     assert store.noticed.open() == [] and weir("seen", "orders", "8", "--reason", "agreed").code == 4
     store.close()
-
-
-def test_what_no_host_has_told_is_seen_as_well(weir: Weir, risen: Path, empty_store: ControlStore) -> None:
-    assert weir("seen", "orders", "7", "--reason", "x").code == 4
-    assert "Told no more: highest amount" in weir("seen", "orders", "8", "--reason", "a gift shop").out
-    (kept,) = empty_store.noticed.of_table(str(risen), since=LONG_AGO, until=datetime.now(UTC))
-    assert kept.seen_reason == "a gift shop" and empty_store.noticed.open() == []

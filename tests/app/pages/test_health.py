@@ -41,17 +41,6 @@ def test_a_click_opens_the_table_that_was_under_the_mouse_though_another_came_on
     assert app.dataframe[0].value["Table"].iloc[0] == "bronze/busier"
 
 
-def test_an_unreadable_table_hides_no_other(lake: Path) -> None:
-    (lake / "gold" / "orders_by_status" / "_delta_log" / "00000000000000000000.json").write_text("{broken")
-    app = open_page("health")
-    listed = app.dataframe[0].value.set_index("Table")
-    assert listed.index[0] == "gold/orders_by_status", "the most urgent of all"
-    assert listed.loc["gold/orders_by_status", "Judgement"] == "✕ critical"
-    assert listed.loc["gold/orders_by_status", "Next step"].startswith("restore the file")
-    assert listed.loc["silver/orders", "Judgement"] == "✓ fine"
-    assert "1 cannot be read" in words(app)
-
-
 def test_one_table_shows_counts_rule_offenders_what_to_do_and_that_it_was_done(clicks: Path) -> None:
     app = open_page("health", table="bronze/clicks")
     shown, text = metrics(app), words(app)

@@ -37,38 +37,6 @@ def test_a_fresh_lake_needs_nothing_and_a_row_opens_its_table(lake: Path) -> Non
     assert app.title[0].value == "orders" and app.query_params == {"table": "silver/orders"}
 
 
-def test_an_unreadable_table_is_first_and_hides_no_other(lake: Path) -> None:
-    builders.HandLog(lake / "gold" / "broken").raw(f"{0:020d}.json", "{\n")
-    app = open_page("overview")
-    assert "1 thing needs attention" in words(app)
-    frame = app.dataframe(key="overview_tables").value
-    assert frame[frame["Table"] == "gold/broken"]["Version"].tolist() == ["unreadable"]
-    assert len(frame) == 4 and metrics(app)["Tables"] == "4"
-
-
-def test_what_needs_attention_is_worked_out_once_for_all_viewers(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WEIR_LAKE__REFRESH_S", "0.1")
-    forget_caches()
-    reading, streams = cache.lake_reading(), cache.streams_reading()
-    assert cache.attention(reading, streams) is cache.attention(reading, streams)
-    (lake / "silver" / "orders" / "_delta_log" / "00000000000000000003.json").write_text("{\n")
-
-    def causes() -> list[tuple[str, str]]:
-        groups = cache.attention(cache.lake_reading(), cache.streams_reading())
-        return [(group.cause.name, group.items[0].subject) for group in groups]
-
-    wait_until(lambda: causes() == [("UNREADABLE", "silver/orders")], "the lake is read again")
-
-
-def test_an_old_reading_of_the_streams_is_shown_while_a_new_one_is_made(lake: Path) -> None:
-    first = cache.streams_reading()
-    wait_until(lambda: cache.streams_reading() is not first, "it is read again")
-    second = cache.streams_reading()
-    assert second.read_at > first.read_at
-    cache.forget_streams()
-    assert cache.streams_reading().read_at > second.read_at  # after an act nothing old is shown
-
-
 def test_an_empty_lake_praises_nothing_and_says_how_streams_are_declared(home: Path) -> None:
     text = words(open_page("overview"))
     assert "No stream is declared yet" in text and "weir host" in text

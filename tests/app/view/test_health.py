@@ -7,15 +7,7 @@ from app.health import view
 from app.health.text import log_sentence, trend_finding
 from backend.health.attention import AttentionRules, attention
 from backend.health.judge import JudgedTable
-from backend.health.model import (
-    LogHealth,
-    MaintenanceRun,
-    Offender,
-    Severity,
-    SmallFileRule,
-    TableHealth,
-    TrendPoint,
-)
+from backend.health.model import LogHealth, MaintenanceRun, Severity, SmallFileRule, TableHealth, TrendPoint
 from backend.health.recommend import recommend
 from backend.lake.model import TableCard, TableRef, UnreadableTable
 from tests.backend.health.test_health import WELL
@@ -25,14 +17,13 @@ RULE = SmallFileRule(1_000, "table size", 0.5, 500, 16, "A file is small below 5
 
 
 def health() -> TableHealth:
-    """Five versions, the fourth of which is an OPTIMIZE, with two offenders."""
+    """Five versions, the fourth of which is an OPTIMIZE."""
     operations = ("WRITE", "WRITE", "WRITE", "OPTIMIZE", "WRITE")
     points = tuple(
         TrendPoint(v, NOW - timedelta(minutes=10 - v), operation, v + 1, 0 if v == 3 else v, 100 * (v + 1))
         for v, operation in enumerate(operations)
     )
-    offenders = (Offender("stream", "s", 3, 6, 600), Offender("engine", "e", 9, 9, 90))
-    evidence = replace(WELL, offenders=offenders, log=LogHealth(0, 4, NOW - timedelta(hours=2), None, None, 10))
+    evidence = replace(WELL, log=LogHealth(0, 4, NOW - timedelta(hours=2), None, None, 10))
     return TableHealth(TableRef("/lake/a", "a", "/lake"), 4, evidence, points, False, ())
 
 
@@ -66,15 +57,6 @@ TABLES = [FINE, NOTED, SLOW, SLOWER, BROKEN]
 JUDGED = {table.ref.uri: judged(table) for table in TABLES[:4]}
 
 
-def test_the_sentence_counts_every_table_once() -> None:
-    assert view.lake_sentence(view.lake_rows(TABLES, JUDGED)) == (
-        "5 tables: 1 cannot be read, 2 need maintenance, 1 with a note, 1 fine · "
-        "merging would spare 5,927 of 5,980 files"
-    )
-    rows = view.lake_rows(TABLES, JUDGED)
-    assert [row.table.ref.name for row in rows] == ["e", "d", "c", "b", "a"] and view.num_pending(rows) == 0
-
-
 def test_a_table_is_as_urgent_as_the_overview_says() -> None:
     """Of each table the most urgent item of Overview, where maintenance and reading alone are judged."""
     items = attention(TABLES, (), (), now=NOW, rules=AttentionRules(stale_after_s=1e9, heartbeat_stale_s=60))
@@ -93,14 +75,6 @@ def test_before_a_table_is_judged_its_card_says_what_is_urgent() -> None:
     assert "1 being judged" in view.lake_sentence(rows)
 
 
-def test_a_table_that_cannot_be_judged_says_why() -> None:
-    failed = JudgedTable(FINE, None, Severity.FINE, "the disk does not answer")
-    (row,) = view.lake_rows([FINE], {FINE.ref.uri: failed})
-    frame = view.build_lake_frame([row], now=NOW)
-    assert frame["Finding"].tolist() == ["the disk does not answer"] and frame["Judgement"].tolist() == ["? unknown"]
-    assert [row.table.ref.name for row in view.lake_rows([SLOW, FINE], {FINE.ref.uri: failed})] == ["a", "c"]
-
-
 def test_the_trend_draws_files_and_bytes_of_each_version_marks_optimize_and_is_titled_by_its_finding() -> None:
     found = health()
     figure = view.build_trend_figure(found)
@@ -108,15 +82,9 @@ def test_the_trend_draws_files_and_bytes_of_each_version_marks_optimize_and_is_t
     assert lines["files"] == [1, 2, 3, 4, 5] and lines["bytes"] == [100, 200, 300, 400, 500]
     marked = next(trace for trace in figure.data if "OPTIMIZE" in trace.name)
     assert list(marked.x) == [3]
+    log = "The log holds 5 versions over 2 h, since 2026-11-20 10:00:00 UTC; it has no checkpoint."
+    assert log_sentence(found.evidence.log, now=NOW) == log
     assert trend_finding(found) == "5 files of 100 B on average at v4; 1 file of 100 B at v0"
     assert trend_finding(replace(found, trend=found.trend[:1])) == "1 file of 100 B on average at v0"
     empty = replace(found.trend[4], num_files=0, size_bytes=0)
     assert trend_finding(replace(found, trend=(*found.trend[:4], empty))) == "No files at v4"
-
-
-def test_offenders_are_listed_worst_first_and_the_log_says_its_reach_and_checkpoint() -> None:
-    evidence = health().evidence
-    frame = view.build_offender_frame(evidence.offenders)
-    assert list(frame["Name"]) == ["e", "s"] and list(frame["Average file"]) == [10, 100]
-    said = log_sentence(evidence.log, now=NOW)
-    assert said == "The log holds 5 versions over 2 h, since 2026-11-20 10:00:00 UTC; it has no checkpoint."

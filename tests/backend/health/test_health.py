@@ -26,13 +26,7 @@ from backend.health.model import (
     Severity,
 )
 from backend.health.recommend import recommend
-from backend.health.rules import (
-    last_run,
-    partition_offenders,
-    small_file_rule,
-    trend,
-    writer_offenders,
-)
+from backend.health.rules import last_run, partition_offenders, small_file_rule, trend, writer_offenders
 from backend.lake.files.file_sizes import PartitionFiles, TargetSize
 from backend.lake.lake import Lake
 from backend.lake.model import (
@@ -94,11 +88,6 @@ WELL = HealthEvidence(
 def only(evidence: HealthEvidence) -> Recommendation:
     (found,) = recommend(evidence)
     return found
-
-
-def test_the_rule_says_itself_in_one_sentence() -> None:
-    assert RULE.small_limit_bytes == 64 * MB
-    assert all(words in RULE.text for words in ("64 MB", "128 MB", "delta.targetFileSize", "16 files"))
 
 
 def test_a_table_in_order_says_so_and_asks_for_nothing() -> None:
@@ -420,16 +409,6 @@ def small(name: str, files: int, size_bytes: int, after: int) -> TableCard:
     return replace(FRESH, ref=table(name), **counts)  # type: ignore[arg-type]
 
 
-def test_small_files_are_urgent_by_what_merging_gains_not_by_their_share() -> None:
-    (tiny,) = of(small("tiny", 30, 276_000, 1))
-    assert (tiny.severity, tiny.spared, "30 of 30 files are small" in tiny.what) == (Severity.NOTE, 29, True)
-    (slow,) = of(small("slow", 5_000, 5_000_000_000, 20))
-    assert (slow.severity, "merging would spare 4,980" in slow.what) == (Severity.WARNING, True)
-    assert of(replace(small("few", 100, 1_000, 80), small_files=20)) == []
-    assert of(replace(small("fewer than the rule judges", 15, 1_000, 15), small_files=0)) == []
-    assert of(replace(FRESH, num_files=0)) == []
-
-
 def test_the_most_urgent_comes_first() -> None:
     quiet = replace(FRESH, ref=table("c"), last_commit_at=NOW - timedelta(days=9))
     failed = stream(StreamState.FAILED)
@@ -521,21 +500,10 @@ def judged(*findings: tuple[TableExpectation, Finding], host: str = "host-1") ->
     return list(attention([FRESH], (RUNNING,), (ALIVE,), judgements=said, now=NOW, rules=RULES))
 
 
-def test_a_broken_expectation_is_a_warning_on_its_table_and_what_cannot_be_told_a_note() -> None:
-    (item,) = judged((KEY, BROKEN), (TIMED, Finding(State.MET)))
-    assert (item.severity, item.cause, item.kind) == (Severity.WARNING, Cause.BROKEN_EXPECTATION, "table")
-    assert (item.subject, item.since) == ("silver/orders", NOW - HOUR)
-    assert item.what == "Expected: id is unique. Found: 1 key is repeated, in 2 rows: 7."
-    (item,) = judged((KEY, Finding(State.UNKNOWN, "1.2 TB, limit 10 GB")))
-    assert (item.severity, item.cause) == (Severity.NOTE, Cause.UNKNOWN_EXPECTATION)
-    assert "not judged: 1.2 TB, limit 10 GB" in item.what
-    assert judged((DAILY, Finding(State.UNKNOWN, "3 of 7 days", is_early=True))) == [], "the table is only young"
-
-
 def test_a_host_that_is_away_leaves_what_it_found_and_says_so() -> None:
     broken, met = judged((KEY, BROKEN), (TIMED, Finding(State.MET, last_data_at=NOW)), host="gone")
     assert broken.severity is Severity.WARNING and "Last judged just now: its host is away." in broken.what
-    assert met.cause is Cause.UNKNOWN_EXPECTATION and "its host is away" in met.what
+    assert (met.severity, met.cause) == (Severity.NOTE, Cause.UNKNOWN_EXPECTATION) and "its host is away" in met.what
     (group,) = grouped(judged((KEY, BROKEN), (DAILY, BROKEN), host="gone"))
     assert "(id is unique, last judged just now; as many new rows" in group.what
 
@@ -592,9 +560,3 @@ def test_silence_is_told_once_by_whoever_knows_most_of_it() -> None:
     late = Judgement(fresh, Finding(State.BROKEN, since=NOW), ALIVE.host_id, NOW, NOW)
     (expected,) = attention([old], [], [ALIVE], judgements=[late], notices=[silent], now=NOW, rules=RULES)
     assert expected.cause is Cause.BROKEN_EXPECTATION
-
-
-def test_a_webhook_that_can_be_told_nothing_is_told_here() -> None:
-    (item,) = attention([], [], [ALIVE], webhook_error="the webhook answers HTTP 500", now=NOW, rules=RULES)
-    assert (item.severity, item.kind, item.subject) == (Severity.WARNING, "webhook", "notify.webhook")
-    assert item.what == "Nobody is told of what needs attention: the webhook answers HTTP 500."

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from backend.errors import SettingsError
-from backend.jobs.model import JobEnd, JobKind, JobState
+from backend.jobs.model import JobEnd, JobState
 from backend.jobs.policy_runs import resting
 from backend.maintenance.model import Optimize, Repair, Vacuum
 from backend.maintenance.policies import LOOK_FACTOR, PolicyPlans
@@ -160,17 +160,6 @@ def night(world: PolicyWorld, *, hour: int, minute: int = 0) -> None:
     world.pass_(seconds=(later - world.now).total_seconds())
 
 
-def test_what_is_due_is_what_a_person_would_preview(world) -> None:
-    one = world(MERGE)
-    plan = one.plan()
-    assert (plan.state, plan.table, plan.kind, plan.next_at) == ("due", CLICKS, JobKind.OPTIMIZE, None)
-    assert plan.previewed == one.preview(CLICKS, Optimize())
-    assert plan.previewed.figures["files_in"] == len(DeltaTable(one.uri(CLICKS)).file_uris()) == 12
-    job = one.ask()
-    assert (job.actor, job.reason) == ("policy", "policy: optimize bronze/clicks: spares_files 10")
-    assert [entry.actor for entry in one.store.audit_entries(subject=CLICKS)] == ["policy"]
-
-
 def test_an_optimize_waits_until_it_is_worth_it(world) -> None:
     for when, why in (
         ({"spares_files": 10}, ""),  # of 12 files in 2 days 2 are left
@@ -280,19 +269,6 @@ def test_a_vacuum_comes_so_long_after_the_last_one_whosever_it_was(world) -> Non
     assert one.plan().state == "due"
 
 
-def test_what_a_policy_did_is_known_however_long_ago(world) -> None:
-    one = world({"tables": CLICKS, "optimize": {"spares_files": 1, "every_hours": 24 * 90}})
-    first = one.done(one.ask())
-    one.pass_(days=80)
-    diff = one.by_hand("bronze/clicks", Vacuum())
-    one.done(diff)
-    one.pass_(days=9)
-    assert [job.job_id for job in one.store.jobs.prune(before=one.now)] == [diff.job_id]
-    assert one.plan().runs.last == first and one.plan().state == "waiting"
-    one.pass_(days=1)
-    assert one.plan().state == "due"
-
-
 def test_expiry_deletes_what_is_older_than_the_full_hour(world, tmp_path: Path) -> None:
     one = world({"tables": "silver/*", "expire": {"column": "at", "older_than_days": 30}})
     one.now = datetime(2026, 3, 31, 12, 34, 56, tzinfo=UTC)
@@ -372,6 +348,7 @@ def test_a_host_asks_for_what_is_due_once_and_one_host_of_several(world, tmp_pat
     first.once()
     asked = one.store.jobs.unfinished()
     assert len(asked) == len({job.subject for job in asked}) == MOST_WAITING
+    assert {(job.actor, job.reason) for job in asked} == {("policy", "policy: optimize bronze/*: spares_files 1")}
     one.done(asked[0])
     second.once()
     assert len(one.store.jobs.unfinished()) == MOST_WAITING - 1, "another host has the lease"

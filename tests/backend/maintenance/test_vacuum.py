@@ -67,14 +67,11 @@ def read(settings: Settings, tmp_path: Path) -> Read:
     return of
 
 
-def added(table: Path, version: int) -> set[str]:
-    before = set(DeltaTable(table, version - 1).file_uris()) if version else set()
-    return set(DeltaTable(table, version).file_uris()) - before
-
-
 def names(table: Path, *versions: int) -> set[str]:
     """Of the files that these versions added."""
-    return {uri.removeprefix(f"{table}/") for version in versions for uri in added(table, version)}
+    files = {version: set(DeltaTable(table, version).file_uris()) for version in range(max(versions) + 1)}
+    added = (uri for version in versions for uri in files[version] - files.get(version - 1, set()))
+    return {uri.removeprefix(f"{table}/") for uri in added}
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """What others write into the store: reports of other applications, and forged rows, which are passed over and named."""
 
-import json
 import logging
 import zlib
 from collections.abc import Callable, Iterator
@@ -14,29 +13,15 @@ import sqlalchemy as sa
 
 from backend.access import Actor
 from backend.errors import StoreError, StreamRefusedError
-from backend.jobs.model import JobEnd, JobState
 from backend.store import rows, schema
-from backend.store.leases import job_resource
 from backend.store.rows import observed_row
 from backend.store.store import ControlStore
 from backend.stream_model.attached import AttachedEvent
 from backend.stream_model.stream import DesiredState, HostHeartbeat, StreamState
 from backend.streams.status import statuses
 from tests.worlds.store.statements import past_the_store
-from tests.worlds.store.values import (
-    DECLARATION,
-    FRESH,
-    JOB,
-    NOW,
-    OBSERVED,
-    held,
-    judgement,
-    leased,
-    observed,
-)
-from tests.worlds.store.values import (
-    progress as batch,
-)
+from tests.worlds.store.values import DECLARATION, FRESH, JOB, NOW, OBSERVED, held, judgement, observed
+from tests.worlds.store.values import progress as batch
 from tests.worlds.streams.attached import INBOX, beat, progress, report, started, waiting
 
 
@@ -275,14 +260,3 @@ def test_names_are_values_and_never_sql(filled: ControlStore, name: str) -> None
     assert filled.jobs.find(name) == asked
     assert {entry.actor for entry in filled.audit_entries(subject=name)} == {name}
     assert list(filled.observed()) == [NAME], "the tables are all there"
-
-
-def test_a_host_says_nothing_of_a_job_that_it_does_not_hold(filled: ControlStore) -> None:
-    first = filled.jobs.find(JOB.fingerprint)
-    second = filled.jobs.submit(replace(JOB, fingerprint="f2"), now=NOW)
-    lease = leased(filled, job_resource(first.job_id))
-    for forged in (lease, replace(lease, resource=job_resource(second.job_id))):
-        with pytest.raises(Exception, match="is no longer current"):
-            filled.jobs.end(forged, second.job_id, JobEnd(JobState.DONE, "/etc"), now=NOW)
-    assert filled.jobs.get(second.job_id) == second
-    assert json.loads(second.request) == {}

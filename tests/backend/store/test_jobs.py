@@ -143,6 +143,11 @@ def test_a_former_owner_may_not_say_anything(store: ControlStore) -> None:
         with pytest.raises(StreamRefusedError, match="no longer current"):
             act()
     assert store.jobs.get(asked.job_id).state is JobState.RUNNING  # type: ignore[union-attr]
+    other = store.jobs.submit(replace(JOB, fingerprint="f2"), now=NOW)
+    own = job_lease(store, other.job_id)
+    for forged in (own, replace(own, resource=job_resource(asked.job_id), token=99)):
+        with pytest.raises(StreamRefusedError, match="no longer current"):
+            store.jobs.end(forged, asked.job_id, DONE, now=NOW)
 
 
 def test_the_newest_acts_of_each_kind_and_table_are_told_and_kept_where_policies_act(store: ControlStore) -> None:
@@ -171,15 +176,6 @@ def test_old_jobs_are_forgotten_with_their_leases_and_no_younger_or_living_one(s
     assert job_resource(old.job_id) not in store.leases()
     with pytest.raises(JobNotFoundError):
         store.jobs.cancel(old.job_id, actor=Actor("ann"), reason="late", now=NOW)
-
-
-def test_the_newest_jobs_come_first_whatever_became_of_them(store: ControlStore) -> None:
-    asked = [
-        store.jobs.submit(replace(JOB, fingerprint=f"f{n}"), now=NOW + timedelta(seconds=n)).job_id for n in (2, 0, 1)
-    ]
-    store.jobs.end(job_lease(store, asked[0]), asked[0], DONE, now=NOW + timedelta(minutes=1))
-    assert [job.job_id for job in store.jobs.newest(10)] == [asked[0], asked[2], asked[1]]
-    assert [job.state for job in store.jobs.newest(2)] == [JobState.DONE, JobState.QUEUED]
 
 
 def no_spark() -> SparkSession:

@@ -9,11 +9,9 @@ import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 
 from backend.errors import SettingsError, StoreError
 from backend.settings import load_settings
-from backend.store import migrate
 from backend.store.schema import metadata
 from backend.store.store import ControlStore
 from backend.stream_model.stream import DesiredState
@@ -67,16 +65,6 @@ def test_a_file_that_is_no_database_is_a_store_error(tmp_path: Path) -> None:
     path.write_text("this is not SQLite, whatever its name says" * 50)
     with pytest.raises(StoreError, match="not a database"):
         ControlStore(f"sqlite:///{path}")
-
-
-def test_the_newest_revision_is_known_without_reading_the_migrations() -> None:
-    scripts = ScriptDirectory(str(migrate.MIGRATIONS))
-    assert scripts.get_current_head() == migrate.HEAD
-
-
-def test_an_empty_store_answers_every_read_with_nothing(store: ControlStore) -> None:
-    assert store.desired() == store.observed() == store.declarations() == {}
-    assert store.progress("nobody") == store.hosts() == store.audit_entries() == []
 
 
 def test_naive_times_are_refused(store: ControlStore) -> None:

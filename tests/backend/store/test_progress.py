@@ -15,8 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.store import packed, rollups
-from backend.store.engine import Database
+from backend.store import packed
 from backend.store.packed import pack, unpack
 from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog, DataLoss, Lag, SourceBacklog
@@ -50,17 +49,6 @@ def test_progress_round_trips_oldest_first_and_limited_to_the_newest(store: Cont
     assert store.progress("silver_orders", limit=2) == batches[3:]
     assert store.progress("silver_orders", raw=False) == [replace(batch, raw_json="") for batch in batches]
     assert store.progress("silver_orders", since=batches[2].progressed_at) == batches[2:]
-
-
-def test_runs_are_the_newest_first_with_all_their_batches(store: ControlStore) -> None:
-    first, second = [progress(i) for i in range(3)], [replace(progress(i), run_id="later") for i in range(3, 900)]
-    store.add_progress([*first, *second, progress(0, stream="other")])
-    (later, earlier) = store.runs("silver_orders")
-    assert (later.run_id, later.query_id, later.first_batch, later.last_batch) == ("later", "q", 3, 899)
-    assert (later.first_at, later.last_at) == (second[0].progressed_at, second[-1].progressed_at)
-    assert (later.input_rows, earlier.input_rows) == (10 * len(second), 10 * len(first))
-    assert store.runs("silver_orders", limit=1) == [later]
-    assert store.runs("nobody") == []
 
 
 def test_progress_twice_is_kept_once_and_retention_takes_what_is_added_up(store: ControlStore) -> None:
@@ -112,18 +100,6 @@ def test_the_newest_batches_of_all_streams_are_those_of_each(store: ControlStore
     older, newest = store.recent(limit=5)["gold_orders"]
     assert newest == each["gold_orders"][1], "what takes long to read the newest batch alone has"
     assert older == replace(each["gold_orders"][0], durations_ms={}, expectations=(), raw_json="")
-
-
-def test_another_newest_batch_has_another_name(store: ControlStore) -> None:
-    store.declare([DECLARATION], now=NOW)
-    assert store.newest_batches() == {}
-    store.add_progress([progress(1)])
-    first = store.newest_batches()
-    store.add_progress([progress(0)])  # late, and older
-    assert store.newest_batches() == first
-    store.add_progress([progress(2)])
-    assert store.newest_batches().keys() == first.keys()
-    assert store.newest_batches() != first
 
 
 STREAM = DECLARATION.name
@@ -366,19 +342,6 @@ def test_whatever_comes_twice_or_late_each_batch_counts_once(store: ControlStore
     assert sum(each.known for each in sums) == len(rates)
 
 
-def test_a_host_that_is_killed_amid_it_leaves_nothing_half_done(store: ControlStore, store_url: str) -> None:
-    found = history(random.Random(1))
-    store.add_progress(found)
-    database = Database(store_url)
-    with pytest.raises(KeyboardInterrupt), database.writing() as connection:
-        ids = rollups.waiting(connection, most=50)
-        assert rollups.roll_up(connection, ids=ids, lags=rollups.NO_LAGS) == 50
-        raise KeyboardInterrupt
-    database.dispose()
-    assert add_up(store) == len(found), "nothing was marked"
-    check(store, found)
-
-
 def test_hosts_that_do_it_at_once_count_nothing_twice(store: ControlStore, store_url: str) -> None:
     batches = history(random.Random(2), count=400)
     store.add_progress(batches)
@@ -423,8 +386,11 @@ def test_figures_and_runs_outlive_their_batches_and_late_ones_are_added(store: C
     check(store, found)
     assert store.prune_progress(before=FAR_OFF, keep=1_000) == len(late)
     check(store, found)
-    runs = {run.run_id: run for run in store.runs(NAME)}
-    for run_id in ("r0", "r1", "r2"):
+    newest, *older = store.runs(NAME)
+    assert store.runs(NAME, limit=1) == [newest]
+    runs = {run.run_id: run for run in (newest, *older)}
+    assert list(runs) == ["r2", "r1", "r0"]
+    for run_id in runs:
         own = [each for each in found if each.run_id == run_id and WORK_PHASE in each.durations_ms]
         run = runs[run_id]
         assert (run.first_batch, run.last_batch) == (own[0].batch_id, own[-1].batch_id)

@@ -8,6 +8,7 @@ from backend.access import Actor
 from backend.jobs.model import Job, JobEnd, JobState
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
+from backend.maintenance.drop import DroppedTable, folder_of
 from backend.maintenance.model import ActPreview, Arguments, act_job
 from backend.maintenance.plan import preview
 from backend.maintenance.policies import PolicyPlan, PolicyPlans
@@ -26,6 +27,15 @@ def end(store: ControlStore, job: Job, how: JobEnd, *, now: datetime) -> Job:
     lease = leased(store, job_resource(job.job_id))
     store.jobs.begin(lease, job.job_id, now=now)
     return store.jobs.end(lease, job.job_id, how, now=now)
+
+
+def move_aside(root: Path, name: str, job: Job) -> Path:
+    """What a host does of a drop; the folder that holds note and table."""
+    lake, folder = Lake(load_settings()), Path(folder_of(str(root), job.job_id))
+    folder.mkdir(parents=True)
+    (folder / "dropped.json").write_text(DroppedTable.of(lake.snapshot(lake.find(name)), str(root), job).text())
+    (root / name).rename(folder / "table")
+    return folder
 
 
 class PolicyWorld:
