@@ -157,16 +157,6 @@ def test_a_shallow_copy_reads_the_files_which_no_vacuum_takes_and_changes_apart(
     assert table.preview(Repair("id >= 0", from_table="kept/copy")).figures["rows_in"] == 50
 
 
-def test_what_came_to_lie_there_meanwhile_stays(table: ActTable) -> None:
-    table.write("a")
-    planned = table.preview(Clone("kept/copy"))
-    target = str(Path(table.uri).parents[1] / "kept" / "copy")
-    table.spark.range(3).write.format("delta").save(target)
-    with pytest.raises(StreamRefusedError, match="there is a table already"):
-        table.run(table.submit(planned.act))
-    assert len(table.rows(target)) == 3
-
-
 # moved aside ---------------------------------------------------------------------------------------------------------
 
 

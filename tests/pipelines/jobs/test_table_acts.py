@@ -14,22 +14,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from backend.access import Actor
 from backend.errors import LakehouseError, StreamRefusedError
 from backend.maintenance.drop import dropped_tables
-from backend.maintenance.model import (
-    ActResult,
-    Alter,
-    Arguments,
-    Clone,
-    Drop,
-    Optimize,
-    Repair,
-    Restore,
-    TableAct,
-    Undrop,
-    Vacuum,
-)
+from backend.maintenance.model import Alter, Arguments, Clone, Drop, Optimize, Repair, Restore, TableAct, Undrop, Vacuum
 from backend.maintenance.policies import PolicyPlans
 from backend.streams.faults import CONFLICTS
 from backend.table_policies import TablePolicy
@@ -178,15 +165,6 @@ def test_a_table_that_moved_on_since_the_preview_is_refused(table: ActTable) -> 
     assert len(table.ids()) == 300
 
 
-def test_a_read_only_root_refuses_all(spark: SparkSession, tmp_path: Path) -> None:
-    table = ActTable(spark, tmp_path, lake={"read_only_roots": [str(tmp_path / "lake" / "sales")]})
-    table.write("a", "b")
-    for asked in (Optimize(), Vacuum(), Restore(0), Alter({"a": "b"})):
-        assert "is read-only" in table.preview(asked).refused
-        with pytest.raises(StreamRefusedError, match="is read-only"):
-            table.run(table.submit(TableAct(table.uri, NAME, 1, asked)))
-
-
 # files ---------------------------------------------------------------------------------------------------------------
 
 
@@ -318,18 +296,6 @@ def test_vacuum_is_refused_while_a_stopped_stream_has_to_read_a_file(spark: Spar
     assert failure is not None and failure.error_class == "FAILED_READ_FILE.FILE_NOT_EXIST"
 
 
-@pytest.mark.ci
-def test_a_pin_that_came_after_the_preview_keeps_the_files(table: ActTable) -> None:
-    table.write("a", "a", "b", **UNKEPT)
-    table.act(Optimize())
-    planned = table.preview(Vacuum())
-    table.store.pins.add(table.ref, 1, actor=Actor("bo"), reason="audit of May", now=datetime.now(UTC))
-    with pytest.raises(StreamRefusedError, match="v1 is pinned by bo: audit of May; 2 files of it would be deleted"):
-        table.run(table.submit(planned.act))
-    table.sql("ALTER TABLE {} SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = 'interval 7 days')")
-    assert len(table.rows(version=1)) == 200
-
-
 # rows ----------------------------------------------------------------------------------------------------------------
 
 
@@ -426,39 +392,10 @@ def test_rows_of_another_table_come(table: ActTable) -> None:
 # policies ------------------------------------------------------------------------------------------------------------
 
 
-def run_of_policy(table: ActTable, policy: dict[str, object], now: datetime) -> tuple[int, ActResult]:
-    """What a host asks of itself for the one act that is due, carried out once by its jobs, as it was previewed."""
-    settings = table.settings.model_copy(update={"policies": [TablePolicy.model_validate(policy)]})
-    rounds = PolicyRounds(settings, table.reader(), table.store, "host-a", lambda: now)
-    (plan, *_) = PolicyPlans(settings, table.reader()).plans(table.store, now=now)
-    rounds.once()
-    (job,) = table.store.jobs.unfinished()
-    result = table.run(job)
-    rounds.once()
-    assert table.store.jobs.unfinished() == [], "it is done once"
-    entries = [(entry.actor, entry.action) for entry in table.store.audit_entries(subject=NAME)]
-    assert entries == [("policy", f"{job.kind} done"), ("policy", f"{job.kind} job")]
-    (commit, *_) = table.reader().history(table.ref)
-    stamp = json.loads(commit.user_metadata or "")
-    assert (stamp[str(job.kind)], stamp["by"], stamp["reason"]) == (job.job_id, "policy", job.reason)
-    assert plan.previewed is not None and all(proof.holds for proof in result.proofs)
-    counted = "files_in" if "optimize" in policy else "rows"
-    assert plan.previewed.figures[counted] == result.figures[counted]
-    return result.figures[counted], result
-
-
-@pytest.mark.ci
-def test_a_policy_merges_files_as_anybody_would(table: ActTable) -> None:
-    table.write(*["2026-01-01"] * 6, *["2026-01-02"] * 3)
-    rows, planned = table.ids(), table.preview(Optimize())
-    _, result = run_of_policy(table, {"tables": "sales/*", "optimize": {"spares_files": 7}}, datetime.now(UTC))
-    assert [result.figures[name] for name in FILES] == [planned.figures[name] for name in FILES]
-    assert (result.figures["files_in"], result.figures["files_out"]) == (9, 2) and table.ids() == rows
-
-
 @pytest.mark.ci
 @pytest.mark.parametrize("kind", ["timestamp", "date", *soak(("timestamp_ntz",))])
 def test_expiry_deletes_exactly_the_rows_that_are_too_old(table: ActTable, kind: str) -> None:
+    """What a host asks of itself for the one act that is due is done once, as it was previewed."""
     now = datetime.now(UTC)
     began = now.replace(minute=0, second=0, microsecond=0)
     ages_h = [0, 1, 47, 48, 49, 71, 72, 73, 100, 1_000]  # around a limit of two days, to the hour and to the day
@@ -467,9 +404,25 @@ def test_expiry_deletes_exactly_the_rows_that_are_too_old(table: ActTable, kind:
     rows.append((99, None, "a"))
     frame = table.spark.createDataFrame(rows, "id INT, at STRING, day STRING")
     frame.withColumn("at", F.col("at").cast(kind)).repartition(3).write.format("delta").save(table.uri)
-    deleted, _ = run_of_policy(table, {"tables": "sales/*", "expire": {"column": "at", "older_than_days": 2}}, now)
+    policy = TablePolicy.model_validate({"tables": "sales/*", "expire": {"column": "at", "older_than_days": 2}})
+    settings = table.settings.model_copy(update={"policies": [policy]})
+    rounds = PolicyRounds(settings, table.reader(), table.store, "host-a", lambda: now)
+    (plan,) = PolicyPlans(settings, table.reader()).plans(table.store, now=now)
+    rounds.once()
+    (job,) = table.store.jobs.unfinished()
+
+    result = table.run(job)
+
+    rounds.once()
+    assert table.store.jobs.unfinished() == [], "it is done once"
     limit = began - timedelta(days=2)
     is_day = kind == "date"
     old = {n for n, at in enumerate(moments) if (at.date() < limit.date() if is_day else at < limit)}
-    assert deleted == len(old) >= 4
+    assert plan.previewed is not None and plan.previewed.figures["rows"] == result.figures["rows"] == len(old) >= 4
     assert table.ids() == [number for number, *_ in rows if number not in old]
+    assert all(proof.holds for proof in result.proofs)
+    entries = [(entry.actor, entry.action) for entry in table.store.audit_entries(subject=NAME)]
+    assert entries == [("policy", f"{job.kind} done"), ("policy", f"{job.kind} job")]
+    (commit, *_) = table.reader().history(table.ref)
+    stamp = json.loads(commit.user_metadata or "")
+    assert (stamp[str(job.kind)], stamp["by"], stamp["reason"]) == (job.job_id, "policy", job.reason)

@@ -29,7 +29,7 @@ from tests.pipelines.jobs.test_requeue import (
     as_upserted,
     repaired,
 )
-from tests.pipelines.jobs.test_reset import Shop as Numbers
+from tests.pipelines.jobs.test_reset import world_of
 from tests.worlds.lake import builders
 from tests.worlds.spark.declared import DOCS, Dying, lake_of, problems_of
 from tests.worlds.spark.lakes import DemoLake, open_lake
@@ -216,9 +216,8 @@ def test_a_batch_killed_between_its_tables_is_in_each_once(spark: SparkSession, 
 @pytest.mark.ci
 def test_a_full_refresh_empties_every_table(spark: SparkSession, tmp_path: Path) -> None:
     by_id = upsert(keys=["id"], sequence="id")
-    numbers = Numbers(
-        spark, tmp_path, also=[into("silver_even", append(), where="id % 2 = 0"), into("silver_by_id", by_id)]
-    )
+    also = [into("silver_even", append(), where="id % 2 = 0"), into("silver_by_id", by_id)]
+    numbers = world_of(spark, tmp_path, range(10), also=also)
     numbers.lake.process("silver_numbers")
     tables = ("silver_numbers", "silver_even", "silver_by_id")
     assert [len(numbers.lake.rows(f"silver/{name}")) for name in tables] == [10, 5, 10]
