@@ -13,13 +13,7 @@ from app import services
 from backend.access import Actor
 from backend.jobs.model import Job, JobEnd, JobKind, JobState
 from backend.store.store import ControlStore
-from backend.stream_model.stream import (
-    ATTACHED,
-    DesiredState,
-    HostHeartbeat,
-    StreamInput,
-    StreamState,
-)
+from backend.stream_model.stream import ATTACHED, DesiredState, HostHeartbeat, StreamInput, StreamState
 from backend.streams.requeue import RequeueAnswer, RequeueRequest, Sample
 from tests.worlds.lake import builders
 from tests.worlds.store import stream_store
@@ -40,17 +34,14 @@ def test_streams_shows_desired_and_observed_apart(weir: Weir, store: ControlStor
     assert "flows" in weir("streams").out
 
 
-def test_stream_shows_one(weir: Weir, store: ControlStore) -> None:
+def test_stream_shows_one_and_of_a_failure_of_a_known_kind_cause_and_remedy(weir: Weir, store: ControlStore) -> None:
     document = weir("stream", "fails", "--json").document
     assert document["failures"][0]["batch_id"] == 7
+    assert document["failures"][0]["faults"] == [], "nobody knows this one"
     assert document["checkpoint_location"] == "/cp"
     out = weir("stream", "fails").out
     assert "poisoned by a test" in out
     assert ["host", document["host_id"]] in [line.split() for line in out.splitlines()]
-
-
-def test_a_failure_of_a_known_kind_says_cause_and_remedy(weir: Weir, store: ControlStore) -> None:
-    assert weir("stream", "fails", "--json").document["failures"][0]["faults"] == [], "nobody knows this one"
     seen = store.observed()["fails"]
     known = replace(seen.failures[0], error_class="DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE")
     observe(store, replace(seen, failures=(known,)))
@@ -77,14 +68,6 @@ def test_every_source_that_waits_and_every_figure_of_the_function_has_its_line(w
         ["observed", "quality.rows", "7"],
         ["quality.most", "2.5"],
     ]
-
-
-def test_a_stream_that_does_not_run_has_no_rate(weir: Weir, store: ControlStore) -> None:
-    assert "in 10 rows/s" in weir("stream", "flows").out
-    observe(store, replace(store.observed()["flows"], state=StreamState.STOPPED))
-    assert weir("stream", "flows", "--json").document["input_rows_per_s"] is None
-    assert "in –, out –\n" in weir("stream", "flows").out
-    assert "rows/s" not in weir("streams").out
 
 
 def test_an_act_carries_who_and_why_into_the_audit_trail(
@@ -193,19 +176,6 @@ def test_preflight_lists_checks_with_evidence_and_ends_with_1_where_one_failed(
     assert weir("stop", "flows", "--reason", "c", "--json").document["preflight"] is None
 
 
-def test_downstream_streams_are_asked_as_well(weir: Weir, store: ControlStore) -> None:
-    fed = replace(declaration("fed"), source_tables=("flows",), sink_table="fed")
-    store.declare([fed, replace(declaration("last"), source_tables=("fed",))], now=NOW)
-    for name in ("fed", "last"):
-        store.ensure_desired(name, DesiredState.RUNNING, now=NOW)
-    answer = weir("stop", "flows", "--downstream", "--reason", "repair", "--json")
-    assert [each["name"] for each in answer.document] == ["flows", "fed", "last"]
-    wanted = {name: each.state for name, each in store.desired().items()}
-    assert wanted["last"] is DesiredState.STOPPED and wanted["fails"] is DesiredState.RUNNING
-    assert weir("restart", "flows", "--downstream", "--reason", "again", "--json").document[0]["name"] == "flows"
-    assert store.desired()["last"].state is DesiredState.STOPPED, "none that a person stopped is restarted"
-
-
 def test_many_streams_are_chosen_by_a_rule_sources_first_and_who_is_left_out_is_named(
     weir: Weir, store: ControlStore
 ) -> None:
@@ -223,10 +193,15 @@ def test_many_streams_are_chosen_by_a_rule_sources_first_and_who_is_left_out_is_
     assert "Nothing was asked" in weir("stop", "--all", "--dry-run").out
     assert not store.audit_entries()
 
-    for chosen in (["--tag", "team=orders"], ["--layer", "silver"], ["--downstream-of", "flows"]):
+    for chosen, names in (
+        (["--tag", "team=orders"], ["fed"]),
+        (["--layer", "silver"], ["fed"]),
+        (["--downstream-of", "flows"], ["fed"]),
+        (["--upstream-of", "fed"], ["flows"]),
+        (["flows", "--downstream"], ["flows", "fed"]),
+    ):
         told = weir("stop", *chosen, "--dry-run", "--json").document
-        assert [each["name"] for each in told] == ["fed"]
-    assert [each["name"] for each in weir("stop", "--upstream-of", "fed", "--dry-run", "--json").document] == ["flows"]
+        assert [each["name"] for each in told if each.get("would_ask")] == names
 
     answer = weir("stop", "--all", "--reason", "power cut", "--json")
     assert answer.document[-1]["name"] == "theirs"
@@ -315,7 +290,9 @@ def hosted(store: ControlStore) -> Iterator[Answering]:
 REPAIR = ("--where", "amount < 0", "--set", "AMOUNT = abs(amount)")
 
 
-def test_a_preview_of_a_requeue_asks_the_host_and_changes_nothing(weir: Weir, stopped: ControlStore) -> None:
+def test_rows_are_tried_first_and_go_once_the_name_is_typed_and_a_reason_given(
+    weir: Weir, stopped: ControlStore
+) -> None:
     with hosted(stopped) as host:
         shown = weir("requeue", NAME, *REPAIR, "--dry-run", "--json").last_document
         told = weir("requeue", NAME, *REPAIR, "--dry-run")
@@ -329,28 +306,19 @@ def test_a_preview_of_a_requeue_asks_the_host_and_changes_nothing(weir: Weir, st
     }  # fmt: skip
     assert shown["samples"][0]["after"] == {"id": 1, "amount": 5.0}
     assert "Go to silver/silver_orders: 2 rows" in told.out and "-5.0 → 5.0" in told.out
-
-
-def test_rows_go_once_the_name_is_typed_and_a_reason_given(weir: Weir, stopped: ControlStore) -> None:
     with hosted(stopped) as host:
         unsure = weir("requeue", NAME, *REPAIR, "--reason", "prices had a sign")
         assert (unsure.code, "Stay as they are: 1 row" in unsure.out) == (4, True)
         assert f"--confirm {NAME}" in unsure.err
         assert weir("requeue", NAME, *REPAIR, "--confirm", NAME).code == 4, "without a reason"
-        assert [job.kind for job in host.asked] == [JobKind.REQUEUE_PREVIEW]
+        document = weir("requeue", NAME, *REPAIR, "--reason", "prices had a sign", "--json").last_document
+        assert (document["chosen"], "job_id" in document) == (3, False)
+        assert {job.kind for job in host.asked} == {JobKind.REQUEUE_PREVIEW}
         done = weir("requeue", NAME, *REPAIR, "--reason", "prices had a sign", "--confirm", NAME)
     assert (done.code, "2 of 3 rows requeued; 1 stays: 1 breaks priced." in done.out) == (0, True)
     ended, asked = stopped.audit_entries(subject=NAME)[:2]
     assert (asked.action, ended.action, ended.reason) == ("requeue job", "requeue done", "prices had a sign")
     assert ended.detail.endswith(": 2 of 3 rows requeued; 1 stays: 1 breaks priced")
-
-
-def test_without_the_name_a_script_gets_the_document_and_nothing_is_done(weir: Weir, stopped: ControlStore) -> None:
-    with hosted(stopped) as host:
-        unsure = weir("requeue", NAME, *REPAIR, "--reason", "prices had a sign", "--json")
-    document = unsure.last_document
-    assert (unsure.code, document["chosen"], "job_id" in document) == (4, 3, False)
-    assert [job.kind for job in host.asked] == [JobKind.REQUEUE_PREVIEW]
 
 
 def test_a_requeue_that_cannot_be_is_refused_before_a_job_is_asked_for(weir: Weir, stopped: ControlStore) -> None:

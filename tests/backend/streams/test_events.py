@@ -120,12 +120,6 @@ def test_what_a_function_observed_is_read_beside_the_expectations() -> None:
     assert len(observed_metrics(parse_progress(spark_event(observedMetrics=many)))) == MOST_METRICS
 
 
-def test_nothing_is_observed_where_nobody_can_read_it() -> None:
-    for text in ("", "{", "[]", '{"observedMetrics": 1}'):
-        assert observed_metrics(replace(parse_progress(EVENT), raw_json=text)) == ()
-    assert observed_metrics(None) == ()
-
-
 def empty(roots: tuple[str, ...] = ("/lake",)) -> Attached:
     return Attached(roots, {}, {}, {})
 

@@ -7,18 +7,7 @@ import pytest
 
 from backend.errors import OverrideError
 from backend.settings import load_settings
-from backend.stream_model.overrides import (
-    SPARK,
-    changes,
-    check_overrides,
-    compare,
-    known_keys,
-    limits_of,
-    overridden_text,
-    parse_overrides,
-    require_settable,
-    with_overrides,
-)
+from backend.stream_model.overrides import SPARK, check_overrides, compare, known_keys, require_settable, with_overrides
 from backend.stream_model.stream import DeclaredTable, InputKind, StreamDeclaration, StreamInput
 from backend.streams.checkpoint import pinned_by
 from backend.streams.table_changes import DeclaredChange, PresentTable, approved_changes, table_changes
@@ -49,14 +38,6 @@ FOREIGN = (  # each would read, write or load something else
 
 def declared(*inputs: StreamInput, **more: object) -> StreamDeclaration:
     return stream("orders", *inputs, **more)
-
-
-def test_settings_are_told_as_key_and_value() -> None:
-    given = ["trigger = 30 seconds", "spark.sql.x=a=b"]
-    assert parse_overrides(given) == {"trigger": "30 seconds", "spark.sql.x": "a=b"}
-    for text in ("trigger", "=5", ""):
-        with pytest.raises(OverrideError, match="is no setting"):
-            parse_overrides([text])
 
 
 def test_what_may_be_set() -> None:
@@ -113,21 +94,6 @@ def test_the_stream_is_judged_by_what_it_runs_with() -> None:
     assert with_overrides(about, {}) is about
 
 
-def test_a_difference_names_what_is_declared_now_and_then() -> None:
-    about = declared(FILES, spark_conf={"spark.sql.a": "1"})
-    now, after = {"trigger": "1 minute", "spark.sql.a": "4"}, {"maxFilesPerTrigger": "7", "spark.sql.a": "4"}
-    found = compare(about, now, after)
-    assert [(each.key, each.declared, each.now, each.after, each.changes) for each in found] == [
-        ("trigger", "5 seconds", "1 minute", "5 seconds", True),
-        ("spark.sql.a", "1", "4", "4", False),
-        ("maxFilesPerTrigger", "1000", "1000", "7", True),
-    ]
-    assert changes(found) == {"trigger": "1 minute → 5 seconds", "maxFilesPerTrigger": "1000 → 7"}
-    assert overridden_text(compare(about, {"spark.sql.c": "9"}, {"spark.sql.c": "9"})) == (
-        "spark.sql.c 9 (declared: not set)"
-    )
-
-
 def test_what_the_checkpoint_goes_on_with_is_noted(tmp_path: Path) -> None:
     settings, about = load_settings(home=tmp_path), declared(TABLE, checkpoint_location=str(tmp_path / "cp"))
     assert pinned_by(settings, about) == {}
@@ -143,24 +109,6 @@ def test_what_the_checkpoint_goes_on_with_is_noted(tmp_path: Path) -> None:
         assert each.note == note
     (offsets / "1").write_text("v1\n{cut")
     assert pinned_by(settings, about) == {}
-
-
-def test_limits_go_to_the_sources_that_have_them() -> None:
-    overrides = {"maxFilesPerTrigger": "1", "maxOffsetsPerTrigger": "2", "trigger": "1 second"}
-    assert limits_of(InputKind.TABLE, overrides) == {"maxFilesPerTrigger": "1"}
-    assert limits_of(InputKind.KAFKA, overrides) == {"maxOffsetsPerTrigger": "2"}
-    assert limits_of(InputKind.PRESENT_ROWS, overrides) == limits_of(InputKind.RATE, overrides) == {}
-
-
-def test_a_refusal_says_where_such_a_setting_is_made() -> None:
-    for key, where in (
-        ("spark.sql.streaming.checkpointLocation", "spark_conf"),
-        ("spark.driver.extraJavaOptions", "WEIR_SPARK__CONF"),
-        ("startingVersion", SPARK[0]),
-    ):
-        with pytest.raises(OverrideError) as refused:
-            check_overrides(declared(TABLE), {key: "x"})
-        assert key in refused.value.message and where in refused.value.hint
 
 
 def test_what_stands_in_the_store_unchecked_is_refused_too() -> None:

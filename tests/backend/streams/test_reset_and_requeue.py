@@ -9,35 +9,16 @@ from typing import Any
 
 import pytest
 
-from app.streams.text import requeue_label, requeue_lines, requeue_samples
 from backend.access import Actor
 from backend.errors import QueryError, StreamError, StreamRefusedError
 from backend.jobs.model import JobKind, JobRequest
 from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog, SourceBacklog
 from backend.stream_model.stream import Desired, DesiredState, Observed, StreamDeclaration, StreamInput, StreamState
-from backend.streams.requeue import (
-    RequeueAnswer,
-    RequeueRequest,
-    Sample,
-    checked,
-    parse_repairs,
-    quarantine_of,
-    why_never,
-    why_not,
-)
-from backend.streams.reset.plan import (
-    ResetLevel,
-    ResetPreview,
-    ResetRequest,
-    is_stopped,
-    preview,
-    reads_again,
-    why_kept,
-)
+from backend.streams.requeue import RequeueRequest, checked, parse_repairs, quarantine_of, why_never, why_not
+from backend.streams.reset.plan import ResetLevel, ResetPreview, ResetRequest, is_stopped, preview, why_kept
 from backend.streams.verdict import StreamStatus, Verdict
 from tests.worlds.store.stream_store import open_store
-from tests.worlds.store.values import job_of
 from tests.worlds.streams.values import stream
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -75,15 +56,6 @@ def test_a_table_that_only_grows_is_not_emptied_nor_one_rebuilt_whose_source_has
     expired = why_kept("bronze/x", {"pipelines.reset.allowed": "False"}, level)
     assert bool(expired) is (level is not ResetLevel.UNDO)
     assert why_kept("bronze/x", {"pipelines.reset.allowed": "true"}, level) == ""
-
-
-def test_it_says_what_is_read_again() -> None:
-    found = of()
-    assert (found.refused, found.again) == ("", AGAIN)
-    assert reads_again(found.again) == "50 rows, 3 files, 2 kB"
-    assert "its tables are emptied" in found.effect
-    unknown = Backlog((SourceBacklog("orders", "kafka", unknown="no host has asked the broker yet"),), NOW)
-    assert reads_again(unknown) == "nobody knows how much; no host has asked the broker yet"
 
 
 def test_rows_are_twice_where_a_sink_only_appends() -> None:
@@ -219,26 +191,3 @@ def test_a_request_comes_back_from_its_text_and_what_is_none_is_refused() -> Non
         for parse in (ResetRequest.parse, RequeueRequest.parse):
             with pytest.raises(StreamError):
                 parse(text)
-
-
-def test_the_answer_in_words() -> None:
-    samples = (
-        Sample({"id": "a", "Amount": -1.5}, {"id": "a", "Amount": 1.5}, (), goes=True),
-        Sample({"id": None, "Amount": None}, {"id": None, "Amount": None}, ("known",), goes=False),
-    )
-    found = RequeueAnswer(15, 12, {"priced": 2, "known": 1}, {"small": 1}, samples)
-    assert RequeueAnswer.of(replace(job_of(JobKind.REQUEUE_PREVIEW, REQUEST.text()), answer=found.text())) == found
-    assert found.sentence() == "12 of 15 rows requeued; 3 stay: 2 break priced, 1 breaks known"
-    assert RequeueAnswer(1, 1).sentence() == "1 of 1 row requeued"
-    assert requeue_label(found) == "Requeue 12 rows"
-    assert requeue_lines(found, REQUEST, PRICED) == [
-        "Chosen: 15 rows of silver/x_quarantine, version 7",
-        "Go to silver/x: 12 rows",
-        "Of these, 1 breaks small, which only warns",
-        "Stay as they are: 3 rows; even repaired, 2 break priced, 1 breaks known",
-    ]
-    assert requeue_lines(RequeueAnswer(0, 0), REQUEST, PRICED) == ["No row of silver/x_quarantine, version 7 is chosen"]
-    assert requeue_samples(found) == [
-        {"Goes": "yes", "Amount": "-1.5 → 1.5", "id": "a"},
-        {"Goes": "stays: breaks known", "Amount": "null", "id": "null"},
-    ]

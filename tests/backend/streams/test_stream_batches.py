@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from backend.lake.history.arrivals import Arrival
 from backend.lake.model import Commit, OperationMetrics, StreamOrigin
-from backend.stream_model.batches import expectation_totals, phases_ms, versions_of
+from backend.stream_model.batches import phases_ms, versions_of
 from backend.stream_model.rollup import HOUR_S, MINUTE_S, Rollup, merged, rollup_of
-from backend.stream_model.stream import ExpectationCount, Progress, StreamInput, TopicEnds
+from backend.stream_model.stream import Progress, StreamInput, TopicEnds
 from backend.streams.backlog.lags import UNREAD, BatchEnd
 from backend.streams.backlog.trail import Trail, Trails, topic_trail, trail_of
 from backend.streams.points import DAY_S, plan_grain, points_of, points_over
@@ -48,7 +48,7 @@ events = st.lists(
 
 
 @given(events, st.integers(1, 40))
-def test_points_leave_out_no_batch_and_keep_each_mean(found: list[Progress], most: int) -> None:
+def test_points_leave_out_no_batch_keep_each_mean_and_never_span_two_runs(found: list[Progress], most: int) -> None:
     points = points_of(found, most=most)
 
     assert sum(each.batches.batches for each in points.bins) == len(found) == points.batches
@@ -57,16 +57,11 @@ def test_points_leave_out_no_batch_and_keep_each_mean(found: list[Progress], mos
     assert rows == pytest.approx(sum(each.num_input_rows for each in found))
     known = [each.rows_dropped_by_watermark for each in found if each.rows_dropped_by_watermark is not None]
     assert points.dropped_rows == (sum(known) if known else None)
-
-
-@given(events, st.integers(1, 40))
-def test_a_point_never_spans_two_runs(found: list[Progress], most: int) -> None:
     left = list(found)
-    for drawn in (point.batches for point in points_of(found, most=most).bins):
+    for drawn in (point.batches for point in points.bins):
         inside, left = left[: drawn.batches], left[drawn.batches :]
         assert {one.run_id for one in inside} == {drawn.run_id}
         assert (inside[0].batch_id, inside[-1].batch_id) == (drawn.first_batch, drawn.last_batch)
-    assert not left
 
 
 def test_two_runs_in_one_span_stand_apart() -> None:
@@ -76,14 +71,6 @@ def test_two_runs_in_one_span_stand_apart() -> None:
     assert points.width_s == 30
     places = [each.at for each in points.bins]
     assert len(places) == len(set(places)) == 31 and places == sorted(places)
-
-
-def test_few_batches_are_a_point_each_and_many_are_means_over_a_span() -> None:
-    assert [each.batches.batches for each in points_of([event(i) for i in range(50)], most=50).bins] == [1] * 50
-    many = points_of([event(i) for i in range(8_640)], trigger_interval_ms=5_000)  # half a day
-    assert many.width_s == 300
-    assert [each.batches.batches for each in many.bins] == [60] * 144
-    assert points_of([]).bins == ()
 
 
 def test_spans_stand_still_while_time_goes_on() -> None:
@@ -143,16 +130,6 @@ def test_phases_add_up_to_the_whole_trigger_and_a_missing_one_counts_as_nothing(
     without = event(1, durations_ms={"addBatch": 200}, batch_duration_ms=200)
     (one,) = points_of([with_commit, without], most=1).bins
     assert one.batches.mean_phases_ms == {"addBatch": 150, "commitOffsets": 25}
-
-
-def test_expectations_add_up_and_the_uncounted_stay_unknown() -> None:
-    some, none = ExpectationCount("amount", 8, 2), ExpectationCount("type", None, None)
-    found = [event(0, expectations=(some, none)), event(1, expectations=(ExpectationCount("amount", 10, 0),))]
-    amount, never, kind = expectation_totals(found, ("amount", "never"))
-    assert (amount.passed, amount.failed, amount.failed_share) == (18, 2, 0.1)
-    assert amount.last_failed_at == found[0].progressed_at
-    assert (never.passed, never.failed, never.failed_share) == (None, None, None)
-    assert (kind.name, kind.passed) == ("type", None)
 
 
 @given(events, st.randoms())

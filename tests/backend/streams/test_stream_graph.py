@@ -20,7 +20,7 @@ from backend.stream_model.stream import (
     StreamState,
 )
 from backend.streams.acts import Selection, plan_acts
-from backend.streams.graph import WINDOW, Edge, build_graph, landing_rows_per_s, streams_below, with_causes
+from backend.streams.graph import WINDOW, build_graph, with_causes
 from backend.streams.verdict import StreamStatus, Verdict
 
 NOW = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
@@ -92,13 +92,6 @@ def test_each_of_several_sources_has_its_own_rows() -> None:
     assert set(edges(both, silver_paid=[batch(125, ago_s=10)]).values()) == {None}  # Spark did not say which
 
 
-def test_a_table_that_no_stream_writes_is_a_table() -> None:
-    found = build_graph((status("silver_a", reads=("s3://lake/orders",)),), {}, now=NOW)
-    nodes = {node.name: node.kind for node in found.nodes}
-    assert nodes == {"silver_a": "streaming table", "s3://lake/orders": "table"}
-    assert found.edges == (Edge("s3://lake/orders", "silver_a", 0.0),)
-
-
 def test_a_stream_that_writes_a_topic_has_no_table_and_its_readers_follow() -> None:
     reader = status("bronze_copies", inputs=(StreamInput("kafka", "orders_out at broker:9092"),))
     found = build_graph((BRONZE, OUTSIDE, reader), {}, now=NOW)
@@ -108,13 +101,6 @@ def test_a_stream_that_writes_a_topic_has_no_table_and_its_readers_follow() -> N
     assert len(nodes) == len(found.nodes), "written and read, it is one node"
     assert "bronze_copies" in found.downstream("bronze_orders")
     assert OUTSIDE.declaration.writes_to == "Kafka topic orders_out at broker:9092"
-
-
-def test_streams_below_come_nearest_to_the_sources_first() -> None:
-    other = status("gold_other", reads=("elsewhere",))
-    found = streams_below(["bronze_orders"], (GOLD, SILVER, other, BRONZE), now=NOW)
-    assert [each.declaration.name for each in found] == ["silver_orders", "gold_orders"]
-    assert streams_below(["gold_orders"], (GOLD, SILVER, BRONZE), now=NOW) == []
 
 
 def starving(name: str, *above: str, verdict: Verdict = Verdict.IDLE, **more: object) -> StreamStatus:
@@ -150,14 +136,6 @@ def test_an_idle_stream_below_one_that_stopped_or_failed_is_starved() -> None:
 def test_a_starved_stream_has_no_rate_of_the_past() -> None:
     last = replace(starving("silver", "bronze"), input_rows_per_s=34.4)
     assert [each.input_rows_per_s for each in with_causes([stopped("bronze"), last], now=NOW)] == [None, 0.0]
-
-
-def test_rows_are_counted_once_where_they_land() -> None:
-    layers = [starving("bronze", "landing"), starving("silver", "bronze"), starving("gold", "silver", "bronze")]
-    flowing = [replace(each, input_rows_per_s=rate) for each, rate in zip(layers, (24.0, 24.5, 49.0), strict=True)]
-    assert landing_rows_per_s(flowing) == 24.0
-    assert landing_rows_per_s([*flowing, replace(starving("clicks"), input_rows_per_s=6.0)]) == 30.0
-    assert landing_rows_per_s([stopped("bronze"), *flowing[1:]]) is None
 
 
 def test_a_stream_that_still_reads_is_not_starved_nor_is_what_it_feeds() -> None:

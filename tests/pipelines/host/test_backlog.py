@@ -17,11 +17,10 @@ from backend.stream_model.backlog import Backlog
 from backend.stream_model.events import parse_progress
 from backend.stream_model.stream import Progress
 from backend.streams.backlog.reader import BacklogReader
-from backend.streams.backlog.trail import Trails
-from pipelines import Pipeline, files, table
+from pipelines import files, table
 from pipelines.declare.registry import declaration
 from pipelines.specs.registry import Registry
-from tests.worlds.spark.declared import pipeline_of, same
+from tests.worlds.spark.declared import pipeline_of
 from tests.worlds.spark.lakes import DemoLake, open_lake
 
 pytestmark = [pytest.mark.spark, pytest.mark.ci]
@@ -39,8 +38,8 @@ class Watched:
     def home(self) -> Path:
         return self.lake.settings.home
 
-    def batches(self, name: str = "") -> list[Progress]:
-        heard = [json.dumps(each) for each in self.lake.heard.progress if each["name"] == (name or self.name)]
+    def batches(self) -> list[Progress]:
+        heard = [json.dumps(each) for each in self.lake.heard.progress if each["name"] == self.name]
         found = {batch.batch_id: batch for batch in map(parse_progress, heard)}
         return [found[batch] for batch in sorted(found) if "addBatch" in found[batch].durations_ms]
 
@@ -80,10 +79,7 @@ def append(spark: SparkSession, uri: str, first: int, last: int, *, files: int =
 
 
 def reading(home: Path, source: object) -> Watched:
-    return watching(home, pipeline_of(source, name="silver_numbers", trigger="available now"))
-
-
-def watching(home: Path, numbers: Pipeline) -> Watched:
+    numbers = pipeline_of(source, name="silver_numbers", trigger="available now")
     lake = open_lake(load_settings(home=home), *numbers.streams)
     return Watched(lake, Registry(numbers.streams), numbers.streams[0].name)
 
@@ -162,50 +158,3 @@ def test_files_of_a_folder(spark: SparkSession, tmp_path: Path) -> None:
     now = watched.backlog(recent=batches)
     assert (now.files, now.size_bytes, now.rows) == (1, 20, None)
     assert now.lags[-1].behind_s == 0
-
-
-def test_a_chain_is_complete_until_the_oldest_file_that_its_last_table_lacks(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    landing = tmp_path / "landing"
-    landing.mkdir()
-    chain = Pipeline("chain")
-    source = files(str(landing), format="json", schema="id BIGINT", max_files_per_trigger=1)
-    chain.streaming_table("bronze_numbers", source=source, trigger="available now")(same)
-    feed = table("bronze_numbers", maxFilesPerTrigger=1)
-    chain.streaming_table("silver_numbers", source=feed, trigger="available now")(same)
-    chain.materialized_view("gold_numbers", source=table("silver_numbers"), refresh="available now")(same)
-    watched = watching(tmp_path, chain)
-    landed: list[float] = []
-
-    def land(count: int) -> None:
-        for _ in range(count):
-            file = landing / f"{len(landed)}.json"
-            file.write_text(f'{{"id": {len(landed)}}}\n')
-            landed.append(file.stat().st_mtime)
-
-    def assert_complete() -> None:
-        """By the rows of each table: file n holds the number n."""
-        registry, now = watched.registry, datetime.now(UTC)
-        reader = BacklogReader(watched.lake.settings, Lake(watched.lake.settings))
-        declared = {each.name: declaration(registry, each, watched.lake.settings) for each in chain.streams}
-        of = {name: reader.trails(each, watched.batches(name), now=now) for name, each in declared.items()}
-        trails = Trails(of, {each.sink_uri: (name,) for name, each in declared.items()}, now)
-        for name, each in declared.items():
-            held = {row.id for row in watched.lake.rows(each.sink_table)}
-            lacking = [when for number, when in enumerate(landed) if number not in held]
-            found = trails.horizon(name, now)
-            assert found is not None
-            assert found.timestamp() == pytest.approx(min([now.timestamp(), *lacking]), abs=0.001), name
-
-    land(3)
-    watched.lake.process("bronze_numbers", "silver_numbers", "gold_numbers")
-    assert_complete()
-    land(2)
-    watched.lake.process("bronze_numbers")
-    assert_complete()
-    watched.lake.process("silver_numbers")
-    land(1)
-    assert_complete()
-    watched.lake.process("bronze_numbers", "silver_numbers", "gold_numbers")
-    assert_complete()

@@ -4,7 +4,7 @@ import json
 import socket
 import threading
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -34,7 +34,6 @@ from tests.worlds.processes import wait_until
 from tests.worlds.programs import promtool
 from tests.worlds.store.stream_store import batch
 
-Labels = Mapping[str, str]
 HOSTILE = 'gold"\\ \n} 7'
 
 
@@ -98,13 +97,15 @@ def metrics() -> HostMetrics:
 
 
 def test_batches_add_up(metrics: HostMetrics) -> None:
-    writer = ProgressWriter(Store(), seen=metrics.batch_ended)
+    writer = ProgressWriter(store := Store(), seen=metrics.batch_ended)
+    writer.put("{")
     durations = [0.1, 0.4, 3.0, 700.0]
     for number, seconds in enumerate(durations):
         writer.put(event(number, seconds=seconds))
     writer.put(event(9, name=HOSTILE, written=-1))  # the sink does not say
     writer.put(event(10, seconds=None))
-    writer.put("{")
+    writer.flush()
+    assert store.batches == [0, 1, 2, 3, 9, 10], "what cannot be read takes no other along"
     text = written(metrics)
 
     promtool("check", "metrics", given=text)
@@ -120,7 +121,7 @@ def test_batches_add_up(metrics: HostMetrics) -> None:
     assert value(text, "weir_stream_output_rows_total", stream=HOSTILE) is None
 
 
-def test_a_batch_counts_once_though_the_store_is_asked_twice(metrics: HostMetrics) -> None:
+def test_a_silent_store_costs_only_the_oldest_batches_and_each_counts_once(metrics: HostMetrics) -> None:
     store = Store()
     writer = ProgressWriter(store, capacity=2, seen=metrics.batch_ended)
     metrics.watch_queue(writer.waiting, lambda: writer.dropped)
@@ -132,8 +133,10 @@ def test_a_batch_counts_once_though_the_store_is_asked_twice(metrics: HostMetric
     assert value(text, "weir_stream_input_rows_total", stream="silver") == 300
     assert value(text, "weir_host_progress_queue_length") == 2
     assert value(text, "weir_host_progress_dropped_total") == 1
+    assert store.refused == 3
     store.silent = False
     writer.flush()
+    assert store.batches == [1, 2]
     assert value(written(metrics), "weir_stream_input_rows_total", stream="silver") == 300
     assert value(written(metrics), "weir_host_progress_queue_length") == 0
 
@@ -288,43 +291,21 @@ def _get(url: str) -> str:
 AT = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
-def test_events_reach_the_store_in_order_and_the_stream_is_touched() -> None:
+def test_events_reach_a_store_that_was_silent_in_order_and_the_stream_is_touched() -> None:
     store = Store()
-    writer = ProgressWriter(store)
+    store.silent = True
+    writer = ProgressWriter(store, retry_s=0.02)
     writer.start()
     for number in range(20):
         writer.put(event(number, seconds=None))
+    wait_until(lambda: store.refused >= 2, "the store is tried again")
+    store.silent = False
     wait_until(lambda: store.batches == list(range(20)), "the events are in the store")
     wait_until(lambda: store.signs, "the stream is touched")
     assert store.signs == {"silver": AT}
     writer.put(event(20, seconds=None))
     writer.close()
     assert store.batches[-1] == 20, "what is queued is written"
-
-
-def test_a_silent_store_costs_only_the_oldest_and_they_are_counted() -> None:
-    store = Store()
-    writer = ProgressWriter(store, capacity=3)
-    store.silent = True
-    for number in range(5):
-        writer.put(event(number))
-        writer.flush()
-    assert store.refused == 5
-    store.silent = False
-    writer.flush()
-    assert (store.batches, writer.dropped) == ([2, 3, 4], 2)
-
-
-def test_the_thread_recovers_by_itself() -> None:
-    store = Store()
-    store.silent = True
-    writer = ProgressWriter(store, retry_s=0.02)
-    writer.start()
-    writer.put(event(1))
-    wait_until(lambda: store.refused >= 2, "the store is tried again")
-    store.silent = False
-    wait_until(lambda: store.batches == [1], "the event is in the store")
-    writer.close()
 
 
 def test_a_callback_does_not_wait_for_a_hanging_store() -> None:
@@ -341,15 +322,6 @@ def test_a_callback_does_not_wait_for_a_hanging_store() -> None:
     writer.close()
     assert store.batches[-1] == 499
     assert writer.dropped == 399
-
-
-def test_an_unreadable_event_does_not_take_the_others_along() -> None:
-    store = Store()
-    writer = ProgressWriter(store)
-    for text in (event(1), "not json", "{}", event(2)):
-        writer.put(text)
-    writer.flush()
-    assert store.batches == [1, 2]
 
 
 def test_no_callback_raises_whatever_spark_hands_over() -> None:
@@ -405,13 +377,6 @@ def test_after_sixty_days_there_is_what_settings_say_and_no_more(store: ControlS
     assert merged(hours).batches == 30 * per_day
     (run,) = store.runs("a")
     assert (run.first_batch, run.last_batch) == (30 * per_day, DAYS * per_day - 1)
-
-
-def test_more_batches_than_may_stay_go_at_the_next_round(store: ControlStore) -> None:
-    store.add_progress([batch("a", number, START + number * timedelta(seconds=10), run_id="a") for number in range(80)])
-    retention(store, lambda: START + timedelta(hours=1), progress_max_rows=50).once()
-    assert [each.batch_id for each in store.progress("a")] == list(range(30, 80))
-    assert merged(store.rollups("a", grain_s=HOUR_S, since=LONG_AGO)).batches == 80
 
 
 def test_the_most_that_waited_is_kept_of_batches_of_the_last_hour(store: ControlStore) -> None:

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,6 +17,7 @@ from backend.store.leases import job_resource
 from backend.store.store import ControlStore
 from pipelines.host.job_host import POLL_S, JobHost
 from pipelines.jobs.runner import JobCancelled
+from tests.worlds.hosts.in_memory import table_away
 from tests.worlds.processes import wait_until
 from tests.worlds.stopwatch import Stopwatch
 
@@ -164,17 +164,6 @@ class World:
         ended_at = datetime.now(UTC) - timedelta(days=8)
         self.store.jobs.end(lease, job.job_id, JobEnd(JobState.DONE, "/x"), now=ended_at)
 
-    @contextmanager
-    def leases_away(self) -> Iterator[None]:
-        """What needs a lease fails; the rest of the store answers."""
-        engine = sa.create_engine(self.store.shown_url)
-        with engine.begin() as connection:
-            connection.execute(sa.text("ALTER TABLE lease RENAME TO away"))
-        yield
-        with engine.begin() as connection:
-            connection.execute(sa.text("ALTER TABLE away RENAME TO lease"))
-        engine.dispose()
-
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
@@ -248,29 +237,22 @@ def test_a_cancelled_job_is_over_with_the_next_round_and_leaves_no_result(world:
     assert (world.job(job).state, world.job(job).result_uri) == (JobState.CANCELLED, None)
 
 
-def test_a_job_that_changes_tables_is_carried_through(world: World) -> None:
+def test_a_job_that_changes_tables_is_carried_through_whatever_its_time_limit(world: World) -> None:
     runner = Runner(changing=True, said="12 of 15 rows requeued")
-    job = world.running(runner, kind=JobKind.REQUEUE)
-    world.cancel(job)
-    wait_until(runner.asked_to_stop.is_set, "the host looks whether it can be ended")
-    runner.release.set()
-    wait_until(lambda: world.job(job).state.is_over, "it ends")
-    assert world.job(job).state is JobState.DONE
-    entry = world.store.audit_entries()[0]
-    assert (entry.action, entry.actor, entry.subject) == ("requeue done", "ann", "orders")
-    assert entry.detail == f"job {job.job_id}: 12 of 15 rows requeued"
-
-
-def test_a_job_that_changes_tables_has_no_time_limit(world: World) -> None:
-    runner = Runner(changing=True)
     job = world.running(runner, kind=JobKind.REQUEUE, time_limit_s=5.0)
     world.watch.forward(6)
     wait_until(runner.asked_to_stop.is_set, "the host looks whether it can be ended")
     world.rounds(3)
     assert (world.job(job).state, world.job(job).error, runner.cancelled) == (JobState.RUNNING, "", set())
     assert job_resource(job.job_id) in world.store.leases()
+    world.cancel(job)
+    world.rounds(3)
     runner.release.set()
-    world.until(job, JobState.DONE)
+    wait_until(lambda: world.job(job).state.is_over, "it ends")
+    assert world.job(job).state is JobState.DONE
+    entry = world.store.audit_entries()[0]
+    assert (entry.action, entry.actor, entry.subject) == ("requeue done", "ann", "orders")
+    assert entry.detail == f"job {job.job_id}: 12 of 15 rows requeued"
 
 
 def test_a_job_that_changes_tables_is_not_begun_by_another_host_while_it_goes_on(world: World) -> None:
@@ -306,7 +288,7 @@ def test_a_job_that_ends_while_its_host_stops_is_not_done_again(world: World) ->
 def test_a_job_whose_lease_ran_out_changes_no_more_and_is_begun_again(world: World) -> None:
     runner = Runner(changing=True)
     job = world.running(runner, kind=JobKind.REQUEUE)
-    with world.leases_away():
+    with table_away(world.store, "lease"):
         world.watch.forward(LEASE_TTL_S)
         wait_until(lambda: job.job_id in runner.cancelled, "its next step is refused")
     wait_until(lambda: len(runner.started) == 2, "it is begun again")
@@ -317,32 +299,24 @@ def test_a_job_whose_lease_ran_out_changes_no_more_and_is_begun_again(world: Wor
 def test_a_cancel_that_the_store_did_not_take_is_recorded_when_it_answers(world: World) -> None:
     runner = Runner()
     job = world.running(runner)
-    with world.leases_away():
+    with table_away(world.store, "lease"):
         world.cancel(job)
         wait_until(lambda: not runner.at_work, "the job heeds it")
     world.until(job, JobState.CANCELLED)
 
 
-def test_a_job_ends_at_its_time_limit(world: World) -> None:
-    runner = Runner()
-    job = world.running(runner, time_limit_s=5.0)
-    world.watch.forward(6)
-    failed = world.until(job, JobState.FAILED)
-    assert "longer than 5 s" in failed.error
-    assert "WEIR_JOBS__TIME_LIMIT_S" in failed.hint
-    wait_until(lambda: job.job_id in runner.cancelled, "its work is ended")
-
-
 @pytest.mark.parametrize("state", [JobState.CANCELLED, JobState.FAILED])
-def test_the_part_of_a_result_that_was_there_when_a_job_was_ended_stays(world: World, state: JobState) -> None:
+def test_a_job_ended_by_a_cancel_or_its_time_limit_keeps_the_part_of_its_result(world: World, state: JobState) -> None:
     runner = Runner(has_part=True)
     job = world.running(runner, time_limit_s=5.0)
     if state is JobState.CANCELLED:
         world.cancel(job)
     else:
         world.watch.forward(6)
-    assert world.until(job, JobState.CANCELLED, JobState.FAILED).state is state
-    assert world.job(job).result_uri == f"/results/{job.job_id}-1"
+    ended = world.until(job, JobState.CANCELLED, JobState.FAILED)
+    assert (ended.state, ended.result_uri) == (state, f"/results/{job.job_id}-1")
+    assert ("longer than 5 s" in ended.error) is (state is JobState.FAILED)
+    assert ("WEIR_JOBS__TIME_LIMIT_S" in ended.hint) is (state is JobState.FAILED)
     wait_until(lambda: not world.hosts[0].busy, "the job's thread has ended")
     assert runner.forgotten == []
     assert world.ask().job_id != job.job_id, "what is not whole answers nobody"

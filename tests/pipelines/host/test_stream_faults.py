@@ -22,13 +22,7 @@ from backend.settings import load_settings
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
 from backend.stream_model.events import parse_progress
-from backend.stream_model.stream import (
-    DesiredState,
-    HostHeartbeat,
-    StreamDeclaration,
-    StreamFailure,
-    StreamInput,
-)
+from backend.stream_model.stream import DesiredState, HostHeartbeat, StreamDeclaration, StreamFailure, StreamInput
 from backend.streams import faults
 from backend.streams.faults import Fault, recognise
 from backend.streams.preflight.model import Check, Outcome
@@ -381,7 +375,7 @@ def test_added_columns_end_a_query_that_runs_and_its_next_start_takes_them(
 
 
 def test_every_fault_is_injected() -> None:
-    """But a sink under another host's lease, which is no error of Spark's: `test_preflight_on_tables`."""
+    """But a sink under another host's lease, which is no error of Spark's: `test_preflight`."""
     text = Path(__file__).read_text()
     names = {name for name, value in vars(faults).items() if value in faults.TWELVE}
     assert len(names) == 12

@@ -1,6 +1,5 @@
 """The thread of the host that judges tables: what it writes to the store, and what happens when things are away."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -9,29 +8,21 @@ from deltalake import DeltaTable
 from structlog.testing import capture_logs
 
 from backend.access import Actor
-from backend.errors import StoreError
-from backend.expectations.model import ExpectationKind, Judgement, State, TableExpectation
+from backend.expectations.model import ExpectationKind, Judgement, TableExpectation
 from backend.lake.lake import Lake
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 from backend.stream_model.stream import HostHeartbeat
 from pipelines.host.table_watch import TableWatch
+from tests.worlds.hosts.in_memory import table_away
 from tests.worlds.lake import builders
 from tests.worlds.processes import wait_until
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    (tmp_path / "store").mkdir()
     pace = {"freshness_interval_s": 0.05, "expectations_interval_s": 0.05}
     return load_settings(home=tmp_path, host=pace, lake={"refresh_s": 0.01})
-
-
-@pytest.fixture
-def store(settings: Settings) -> Iterator[ControlStore]:
-    opened = ControlStore.open(settings)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture
@@ -63,11 +54,15 @@ def states(store: ControlStore) -> dict[str, str]:
     return {name: each.state.value for name, each in found(store).items()}
 
 
-def test_it_judges_until_it_is_told_to_stop(settings: Settings, store: ControlStore, orders: Path) -> None:
+def test_it_judges_until_it_is_told_to_stop_whatever_the_store_does(
+    settings: Settings, store: ControlStore, orders: Path
+) -> None:
     watching = watch(settings, store, orders)
     watching.start()
     met = {"fresh": "met", "rows_per_day": "unknown", "unique(id)": "met"}
     wait_until(lambda: states(store) == met, lambda: str(states(store)))
+    with table_away(store, "table_expectation"), capture_logs() as logs:
+        wait_until(lambda: "expectations_not_judged" in {each["event"] for each in logs}, "a round found no answer")
     builders.write(orders, {"id": [2]})
     wait_until(lambda: states(store) == met | {"unique(id)": "broken"}, lambda: str(states(store)))
     broken = found(store)["unique(id)"]
@@ -80,17 +75,12 @@ def test_it_judges_until_it_is_told_to_stop(settings: Settings, store: ControlSt
     assert store.judgements() == last
 
 
-def test_what_is_expected_is_known_before_it_is_judged(settings: Settings, store: ControlStore, orders: Path) -> None:
-    store.expect(["shop"], [])
-    watch(settings, store, orders).declare()
-    assert set(states(store).values()) == {"unknown"}
-    assert {each.finding.reason for each in store.judgements()} == {"its host has just begun"}
-
-
-def test_of_two_hosts_one_judges_and_the_other_takes_over(
+def test_what_is_expected_is_known_at_once_of_two_hosts_one_judges_and_the_other_takes_over(
     settings: Settings, store: ControlStore, orders: Path
 ) -> None:
     first, second = watch(settings, store, orders), watch(settings, store, orders, "host-b")
+    first.declare()
+    assert {each.finding.reason for each in store.judgements()} == {"its host has just begun"}, "before it judged"
     beat(store, "host-a", datetime.now(UTC))
     first.round(rules(orders))
     second.round(rules(orders))
@@ -98,29 +88,6 @@ def test_of_two_hosts_one_judges_and_the_other_takes_over(
     beat(store, "host-a", datetime.now(UTC) - timedelta(minutes=5))
     second.round(rules(orders))
     assert {each.host_id for each in store.judgements()} == {"host-b"}
-
-
-class SilentOnce(ControlStore):
-    """Does not answer the first time that it is asked for judgements."""
-
-    asked = 0
-
-    def judgements(self) -> list[Judgement]:
-        self.asked += 1
-        if self.asked == 1:
-            raise StoreError("silent")
-        return super().judgements()
-
-
-def test_a_silent_store_is_waited_for(settings: Settings, orders: Path) -> None:
-    store = SilentOnce.open(settings)
-    watching = watch(settings, store, orders)
-    with capture_logs() as logs:
-        watching.start()
-        wait_until(lambda: State.MET in {each.state for each in store.judgements()}, "it judged")
-        watching.stop(10)
-    store.close()
-    assert "expectations_not_judged" in {each["event"] for each in logs}
 
 
 def test_what_a_person_expects_is_judged_until_they_expect_it_no_more(

@@ -1,9 +1,12 @@
 """A stream host on a real store, whose queries exist in memory alone: what it starts and stops can be looked at."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+
+import sqlalchemy as sa
 
 from backend.access import Actor
 from backend.errors import StreamError
@@ -141,6 +144,18 @@ def states(store: ControlStore) -> dict[str, str]:
 
 def all_running(store: ControlStore) -> Callable[[], bool]:
     return lambda: states(store) == dict.fromkeys(NAMES, "RUNNING")
+
+
+@contextmanager
+def table_away(store: ControlStore, name: str) -> Iterator[None]:
+    """What needs this table fails; the rest of the store answers."""
+    engine = sa.create_engine(store.shown_url)
+    with engine.begin() as connection:
+        connection.execute(sa.text(f"ALTER TABLE {name} RENAME TO away"))
+    yield
+    with engine.begin() as connection:
+        connection.execute(sa.text(f"ALTER TABLE away RENAME TO {name}"))
+    engine.dispose()
 
 
 def ask(store: ControlStore, name: str, action: str) -> None:
