@@ -46,7 +46,7 @@ from backend.streams.preflight.reading import preflight
 from backend.streams.reset.plan import ResetLevel, ResetRequest, reset_job
 from backend.streams.reset.preview import set_aside
 from backend.streams.reset.starts import read_starts
-from tests.test_kubernetes import EXECUTOR, example, host_environment
+from tests.test_deploy import EXECUTOR, example, host_environment
 from tests.worlds.kustomize import one
 from tests.worlds.lake.object_store import SECRET, list_keys, make_bucket, server_url, storage_options
 from tests.worlds.processes import free_port, wait_until
