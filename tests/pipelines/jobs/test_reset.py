@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backend.access import Actor
-from backend.errors import StreamRefusedError
+from backend.errors import JobError, StreamRefusedError
 from backend.jobs.model import Job, JobKind
 from backend.maintenance.model import ActPreview, ActResult, Rewind
 from backend.settings import load_settings
@@ -138,7 +137,7 @@ def test_a_full_refresh_that_fails_halfway_can_be_taken_back(shop: Callable[...,
     locked = {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["appendOnly", "invariants", "locked"]}
     (log / f"{version:020}.json").write_text(json.dumps({"protocol": locked}))
 
-    with pytest.raises(Py4JJavaError, match="locked"):
+    with pytest.raises(JobError, match="locked"):
         numbers.ask(ResetLevel.FULL, "job-1")
     assert numbers.ids() == [], "the first table was emptied, the second one could not be"
     numbers.ask(ResetLevel.UNDO, "job-2")
