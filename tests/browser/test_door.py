@@ -80,6 +80,7 @@ def test_a_foreign_page_cannot_show_it_in_a_frame(page: Page, recorded: Weir, po
     assert page.frames[1].url.startswith("chrome-error:")
 
 
+@pytest.mark.ci
 def test_a_page_that_is_named_can_and_it_works_there(page: Page, recorded: Weir, portal: int) -> None:
     _framed(page, f"localhost:{portal}", recorded)
     expect(page.frame_locator("iframe").get_by_role("heading", name="Overview")).to_be_visible()

@@ -36,6 +36,7 @@ def test_a_query_that_is_cancelled_leaves_no_process(viewer: Viewer) -> None:
     expect(editor).to_have_text(endless)
 
 
+@pytest.mark.ci
 def test_the_editor_completes_names_runs_and_keeps_what_is_typed(viewer: Viewer) -> None:
     page, editor = viewer.page, viewer.page.get_by_role("textbox", name="SQL")
     offered = page.get_by_role("option")

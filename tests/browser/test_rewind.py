@@ -1,6 +1,6 @@
 """A bad batch from the notice on the overview to the rewind that takes it out, by page alone, before a real host.
 
-That mended code then makes the tables as if it had never come, `tests/pipelines/jobs/test_rewind.py` shows.
+That mended code then makes the tables as if it had never come, `tests/pipelines/jobs/test_reset.py` shows.
 """
 
 import json

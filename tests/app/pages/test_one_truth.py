@@ -110,6 +110,7 @@ def test_every_list_and_command_says_the_same_of_every_table(lake: dict[str, Wri
         assert (health[name]["small_files"] > 0) is (written.small_text != "Fine"), name
 
 
+@pytest.mark.ci
 def test_every_page_says_the_same_of_the_lake(lake: dict[str, Written | None], weir: Weir) -> None:
     read = [written for written in lake.values() if written is not None]
     broken, noted = len(lake) - len(read), sum(written.small_text != "Fine" for written in read)

@@ -120,6 +120,7 @@ def test_columns_of_every_table_are_known_and_nothing_is_made(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.ci
 def test_a_check_asks_for_no_secret(spark: SparkSession, tmp_path: Path) -> None:
     login = secret("env:WEIR_TEST_NOT_SET")
     source = kafka("b:9", "t", format="avro", schema="id INT", registry="http://r", registry_login=login)
@@ -235,6 +236,7 @@ def present(lake: DemoLake, name: str = "silver/silver_orders") -> Snapshot:
     return reader.snapshot(reader.find(lake.uri(name)))
 
 
+@pytest.mark.ci
 def test_what_adds_is_set_at_the_next_start_and_the_rest_waits_for_a_word(spark: SparkSession, tmp_path: Path) -> None:
     orders = builders.write(tmp_path / "theirs/orders", {"id": [1], "day": ["a"]})
     declared(tmp_path, comment="Orders").process("silver_orders")

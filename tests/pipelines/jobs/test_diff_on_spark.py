@@ -73,11 +73,11 @@ NOT_OF_OTHERS = f"CASE WHEN {CHANGED} THEN id = 10 ELSE CAST('x' AS INTEGER) > 1
 CASES = (
     Case("plain", 4, 0, asked(method=ROWS, row_limit=6)),
     Case("tracked", 0, 4, asked(method=KEY, key=("id",), where="v = 'm'")),
+)
+CI_CASES = (
     Case("tracked", 0, 4, asked(method=IDS)),
     Case("tracked", 0, 4, asked(method=FEED, key=("id",))),
     Case("tracked", 4, 2, asked(method=CHANGES), same_as=IDS),
-)
-CI_CASES = (
     Case("random", 1, 0, asked(method=KEY, key=("k", "f"), row_limit=40), IN_PARTS),
     Case("widened", 5, 0, asked(method=KEY, key=("id",))),
     Case("mapped_by_id", 1, 4, asked(method=KEY, key=("key",))),

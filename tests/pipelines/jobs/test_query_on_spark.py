@@ -208,7 +208,7 @@ def by_tool(lake: HostWorld, text: str) -> dict[str, list[tuple[Any, ...]]]:
     return {tool: list(zip(*values, strict=True)) for tool, values in columns.items()}
 
 
-@pytest.mark.parametrize("text", few(2, TRANSLATED), ids=range(len(TRANSLATED)))
+@pytest.mark.parametrize("text", few(1, TRANSLATED), ids=range(len(TRANSLATED)))
 def test_code_for_other_tools_gives_the_same_rows(lake: HostWorld, text: str) -> None:
     """A join, time travel, a partitioned table with deletion vectors and a mapped one among them."""
     rows = by_tool(lake, text)

@@ -104,6 +104,7 @@ def numbers(spark: SparkSession, tmp_path: Path) -> Callable[..., World]:
     return made
 
 
+@pytest.mark.ci
 def test_a_full_refresh_fills_the_table_anew_and_undo_brings_both_back(shop: Callable[..., World]) -> None:
     numbers = shop()
     numbers.lake.process(NAME)

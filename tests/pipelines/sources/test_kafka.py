@@ -346,7 +346,7 @@ QUARANTINE = {"expectations": [expect("small", "id < 2", "quarantine")]}
 @pytest.mark.parametrize(
     ("function", "sink", "about", "wanted"),
     [
-        (same, append(), QUARANTINE, {(1, "a")}),
+        pytest.param(same, append(), QUARANTINE, {(1, "a")}, marks=pytest.mark.ci),
         pytest.param(counted, complete(), {}, {("a", 2, 3)}, marks=pytest.mark.ci),
         *soak((counted, update(keys=["name"]), {}, {("a", 2, 3)}), (same, append(), {}, {(1, "a"), (2, "a")})),
     ],
