@@ -6,7 +6,7 @@ from functools import partial
 from bench import diff_tasks as tasks
 from bench.diff_table import make_table
 from bench.harness import Bench, Line, Suite, at_most, megabytes, require_equal, within
-from bench.tables import make_tables
+from tests.worlds.lake.large_logs import make_tables
 
 PAIRS = ((0, 4), (5, 6), (6, 7), (0, 7))
 GIGABYTE = 1e9

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bench.tables import COMMIT_EVERY_MS, STARTED_MS, Integers, made
 from tests.worlds.lake.builders import CHANGE_FEED, HandLog, add, commit_info, metadata, protocol, remove
+from tests.worlds.lake.large_logs import COMMIT_EVERY_MS, STARTED_MS, Integers, made
 
 FORMAT = "2"  # part of the cache's name: a change of what is written makes a new table
 FILES, COMPACTED = 50, 25

@@ -21,7 +21,7 @@ from backend.lake.lake import Lake
 from backend.sql.session import CancelToken
 from bench.diff_table import SCHEMA
 from bench.harness import Watch
-from bench.tables import opened
+from tests.worlds.lake.large_logs import opened
 
 Answer = dict[str, int]
 PAGE_ROWS, COMMON = 100, 3

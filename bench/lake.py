@@ -13,7 +13,7 @@ from backend.settings import load_settings
 from bench import browser
 from bench import lake_tasks as tasks
 from bench.harness import Bench, BenchError, Line, Run, Suite, Task, against, counted, duration, require_equal, within
-from bench.tables import clone, make_tables, next_commits, shapes
+from tests.worlds.lake.large_logs import clone, make_tables, next_commits, shapes
 from tests.worlds.lake.object_store import Proxy, make_bucket, proxy, storage_options
 
 REFRESHES, SAMPLED = 5, 20

@@ -15,7 +15,7 @@ from backend.lake.files.file_sizes import distribute
 from backend.lake.lake import Lake
 from backend.lake.model import Bucket, Commit
 from bench.harness import Watch
-from bench.tables import append_commit, opened
+from tests.worlds.lake.large_logs import append_commit, opened
 
 Answer = dict[str, Any]
 

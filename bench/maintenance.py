@@ -22,10 +22,10 @@ from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 from bench.harness import Bench, BenchError, Line, Suite, Watch, duration, within
 from bench.streams import LIMIT_S, SPARK, spark_settings
-from bench.tables import make_tables, opened
 from pipelines.jobs.runner import Acts, SparkJobs
 from pipelines.spark.session import open_session
 from pipelines.specs.registry import Registry
+from tests.worlds.lake.large_logs import make_tables, opened
 
 FILES, ROWS_A_FILE = 9_000, 100
 LARGE_ROWS, LARGE_FILES = 24_000_000, 64  # about 2 GB

@@ -22,7 +22,7 @@ from backend.lake.lake import Lake
 from backend.settings import load_settings
 from bench import browser
 from bench.harness import Bench, BenchError, Line, Suite, Watch, at_most, duration, megabytes, within
-from bench.tables import made, make_tables, opened
+from tests.worlds.lake.large_logs import made, make_tables, opened
 from tests.worlds.pages.viewer import viewers_of
 from tests.worlds.store import large
 

@@ -17,8 +17,8 @@ import orjson
 
 from bench.harness import Bench, Line, Suite, Watch, duration, require_equal, times, within
 from bench.lake_tasks import their_distribution
-from bench.tables import made, make_tables
 from tests.worlds.lake import builders
+from tests.worlds.lake.large_logs import made, make_tables
 
 FORMAT = "1"  # part of the cache's name: a change of what is written makes new tables
 ROWS, FILES, CUSTOMERS, PRODUCTS = 10_000_000, 20, 200_000, 1_000

@@ -27,7 +27,7 @@ from bench.harness import (
     write,
 )
 from bench.harness import run_suite as run
-from bench.tables import make_tables, next_commits, shapes
+from tests.worlds.lake.large_logs import make_tables, next_commits, shapes
 
 SCALE, DIFF_SCALE = 0.001, 0.0002
 

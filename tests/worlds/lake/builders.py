@@ -219,7 +219,7 @@ class HandLog:
         """Version 0: protocol, metadata and a commitInfo."""
         return self.commit(protocol(), metadata(**options), commit_info("CREATE TABLE"))
 
-    def commit(self, *actions: dict[str, Any], version: int | None = None) -> "HandLog":
+    def commit(self, *actions: Mapping[str, Any], version: int | None = None) -> "HandLog":
         version = self.next_version if version is None else version
         text = "".join(json.dumps(action) + "\n" for action in actions)
         stamp_file(self.raw(f"{version:020d}.json", text), actions)
