@@ -29,6 +29,7 @@ def tab_to(page: Page, wanted: Locator) -> None:
 def find(viewer: Viewer, text: str) -> Locator:
     """Types into the search; the links that it may come to."""
     expect(viewer.page.get_by_role("button", name="Find in the lake")).to_be_visible()
+    viewer.settle()  # what is typed while the page is drawn anew may be lost
     viewer.page.keyboard.press("Control+k")
     expect(viewer.page.get_by_role("dialog").get_by_role("searchbox")).to_be_focused()
     viewer.page.keyboard.type(text, delay=20)
@@ -99,6 +100,7 @@ def test_the_search_leads_to_tables_pages_and_lists(viewer: Viewer) -> None:
 @pytest.mark.ci
 def test_arrows_move_enter_opens_and_a_click_still_does(viewer: Viewer) -> None:
     viewer.open("tables", q="silver")
+    viewer.sees("4 of 15 tables match")  # all that are there have been read
     first, second = sorted(("silver_events", "silver_orders"), key=lambda name: viewer.row_of("Tables", name))
     before = viewer.page.url
     viewer.list("Tables").focus()
@@ -108,6 +110,7 @@ def test_arrows_move_enter_opens_and_a_click_still_does(viewer: Viewer) -> None:
     viewer.heading(first)
 
     viewer.go("Tables")  # and the same on a page that was come to by a link
+    viewer.sees("15 tables ·")
     before = viewer.page.url
     viewer.list("Tables").focus()
     viewer.press("ArrowDown")
