@@ -8,6 +8,8 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.worlds.browser.viewer import Viewer
+from tests.worlds.browser.weir import pages_over
+from tests.worlds.lake.builders import write
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 
@@ -98,25 +100,26 @@ def test_the_search_leads_to_tables_pages_and_lists(viewer: Viewer) -> None:
 
 
 @pytest.mark.ci
-def test_arrows_move_enter_opens_and_a_click_still_does(viewer: Viewer) -> None:
-    viewer.open("tables", q="silver")
-    viewer.sees("4 of 15 tables match")  # all that are there have been read
-    first, second = sorted(("silver_events", "silver_orders"), key=lambda name: viewer.row_of("Tables", name))
-    before = viewer.page.url
-    viewer.list("Tables").focus()
-    viewer.press(*["ArrowDown"] * (viewer.row_of("Tables", second) + 1))
-    assert viewer.page.url == before  # moving opens nothing
-    viewer.press(*["ArrowUp"] * (viewer.row_of("Tables", second) - viewer.row_of("Tables", first)), "Enter")
-    viewer.heading(first)
+def test_arrows_move_enter_opens_and_a_click_still_does(page: Page, tmp_path: Path) -> None:
+    """Over a lake of its own: the list stands still, so a row's place is known."""
+    for name in ("alpha", "beta", "gamma"):
+        write(tmp_path / "lake" / name, {"id": [1, 2, 3]})
+    with pages_over(tmp_path) as weir:
+        viewer = Viewer(page, weir)
+        viewer.open("tables")
+        viewer.list("Tables").focus()
+        viewer.press("ArrowDown", "ArrowDown", "ArrowDown")
+        expect(page).to_have_url(re.compile(r"/tables$"))  # moving opens nothing
+        viewer.press("ArrowUp", "Enter")
+        viewer.heading("beta")
 
-    viewer.go("Tables")  # and the same on a page that was come to by a link
-    viewer.sees("15 tables ·")
-    before = viewer.page.url
-    viewer.list("Tables").focus()
-    viewer.press("ArrowDown")
-    assert viewer.page.url == before
-    viewer.click_row("Tables", viewer.row_of("Tables", second))
-    viewer.heading(second)
+        viewer.go("Tables")  # and the same on a page that was come to by a link
+        viewer.list("Tables").focus()
+        viewer.press("ArrowDown")
+        expect(page).to_have_url(re.compile(r"/tables$"))
+        viewer.click_row("Tables", 2)
+        viewer.heading("gamma")
+    assert viewer.complaints == []
 
 
 @pytest.mark.ci
