@@ -21,7 +21,7 @@ from tests.worlds.browser.weir import pages_over
 from tests.worlds.processes import wait_until
 from tests.worlds.spark.host_process import FAST, World, now
 
-pytestmark = [pytest.mark.browser, pytest.mark.spark, pytest.mark.ci, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.browser, pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(900)]
 
 SALE = ("id", "country", "amount")
 STREAMS = ("bronze_sales", "silver_sales", "gold_sales")

@@ -273,7 +273,7 @@ def test_what_adds_is_set_at_the_next_start_and_the_rest_waits_for_a_word(spark:
     assert declared_clustering(present(again)) == ("id", "day"), "the table knows clustering: it can be taken back"
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_tables_beside_a_streams_own_are_looked_at_as_well(spark: SparkSession, tmp_path: Path) -> None:
     builders.write(tmp_path / "theirs/orders", {"id": [1, -2], "lsn": [1, 2]})
     sink = upsert(keys=["id"], sequence="lsn", deleted="false")
@@ -288,7 +288,7 @@ def test_tables_beside_a_streams_own_are_looked_at_as_well(spark: SparkSession, 
     assert owned.versions("silver/silver_orders_quarantine") == before, "nothing differs any more"
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_sparks_defaults_of_a_stream_reach_the_tables_that_it_makes(spark: SparkSession, tmp_path: Path) -> None:
     builders.write(tmp_path / "theirs/orders", {"id": [1, -2]})
     rules = [expect("positive", "id > 0", on_violation="quarantine")]

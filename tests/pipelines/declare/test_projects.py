@@ -118,6 +118,7 @@ def test_the_check_names_file_and_line_of_all_that_is_wrong(world: World) -> Non
     assert weir(world, "pipelines", "check", "no_such_module").returncode == 2
 
 
+@pytest.mark.soak
 def test_it_runs_by_settings_alone_and_is_asked_by_the_command_line(world: World) -> None:
     land(world, "1.json", change("a", "c", 5, 1), change("b", "c", 7, 2), change("c", "c", -1, 3))
     world.host()

@@ -115,7 +115,7 @@ def application(tmp_path: Path) -> Iterator[Application]:
     opened.store.close()
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_its_queries_are_seen_with_progress_backlog_and_verdict(application: Application) -> None:
     application.jars = ",".join(map(str, jar_paths()))
     application.start()

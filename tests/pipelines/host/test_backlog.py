@@ -95,6 +95,7 @@ def assert_each_rest_was_read(watched: Watched) -> list[Backlog]:
     return left
 
 
+@pytest.mark.soak
 def test_a_table_read_file_by_file_from_its_first_snapshot_on(
     spark: SparkSession, tmp_path: Path, spark_tables: str
 ) -> None:

@@ -54,6 +54,7 @@ def ask(world: World, name: str, action: str) -> None:
     world.store.request(name, action, reason="test", actor=Actor("ann"), now=now())  # type: ignore[arg-type]
 
 
+@pytest.mark.soak
 def test_poisoned_streams_end_failed_and_the_others_never_pause(world: World) -> None:
     world.until_state(StreamState.RUNNING)
     runs = world.runs(*SOUND)
@@ -200,6 +201,7 @@ def test_a_second_host_refuses_until_the_first_is_killed_and_then_the_lake_equal
     check_events(world)
 
 
+@pytest.mark.soak
 def test_ctrl_c_stops_everything_and_leaves_the_wishes(world: World) -> None:
     host = host_of(world)
     is_own, log = re.compile(rf".*-{host.pid}-\w+"), world.home / "logs" / "host.log"
