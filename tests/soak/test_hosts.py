@@ -379,7 +379,7 @@ def world(tmp_path: Path, dice: random.Random, request: pytest.FixtureRequest) -
             opened.close()
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("world", "for_s"),
     [("sqlite", 5.0), ("postgresql", 5.0), *soak(("postgresql", 600.0), ("sqlite", 600.0))],
@@ -524,7 +524,7 @@ def pages(tmp_path: Path, dice: random.Random) -> Iterator[Pages]:
         world.close()
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 @pytest.mark.parametrize("times", [len(VICTIMS), *soak((200,))])
 def test_killed_at_any_moment_no_act_is_lost_or_done_twice(pages: Pages, times: int) -> None:
     world, dice = pages.world, pages.world.dice
