@@ -415,7 +415,7 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None: ...
 
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 HOST = "weir-host-orders-0"
 DRIVER = """
 from backend.settings import load_settings

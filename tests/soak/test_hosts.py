@@ -182,7 +182,7 @@ class World:
         command = [sys.executable, "-m", "tests.worlds.hosts.light_host", str(self.folder), str(skew_s)]
         with (self.folder / f"host-{slot.number}.log").open("ab") as out:
             slot.process = subprocess.Popen(
-                command, env=env, stdout=out, stderr=out, start_new_session=True, cwd=Path(__file__).parents[3]
+                command, env=env, stdout=out, stderr=out, start_new_session=True, cwd=Path(__file__).parents[2]
             )
         slot.is_frozen = False
 
@@ -379,7 +379,7 @@ def world(tmp_path: Path, dice: random.Random, request: pytest.FixtureRequest) -
             opened.close()
 
 
-@pytest.mark.soak
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("world", "for_s"),
     [("sqlite", 5.0), ("postgresql", 5.0), *soak(("postgresql", 600.0), ("sqlite", 600.0))],
@@ -524,7 +524,7 @@ def pages(tmp_path: Path, dice: random.Random) -> Iterator[Pages]:
         world.close()
 
 
-@pytest.mark.soak
+@pytest.mark.ci
 @pytest.mark.parametrize("times", [len(VICTIMS), *soak((200,))])
 def test_killed_at_any_moment_no_act_is_lost_or_done_twice(pages: Pages, times: int) -> None:
     world, dice = pages.world, pages.world.dice
