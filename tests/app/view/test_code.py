@@ -1,6 +1,6 @@
 """What a page offers to copy for other tools, run: the rows of those versions and that filter, or why there is none.
 
-Spark runs its own elsewhere (tests/pipelines/agreement/test_query_agreement.py).
+Spark runs its own elsewhere (tests/pipelines/jobs/test_query_on_spark.py).
 """
 
 import ast

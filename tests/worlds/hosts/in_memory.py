@@ -102,10 +102,6 @@ def running_host(store: ControlStore, watch: Callable[[], float] = elapsed) -> t
     return host, runner
 
 
-def hosts_on(store: ControlStore, count: int, watch: Callable[[], float] = elapsed) -> list[StreamHost]:
-    return [host_on(store, Runner(), watch) for _ in range(count)]
-
-
 def bury(host: StreamHost) -> None:
     """The host was killed, so long ago that its leases have run out and its heartbeat is old."""
     long_ago = host.store.now() - timedelta(seconds=2 * TTL_S)

@@ -1,6 +1,6 @@
 """A real stream host whose queries are those of `engine.py` instead of Spark's.
 
-`python -m tests.hosts.light_host FOLDER SKEW_S`: its machine's clock is wrong by so many seconds.
+`python -m tests.worlds.hosts.light_host FOLDER SKEW_S`: its machine's clock is wrong by so many seconds.
 """
 
 import json
