@@ -20,6 +20,7 @@ from backend.streams.backlog.reader import BacklogReader
 from pipelines import files, table
 from pipelines.declare.registry import declaration
 from pipelines.specs.registry import Registry
+from tests.worlds.cases import few
 from tests.worlds.spark.declared import pipeline_of
 from tests.worlds.spark.lakes import DemoLake, open_lake
 
@@ -119,7 +120,7 @@ def test_a_table_read_file_by_file_from_its_first_snapshot_on(
     assert lags and lags[-1].behind_s == 0 and lags[-1].rows == 0
 
 
-@pytest.mark.parametrize("vectors", ["false", "true"])
+@pytest.mark.parametrize("vectors", few(1, ["false", "true"]))
 def test_a_change_feed_of_updates_deletes_and_merges(
     spark: SparkSession, tmp_path: Path, spark_tables: str, vectors: str
 ) -> None:

@@ -79,11 +79,6 @@ CI_CASES = (
     Case("tracked", 0, 4, asked(method=FEED, key=("id",))),
     Case("tracked", 4, 2, asked(method=CHANGES), same_as=IDS),
     Case("random", 1, 0, asked(method=KEY, key=("k", "f"), row_limit=40), IN_PARTS),
-    Case("widened", 5, 0, asked(method=KEY, key=("id",))),
-    Case("mapped_by_id", 1, 4, asked(method=KEY, key=("key",))),
-    Case("partition_moves", 0, 1, asked(method=ROWS)),
-    Case("overwritten", 0, 2, asked(method=KEY, key=("id",))),
-    Case("plain", 2, 4, asked(key=("id", "v.w"), columns=("f", "more", "mp"))),
     Case("narrowed", 0, 1, asked(method=KEY, key=("id",))),  # each version is read with its own schema
     # Null and repeated keys, copies of rows, NaN.
     Case("random", 0, 1, asked(method=KEY, key=("k",))),
@@ -97,6 +92,11 @@ CI_CASES = (
     Case("plain", 0, 4, asked(method=KEY, where=NOT_OF_OTHERS), net=NetCounts(0, 1, 0)),
 )
 MORE_CASES = (
+    Case("widened", 5, 0, asked(method=KEY, key=("id",))),
+    Case("mapped_by_id", 1, 4, asked(method=KEY, key=("key",))),
+    Case("partition_moves", 0, 1, asked(method=ROWS)),
+    Case("overwritten", 0, 2, asked(method=KEY, key=("id",))),
+    Case("plain", 2, 4, asked(key=("id", "v.w"), columns=("f", "more", "mp"))),
     Case("tracked", 0, 4, asked(method=IDS, where="v = 'u' OR f > 10")),
     Case("plain", 0, 4, asked(method=ROWS, where=NOT_OF_OTHERS)),
     Case("tracked", 4, 0, asked(method=KEY, key=("id",), tolerance=0.01, row_limit=9), IN_PARTS),

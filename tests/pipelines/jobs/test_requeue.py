@@ -125,9 +125,9 @@ def rows_of(shop: Shop, sink: Sink) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize(
     ("sink", "ledger"),
     [
-        pytest.param(append(), as_appended, id="append", marks=pytest.mark.ci),
+        pytest.param(append(), as_appended, id="append", marks=pytest.mark.soak),
         pytest.param(UPSERT, as_upserted, id="upsert"),
-        pytest.param(HISTORY, as_history, id="history", marks=pytest.mark.ci),
+        pytest.param(HISTORY, as_history, id="history", marks=pytest.mark.soak),
     ],
 )
 def test_a_job_killed_between_its_steps_sends_each_row_once(

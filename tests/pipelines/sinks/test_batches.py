@@ -184,7 +184,7 @@ def ledger(orders: list[Order]) -> tuple[list[object], ...]:
     return sorted(orders), as_upserted(small(orders)), as_history(orders)
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_a_batch_killed_between_its_tables_is_in_each_once(spark: SparkSession, tmp_path: Path) -> None:
     dying = Dying(UPSERT, after=False)
     also = [into("silver_latest", dying, where="amount < 100"), into("orders_history", HISTORY, layer="gold")]

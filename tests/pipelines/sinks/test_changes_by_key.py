@@ -414,10 +414,13 @@ MODES: dict[Flavour, dict[str, Any]] = {
     "mysql": {"decimals": "precise", "times": "microseconds", "servers": [[0, 1], 2]},
     "mongodb": {},
 }
-SHORT = [pytest.param(name, 300, 2, marks=pytest.mark.ci) for name in MODES]
+LOGS = [
+    pytest.param("mongodb", 300, 2, marks=pytest.mark.ci),
+    *soak(*((name, 300, 2) for name in ("postgresql", "mysql"))),
+]
 
 
-@pytest.mark.parametrize(("flavour", "changes", "batches"), [*SHORT, *soak(*((name, 100_000, 4) for name in MODES))])
+@pytest.mark.parametrize(("flavour", "changes", "batches"), [*LOGS, *soak(*((name, 100_000, 4) for name in MODES))])
 def test_tables_are_the_last_state_and_the_whole_history_of_a_log(
     table: Table, flavour: Flavour, changes: int, batches: int
 ) -> None:
