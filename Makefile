@@ -5,7 +5,7 @@ ARGS ?=
 WORKERS ?= 2
 PYTEST ?= -m pytest
 # Files stay whole on a worker, in the order of tests/conftest.py.
-SHARED := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --durations=5
+SHARED := -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=5
 PYTHON_MISSING = error: there is no $(PYTHON) on this machine: install Python 3.11 (Debian: apt-get install python3.11 python3.11-venv) or name one with make PYTHON=/path/to/python3.11
 
 .PHONY: help run run-kafka test test-ci test-fast check soak bench setup setup-test lock docs pictures clean

@@ -1,6 +1,6 @@
-"""How the suite is shared out over workers, in which order it begins, and its random seed.
+"""In which order the suite begins, and its random seed.
 
-Rule: a file runs on one worker, in its own order; files that share something dear name the same `xdist_group`.
+Rule: a file runs on one worker, in its own order (`--dist loadfile`): its module's fixtures are made once.
 """
 
 import secrets
@@ -11,12 +11,8 @@ from hypothesis import HealthCheck, settings
 pytest_plugins = ["tests.worlds.lake.fixtures", "tests.worlds.programs", "tests.worlds.spark.fixtures"]
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Browser and Spark first: what has a process of many seconds must not begin last."""
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
     items.sort(key=_turn)
 
 

@@ -5,7 +5,6 @@ began has failed, and so has a test that is skipped the second time. What passes
 """
 
 import json
-import re
 import subprocess
 import sys
 import tempfile
@@ -64,13 +63,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def failed_tests(cache: Path) -> frozenset[str]:
-    """The node ids that pytest keeps as the last failed; xdist's group, which it appends to them, is cut there too."""
+    """The node ids that pytest keeps as the last failed."""
     last_failed = cache / "v" / "cache" / "lastfailed"
-    kept: dict[str, bool] = json.loads(last_failed.read_text()) if last_failed.is_file() else {}
-    names = {re.sub(r"@[^\]@]*$", "", name): is_failed for name, is_failed in kept.items()}
-    if names:
-        last_failed.write_text(json.dumps(names))
-    return frozenset(names)
+    return frozenset(json.loads(last_failed.read_text()) if last_failed.is_file() else ())
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def lived():
 TESTS = {
     "passes": "def test_passes(): pass",
     "fails": "def test_fails(): assert False",
-    "flaky": f"{LIVED}\n@pytest.mark.xdist_group('dear')\ndef test_flaky(lived): assert lived",
+    "flaky": f"{LIVED}\ndef test_flaky(lived): assert lived",
     "skipped": f"{LIVED}\ndef test_skipped(lived): pytest.skip('not here') if lived else pytest.fail('first')",
     "errs": f"{LIVED}\n@pytest.fixture\ndef torn(lived):\n    yield\n    assert lived\ndef test_errs(torn): pass",
     "broken": "import nothing_of_this_name",
@@ -68,7 +68,7 @@ def second_try(folder: Path, *names: str, workers: str = "-n0") -> tuple[int, li
 
 
 def test_what_passes_alone_is_flaky_and_does_not_fail_the_run(tmp_path: Path) -> None:
-    code, flaky, last_line = second_try(tmp_path, "errs", "flaky", "passes", workers="-n1 --dist=loadgroup")
+    code, flaky, last_line = second_try(tmp_path, "errs", "flaky", "passes", workers="-n1 --dist=loadfile")
     assert (code, flaky) == (pytest.ExitCode.OK, ["test_errs", "test_flaky"])
     assert last_line.startswith("2 passed"), "the last word is pytest's"
 

@@ -17,7 +17,7 @@ from tests.worlds.pages.nginx import documented_settings, nginx_before
 from tests.worlds.processes import wait_until
 from tests.worlds.store import stream_store
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.browser]
 
 TRIES = """async (weir) => {
   const outcome = {}

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 from tests.worlds.browser.viewer import Viewer
 from tests.worlds.processes import wait_until
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.browser]
 
 SMALL, LARGE = "small/orders", "large/texts"
 

@@ -7,7 +7,7 @@ from playwright.sync_api import Browser, expect
 
 from tests.worlds.browser.viewer import Viewer
 
-pytestmark = [pytest.mark.browser, pytest.mark.ci, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.browser, pytest.mark.ci]
 
 NAME = "incident/refunds"
 

@@ -16,7 +16,7 @@ from tests.worlds.browser.viewer import WATCH_CHARTS
 from tests.worlds.browser.weir import pages_over
 from tests.worlds.store import stream_store
 
-pytestmark = [pytest.mark.browser, pytest.mark.ci, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.browser, pytest.mark.ci]
 
 REFRESHES, LOOKS = 10, 40  # at least
 ODD = "topic <img src=x onerror=\"document.title='broken in'\"> & co"

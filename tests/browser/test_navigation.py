@@ -11,7 +11,7 @@ from tests.worlds.browser.viewer import Viewer
 from tests.worlds.browser.weir import pages_over
 from tests.worlds.lake.builders import write
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.browser]
 
 ORDERS, LONG = "silver/silver_orders", "long/history"
 COMMITS = "Commits, newest"

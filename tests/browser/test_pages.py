@@ -11,7 +11,7 @@ from tests.worlds.browser.weir import STREAMS
 from tests.worlds.processes import wait_until
 from tests.worlds.store import stream_store
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.browser]
 
 ORDERS, EVENTS = "silver/silver_orders", "bronze/bronze_events"
 

@@ -14,7 +14,7 @@ from tests.worlds.browser.viewer import WATCH_CHARTS, Viewer
 from tests.worlds.lake import builders
 from tests.worlds.processes import query_processes, wait_until
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.browser]
 
 TEXT = 'SELECT status, sum(amount) AS total FROM "small/orders" GROUP BY status ORDER BY status'
 FIGURE = ".weir-figure"

@@ -16,7 +16,7 @@ from tests.worlds.browser.weir import RUNNING, STREAMS, Weir, batches, states
 from tests.worlds.processes import wait_until
 from tests.worlds.streams.demo_ledger import Ledger
 
-pytestmark = [pytest.mark.browser, pytest.mark.spark, pytest.mark.ci, pytest.mark.xdist_group("demo")]
+pytestmark = [pytest.mark.browser, pytest.mark.spark, pytest.mark.ci]
 
 NAME = "silver_events"
 OTHERS = [name for name in STREAMS if name != NAME]

@@ -15,7 +15,6 @@ from tests.worlds.pages.frames import frame_with, titles
 from tests.worlds.pages.opened import again, forget_caches, home, metrics, open_page, press, words
 
 __all__ = ["home", "nightly", "replaced"]
-pytestmark = pytest.mark.xdist_group("odd tables")
 
 PAGES: dict[str, dict[str, str]] = {
     "table": {},
@@ -73,7 +72,6 @@ def test_the_pages_of_an_odd_table_work(home, odd_lake, monkeypatch, kind):
 
 
 @pytest.mark.ci
-@pytest.mark.xdist_group("s3")
 def test_an_object_store_that_falls_silent_half_way_is_said_on_every_page(home, monkeypatch):
     log = good(home / "made").log
     bucket = make_bucket("silent", {f"t/_delta_log/{path.name}": path.read_bytes() for path in log.glob("*.json")})

@@ -28,8 +28,6 @@ from tests.worlds.cases import MORE
 from tests.worlds.lake.builders import commit_info, first_rows, protocol, write
 from tests.worlds.lake.odd_tables import FIRST, KINDS, NAMES, ONE, SECOND, SECOND_COMMITS, Counts, Reason, changed
 
-pytestmark = pytest.mark.xdist_group("odd tables")
-
 
 @pytest.fixture(scope="module")
 def lake(odd_lake: Path) -> Lake:

@@ -24,9 +24,6 @@ HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 BODY = b"POST /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
 
 
-pytestmark = pytest.mark.xdist_group("server")
-
-
 def is_healthy(server: Served) -> bool:
     return bool(json.loads(got(f"{server.url}/healthz"))["status"] == "ok")
 

@@ -23,8 +23,6 @@ from tests.worlds.pages.nginx import documented_settings, nginx_before
 from tests.worlds.pages.serving import Answer as Answered
 from tests.worlds.pages.serving import Served, answering, served
 
-pytestmark = pytest.mark.xdist_group("server")
-
 
 @dataclass(frozen=True, slots=True)
 class Answer:

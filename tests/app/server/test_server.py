@@ -18,8 +18,6 @@ from tests.worlds.pages.serving import Served, got
 from tests.worlds.pages.viewer import Viewer, viewers_of
 from tests.worlds.processes import wait_until
 
-pytestmark = pytest.mark.xdist_group("server")
-
 
 @pytest.mark.parametrize("query", ["", "?find=orders"])
 def test_the_first_page_is_found_by_its_name(server: Served, query: str) -> None:

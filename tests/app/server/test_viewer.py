@@ -25,7 +25,6 @@ from tests.worlds.pages.serving import Served
 from tests.worlds.store import stream_store
 
 __all__ = ["home"]
-pytestmark = pytest.mark.xdist_group("server")
 OUTSIDE, PROXY = {"WEIR_UI__ADDRESS": "0.0.0.0"}, {"WEIR_UI__TRUSTED_PROXIES": '["127.0.0.1"]'}
 HEADER = {"WEIR_UI__USER_HEADER": "X-User"}
 EVERYBODY = {"WEIR_UI__ALLOW_REMOTE_WRITES": "true"}

@@ -35,7 +35,7 @@ from tests.worlds.lake.builders import (
     write_checkpoint_file,
 )
 from tests.worlds.lake.diffs import diff
-from tests.worlds.lake.object_store import bucket_of, lake_on, on_s3
+from tests.worlds.lake.object_store import bucket_of, lake_on
 from tests.worlds.lake.vectors import write_vector
 
 END = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
@@ -118,7 +118,7 @@ def test_a_feed_that_its_reader_would_misread_is_not_read(lake, root):
     assert [(step.change.before or {})["at"] for step in last.result.steps] == [OURS + timedelta(days=1)]
 
 
-@on_s3
+@pytest.mark.ci
 def test_int96_on_an_object_store(tmp_path):
     spans_table(tmp_path / "t", [END, FIRST, OURS], [END, FIRST + timedelta(days=1), OURS])
     lake = lake_on(f"s3://{bucket_of('far', tmp_path, 'root/')}/root", tmp_path / "home")
@@ -246,7 +246,7 @@ def test_a_filter_finds_the_partitions_whose_value_satisfies_it(lake, root):
         assert ids(lake, lake.snapshot(lake.find(kind)), asked) == wanted, (kind, asked)
 
 
-@on_s3
+@pytest.mark.ci
 def test_the_same_filters_on_an_object_store(tmp_path):
     for kind in PARTITIONS:
         partitioned(tmp_path / kind, kind)
@@ -370,7 +370,7 @@ def test_old_days_inside_of_others_are_refused_by_name(tmp_path):
         write_rebased(opened(source), tmp_path / "copy", "n.parquet")
 
 
-@on_s3
+@pytest.mark.ci
 def test_old_days_on_an_object_store(tmp_path):
     old_table(tmp_path / "t")
     lake = lake_on(f"s3://{bucket_of('old', tmp_path, 'root/')}/root", tmp_path / "home")

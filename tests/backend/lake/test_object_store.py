@@ -37,13 +37,11 @@ from tests.worlds.lake.object_store import (
     lake_on,
     list_keys,
     make_bucket,
-    on_s3,
     proxy,
     server_url,
     storage_options,
 )
 
-pytestmark = pytest.mark.xdist_group("s3")
 ROOT = "s3://lake/root"
 EVENTS = f"{ROOT}/silver/events"
 
@@ -178,7 +176,7 @@ def fails(read, *words: str) -> StorageError:
     return error
 
 
-@on_s3
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
@@ -202,7 +200,7 @@ def test_each_fault_ends_each_way_of_reading(bucket, server, fault, words):
     assert folder_at(server.url).read("file") == BODY
 
 
-@on_s3
+@pytest.mark.ci
 @pytest.mark.parametrize("fault", [Fault.HANG, Fault.UNAVAILABLE, Fault.CUT])
 def test_one_fault_is_not_noticed(bucket, server, fault):
     folder = folder_at(server.url, **({"timeout": "1s"} if fault is Fault.HANG else {}))
@@ -226,7 +224,7 @@ def test_a_server_that_is_not_there_is_named_without_its_password(endpoint):
     fails(lambda: folder.list_after("_delta_log", ""), "s3://faults/t/_delta_log", f"{host} cannot be reached")
 
 
-@on_s3
+@pytest.mark.ci
 def test_many_reads_of_a_silent_server_end_as_one_does(bucket, server):
     """2,000 reads by 32 threads, each with its own time-out, would take a minute."""
     server.fail(Fault.HANG)
@@ -238,7 +236,7 @@ def test_many_reads_of_a_silent_server_end_as_one_does(bucket, server):
     assert any("did not answer" in str(content) for content in contents)
 
 
-@on_s3
+@pytest.mark.ci
 def test_one_denied_object_does_not_keep_the_others_from_being_read(bucket, server):
     server.fail(Fault.DENIED, where=f"{3:020d}.json")
     folder = folder_at(server.url)
@@ -254,12 +252,12 @@ def test_without_settings_a_read_ends_within_thirty_seconds():
     assert store.retry_config["retry_timeout"] == RETRY_TIME_OUT
 
 
-@on_s3
+@pytest.mark.ci
 def test_a_missing_bucket_is_said(server):
     fails(lambda: folder_at(server.url, "no-such-bucket").list_after("_delta_log", ""), "no such bucket")
 
 
-@on_s3
+@pytest.mark.ci
 def test_the_answer_of_a_server_is_not_repeated(bucket, server):
     """Amazon's answer to a wrong signature holds the key id and what was signed."""
     server.body = f"<Error><Code>InvalidAccessKeyId</Code><AWSAccessKeyId>{SECRET}</AWSAccessKeyId></Error>".encode()
@@ -332,14 +330,14 @@ def test_every_kind_of_root_is_opened_with_its_own_options(root, options, kind, 
     assert type(connect(normal, tuple(sorted(options.items()))).store).__name__ == kind
 
 
-@on_s3
+@pytest.mark.ci
 def test_credentials_come_from_the_environment_too(bucket, server, monkeypatch):
     for key, value in storage_options(server.url).items():
         monkeypatch.setenv(key, value)
     assert ObjectFolder("s3://faults/t", "s3://faults", {"allow_http": "true"}).read("file") == BODY
 
 
-@on_s3
+@pytest.mark.ci
 def test_an_address_without_tls_is_refused_by_name_and_the_switch_is_told(server):
     options = {key: value for key, value in storage_options(server.url).items() if key != "AWS_ALLOW_HTTP"}
     with pytest.raises(StorageError) as refused:
@@ -348,7 +346,7 @@ def test_an_address_without_tls_is_refused_by_name_and_the_switch_is_told(server
     assert "AWS_ALLOW_HTTP=true" in refused.value.hint
 
 
-@on_s3
+@pytest.mark.ci
 def test_a_lake_on_a_failing_server_says_so_and_logs_no_secret(bucket, server, tmp_path, caplog, capfd):
     caplog.set_level(logging.DEBUG)
     server.fail(Fault.UNAVAILABLE, where="_delta_log")

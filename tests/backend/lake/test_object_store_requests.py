@@ -26,7 +26,7 @@ from tests.worlds.lake.object_store import (
 )
 from tests.worlds.processes import wait_until
 
-pytestmark = [pytest.mark.ci, pytest.mark.xdist_group("s3")]
+pytestmark = [pytest.mark.ci]
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ from tests.worlds.lake.builders import (
 )
 from tests.worlds.lake.diff_lakes import ByDeltalake
 from tests.worlds.lake.diffs import diff
-from tests.worlds.lake.object_store import bucket_of, lake_on, on_s3
+from tests.worlds.lake.object_store import bucket_of, lake_on
 from tests.worlds.lake.vectors import write_vector
 from tests.worlds.terminal import home, weir
 
@@ -330,7 +330,7 @@ def with_struct(kind, **options):
     return metadata([column("id"), column("s", struct(column("x", kind)))], **options)
 
 
-@on_s3
+@pytest.mark.ci
 def test_columns_in_another_case_on_an_object_store(tmp_path):
     """v0 has a file that names its column ID and one that names it id; v1 has ids alone, v2 marks of the first."""
     log = HandLog(tmp_path / "t")

@@ -24,7 +24,6 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import boto3
-import pytest
 from obstore.store import S3Store
 
 from backend.lake.lake import Lake
@@ -52,11 +51,6 @@ class Request:
     key: str
     sent_bytes: int
     status: int
-
-
-def on_s3(test: Any) -> Any:
-    """A test of `make test-ci` that needs the server; all of them on one worker."""
-    return pytest.mark.ci(pytest.mark.xdist_group("s3")(test))
 
 
 @functools.cache
