@@ -8,6 +8,7 @@ from playwright.sync_api import expect
 from app.ui.lists import TWO_LINES_PX
 from tests.worlds.browser.viewer import NARROW, Viewer
 from tests.worlds.browser.weir import STREAMS
+from tests.worlds.cases import soak
 from tests.worlds.processes import wait_until
 from tests.worlds.store import stream_store
 
@@ -136,12 +137,13 @@ def ticked(viewer: Viewer, *names: str) -> bool:
     return not wrong
 
 
-OF_ORDERS = ("table", "history", "timeline", "versions", "properties", "changes", "bisect")
+OF_ORDERS = ("changes", "table", "history", "timeline", "versions", "properties", "bisect")
 OF_ALL = ("", "health", "query", "dashboard", "tables", "streams", "pipeline", "acts")
+ON_A_PHONE = [*OF_ALL, "stream", "changes", *soak(*((name,) for name in (*OF_ORDERS[1:], "files")))]
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("name", [*OF_ALL, *OF_ORDERS, "files", "stream"])
+@pytest.mark.parametrize("name", ON_A_PHONE)
 def test_a_page_opened_on_a_phone_fits(viewer: Viewer, name: str) -> None:
     """And its pictures are kept, wide and narrow."""
     params = {} if name in OF_ALL else {"table": EVENTS if name == "files" else ORDERS, "stream": "silver_events"}

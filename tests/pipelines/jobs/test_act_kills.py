@@ -61,7 +61,10 @@ ONCE: tuple[tuple[Arguments, str], ...] = (
 )
 
 
-@pytest.mark.parametrize(("arguments", "phase"), ONCE, ids=[f"{of.kind}, {at or 'at the end'}" for of, at in ONCE])
+KILLED = [f"{act.kind}, {phase or 'at the end'}" for act, phase in ONCE]
+
+
+@pytest.mark.parametrize(("arguments", "phase"), [*ONCE[:3], *soak(*ONCE[3:])], ids=KILLED)
 def test_an_act_killed_at_a_point_is_done_once(table: ActTable, arguments: Arguments, phase: str) -> None:
     """The host dies there; another writes to the table; the next host ends the job."""
     table.write("a", "a", "b")

@@ -309,7 +309,7 @@ def check_history(rows: list[Any], changes: list[Change]) -> None:
     [
         ("op = 'd'", "op = 't'"),
         pytest.param("op = 'd'", None, marks=pytest.mark.ci),
-        pytest.param(None, "op = 't'", marks=pytest.mark.ci),
+        pytest.param(None, "op = 't'", marks=pytest.mark.soak),
     ],
     ids=str,
 )
@@ -545,7 +545,7 @@ GONE = len(PARTIAL)  # is deleted without its document: its key alone says whose
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("make", [upsert, history])
+@pytest.mark.parametrize("make", [history, *soak((upsert,))])
 @pytest.mark.parametrize("at_once", [False, *soak((True,))])
 def test_a_partial_update_changes_what_it_names(table: Table, make: Any, at_once: bool) -> None:
     updates: list[list[tuple[str, str]]] = [
