@@ -228,7 +228,7 @@ def is_sound(line: str) -> bool:
     return json.loads(line)["after"]["amount"] < 500
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_after_a_bad_batch_silver_and_gold_are_as_if_it_had_never_come(spark: SparkSession, tmp_path: Path) -> None:
     names = ("bronze_orders", "silver_orders", "gold_orders_by_status")
 

@@ -205,7 +205,7 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
             yield Shop(world, broker, database)
 
 
-@pytest.mark.parametrize("kills", [5, pytest.param(30, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kills", [3, pytest.param(30, marks=pytest.mark.soak)])
 def test_every_sink_holds_what_was_sent_once_whatever_was_killed(shop: Shop, kills: int) -> None:
     dice, fired = random.Random(kills), Counter[str]()
     host = shop.world.host()

@@ -516,7 +516,7 @@ def ids(world: World, table: str) -> list[int]:
     return sorted(row["id"] for row in world.rows(f"bronze/{table}").to_pylist() if row["id"]) if there else []
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_rows_are_there_once_though_the_host_is_killed_and_files_get_new_columns(world: World) -> None:
     land_orders("1.json", 1, 2, extra="{broken\n")

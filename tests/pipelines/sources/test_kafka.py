@@ -452,7 +452,8 @@ def test_rows_and_dead_letters_begin_where_the_first_start_was(
     assert {value for *_, value in letters_of(lake)} == {b"between", b"in a new partition"}
 
 
-@pytest.mark.parametrize("ahead", [pytest.param(BOTH[1], marks=pytest.mark.ci), *soak((NAME,))])
+@pytest.mark.soak
+@pytest.mark.parametrize("ahead", [BOTH[1], NAME])
 def test_checkpoints_of_two_queries_go_on_as_one(
     spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path, ahead: str
 ) -> None:
