@@ -18,7 +18,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _turn(item: pytest.Item) -> int:
     marks = {mark.name for mark in item.iter_markers()}
-    return 0 if "browser" in marks else 1 if "spark" in marks else 2
+    is_long = "spark" in marks or item.nodeid.startswith("tests/soak/")
+    return 0 if "browser" in marks else 1 if is_long else 2
 
 
 @pytest.hookimpl(tryfirst=True)
