@@ -12,7 +12,7 @@ pytest_plugins = ["tests.worlds.lake.fixtures", "tests.worlds.programs", "tests.
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Browser and Spark first: what has a process of many seconds must not begin last."""
+    """Browser, Spark and torture first: what has a process of many seconds must not begin last."""
     items.sort(key=_turn)
 
 

@@ -148,23 +148,18 @@ def test_each_line_and_bar_has_the_values_of_its_name() -> None:
     more = {"output_rows": 7, "state_rows": 4, "watermark": event(0).progressed_at}
     points = points_of([event(number, dropped=3, **more) for number in range(2)], trigger_interval_ms=5_000)
     look, lags = FigureLook(), [Lag(event(0).ended_at, behind_s=30.0, rows=9)]
-    assert {trace["name"]: trace["y"] for trace in (figures.build_backlog_figure(lags, look) or {})["data"]} == {
-        "unread": [9]
-    }
-    for build, wanted in (
-        (figures.build_rate_figure, {"input": [2.0] * 2, "processing": [5.0] * 2}),
-        (
-            figures.build_duration_figure,
-            {"compute and write": [1.5] * 2, "commit": [0.1] * 2, "everything else": [0.4] * 2},
-        ),
-        (
-            figures.build_rows_figure,
-            {"read": [10.0] * 2, "written": [7.0] * 2, "dropped as too late": [3.0] * 2},
-        ),
-        (figures.build_watermark_figure, {"watermark": [0.0, 0.083]}),
-        (figures.build_state_figure, {"state": [4] * 2}),
+    phases = {"compute and write": [1.5] * 2, "commit": [0.1] * 2, "everything else": [0.4] * 2}
+    rows = {"read": [10.0] * 2, "written": [7.0] * 2, "dropped as too late": [3.0] * 2}
+    for figure, wanted in (
+        (figures.build_rate_figure(points, look), {"input": [2.0] * 2, "processing": [5.0] * 2}),
+        (figures.build_backlog_figure(lags, look), {"unread": [9]}),
+        (figures.build_duration_figure(points, look), phases),
+        (figures.build_rows_figure(points, look), rows),
+        (figures.build_watermark_figure(points, look), {"watermark": [0.0, 0.083]}),
+        (figures.build_state_figure(points, look), {"state": [4] * 2}),
     ):
-        assert {trace["name"]: trace["y"] for trace in (build(points, look) or {})["data"]} == wanted
+        assert figure is not None
+        assert {trace["name"]: trace["y"] for trace in figure["data"]} == wanted
 
 
 def test_rows_of_a_long_window_are_a_batch_s_and_the_sum_is_said() -> None:

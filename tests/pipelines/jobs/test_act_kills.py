@@ -59,8 +59,6 @@ ONCE: tuple[tuple[Arguments, str], ...] = (
     (Undrop(ActTable.NAME), AT_THE_END),
     (Purge(ActTable.NAME), AT_THE_END),
 )
-
-
 KILLED = [f"{act.kind}, {phase or 'at the end'}" for act, phase in ONCE]
 
 
