@@ -26,7 +26,7 @@ from backend.sql.saved import SavedQuery
 HEIGHT_PX = 320
 NARROWEST_PX = 320
 EVERY_S = 1.0
-_BOARD, _ADDED, _ARRANGED = "dashboard_choice", "dashboard_added", "dashboard_arranged"
+_ADDED, _ARRANGED = "dashboard_added", "dashboard_arranged"
 
 
 def dashboard() -> None:
@@ -38,10 +38,10 @@ def dashboard() -> None:
     with errors.boundary():
         saved = queries()
     every = tiles(boards, saved)
-    shown = _chosen(boards, every)
+    name, shown = _chosen(boards, every)
     with st.container(horizontal=True, vertical_alignment="bottom", key="dashboard_head"):
         if boards:
-            _choice(boards)
+            _choice(boards, name)
         if every:
             with st.popover("Arrange", icon=":material/dashboard_customize:", key="dashboard_arrange"):
                 _arrange(shown, every)
@@ -51,8 +51,8 @@ def dashboard() -> None:
         _nothing(is_any=bool(every))
 
 
-def _chosen(boards: Sequence[Dashboard], every: Mapping[str, Tile]) -> list[Tile]:
-    """As the link says; else as last arranged in this session, else the first file's."""
+def _chosen(boards: Sequence[Dashboard], every: Mapping[str, Tile]) -> tuple[str | None, list[Tile]]:
+    """The dashboard of a file, if it is one, and its tiles: by the link, as last arranged, else of the first file."""
     name = state.text(state.DASHBOARD)
     if name is None and not state.texts(state.TILE):
         state.put({state.TILE: st.session_state.get(_ARRANGED, [])})
@@ -62,27 +62,27 @@ def _chosen(boards: Sequence[Dashboard], every: Mapping[str, Tile]) -> list[Tile
         board = next((board for board in boards if board.name == name), boards[0] if boards else None)
         if name and (board is None or board.name != name):
             st.warning(f"There is no dashboard {markdown_safe(name)}.", icon=":material/search_off:")
-        st.session_state[_BOARD] = board.name if board else None
-        return list(board.tile) if board else []
-    st.session_state[_BOARD] = None
+        return (board.name, list(board.tile)) if board else (None, [])
     shown, missing = view.arranged(links, every)
     if missing:
         names = markdown_safe(", ".join(missing))
         st.warning(f"There is no tile {names}: it was removed or renamed.", icon=":material/search_off:")
-    return shown
+    return None, shown
 
 
-def _choice(boards: Sequence[Dashboard]) -> None:
-    titles = {board.name: board.title for board in boards}
+def _choice(boards: Sequence[Dashboard], name: str | None) -> None:
+    """One widget for each choice: a browser that still tells the choice before does not undo the link."""
+    titles, key = {board.name: board.title for board in boards}, f"dashboard_choice_{name}"
     st.selectbox(
-        "Dashboard", list(titles), None, key=_BOARD, format_func=lambda name: titles.get(name, name), width=300,
-        placeholder="Arranged by the link", on_change=_open,
+        "Dashboard", list(titles), list(titles).index(name) if name else None, key=key, width=300,
+        format_func=lambda each: titles.get(each, each), placeholder="Arranged by the link", on_change=_open,
+        args=(key,),
     )  # fmt: skip
 
 
-def _open() -> None:
+def _open(key: str) -> None:
     st.session_state.pop(_ARRANGED, None)
-    state.put({state.DASHBOARD: st.session_state[_BOARD], state.TILE: None})
+    state.put({state.DASHBOARD: st.session_state[key], state.TILE: None})
 
 
 # arranged here --------------------------------------------------------------------------------------------------------

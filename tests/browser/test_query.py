@@ -144,7 +144,6 @@ def test_from_a_question_to_a_tile_that_moves_and_on_to_a_file_of_its_rows(viewe
     viewer.main.get_by_role("button", name="Arrange").click()
     page.locator(".st-key-dashboard_added input").fill("Totals")
     page.get_by_role("option", name="Totals").click()
-    page.keyboard.press("Escape")
     expect(page).to_have_url(re.compile("tile=.*Totals"))
     viewer.open("dashboard", tile="Totals:1")  # without the demo's tiles
     tile = page.locator(".st-key-tile_0")

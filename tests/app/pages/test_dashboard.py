@@ -122,7 +122,7 @@ def test_one_of_several_files_is_chosen_by_its_title(dashboards: Path) -> None:
     assert drawn_titles(shown(open_page("dashboard"))) == ["First"]
     linked = shown(open_page("dashboard", dashboard="b"))
     assert drawn_titles(linked) == ["Second"]
-    linked.selectbox(key="dashboard_choice").select("a")
+    linked.selectbox(key="dashboard_choice_b").select("a")
     assert drawn_titles(shown(linked)) == ["First"] and param(linked, "dashboard") == "a"
     assert "There is no dashboard c" in words(open_page("dashboard", dashboard="c"))
 
@@ -162,5 +162,5 @@ def test_a_link_to_a_tile_that_is_gone_says_so_and_shows_the_others(dashboards: 
 
 def test_the_demo_s_dashboard_is_there_with_the_demo(home: Path) -> None:
     app = shown(open_page("dashboard"))
-    assert app.selectbox(key="dashboard_choice").value == "gold"
+    assert app.selectbox(key="dashboard_choice_gold").value == "gold"
     assert "gold_orders_by_status" in words(app), "it says which table is not there yet"

@@ -61,7 +61,8 @@ def _create(path: Path, table: TableSpec) -> None:
         )
         for name, kind, precision, scale, comment in columns
     ]
-    quarantine = [pa.field("raw", pa.string()), pa.field("_reason", pa.string())]
+    taken_in = pa.field("ingested_at", pa.timestamp("us", "UTC"))
+    quarantine = [pa.field("raw", pa.string()), taken_in, pa.field("_reason", pa.string())]
     path.parent.mkdir(parents=True, exist_ok=True)
     DeltaTable.create(
         str(path),
@@ -105,12 +106,16 @@ def _write_events(paths: Mapping[str, Path], landed: list[tuple[datetime, list[L
                 new[event["event_id"]] = event | {
                     "amount": Decimal(event["amount"]).quantize(Decimal("0.01")),
                     "timestamp": datetime.fromisoformat(event["timestamp"]),
+                    "ingested_at": datetime.now(UTC),
                     "processed_at": datetime.now(UTC),
                 }
         _append(paths["silver_events"], new.values())
         _append(
             paths["silver_events_quarantine"],
-            ({"raw": record.line, "_reason": QUARANTINED[record.kind]} for record in broken),
+            (
+                {"raw": record.line, "ingested_at": datetime.now(UTC), "_reason": QUARANTINED[record.kind]}
+                for record in broken
+            ),
         )
         _append(paths["gold_events_hourly"], _hourly(_rows(paths["silver_events"])), "overwrite")
 
