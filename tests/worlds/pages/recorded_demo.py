@@ -98,7 +98,7 @@ def _in_batches(landed: list[tuple[datetime, list[LandedRecord]]]) -> list[list[
 def _write_events(paths: Mapping[str, Path], landed: list[tuple[datetime, list[LandedRecord]]]) -> None:
     _bronze(paths["bronze_events"], landed)
     for records in _in_batches(landed):
-        broken = [record for record in records if record.kind in QUARANTINED]
+        taken_at, broken = datetime.now(UTC), [record for record in records if record.kind in QUARANTINED]
         new = {}
         for record in records:
             if record.kind in (RecordKind.GOOD, RecordKind.LATE):
@@ -106,16 +106,13 @@ def _write_events(paths: Mapping[str, Path], landed: list[tuple[datetime, list[L
                 new[event["event_id"]] = event | {
                     "amount": Decimal(event["amount"]).quantize(Decimal("0.01")),
                     "timestamp": datetime.fromisoformat(event["timestamp"]),
-                    "ingested_at": datetime.now(UTC),
-                    "processed_at": datetime.now(UTC),
+                    "ingested_at": taken_at,
+                    "processed_at": taken_at,
                 }
         _append(paths["silver_events"], new.values())
         _append(
             paths["silver_events_quarantine"],
-            (
-                {"raw": record.line, "ingested_at": datetime.now(UTC), "_reason": QUARANTINED[record.kind]}
-                for record in broken
-            ),
+            ({"raw": record.line, "ingested_at": taken_at, "_reason": QUARANTINED[record.kind]} for record in broken),
         )
         _append(paths["gold_events_hourly"], _hourly(_rows(paths["silver_events"])), "overwrite")
 
