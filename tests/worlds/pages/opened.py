@@ -69,7 +69,8 @@ def again(app: AppTest) -> AppTest:
 
 
 def press(app: AppTest, key: str) -> AppTest:
-    """The run after a click on a button."""
+    """The run after a click on a button; where there is none, what the page says instead."""
+    assert key in keys(app.button), words(app)
     app.button(key=key).click()
     return again(app)
 
