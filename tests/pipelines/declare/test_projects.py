@@ -251,6 +251,7 @@ ORDERS = (
 )
 
 
+@pytest.mark.soak
 def test_it_is_checked_and_runs_once_from_end_to_end(
     spark: SparkSession, tmp_path: Path, kafka_broker: KafkaBroker
 ) -> None:

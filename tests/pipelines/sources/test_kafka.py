@@ -218,7 +218,7 @@ def test_records_of_an_aborted_transaction_are_no_rows(kafka_broker: KafkaBroker
     assert sorted(row.id for row in lake.rows("bronze/bronze_all")) == [1, 2, 3]
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_a_list_and_a_pattern_in_small_batches(kafka_broker: KafkaBroker, streams_of: StreamsOf) -> None:
     for name in ("many_a", "many_b", "manyfold"):
         kafka_broker.produce(kafka_broker.create(name), [(None, name.encode())] * 10)
@@ -531,7 +531,7 @@ def sent_at(records: list[Message]) -> datetime:
     return min(datetime.fromtimestamp(record.timestamp()[1] / 1_000, UTC) for record in records)
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_records_after_the_offsets_wait_whether_the_stream_ran_or_not(
     spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:
