@@ -37,17 +37,18 @@ class once(Generic[Value]):
 
     def __call__(self) -> Value:
         with self._lock:
-            if not self._values:
-                self._values.append(self._make())
-            return self._values[0]
+            values = self._values
+            if not values:
+                values.append(self._make())
+            return values[0]
 
     @property
     def made(self) -> Value | None:
         return self._values[0] if self._values else None
 
     def clear(self) -> None:
-        """The next call makes another value."""
-        self._values.clear()
+        """The next call makes another value, also while one is being made."""
+        self._values = []
 
 
 @once

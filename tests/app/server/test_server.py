@@ -5,10 +5,12 @@ import gzip
 import json
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 
 import plotly
 import pytest
 
+from app import services
 from app.pipeline import picture
 from app.query import sql_editor
 from app.ui import live_figures
@@ -91,3 +93,12 @@ def test_live_regions_are_asked_for_more_rarely_while_many_watch(server: Served)
 
     with ThreadPoolExecutor(1) as beside:  # this thread may have the loop of a browser test
         assert beside.submit(asyncio.run, watch()).result() == [[2, 5], [4, 10], [2, 5]]
+
+
+def test_a_service_that_is_let_go_while_it_is_opened_is_opened_anew() -> None:
+    def make() -> int:
+        service.clear()  # as another thread may
+        return next(numbers)
+
+    numbers, service = count(), services.once(make)
+    assert [service(), service()] == [0, 1]

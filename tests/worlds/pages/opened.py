@@ -113,18 +113,8 @@ def send(app: AppTest, kind: str, reason: str, *, typed: str = "") -> AppTest:
 
 def words(app: AppTest) -> str:
     """Everything a person reads on the page outside tables, without Markdown's escapes."""
-    kinds = (
-        app.title,
-        app.header,
-        app.subheader,
-        app.markdown,
-        app.caption,
-        app.info,
-        app.warning,
-        app.error,
-        app.code,
-    )
-    texts = [each.value for kind in kinds for each in kind] + [each.value for each in app.toast]
+    kinds = ("title", "header", "subheader", "markdown", "caption", "info", "warning", "error", "code")
+    texts = [each.value for kind in (*kinds, "toast") for each in app.get(kind)]
     return plain("\n".join(texts))
 
 
