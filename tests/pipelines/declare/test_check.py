@@ -58,7 +58,7 @@ def messages(found: Analysis) -> list[str]:
     return [f"{problem.name}: {problem.message}" for problem in found.problems]
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_other_keys_on_rows_that_are_there_are_refused_until_they_are_gone(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "1.json").write_text('{"id": 1, "region": "eu", "v": 1, "op": "c"}')

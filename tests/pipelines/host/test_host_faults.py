@@ -54,7 +54,6 @@ def ask(world: World, name: str, action: str) -> None:
     world.store.request(name, action, reason="test", actor=Actor("ann"), now=now())  # type: ignore[arg-type]
 
 
-@pytest.mark.soak
 def test_poisoned_streams_end_failed_and_the_others_never_pause(world: World) -> None:
     world.until_state(StreamState.RUNNING)
     runs = world.runs(*SOUND)

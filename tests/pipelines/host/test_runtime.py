@@ -251,7 +251,7 @@ def land(lake: DemoLake, numbers: range) -> None:
         (lake.settings.home / "landing" / f"{number}.json").write_text(json.dumps({"id": number}) + "\n")
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_limits_of_files_and_tables_hold_for_the_runs_that_are_given_them(lake: DemoLake) -> None:
     assert lake.process("bronze_orders", overrides=ONE_FILE) == [1, 1, 1, 1]
     land(lake, range(4, 8))

@@ -299,7 +299,7 @@ def test_what_the_stream_had_counted_goes_back_as_well(numbers: Callable[..., Wo
     assert {row["is_high"]: row["count"] for row in world.lake.rows(NUMBERS)} == {False: 4, True: 4}
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_what_was_put_aside_goes_back_as_well(numbers: Callable[..., World]) -> None:
     world = numbers(expectations=[expect("positive", "id > 0", on_violation="quarantine")])
     aside = "silver/silver_numbers_quarantine"

@@ -298,7 +298,7 @@ def spark_logs(session: SparkSession) -> list[Path]:
     return [path for path in folder.glob("*.log") if path.is_file()]
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_a_topic_made_anew_is_told_not_skipped(kafka_broker: KafkaBroker, streams_of: StreamsOf) -> None:
     topic = kafka_broker.create("anew", partitions=1)
     kafka_broker.produce(topic, [(None, b"%d" % number) for number in range(5)])
@@ -432,7 +432,7 @@ def test_two_topics_in_one_function_have_their_dead_letters_in_one_table(
     assert letters_of(lake) == [(topic, 0, *cut) for topic in topics for cut in ((1, b"cut {"), (3, b"[]"))]
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_rows_and_dead_letters_begin_where_the_first_start_was(
     spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:

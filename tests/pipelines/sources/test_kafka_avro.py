@@ -153,7 +153,7 @@ def registry(request: pytest.FixtureRequest) -> Iterator[SchemaRegistry]:
         yield opened.start()
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_schemas_of_a_registry_change_while_records_come_and_no_record_is_lost(
     spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path, registry: SchemaRegistry
 ) -> None:
