@@ -55,7 +55,6 @@ def test_a_stream_is_stopped_and_started_from_its_page(operator: Viewer, weir: W
     assert {now[name]["state"] for name in OTHERS} == {"RUNNING"}
     wait_until(lambda: weir.streams()[NAME]["backlog"]["rows"], "its host saw what waits", pause_s=2)
     assert weir.streams()[NAME]["backlog"]["oldest_unread_at"]
-    wait_until(lambda: weir.streams()["gold_events_hourly"]["starved_by"] == NAME, "gold is starved", pause_s=2)
 
     operator.open("stream", stream=NAME)
     waiting = operator.page.locator(".st-key-flow_figures")
@@ -120,6 +119,7 @@ def test_a_stream_is_started_over_and_that_is_taken_back(operator: Viewer, weir:
     wait_until(lambda: weir.streams()[LAST]["batch_id"] > batch, "it goes on where it was", pause_s=2)
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("flowing")
 def test_a_killed_host_is_said_and_its_successor_takes_over(operator: Viewer, weir: Weir) -> None:
     with weir.store() as store:

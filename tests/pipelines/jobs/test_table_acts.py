@@ -333,7 +333,7 @@ def test_optimize_beside_other_writers_loses_and_doubles_no_row(table: ActTable,
     assert clashes, "no round overlapped"
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_restore_takes_properties_back_or_keeps_them(table: ActTable) -> None:
     table.write("a", "b")
     before = table.ids()

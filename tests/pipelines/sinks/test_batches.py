@@ -213,7 +213,7 @@ def test_a_batch_killed_between_its_tables_is_in_each_once(spark: SparkSession, 
     assert [row.id for row in shop.quarantined()] == ["c"]
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_a_full_refresh_empties_every_table(spark: SparkSession, tmp_path: Path) -> None:
     by_id = upsert(keys=["id"], sequence="id")
     also = [into("silver_even", append(), where="id % 2 = 0"), into("silver_by_id", by_id)]

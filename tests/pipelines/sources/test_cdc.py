@@ -341,7 +341,7 @@ def test_mongodb_documents_are_text_and_updates_may_be_partial(spark: SparkSessi
 ITEM = "`_id` STRING, qty BIGINT, price DECIMAL(10,2), at TIMESTAMP, raw BINARY, place STRUCT<zip: INT, since: DATE>"
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_mongodb_extended_json_is_values(spark: SparkSession) -> None:
     document = {
         "_id": {"$oid": "65a1"},
