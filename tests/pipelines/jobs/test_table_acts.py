@@ -300,7 +300,7 @@ def test_vacuum_is_refused_while_a_stopped_stream_has_to_read_a_file(spark: Spar
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("rounds", [3, pytest.param(200, marks=[pytest.mark.soak, pytest.mark.timeout(2_400)])])
+@pytest.mark.parametrize("rounds", [3, pytest.param(200, marks=[pytest.mark.soak, pytest.mark.timeout(7_200)])])
 def test_optimize_beside_other_writers_loses_and_doubles_no_row(table: ActTable, rounds: int) -> None:
     """An append comes before it, a delete beside it: both rewrite the same files, one gives way and says to whom."""
     ids, clashes = set[int](), list[str]()
