@@ -45,9 +45,7 @@ def test_a_stream_is_stopped_and_started_from_its_page(operator: Viewer, weir: W
         operator.page.get_by_role("link", name="All streams").click()
         operator.heading("Streams")
         wait_until(
-            lambda: all(batches(store)[name] > stopped_at[name] for name in FED),
-            "the others go on",
-            pause_s=0.5,
+            lambda: all(batches(store)[name] > stopped_at[name] for name in FED), "the others go on", pause_s=0.5
         )
     now = weir.streams()
     assert now[NAME]["state"] == "STOPPED"
@@ -55,6 +53,7 @@ def test_a_stream_is_stopped_and_started_from_its_page(operator: Viewer, weir: W
     assert {now[name]["state"] for name in OTHERS} == {"RUNNING"}
     wait_until(lambda: weir.streams()[NAME]["backlog"]["rows"], "its host saw what waits", pause_s=2)
     assert weir.streams()[NAME]["backlog"]["oldest_unread_at"]
+    wait_until(lambda: weir.streams()["gold_events_hourly"]["starved_by"] == NAME, "gold is starved", pause_s=2)
 
     operator.open("stream", stream=NAME)
     waiting = operator.page.locator(".st-key-flow_figures")

@@ -1,4 +1,4 @@
-"""The server's own routes, on a real server process: health, metrics, and a page's first bytes."""
+"""The server's own routes, on a real server process: health, metrics, a page's first bytes; its services, once each."""
 
 import asyncio
 import gzip
