@@ -139,7 +139,7 @@ def ticked(viewer: Viewer, *names: str) -> bool:
 
 OF_ORDERS = ("changes", "table", "history", "timeline", "versions", "properties", "bisect")
 OF_ALL = ("", "health", "query", "dashboard", "tables", "streams", "pipeline", "acts")
-ON_A_PHONE = [*OF_ALL, "stream", "changes", *soak(*((name,) for name in (*OF_ORDERS[1:], "files")))]
+ON_A_PHONE = ["", "changes", "stream", *soak(*((name,) for name in (*OF_ALL[1:], *OF_ORDERS[1:], "files")))]
 
 
 @pytest.mark.ci

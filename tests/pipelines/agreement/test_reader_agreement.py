@@ -53,7 +53,7 @@ from tests.worlds.spark.spark_answers import (
 
 pytestmark = [pytest.mark.spark, pytest.mark.ci, pytest.mark.timeout(900)]
 
-FIRST = ("deletion_vectors_and_change_feed", "mapped_by_name", "streamed_and_maintained")
+FIRST = ("deletion_vectors_and_change_feed", "mapped_by_name")
 NAMES = few(len(FIRST), [*FIRST, *(name for name in RECIPES if name not in FIRST)])
 
 

@@ -80,7 +80,7 @@ class SlowSink:
         self.ended.append(batch_id)
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_tables_are_made_while_no_other_host_makes_them(numbers: Callable[..., DemoLake], tmp_path: Path) -> None:
     lake, seen = numbers(), []
     shutil.rmtree(tmp_path / "lake")

@@ -145,7 +145,8 @@ def uncommitted(world: World) -> set[str]:
     return {path.name for path in folder.glob("*.parquet")} - named
 
 
-@pytest.mark.parametrize("is_whole_machine", [True, *soak((False,))])
+@pytest.mark.soak
+@pytest.mark.parametrize("is_whole_machine", [True, False])
 def test_an_optimize_that_was_killed_is_done_once(world: World, is_whole_machine: bool) -> None:
     """Either the host's whole process group dies, or its Python alone, whose JVM notices later."""
     before = table_of(world).version()

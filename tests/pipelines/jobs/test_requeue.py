@@ -154,7 +154,7 @@ def test_a_job_killed_between_its_steps_sends_each_row_once(
     assert (rows_of(orders, sink), len(orders.quarantined())) == (whole, 2)
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_the_preview_counts_what_is_then_done(shop: Callable[..., Shop]) -> None:
     orders = shop(append())
     text = orders.asked("", "amount = CASE WHEN id = 'b' THEN 0 ELSE abs(amount) END", "ID = 'x' || id").text()

@@ -129,7 +129,7 @@ def test_a_full_refresh_fills_the_table_anew_and_undo_brings_both_back(shop: Cal
     assert numbers.ids() == list(range(15)), "it goes on where it stood, and nothing is twice"
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_a_full_refresh_that_fails_halfway_can_be_taken_back(shop: Callable[..., World]) -> None:
     numbers = shop(also=[into("gold_copy", append())])
     numbers.lake.process(NAME)
@@ -161,7 +161,7 @@ def test_a_table_that_only_grows_is_refused_before_anything_moves(shop: Callable
     assert numbers.checkpoint.exists()
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_reprocessing_an_append_doubles_rows_and_undo_takes_them_back(shop: Callable[..., World]) -> None:
     numbers = shop()
     numbers.lake.process(NAME)
@@ -175,7 +175,7 @@ def test_reprocessing_an_append_doubles_rows_and_undo_takes_them_back(shop: Call
     assert numbers.ids() == sorted([*range(10), *range(10)])
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_it_begins_at_a_version_once_and_reads_what_the_preview_said(shop: Callable[..., World]) -> None:
     numbers = shop()
     numbers.add(*range(10, 13))  # v1
@@ -286,7 +286,7 @@ def test_each_row_is_there_once_with_the_code_as_it_is_then_and_it_is_taken_back
     assert world.ids() == [-11, 1, 2, 3, 10, 12, 20, 21, 30]
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_what_the_stream_had_counted_goes_back_as_well(numbers: Callable[..., World]) -> None:
     """State of a later version would count rows twice."""
 

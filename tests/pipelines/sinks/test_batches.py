@@ -247,7 +247,7 @@ def gold(lake: DemoLake) -> dict[str, int]:
     return {row.country: row["count"] for row in lake.rows("gold/gold_countries")}
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_a_delete_in_bronze_reaches_silver_and_gold(spark: SparkSession, tmp_path: Path) -> None:
     """By the example of docs/pipelines.md, as it is printed."""
     shop = Pipeline("shop")

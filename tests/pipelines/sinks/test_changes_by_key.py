@@ -308,8 +308,7 @@ def check_history(rows: list[Any], changes: list[Change]) -> None:
     ("deleted", "truncated"),
     [
         ("op = 'd'", "op = 't'"),
-        pytest.param("op = 'd'", None, marks=pytest.mark.ci),
-        pytest.param(None, "op = 't'", marks=pytest.mark.soak),
+        *soak(("op = 'd'", None), (None, "op = 't'")),
     ],
     ids=str,
 )
@@ -508,7 +507,7 @@ LEFT_ALONE: list[tuple[list[list[Any]], tuple[Any, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize("make", [upsert, pytest.param(history, marks=pytest.mark.ci)])
+@pytest.mark.parametrize("make", [upsert, *soak((history,))])
 def test_a_value_that_was_not_sent_stays(table: Table, make: Any) -> None:
     rows = table(make, PERSON, *side_by_side([batches for batches, _ in LEFT_ALONE]))
     current = {row.id: (row.name, row.biography, row.tags, row.photo and bytes(row.photo)) for row in rows}
@@ -542,9 +541,9 @@ PARTIAL: list[tuple[list[tuple[Any, Any]], tuple[Any, ...]]] = [
 GONE = len(PARTIAL)  # is deleted without its document: its key alone says whose deletion it is
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize("make", [history, *soak((upsert,))])
-@pytest.mark.parametrize("at_once", [False, *soak((True,))])
+@pytest.mark.soak
+@pytest.mark.parametrize("make", [history, upsert])
+@pytest.mark.parametrize("at_once", [False, True])
 def test_a_partial_update_changes_what_it_names(table: Table, make: Any, at_once: bool) -> None:
     updates: list[list[tuple[str, str]]] = [
         [partial(key, *update, order=order) for order, update in enumerate(case, 2)]

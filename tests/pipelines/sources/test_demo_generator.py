@@ -164,7 +164,7 @@ def test_a_second_generator_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.ci
+@pytest.mark.soak
 def test_the_demo_goes_through_topics_once(spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path) -> None:
     lake = demo_lake(tmp_path, kafka=kafka_broker.servers)
     lake.land(1)

@@ -197,7 +197,7 @@ def test_a_misfit_is_null_or_ends_the_stream(kafka_broker: KafkaBroker, streams_
     assert known[0] is MISFIT
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_records_of_an_aborted_transaction_are_no_rows(kafka_broker: KafkaBroker, streams_of: StreamsOf) -> None:
     topic = kafka_broker.create("transacted", partitions=1)
     writer = Producer({"bootstrap.servers": kafka_broker.servers, "transactional.id": topic})
@@ -403,7 +403,7 @@ def windowed(records: DataFrame) -> DataFrame:
     return late.groupBy(F.window("timestamp", "1 second"), "name").agg(F.sum("id").alias("ids")).drop("window")
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_a_batch_without_records_has_no_dead_letters(
     spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:
@@ -422,7 +422,7 @@ def both(records: DataFrame, others: DataFrame) -> DataFrame:
     return records.unionByName(others)
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_two_topics_in_one_function_have_their_dead_letters_in_one_table(
     spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path
 ) -> None:
