@@ -436,8 +436,9 @@ def load_settings(**given: object) -> Settings:
         raise SettingsError(f"settings are wrong: {wrong}", hint=_HINT) from exc
     except SourceError as exc:
         raise SettingsError(f"{exc}: lists and maps are written as JSON", hint=_HINT) from exc
-    for options in (os.environ, settings.spark.conf):
-        remember_options(options)
+    places = ("PWD", "OLDPWD")  # the shell's folders, not passwords
+    remember_options({name: value for name, value in os.environ.items() if name not in places})
+    remember_options(settings.spark.conf)
     remember([settings.notify.webhook.get_secret_value()])
     for secrets in settings.lake.storage_options.values():
         remember_options({name: value.get_secret_value() for name, value in secrets.items()})

@@ -10,6 +10,7 @@ from typing import Any
 
 from backend.errors import QueryError
 from backend.sql.expression import AGGREGATES, SCALARS, every_node
+from backend.sql.quoting import folded
 from backend.sql.session import parse_tree
 
 _CLASSES = frozenset(
@@ -75,7 +76,7 @@ def _require_node(node: dict[str, Any], kind: str, tables: Collection[str]) -> N
         raise _refused("POSITIONAL JOIN")  # rows of a table have no order
     name = node.get("table_name")
     if kind == "BASE_TABLE":
-        is_ours = str(name).lower() in tables
+        is_ours = folded(str(name)) in tables
         if not is_ours or any(node.get(key) for key in ("schema_name", "catalog_name", "at_clause")):
             raise _refused(f"the table {name}")
     if kind == "TABLE_FUNCTION" and (name := (node.get("function") or {}).get("function_name")) != "unnest":
@@ -83,7 +84,7 @@ def _require_node(node: dict[str, Any], kind: str, tables: Collection[str]) -> N
 
 
 def _require_function(node: dict[str, Any]) -> None:
-    name = str(node["function_name"]).lower()
+    name = folded(str(node["function_name"]))
     if name not in FUNCTIONS or node.get("schema") or node.get("catalog"):
         near = difflib.get_close_matches(name, FUNCTIONS, n=1, cutoff=0.75)
         raise QueryError(f"the function {name} is not allowed", hint=f"did you mean {near[0]}?" if near else _HINT)

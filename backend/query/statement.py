@@ -11,11 +11,12 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from backend.errors import QueryError
 from backend.query.functions import require_allowed
+from backend.sql.quoting import folded
 
 if TYPE_CHECKING:  # sqlglot takes 0.2 s to load
     from sqlglot import exp
@@ -53,11 +54,13 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement that may run: `sql` is DuckDB's, over tables called as the sources are."""
+    """A statement that may run: `sql` is DuckDB's, over tables called as the sources are. `with_names`: what its WITH
+    parts are called there, and as they were written."""
 
     text: str
     sql: str
     sources: tuple[Source, ...]
+    with_names: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_statement(text: str, *, most_rows: int | None = None) -> Statement:
@@ -86,15 +89,16 @@ def _read(text: str, most_rows: int | None) -> Statement:
     tables = list(tree.find_all(exp.Table))
     if len(tables) > MOST_TABLES:
         raise QueryError(f"the statement names {len(tables):,} tables, more than {MOST_TABLES}", hint="join fewer")
-    uses, names = [table for table in tables if not _is_cte(table)], _Names(tree, text)
+    with_parts = [(table, _with_part(table)) for table in tables]
+    uses, names = [table for table, part in with_parts if part is None], _Names(tree, text)
     sources = tuple(names.source(number, table) for number, table in enumerate(uses))
     _rename(tree, list(zip(uses, sources, strict=True)))
     if most_rows is not None and not tree.args.get("limit"):
         tree.set("limit", exp.Limit(expression=exp.Literal.number(most_rows)))
-    with_names = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
+    with_names = _rename_with_parts(tree, with_parts, names.prefix)
     sql = tree.sql(dialect=_DIALECT, comments=False, unsupported_level=ErrorLevel.RAISE)
-    require_allowed(sql, {source.name for source in sources} | with_names)
-    return Statement(text, sql, sources)
+    require_allowed(sql, {source.name for source in sources} | set(with_names))
+    return Statement(text, sql, sources, with_names)
 
 
 @contextmanager
@@ -120,7 +124,7 @@ class _Names:
         from sqlglot import exp
 
         longest = max(map(len, re.findall("lake_(_*)", text.lower())), default=-1)
-        self._prefix = f"lake_{'_' * (longest + 1)}"  # which no name of the statement begins with
+        self.prefix = f"lake_{'_' * (longest + 1)}"  # which no name of the statement begins with
         self._identifiers = frozenset(node.name.lower() for node in tree.find_all(exp.Identifier))
         stars = [star for star in tree.find_all(exp.Star, exp.Columns) if not isinstance(star.parent, exp.Count)]
         self._whole = {id(star.find_ancestor(exp.Select)) for star in stars}  # SELECTs of every column
@@ -146,7 +150,7 @@ class _Names:
         select = table.find_ancestor(exp.Select)
         is_whole = self._is_natural or id(select) in self._whole or _alias(table).lower() in self._rows
         return Source(
-            f"{self._prefix}{number}",
+            f"{self.prefix}{number}",
             (*above, own),
             view.lower(),
             None if version is None else _literal(version.expression),
@@ -194,12 +198,12 @@ def _literal(node: "exp.Expr") -> str:
     return f"{'-' if inner is not node else ''}{inner.name}"
 
 
-def _is_cte(table: "exp.Table") -> bool:
-    """Whether a WITH around a table gives it its name. What it itself defines comes later."""
+def _with_part(table: "exp.Table") -> "exp.CTE | None":
+    """The part of a WITH around a table that has its name. What that part itself defines comes later."""
     from sqlglot import exp
 
     if table.args.get("db") or not isinstance(table.this, exp.Identifier):
-        return False
+        return None
     below: exp.Expr = table
     while (above := below.parent) is not None:
         if isinstance(above, exp.With):
@@ -207,10 +211,31 @@ def _is_cte(table: "exp.Table") -> bool:
         else:
             within = above.args.get("with_")
             named = within.expressions if within is not None and within is not below else []
-        if any(cte.alias.lower() == table.name.lower() for cte in named):
-            return True
+        for part in named:
+            if folded(part.alias) == folded(table.name):
+                return part
         below = above
-    return False
+    return None
+
+
+def _rename_with_parts(
+    tree: "exp.Query", tables: "Sequence[tuple[exp.Table, exp.CTE | None]]", prefix: str
+) -> dict[str, str]:
+    """Each part of a WITH under a name that no table and no catalogue of DuckDB has; the written names by the new."""
+    from sqlglot import exp
+
+    parts = {id(part): (f"{prefix}with_{number}", part) for number, part in enumerate(tree.find_all(exp.CTE))}
+    for table, named in tables:
+        if named is not None:
+            alias = table.args.get("alias") or exp.TableAlias()
+            if not alias.name:
+                alias.set("this", exp.to_identifier(table.name, quoted=True))
+            table.set("alias", alias)
+            table.set("this", exp.to_identifier(parts[id(named)][0]))
+    written = {name: part.alias for name, part in parts.values()}
+    for name, part in parts.values():
+        part.args["alias"].set("this", exp.to_identifier(name))
+    return written
 
 
 def _conditions(select: "exp.Select") -> Mapping[str, list[str]]:

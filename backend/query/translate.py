@@ -33,6 +33,7 @@ def translated(statement: Statement, engine: Engine, tables: Mapping[str, str]) 
     """Its SQL for the engine; `tables`: what stands there for each source, by its name. Raises `QueryError` for what
     means something else there, or cannot be said at all."""
     import sqlglot
+    from sqlglot import exp
     from sqlglot.errors import ErrorLevel
 
     with readable():
@@ -42,7 +43,12 @@ def translated(statement: Statement, engine: Engine, tables: Mapping[str, str]) 
             raise QueryError(message, hint="say it with other functions, or run it here")
         sql = tree.sql(dialect=engine.lower(), pretty=True, unsupported_level=ErrorLevel.RAISE)
     # No other word of a statement begins as the names of its sources do.
-    return re.sub(r"\blake_\w+", lambda name: tables.get(name[0], name[0]), sql)
+        with_names = {
+            name: exp.to_identifier(written).sql(dialect=engine.lower())
+            for name, written in statement.with_names.items()
+        }
+    names = {**tables, **with_names}
+    return re.sub(r"\blake_\w+", lambda name: names.get(name[0], name[0]), sql)
 
 
 def _unlike(tree: "exp.Expr", engine: Engine) -> Iterator[str]:

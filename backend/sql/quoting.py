@@ -21,6 +21,14 @@ _RESERVED = frozenset(
 )
 
 
+_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
+
+
+def folded(name: str) -> str:
+    """A name as DuckDB compares names: A to Z alone are a to z. `str.lower` makes a k of the Kelvin sign as well."""
+    return name.translate(_LOWER)
+
+
 def quoted_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 

@@ -44,6 +44,7 @@ _GUARDED = (  # what exactly once and the checkpoint stand on
     *("spark.sql.streaming.stopActiveRunOnRestart", "spark.sql.streaming.checkpoint", "spark.sql.extensions"),
     *("spark.sql.catalog", "spark.sql.warehouse", "spark.databricks.delta.write", "spark.databricks.delta.commitInfo"),
     *("spark.databricks.delta.retentionDurationCheck", "spark.databricks.delta.merge.materializeSource"),
+    "spark.sql.variable.substitute",  # reads the host's environment
 )
 _DELAY = re.compile(r"[1-9]\d*\s*(ms|s|m|min|h|d)", re.IGNORECASE)
 
