@@ -146,19 +146,20 @@ def _repair(act: TableAct) -> Repair | None:
         "Take them from version", key="act_from_version", placeholder="118, -5, yesterday",
         help="The rows that satisfy the condition there come in the place of those that do now.",
     )  # fmt: skip
-    given = version or st.text_area(
+    deletes = not version and st.checkbox("Delete them", key="act_deletes")
+    given = version or deletes or st.text_area(
         "Their new values", key="act_values", height=90, placeholder="amount = abs(amount)",
-        help="One line a column: column = SQL over the row as it was. Without any, the rows are deleted.",
+        help="One line a column: column = SQL over the row as it was.",
     )  # fmt: skip
     stops = _stops_writers(act)
-    if not (where or "").strip():
-        st.caption("Say which rows, and press Enter.")
+    if not (where or "").strip() or not given:
+        st.caption("Say which rows and what becomes of them, and press Enter.")
         return None
     if version:
         lake = services.lake()
         number = resolve_version(lake, lake.find(act.uri), version, viewer.clock())
         return Repair(where.strip(), from_version=number, stops_writers=stops)
-    values = parse_repairs([line for line in (given or "").splitlines() if line.strip()])
+    values = {} if deletes else parse_repairs([line for line in str(given).splitlines() if line.strip()])
     return Repair(where.strip(), values, stops_writers=stops)
 
 

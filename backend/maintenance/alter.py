@@ -20,7 +20,7 @@ from backend.lake.table.schema import columns, constraints, spelled
 from backend.maintenance.column_types import may_widen, read_type
 from backend.maintenance.model import ActPreview, Alter, Repair, TableAct
 from backend.maintenance.readers import Users
-from backend.maintenance.restore import RESTORE_BACK, changed_properties
+from backend.maintenance.restore import RESTORE_BACK, changed_properties, property_losses
 from backend.maintenance.rows_hit import RowsHit, count_hit
 from backend.settings import Settings
 from backend.sql.condition import check_row_condition
@@ -244,6 +244,7 @@ def _risks(snapshot: Snapshot, asked: Alter, after: Mapping[str, str], users: Us
     yield from (
         f"{key} raises the table's protocol for good: older readers and writers are shut out" for key in raising
     )
+    yield from property_losses(snapshot.metadata.configuration, after, users)
     if asked.add_constraints and not _has_constraints(snapshot.protocol):
         yield "a constraint raises the table's protocol for good: writers that do not know constraints are shut out"
     for key in (*asked.set_properties, *asked.unset_properties):

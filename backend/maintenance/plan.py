@@ -36,7 +36,7 @@ from backend.maintenance.model import (
     Undrop,
     Vacuum,
 )
-from backend.maintenance.places import why_read_only
+from backend.maintenance.places import commit_risk, why_out_of_reach, why_read_only
 from backend.maintenance.readers import Users, load_users
 from backend.maintenance.replacing import Incoming, load_incoming
 from backend.maintenance.restore import RESTORE_BACK, load_restore, pause_note, plan_restore, why_written
@@ -92,10 +92,25 @@ def preview(
             planned = plan_drop(settings, snapshot, users)
     if why := _why_never(settings, snapshot):
         return replace(planned, refused=why, way_out="act where the table may be changed")
+    touched = [snapshot.ref.uri, *_elsewhere(planned.act.arguments)]
+    for reason, way_out in (why_out_of_reach(settings, uri) for uri in touched):
+        if reason:
+            return replace(planned, refused=reason, way_out=way_out)
+    if not isinstance(arguments, Clone | Drop) and (risk := commit_risk(settings, snapshot.ref.uri)):
+        planned = replace(planned, risks=(*planned.risks, risk))
     if store is not None and not planned.refused and (size := _rewritten(arguments.kind, planned.figures)):
         note = _time_note(planned.act.arguments, size, store.jobs.newest(_JOBS_READ, of_tables=True))
         return replace(planned, notes=(*planned.notes, note))
     return planned
+
+
+def _elsewhere(asked: Arguments) -> tuple[str, ...]:
+    """The addresses beside the table's own that an act reads or writes."""
+    match asked:
+        case Clone(target=uri) | Repair(from_table=str(uri)):
+            return (uri,)
+        case _:
+            return ()
 
 
 def _time_note(asked: Arguments, bytes_in: int, jobs: Iterable[Job]) -> str:
@@ -210,9 +225,13 @@ def _check_columns(snapshot: Snapshot, asked: Optimize) -> None:
     if other := next((name for name in asked.partition if name not in partitions), None):
         known = f"it is partitioned by {', '.join(partitions)}" if partitions else "it has no partitions"
         raise QueryError(f"{snapshot.ref.name} has no partition column {other!r}", hint=known)
+    free = ", ".join(name for name in columns if name not in partitions)
     for name in asked.zorder_by:
-        if name not in columns or name in partitions:
-            raise QueryError(f"rows cannot be laid out by {name!r}", hint=f"the columns are {', '.join(columns)}")
+        if name in partitions:
+            reason = f"rows cannot be laid out by {name!r}: the table is partitioned by it, so a file holds one value"
+            raise QueryError(reason, hint=f"the other columns are {free}" if free else "leave it out")
+        if name not in columns:
+            raise QueryError(f"there is no column {name!r} to lay rows out by", hint=f"there are {free}")
     is_clustered = "delta.clustering" in snapshot.domains
     if asked.full and not is_clustered:
         raise QueryError(f"{snapshot.ref.name} is not clustered, so there is no FULL", hint="leave it out")

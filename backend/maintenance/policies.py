@@ -19,6 +19,7 @@ from backend.lake.storage.paths import normal_uri
 from backend.lake.table.schema import fields
 from backend.maintenance.merging import small_within
 from backend.maintenance.model import ActPreview, Arguments, Optimize, Repair, TableAct, Vacuum, act_job
+from backend.maintenance.places import commit_risk
 from backend.maintenance.plan import preview
 from backend.maintenance.readers import load_users
 from backend.settings import Settings
@@ -169,7 +170,7 @@ class PolicyPlans:
     ) -> PolicyPlan:
         runs = runs_of(policy, acts)
         why, next_at = why_not_now(policy, runs, [stream for stream in streams if _uses(stream, ref)], now)
-        if why:
+        if why := why or commit_risk(self._settings, ref.uri):
             return PolicyPlan(policy, ref, runs, why, next_at)
         why, planned = self._look(policy, ref, store, now)
         return PolicyPlan(policy, ref, runs, why, None, planned)

@@ -4,7 +4,7 @@ Rule: `load_restore` reads, `plan_restore` is pure. Deletions of rows that come 
 what is undone, the first commit, then those that changed most rows by their writers' counts.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -17,7 +17,8 @@ from backend.lake.history.conditions import predicate_text
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, Snapshot
 from backend.lake.retention.answers import Reach, judge_version
-from backend.lake.retention.runs import FilesSeen, judge
+from backend.lake.retention.runs import DELETED_FILES, LOG_RETENTION, FilesSeen, judge, retention_of
+from backend.lake.table.property_values import is_on
 from backend.maintenance.model import ActPreview, Restore, TableAct
 from backend.maintenance.readers import Users
 from backend.search.notice import Notice, notice_text
@@ -28,6 +29,12 @@ MOST_COMMITS = 1_000  # undone ones that a preview reads
 MOST_LOOKED_FOR = 20_000  # files that would come back; Spark looks for each of them
 _NAMED, _MOST_TEXT = 5, 1_000  # undone commits, and signs of each: a hostile log may hold a book
 RESTORE_BACK = "RESTORE to v{0} takes it back"
+_FEED = "delta.enableChangeDataFeed"
+_LOSSES = {
+    DELETED_FILES: "versions replaced longer ago can be neither read nor restored, and a VACUUM deletes their files",
+    LOG_RETENTION: "older commits leave the log at the next checkpoint",
+    "delta.setTransactionRetentionDuration": "a stream that pauses longer may write a batch twice",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +90,7 @@ def plan_restore(now: Snapshot, asked: Restore, facts: RestoreFacts, users: User
     properties = changed_properties(now.metadata.configuration, facts.then.metadata.configuration)
     if properties and not asked.keeps_properties:
         risks.append(f"properties fall back: {', '.join(properties)}")
+        risks += property_losses(now.metadata.configuration, facts.then.metadata.configuration, users)
     if now.metadata.schema_json != facts.then.metadata.schema_json:
         risks.append(f"the schema falls back to that of v{asked.to_version}")
     risks += [_rereads(reader.stream, facts, feed=reader.reads_feed) for reader in users.readers]
@@ -192,6 +200,17 @@ def _rereads(stream: str, facts: RestoreFacts, *, feed: bool) -> str:
 def changed_properties(now: Mapping[str, str], then: Mapping[str, str]) -> list[str]:
     keys = sorted(key for key in {*now, *then} if now.get(key) != then.get(key))
     return [f"{key} {now.get(key, 'unset')} → {then.get(key, 'unset')}" for key in keys]
+
+
+def property_losses(now: Mapping[str, str], then: Mapping[str, str], users: Users) -> Iterator[str]:
+    """What is kept no longer, or for a shorter time, under other properties."""
+    for key, loss in _LOSSES.items():
+        before, after = (retention_of(properties, key) for properties in (now, then))
+        if after.duration is not None and (before.duration is None or after.duration < before.duration):
+            yield f"{key} of {after.words}: {loss}"
+    if is_on(now, _FEED) and not is_on(then, _FEED):
+        readers = ", ".join(reader.stream for reader in users.readers if reader.reads_feed)
+        yield f"{_FEED} off: changes from here on are in no feed" + (f", and {readers} stops" if readers else "")
 
 
 def _sum(files: pa.Table, name: str) -> int | None:

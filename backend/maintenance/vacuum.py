@@ -18,6 +18,7 @@ from backend.maintenance.model import ActPreview, TableAct, Vacuum
 from backend.maintenance.readers import Users
 
 SAFE_BESIDE_WRITERS = timedelta(hours=1)  # a file is older than this once it is committed only after a very long batch
+_NAMED = 20  # files
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,18 +105,23 @@ def plan_vacuum(snapshot: Snapshot, asked: Vacuum, facts: VacuumFacts, users: Us
         for writer in users.running_writers:
             helps = f"stop {writer} first, or raise {DELETED_FILES}"
             needs.append(Need(f"{writer} may write it meanwhile, and {early}", helps))
-    refused = "; ".join(need.reason for need in needs)
+    by_time = f"Delta goes by a file's time on disk: one that was copied here counts from then, for {retention.words}"
+    if not (needs or files.paths):
+        needs.append(Need("there is no file to delete", by_time))
+    more = f" and {len(files.paths) - _NAMED:,} more" if len(files.paths) > _NAMED else ""
+    named = [f"they are {', '.join(files.paths[:_NAMED])}{more}", by_time] if files.paths else []
     return ActPreview(
         act,
         f"{things(len(files.paths), 'file')} ({bytes_text(files.size_bytes)}) are deleted for good",
         {"files": len(files.paths), "size_bytes": files.size_bytes, "files_kept": files.kept},
         (
+            *named,
             f"versions that were replaced more than {retention.words} ago can no longer be read",
             f"the rule is {DELETED_FILES}; no shorter retention is offered",
         ),
         tuple(risks),
         way_back="there is none: deleted files are gone",
-        refused=refused or ("" if files.paths else "there is no file to delete"),
+        refused="; ".join(need.reason for need in needs),
         way_out="; ".join(dict.fromkeys(need.way_out for need in needs)),
         typed=True,
     )

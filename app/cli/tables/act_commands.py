@@ -112,8 +112,9 @@ def repair(
     where: Annotated[str, typer.Option("--where", help="SQL over a row: amount < 0.")],
     values: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="COLUMN=SQL", help="A new value, of the row as it was; without any, rows go."),
+        typer.Option("--set", metavar="COLUMN=SQL", help="A new value, of the row as it was."),
     ] = None,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete these rows.")] = False,
     from_version: Annotated[str | None, typer.Option(metavar="VERSION", help="Take its rows instead.")] = None,
     from_table: Annotated[str | None, typer.Option(metavar="T", help="Take its rows instead.")] = None,
     stop_writers: StopWriters = False,
@@ -126,7 +127,8 @@ def repair(
     """Change, replace or delete the rows that a condition lets through; says first how many, and shows a few."""
     from app.cli.tables import acts
 
-    asked = acts.repaired(name, where, values or (), from_version, from_table, stops_writers=stop_writers)
+    source = from_version, from_table
+    asked = acts.repaired(name, where, values or (), source, deletes=delete, stops_writers=stop_writers)
     return acts.act(acts.TypedAct(name, reason, confirm, intent), asked, dry_run=dry_run, as_json=as_json)
 
 

@@ -15,7 +15,7 @@ from app.cli.store import done_on_host, required_store
 from app.cli.tables.lake import opened
 from app.ui.view.acts import preview_lines, result_lines
 from backend.changes.versions import resolve_version
-from backend.errors import SettingsError, StreamRefusedError
+from backend.errors import QueryError, SettingsError, StreamRefusedError
 from backend.format import bytes_text, count_text, utc_text
 from backend.maintenance.column_types import read_column, read_pair, read_whole_name
 from backend.maintenance.drop import DroppedTable, dropped_tables
@@ -150,9 +150,15 @@ def rewound(name: str, to: str) -> Rewind:
 
 
 def repaired(
-    name: str, where: str, values: Sequence[str], version: str | None, table: str | None, *, stops_writers: bool
-) -> Repair:
-    """`version`, `table`: where rows come from. Raises `QueryError`, and where there is no such table or version."""
+    name: str, where: str, values: Sequence[str], source: tuple[str | None, str | None],
+    *, deletes: bool, stops_writers: bool,
+) -> Repair:  # fmt: skip
+    """`source`: version and table that rows come from. Raises `QueryError`, and where there is no such table or
+    version."""
+    version, table = source
+    if deletes == any((values, version, table)):
+        hint = "--set COLUMN=SQL, --from-version V, --from-table T, or --delete alone"
+        raise QueryError("a repair is told one thing that becomes of the rows", hint=hint)
     lake, ref = opened(table or name)
     number = None if version is None else resolve_version(lake, ref, version, services.clock())
     return Repair(where, parse_repairs(values), number, table and ref.uri, stops_writers)

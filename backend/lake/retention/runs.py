@@ -147,9 +147,9 @@ class FilesSeen:
 
 
 def retention_of(configuration: Mapping[str, str], key: str) -> RetentionSetting:
-    """A retention property as a table's configuration has it."""
-    text = configuration.get(key)
-    return RetentionSetting(key, text or DEFAULTS[key], text is not None, parse_interval(text or DEFAULTS[key]))
+    """A retention property as a table's configuration has it; its text is empty where nothing limits it."""
+    text, default = configuration.get(key), DEFAULTS.get(key, "")
+    return RetentionSetting(key, text or default, text is not None, parse_interval(text or default))
 
 
 def judge(facts: LogFacts, now: datetime) -> RetentionRuns:

@@ -60,7 +60,10 @@ def test_a_dry_run_asks_nobody_and_an_act_a_host_whose_proof_is_said(weir: Weir,
     [
         (("optimize", TABLE), 4, "a reason is required"),
         (("optimize", TABLE, "--partition", "daz=1", "--reason", "x"), 2, "no partition column 'daz'"),
-        (("optimize", TABLE, "--zorder", "day", "--reason", "x"), 2, "laid out by 'day'"),
+        (("optimize", TABLE, "--zorder", "day", "--reason", "x"), 2, "'day': the table is partitioned by it"),
+        (("optimize", TABLE, "--zorder", "day", "--reason", "x"), 2, "the other columns are id\n"),
+        (("repair", TABLE, "--where", "id = 1", "--dry-run"), 2, "or --delete alone"),
+        (("repair", TABLE, "--where", "id = 1", "--delete", "--set", "id=2", "--dry-run"), 2, "or --delete alone"),
         (("restore", TABLE, "--to", "0", "--reason", "x"), 4, "say --confirm bronze/clicks"),
         (("restore", TABLE, "--to", "999", "--reason", "x"), 3, "no version 999"),
         (("alter", TABLE, "--reason", "x"), 2, "say --set KEY=VALUE"),
@@ -124,9 +127,12 @@ def test_rows_are_taken_from_a_version_and_from_another_table(weir: Weir, runner
     assert weir("repair", TABLE, *where, "--reason", "x", "--confirm", TABLE).code == 0
     typed = ("--where", "id >= 0", "--from-table", "it's other", "--reason", "x", "--confirm", TABLE)
     assert weir("repair", TABLE, *typed).code == 0
-    one, two = (TableAct.parse(job.request).arguments for job in runner.asked)
+    typed = ("--where", "id >= 0", "--delete", "--reason", "x", "--confirm", "bronze/it's other")
+    assert weir("repair", "it's other", *typed).code == 0
+    one, two, gone = (TableAct.parse(job.request).arguments for job in runner.asked)
     assert one == Repair("id >= 0", from_version=latest)
     assert two == Repair("id >= 0", from_version=0, from_table=str(other))
+    assert gone == Repair("id >= 0")
     refused = weir("repair", TABLE, "--where", "id >= 0", "--from-version", "-0", "--set", "id=1", "--dry-run")
     assert refused.code == 2 and "come as they are" in refused.err
     assert weir("repair", TABLE, "--where", "id >= 0", "--from-version", "99", "--dry-run").code == 3

@@ -19,6 +19,8 @@ from backend.access import Actor
 from backend.errors import QueryError
 from backend.jobs.model import Job, JobEnd, JobState
 from backend.lake.lake import Lake
+from backend.lake.model import Snapshot, TableRef
+from backend.lake.storage.paths import normal_uri
 from backend.maintenance.column_types import may_widen, read_column, read_name, read_pair, read_type
 from backend.maintenance.model import (
     ActPreview,
@@ -69,6 +71,51 @@ def test_no_column_goes_from_under_a_declared_stream(home: Path) -> None:
         refused = planned(home, "clicks", asked, Users((WRITER,)))
         assert "clicks_stream writes the table" in refused.refused and "host.pipelines" in refused.way_out
         assert planned(home, "clicks", asked, Users(readers=(READER,))).refused == ""
+
+
+def test_what_is_kept_for_a_shorter_time_is_a_risk(home: Path) -> None:
+    feed, kept, log = "delta.enableChangeDataFeed", "delta.deletedFileRetentionDuration", "delta.logRetentionDuration"
+    fed = Users(readers=(replace(READER, reads_feed=True),))
+    DeltaTable(home / "lake" / "clicks").alter.set_table_properties({feed: "true", log: "interval 90 days"})
+    for asked, risk in (
+        (Alter({kept: "interval 0 seconds"}), f"{kept} of 0 seconds: versions replaced longer ago can be neither read"),
+        (Alter({"delta.setTransactionRetentionDuration": "interval 1 days"}), "may write a batch twice"),
+        (Alter(unset_properties=(log,)), f"{log} of 30 days (the default): older commits leave the log"),
+        (Alter({feed: "false"}), "changes from here on are in no feed, and hourly stops"),
+        (Alter(unset_properties=(feed,)), "changes from here on are in no feed, and hourly stops"),
+    ):
+        (said,) = planned(home, "clicks", asked, fed).risks
+        assert risk in said
+    assert planned(home, "clicks", Alter({kept: "interval 8 days", log: "interval 91 days"}), fed).risks == ()
+    fallen = planned(home, "clicks", Restore(0), fed).risks
+    assert any("are in no feed" in risk for risk in fallen) and any(f"{log} of 30 days" in risk for risk in fallen)
+
+
+@pytest.mark.parametrize(
+    ("place", "conf", "refused", "risks"),
+    [
+        ("s3://shop", {}, "", 1),
+        ("s3://shop", {"spark.delta.logStore.s3a.impl": "io.delta.storage.S3DynamoDBLogStore"}, "", 0),
+        ("gs://shop", {}, "Spark has no file system for gs://", 0),
+        ("gs://shop", {"spark.hadoop.fs.gs.impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem"}, "", 0),
+        ("abfs://shop@me", {}, "Spark has no file system for abfss://", 0),
+    ],
+)
+def test_what_spark_lacks_in_an_object_store_is_said_before(
+    home: Path, place: str, conf: dict[str, str], refused: str, risks: int
+) -> None:
+    class Elsewhere(Lake):
+        """The table of a disk under another address."""
+
+        def snapshot(self, ref: TableRef, version: int | None = None) -> Snapshot:
+            return replace(super().snapshot(ref, version), ref=replace(ref, uri=normal_uri(f"{place}/clicks")))
+
+    settings = load_settings(home=home, spark={"conf": conf})
+    lake = Elsewhere(settings)
+    asked = Alter(comment="clicks")
+    said = preview(settings, lake, lake.find("clicks"), asked, Users(), now=datetime.now(UTC))
+    assert (said.refused, len(said.risks)) == (refused, risks)
+    assert ("spark.hadoop.fs." in said.way_out) == bool(refused)
 
 
 def test_what_a_stream_meets_is_said(home: Path) -> None:

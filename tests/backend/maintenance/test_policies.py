@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from deltalake import DeltaTable, write_deltalake
 from backend.errors import SettingsError
 from backend.jobs.model import JobEnd, JobState
 from backend.jobs.policy_runs import resting
+from backend.lake.lake import Lake
+from backend.lake.model import TableRef
 from backend.maintenance.model import Optimize, Repair, Vacuum
 from backend.maintenance.policies import LOOK_FACTOR, PolicyPlans
 from backend.settings import Settings, load_settings
@@ -224,6 +227,16 @@ def test_after_three_failures_it_rests_until_somebody_does_the_act(world) -> Non
     one.done(one.by_hand(CLICKS, Optimize()))
     assert one.plan().state == "due"
     assert list(resting(one.settings.table_policies, one.store.jobs.acts_on_tables())) == []
+
+
+def test_on_s3_it_waits_until_a_log_store_keeps_commits_apart(world) -> None:
+    class Remote(Lake):
+        def tables(self) -> list[TableRef]:
+            return [replace(ref, uri="s3://shop/bronze/clicks") for ref in super().tables()]
+
+    one = world(MERGE)
+    (plan,) = PolicyPlans(one.settings, Remote(one.settings)).plans(one.store, now=one.now)
+    assert plan.state == "waiting" and plan.why_not.startswith("on S3 a commit replaces one that another engine")
 
 
 def test_a_success_ends_a_row_of_failures_and_a_cancel_is_none(world) -> None:

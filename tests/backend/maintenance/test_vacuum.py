@@ -167,6 +167,17 @@ def test_a_pinned_version_keeps_its_files_until_it_is_let_go_or_ends(orders: Ord
     assert orders.users(end).kept == () and orders.store.pins.of_table(ref), "its name is still known"
 
 
+def test_some_files_are_named_and_what_their_age_goes_by(orders: Orders) -> None:
+    gone, planned = sorted(names(orders.table, 0, 1, 2, 3)), orders.vacuum()
+    assert planned.notes[0] == f"they are {', '.join(gone)}" and "time on disk" in planned.notes[1]
+    for number in range(30):
+        shutil.copy(orders.table / gone[0], orders.table / f"a{number:02}.parquet")
+    assert orders.vacuum().notes[0].endswith(" a18.parquet, a19.parquet and 14 more")
+    DeltaTable(orders.table).alter.set_table_properties({"delta.deletedFileRetentionDuration": "interval 7 days"})
+    planned = orders.vacuum()
+    assert planned.refused == "there is no file to delete" and "copied here counts from then" in planned.way_out
+
+
 def test_a_pin_of_a_version_that_nobody_can_rebuild_is_a_risk(orders: Orders) -> None:
     orders.pin(1)
     DeltaTable(orders.table).create_checkpoint()
