@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
+from backend.format import things
 from pipelines.jvm.failures import SpecError
 from pipelines.sinks.changes import UNCHANGED, filled, merged, record_of, refuse_unordered, with_unchanged
 from pipelines.sinks.commits import unnumbered
@@ -73,8 +74,11 @@ class UpsertSink:
         batch = refuse_empty(batch, self.keys, target.table.partition_cols)
         newest = self._newest(self._after_truncation(batch, target) if self.truncated else batch).persist()
         try:
-            counts = newest.agg(F.count("*"), F.count_if(_DELETED)).first()
-            changes, deletions = counts or (0, 0)
+            by_key = F.lit(0) if self.sequence else F.count_distinct(F.struct(*map(quoted, self.keys)))
+            changes, deletions, keys = newest.agg(F.count("*"), F.count_if(_DELETED), by_key).first() or (0, 0, 0)
+            if not self.sequence and changes > keys:
+                hint = "aggregate by these keys, or use upsert(keys=…, sequence=…)"
+                raise SpecError(f"update: {changes:,} rows for {things(keys, 'key')} in one batch", hint=hint)
             if deletions:  # first, so that after a crash in between the replay finds the same answer
                 self._remember_deletions(newest, target)
             if changes:

@@ -15,6 +15,7 @@ from pipelines.specs.sources import Inputs, secret_options
 from pipelines.specs.tables import parse_schema
 
 _OWN = {"delta": "table(…)", "kafka": "kafka(…)"}  # with a backlog, a preflight and a reset
+_NOT_REPLAYABLE = ("socket", "textsocketsourceprovider")  # a batch that broke off has no second reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,9 @@ class SparkSource:
             yield "spark_source: names no format", 'write spark_source("rate", {"rowsPerSecond": 1})'
         if ours := _OWN.get(self.format.lower()):
             yield f"spark_source: {self.format} has a source of its own", f"write {ours}"
+        if self.format.lower().rpartition(".")[2] in _NOT_REPLAYABLE:
+            message = f"spark_source: {self.format} cannot be replayed: what a batch had read when it broke off is lost"
+            yield message, "put Kafka or files between, and read those"
         for name, value in self.options.items():
             yield from secret_problems("spark_source", name, value)
 

@@ -3,16 +3,21 @@
 Rule: `Analysis` plans every function on rows that never come, so it reads and writes nothing.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
+from typing import Any
 
 from delta.tables import DeltaTable
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from backend.errors import LakehouseError
-from backend.lake.table.properties import keys_before
+from backend.lake.model import Metadata
+from backend.lake.table.properties import explain_properties, keys_before
 from backend.settings import Settings
 from pipelines.jvm.failures import SpecError, describe
 from pipelines.spark.tables import differences, keys_changed, properties_of
@@ -22,7 +27,7 @@ from pipelines.specs.registry import Registry
 from pipelines.specs.sinks import CHANGE, ExportSink
 from pipelines.specs.sources import Inputs
 from pipelines.specs.streams import Problem, StreamKind, StreamSpec, ViewSpec
-from pipelines.specs.tables import Evolution, TableSpec, parse_schema
+from pipelines.specs.tables import Evolution, TableSpec, parse_schema, within_reach
 
 FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")  # which Delta lets no table with a feed have
 TableSchemas = list[tuple[TableSpec, StructType]]
@@ -66,8 +71,12 @@ class Analysis:
         if stream.kind is StreamKind.MATERIALIZED_VIEW:
             inputs = replace(inputs, versions={})
         try:
-            rows = stream.rows(inputs).schema
-            for table, schema in table_schemas(self.session, stream, rows):
+            within_reach(self.settings, self.settings.checkpoints_uri)
+            rows = stream.rows(inputs)
+            tables = table_schemas(self.session, stream, rows.schema)
+            _require_one_row_a_key(stream, rows)
+            for table, schema in tables:
+                _require_known_properties(self.session, table)
                 self._keep(stream, table, schema)
         except _ViewError as exc:  # its own problem, however many streams read it
             if exc.problem not in self.problems:
@@ -113,6 +122,34 @@ class Analysis:
             self.problems.append(
                 Problem(stream.declared_at, stream.name, f"rows do not fit {table.name}: {'; '.join(refused)}", hint)
             )
+
+
+def _require_one_row_a_key(stream: StreamSpec, rows: DataFrame) -> None:
+    """Raises `SpecError` where nothing in the plan makes one row of several: `update` would write each of them."""
+    if any(destination.sink.kind == "update" for destination in stream.destinations):
+        plan = rows._jdf.queryExecution().analyzed().toString()
+        if not re.search(r"^[\s:|+-]*(Aggregate|Deduplicate|FlatMapGroups|TransformWith)", plan, re.MULTILINE):
+            hint = "aggregate by these keys, or use upsert(keys=…, sequence=…), by which the newest row wins"
+            raise SpecError("update: its rows are no aggregate, so a key may come twice", hint=hint)
+
+
+def _require_known_properties(session: SparkSession, table: TableSpec) -> None:
+    """Raises `SpecError` for what Delta would refuse, or keep as a tag although it is misspelled."""
+    jvm: Any = session._jvm
+    delta = jvm.org.apache.spark.sql.delta
+    for key, value in table.properties.items():
+        if not isinstance(value, str):
+            raise SpecError(f"{table.name}: the property {key} is no text", hint=f'write it in quotes: "{key}": "…"')
+        near = explain_properties(Metadata(table.name, "", configuration={key: value}))[0].suggestion or ""
+        if near.startswith("delta.") and near.lower() != key.lower():
+            raise SpecError(f"{table.name}: {key} is no property of Delta", hint=f"did you mean {near}?")
+        asked = jvm.PythonUtils.toScalaMap({key: value})
+        try:
+            delta.DeltaConfigs.validateConfigurations(asked)
+            delta.actions.TableFeatureProtocolUtils.getSupportedFeaturesFromTableConfigs(asked)
+        except (PySparkException, Py4JJavaError) as exc:
+            message = f"{table.name}: {key}={value}: {describe(exc)[1]}"
+            raise SpecError(message, hint="correct its table_properties") from exc
 
 
 class _ViewError(Exception):

@@ -17,6 +17,7 @@ from backend.settings import Settings
 from backend.stream_model.overrides import limits_of
 from backend.streams.reset.starts import Starts
 from pipelines.specs.secrets import Secret
+from pipelines.specs.tables import within_reach
 
 HADOOP = ("fs.", "dfs.", "hadoop.", "mapreduce.", "parquet.")  # how options begin that Hadoop's file systems take
 # What becomes of a record whose values are not of their declared types: it is kept beside the table with the reason, it
@@ -48,8 +49,8 @@ class Inputs:
     checks: list[BatchCheck] = field(default_factory=list)
 
     def uri(self, table: str) -> str:
-        """Where a table lies: a declared one by name, any other by its URI or path."""
-        return self.uris.get(table, table)
+        """Where a table lies: a declared one by name, any other by its URI or path. Raises `SpecError`, as `folder`."""
+        return within_reach(self.settings, self.uris.get(table, table))
 
     def limits(self, source: "StreamSource") -> dict[str, str]:
         """Options that say how much a batch reads of the source, where a person set them."""
@@ -70,7 +71,7 @@ class Inputs:
     def folder(self, folder: str) -> str:
         """Where a folder of files lies: below `$WEIR_HOME` if relative. In an analysis it need not be there."""
         if "://" in folder:
-            return folder
+            return within_reach(self.settings, folder)
         path = self.settings.home / folder
         if self.schemas is not None and not path.exists():
             return _empty_folder()

@@ -12,6 +12,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from backend.maintenance.places import why_out_of_reach
 from backend.settings import Settings
 from backend.stream_model.stream import DeclaredTable
 from pipelines.jvm.failures import SpecError, describe
@@ -47,8 +48,8 @@ class TableSpec:
         return self.location or f"{settings.tables_uri}/{self.layer}/{self.name}"
 
     def spark_uri(self, settings: Settings) -> str:
-        """The same place as Spark is given it."""
-        return spark_uri(self.uri(settings))
+        """The same place as Spark is given it; raises `SpecError`."""
+        return spark_uri(within_reach(settings, self.uri(settings)))
 
     def declared(self, settings: Settings) -> DeclaredTable:
         about = dict(self.properties), self.cluster_by, self.partition_cols, self.keys
@@ -63,6 +64,14 @@ class TableSpec:
     def path(self) -> str:
         """What pages call it: below the lake's root."""
         return f"{self.layer}/{self.name}"
+
+
+def within_reach(settings: Settings, uri: str) -> str:
+    """The same address; raises `SpecError` where Spark has no file system for it."""
+    reason, hint = why_out_of_reach(settings, uri)
+    if reason:
+        raise SpecError(f"{uri}: {reason}", hint=hint)
+    return uri
 
 
 def quoted(name: str) -> str:

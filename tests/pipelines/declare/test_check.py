@@ -144,6 +144,16 @@ def test_every_stream_that_cannot_work_is_told_at_its_own_place_and_its_readers_
     declare("silver_rule", expectations=[expect("sane", "amont > 0")])
     declare("silver_syntax", expectations=[expect("sane", "amount >")])
     declare("silver_key", sink=update(keys=["nr"]))
+    declare("silver_plain", sink=update(keys=["order_id"]))
+    declare("silver_unknown", table_properties={"delta.apendOnly": "true"})
+    declare("silver_tag", table_properties={"detla.appendOnly": "true"})
+    declare("silver_month", table_properties={"delta.logRetentionDuration": "interval 1 month"})
+    declare("silver_feature", table_properties={"delta.feature.banana": "supported"})
+    declare("silver_bool", table_properties={"delta.appendOnly": True})
+    declare("silver_fine", table_properties={"delta.appendonly": "true", "team": "me"})
+    declare("silver_foreign", table_properties={"delta.targetFileSize": "1mb"})
+    declare("bronze_azure", source=files("abfss://in@me/orders", format="json", schema="id STRING"))
+    declare("gold_google", location="gs://shop/orders")
     declare("silver_schema", schema="order_id STRING, price DOUBLE")
     declare("silver_type", schema="order_id STRNG")
     declare("silver_added", "order_id, amount, lsn AS batch_id", expectations=bad)
@@ -170,6 +180,15 @@ def test_every_stream_that_cannot_work_is_told_at_its_own_place_and_its_readers_
         "silver_rule": "amont",
         "silver_syntax": "PARSE_SYNTAX_ERROR",
         "silver_key": "upsert: the function returns no nr",
+        "silver_plain": "update: its rows are no aggregate, so a key may come twice",
+        "silver_unknown": "delta.apendOnly is no property of Delta",
+        "silver_tag": "detla.appendOnly is no property of Delta",
+        "silver_month": "Months and years are not accepted",
+        "silver_feature": "banana",
+        "silver_foreign": "delta.targetFileSize",
+        "silver_bool": "the property delta.appendOnly is no text",
+        "bronze_azure": "Spark has no file system for abfss://",
+        "gold_google": "Spark has no file system for gs://",
         "silver_schema": "schema of silver_schema has price, which the function does not return",
         "silver_type": "STRNG",
         "silver_added": "the function returns batch_id",

@@ -115,6 +115,7 @@ def declared_with(end: Any, **about: Any) -> Pipeline:
         (jdbc(JDBC, "users", refresh="soon"), "refresh='soon' is not understood"),
         (jdbc(JDBC, " "), "names no table"),
         (spark_source(" "), "spark_source: names no format"),
+        (spark_source("socket", {"port": 9}), "spark_source: socket cannot be replayed"),
         (spark_source("Kafka"), "spark_source: Kafka has a source of its own"),
         (spark_source("delta", {"path": "/lake/t"}), "spark_source: delta has a source of its own"),
         (spark_source("pulsar", {"auth.token": "hunter2"}), "spark_source: auth.token holds a secret in plain text"),

@@ -20,6 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from pipelines.declare.cdc import debezium
+from pipelines.jvm.failures import SpecError
 from pipelines.sinks.commits import stamp
 from pipelines.sinks.history import history
 from pipelines.sinks.upsert import update, upsert
@@ -346,6 +347,14 @@ def test_an_aggregate_writes_over_its_groups_null_among_them(written: Callable[.
         ("a", 5.0),
         ("b", 1.0),
     ]
+
+
+def test_a_key_that_comes_twice_is_no_aggregate_s_and_nothing_is_written(
+    written: Callable[..., list[Any]], spark: SparkSession, tmp_path: Path
+) -> None:
+    with pytest.raises(SpecError, match="update: 3 rows for 2 keys in one batch"):
+        written(UPDATE, [("a", "", "x", 1.0, 1), (None, "", "x", 1.0, 1), (None, "", "x", 2.0, 1)])
+    assert spark.read.format("delta").load(str(tmp_path / "silver_orders")).count() == 0
 
 
 @pytest.mark.ci
