@@ -92,8 +92,9 @@ def preview(
             planned = plan_drop(settings, snapshot, users)
     if why := _why_never(settings, snapshot):
         return replace(planned, refused=why, way_out="act where the table may be changed")
-    touched = [snapshot.ref.uri, *_elsewhere(planned.act.arguments)]
-    for reason, way_out in (why_out_of_reach(settings, uri) for uri in touched):
+    beside = planned.act.arguments
+    other = beside.target if isinstance(beside, Clone) else beside.from_table if isinstance(beside, Repair) else ""
+    for reason, way_out in (why_out_of_reach(settings, uri) for uri in (snapshot.ref.uri, other or "")):
         if reason:
             return replace(planned, refused=reason, way_out=way_out)
     if not isinstance(arguments, Clone | Drop) and (risk := commit_risk(settings, snapshot.ref.uri)):
@@ -102,15 +103,6 @@ def preview(
         note = _time_note(planned.act.arguments, size, store.jobs.newest(_JOBS_READ, of_tables=True))
         return replace(planned, notes=(*planned.notes, note))
     return planned
-
-
-def _elsewhere(asked: Arguments) -> tuple[str, ...]:
-    """The addresses beside the table's own that an act reads or writes."""
-    match asked:
-        case Clone(target=uri) | Repair(from_table=str(uri)):
-            return (uri,)
-        case _:
-            return ()
 
 
 def _time_note(asked: Arguments, bytes_in: int, jobs: Iterable[Job]) -> str:

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from backend.changes.host_job import prepare_job
 from backend.errors import JobError, LakehouseError
 from backend.format import things
-from backend.jobs.host_query import HostAnswer
+from backend.jobs.host_query import HostAnswer, HostQuery
 from backend.jobs.model import Job, JobEnd, JobKind, JobProgress, JobState
 from backend.lake.lake import Lake
 from backend.lake.storage.storage import Storage
@@ -33,6 +33,7 @@ from pipelines.jobs.table_acts import TableActs
 from pipelines.jvm.failures import SparkLostError, describe
 from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
 from pipelines.specs.registry import Registry
+from pipelines.specs.tables import within_reach
 
 POOL = "jobs"  # under the FAIR scheduler beside the streams' pool
 
@@ -192,6 +193,8 @@ class SparkJobs:
 
     def _compare(self, job: Job, run: _Run) -> None:
         prepared = prepare_job(self._lake, job, self._storage.root_of)
+        for compared in (prepared.input.first, prepared.input.second):
+            within_reach(self._settings, compared.ref.uri)
         session = self._begun(job, run)
         task = DiffTask(prepared, self.result_uri(job), f"by {self._by(session)}", self.limits)
         run_diff(session, task, run.tell, run.wrote)
@@ -199,6 +202,8 @@ class SparkJobs:
     def _query(self, job: Job, run: _Run) -> HostAnswer:
         now = datetime.now(UTC)
         planned = host_plan(World(self._lake, None, now, self._settings), job, Clock(now))
+        for pinned in HostQuery.of(job.request).reads:
+            within_reach(self._settings, pinned.uri)
         session = self._begun(job, run)
         return run_query(
             session, planned, self.result_uri(job), most_rows=self._settings.jobs.query_rows,
