@@ -36,8 +36,7 @@ def clock() -> Clock:
 def believe_header(ui: UiSettings) -> None:
     """For a server behind its door, which lets only a trusted proxy send this header: what it holds at a session's
     handshake is the session's own, and nobody of another name goes on with that session."""
-    if ui.user_header:
-        config.set_option("server.trustedUserHeaders", {ui.user_header: _NAMED})
+    config.set_option("server.trustedUserHeaders", {ui.user_header: _NAMED} if ui.user_header else {})
 
 
 def actor() -> Actor:

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
+from streamlit import config
 from streamlit.logger import set_log_level
 from streamlit.starlette import App
 
@@ -91,9 +92,11 @@ def main() -> int:
     reason = viewer.read_only_reason()
     _log.info("serving", address=settings.ui.address, port=settings.port, read_only=reason)
     connections.allow_files()
+    app = build_app()  # which tells Streamlit where our settings lie
+    config.get_config_options(force_reparse=True)
     viewer.believe_header(settings.ui)
     uvicorn.run(
-        Door(counting_viewers(build_app()), settings),
+        Door(counting_viewers(app), settings),
         host=settings.ui.address,
         port=settings.port,
         proxy_headers=False,  # the door knows whom to believe

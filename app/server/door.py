@@ -103,8 +103,10 @@ class _OwnPages:
         for host in hosts + forwarded:
             if not self._is_ours(host, scheme):
                 return f"Weir is not known as {_quoted(host)}; `ui.allowed_hosts` names the hosts that it answers for"
+        if scope["type"] == "http" and scope["method"] not in _READS:  # Streamlit keeps what anybody uploads
+            return f"no request writes here; {', '.join(_READS)} are answered"
         own = f"{scheme}://{(forwarded or hosts)[0]}"
-        if not origins and scope["type"] == "http" and scope["method"] in _READS:
+        if not origins and scope["type"] == "http":
             return None
         if origins != [own]:
             page, hint = (

@@ -3,9 +3,13 @@
 import asyncio
 import gzip
 import json
+import os
+import subprocess
+import sys
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
+from pathlib import Path
 
 import plotly
 import pytest
@@ -19,6 +23,24 @@ from app.ui.scripts import Script
 from tests.worlds.pages.serving import Served, got
 from tests.worlds.pages.viewer import Viewer, viewers_of
 from tests.worlds.processes import wait_until
+
+
+def test_the_settings_of_streamlit_are_ours_in_any_folder(tmp_path: Path) -> None:
+    """Also where a name is believed, and another program's settings lie in the folder."""
+    (tmp_path / ".streamlit").mkdir()
+    (tmp_path / ".streamlit" / "config.toml").write_text(
+        "[client]\nshowErrorDetails = 'full'\n[server.trustedUserHeaders]\nX-Any = 'named_by_proxy'\n"
+    )
+    told = (
+        "import uvicorn; from streamlit import config; from app.server import asgi\n"
+        "uvicorn.run = lambda *_, **__: print([config.get_option(name) for name in ('client.showErrorDetails', "
+        "'server.fileWatcherType', 'browser.gatherUsageStats', 'server.trustedUserHeaders')])\nasgi.main()"
+    )
+    root = Path(__file__).parents[3]
+    for header, trusted in (("X-User", "{'X-User': 'named_by_proxy'}"), ("", "{}")):
+        env = {**os.environ, "PYTHONPATH": str(root), "WEIR_HOME": str(tmp_path), "WEIR_UI__USER_HEADER": header}
+        run = subprocess.run([sys.executable, "-c", told], env=env, cwd=tmp_path, capture_output=True, text=True)
+        assert run.stdout.strip().endswith(f"['none', 'none', False, {trusted}]"), run.stdout + run.stderr
 
 
 @pytest.mark.parametrize("query", ["", "?find=orders"])
