@@ -44,8 +44,7 @@ async def metrics_text(_: Request) -> Response:
 
 def health() -> dict[str, object]:
     """The body of `/healthz`: `status` is ok, or degraded with the problems named; the server itself answers."""
-    streams = cache.streams_reading()
-    hosts = cache.hosts_up(streams)
+    streams = cache.known_streams()
     lake: dict[str, object]
     try:
         reading = cache.lake_reading()
@@ -58,8 +57,11 @@ def health() -> dict[str, object]:
         }
     except LakehouseError as exc:
         lake = {"status": "failed", "problem": exc.message}
-    store = {"status": "failed", "problem": streams.problem} if streams.problem else {"status": "ok"}
+    store = {"status": "reading" if streams is None else "ok"}
+    if streams and streams.problem:
+        store = {"status": "failed", "problem": streams.problem}
     healthy = "failed" not in (store["status"], lake["status"])
+    hosts = cache.hosts_up(streams) if streams and not streams.problem else None
     return {"status": "ok" if healthy else "degraded", "store": store, "lake": lake, "hosts_up": hosts}
 
 

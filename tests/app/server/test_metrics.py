@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -10,12 +11,13 @@ from threading import Event
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from deltalake import DeltaTable
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from app import cache
+from app import cache, services
 from app.server import metrics
 from app.ui.lake import LakeReader
 from backend.errors import StorageError
@@ -24,12 +26,14 @@ from backend.metrics import OF_PAGE
 from backend.store.store import ControlStore
 from backend.stream_model.stream import StreamDeclaration, StreamInput, StreamState
 from tests.worlds.lake import builders
-from tests.worlds.pages.opened import forget_caches, printed_json
+from tests.worlds.pages.opened import forget_caches, home, printed_json
 from tests.worlds.processes import wait_until
 from tests.worlds.programs import promtool
 from tests.worlds.store import stream_store
+from tests.worlds.streams.attached import INBOX, beat, report
 from tests.worlds.streams.checkpoints import delta_offset, write_checkpoint
 
+__all__ = ["home"]
 HOSTILE = 'no"w \\ then}\n7'
 NOW = datetime.now(UTC)
 
@@ -202,6 +206,19 @@ def test_a_store_that_is_away_takes_its_streams_along(world: Path, monkeypatch: 
     assert series(text, "weir_store_up")[""] == 0
     assert "weir_stream_" not in text and "weir_hosts_up" not in text
     assert series(text, "weir_lake_tables_read")[""] == 3
+
+
+def test_health_waits_for_no_store_that_is_busy(home: Path) -> None:
+    """As while it takes in what thousands of events of other applications left."""
+    stream_store.open_store(home).close()
+    report(engine := sa.create_engine(services.settings().store_url), beat())
+    with engine.begin() as writer:
+        writer.execute(sa.delete(INBOX).where(sa.false()))  # nobody else writes until this ends
+        begun = time.monotonic()
+        assert metrics.health()["store"] == {"status": "reading"}
+        assert time.monotonic() - begun < 4, "a writer waits for ten seconds"
+    wait_until(lambda: metrics.health()["store"] == {"status": "ok"}, "the store is read")
+    engine.dispose()
 
 
 def test_what_is_old_is_not_told_as_if_it_were_now() -> None:
