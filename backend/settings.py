@@ -276,7 +276,10 @@ class HealthSettings(Section):
     small_file_ratio: Annotated[
         float, Field(gt=0, le=1, description="A file is small below this share of the target size.")
     ] = 0.5
-    min_files: Annotated[int, Field(ge=1, description="A partition with fewer files is not judged.")] = 16
+    min_files: Annotated[
+        int,
+        Field(ge=1, description="With fewer files to merge, or partitions that hold too little, a table is fine."),
+    ] = 16
     stale_after_s: Annotated[
         float, Field(gt=0, description="A table is stale when its last commit is older than this, in seconds.")
     ] = 86_400.0

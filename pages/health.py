@@ -6,7 +6,7 @@ from app import state
 from app.errors import boundary
 from app.health.widgets import being_judged, lake_health, table_health
 from app.ui.frame import table_header
-from app.ui.live import live_lake
+from app.ui.live import live, live_lake
 
 
 def region() -> None:
@@ -20,5 +20,4 @@ if state.table() is None:
 else:
     opened = table_header("health", versioned=False)
     st.button("Whole lake", icon=":material/arrow_back:", key="whole_lake", on_click=state.choose_table, args=(None,))
-    with boundary():
-        table_health(opened)
+    live(lambda: table_health(opened.ref), key="health_live")

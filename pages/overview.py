@@ -34,18 +34,15 @@ def region() -> None:
     except LakehouseError as exc:
         reading, lake_error = None, exc
     tables = view.by_layer(reading.tables) if reading else []
-    partial = reading is not None and not reading.is_complete
     groups, noticed = cache.attention(reading, streams), cache.noticed(streams)
-    key_figures(view.key_figures(lake_totals(tables), streams.streams), key="overview_figures")
+    partial = reading is not None and (not reading.is_complete or noticed.is_partial)
+    totals = lake_totals(tables) if tables or (reading and reading.is_complete) else None
+    key_figures(view.key_figures(totals, streams.streams), key="overview_figures")
     if lake_error:
         errors.show(lake_error)
     unknown = [name for name, bad in (("tables", lake_error), ("streams", streams.problem)) if bad]
-    st.subheader(view.attention_sentence(groups, unknown, partial=partial or noticed.is_partial), anchor=False)
-    judged = (
-        ""
-        if unknown or partial or noticed.is_partial
-        else view.judged_sentence(len(tables), len(streams.streams), streams.judgements)
-    )
+    st.subheader(view.attention_sentence(groups, unknown, partial=partial), anchor=False)
+    judged = "" if unknown or partial else view.judged_sentence(len(tables), len(streams.streams), streams.judgements)
     overview.attention_list(groups, now, judged=judged)
     slot = st.empty()  # always there, as that of `reading_progress`
     if looked := view.looked_sentence(noticed):

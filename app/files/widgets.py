@@ -128,7 +128,7 @@ def chart(distribution: FileDistribution, health: HealthSettings) -> Bucket | No
     bucket = view.find_bucket(distribution.buckets, state.whole(state.BUCKET))
     figure = view.distribution_figure(distribution, mode=viewer.mode(), selected=bucket.from_bytes if bucket else None)
     figures.chart(figure, key=_CHART, on_select=_on_chart)
-    rule = view.rule_sentence(distribution, ratio=health.small_file_ratio, min_files=health.min_files)
+    rule = view.rule_sentence(distribution, ratio=health.small_file_ratio)
     st.caption(f"{rule} Click a bar for its files.")
     return bucket
 

@@ -6,7 +6,7 @@ Rule: pure, and free of pandas and Plotly, which the terminal does without.
 from collections.abc import Mapping
 from datetime import datetime
 
-from backend.format import ago, bytes_text, duration_text, things, utc_text
+from backend.format import ago, bytes_text, duration_text, percent, things, utc_text
 from backend.health.model import LogHealth, MaintenanceRun, Severity, TableHealth, TrendPoint
 
 GLYPHS = {Severity.CRITICAL: "✕", Severity.WARNING: "▲", Severity.NOTE: "●", Severity.FINE: "✓"}
@@ -50,7 +50,8 @@ def trend_finding(health: TableHealth) -> str:
     first, last = health.trend[0], health.trend[-1]
     if not last.num_files:
         return f"No files at v{last.version}"
-    now_text = f"{things(last.num_files, 'file')} of {_average(last)} on average at v{last.version}"
+    small = f", {percent(last.small_share)} small," if last.small_files else ""
+    now_text = f"{things(last.num_files, 'file')} of {_average(last)} on average{small} at v{last.version}"
     if first is last:
         return now_text
     before = f"{things(first.num_files, 'file')} of {_average(first)}" if first.num_files else "none"

@@ -15,8 +15,16 @@ from plotly.subplots import make_subplots
 
 from app.health.text import judgement_text, trend_finding
 from app.ui.lake import Table
-from app.ui.view.axes import count_axis
-from app.ui.view.theme import FIGURES_KEPT, Mode, categories, operation_family, operation_style, template_name
+from app.ui.view.axes import SHARE_AXIS, count_axis
+from app.ui.view.theme import (
+    FIGURES_KEPT,
+    Mode,
+    categories,
+    operation_family,
+    operation_style,
+    state_style,
+    template_name,
+)
 from app.ui.view.words import KeyFigure, figure_safe, sentence
 from backend.format import age_s, ago, bytes_text, count_text, things, utc_text
 from backend.health.judge import JudgedTable
@@ -168,37 +176,43 @@ def key_figures(evidence: HealthEvidence, *, now: datetime) -> list[KeyFigure]:
 
 
 def build_trend_figure(health: TableHealth, *, mode: Mode = "light") -> go.Figure:
-    """Files per version above, their bytes below, OPTIMIZE marked in both. Built once: not to be changed."""
+    """Files per version and the small ones among them, their share, and all bytes; OPTIMIZE marked in each. Built once:
+    not to be changed."""
     return _trend_figure(health.trend, trend_finding(health), mode)
 
 
 @lru_cache(FIGURES_KEPT)
 def _trend_figure(points: tuple[TrendPoint, ...], title: str, mode: Mode) -> go.Figure:
     colours = categories(mode)
-    figure = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.55, 0.45], vertical_spacing=0.08)
+    amber = state_style("WARNING", mode).colour
+    figure = make_subplots(rows=3, cols=1, shared_xaxes=True, row_heights=[0.45, 0.2, 0.35], vertical_spacing=0.06)
     series = (
-        ("files", colours[BLUE], [point.num_files for point in points], "%{y:,} files"),
-        ("bytes", colours[ORANGE], [point.size_bytes for point in points], "%{text}"),
+        (1, "files", colours[BLUE], [point.num_files for point in points], "%{y:,} files"),
+        (1, "small files", amber, [point.small_files for point in points], "%{y:,} small files"),
+        (2, "small", amber, [point.small_share for point in points], "%{y:.1%} are small"),
+        (3, "bytes", colours[ORANGE], [point.size_bytes for point in points], "%{text}"),
     )
-    for row, (name, colour, values, shown) in enumerate(series, 1):
+    for row, name, colour, values, shown in series:
         figure.add_scatter(
             x=[point.version for point in points],
             y=values,
             name=name,
             text=[bytes_text(point.size_bytes) for point in points],
             customdata=[_hover(point) for point in points],
-            line={"color": colour, "width": 2, "shape": "hv"},
-            mode="lines" if len(points) > 1 else "markers",
+            line={"color": colour, "width": 2, "shape": "hv", "dash": "dot" if name == "small files" else "solid"},
+            mode="lines" if sum(value is not None for value in values) > 1 else "markers",
             hovertemplate=f"%{{customdata}}<br>{shown}<extra></extra>",
-            showlegend=False,
+            showlegend=row == 1,
             row=row,
             col=1,
         )
-        figure.update_yaxes(title=name, ticksuffix="B" if name == "bytes" else "", **count_axis(values), row=row, col=1)
+        if name != "small files":  # it shares the axis of all files
+            axis = SHARE_AXIS if name == "small" else count_axis(values)
+            figure.update_yaxes(title=name, ticksuffix="B" if name == "bytes" else "", **axis, row=row, col=1)
     _mark_optimize(figure, points, mode)
-    figure.update_layout(template=template_name(mode), height=380, title={"text": title})
+    figure.update_layout(template=template_name(mode), height=480, title={"text": title})
     ticks = {"nticks": max(2, min(10, len(points)))}
-    return figure.update_xaxes(title="version", tickformat="d", row=2, col=1, **ticks)
+    return figure.update_xaxes(title="version", tickformat="d", row=3, col=1, **ticks)
 
 
 def build_offender_frame(offenders: Sequence[Offender], streams: Mapping[str, str] | None = None) -> pd.DataFrame:

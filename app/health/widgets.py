@@ -12,7 +12,7 @@ from app.health import view
 from app.health.text import log_sentence, trend_finding, with_names
 from app.ui.badges import state_mark
 from app.ui.figures import chart, key_figures
-from app.ui.frame import OpenTable, empty_lake
+from app.ui.frame import empty_lake
 from app.ui.lake import LakeReading
 from app.ui.lists import Look, choose, paged, show
 from app.ui.live import reading_progress
@@ -22,7 +22,7 @@ from app.ui.waiting import spinner
 from backend.format import count_text, things
 from backend.health.model import Offender, Recommendation
 from backend.health.rules import URGENCY
-from backend.lake.model import TableCard
+from backend.lake.model import TableCard, TableRef
 from backend.maintenance.model import Optimize, Vacuum
 
 LAKE = Look(
@@ -79,19 +79,19 @@ def _judging_progress(rows: Sequence[view.LakeRow], num_tables: int) -> None:
         slot.progress(done / num_tables, f"{count_text(done)} of {things(num_tables, 'table')} judged …")
 
 
-def table_health(opened: OpenTable) -> None:
-    """One table: recommendations, figures, trend, offenders, log."""
-    now = services.now()
-    with spinner("Reading the history …", of=f"health {opened.ref.uri}"):
-        health = cache.health(opened.ref, opened.latest_version)
+def table_health(ref: TableRef) -> None:
+    """One table as it is now: recommendations, figures, trend, offenders, log."""
+    now, snapshot = services.now(), services.lake().snapshot(ref)
+    with spinner("Reading the history …", of=f"health {ref.uri}"):
+        health = cache.health(ref, snapshot.version)
     streams, evidence = cache.stream_names(), health.evidence
     for number, item in enumerate(health.recommendations):
         _recommendation(item, streams, key=f"advice_{number}")
     with st.container(horizontal=True, key="acts"):
-        act_button(opened.ref, opened.latest_version, Optimize(), key="optimize")
-        if opened.snapshot.num_deletion_vectors:
-            act_button(opened.ref, opened.latest_version, Optimize(purge=True), key="purge", label="Purge deleted rows")
-        act_button(opened.ref, opened.latest_version, Vacuum(), key="vacuum")
+        act_button(ref, snapshot.version, Optimize(), key="optimize")
+        if snapshot.num_deletion_vectors:
+            act_button(ref, snapshot.version, Optimize(purge=True), key="purge", label="Purge deleted rows")
+        act_button(ref, snapshot.version, Vacuum(), key="vacuum")
     key_figures(view.key_figures(evidence, now=now), key="health_figures")
     st.caption(f"{markdown_safe(evidence.rule.text)} {log_sentence(evidence.log, now=now)}")
     chart(view.build_trend_figure(health, mode=viewer.mode()), key="trend", alt=trend_finding(health))

@@ -35,9 +35,13 @@ from backend.streams.verdict import StreamStatus
 LAYER_ORDER = ("bronze", "silver", "gold")
 
 
-def key_figures(totals: LakeTotals, streams: Sequence[StreamStatus]) -> list[KeyFigure]:
-    """Tables, rows, files, size and running streams."""
+def key_figures(totals: LakeTotals | None, streams: Sequence[StreamStatus]) -> list[KeyFigure]:
+    """Tables, rows, files, size and running streams. `totals`: None while no table is known."""
     running = sum(status.state is StreamState.RUNNING for status in streams)
+    ratio = f"{running:,} of {len(streams):,}" if streams else UNKNOWN
+    flowing = KeyFigure("Streams running", ratio, "Observed by a live host.")
+    if totals is None:
+        return [*(KeyFigure(name, UNKNOWN, "Not read yet.") for name in ("Tables", "Rows", "Files", "Size")), flowing]
     readable = totals.num_tables - totals.unreadable
     rows_help = [] if totals.num_rows is None else [f"{count_exact(totals.num_rows)} rows."]
     if totals.rows_unknown_in:
@@ -50,9 +54,7 @@ def key_figures(totals: LakeTotals, streams: Sequence[StreamStatus]) -> list[Key
         ),
         KeyFigure("Files", count_text(totals.num_files), "Data files of the latest versions."),
         KeyFigure("Size", bytes_text(totals.size_bytes), size_help),
-        KeyFigure(
-            "Streams running", f"{running:,} of {len(streams):,}" if streams else UNKNOWN, "Observed by a live host."
-        ),
+        flowing,
     ]
 
 
@@ -97,17 +99,19 @@ def streams_frame(streams: Iterable[StreamStatus], now: datetime) -> pd.DataFram
 def attention_sentence(groups: Sequence[AttentionGroup], unknown: Sequence[str] = (), *, partial: bool = False) -> str:
     """What the attention list comes to, as its heading. `unknown` names what could not be judged; `partial`: tables
     are still being read."""
-    if partial:
-        return f"{attention_sentence(groups, unknown)} so far"
     urgent = [group for group in groups if group.severity in (Severity.CRITICAL, Severity.WARNING)]
+    notes = things(len(groups) - len(urgent), "note")
     if not urgent and unknown:
         return f"Not known: {' and '.join(unknown)} could not be read"
+    if partial and not urgent:
+        return f"Not known yet: tables are still being looked at{f', {notes} so far' if groups else ''}"
     if not groups:
         return "Nothing needs attention"
     if not urgent:
-        return f"Nothing urgent, {things(len(groups), 'note')}"
+        return f"Nothing urgent, {notes}"
     needs = "1 thing needs attention" if len(urgent) == 1 else f"{count_text(len(urgent))} things need attention"
-    return f"{needs}, {things(notes, 'note')}" if (notes := len(groups) - len(urgent)) else needs
+    needs = f"{needs}, {notes}" if len(groups) > len(urgent) else needs
+    return f"{needs} so far" if partial else needs
 
 
 def looked_sentence(noticed: NoticedSoFar) -> str:
@@ -154,6 +158,8 @@ def destination(group: AttentionGroup) -> LinkTarget:
     if item is None and len({each.subject for each in group.items}) == 1:
         item = group.items[0]
     if item is None:
+        if cause is Cause.LAYOUT:
+            return LinkTarget("health", "Open health")
         if cause in _LISTS:
             to_merge = {"show": TO_MERGE} if group.severity is Severity.WARNING and cause is Cause.SMALL_FILES else {}
             return LinkTarget("tables", "Open the list", _LISTS[cause] | to_merge)
@@ -162,7 +168,7 @@ def destination(group: AttentionGroup) -> LinkTarget:
         return LinkTarget("streams", "Open streams")
     if cause.kind == "stream":
         return LinkTarget("stream", "Open stream", {"stream": item.subject})
-    if cause is Cause.SMALL_FILES:
+    if cause in (Cause.SMALL_FILES, Cause.LAYOUT):
         return LinkTarget("health", "Open health", {"table": item.subject})
     return LinkTarget("table", "Open table", {"table": item.subject})
 

@@ -27,7 +27,7 @@ from app.ui.lake import (
 )
 from backend.format import age_s, count_text, things
 from backend.health.model import Severity
-from backend.health.rules import merge_gain, severity_of
+from backend.health.rules import merge_gain
 from backend.lake.find import FoundTable
 from backend.lake.model import TableCard, UnreadableTable
 from backend.sql.export import FORMATS, encoded
@@ -103,8 +103,9 @@ def _fits(table: Table, query: Query, limits: ListLimits) -> bool:
     if query.shown == NOT_AS_EXPECTED:
         return table.ref.uri in limits.unexpected
     if query.shown in (TO_MERGE, SMALL):
-        wanted = (Severity.WARNING,) if query.shown == TO_MERGE else (Severity.WARNING, Severity.NOTE)
-        return severity_of(table) in wanted
+        gain = merge_gain(table) if isinstance(table, TableCard) else None
+        is_urgent = gain is not None and gain.merge_severity is Severity.WARNING
+        return is_urgent if query.shown == TO_MERGE else gain is not None and gain.small_files_matter
     return True
 
 

@@ -27,7 +27,6 @@ from backend.format import (
     count_text,
     percent,
     rate_text,
-    things,
 )
 
 MOST_ROWS_HIGH = 14  # beyond, the list scrolls inside
@@ -65,8 +64,8 @@ def with_small_files(look: Look, *, width: int) -> Look:
     rule = services.settings().health
     column = st.column_config.TextColumn(
         width=width,
-        help=f"Files below {percent(rule.small_file_ratio)} of the target size, in partitions with at least "
-        f"{things(rule.min_files, 'file')}. Fine: merging would gain readers nothing worth a remark.",
+        help=f"Files below {percent(rule.small_file_ratio)} of the target size. Fine: merging them would gain readers "
+        "nothing worth a remark.",
     )
     return replace(look, config={**look.config, "Small files": column})
 

@@ -210,13 +210,13 @@ TABLE_NUMBERS = {
     "Files": ("num_files", Number("Files", "files")),
     "Deleted rows": ("deleted_rows", Number("Deleted rows", "rows marked by deletion vectors")),
     "Small files": ("small_files", Number("Small files", "files")),
+    "Small files' share": ("small_share", Number("Small files' share", "share of files")),
 }
 
 
 def table_numbers() -> list[str]:
     """The table's numbers that the timeline knows."""
-    known = VersionTotals.__dataclass_fields__
-    return [name for name, (field, _) in TABLE_NUMBERS.items() if field in known]
+    return [name for name, (field, _) in TABLE_NUMBERS.items() if hasattr(VersionTotals, field)]
 
 
 def table_points(totals: Sequence[VersionTotals], name: str) -> list[Point]:

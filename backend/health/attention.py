@@ -15,7 +15,7 @@ from backend.expectations.model import ExpectationKind, Judgement, Standing
 from backend.expectations.text import expected_text, found_text
 from backend.format import ago, duration_text, things
 from backend.health.model import AttentionItem, Cause, Severity
-from backend.health.rules import gain_text, merge_gain, severity_of
+from backend.health.rules import gain_text, layout_text, merge_gain, severity_of
 from backend.jobs.policy_runs import TRIES, RestingPolicy, resting
 from backend.lake.model import TableCard, UnreadableTable
 from backend.search.notice import FIRSTS, Measure, Notice, notice_text
@@ -287,17 +287,21 @@ def _table_items(
     if stale:
         yield stale
     gain = merge_gain(card)
-    if gain.severity is not Severity.FINE:
+    if gain.merge_severity is not Severity.FINE:
         yield AttentionItem(
-            gain.severity,
+            gain.merge_severity,
             Cause.SMALL_FILES,
             card.ref.name,
             gain_text(gain),
             "See the Health page for where they come from; OPTIMIZE merges them."
-            if gain.severity is Severity.WARNING
+            if gain.merge_severity is Severity.WARNING
             else "Readers lose little by them: OPTIMIZE can wait.",
             spared=gain.spared,
         )
+    if gain.layout_severity is not Severity.FINE:
+        what = "partitions that hold too little" if gain.small_partitions else "files far above the target size"
+        step = "Its Health page says what would help: OPTIMIZE alone does not."
+        yield AttentionItem(gain.layout_severity, Cause.LAYOUT, card.ref.name, layout_text(gain), step, detail=what)
 
 
 def _stale(card: TableCard, feeder: StreamStatus | None, now: datetime, rules: AttentionRules) -> AttentionItem | None:

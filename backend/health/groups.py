@@ -148,6 +148,10 @@ _WORDS: dict[Cause, tuple[_Words, _Words]] = {
         _always("Acts says why each failed; done by hand once, its policy goes on."),
     ),
     Cause.SMALL_FILES: (_spared, _small_step),
+    Cause.LAYOUT: (
+        lambda items: _of_names(f"have {_details(items)}")(items),
+        _always("Each table's Health page says what would help: OPTIMIZE alone does not."),
+    ),
     Cause.QUIET_TABLE: (
         _of_names("have had no commit for long"),
         _always("Nothing to do if they are not written any more; otherwise look at their writers."),

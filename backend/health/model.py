@@ -131,6 +131,8 @@ class HealthEvidence:
     oldest_removal_at: datetime | None
     retention_s: float
     log: LogHealth
+    small_partitions: int = 0
+    large_files: int = 0
 
     @property
     def small_share(self) -> float | None:
@@ -171,6 +173,7 @@ class Cause(StrEnum):
     SILENT_TABLE = "silent_table"  # no fresh commit although a stream should write it
     RESTING_POLICY = "resting_policy"  # the host acts on the table no more by itself: it failed too often
     SMALL_FILES = "small_files"
+    LAYOUT = "table_layout"  # partitions that hold too little, files far above the target: merging does not help
     QUIET_TABLE = "quiet_table"  # no fresh commit, and nobody says that there should be one
     UNKNOWN_EXPECTATION = "unknown_expectation"  # it cannot be judged, or nobody does any more
     STOPPED_STREAM = "stopped_stream"

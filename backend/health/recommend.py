@@ -4,10 +4,11 @@ Rule: pure; a table in order says so in one sentence; nothing is recommended wit
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from backend.format import ago, bytes_text, count_text, duration_text, percent, things
 from backend.health.model import HealthEvidence, Offender, Recommendation, Severity
-from backend.health.rules import fine_text, gain_in
+from backend.health.rules import fine_text, gain_in, layout_text
 
 DELETED_ROWS = 0.05  # Delta's OPTIMIZE rewrites files above it
 CHECKPOINT_LATE = 2  # times the interval
@@ -21,6 +22,7 @@ def recommend(evidence: HealthEvidence) -> tuple[Recommendation, ...]:
     recommendations = [
         *_small_files(evidence),
         *_partitioning(evidence),
+        *_large_files(evidence),
         *_deleted_rows(evidence),
         *_statistics(evidence),
         *_vacuum(evidence),
@@ -33,8 +35,8 @@ def recommend(evidence: HealthEvidence) -> tuple[Recommendation, ...]:
 
 
 def _small_files(e: HealthEvidence) -> Iterator[Recommendation]:
-    gain = gain_in(e)
-    if gain.severity is Severity.FINE:
+    severity = gain_in(e).merge_severity
+    if severity is Severity.FINE:
         return
     finding = (
         f"{count_text(e.small_files)} of {things(e.num_files, 'file')} are under "
@@ -44,8 +46,8 @@ def _small_files(e: HealthEvidence) -> Iterator[Recommendation]:
         f"OPTIMIZE would leave about {things(e.files_after_merge, 'file')} of {count_text(e.num_files)}, "
         f"rewriting {bytes_text(e.small_bytes)}."
     )
-    wait = " Readers lose little by them, so it can wait." if gain.severity is Severity.NOTE else ""
-    yield Recommendation("small files", gain.severity, finding, f"{step}{wait}{_cause(e)}")
+    wait = " Readers lose little by them, so it can wait." if severity is Severity.NOTE else ""
+    yield Recommendation("small files", severity, finding, f"{step}{wait}{_cause(e)}")
 
 
 def _optimize_words(e: HealthEvidence) -> str:
@@ -84,17 +86,30 @@ def _pace(top: Offender) -> str:
 
 
 def _partitioning(e: HealthEvidence) -> Iterator[Recommendation]:
-    if not e.partition_columns or e.num_partitions < 2 or e.size_bytes >= PARTITION_TABLE_BYTES:
+    average = e.size_bytes / max(e.num_partitions, 1)
+    is_small = e.size_bytes < PARTITION_TABLE_BYTES and average < PARTITION_BYTES
+    if not e.small_partitions and not (e.partition_columns and e.num_partitions > 1 and is_small):
         return
-    average = e.size_bytes / e.num_partitions
-    if average >= PARTITION_BYTES:
-        return
+    small = f"{layout_text(gain_in(e))} " if e.small_partitions else ""
     yield Recommendation(
         "partitioning",
-        Severity.NOTE,
-        f"{count_text(e.num_partitions)} partitions by {', '.join(e.partition_columns)} hold {bytes_text(average)} on "
-        "average; under 1 TB a table is usually faster without partitions, and a partition should hold 1 GB.",
+        gain_in(e).layout_severity if e.small_partitions else Severity.NOTE,
+        f"{small}{count_text(e.num_partitions)} partitions by {', '.join(e.partition_columns)} hold "
+        f"{bytes_text(average)} on average; under 1 TB a table is usually faster without partitions, and a partition "
+        "should hold 1 GB.",
         "Leave it if queries always filter by it; otherwise write the table anew without, or with coarser partitions.",
+    )
+
+
+def _large_files(e: HealthEvidence) -> Iterator[Recommendation]:
+    if not e.large_files:
+        return
+    yield Recommendation(
+        "large files",
+        Severity.NOTE,
+        layout_text(replace(gain_in(e), small_partitions=0)),
+        "Each change of a row rewrites such a file whole. OPTIMIZE leaves them; with ZORDER BY it writes files of "
+        f"{bytes_text(e.rule.target_bytes)}.",
     )
 
 

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from backend.format import bytes_text, count_text, things
 from backend.health.model import HealthEvidence, MaintenanceRun, Offender, Severity, SmallFileRule, TrendPoint
-from backend.lake.files.file_sizes import FileDistribution, PartitionFiles, TargetSize
+from backend.lake.files.file_sizes import LARGE, FileDistribution, PartitionFiles, TargetSize
 from backend.lake.model import Commit, TableCard, Timeline, UnreadableTable, VersionTotals
 from backend.settings import HealthSettings
 
@@ -24,7 +24,8 @@ TOP = 5
 _NOT_WRITES = ("OPTIMIZE", "VACUUM", "RESTORE", "REORG", "CLONE")
 URGENCY = (
     f"It is urgent where merging spares {MANY_SPARED} files or more and {READ_GAIN:.0%} of a full read, "
-    "counting each opened file as 4 MB, as Spark does; else a remark."
+    "counting each opened file as 4 MB, as Spark does; else a remark. So are as many partitions that hold less than "
+    "one file should: merging does not help them."
 ).replace("%", " %")
 
 
@@ -36,6 +37,8 @@ class MergeGain:
     small_files: int
     size_bytes: int
     files_after: int
+    small_partitions: int = 0
+    large_files: int = 0
 
     @property
     def spared(self) -> int:
@@ -53,23 +56,52 @@ class MergeGain:
         return self.spared * OPEN_COST_BYTES / cost if cost else 0.0
 
     @property
-    def severity(self) -> Severity:
-        """The one judgement of small files, on every page and in the terminal."""
+    def merge_severity(self) -> Severity:
+        """How urgent it is to merge small files."""
         if self.spared >= MANY_SPARED and self.read_share >= READ_GAIN:
             return Severity.WARNING
         return Severity.NOTE if self.spared and self.small_share >= MOSTLY_SMALL else Severity.FINE
 
+    @property
+    def layout_severity(self) -> Severity:
+        """How urgent what merging does not mend is: partitions that hold too little, and files far above the target."""
+        opening = self.small_partitions * OPEN_COST_BYTES
+        if self.small_partitions >= MANY_SPARED and opening >= READ_GAIN * (
+            self.size_bytes + self.files_after * OPEN_COST_BYTES
+        ):
+            return Severity.WARNING
+        return Severity.NOTE if self.small_partitions or self.large_files else Severity.FINE
+
+    @property
+    def small_files_matter(self) -> bool:
+        return self.merge_severity is not Severity.FINE or self.small_partitions > 0
+
+    @property
+    def severity(self) -> Severity:
+        """The one judgement of a table's files, on every page and in the terminal."""
+        return min(self.merge_severity, self.layout_severity, key=list(Severity).index)
+
 
 def gain_text(gain: MergeGain) -> str:
-    """The finding that a card alone can tell."""
+    """The finding that a card alone can tell: of merging, or else of the layout."""
+    if gain.merge_severity is Severity.FINE and gain.layout_severity is not Severity.FINE:
+        return layout_text(gain)
     small = f"{count_text(gain.small_files)} of {things(gain.num_files, 'file')} are small"
     return f"{small}; merging would spare {count_text(gain.spared)}."
 
 
+def layout_text(gain: MergeGain) -> str:
+    """ "1,500 partitions hold less than one file should, even merged."."""
+    if gain.small_partitions:
+        return f"{things(gain.small_partitions, 'partition')} hold less than one file should, even merged."
+    larger = f"{things(gain.large_files, 'file')} of {count_text(gain.num_files)}"
+    return f"{larger} {'is' if gain.large_files == 1 else 'are'} over {LARGE} times the target size."
+
+
 def small_files_text(gain: MergeGain) -> str:
-    """ "1,204 of 1,310", or "Fine": a share would jump from nothing to all with the first file that the rule judges."""
-    if gain.severity is Severity.FINE:
-        return "Fine"
+    """ "1,204 of 1,310"; "Fine (12)" where those 12 are not worth a remark."""
+    if not gain.small_files_matter:
+        return f"Fine ({count_text(gain.small_files)})" if gain.small_files else "Fine"
     return f"{count_text(gain.small_files)} of {count_text(gain.num_files)}"
 
 
@@ -80,12 +112,14 @@ def fine_text(gain: MergeGain) -> str:
 def merge_gain(card: TableCard) -> MergeGain:
     """The gain as a card knows it."""
     after = card.num_files if card.files_after_merge is None else card.files_after_merge
-    return MergeGain(card.num_files, card.small_files, card.size_bytes, after)
+    layout = card.small_partitions, card.large_files
+    return MergeGain(card.num_files, card.small_files, card.size_bytes, after, *layout)
 
 
 def gain_in(files: FileDistribution | HealthEvidence) -> MergeGain:
     """The gain as all files of a version tell it."""
-    return MergeGain(files.num_files, files.small_files, files.size_bytes, files.files_after_merge)
+    layout = files.small_partitions, files.large_files
+    return MergeGain(files.num_files, files.small_files, files.size_bytes, files.files_after_merge, *layout)
 
 
 def severity_of(table: TableCard | UnreadableTable) -> Severity:
@@ -98,7 +132,8 @@ def small_file_rule(target: TargetSize, settings: HealthSettings) -> SmallFileRu
     limit = int(target.bytes * settings.small_file_ratio)
     text = (
         f"A file is small below {bytes_text(limit)}, {100 * settings.small_file_ratio:.0f} % of the target of "
-        f"{bytes_text(target.bytes)} (from {target.source}), in partitions of at least {settings.min_files} files."
+        f"{bytes_text(target.bytes)} (from {target.source}). Merging is advised from {settings.min_files} files on "
+        "that can be merged: two and more of a partition."
     )
     return SmallFileRule(target.bytes, target.source, settings.small_file_ratio, limit, settings.min_files, text)
 

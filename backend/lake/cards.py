@@ -33,7 +33,7 @@ from backend.settings import Settings
 
 RETRY_S = 60.0
 SAVE_EVERY_S = 60.0  # at most, where a process reads again and again
-FORMAT = 1  # of the file
+FORMAT = 2  # of the file
 LEAST = 20  # tables; fewer are read as fast as a file
 MOST_FILES = 8  # one for each choice of roots and settings, replaced as a whole
 

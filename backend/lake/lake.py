@@ -401,7 +401,7 @@ class Lake:
 
     def _make_card(self, ref: TableRef) -> TableCard:
         with self.at_one_moment(ref):
-            snapshot, (totals, files_after_merge) = self.snapshot(ref), self._timeline(ref).newest()
+            snapshot, (totals, merged, large_files) = self.snapshot(ref), self._timeline(ref).newest()
             newest = self.history(ref, starting_version=snapshot.version, ending_version=snapshot.version)
         owner = ownership(snapshot.metadata)
         return TableCard(
@@ -415,7 +415,9 @@ class Lake:
             last_operation=newest[0].operation if newest else None,
             owner=owner.team or owner.email or owner.slack,
             classification=owner.classification,
-            files_after_merge=files_after_merge,
+            files_after_merge=merged[0],
+            small_partitions=merged[1],
+            large_files=large_files,
             description=snapshot.metadata.description,
             columns=_card_columns(snapshot.metadata),
             properties=dict(snapshot.metadata.configuration),

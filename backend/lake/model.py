@@ -162,6 +162,10 @@ class VersionTotals:
     num_rows: int | None
     small_files: int
 
+    @property
+    def small_share(self) -> float | None:
+        return self.small_files / self.num_files if self.num_files else None
+
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
@@ -338,7 +342,8 @@ class CardColumn(typing.NamedTuple):
 class TableCard:
     """What a list shows of a table, and what a search finds it by.
 
-    `files_after_merge`: about as many files as were left if the small ones were merged.
+    `files_after_merge`: about as many files as OPTIMIZE would leave. `small_partitions`: those that hold less than
+    one file should; `large_files`: those far above the target.
     """
 
     ref: TableRef
@@ -352,6 +357,8 @@ class TableCard:
     owner: str | None = None
     classification: str | None = None
     files_after_merge: int | None = None
+    small_partitions: int = 0
+    large_files: int = 0
     description: str | None = None
     columns: tuple[CardColumn, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)

@@ -190,6 +190,9 @@ def plan_optimize(snapshot: Snapshot, asked: Optimize, users: Users) -> ActPrevi
         for writer in users.writers
         if writer.merges and not writer.stopped
     ]
+    way_out = "other sizes, partitions or columns may find something"
+    if snapshot.metadata.partition_columns:
+        way_out += "; a small file alone in its partition stays: coarser partitions would help"
     return ActPreview(
         TableAct(snapshot.ref.uri, snapshot.ref.name, snapshot.version, asked),
         effect,
@@ -202,7 +205,7 @@ def plan_optimize(snapshot: Snapshot, asked: Optimize, users: Users) -> ActPrevi
         tuple(risks),
         way_back=RESTORE_BACK.format(snapshot.version),
         refused="" if merge.files_in else "nothing is to be merged",
-        way_out="" if merge.files_in else "other sizes, partitions or columns may find something",
+        way_out="" if merge.files_in else way_out,
     )  # fmt: skip
 
 

@@ -162,8 +162,7 @@ def files(name: str, version: str | None, *, as_json: bool) -> int:
     small = small_files_text(gain_in(sizes))
     say(f"{count_text(sizes.num_files)} files · {bytes_text(sizes.size_bytes)} · small files: {small}")
     say(
-        f"small: under {bytes_text(sizes.small_limit_bytes)} (target {bytes_text(target.bytes)} from {target.source}), "
-        f"in partitions of at least {rule.min_files} files",
+        f"small: under {bytes_text(sizes.small_limit_bytes)} (target {bytes_text(target.bytes)} from {target.source})",
         style="dim",
     )
     say()

@@ -22,6 +22,7 @@ def as_distribution(checksum: Checksum, snapshot: Snapshot, health: HealthSettin
         buckets=checksum.buckets or (),
         partitions=(),
         median_bytes=None,
+        files_after_merge=checksum.num_files,
     )
 
 

@@ -17,7 +17,7 @@ from app.ui.view.theme import FIGURES_KEPT, SURFACES, Mode, categories, state_st
 from app.ui.view.words import KeyFigure, figure_safe
 from backend.format import bytes_exact, bytes_text, count_exact, count_text, percent, things, utc_text
 from backend.health.model import Severity
-from backend.health.rules import fine_text, gain_in, small_files_text
+from backend.health.rules import fine_text, gain_in, layout_text, small_files_text
 from backend.lake.files.clustering import Overlap
 from backend.lake.files.file_sizes import HEAVY_SHARE, FileDistribution, PartitionFiles
 from backend.lake.model import Bucket
@@ -30,8 +30,8 @@ def files_finding(distribution: FileDistribution) -> str:
     if not distribution.num_files:
         return "This version has no data files"
     gain = gain_in(distribution)
-    if gain.severity is Severity.FINE:
-        return fine_text(gain)
+    if not gain.small_files_matter:
+        return fine_text(gain) if gain.severity is Severity.FINE else layout_text(gain).removesuffix(".")
     limit = bytes_text(distribution.small_limit_bytes)
     return f"{small_files_text(gain)} files are small (under {limit})"
 
@@ -52,11 +52,11 @@ def key_figures(distribution: FileDistribution) -> list[KeyFigure]:
     ]
 
 
-def rule_sentence(distribution: FileDistribution, *, ratio: float, min_files: int) -> str:
+def rule_sentence(distribution: FileDistribution, *, ratio: float) -> str:
     """The rule by which files count as small, with where the target comes from."""
     return (
         f"Small: under {percent(ratio)} of the target of {bytes_text(distribution.target.bytes)} "
-        f"(from {distribution.target.source}), in partitions with at least {things(min_files, 'file')}."
+        f"(from {distribution.target.source})."
     )
 
 
@@ -67,8 +67,8 @@ def distribution_figure(
 
     Built once: not to be changed.
     """
-    is_fine = gain_in(distribution).severity is Severity.FINE  # amber only where small files are a finding
-    drawn = replace(distribution, partitions=(), small_files=0 if is_fine else distribution.small_files)
+    is_finding = gain_in(distribution).small_files_matter  # amber only then
+    drawn = replace(distribution, partitions=(), small_files=distribution.small_files if is_finding else 0)
     return _distribution_figure(drawn, mode, selected, title or files_finding(distribution))
 
 

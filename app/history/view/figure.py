@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import plotly.graph_objects as go
 
-from app.ui.view.axes import count_axis, time_range, version_axis, wall_clock
+from app.ui.view.axes import SHARE_AXIS, count_axis, time_range, version_axis, wall_clock
 from app.ui.view.over_versions import (
     MOST_VALUES,
     glyphs,
@@ -20,7 +20,7 @@ from app.ui.view.over_versions import (
     thinned_sentence,
 )
 from app.ui.view.theme import FIGURES_KEPT, Mode, state_style
-from backend.format import bytes_exact, bytes_text, count_exact, count_text, signed, things, utc_text
+from backend.format import bytes_exact, bytes_text, count_exact, count_text, percent, signed, things, utc_text
 from backend.lake.history.unusual import Jump
 from backend.lake.model import Timeline, VersionTotals
 
@@ -39,17 +39,25 @@ class Figure:
     def is_bytes(self) -> bool:
         return self.field == "size_bytes"
 
-    def text(self, value: int | None) -> str:
-        return bytes_text(value) if self.is_bytes else count_text(value)
+    @property
+    def is_share(self) -> bool:
+        return self.field == "small_share"
 
-    def exact(self, value: int | None) -> str:
-        return bytes_exact(value) if self.is_bytes else count_exact(value)
+    def text(self, value: float | None) -> str:
+        return percent(value) if self.is_share else (bytes_text if self.is_bytes else count_text)(value)
+
+    def exact(self, value: float | None) -> str:
+        if value is None or self.is_share:
+            return percent(value)
+        return (bytes_exact if self.is_bytes else count_exact)(int(value))
 
 
 FIGURES = {
     "Rows": Figure("num_rows", "Rows", "rows"),
     "Files": Figure("num_files", "Files", "files"),
     "Size": Figure("size_bytes", "Size", "bytes"),
+    "Small files": Figure("small_files", "Small files", "files"),
+    "Small share": Figure("small_share", "Small files' share", "share of files"),
 }
 
 
@@ -111,7 +119,7 @@ def _history_figure(
         for item in jumped:
             _mark(chart, item, marked[item.version], (x_of(item), _value(item, figure)), mode=mode)
     clock = f"Time ({zone or 'UTC'})" if by_time else "Version"
-    heights = count_axis(_value(item, figure) for item in totals)
+    heights = SHARE_AXIS if figure.is_share else count_axis(_value(item, figure) for item in totals)
     chart.update_layout(margin_t=72, xaxis_title_text=clock, yaxis={"title_text": figure.axis, **heights})
     if figure.is_bytes:
         chart.update_layout(yaxis={"ticksuffix": "B"})
@@ -123,7 +131,7 @@ def _history_figure(
 
 
 def _mark(
-    chart: go.Figure, item: VersionTotals, jump: Jump, at: tuple[datetime | int, int | None], *, mode: Mode
+    chart: go.Figure, item: VersionTotals, jump: Jump, at: tuple[datetime | int, float | None], *, mode: Mode
 ) -> None:
     """A ring around the version, with its change."""
     colour = state_style("WARNING", mode).colour
@@ -149,8 +157,8 @@ def jump_text(jump: Jump) -> str:
     return f"{signed(jump.change)} rows; a commit usually brings {signed(jump.usual)}"
 
 
-def _value(totals: VersionTotals, figure: Figure) -> int | None:
-    value: int | None = getattr(totals, figure.field)
+def _value(totals: VersionTotals, figure: Figure) -> float | None:
+    value: float | None = getattr(totals, figure.field)
     return value
 
 

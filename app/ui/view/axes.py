@@ -9,6 +9,7 @@ from typing import Any
 
 from backend.format import zone_of
 
+SHARE_AXIS = {"range": [0, 1.04], "tickvals": [0, 0.5, 1], "ticktext": ["0 %", "50 %", "100 %"]}
 FEW = 6  # up to here each whole number has its tick
 LEAST_SPAN = timedelta(seconds=60)
 HOVER_MOMENT = "%Y-%m-%d %H:%M:%S"  # as `backend.format.utc_text` writes a moment; Plotly puts the point's own in

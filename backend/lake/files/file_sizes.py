@@ -1,10 +1,10 @@
 """How a table's files are distributed, and which are small.
 
-Rule: pure. One definition of small everywhere (cards, files, health, timeline): below `ratio` × target, judged per
-partition, and only in partitions with at least `min_files` files.
+Rule: pure. One definition of small everywhere (cards, files, health, timeline): below `ratio` × target, whatever the
+partition.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,7 @@ TB = 1_000_000 * MB
 SMALL_TARGET, LARGE_TARGET = 256 * MB, 1_000 * MB
 SMALL_TABLE, LARGE_TABLE = 2_560_000 * MB, 10 * TB
 HEAVY_SHARE = 0.05  # OPTIMIZE rewrites files with more deleted rows than this
+LARGE = 5  # times the target; the largest that Delta's OPTIMIZE writes by itself, 1 GiB, is below at 256 MB
 Integers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
@@ -84,13 +85,10 @@ class FileDistribution:
     buckets: tuple[Bucket, ...]
     partitions: tuple[PartitionFiles, ...]
     median_bytes: int | None
+    files_after_merge: int
+    small_partitions: int = 0
+    large_files: int = 0
     vectors: VectorLoad = VectorLoad(0, 0, None, 0)
-
-    @property
-    def files_after_merge(self) -> int:
-        """About as many files as are left once the small ones are merged, partition by partition."""
-        merged = (merged_files(p.small_files, p.small_bytes, self.target) for p in self.partitions)
-        return self.num_files - self.small_files + sum(merged)
 
     @property
     def skew(self) -> float | None:
@@ -120,14 +118,26 @@ def small_limit(target: TargetSize, ratio: float) -> int:
     return int(target.bytes * ratio)
 
 
-def merged_files(small_files: int, small_bytes: int, target: TargetSize) -> int:
-    """About as many files as the small ones of a partition make when they are merged."""
-    return min(small_files, max(1, -(-small_bytes // target.bytes)))
+def merge_estimate(
+    partitions: Iterable[Sequence[int]], limit_bytes: int, target: TargetSize, min_files: int
+) -> tuple[int, int]:
+    """About as many files as OPTIMIZE leaves, and how many partitions hold less than `limit_bytes` in all.
+
+    `partitions`: files, small files and their bytes. OPTIMIZE merges two and more small files of a partition. What
+    there are fewer than `min_files` of in the table, to merge or of such partitions, is not counted.
+    """
+    num_files = mergeable = spared = small_partitions = 0
+    for files, small, small_bytes in partitions:
+        num_files += files
+        small_partitions += small == files and small_bytes < limit_bytes
+        if small > 1:
+            mergeable += small
+            spared += small - min(small, max(1, -(-small_bytes // target.bytes)))
+    least = max(2, min_files)
+    return num_files - (spared if mergeable >= least else 0), small_partitions if small_partitions >= least else 0
 
 
-def partition_files(
-    snapshot: Snapshot, limit_bytes: int, *, min_files: int, with_rows: bool = True
-) -> tuple[PartitionFiles, ...]:
+def partition_files(snapshot: Snapshot, limit_bytes: int, *, with_rows: bool = True) -> tuple[PartitionFiles, ...]:
     """Totals per partition, largest first. Rows are in statistics, most of a log: without them, and
     without deletion vectors to compare them with, `num_rows` stays None."""
     files = snapshot.columns(["size_bytes", "deleted_rows"])
@@ -150,11 +160,11 @@ def partition_files(
             partition=names[n],
             num_files=int(num_files[n]),
             size_bytes=int(bytes_of[n]),
-            small_files=int(small[n]) if num_files[n] >= min_files else 0,
+            small_files=int(small[n]),
             num_rows=None if dark[n] else int(rows[n]),
             files_with_vectors=int(vectors[n]),
             deleted_rows=int(marked[n]),
-            small_bytes=int(small_bytes[n]) if num_files[n] >= min_files else 0,
+            small_bytes=int(small_bytes[n]),
         )
         for n in order
     )
@@ -169,7 +179,9 @@ def distribute(
 ) -> FileDistribution:
     """Histogram, partitions (see `partition_files` for `with_rows`) and deletion vectors of a snapshot's files."""
     limit = small_limit(target, ratio)
-    partitions = partition_files(snapshot, limit, min_files=min_files, with_rows=with_rows)
+    partitions = partition_files(snapshot, limit, with_rows=with_rows)
+    counts = ((part.num_files, part.small_files, part.small_bytes) for part in partitions)
+    files_after_merge, small_partitions = merge_estimate(counts, limit, target, min_files)
     files = snapshot.columns(["size_bytes"])
     sizes = integers(files["size_bytes"])
     middle = (len(sizes) - 1) // 2
@@ -182,6 +194,9 @@ def distribute(
         buckets=histogram(files["size_bytes"]),
         partitions=partitions,
         median_bytes=int(np.partition(sizes, middle)[middle]) if len(sizes) else None,
+        files_after_merge=files_after_merge,
+        small_partitions=small_partitions,
+        large_files=int(np.count_nonzero(sizes > LARGE * target.bytes)),
         vectors=vector_load(snapshot, partitions),
     )
 

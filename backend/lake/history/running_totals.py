@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backend.lake.files.file_sizes import TargetSize, merged_files, small_limit, sums, target_for
+from backend.lake.files.file_sizes import LARGE, TargetSize, merge_estimate, small_limit, sums, target_for
 from backend.lake.log.actions import FileAction
 from backend.lake.log.commits import CommitSlice
 from backend.lake.log.replay import LogState, damaged
@@ -64,11 +64,15 @@ class RunningTotals:
         rows = None if self._unknown else self._rows
         return VersionTotals(version, at, operation, self._num_files, self._size_bytes, rows, self._small)
 
-    def files_after_merge(self) -> int:
-        """About as many files as were left now if the small ones were merged."""
-        target = self._target()
-        judged = (counts for counts in self._partitions.values() if self._judged(counts))
-        return self._num_files - self._small + sum(merged_files(small, size, target) for _, small, size in judged)
+    def merge_estimate(self) -> tuple[int, int]:
+        """As `file_sizes.merge_estimate` has it of the files now."""
+        return merge_estimate(self._partitions.values(), self._limit, self._target(), self._health.min_files)
+
+    def large_files(self) -> int:
+        """How many files are far above the target."""
+        limit = LARGE * self._target().bytes
+        base = np.flatnonzero(self._base.sizes > limit).tolist() if self._base else []
+        return sum(row not in self._gone for row in base) + sum(file[0] > limit for file in self._later.values())
 
     def _move(self, actions: pa.Table) -> None:
         columns = {name: actions[name].to_pylist() for name in _COLUMNS}
@@ -103,17 +107,13 @@ class RunningTotals:
         self._rows += sign * (rows or 0)
         self._unknown += sign * (rows is None)
         counts = self._partitions.setdefault(partition, [0, 0, 0])
-        self._small -= self._judged(counts)
         counts[0] += sign
         if size < self._limit:
+            self._small += sign
             counts[1] += sign
             counts[2] += sign * size
-        self._small += self._judged(counts)
         if not counts[0]:
             del self._partitions[partition]
-
-    def _judged(self, counts: list[int]) -> int:
-        return counts[1] if counts[0] >= self._health.min_files else 0
 
     def _wanted_limit(self) -> int:
         return small_limit(self._target(), self._health.small_file_ratio)
@@ -134,10 +134,9 @@ class RunningTotals:
             moved += [self._base.file(row) for row in self._base.sized(low, high) if row not in self._gone]
         for size, _, partition in moved:
             counts = self._partitions[partition]
-            self._small -= self._judged(counts)
+            self._small += sign
             counts[1] += sign
             counts[2] += sign * size
-            self._small += self._judged(counts)
 
     def _count_small(self) -> None:
         self._partitions = self._base.partitions(self._limit, self._gone) if self._base else {}
@@ -147,7 +146,7 @@ class RunningTotals:
             if size < self._limit:
                 counts[1] += 1
                 counts[2] += size
-        self._small = sum(self._judged(counts) for counts in self._partitions.values())
+        self._small = sum(small for _, small, _ in self._partitions.values())
 
 
 class _BaseFiles:

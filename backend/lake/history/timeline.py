@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # counts with numpy: for whoever asks for totals
 
 AT_ONCE = 512  # commits; a long history is not held in memory as a whole
 SAVE_AFTER = 50  # versions that were worked out and are not on disk yet
-FORMAT = "2"  # of a file, which is named by table, table id and the rule for small files
+FORMAT = "3"  # of a file, which is named by table, table id and the rule for small files
 MOST_FILES = 2_000
 _LAST_TAG = b"weir.last_commit"
 
@@ -49,16 +49,17 @@ class TableTimeline:
         self._running: RunningTotals | None = None
         self._saved = 0
 
-    def newest(self) -> tuple[VersionTotals, int]:
-        """Totals of the latest version: from the newest checkpoint, and then from the new commits alone. With about as
-        many files as were left if the small ones were merged."""
+    def newest(self) -> tuple[VersionTotals, tuple[int, int], int]:
+        """Totals of the latest version: from the newest checkpoint, and then from the new commits alone. With what
+        `file_sizes.merge_estimate` tells of it, and its files far above the target."""
         with self._lock:
             latest = self._log.latest()
             self._forget_another_table()
             if not self._totals or self._totals[-1].version > latest:
                 self._begin(latest if self._log.base_version(latest) > 0 else 0)
             self._reach(latest)
-            return self._totals[-1], self._running_at(latest).files_after_merge()
+            running = self._running_at(latest)
+            return self._totals[-1], running.merge_estimate(), running.large_files()
 
     def read(self) -> Timeline:
         """Totals of the newest unbroken run of versions; raises `TableCorruptError` when a commit cannot be read."""
@@ -209,7 +210,7 @@ class TimelineStore:
             table_id = log.state(log.latest()).metadata.id
         except LakehouseError:
             return None
-        rule = (health.min_files, health.small_file_ratio, health.target_file_bytes)
+        rule = (health.small_file_ratio, health.target_file_bytes)
         named = "\0".join((FORMAT, log.ref.uri, table_id, str(rule)))
         return self._folder / f"{hashlib.sha256(named.encode()).hexdigest()[:32]}.arrow"
 

@@ -29,7 +29,7 @@ def test_small_files_are_counted_with_the_rule_that_counts_them_and_views_list_t
     app = open_page("files", table=EVENTS)
     figures = metrics(app)
     assert (figures["Files"], figures["Small files"], figures["Target size"]) == ("34", "34 of 34", "256 MB")
-    assert "under 50 % of the target of 256 MB (from table size), in partitions with at least 16 files" in words(app)
+    assert "under 50 % of the target of 256 MB (from table size)." in words(app)
     app = open_page("files", table=EVENTS, view="Smallest")
     sizes = frame_with(app, "Path")["Size"].tolist()
     assert len(sizes) == 34 and sizes == sorted(sizes) and "All 34 files, the smallest first." in words(app)
@@ -119,7 +119,7 @@ def test_a_checksum_is_shown_until_the_count_is_there(home: Path, monkeypatch: p
     summed(home, files=3)
     monkeypatch.setattr(files, "MANY_FILES", 1)
     app = open_page("files", table="summed")
-    assert metrics(app)["Small files"] == "Fine" and "From the checksum" not in words(app)
+    assert metrics(app)["Small files"] == "Fine (3)" and "From the checksum" not in words(app)
     assert len(app.get("plotly_chart")) == 1 and not app.warning
     monkeypatch.setattr(cache, "distribution", unreachable)
     app = open_page("files", table="summed")

@@ -102,7 +102,7 @@ def test_while_tables_arrive_pages_show_those_that_are_there_and_how_many_are_to
     for page in (app, overview):
         bar = page.get("progress")[0].proto
         assert "40 of 200 tables read" in bar.text and bar.value == 20
-    assert "Nothing needs attention so far" in words(overview) and "fresh" not in words(overview)
+    assert "Not known yet" in words(overview) and "Nothing" not in words(overview) and "fresh" not in words(overview)
     search = open_page("tables", q="t0039")
     assert shown(search) == ["t0039"] and "1 of 40 tables match" in words(search)
     assert "No table matches" not in words(open_page("tables", q="t0150"))

@@ -15,14 +15,14 @@ from tests.worlds.lake.made import snapshot
 
 
 def test_a_file_stands_in_one_bar_and_the_lines_where_they_belong() -> None:
-    found = distribute(snapshot([512, 1023, 1024, 5000] * 5), TargetSize(4096, "test"), ratio=0.5, min_files=16)
+    found = distribute(snapshot([512, 1023, 1024, 5000] * 6), TargetSize(4096, "test"), ratio=0.5, min_files=16)
     figure = files.distribution_figure(found)
     bars = figure.data[0]
-    assert sum(bars.y) == 20
-    assert dict(zip([c[0] for c in bars.customdata], bars.y, strict=True)) == {512: 10, 1024: 5, 2048: 0, 4096: 5}
+    assert sum(bars.y) == 24
+    assert dict(zip([c[0] for c in bars.customdata], bars.y, strict=True)) == {512: 12, 1024: 6, 2048: 0, 4096: 6}
     assert [shape.x0 for shape in figure.layout.shapes] == [11.0, 12.0]  # log2 of small limit and target
     assert list(figure.data[1].y)[-1] == pytest.approx(100)
-    assert figure.layout.title.text == "15 of 20 files are small (under 2.05 kB)"
+    assert figure.layout.title.text == "18 of 24 files are small (under 2.05 kB)"
 
 
 def test_what_is_fine_or_unknown_is_no_finding() -> None:

@@ -79,12 +79,13 @@ def test_the_trend_draws_files_and_bytes_of_each_version_marks_optimize_and_is_t
     found = health()
     figure = view.build_trend_figure(found)
     lines = {trace.name: list(trace.y) for trace in figure.data}
+    assert (lines["small files"], lines["small"]) == ([0, 1, 2, 0, 4], [0, 1 / 2, 2 / 3, 0, 4 / 5])
     assert lines["files"] == [1, 2, 3, 4, 5] and lines["bytes"] == [100, 200, 300, 400, 500]
     marked = next(trace for trace in figure.data if "OPTIMIZE" in trace.name)
     assert list(marked.x) == [3]
     log = "The log holds 5 versions over 2 h, since 2026-11-20 10:00:00 UTC; it has no checkpoint."
     assert log_sentence(found.evidence.log, now=NOW) == log
-    assert trend_finding(found) == "5 files of 100 B on average at v4; 1 file of 100 B at v0"
+    assert trend_finding(found) == "5 files of 100 B on average, 80 % small, at v4; 1 file of 100 B at v0"
     assert trend_finding(replace(found, trend=found.trend[:1])) == "1 file of 100 B on average at v0"
     empty = replace(found.trend[4], num_files=0, size_bytes=0)
     assert trend_finding(replace(found, trend=(*found.trend[:4], empty))) == "No files at v4"

@@ -106,6 +106,7 @@ def test_totals_say_what_they_could_not_count() -> None:
     figures = {figure.label: figure for figure in overview.key_figures(totals, [])}
     unknown = "Unknown in 3 tables whose files lack statistics."
     assert (figures["Rows"].value, figures["Rows"].help) == ("–", unknown), "and not nothing"
+    assert {figure.value for figure in overview.key_figures(None, [])} == {"–"}, "before the first table is read"
     figures = {figure.label: figure for figure in overview.key_figures(lake_totals([broken]), [])}
     assert (figures["Tables"].value, figures["Tables"].help) == ("1", "0 can be read.")
     assert (figures["Rows"].value, figures["Rows"].help) == ("–", "No table can be read.")
@@ -122,6 +123,7 @@ def test_totals_say_what_they_could_not_count() -> None:
             ("health", {"table": "a"}),
             ("tables", {"show": "Worth merging", "sort": "Most to merge"}),
         ),
+        (Cause.LAYOUT, ("health", {"table": "a"}), ("health", {})),
         (Cause.QUIET_TABLE, ("table", {"table": "a"}), ("tables", {"show": "Stale", "sort": "Stalest"})),
         (Cause.NO_HOST, ("streams", {}), ("streams", {})),
         (Cause.FAILING_WEBHOOK, ("streams", {}), ("streams", {})),

@@ -26,8 +26,16 @@ from backend.health.model import (
     Severity,
 )
 from backend.health.recommend import recommend
-from backend.health.rules import last_run, partition_offenders, small_file_rule, trend, writer_offenders
-from backend.lake.files.file_sizes import PartitionFiles, TargetSize
+from backend.health.rules import (
+    gain_in,
+    last_run,
+    merge_gain,
+    partition_offenders,
+    small_file_rule,
+    trend,
+    writer_offenders,
+)
+from backend.lake.files.file_sizes import PartitionFiles, TargetSize, distribute
 from backend.lake.lake import Lake
 from backend.lake.model import (
     Commit,
@@ -39,6 +47,8 @@ from backend.lake.model import (
     UnreadableTable,
     VersionTotals,
 )
+from backend.maintenance.merging import merge_of
+from backend.maintenance.model import Optimize
 from backend.search.notice import Measure
 from backend.settings import HealthSettings, load_settings
 from backend.stream_model.backlog import Backlog, DataLoss, SourceBacklog
@@ -53,6 +63,7 @@ from backend.stream_model.stream import (
     StreamState,
 )
 from backend.streams.verdict import StreamStatus, Verdict
+from tests.worlds.lake.builders import HandLog, add, commit_info
 from tests.worlds.processes import wait_until
 from tests.worlds.store.values import JUMP as A_JUMP
 from tests.worlds.streams.values import stream as declaration
@@ -137,6 +148,7 @@ def test_small_files_are_urgent_by_what_merging_gains() -> None:
 def test_other_findings() -> None:
     for changes, subject, words in (
         ({"partition_columns": ("day",), "num_partitions": 100}, "partitioning", "100 partitions by day hold 128 MB"),
+        ({"large_files": 3}, "large files", "3 files of 100 are over 5 times the target size"),
         ({"deleted_rows": 60}, "deletion vectors", "60 rows (6 %)"),
         ({"files_without_stats": 1, "physical_rows": None}, "statistics", "1 file of 100"),
         ({"log": replace(LOG, latest_version=30)}, "log", "26 commits"),
@@ -247,13 +259,50 @@ def test_a_table_with_many_small_files_before_and_after_compaction(tmp_path: Pat
     DeltaTable(path).optimize.compact()
     DeltaTable(path).create_checkpoint()
     after = table_health(lake, ref, now=datetime.now(UTC), settings=settings.health)
-    assert (after.evidence.num_files, after.evidence.small_files, after.severity) == (1, 0, Severity.FINE)
+    assert (after.evidence.num_files, after.evidence.small_files, after.severity) == (1, 1, Severity.FINE)
     assert after.evidence.last_optimize.version == 30
     assert (after.evidence.log.checkpoint_version, after.evidence.log.commits_since_checkpoint) == (30, 0)
 
     later = table_health(lake, ref, now=datetime.now(UTC) + 30 * DAY, settings=settings.health)
     assert [r.subject for r in later.recommendations] == ["vacuum"]
     assert "30 files" in later.recommendations[0].finding
+
+
+@pytest.mark.parametrize(
+    ("each", "partitions", "large", "after", "small_partitions", "merging", "layout"),
+    [
+        (15, 100, 0, 100, 100, Severity.WARNING, Severity.NOTE),
+        (1, 501, 0, 501, 501, Severity.FINE, Severity.WARNING),
+        (1, 15, 1, 16, 0, Severity.FINE, Severity.NOTE),
+        (2, 7, 0, 14, 0, Severity.FINE, Severity.FINE),
+        (2, 8, 0, 8, 0, Severity.NOTE, Severity.FINE),
+        (16, 1, 0, 1, 0, Severity.NOTE, Severity.FINE),
+    ],
+)
+def test_every_small_file_counts_and_what_helps_is_judged_alike_by_card_files_and_health(
+    tmp_path: Path, each: int, partitions: int, large: int, after: int, small_partitions: int, merging: Severity,
+    layout: Severity,
+) -> None:  # fmt: skip
+    days = [str(day) for day in range(partitions) for _ in range(each)]
+    adds = [add(f"f{number}", size=484, partitionValues={"id": day}) for number, day in enumerate(days)]
+    adds += [add("large", size=1_280_000_000 + large, partitionValues={"id": "x"})] if large else []
+    HandLog(tmp_path / "lake" / "t").start(partition_by=("id",)).commit(*adds, commit_info())
+    settings = load_settings(home=tmp_path, lake={"roots": [str(tmp_path / "lake")]})
+    lake = Lake(settings)
+    ref, now = lake.find("t"), datetime.now(UTC)
+    card, snapshot, target = lake.card(ref), lake.snapshot(ref), lake.target_bytes(lake.snapshot(ref))
+    files = distribute(snapshot, target, ratio=0.5, min_files=16)
+    health = table_health(lake, ref, now=now, settings=settings.health)
+    for gain in (merge_gain(card), gain_in(files), gain_in(health.evidence)):
+        assert (gain.small_files, gain.files_after, gain.small_partitions) == (len(days), after, small_partitions)
+        assert (gain.large_files, gain.merge_severity, gain.layout_severity) == (large, merging, layout)
+    merge = merge_of(snapshot, Optimize(small_bytes=128 * MB, target_bytes=256 * MB))
+    assert merging is Severity.FINE or len(days) - merge.files_in + (merge.files_out or 0) == after
+    causes = {item.cause: item.severity for item in attention([card], [], [], now=now, rules=RULES)}
+    wanted = {Cause.SMALL_FILES: merging, Cause.LAYOUT: layout}
+    causes.pop(Cause.QUIET_TABLE, None)
+    assert causes == {cause: severity for cause, severity in wanted.items() if severity is not Severity.FINE}
+    assert {merging, layout} & {Severity.WARNING} == {health.severity} & {Severity.WARNING}
 
 
 class Reader:

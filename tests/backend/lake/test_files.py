@@ -60,14 +60,13 @@ def test_totals_of_partitions_equal_a_recount_row_by_row():
     names = [f"p={chance.randrange(7)}" for _ in range(count)]
     rows = [chance.choice([None, 100]) if name == "p=3" else 100 for name in names]
     deleted = [chance.choice([0, 0, 3, 50]) for _ in range(count)]
-    parts = partition_files(snapshot(sizes, partitions=names, rows=rows, deleted=deleted), 1000, min_files=70)
+    parts = partition_files(snapshot(sizes, partitions=names, rows=rows, deleted=deleted), 1000)
     assert parts == tuple(sorted(parts, key=lambda part: (-part.size_bytes, part.partition)))
     assert {part.partition for part in parts} == set(names)
     for part in parts:
         own = [n for n in range(count) if names[n] == part.partition]
         assert part.num_files == len(own) and part.size_bytes == sum(sizes[n] for n in own)
-        small = sum(sizes[n] < 1000 for n in own) if len(own) >= 70 else 0
-        assert part.small_files == small
+        assert part.small_files == sum(sizes[n] < 1000 for n in own)
         assert part.files_with_vectors == sum(deleted[n] > 0 for n in own)
         assert part.deleted_rows == sum(deleted[n] for n in own)
         whole = [rows[n] for n in own]

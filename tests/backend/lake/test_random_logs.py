@@ -43,7 +43,7 @@ from tests.worlds.streams.replay import (
 )
 
 ONE_SEED = os.environ.get("WEIR_TEST_RANDOM_SEED")
-MIN_FILES, TARGET, RATIO = 2, 5000, 0.5
+MIN_FILES, TARGET, RATIO = 4, 5000, 0.5
 SIZES = {"200": 200, "1kb": 1024, "128mb": 128 * 2**20}  # what tests.logs sets as delta.targetFileSize
 
 
@@ -79,9 +79,11 @@ def target_of(state: State) -> int:
 
 
 def files_after_merge(state: State) -> int:
-    """The small files of each partition as so many of the target size as their bytes fill."""
-    after = len(state.files)
-    for partition, small in small_files(state).items():
+    """The small files of each partition with two and more as so many of the target size as their bytes fill."""
+    after, mergeable = len(state.files), {part: small for part, small in small_files(state).items() if small > 1}
+    if sum(mergeable.values()) < MIN_FILES:
+        return after
+    for partition, small in mergeable.items():
         sizes = [add["size"] for add in state.files.values() if partition_of(add, state) == partition]
         in_bytes = sum(size for size in sizes if size < int(target_of(state) * RATIO))
         after -= small - min(small, max(1, math.ceil(in_bytes / target_of(state))))
@@ -89,12 +91,11 @@ def files_after_merge(state: State) -> int:
 
 
 def small_files(state: State) -> dict[str, int]:
-    """Per partition with enough files, those under half of the target."""
+    """Per partition those under half of the target."""
     limit = int(target_of(state) * RATIO)
     parts = [(partition_of(add, state), add["size"]) for add in state.files.values()]
-    count = Counter(partition for partition, _ in parts)
     small = Counter(partition for partition, size in parts if size < limit)
-    return {partition: small[partition] if count[partition] >= MIN_FILES else 0 for partition in count}
+    return {partition: small[partition] for partition, _ in parts}
 
 
 def buckets_of(state: State) -> list[tuple[int, int, int, int]]:

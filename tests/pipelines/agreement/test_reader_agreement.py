@@ -125,7 +125,7 @@ def test_histogram_and_partition_totals_are_those_of_a_recount(pair: Pair) -> No
     files: dict[str, list[SparkFile]] = defaultdict(list)
     for file in pair.spark.files:
         files[file.partition].append(file)
-    ours = partition_files(pair.snapshot, 1 << 40, min_files=1)
+    ours = partition_files(pair.snapshot, 1 << 40)
     assert {p.partition: (p.num_files, p.size_bytes) for p in ours} == {
         name: (len(some), sum(file.size_bytes for file in some)) for name, some in files.items()
     }
