@@ -80,7 +80,8 @@ def _read(text: str, most_rows: int | None) -> Statement:
     from sqlglot import exp
     from sqlglot.errors import ErrorLevel
 
-    trees = [tree for tree in sqlglot.parse(text, read=_DIALECT) if tree is not None]
+    parsed = sqlglot.parse(text.removeprefix("\ufeff"), read=_DIALECT)  # a file's byte order mark
+    trees = [tree for tree in parsed if tree is not None and not isinstance(tree, exp.Semicolon)]  # that: a comment
     if len(trees) != 1:
         raise QueryError(f"there are {len(trees) or 'no'} statements; one is run at a time", hint=_ONE)
     tree = trees[0]
@@ -169,7 +170,7 @@ class _Names:
         if not is_plain or (joined and joined.side) or any(j.method or j.side in ("RIGHT", "FULL") for j in joins):
             return ()
         is_alone, found = not joins and not select.args.get("laterals"), self._conditions[id(select)]
-        own = [*found.get(_alias(table).lower(), ()), *(found.get("", ()) if is_alone else ())]
+        own = [*found.get(folded(_alias(table)), ()), *(found.get("", ()) if is_alone else ())]
         return tuple(own[:MOST_CONDITIONS])
 
 
@@ -205,6 +206,7 @@ def _with_part(table: "exp.Table") -> "exp.CTE | None":
     if table.args.get("db") or not isinstance(table.this, exp.Identifier):
         return None
     below: exp.Expr = table
+    named: list[exp.CTE]
     while (above := below.parent) is not None:
         if isinstance(above, exp.With):
             named = above.expressions[: next(i for i, cte in enumerate(above.expressions) if cte is below)]
@@ -246,7 +248,7 @@ def _conditions(select: "exp.Select") -> Mapping[str, list[str]]:
     if where is None:
         return found
     for part in where.this.flatten() if isinstance(where.this, exp.And) else (where.this,):
-        tables = {column.table.lower() for column in part.find_all(exp.Column)}
+        tables = {folded(column.table) for column in part.find_all(exp.Column)}
         if len(tables) == 1 and not part.find(exp.Query, exp.Window):
             found[tables.pop()].append(part.transform(_unqualified).sql(dialect=_DIALECT, comments=False))
     return found

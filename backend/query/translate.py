@@ -42,7 +42,7 @@ def translated(statement: Statement, engine: Engine, tables: Mapping[str, str]) 
             message = f"{what} cannot be said in {engine}'s SQL as DuckDB means it"
             raise QueryError(message, hint="say it with other functions, or run it here")
         sql = tree.sql(dialect=engine.lower(), pretty=True, unsupported_level=ErrorLevel.RAISE)
-    # No other word of a statement begins as the names of its sources do.
+        # No other word of a statement begins as the names of its sources do.
         with_names = {
             name: exp.to_identifier(written).sql(dialect=engine.lower())
             for name, written in statement.with_names.items()

@@ -40,11 +40,11 @@ SPARK = (
     *("spark.databricks.delta.optimize.maxFileSize", "spark.databricks.delta.optimize.minFileSize"),
     *("spark.databricks.delta.merge.repartitionBeforeWrite.enabled",),
 )
-_GUARDED = (  # what exactly once and the checkpoint stand on
+_GUARDED = (  # what exactly once, the checkpoint and secrets stand on
     *("spark.sql.streaming.stopActiveRunOnRestart", "spark.sql.streaming.checkpoint", "spark.sql.extensions"),
     *("spark.sql.catalog", "spark.sql.warehouse", "spark.databricks.delta.write", "spark.databricks.delta.commitInfo"),
     *("spark.databricks.delta.retentionDurationCheck", "spark.databricks.delta.merge.materializeSource"),
-    "spark.sql.variable.substitute",  # reads the host's environment
+    "spark.sql.variable.substitute",
 )
 _DELAY = re.compile(r"[1-9]\d*\s*(ms|s|m|min|h|d)", re.IGNORECASE)
 
@@ -100,7 +100,9 @@ def require_settable(
     """Raises `OverrideError` for a key that is neither `allowed` nor one of Spark's that may be set on any stream."""
     for key in keys:
         if any(key == guarded or key.startswith(f"{guarded}.") for guarded in _GUARDED):
-            raise OverrideError(f"{key} is Weir's own: writing exactly once stands on it", hint="leave it out")
+            raise OverrideError(
+                f"{key} is Weir's own: writing exactly once and keeping secrets stand on it", hint="leave it out"
+            )
         if key not in allowed and key not in SPARK:
             raise OverrideError(f"{key} cannot be set on {name}", hint=_instead(key, allowed))
 

@@ -83,6 +83,23 @@ def test_a_name_of_with_is_no_table_of_the_lake_but_where_it_is_not_defined_yet(
     assert [source.parts for source in sources(nested)] == [("w",)]
 
 
+def test_names_are_told_apart_as_duckdb_does_it() -> None:
+    kelvin = "\u212a"  # `str.lower` makes a k of it
+    text = f"WITH duc{kelvin}db_settings AS (SELECT 1 AS x) SELECT * FROM duckdb_settings"
+    assert [source.parts for source in sources(text)] == [("duckdb_settings",)]
+    assert "db_settings AS (" not in read_statement(text).sql  # a name of DuckDB's own catalogue
+    pruned = sources(f"SELECT 1 FROM a AS k, b AS {kelvin} WHERE {kelvin}.x = 1")
+    assert [source.conditions for source in pruned] == [(), ("x = 1",)]
+
+
+def test_a_comment_at_the_end_and_a_byte_order_mark_are_no_statement() -> None:
+    for text in ("SELECT 1; -- daily", "\ufeff-- hello\nSELECT 1;\n\n", "SELECT 1 /* a */; /* b */ -- c"):
+        assert read_statement(text).sql == "SELECT 1"
+    for text in ("SELECT 1; SELECT 2", "; -- nothing"):
+        with pytest.raises(QueryError, match="statements"):
+            read_statement(text)
+
+
 def test_columns_that_a_statement_cannot_need_are_left_out() -> None:
     def columns(text: str) -> list[frozenset[str] | None]:
         return [source.columns for source in sources(text)]

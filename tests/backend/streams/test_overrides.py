@@ -67,6 +67,7 @@ def test_what_may_be_set() -> None:
         ("spark.sql.streaming.stopActiveRunOnRestart", "true", "Weir's own"),
         ("spark.sql.streaming.checkpoint.x", "true", "Weir's own"),
         ("spark.databricks.delta.write.txnVersion", "9", "Weir's own"),
+        ("spark.sql.variable.substitute", "true", "Weir's own"),
     ],
 )
 def test_what_may_not_be_set_is_refused_with_what_to_write(key: str, value: str, said: str) -> None:

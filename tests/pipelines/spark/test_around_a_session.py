@@ -211,6 +211,11 @@ def test_the_role_of_a_kubernetes_account_is_taken_where_no_keys_are_given(tmp_p
     assert key not in hadoop_options(settings(tmp_path, **own), around)
 
 
+def test_nobody_has_spark_read_the_hosts_environment(tmp_path: Path) -> None:
+    own = settings(tmp_path, **{"spark.sql.variable.substitute": "true"})
+    assert spark_conf(own)["spark.sql.variable.substitute"] == "false"
+
+
 def test_no_credential_is_among_sparks_settings(tmp_path: Path) -> None:
     conf = spark_conf(settings(tmp_path, OPTIONS))
     assert not any("hidden" in value for value in conf.values())
