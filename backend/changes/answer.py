@@ -437,7 +437,9 @@ def _not_said(prepared: PreparedDiff, method: DiffMethod, key: KeyChoice | None,
     """What the numbers cannot say, in words: each way in which a count is less than exact has its sentence."""
     where = prepared.question.where
     filtered = [f"only rows that satisfy {where} before or after are counted; commits count all"] if where else []
-    return [*_on_rows(method, key, changes), *_on_columns(prepared.input, prepared.columns), *filtered]
+    whole = "without a key whole rows are compared, and floats have to be equal: the tolerance needs a key"
+    exact = [whole] if prepared.question.tolerance and key is None else []
+    return [*_on_rows(method, key, changes), *exact, *_on_columns(prepared.input, prepared.columns), *filtered]
 
 
 def _on_rows(method: DiffMethod, key: KeyChoice | None, changes: RowChanges) -> list[str]:

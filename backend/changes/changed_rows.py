@@ -29,7 +29,6 @@ from backend.sql.session import CancelToken, Connection
 from backend.sql.values import same
 
 COMMON_COLUMNS, COMMON_CHANGES = 12, 3
-_FLOATS = ("FLOAT", "DOUBLE")
 ORDER_COLUMNS = 8  # enough to make the order of rows without a key stable
 APART = {"duplicate": SetApart.DUPLICATE_KEY, "null": SetApart.NULL_KEY}
 ORDER = ("update", "delete", "insert", "duplicate", "null")
@@ -74,15 +73,33 @@ class Changes:
         """Per column, a condition on a row of `pairs`."""
         if not self.tolerance:
             return {name: f"b_c{i} IS DISTINCT FROM a_c{i}" for i, name in enumerate(self.columns)}
-        types = self.connection.execute(f"DESCRIBE {self.pairs}").fetchall()
-        return {name: self._differs(i, str(types[i][1])) for i, name in enumerate(self.columns)}
+        kinds = _arrow(self.connection, f"SELECT * FROM ({self.pairs}) LIMIT 0").schema.types
+        return {
+            name: f"NOT {_near(kinds[i], f'b_c{i}', f'a_c{i}', self.tolerance)}" for i, name in enumerate(self.columns)
+        }
 
-    def _differs(self, number: int, kind: str) -> str:
-        distinct = f"b_c{number} IS DISTINCT FROM a_c{number}"
-        if kind not in _FLOATS:
-            return distinct
-        near = f"abs(CAST(b_c{number} AS DOUBLE) - CAST(a_c{number} AS DOUBLE)) <= {self.tolerance!r}"
-        return f"({distinct} AND NOT coalesce({near}, false))"
+
+def _near(kind: pa.DataType, before: str, after: str, tolerance: float, depth: int = 0) -> str:
+    """A condition in SQL: the values are equal, or are but for floats in them that are within the tolerance."""
+    near = "false"
+    if pa.types.is_floating(kind):
+        near = f"abs(CAST({before} AS DOUBLE) - CAST({after} AS DOUBLE)) <= {tolerance!r}"
+    elif pa.types.is_struct(kind):
+        parts = []
+        for field in kind:
+            name = quoted_text(field.name)
+            one, other = f"struct_extract({before}, {name})", f"struct_extract({after}, {name})"
+            parts.append(_near(field.type, one, other, tolerance, depth))
+        near = f"{before} IS NOT NULL AND {after} IS NOT NULL AND {' AND '.join(parts)}"
+    elif pa.types.is_map(kind):
+        values = _near(pa.list_(kind.item_type), f"map_values({before})", f"map_values({after})", tolerance, depth)
+        near = f"map_keys({before}) = map_keys({after}) AND {values}"
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        pair = f"e{depth}"
+        inner = _near(kind.value_type, f"{pair}[1]", f"{pair}[2]", tolerance, depth + 1)
+        apart = f"list_filter(list_zip({before}, {after}), lambda {pair}: NOT {inner})"
+        near = f"len({before}) = len({after}) AND len({apart}) = 0"
+    return f"({before} IS NOT DISTINCT FROM {after} OR coalesce({near}, false))"
 
 
 # the first rows -------------------------------------------------------------------------------------------------------

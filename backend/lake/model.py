@@ -79,7 +79,7 @@ class OperationMetrics:
     """What a commit did, in one vocabulary for every writer. None: the commit does not say.
 
     `*_vacuumed`: what VACUUM deletes from storage (its START: is about to); no version loses a file by that.
-    `rows_source`: rows that a MERGE read from its source.
+    `rows_source`: rows that a MERGE read from its source. `change_*`: files of the change feed, beside those of data.
     """
 
     rows_inserted: int | None = None
@@ -94,6 +94,8 @@ class OperationMetrics:
     bytes_vacuumed: int | None = None
     rows_source: int | None = None
     duration_ms: int | None = None
+    change_files: int | None = None
+    change_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,8 @@ class Commit:
     job: str | None = None  # as a platform that schedules jobs names it
     reported_at: datetime | None = None
     partitions: tuple[str, ...] = ()
+    user_id: str | None = None
+    cluster_id: str | None = None
 
 
 class CommitReader(typing.Protocol):

@@ -16,7 +16,7 @@ from backend.stream_model.stream import StreamFailure
 class Fault:
     """`check`: the preflight check that sees it before the start, "" where none can. `classes`: how Spark's error
     class begins; `words`: what its message holds. `shown`: what to look for, where that is no error of Spark.
-    `is_hosts_own`: another host may run the stream as it is."""
+    `is_hosts_own`: another host may run the stream as it is. `recurs`: every start meets it anew, so none is tried."""
 
     name: str
     cause: str
@@ -26,6 +26,7 @@ class Fault:
     words: tuple[str, ...] = ()
     shown: str = ""
     is_hosts_own: bool = False
+    recurs: bool = False
 
     def explains(self, failure: StreamFailure) -> bool:
         return failure.error_class.startswith(self.classes or ("\0",)) or any(
@@ -245,7 +246,18 @@ MISFIT = Fault(
     "A record is not what the source declares",
     'It cannot be parsed, or one of its values is none of its column\'s type, and misfit is "fail".',
     'Mend the schema, or say misfit="dead letter" to keep such records beside the table. Then restart the stream.',
-    words=(" cannot be parsed: ",),
+    words=(" cannot be parsed: ", " cannot be taken: "),
+    recurs=True,
+)
+CHANGE_REFUSED = Fault(
+    "A change that its table cannot take",
+    "Nothing says which of two changes of a key is the newer one, or the change has no place or no key. It stands in "
+    "the batch that was planned, so that every start meets it again.",
+    "Do what the message says. Two changes at one place: have the connector number them by "
+    "provide.transaction.metadata=true. For those that are there, lengthen the sink's sequence by what orders them, "
+    "such as the record's offset, or drop one by an expectation. Then restart the stream.",
+    words=("nothing orders", "cannot be ordered", "Delta keeps as null", "the source truncated the table"),
+    recurs=True,
 )
 USER_CODE = Fault(
     "The stream's function raised an error",
@@ -280,7 +292,7 @@ DISK_FULL = Fault(
 )
 OTHERS_SEEN = (
     *(ROWS_CHANGED, ROWS_DELETED, STATE_LOST, STATE_CHANGED, CONFLICT, RECORDS_LOST, OLD_CHECKPOINT, SOURCES_CHANGED),
-    *(KEYS_CHANGED, FILE_UNREADABLE, MISFIT, USER_CODE, OUT_OF_MEMORY, FOLDER_ELSEWHERE, DISK_FULL),
+    *(KEYS_CHANGED, FILE_UNREADABLE, MISFIT, CHANGE_REFUSED, USER_CODE, OUT_OF_MEMORY, FOLDER_ELSEWHERE, DISK_FULL),
 )
 
 

@@ -185,12 +185,12 @@ def _failed(want: Desired, seen: Observed, live: Live, host: Host) -> Iterable[A
     broken = replace(seen, failures=_recent(seen, live, host))
     if want.state is DesiredState.STOPPED:
         return (RecordState(_carried_out(want, broken, StreamState.STOPPED, host)), Forget(want.name))
-    if len(broken.failures) > host.limits.max_restarts:
+    faults = recognise(broken.failures[-1])
+    if len(broken.failures) > host.limits.max_restarts or any(fault.recurs for fault in faults):
         return (RecordState(_carried_out(want, broken, StreamState.FAILED, host)), Forget(want.name))
     waiting = _carried_out(want, broken, StreamState.BACKOFF, host)
     pause = timedelta(seconds=backoff_s(len(broken.failures), host.limits))
-    is_hosts_own = any(fault.is_hosts_own for fault in recognise(broken.failures[-1]))
-    offered = (Offer(want.name),) if is_hosts_own else ()
+    offered = (Offer(want.name),) if any(fault.is_hosts_own for fault in faults) else ()
     return (RecordState(replace(waiting, next_start_at=host.now + pause)), Forget(want.name), *offered)
 
 

@@ -120,7 +120,9 @@ def history_sentence(commits: Sequence[Commit], total: int | None = None) -> str
     kinds = ", ".join(parts + ([things(rest, "other")] if rest else []))
     part = f"{count_text(len(commits))} of " if total is not None and total > len(commits) else ""
     number = total if part else len(commits)
-    return f"{part}{things(number, 'commit')}{span}: {kinds}" if commits else "No commit is left in the log"
+    feed = sum(commit.metrics.change_bytes or 0 for commit in commits)
+    weighs = f"; their change feed weighs {bytes_text(feed)}" if feed else ""
+    return f"{part}{things(number, 'commit')}{span}: {kinds}{weighs}" if commits else "No commit is left in the log"
 
 
 # one commit ------------------------------------------------------------------------------------------------------
@@ -158,12 +160,14 @@ def metrics_facts(metrics: OperationMetrics) -> dict[str, str]:
         "Files added": metrics.files_added,
         "Files removed": metrics.files_removed,
         "Files deleted from storage": metrics.files_vacuumed,
+        "Files of the change feed": metrics.change_files,
     }
     facts = {key: count_exact(value) for key, value in counts.items() if value is not None}
     sizes = {
         "Bytes added": metrics.bytes_added,
         "Bytes removed": metrics.bytes_removed,
         "Bytes deleted from storage": metrics.bytes_vacuumed,
+        "Bytes of the change feed": metrics.change_bytes,
     }
     facts |= {key: bytes_exact(value) for key, value in sizes.items() if value is not None}
     return facts | ({"Took": duration_text(metrics.duration_ms / 1000)} if metrics.duration_ms is not None else {})

@@ -44,6 +44,8 @@ def read_commit(record: CommitRecord, committed_at: datetime | None) -> Commit:
         metadata=record.metadata,
         protocol=record.protocol,
         partitions=record.counts.partitions,
+        user_id=optional_text(info.get("userId")),
+        cluster_id=optional_text(info.get("clusterId")),
     )
 
 
@@ -266,6 +268,8 @@ def _moved_files(counts: FileCounts, raw: Mapping[str, Any]) -> dict[str, int | 
         "files_removed": counts.files_removed,
         "bytes_added": counts.bytes_added,
         "bytes_removed": _said_files(raw)["bytes_removed"] if removed is None else removed,
+        "change_files": counts.change_files or None,
+        "change_bytes": counts.change_bytes or None,
     }
 
 

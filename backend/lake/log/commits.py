@@ -49,6 +49,8 @@ class FileCounts:
     bytes_added: int = 0
     bytes_removed: int | None = 0
     partitions: tuple[str, ...] = ()
+    change_files: int = 0
+    change_bytes: int | None = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +214,8 @@ def domain(body: Any) -> dict[str, str | None]:
 def _counts(sizes: Mapping[FileAction, list[int | None]], partitions: Set[str]) -> FileCounts:
     added, removed = sizes[FileAction.ADD], sizes[FileAction.REMOVE]
     named = tuple(sorted(partitions)) if any(partitions) and len(partitions) <= MOST_PARTITIONS else ()
-    return FileCounts(len(added), len(removed), _sum(added) or 0, _sum(removed), named)
+    moved = len(added), len(removed), _sum(added) or 0, _sum(removed)
+    return FileCounts(*moved, named, len(sizes[FileAction.CDC]), _sum(sizes[FileAction.CDC]))
 
 
 def _sum(sizes: list[int | None]) -> int | None:

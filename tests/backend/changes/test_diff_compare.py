@@ -274,6 +274,29 @@ def test_rows_are_paired_by_a_key_of_any_type(name: str) -> None:
         assert compared(way(twice), BY_ID, columns=("id", "v")).net == NetCounts(1, 0, 0)
 
 
+NESTED = pa.list_(pa.struct([("m", pa.map_(pa.string(), pa.list_(pa.float32()))), ("s", pa.string())]))
+
+
+def nested(*numbers: float | None, key: str = "k", text: str = "t") -> list[dict[str, Any]]:
+    return [{"m": [(key, list(numbers))], "s": text}]
+
+
+NEAR = [nested(1.0, None), nested(1.4, None), None, []]
+FAR = [nested(1.6, None), nested(1.0, 1.0), nested(1.0), nested(1.0, None, key="q"), nested(1.0, None, text="u")]
+
+
+def test_the_tolerance_reaches_every_float() -> None:
+    schema = pa.schema([("c0", pa.int64()), ("c1", NESTED)])
+    pairs = [*((NEAR[0], after) for after in [*NEAR[:2], *FAR, *NEAR[2:]]), (None, None), ([], [])]
+    sides = [[(number, pair[side]) for number, pair in enumerate(pairs)] for side in (0, 1)]
+    query = BY_ID | asked(tolerance=0.5)
+    for read in (as_stream, as_files):
+        found = compared(read(table_of(*sides, schema)), query, columns=("id", "nested"))
+        assert found.net == NetCounts(0, len(FAR) + 2, 0)
+        assert [row.key["id"] for row in found.rows if row.key] == list(range(2, 4 + len(FAR)))
+        assert {row.changed for row in found.rows} == {("nested",)}
+
+
 MAP = pa.map_(pa.string(), pa.int64())
 AB, BA, AC, NULL = [("a", 1), ("b", 2)], [("b", 2), ("a", 1)], [("a", 1), ("b", 3)], [("a", 1), ("b", None)]
 ODD = pa.struct([("a.b", MAP), ('q"', pa.int32())])

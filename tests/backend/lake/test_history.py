@@ -145,6 +145,7 @@ def test_each_writer_is_read_as_it_tells_of_itself(info, user, engine, stream):
     commit = read(info)
     origin = commit.origin and (commit.origin.query_id, commit.origin.batch_id)
     assert (commit.user, commit.engine, origin, commit.user_metadata) == (user, engine, stream, None)
+    assert (commit.user_id, commit.cluster_id) == (info.get("userId"), info.get("clusterId"))
 
 
 # filters --------------------------------------------------------------------------------------------------------------

@@ -207,6 +207,8 @@ def test_history_properties_files_and_partitions_say_what_the_log_says(root: Pat
     assert [(r["version"], r["operation"], r["timestamp"]) for r in history] == [
         (c.version, c.operation, c.committed_at) for c in commits
     ]
+    weighs = sum(file.stat().st_size for file in (root / "orders" / "_change_data").glob("*.parquet"))
+    assert sum(row["change_bytes"] or 0 for row in history) == weighs > 0
     assert dict(history[2]["operation_parameters"])["predicate"] == commits[2].parameters["predicate"]
     for view in VIEW_COLUMNS:
         of_view = f'"parts${view}"' + ("(0, 'latest')" if view == "changes" else "")

@@ -55,6 +55,7 @@ LONG_AGO = replace(BROKE, failed_at=NOW - timedelta(seconds=601))
 ABSENT, STARTING, STOPPING, ENDED = (Live(Phase(name)) for name in ("ABSENT", "STARTING", "STOPPING", "ENDED"))
 ACTIVE = Live(Phase.ACTIVE, "q", "r")
 FAILED = Live(Phase.FAILED, "q", "r", BROKE)
+RECURS = replace(FAILED, failure=replace(BROKE, message="nothing orders two changes of one key"))
 CAUGHT_UP = replace(ACTIVE, read_until=NOW + timedelta(seconds=1))
 
 
@@ -135,6 +136,7 @@ TABLE = [
     ("ended before a restart", want("RUNNING", 2), seen("RUNNING"), ENDED, ["STARTING/2", "Forget", "Start"]),
     ("failed once", want("RUNNING"), seen("RUNNING"), FAILED, ["BACKOFF/1", "Forget"]),
     ("failed at the start", want("RUNNING"), seen("STARTING"), FAILED, ["BACKOFF/1", "Forget"]),
+    ("failed as every start will", want("RUNNING"), seen("RUNNING"), RECURS, ["FAILED/1", "Forget"]),
     (
         "failed as often as allowed",
         want("RUNNING"),
