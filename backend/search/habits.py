@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from backend.format import cut
 from backend.lake.history.conditions import clauses_text, condition_shape, predicate_text
 from backend.lake.model import Commit, Metadata
-from backend.lake.table.partitions import physical_names, show_partition, text_columns
+from backend.lake.table.partitions import column_types, physical_names, show_partition
 from backend.search.notice import Measure
 from backend.search.search import may_change_rows
 
@@ -72,8 +72,8 @@ class Habits:
         shapes[shape] = shapes.get(shape, (0,))[0] + 1, text, clauses
 
     def _of_partitions(self, commit: Commit, metadata: Metadata) -> Iterator[Seen]:
-        physical, texts = physical_names(metadata), text_columns(metadata)
-        places = [show_partition(each, metadata, physical, texts) for each in commit.partitions]
+        physical, types = physical_names(metadata), column_types(metadata)
+        places = [show_partition(each, metadata, physical, types) for each in commit.partitions]
         writer, removes = writer_of(commit), commit.metrics.files_removed != 0
         is_load = commit.operation == "WRITE" and commit.metrics.files_added != 0
         if not is_load or removes:

@@ -18,7 +18,7 @@ from backend.lake.log.actions import FileAction
 from backend.lake.log.commits import CommitSlice
 from backend.lake.log.replay import LogState, damaged
 from backend.lake.model import VersionTotals
-from backend.lake.table.partitions import without_empty
+from backend.lake.table.partitions import by_value
 from backend.settings import HealthSettings
 
 File = tuple[int, int | None, str]  # size in bytes, live rows, encoded partition
@@ -82,7 +82,7 @@ class RunningTotals:
                 continue
             self._remove(key, rows.get(key))
             if kind == FileAction.ADD:
-                partition = without_empty(partition, self._metadata) if self._metadata else partition
+                partition = by_value(partition, self._metadata) if self._metadata else partition
                 file = (size, None if records is None else records - deleted, partition)
                 self._later[key] = file
                 if self._by_size is not None:
@@ -159,7 +159,7 @@ class _BaseFiles:
         self._records = state.files.column("num_records")
         encoded = state.files.column("encoded_partition")
         encoded = encoded if pa.types.is_dictionary(encoded.type) else encoded.dictionary_encode()
-        names = [without_empty(text, state.metadata) for text in encoded.dictionary.to_pylist()]
+        names = [by_value(text, state.metadata) for text in encoded.dictionary.to_pylist()]
         self._names: list[str] = list(dict.fromkeys(names))
         places = {name: place for place, name in enumerate(self._names)}
         self._codes: np.ndarray[Any, Any] = np.array([places[name] for name in names], np.int64)[encoded.indices]

@@ -209,6 +209,9 @@ def normalise_metrics(operation: str | None, raw: Mapping[str, Any], counts: Fil
     """One vocabulary for every writer's metrics; `counts` are of the commit's files, None when it is unreadable."""
     is_vacuum = (operation or "").startswith("VACUUM")
     named_counts = _first_counts(raw, _INSERTING_RANKS if operation in _INSERTING else _RANKS)
+    denied = _NO_ROWS.get(operation or "") if counts is not None and counts.files_removed else None
+    if denied and named_counts.get(denied) == 0:
+        del named_counts[denied]
     return OperationMetrics(
         rows_inserted=named_counts.get("rows_inserted"),
         rows_updated=named_counts.get("rows_updated"),
@@ -228,6 +231,8 @@ def _ranked(**names: tuple[str, ...]) -> dict[str, tuple[str, int]]:
 
 
 _ROWS = {"rows_updated": _UPDATED, "rows_deleted": _DELETED, "rows_copied": _COPIED, "rows_source": _SOURCE}
+# Acts that remove files only for rows that they change: "0 rows" beside a removed file is false (delta-rs 1.5 says it).
+_NO_ROWS = {"DELETE": "rows_deleted", "UPDATE": "rows_updated"}
 _RANKS = _ranked(rows_inserted=_MERGE_INSERTED, duration_ms=_DURATION, **_ROWS)
 _INSERTING_RANKS = _ranked(rows_inserted=_INSERTED, duration_ms=_DURATION, **_ROWS)
 

@@ -19,24 +19,28 @@ if TYPE_CHECKING:
     from backend.lake.log.file_set import FileSet
 
 MAX_READER_VERSION = 3
-# Reader features under which the log's files, sizes and row counts mean what this reader takes them to mean.
-READER_FEATURES = frozenset(
+# Reader features that change how rows are read; a reader of rows is asked for these alone.
+ROW_FEATURES = frozenset(
     {
         "columnMapping",
         "deletionVectors",
         "timestampNtz",
-        "typeWidening",
-        "typeWidening-preview",
-        "v2Checkpoint",
-        "vacuumProtocolCheck",
         "variantType",
         "variantType-preview",
         "variantShredding",
         "variantShredding-preview",
-        "geospatial",
-        "geoSpatial",
     }
 )
+# Under these and the ones above the log's files, sizes and row counts mean what this reader takes them to mean. Every
+# file is cast to the table's types; a column of places is left out by its type.
+READER_FEATURES = ROW_FEATURES | {
+    "typeWidening",
+    "typeWidening-preview",
+    "v2Checkpoint",
+    "vacuumProtocolCheck",
+    "geospatial",
+    "geoSpatial",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from backend.lake.history.change_feed import FEED, feed_files
 from backend.lake.log.actions import FileAction, read_vector_id
 from backend.lake.log.commits import CommitSlice
 from backend.lake.log.file_set import plain_values
+from backend.lake.log.replay import ROW_FEATURES
 from backend.lake.model import FILE_COLUMNS, Metadata, Protocol, Snapshot
 from backend.lake.rows.files_on_disk import FilesOnDisk, files_on_disk
 from backend.lake.storage.storage import Storage
@@ -133,10 +134,9 @@ def _file_url(path: str) -> str:
 
 
 def _protocol(protocol: Protocol) -> Mapping[str, Any]:
-    """What a reader must know; a writer's features are nothing to one that only reads. deltalake (1.6.6, tried) refuses
-    type widening and reads it well: every file is cast to the table's types."""
+    """What a reader of rows must know: deltalake (1.6.6, tried) refuses other features, and reads their rows well."""
     if protocol.min_reader_version >= 3:
-        features = [feature for feature in protocol.reader_features if not feature.startswith("typeWidening")]
+        features = [feature for feature in protocol.reader_features if feature in ROW_FEATURES]
         return {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features}
     return {
         "minReaderVersion": protocol.min_reader_version,

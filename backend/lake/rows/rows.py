@@ -23,6 +23,7 @@ from backend.lake.files.file_names import misspelled, perhaps_misspelled
 from backend.lake.files.footer import parquet_errors
 from backend.lake.history.change_feed import feed_files
 from backend.lake.log.commits import CommitSlice
+from backend.lake.log.replay import ROW_FEATURES
 from backend.lake.model import FILE_COLUMNS, FileNumbers, Snapshot
 from backend.lake.rows.files_on_disk import files_at_once, files_on_disk
 from backend.lake.rows.filters import AnyOf, FilterColumn, RowFilter, Test
@@ -31,6 +32,7 @@ from backend.lake.rows.pruning import FEW_FILES, may_match, misread_partitions
 from backend.lake.storage.paths import is_remote
 from backend.lake.storage.storage import Storage, TableFiles
 from backend.lake.table.file_times import in_old_calendar
+from backend.lake.table.partitions import column_types
 from backend.lake.table.schema import columns as schema_columns
 from backend.lake.table.schema import fields, read_schema
 from backend.lru import Lru
@@ -162,8 +164,14 @@ def _read_some(
 
 
 def _is_odd(snapshot: Snapshot) -> bool:
-    """Whether rows are read with another schema than the log's."""
-    return read_schema(snapshot.metadata.schema_json).json != snapshot.metadata.schema_json
+    """Whether rows are read with another log than the table's: its schema, its reader features, texts of decimals."""
+    metadata = snapshot.metadata
+    types = column_types(metadata)
+    return (
+        read_schema(metadata.schema_json).json != metadata.schema_json
+        or not ROW_FEATURES.issuperset(snapshot.protocol.reader_features)
+        or any(types.get(name, "").startswith("decimal") for name in metadata.partition_columns)
+    )
 
 
 def _has_misread_files(storage: Storage, snapshot: Snapshot) -> bool:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.lake.model import Metadata
-from backend.lake.table.partitions import encode_value, physical_names, show_partition, text_columns
+from backend.lake.table.partitions import column_types, encode_value, physical_names, show_partition
 
 _MOST_COUNTED = 1 << 20  # combinations of values that are counted; more of them are sorted
 
@@ -46,7 +46,7 @@ def show_partitions(encoded: pa.Array, metadata: Metadata) -> pa.DictionaryArray
     if not metadata.partition_columns:
         return pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(encoded), np.int32)), pa.array([""], pa.string()))
     codes = encoded if pa.types.is_dictionary(encoded.type) else encoded.dictionary_encode()
-    own = physical_names(metadata), text_columns(metadata)
+    own = physical_names(metadata), column_types(metadata)
     shown = pa.array([show_partition(text, metadata, *own) for text in codes.dictionary.to_pylist()], pa.string())
     unique = shown.dictionary_encode()
     return pa.DictionaryArray.from_arrays(unique.indices.take(codes.indices), unique.dictionary)

@@ -2,11 +2,12 @@
 
 Rule: inside, `physical=escaped value` joined by "/" in the order of names; nulls are left out. Shown are the table's
 own column names in its order, with Hive's word for null, and that word escaped where it is a value. An empty text is
-a value of a column of texts, and null in any other.
+a value of a column of texts, and null in any other. A decimal has its type's scale, however its writer put it.
 Source: what Spark 4.2 with Delta 4.4, and deltalake 1.6.6, read; of an empty text PROTOCOL.md says that it is null.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 
 import orjson
 
@@ -14,33 +15,47 @@ from backend.lake.model import Metadata
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _THE_WORD = NULL_PARTITION.replace("_", "%5F", 1)
+_DIGITS = Context(prec=76, rounding=ROUND_HALF_UP)  # as Spark casts a text
 
 
 def encode_partition(values: Mapping[str, str | None]) -> str:
     return "/".join(encode_value(name, value) for name, value in sorted(values.items()) if value is not None)
 
 
-def without_empty(encoded: str, metadata: Metadata) -> str:
-    """The one text of a partition: an empty text in a column of another type is null, as nothing is."""
-    if "=/" not in f"{encoded}/":
+def by_value(encoded: str, metadata: Metadata) -> str:
+    """The one text of a partition, whoever wrote it: values by their types, and no null."""
+    if "=/" not in f"{encoded}/" and '"decimal(' not in metadata.schema_json:
         return encoded
-    physical = physical_names(metadata)
-    texts = {_escape(physical.get(column, column)) for column in text_columns(metadata)}
-    pairs = map(_pair, encoded.split("/"))
-    return "/".join(f"{name}={value}" for name, value in pairs if value or name in texts)
+    types, physical = column_types(metadata), physical_names(metadata)
+    own = {_escape(physical.get(column, column)): kind for column, kind in types.items()}
+    pairs = ((name, _typed(value, own.get(name, ""))) for name, value in map(_pair, encoded.split("/")))
+    return "/".join(f"{name}={value}" for name, value in pairs if value is not None)
 
 
-def show_partition(encoded: str, metadata: Metadata, physical: Mapping[str, str], texts: Collection[str]) -> str:
-    """`texts` are the columns of type text."""
+def show_partition(encoded: str, metadata: Metadata, physical: Mapping[str, str], types: Mapping[str, str]) -> str:
+    """`types` as `column_types` gives them."""
     values = dict(_pair(text) for text in encoded.split("/") if text)
 
     def shown(column: str) -> str:
-        value = values.get(_escape(physical.get(column, column)))
-        if value is None or (not value and column not in texts):
+        value = _typed(values.get(_escape(physical.get(column, column))), types.get(column, ""))
+        if value is None:
             return NULL_PARTITION
         return _THE_WORD if value == NULL_PARTITION else value
 
     return "/".join(f"{column}={shown(column)}" for column in metadata.partition_columns)
+
+
+def _typed(value: str | None, kind: str) -> str | None:
+    """A value's one text in a column of this type."""
+    if not value:
+        return value if kind in ("string", "binary") else None
+    if not kind.startswith("decimal("):
+        return value
+    try:
+        scale = int(kind.removesuffix(")").partition(",")[2])
+        return f"{Decimal(value).quantize(Decimal(1).scaleb(-scale), context=_DIGITS):f}"
+    except (InvalidOperation, ValueError):
+        return value
 
 
 def partition_values(shown: str, metadata: Metadata) -> dict[str, str | None]:
@@ -69,13 +84,13 @@ def physical_names(metadata: Metadata) -> dict[str, str]:
         return {}
 
 
-def text_columns(metadata: Metadata) -> frozenset[str]:
-    """The top-level columns that hold texts."""
+def column_types(metadata: Metadata) -> dict[str, str]:
+    """The types of the top-level columns that are not nested, as the log names them."""
     try:
         fields = orjson.loads(metadata.schema_json)["fields"]
-        return frozenset(str(f["name"]) for f in fields if f["type"] in ("string", "binary"))
+        return {str(f["name"]): f["type"] for f in fields if isinstance(f["type"], str)}
     except (orjson.JSONDecodeError, KeyError, TypeError):
-        return frozenset()
+        return {}
 
 
 def encode_value(name: str, value: str) -> str:

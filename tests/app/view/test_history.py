@@ -25,7 +25,9 @@ def test_what_a_commit_does_not_say_is_a_dash_and_never_nothing() -> None:
     assert history.bytes_plus_minus(OperationMetrics(bytes_added=38_214_551)) == "+38.2 MB"
     vacuums = [commit(2, "VACUUM END", files_vacuumed=9), commit(1, "VACUUM START", files_vacuumed=9, bytes_vacuumed=5)]
     frame = history.commits_frame(vacuums, NOW, history.Known({}, {}))
-    assert frame["Files"].tolist() == ["9 vacuumed", "9 to vacuum"] and frame["Bytes"].tolist()[1] == "5 B to vacuum"
+    assert frame["Files"].tolist() == ["9 vacuumed", "was to delete 9"]
+    assert frame["Bytes"].tolist()[1] == "was to delete 5 B"
+    assert history.metrics_facts(vacuums[1].metrics, "VACUUM START")["Files it was to delete"] == "9"
 
 
 ROWS = history_figure.FIGURES["Rows"]

@@ -85,6 +85,18 @@ def test_the_actions_are_believed_before_the_writer():
     assert (metrics.files_added, metrics.files_removed, metrics.bytes_added, metrics.bytes_removed) == (1, 2, 5, 70)
 
 
+def test_no_rows_beside_a_removed_file_is_unknown():
+    """delta-rs 1.5 reported 0 of the two rows that it deleted; a MERGE may rewrite files and change no row."""
+    zero = {"num_deleted_rows": 0, "num_updated_rows": "0"}
+
+    def rows(operation, files_removed):
+        metrics = normalise_metrics(operation, zero, FileCounts(files_removed=files_removed))
+        return metrics.rows_updated, metrics.rows_deleted
+
+    assert (rows("DELETE", 1), rows("UPDATE", 1)) == ((0, None), (None, 0))
+    assert rows("DELETE", 0) == rows("MERGE", 1) == (0, 0)
+
+
 def test_the_in_commit_timestamp_is_not_what_the_writer_reports():
     both = {"timestamp": T + 5000, "inCommitTimestamp": T}
     assert (in_commit_time(both), reported_at({"timestamp": T})) == (AT, AT) and reported_at(both) > AT

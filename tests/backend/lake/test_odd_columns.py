@@ -5,6 +5,7 @@ Rule: one column that a reader cannot take keeps nobody from the others.
 """
 
 import json
+from decimal import Decimal
 from random import Random
 
 import pyarrow as pa
@@ -289,6 +290,19 @@ def test_the_word_for_null_is_a_text_and_an_empty_text_is_none(log, open_lake):
     for reader in (open_lake(), ByDeltalake(open_lake())):
         gone = diff(reader, reader.find("t"), 0, 1, key=("id",)).changes.rows
         assert {row.before["id"]: row.before["p"] for row in gone if row.before} == {0: values[0], 1: None}
+
+
+def test_a_decimal_is_one_partition_however_it_is_written(log, open_lake):
+    """And features that ask nothing of a reader of rows keep nobody from them."""
+    texts = ["1", "1.0", "1.00", "-0.5", "1e1", None]
+    files = [put(log.table, f"f{n}", {"id": [n]}, partitionValues={"d": text}) for n, text in enumerate(texts)]
+    described = metadata({"id": "long", "d": "decimal(10,2)"}, partition_by=["d"])
+    first_commit(log, described, *files, reader=protocol(3, 7, ["vacuumProtocolCheck", "geospatial"]))
+    lake = open_lake()
+    values = [text and Decimal(text) for text in texts]
+    assert [row["d"] for row in sorted(rows_at(lake), key=lambda row: row["id"])] == values
+    names = {"d=1.00", "d=-0.50", "d=10.00", "d=__HIVE_DEFAULT_PARTITION__"}
+    assert set(lake.snapshot(lake.find("t")).partitions().to_pylist()) == names
 
 
 # names that differ in case --------------------------------------------------------------------------------------------
