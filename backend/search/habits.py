@@ -72,7 +72,7 @@ class Habits:
         shapes[shape] = shapes.get(shape, (0,))[0] + 1, text, clauses
 
     def _of_partitions(self, commit: Commit, metadata: Metadata) -> Iterator[Seen]:
-        physical, types = physical_names(metadata), column_types(metadata)
+        physical, types = physical_names(metadata), column_types(metadata.schema_json)
         places = [show_partition(each, metadata, physical, types) for each in commit.partitions]
         writer, removes = writer_of(commit), commit.metrics.files_removed != 0
         is_load = commit.operation == "WRITE" and commit.metrics.files_added != 0

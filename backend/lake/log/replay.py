@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from backend.lake.log.file_set import FileSet
 
 MAX_READER_VERSION = 3
-# Reader features that change how rows are read; a reader of rows is asked for these alone.
+# Reader features that change how rows or checkpoints are read; deltalake is asked for these alone.
 ROW_FEATURES = frozenset(
     {
         "columnMapping",
         "deletionVectors",
         "timestampNtz",
+        "v2Checkpoint",
         "variantType",
         "variantType-preview",
         "variantShredding",
@@ -36,7 +37,6 @@ ROW_FEATURES = frozenset(
 READER_FEATURES = ROW_FEATURES | {
     "typeWidening",
     "typeWidening-preview",
-    "v2Checkpoint",
     "vacuumProtocolCheck",
     "geospatial",
     "geoSpatial",

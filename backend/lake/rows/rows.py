@@ -32,7 +32,7 @@ from backend.lake.rows.pruning import FEW_FILES, may_match, misread_partitions
 from backend.lake.storage.paths import is_remote
 from backend.lake.storage.storage import Storage, TableFiles
 from backend.lake.table.file_times import in_old_calendar
-from backend.lake.table.partitions import column_types
+from backend.lake.table.partitions import has_decimals
 from backend.lake.table.schema import columns as schema_columns
 from backend.lake.table.schema import fields, read_schema
 from backend.lru import Lru
@@ -166,11 +166,10 @@ def _read_some(
 def _is_odd(snapshot: Snapshot) -> bool:
     """Whether rows are read with another log than the table's: its schema, its reader features, texts of decimals."""
     metadata = snapshot.metadata
-    types = column_types(metadata)
     return (
         read_schema(metadata.schema_json).json != metadata.schema_json
         or not ROW_FEATURES.issuperset(snapshot.protocol.reader_features)
-        or any(types.get(name, "").startswith("decimal") for name in metadata.partition_columns)
+        or has_decimals(metadata)
     )
 
 

@@ -46,7 +46,7 @@ def show_partitions(encoded: pa.Array, metadata: Metadata) -> pa.DictionaryArray
     if not metadata.partition_columns:
         return pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(encoded), np.int32)), pa.array([""], pa.string()))
     codes = encoded if pa.types.is_dictionary(encoded.type) else encoded.dictionary_encode()
-    own = physical_names(metadata), column_types(metadata)
+    own = physical_names(metadata), column_types(metadata.schema_json)
     shown = pa.array([show_partition(text, metadata, *own) for text in codes.dictionary.to_pylist()], pa.string())
     unique = shown.dictionary_encode()
     return pa.DictionaryArray.from_arrays(unique.indices.take(codes.indices), unique.dictionary)

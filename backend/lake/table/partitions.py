@@ -8,6 +8,7 @@ Source: what Spark 4.2 with Delta 4.4, and deltalake 1.6.6, read; of an empty te
 
 from collections.abc import Mapping
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from functools import lru_cache
 
 import orjson
 
@@ -24,10 +25,10 @@ def encode_partition(values: Mapping[str, str | None]) -> str:
 
 def by_value(encoded: str, metadata: Metadata) -> str:
     """The one text of a partition, whoever wrote it: values by their types, and no null."""
-    if "=/" not in f"{encoded}/" and '"decimal(' not in metadata.schema_json:
+    if "=/" not in f"{encoded}/" and not has_decimals(metadata):
         return encoded
-    types, physical = column_types(metadata), physical_names(metadata)
-    own = {_escape(physical.get(column, column)): kind for column, kind in types.items()}
+    physical = physical_names(metadata)
+    own = {_escape(physical.get(column, column)): kind for column, kind in column_types(metadata.schema_json).items()}
     pairs = ((name, _typed(value, own.get(name, ""))) for name, value in map(_pair, encoded.split("/")))
     return "/".join(f"{name}={value}" for name, value in pairs if value is not None)
 
@@ -84,10 +85,17 @@ def physical_names(metadata: Metadata) -> dict[str, str]:
         return {}
 
 
-def column_types(metadata: Metadata) -> dict[str, str]:
+def has_decimals(metadata: Metadata) -> bool:
+    """Whether the log may write a partition's value in several ways."""
+    types = column_types(metadata.schema_json)
+    return any(types.get(name, "").startswith("decimal") for name in metadata.partition_columns)
+
+
+@lru_cache(maxsize=256)
+def column_types(schema_json: str) -> Mapping[str, str]:
     """The types of the top-level columns that are not nested, as the log names them."""
     try:
-        fields = orjson.loads(metadata.schema_json)["fields"]
+        fields = orjson.loads(schema_json)["fields"]
         return {str(f["name"]): f["type"] for f in fields if isinstance(f["type"], str)}
     except (orjson.JSONDecodeError, KeyError, TypeError):
         return {}
