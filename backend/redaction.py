@@ -16,7 +16,20 @@ _WORDS = (
     r"|(?:access|account|api|private|shared|ssl|storage|encryption)[._-]?key"
 )
 _NAMES_SECRET = re.compile(rf"{_WORDS}|passw|credential|authorization|cookie|(?<![a-z])(?:sas|sig|key)s?$", re.I)
-_NAMES_PLACE = re.compile(r"(?:url|uri|id|class|type|location|path|file|provider|algorithm|expir\w*|seconds|ms)$", re.I)
+_NAMES_PLACE = re.compile(
+    r"(?:url|uri|id|class|type|location|path|file|dir|directory|folder|application[._]credentials|provider"
+    r"|algorithm|expir\w*|seconds|ms)$",
+    re.I,
+)
+# Where a word begins, also after an escape or in a URL; so that a long word is tried once.
+_BEGINS = r"(?:(?<![\w-])|(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2}))"
+_ISSUED = (  # as their issuers write them: the prefix and no fewer characters than theirs
+    r"(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])|gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_\w{22,255}|glpat-[\w-]{20,255}"
+    r"|xox[a-z]-(?=[\w-]*\d)[\w-]{10,255}|xapp-\d-[\w-]{10,255}|[srp]k_(?:live|test)_[A-Za-z0-9]{16,255}"
+    r"|whsec_[\w/+]{20,255}|sk-(?:ant|proj|svcacct)-[\w-]{20,255}|AIza[\w-]{35}|ya29\.[\w-]{20,2000}"
+    r"|dapi[0-9a-f]{32}(?:-\d)?|hf_[A-Za-z]{34}|npm_[A-Za-z0-9]{36}|pypi-AgE[\w-]{50,1000}|SG\.[\w-]{22}\.[\w-]{43}|hvs\.[\w-]{24,255}"
+    r"|eyJ[\w-]{10,4000}\.[\w-]{4,9000}\.[\w-]{10,4000}(?:\.[\w-]{10,4000}){0,2}"  # a JWT, signed or encrypted
+)
 _FORMS = (  # every repeat has an end: a text of a megabyte takes a second, whatever is in it
     # All up to the last "@": an "@" or "/" in a password may stand there as it is.
     (r"(?P<head>(?<![a-z0-9])[a-z][a-z0-9+.-]{1,40}://[^\s/@:]{0,200}:)\S{0,1000}@", rf"\g<head>{MASK}@"),
@@ -24,7 +37,8 @@ _FORMS = (  # every repeat has an end: a text of a megabyte takes a second, what
     (r"(?P<head>jdbc:oracle:\w+:[^\s/@]{0,200}/)\S{0,1000}@", rf"\g<head>{MASK}@"),
     # The address of a webhook is its key.
     (r"(?P<head>https?://(?:hooks\.[^\s/]{1,200}|[^\s?]{1,200}?/webhook\w{0,9})/)[^\s\"'<>]+", rf"\g<head>{MASK}"),
-    (r"(?P<head>-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(?:(?=-----END)|\Z)", rf"\g<head>{MASK}"),
+    (r"(?P<head>-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----).*?(?:(?=-----END)|\Z)", rf"\g<head>{MASK}"),
+    (rf"(?-i:{_BEGINS}(?:{_ISSUED}))", MASK),
     (
         r"(?P<head>\bbearer\s+|\bauthorization\\*[\"']?\s?[:=]\s?\\*[\"']?(?:\w{1,20}\s)?)[^\s\"',;\\]+",
         rf"\g<head>{MASK}",

@@ -5,6 +5,8 @@ database error leaves here as `StoreError` without the URL's password.
 """
 
 import json
+import logging
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +19,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
+from backend.access import is_loopback
 from backend.errors import SettingsError, StoreError
 from backend.private_files import private_file, private_folder
 from backend.redaction import remember, remember_options, without_secrets
@@ -32,6 +35,7 @@ _POSTGRES_LINE = {
     "keepalives_count": 3,
 }
 SUPPORTED = ("sqlite", "postgresql")
+_log = logging.getLogger(__name__)
 _AFTER_USER = re.compile(r"^[^:]*://[^:/]*")
 
 
@@ -126,7 +130,22 @@ def _engine(url: URL) -> Engine:
     except (NoSuchModuleError, ImportError) as exc:
         raise SettingsError(f"store.url: no driver for {url.drivername}", hint="postgresql+psycopg://…") from exc
     sa.event.listen(engine, "connect", _on_postgres_connect)
+    if host := _unverified_host(url):
+        _log.warning(
+            "nothing verifies that %s is the store's database: set sslmode=verify-full and sslrootcert in store.url",
+            host,
+        )
     return engine
+
+
+def _unverified_host(url: URL) -> str:
+    """A host beyond this machine whose certificate the driver does not check, empty where there is none."""
+    options = {name.lower(): ",".join(values) for name, values in url.normalized_query.items()}
+    mode = options.get("sslmode") or os.environ.get("PGSSLMODE", "")
+    hosts = url.host or options.get("host") or os.environ.get("PGHOST", "")
+    names = (name if name.count(":") > 1 else name.partition(":")[0] for name in hosts.split(","))
+    outside = (name for name in names if name and not name.startswith(("/", "@")) and not is_loopback(name))
+    return "" if mode == "verify-full" else next(outside, "")
 
 
 def _sqlite_engine(url: URL) -> Engine:

@@ -19,6 +19,7 @@ from backend.stream_model.stream import AttachedApp, Observed
 
 MOST = 2_000  # events of one transaction
 FORGOTTEN_AFTER = timedelta(days=7)
+LAST_S = 1e11  # since 1970: dates end in the year 9999
 
 # What a value is refused with that no column takes: an application may write anything.
 _REFUSED = (sa.exc.DataError, sa.exc.IntegrityError, ValueError, OverflowError)
@@ -33,30 +34,30 @@ def is_empty(connection: Connection) -> bool:
 def take(connection: Connection, roots: Sequence[str]) -> None:
     """Takes the oldest events. One that the database refuses is left out, and keeps none of the others waiting."""
     events = _pop(connection)
-    try:
-        unreadable = _taken(connection, roots, events)
-    except _REFUSED:
-        unreadable = sum(_taken_alone(connection, roots, event) for event in events)
+    attached, unreadable = _taken(connection, _known(connection, roots), events)
+    for event in events[-1:]:
+        _forget(connection, attached, before=event.at - FORGOTTEN_AFTER)
     if unreadable:
         _log.warning("%d events of attached applications cannot be read", unreadable)
 
 
-def _taken(connection: Connection, roots: Sequence[str], events: Sequence[AttachedEvent]) -> int:
-    """All of them, or none where the database refuses one; how many could not be read."""
-    attached = _known(connection, roots)
-    attached.take(events)
-    with connection.begin_nested():
-        for event in events[-1:]:
-            _keep(connection, attached, event.at)
-            _forget(connection, attached, before=event.at - FORGOTTEN_AFTER)
-    return attached.unreadable
-
-
-def _taken_alone(connection: Connection, roots: Sequence[str], event: AttachedEvent) -> int:
+def _taken(connection: Connection, known: Attached, events: Sequence[AttachedEvent]) -> tuple[Attached, int]:
+    """What is known after them, and how many could not be read. Where the database refuses one, each half is taken by
+    itself, down to that one."""
+    attached = known.before_events()
     try:
-        return _taken(connection, roots, [event])
+        attached.take(events)
+        with connection.begin_nested():
+            for event in events[-1:]:
+                _keep(connection, attached, event.at)
     except _REFUSED:
-        return 1
+        if len(events) == 1:
+            return known, 1
+        middle = len(events) // 2
+        attached, first = _taken(connection, known, events[:middle])
+        attached, second = _taken(connection, attached, events[middle:])
+        return attached, first + second
+    return attached, attached.unreadable
 
 
 def apps(connection: Connection) -> dict[str, AttachedApp]:
@@ -69,7 +70,7 @@ def _pop(connection: Connection) -> list[AttachedEvent]:
     oldest = sa.select(attached_event.c.id).order_by(attached_event.c.id).limit(MOST)
     taken = sa.delete(attached_event).where(attached_event.c.id.in_(oldest)).returning(*attached_event.c)
     popped = sorted(connection.execute(taken).mappings(), key=lambda row: row["id"])
-    return [AttachedEvent(row["app_id"], at_of(row["at"]), row["body"]) for row in popped]
+    return list(rows.readable(_event_of, "attached_event", popped))
 
 
 def _known(connection: Connection, roots: Sequence[str]) -> Attached:
@@ -105,6 +106,12 @@ def _forget(connection: Connection, streams: Attached, *, before: datetime) -> N
     names = sa.delete(observed).where(*gone).returning(observed.c.name)
     for name in connection.execute(names).scalars().all():
         connection.execute(sa.delete(declaration).where(declaration.c.name == name))
+
+
+def _event_of(row: rows.Row) -> AttachedEvent:
+    if not 0 <= row["at"] < LAST_S:
+        raise ValueError(f"no time: {row['at']}")
+    return AttachedEvent(row["app_id"], at_of(row["at"]), row["body"])
 
 
 def _app_of(row: rows.Row) -> AttachedApp:

@@ -63,6 +63,11 @@ class Attached:
     reported: set[str] = field(default_factory=set)
     unreadable: int = 0
 
+    def before_events(self) -> "Attached":
+        """A copy with nothing taken yet."""
+        known = self.apps.copy(), self.declarations.copy(), self.observed.copy()
+        return Attached(self.roots, *known, self.hosted)
+
     def take(self, events: Iterable[AttachedEvent]) -> None:
         """In the order in which they were written."""
         for event in events:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import subprocess
 import sys
 import time
@@ -126,6 +127,7 @@ TEXTS = [
     f"https://hooks.slack.com/services/T0/B0/{SECRET}",
     f"https://discord.com/api/webhooks/1/{SECRET}",
     f"https://x.webhook.office.com/webhookb2/{SECRET}/IncomingWebhook",
+    f"-----BEGIN PGP PRIVATE KEY BLOCK-----\n{SECRET}\n-----END PGP PRIVATE KEY BLOCK-----",
     f"https://{SECRET.replace('/', '')}@git.example/x",
     f"Authorization: Bearer {SECRET}",
     f"{{'authorization': 'Basic {SECRET}'}}",
@@ -142,6 +144,20 @@ def test_a_secret_is_hidden_by_its_form(text: str) -> None:
     assert holds_secret(text)
 
 
+ISSUED = """AKIAIOSFODNN7EXAMPLE ASIAIOSFODNN7EXAMPLE ghp_{36} gho_{36} github_pat_{22}_{36} glpat-{22} sk_live_{24}
+    xoxb-123456789012-{24} xapp-1-{24} sk-ant-api03-{36} AIza{35} dapi01234567890123456789012345678901 hf_{letters}
+    eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm4ifQ.{36} npm_{36} SG.{22}.{43} hvs.{24} ya29.{36}"""
+FILLED = {"36": "Ab1" * 12, "24": "Ab1" * 8, "22": "Ab1" * 7 + "z", "35": "Ab1" * 11 + "zz", "43": "Ab1" * 14 + "z"}
+
+
+@pytest.mark.parametrize(
+    "secret", re.sub(r"{(\w+)}", lambda size: FILLED.get(size[1], "Abcdefghijklmnopq" * 2), ISSUED).split()
+)
+def test_what_an_issuer_wrote_is_hidden_by_its_prefix(secret: str) -> None:
+    for text in (secret, f"'{secret}'", f"a={secret},", f"\\n{secret}\\n", f"?x=%3D{secret}&y=1", f"got {secret}."):
+        assert without_secrets(text) == text.replace(secret, logs.MASK)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -151,6 +167,9 @@ def test_a_secret_is_hidden_by_its_form(text: str) -> None:
         "s3://bucket/lake/silver_orders",
         "there is no column key: the table has id, monkey and signed_at",
         "sink: bronze, keyed=1, passes: 3, https://wiki/orders",
+        "tables ghp_orders, sk_live_orders, xoxb-import-of-orders, AKIA_regions, eyJ.orders.daily, dapi_calls",
+        "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08 and 0b5c1a52-4d5e-4f4e-9a39-2d7d2c4d7b11",
+        "part-00000-0b5c1a52-4d5e-4f4e-9a39-2d7d2c4d7b11-c000.snappy.parquet, eyJhbGciOiJIUzI1NiJ9 without an end",
     ],
 )
 def test_plain_words_and_addresses_stay(text: str) -> None:
@@ -161,7 +180,8 @@ def test_plain_words_and_addresses_stay(text: str) -> None:
 def test_an_option_is_a_secret_by_its_name() -> None:
     secrets = """fs.s3a.secret.key PGPASSWORD kafka.sasl.jaas.config ssl.keystore.key account_key sas_token sslkey
         fs.azure.account.key.shop.dfs.core.windows.net google_service_account_key AWS_SESSION_TOKEN"""
-    others = """monkey region key.serializer fs.s3a.aws.credentials.provider kafka.ssl.keystore.location
+    others = """GOOGLE_APPLICATION_CREDENTIALS CREDENTIALS_DIRECTORY PASSWORD_STORE_DIR
+        monkey region key.serializer fs.s3a.aws.credentials.provider kafka.ssl.keystore.location
         kafka.sasl.oauthbearer.token.endpoint.url kafka.sasl.oauthbearer.client.credentials.client.id"""
     assert [name for name in secrets.split() if not is_secret(name)] == []
     assert [name for name in others.split() if is_secret(name)] == []
@@ -181,7 +201,8 @@ def test_no_error_of_ours_holds_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ["x", "a.b-", "a://b:", 'password="', "password", "https://a/", "sig_", "bearer ", "\\"]
+    "piece",
+    ["x", "a.b-", "a://b:", 'password="', "password", "https://a/", "sig_", "bearer ", "\\", "eyJ", "eyJa.", "ghp_"],
 )
 def test_a_long_text_of_others_takes_no_longer_than_its_length(piece: str) -> None:
     def seconds(size: int) -> float:

@@ -1,6 +1,8 @@
 """Settings: precedence, strictness, that no secret leaves them, and that docs/settings.md says what the source says."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,16 @@ def test_no_secret_in_the_text_of_settings_and_a_wrong_value_is_not_echoed(monke
     with pytest.raises(SettingsError, match="port") as caught:
         load_settings()
     assert "hunter2" not in str(caught.value)
+
+
+def test_the_folder_of_a_start_is_shown_in_every_text(tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PWD": str(folder), "OLDPWD": str(folder)}
+    code = "from backend.settings import load_settings; from backend.redaction import without_secrets; import os"
+    code += "; load_settings(); print(without_secrets(f'no table in {os.getcwd()}/lake; cd {os.environ['OLDPWD']}'))"
+    run = subprocess.run([sys.executable, "-c", code], cwd=folder, env=env, capture_output=True, text=True, check=True)
+    assert run.stdout == f"no table in {folder}/lake; cd {folder}\n"
 
 
 def test_a_file_that_is_named_has_to_be_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import sqlalchemy as sa
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ClientState_pb2 import ClientState
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
@@ -17,12 +18,13 @@ from websockets.sync.client import connect
 
 from app import services
 from backend.store.store import ControlStore
-from backend.stream_model.stream import DesiredState
+from backend.stream_model.stream import DesiredState, StreamState
 from tests.app.server.conftest import PROXY as TRUSTED
 from tests.app.server.conftest import STREAM as NAME
 from tests.worlds.pages.opened import again, home, open_page, press, send, words
 from tests.worlds.pages.serving import Served
 from tests.worlds.store import stream_store
+from tests.worlds.store.statements import past_the_store
 
 __all__ = ["home"]
 OUTSIDE, PROXY = {"WEIR_UI__ADDRESS": "0.0.0.0"}, {"WEIR_UI__TRUSTED_PROXIES": '["127.0.0.1"]'}
@@ -207,3 +209,20 @@ def test_the_widgets_of_anothers_session_act_for_nobody_else(server: Served, ser
     session(server.url, {"X-User": "ben"}, by=TRUSTED, ids=ids, clicks=STOP)
     (entry,) = store.audit_entries()
     assert (entry.actor, entry.action, entry.reason) == ("ben", "stop", "incident 7"), "the same messages do act"
+
+
+def test_no_forged_message_gets_past_a_dialog_and_the_name_to_type(server: Served, served_home: Path) -> None:
+    store, ann = stream_store.open_store(served_home), {"X-User": "ann"}
+    with past_the_store(store.shown_url) as connection:
+        connection.execute(sa.text("UPDATE desired SET state = 'STOPPED', generation = 1"))
+    stream_store.observe(store, NAME, StreamState.STOPPED, datetime.now(UTC))
+    opens, sends = {"one_reset": ""}, {"reset_reason": "incident 8", "reset_send": ""}
+    ids = session(server.url, ann, by=TRUSTED, clicks=[opens]).ids
+    for clicks in ([sends], [opens, sends], [opens, sends | {"reset_name": "orders"}], [sends | {"reset_name": NAME}]):
+        session(server.url, ann, by=TRUSTED, ids=ids, clicks=clicks)
+        assert store.jobs.unfinished() == []
+    session(server.url, {}, ids=ids, clicks=[opens, sends | {"reset_name": NAME}])
+    assert store.jobs.unfinished() == []
+    session(server.url, ann, by=TRUSTED, ids=ids, clicks=[opens, sends | {"reset_name": NAME}])
+    (job,) = store.jobs.unfinished()
+    assert job.actor == "ann", "the same messages do act"

@@ -19,7 +19,7 @@ from backend.store.store import ControlStore
 from backend.stream_model.attached import AttachedEvent
 from backend.stream_model.stream import DesiredState, HostHeartbeat, StreamState
 from backend.streams.status import statuses
-from tests.worlds.store.statements import past_the_store
+from tests.worlds.store.statements import past_the_store, statements
 from tests.worlds.store.values import DECLARATION, FRESH, JOB, NOW, OBSERVED, held, judgement, observed
 from tests.worlds.store.values import progress as batch
 from tests.worlds.streams.attached import INBOX, beat, progress, report, started, waiting
@@ -147,6 +147,19 @@ def test_what_no_column_takes_keeps_nothing_waiting(store: ControlStore, inbox: 
     kept = store.progress("etl.orders")
     assert kept[0].batch_id == 1 and 2 in [batch.batch_id for batch in kept]
     assert all(batch.ended_at for batch in kept), "else no page can be drawn"
+
+
+def test_one_bad_event_among_many_is_found_by_halves(store: ControlStore, inbox: sa.Engine) -> None:
+    batches = [progress(n, timestamp=f"2026-11-23T10:{n // 60:02}:{n % 60:02}.000Z") for n in range(500)]
+    report(inbox, beat(), started(), *batches[:321], progress(10**30), *batches[321:])
+    with inbox.begin() as connection:
+        rows = [{"app_id": "app-1", "body": beat().body, "at": at} for at in (1e300, -1e300, 3e11, -7e10)]
+        connection.execute(sa.insert(INBOX), rows)
+    with statements(store) as sent:
+        store.take_in([])
+    assert waiting(inbox) == 0
+    assert len(store.progress("etl.orders", limit=1_000)) == 500
+    assert len(sent) < 200, "each of 500 alone sends 5,000"
 
 
 NAME = DECLARATION.name

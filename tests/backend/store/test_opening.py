@@ -12,6 +12,7 @@ from alembic.runtime.migration import MigrationContext
 
 from backend.errors import SettingsError, StoreError
 from backend.settings import load_settings
+from backend.store.engine import Database
 from backend.store.schema import metadata
 from backend.store.store import ControlStore
 from backend.stream_model.stream import DesiredState
@@ -65,6 +66,30 @@ def test_a_file_that_is_no_database_is_a_store_error(tmp_path: Path) -> None:
     path.write_text("this is not SQLite, whatever its name says" * 50)
     with pytest.raises(StoreError, match="not a database"):
         ControlStore(f"sqlite:///{path}")
+
+
+@pytest.mark.parametrize(
+    ("place", "mode", "is_told"),
+    [
+        ("db.example.com", "", True),
+        ("db.example.com:5433", "verify-ca", True),
+        ("db.example.com", "verify-full", False),
+        ("[2001:db8::5]", "require", True),
+        ("localhost", "", False),
+        ("[::1]", "", False),
+        ("", "", False),
+    ],
+)
+def test_a_start_says_that_nothing_verifies_a_database_elsewhere(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, place: str, mode: str, is_told: bool
+) -> None:
+    monkeypatch.delenv("PGHOST", raising=False)
+    url = f"postgresql+psycopg://weir@{place}/weir"
+    for in_url, in_environment in ((mode, ""), ("", mode)):
+        caplog.clear()
+        monkeypatch.setenv("PGSSLMODE", in_environment)
+        Database(f"{url}?sslmode={in_url}" if in_url else url).dispose()
+        assert ("sslmode=verify-full" in caplog.text) is is_told
 
 
 def test_naive_times_are_refused(store: ControlStore) -> None:
