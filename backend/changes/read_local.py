@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from backend.changes.compare import FileRows, Part, column_name
 from backend.changes.read_stream import ROW_ID_COLUMN, DiffInput
 from backend.errors import UnsupportedFeatureError
+from backend.lake.files.file_names import goes_by_id
 from backend.lake.model import Metadata
 from backend.lake.rows.local_files import LocalFiles
 from backend.lake.table.metadata_diff import column_types
@@ -70,7 +71,7 @@ def why_not_by_duckdb(given: DiffInput, columns: Sequence[str]) -> str | None:
 
 def why_not_as_stored(metadata: Metadata, columns: Sequence[str]) -> str | None:
     """Why DuckDB cannot read these columns of a table; None where it can."""
-    if metadata.configuration.get("delta.columnMapping.mode", "").lower() == "id":
+    if goes_by_id(metadata):
         return "columns go by ids, which names in a file may contradict"
     stored = [name.lower() for name in physical_names(metadata).values()]
     if alike := [name for name in stored if stored.count(name) > 1]:

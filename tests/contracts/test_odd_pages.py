@@ -33,7 +33,7 @@ SOME_FAIL = {
 }
 ALL_FAIL = {
     "empty_log": "table",
-    "empty_commit": "files",
+    "bad_commit_0": "files",
     "add_0": "versions",
     "configuration_is_a_list": "properties",
     "checkpoint_cut_and_cleaned": "table ",

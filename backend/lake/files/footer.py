@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from backend.errors import DataFileMissingError, TableCorruptError, TableError
+from backend.lake.files.file_names import misspelled
 from backend.lake.model import Snapshot
 from backend.lake.storage.storage import Storage, TableFiles
 from backend.lake.table.partitions import physical_names
@@ -110,7 +111,10 @@ def read_footer(storage: Storage, snapshot: Snapshot, path: str) -> FileFooter:
     logged = logged_file(snapshot, path)
     table = snapshot.ref.uri
     with TableFiles(storage, table).open(path) as file, parquet_errors(path, table):
-        return _footer(path, logged, pq.ParquetFile(file).metadata, snapshot)
+        found = misspelled(file, snapshot.metadata)
+        parquet, schema = found or (pq.ParquetFile(file), None)
+        renamed = {} if schema is None else dict(zip(parquet.schema_arrow.names, schema.names, strict=True))
+        return _footer(path, logged, parquet.metadata, snapshot, renamed)
 
 
 @contextmanager
@@ -146,9 +150,10 @@ def _has_stats(snapshot: Snapshot) -> bool:
     return True
 
 
-def _footer(path: str, logged: LoggedFile, meta: Any, snapshot: Snapshot) -> FileFooter:
+def _footer(path: str, logged: LoggedFile, meta: Any, snapshot: Snapshot, renamed: Mapping[str, str]) -> FileFooter:
     groups = tuple(_group(meta.row_group(number), number) for number in range(min(meta.num_row_groups, MOST_GROUPS)))
     names = {physical: name for name, physical in physical_names(snapshot.metadata).items()}
+    names |= {own: names.get(physical, physical) for own, physical in renamed.items()}
     return FileFooter(
         path=path,
         logged=logged,

@@ -40,7 +40,7 @@ class CommitCache:
         for start in range(0, len(wanted), READ_AT_ONCE):
             batch = wanted[start : start + READ_AT_ONCE]
             slices |= self._slices.find(batch)
-            missing = [step for step in batch if step not in slices or slices[step].record.problem]
+            missing = [step for step in batch if step not in slices or slices[step].record.fault]
             if missing:
                 slices |= self._load(missing)
         return [slices[step] for step in wanted]
@@ -50,7 +50,7 @@ class CommitCache:
         wanted = list(versions)
         parsed = self._slices.find(Step(v, v) for v in wanted)
         cached = self._records.find(wanted) | {step.last: commit.record for step, commit in parsed.items()}
-        missing = [Step(v, v) for v in wanted if v not in cached or cached[v].problem]
+        missing = [Step(v, v) for v in wanted if v not in cached or cached[v].fault]
         for version, _, content in self._contents(missing):
             cached[version] = parse_record(version, content)
             self._records.put(version, cached[version])

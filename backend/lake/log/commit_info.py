@@ -40,7 +40,7 @@ def read_commit(record: CommitRecord, committed_at: datetime | None) -> Commit:
         isolation_level=optional_text(info.get("isolationLevel")),
         read_version=count(info.get("readVersion")),
         is_blind_append=info["isBlindAppend"] if isinstance(info.get("isBlindAppend"), bool) else None,
-        problem=record.problem or _info_problem(record.commit_info),
+        problem=record.fault or _info_problem(record.commit_info),
         metadata=record.metadata,
         protocol=record.protocol,
         partitions=record.counts.partitions,

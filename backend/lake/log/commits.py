@@ -57,6 +57,7 @@ class FileCounts:
 class CommitRecord:
     """What one commit says beside its files. `problem` is set when the commit cannot be trusted.
 
+    `is_empty`: its file has no byte, as a writer leaves it that was cut off; Spark reads past it, and so does Weir.
     `transactions` are the newest version per application, `domains` the configuration per domain (None: removed);
     `modified_at`: when its file was written.
     """
@@ -67,10 +68,17 @@ class CommitRecord:
     metadata: Metadata | None = None
     sidecars: tuple[str, ...] = ()
     problem: str | None = None
+    is_empty: bool = False
     counts: FileCounts = FileCounts()
     transactions: Mapping[str, int] = field(default_factory=dict)
     domains: Mapping[str, str | None] = field(default_factory=dict)
     modified_at: datetime | None = None
+
+    @property
+    def fault(self) -> str | None:
+        """What people should know: a problem, or what was read past. Such a file may yet be written to its end."""
+        empty = f"{commit_name(self.version)} is empty, and read past as Spark does: its writer was cut off"
+        return self.problem or (empty if self.is_empty else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +166,9 @@ def _read(version: int, content: bytes, name: str, take: Callable[[FileAction, A
     except (BadActionError, JSONDecodeError, UnicodeError, RecursionError) as exc:
         fields["problem"] = f"line {number} of {name or commit_name(version)}: {_reason(exc)}"
     if not content.strip() and name in ("", commit_name(version)):  # a compaction of commits without files is empty
-        fields["problem"] = f"{commit_name(version)} is empty: its writer was cut off"
+        if content:
+            fields["problem"] = f"{commit_name(version)} holds blanks alone"
+        fields["is_empty"] = not content
     return CommitRecord(version, **fields)
 
 

@@ -102,7 +102,8 @@ class TableLog:
             state = self._states.get(version)
             if state is None or self._is_gone(state):
                 state = self._reconstruct(version)
-                self._states.put(version, state)
+                if not self._empty_commits(state):  # one may yet be written to its end
+                    self._states.put(version, state)
             return state
 
     def snapshot(self, version: int | None) -> Snapshot:
@@ -327,7 +328,12 @@ class TableLog:
 
     def _findings(self, state: LogState) -> tuple[str, ...]:
         state.files.resolve()
-        return (*state.files.findings, *self._disagreement(state))
+        return (*state.files.findings, *self._empty_commits(state), *self._disagreement(state))
+
+    def _empty_commits(self, state: LogState) -> list[str]:
+        """What is said of the commits without a byte that the state was read past."""
+        records = (commit.record for commit in self._read(state.segment.steps))
+        return [str(record.fault) for record in records if record.is_empty]
 
     def _disagreement(self, state: LogState) -> tuple[str, ...]:
         written = self.checksum(state.version)

@@ -17,10 +17,9 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from backend.errors import LakehouseError, ObjectMissingError, TableCorruptError, UnsupportedFeatureError
-from backend.lake.files.file_names import MISSPELLED, misspelled, write_spelled
+from backend.lake.files.file_names import MISSPELLED, goes_by_id, misspelled, write_spelled
 from backend.lake.files.footer import parquet_errors
 from backend.lake.log.commits import commit_name
 from backend.lake.log.listing import LOG
@@ -51,6 +50,8 @@ def _misreadings(metadata: Metadata, *, by_case: bool) -> list[Misreading]:
     misreadings: list[Misreading] = []
     if '"date"' in metadata.schema_json or '"timestamp"' in metadata.schema_json:
         misreadings.append(_old_calendar)
+    if by_case and goes_by_id(metadata):  # before whatever goes by names
+        misreadings.append(partial(_misspelled, metadata))
     if kinds := collections(metadata.schema_json):
         misreadings.append(partial(_lacking, kinds))
     return [*misreadings, partial(_misspelled, metadata)] if by_case else misreadings
@@ -74,7 +75,8 @@ def _lacking(kinds: Mapping[str, Any], source: pa.NativeFile) -> Remedy | None:
 
 
 def _misspelled(metadata: Metadata, source: pa.NativeFile) -> Remedy | None:
-    """Names in another case, for which deltalake (1.6.6, tried) gives nulls and no error."""
+    """Names in another case or of other columns, for which deltalake (1.6.6, tried) gives nulls or the other column's
+    values, and no error."""
     if (found := misspelled(source, metadata)) is None:
         return None
     return Remedy(f"has {MISSPELLED}", lambda copy, _: write_spelled(*found, copy))
@@ -171,20 +173,6 @@ class FilesOnDisk:
         if len(head) < _VECTOR_HEAD:
             raise TableCorruptError(f"{path} of {self._table} ends before its deletion vector", hint="the file is torn")
         return int.from_bytes(head, "big")
-
-    def check_names(self, path: str, names: set[str]) -> None:
-        """Raise `UnsupportedFeatureError` for a file whose columns go by their id alone: deltalake (1.6.6, tried) gives
-        nulls for them and no error."""
-        with parquet_errors(path, self._table):
-            schema = pq.read_schema(self.path_of(path))
-        strange = [
-            field.name for field in schema if field.name not in names and b"PARQUET:field_id" in (field.metadata or {})
-        ]
-        if strange:
-            raise UnsupportedFeatureError(
-                f"{path} of {self._table} names its columns by their ids alone ({strange[0]!r} …)",
-                hint="the log's numbers still hold; Spark can read these rows",
-            )
 
     def named(self, message: str) -> str:
         """A reader's message with the files' own names."""

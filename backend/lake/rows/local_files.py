@@ -76,7 +76,7 @@ def _deleted(on_disk: FilesOnDisk, snapshot: Snapshot, files: pa.Table, paths: S
         some = files.take(pa.array(numbers)).drop_columns(["num_records"]).append_column("num_records", [counts])
         from backend.lake.rows import scan  # late: most files have no deletion vector
 
-        deleted = scan.deleted_positions(written(on_disk, snapshot, some), snapshot.ref.uri)
+        deleted = scan.deleted_positions(written(on_disk, snapshot, some, columns=()), snapshot.ref.uri)
         for number in numbers:
             if (gone := deleted.get(paths[number])) is None:
                 raise UnsupportedFeatureError(

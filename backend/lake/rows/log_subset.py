@@ -36,17 +36,19 @@ def log_subset(
     *,
     as_of: Snapshot | None = None,
     numbered: tuple[str, int] | None = None,
+    columns: Sequence[str] | None = None,
 ) -> Iterator[str]:
     """A folder that reads as a table of these files (`model.FILE_COLUMNS`; `num_records` where a reader wants it) of a
     snapshot; those on an object store are fetched into it.
 
     `as_of` is the version whose schema they are read with, as Delta reads old files today. `numbered` is a column that
     the table does not have, and a number: it gives each row its file's number among these, counted from there.
+    `columns` are those that are read, None for all: a shredded variant keeps nobody from the others.
 
     Raises `DataFileMissingError`, `PathRefusedError` or a `StorageError`.
     """
     with files_on_disk(storage, snapshot.ref.uri) as on_disk:
-        yield written(on_disk, snapshot, files, as_of=as_of, numbered=numbered)
+        yield written(on_disk, snapshot, files, as_of=as_of, numbered=numbered, columns=columns)
 
 
 def written(
@@ -56,17 +58,20 @@ def written(
     *,
     as_of: Snapshot | None = None,
     numbered: tuple[str, int] | None = None,
+    columns: Sequence[str] | None = None,
 ) -> str:
     """The folder of `log_subset`: that of the files, which are held already."""
     schema = as_of or snapshot
-    metadata = _metadata(schema.metadata)
+    protocol, metadata = _protocol(schema.protocol), _metadata(schema.metadata)
+    if columns is not None:
+        protocol, metadata = _without_variants(protocol, metadata, columns)
     adds = _adds(on_disk, snapshot, files)
     if numbered is not None:
         column, start = numbered
         metadata = _numbered(metadata, column)
         for number, add in enumerate(adds, start):
             add["add"]["partitionValues"][column] = str(number)
-    on_disk.write_commit(0, [{"protocol": _protocol(schema.protocol)}, {"metaData": metadata}, *adds])
+    on_disk.write_commit(0, [{"protocol": protocol}, {"metaData": metadata}, *adds])
     return str(on_disk.folder)
 
 
@@ -89,12 +94,8 @@ def written_feed(on_disk: FilesOnDisk, snapshot: Snapshot, commits: Sequence[Com
 
 def _adds(on_disk: FilesOnDisk, snapshot: Snapshot, files: pa.Table) -> list[dict[str, Any]]:
     physical = physical_names(snapshot.metadata)
-    by_id = snapshot.metadata.configuration.get("delta.columnMapping.mode", "").lower() == "id"
-    names = set(physical.values())
     adds = []
     for row in files.to_pylist():
-        if by_id:
-            on_disk.check_names(row["path"], names)
         values = partition_values(row["partition"], snapshot.metadata)
         path = on_disk.rows_of(row["path"], snapshot.metadata, by_case=True)
         add: dict[str, Any] = {
@@ -154,6 +155,21 @@ def _metadata(metadata: Metadata) -> Mapping[str, Any]:
         "configuration": mapping,
         "createdTime": 0,
     }
+
+
+def _without_variants(
+    protocol: Mapping[str, Any], metadata: Mapping[str, Any], columns: Sequence[str]
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The same without shredded variants, which deltalake (1.6.6, tried) refuses, unless one is read."""
+    shredded = [name for name in protocol.get("readerFeatures", ()) if name.startswith("variantShredding")]
+    schema = orjson.loads(metadata["schemaString"]) if shredded else {"fields": []}
+    held = [field["name"] for field in schema["fields"] if b'"variant"' in orjson.dumps(field["type"])]
+    if not held or set(held) & set(columns):
+        return protocol, metadata
+    schema["fields"] = [field for field in schema["fields"] if field["name"] not in held]
+    features = [name for name in protocol["readerFeatures"] if not name.startswith("variant")]
+    protocol = {**protocol, "readerFeatures": features, "writerFeatures": features}
+    return protocol, {**metadata, "schemaString": orjson.dumps(schema).decode()}
 
 
 def _numbered(metadata: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.errors import DataFileMissingError
-from backend.lake.files.file_names import misspelled, perhaps_misspelled
+from backend.lake.files.file_names import goes_by_id, misspelled, perhaps_misspelled
 from backend.lake.files.footer import parquet_errors
 from backend.lake.history.change_feed import feed_files
 from backend.lake.log.commits import CommitSlice
@@ -157,17 +157,20 @@ def _read_some(
 
     columns, predicate = what
     with ExitStack() as stack:
-        subset = log_subset(storage, snapshot, files.select(FILE_COLUMNS), as_of=as_of, numbered=numbered)
+        some = files.select(FILE_COLUMNS)
+        subset = log_subset(storage, snapshot, some, as_of=as_of, numbered=numbered, columns=columns)
         folder = stack.enter_context(subset)
         reader = scan.scan(folder, snapshot.ref.uri, columns=columns, predicate=predicate)
         return pa.RecordBatchReader.from_batches(reader.schema, _closing(reader, stack.pop_all()))
 
 
 def _is_odd(snapshot: Snapshot) -> bool:
-    """Whether rows are read with another log than the table's: its schema, its reader features, texts of decimals."""
+    """Whether rows are read with another log than the table's: its schema, its reader features, texts of decimals; or
+    columns found by field ids."""
     metadata = snapshot.metadata
     return (
-        read_schema(metadata.schema_json).json != metadata.schema_json
+        goes_by_id(metadata)
+        or read_schema(metadata.schema_json).json != metadata.schema_json
         or not ROW_FEATURES.issuperset(snapshot.protocol.reader_features)
         or has_decimals(metadata)
     )

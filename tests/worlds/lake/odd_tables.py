@@ -165,7 +165,7 @@ numbered("retention", lambda name, want, odd: described(name, want, configuratio
 # actions
 DAY = {"columns": {"id": "long", "p": "date"}, "partition_by": ("p",)}
 second("plain", ONE, add("a"))
-second("empty_commit", Reason(), b"")
+second("empty_commit", NONE, b"")
 DEEP = b'{"a":' * 5000 + b"1" + b"}" * 5000
 BAD_COMMITS = (b"\n \n", b"\x00\x01\x02garbage", b"[1,2]", b'{"add":{"path":"\xff\xfe","size":1}}', DEEP)
 OF_WRONG_TYPES = ({"metaData": {"id": "x", "schemaString": 1}}, {"protocol": TEXT_VERSIONS}, {"add": [1]})
