@@ -203,11 +203,13 @@ def _fitted(
     sent = F.struct(*(sent_of(image, field.name, mode).alias(f"v{number}") for number, (field, mode) in parts))
     fits = [fit(F.col(f"{_SENT}.v{number}"), field, mode, image=image, types=types) for number, (field, mode) in parts]
     unchanged = F.concat(F.array().cast("ARRAY<STRING>"), *(part.unchanged for part in fits))
+    call = CALL.get()
     change = F.struct(
         record.alias("record"),
         unchanged.alias("unchanged"),
         image["is_partial"].alias("is_partial"),
         image["content"].alias("content"),
+        *([_place_in_file().alias("place")] if call and call.reads_files else []),
     )
     fitted = F.struct(
         _envelope("op").alias("op"),
@@ -219,6 +221,16 @@ def _fitted(
         change.alias("change"),
     )
     return images.withColumn(_SENT, _once(sent)).withColumn(_FIT, _once(fitted))
+
+
+def _place_in_file() -> Column:
+    """The file, the block, and when its task read the record. Spark lets no stream number its rows, but a task reads a
+    block from its start."""
+    file, clock = F.input_file_name(), F.reflect(F.lit("java.lang.System"), F.lit("nanoTime"))
+    place = F.struct(
+        file.alias("file"), F.input_file_block_start().alias("block"), clock.cast("bigint").alias("read_at")
+    )
+    return F.when(file != "", place)
 
 
 def _reason(columns: StructType, fits: Sequence[Fit], position: Column) -> Column:

@@ -11,13 +11,11 @@ from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import DoubleType, FloatType, StructField
+from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StructField, StructType
 
 from backend.changes.changed_rows import COMMON_CHANGES, ORDER_COLUMNS, RowBucket, bucket_sizes, share_out
 from backend.changes.host_job import COMMON
 from pipelines.jobs.signed_rows import SIGN, fields_of, holds_map
-
-_WHOLE_TIMES = dict.fromkeys(("timestampFormat", "timestampNTZFormat"), "yyyy-MM-dd'T'HH:mm:ss.SSSSSS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +35,34 @@ class NetRows:
     def differs(self, field: StructField) -> Column:
         """Whether a column of an updated row changed."""
         before, after = F.col(f"before.{field.name}"), F.col(f"after.{field.name}")
-        if holds_map(field.dataType):  # maps have no order, but grouping gave each one order of entries
-            before, after = (F.to_json(F.struct(value.alias("v")), _WHOLE_TIMES) for value in (before, after))
-        distinct = ~before.eqNullSafe(after)
-        if not self.tolerance or not isinstance(field.dataType, FloatType | DoubleType):
-            return distinct
-        near = F.abs(before.cast("double") - after.cast("double")) <= self.tolerance
-        return distinct & ~F.coalesce(near, F.lit(False))
+        if self.tolerance or holds_map(field.dataType):
+            return ~_near(field.dataType, before, after, self.tolerance)
+        return ~before.eqNullSafe(after)
+
+
+def _near(kind: DataType, before: Column, after: Column, tolerance: float) -> Column:
+    """Whether values are equal, or are but for floats in them that are within the tolerance. Maps have no order, but
+    grouping gave each one order of entries."""
+    match kind:
+        case FloatType() | DoubleType():
+            near = F.abs(before.cast("double") - after.cast("double")) <= tolerance
+            return before.eqNullSafe(after) | F.coalesce(near, F.lit(False))
+        case StructType():
+            parts = (_near(f.dataType, before.getField(f.name), after.getField(f.name), tolerance) for f in kind)
+            near = reduce(lambda a, b: a & b, parts, before.isNotNull() & after.isNotNull())
+        case ArrayType():
+            of_item = kind.elementType
+            pairs = F.zip_with(before, after, lambda x, y: _near(of_item, x, y, tolerance))
+            near = (F.size(before) == F.size(after)) & F.forall(pairs, lambda is_near: is_near)
+        case MapType():
+            sides = [(part(before), part(after)) for part in (F.map_keys, F.map_values)]
+            kinds = (ArrayType(kind.keyType), ArrayType(kind.valueType))
+            near = reduce(
+                lambda a, b: a & b, (_near(k, *side, tolerance) for k, side in zip(kinds, sides, strict=True))
+            )
+        case _:
+            return before.eqNullSafe(after)
+    return (before.isNull() & after.isNull()) | F.coalesce(near, F.lit(False))
 
 
 def net_rows(signed: DataFrame, key: Sequence[int], tolerance: float, satisfies: Column | None = None) -> NetRows:

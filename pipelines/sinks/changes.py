@@ -1,7 +1,7 @@
 """Changes of a key in their order: what a change leaves alone has the value that the change before it left.
 
-Rule: `_weir_change` says where a change came from and what it leaves alone. It is never written. Two changes of a key
-that nothing orders end the stream.
+Rule: `_weir_change` says where a change came from and what it leaves alone. It is never written. The log orders the
+changes of a key, then their file; two that nothing orders end the stream.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ from pipelines.specs.sinks import CHANGE
 from pipelines.specs.tables import path_of, quoted
 
 UNCHANGED = "_weir_unchanged"  # paths of columns and of what lies in them, as SQL writes them
-_BEFORE, _LIFE = "_weir_before", "_weir_life"
+_BEFORE, _LIFE, _PLACE = "_weir_before", "_weir_life", "_weir_place"
 _SAME_PLACE = "nothing orders two changes of one key, both at %s: %s, and %s"
 _PATHS = "ARRAY<STRING>"
 
@@ -50,14 +50,37 @@ def refuse_unordered(changes: DataFrame, keys: Sequence[str], sequence: str) -> 
         return changes
     at = F.col(quoted(sequence))
     before = F.lag(F.struct(at.alias("at"), F.col(CHANGE).alias("change")))
-    in_order = Window.partitionBy(*map(quoted, keys)).orderBy(quoted(sequence))
     earlier, change = F.col(f"{_BEFORE}.change"), F.col(CHANGE)
     same = (at == F.col(f"{_BEFORE}.at")) & (change["content"] != earlier["content"])
+    places = []
+    if _has_places(changes):
+        places, before_it = [change["place"]], earlier["place"]
+        is_behind = (change["place"]["file"] == before_it["file"]) & (change["place"] > before_it)
+        same = same & ~F.coalesce(is_behind, F.lit(False))
+    in_order = Window.partitionBy(*map(quoted, keys)).orderBy(quoted(sequence), *places)
     message = F.format_string(_SAME_PLACE, at.cast("string"), earlier["record"], change["record"])
     checked = F.when(same, F.raise_error(message).cast("boolean")).otherwise(F.lit(True))
     if dict(changes.dtypes)[sequence] == "string":
         checked = checked & in_one_log(at, F.col(f"{_BEFORE}.at"), F.lit(True))
     return changes.withColumn(_BEFORE, before.over(in_order)).where(F.coalesce(checked, F.lit(True))).drop(_BEFORE)
+
+
+def in_file_order(
+    changes: DataFrame, keys: Sequence[str], sequence: str, ends: str, keep_when_null: Sequence[str] = ()
+) -> DataFrame:
+    """Changes of a key at one place in the log as one: the last of their file, with what those before it set."""
+    if not _has_places(changes):
+        return changes
+    states = with_unchanged(changes, keep_when_null).withColumn(_PLACE, F.col(CHANGE)["place"])
+    states = filled(states, (*keys, sequence), (_PLACE,), ends)
+    states = states.withColumn(CHANGE, F.col(CHANGE).withField("unchanged", F.col(UNCHANGED))).drop(UNCHANGED)
+    last = F.max_by(F.struct(*map(quoted, states.columns)), F.struct(_PLACE))  # a place may be null
+    one = states.groupBy(*map(quoted, (*keys, sequence))).agg(last.alias("last"))
+    return one.select("last.*").drop(_PLACE)
+
+
+def _has_places(changes: DataFrame) -> bool:
+    return CHANGE in changes.columns and "place" in changes.select(f"{CHANGE}.*").columns
 
 
 def filled(states: DataFrame, keys: Sequence[str], order: Sequence[str], ends: str) -> DataFrame:

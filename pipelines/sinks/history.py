@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructType
 
 from pipelines.jvm.failures import SpecError
-from pipelines.sinks.changes import UNCHANGED, filled, refuse_unordered
+from pipelines.sinks.changes import UNCHANGED, filled, in_file_order, refuse_unordered
 from pipelines.sinks.commits import unnumbered
 from pipelines.sinks.upsert import (
     check_columns,
@@ -74,6 +74,7 @@ class HistorySink:
         batch = refuse_empty(batch, self.keys, target.table.partition_cols)
         marked = refuse_nulls(batch.withColumn(_DELETES, deletes), (*self.keys, self.sequence))
         marked = refuse_unordered(marked, self.keys, self.sequence)
+        marked = in_file_order(marked, self.keys, self.sequence, _DELETES)
         changes = marked.dropDuplicates([*self.keys, self.sequence, _DELETES]).persist()
         try:
             if changes.isEmpty():

@@ -14,7 +14,15 @@ from pyspark.sql.types import StringType, StructType
 
 from backend.format import things
 from pipelines.jvm.failures import SpecError
-from pipelines.sinks.changes import UNCHANGED, filled, merged, record_of, refuse_unordered, with_unchanged
+from pipelines.sinks.changes import (
+    UNCHANGED,
+    filled,
+    in_file_order,
+    merged,
+    record_of,
+    refuse_unordered,
+    with_unchanged,
+)
 from pipelines.sinks.commits import unnumbered
 from pipelines.sinks.positions import newer
 from pipelines.specs.sinks import CHANGE, OutputMode, Target
@@ -108,6 +116,7 @@ class UpsertSink:
             return changes
         changes = refuse_nulls(changes, (*self.keys, self.sequence))
         changes = refuse_unordered(changes, self.keys, self.sequence)
+        changes = in_file_order(changes, self.keys, self.sequence, _DELETED, self.keep_when_null)
         if self.keep_when_null or CHANGE in batch.columns:
             partial = with_unchanged(changes, self.keep_when_null)
             changes = filled(partial, self.keys, (self.sequence,), ends=_DELETED)

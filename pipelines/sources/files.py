@@ -16,6 +16,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
+from backend.lake.storage.paths import is_remote
+from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
 from backend.stream_model.overrides import limits_of
 from backend.streams.backlog.files import has_pattern
@@ -157,7 +159,18 @@ class FileSource:
         limits = inputs.limits(self)
         displaced = limits_of(self.kind, self.options) if limits else {}  # Spark takes one
         own = {key: value for key, value in self.options.items() if key not in displaced}
-        return {"maxFileAge": _EVER, **own, **limits}
+        return {"maxFileAge": _EVER, **self._each_once(inputs), **own, **limits}
+
+    def _each_once(self, inputs: Inputs) -> dict[str, str]:
+        """Of a flat list Spark 4.2 reads the other files of a batch once more for each name with a pattern's signs
+        (SPARK-58518), not of a list of all sub-folders. That knows no partitions: folders of them stay as they are."""
+        folder = inputs.folder(self.folder)
+        if has_pattern(folder):
+            partitions = glob(f"{folder}/*=*") or is_remote(folder)  # noqa: PTH207
+        else:
+            entries = declared_folder(inputs.settings, folder).list("")
+            partitions = any(entry.is_folder and "=" in entry.name for entry in entries)
+        return {} if partitions or "basePath" in self.options else {"recursiveFileLookup": "true"}
 
     def _load(self, inputs: Inputs, spark_format: str, columns: StructType | None) -> DataFrame:
         csv = {"header": "true", "enforceSchema": "false", "columnNameOfCorruptRecord": RESCUED}

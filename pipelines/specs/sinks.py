@@ -12,7 +12,8 @@ from pipelines.specs.tables import TableSpec
 OutputMode = Literal["append", "update", "complete"]
 # A column beside a change's own: `record` (where it came from, in words), `unchanged` (paths of what it leaves alone),
 # `is_partial` (whether it names what it sets, so that a null is meant), `content` (a hash of its row; null of a
-# snapshot's). No sink writes it.
+# snapshot's), and of a stream that reads files alone `place` (where in which file; null behind a shuffle). No sink
+# writes it.
 CHANGE = "_weir_change"
 
 

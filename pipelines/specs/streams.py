@@ -31,12 +31,13 @@ LETTER = (  # of a database's change, as far as its record has them
 class Call:
     """A declared function's call, for what is called within it.
 
-    `keys`: what its sinks apply changes by. `keeps_letters`: whether a table keeps what it cannot take. `unwraps`:
-    whether a database's changes were unwrapped in it.
+    `keys`: what its sinks apply changes by. `keeps_letters`: whether a table keeps what it cannot take. `reads_files`:
+    whether it reads nothing else. `unwraps`: whether a database's changes were unwrapped in it.
     """
 
     keys: frozenset[str]
     keeps_letters: bool
+    reads_files: bool
     unwraps: bool = False
 
 
@@ -166,7 +167,8 @@ class StreamSpec:
 
     def rows(self, inputs: Inputs) -> DataFrame:
         """What the function returns, judged: with `_broken_expectations` where there are any."""
-        call = Call(self.unwraps or frozenset(), keeps_letters=self.unwraps is not None)
+        reads_files = all(source.kind == "files" for source in self.sources)
+        call = Call(self.unwraps or frozenset(), keeps_letters=self.unwraps is not None, reads_files=reads_files)
         token = CALL.set(call)
         try:
             rows = self.function(*(source.read(inputs) for source in self.sources))

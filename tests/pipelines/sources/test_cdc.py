@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from backend.settings import load_settings
-from pipelines import append, files, upsert
+from pipelines import append, files, history, upsert
 from pipelines.declare.cdc import children, debezium, flatten
 from pipelines.jvm.failures import SpecError
 from pipelines.spark.analysis import Analysis
@@ -175,6 +175,22 @@ def test_a_stream_ends_at_what_it_cannot_take(
     lake = lake_of_lines(tmp_path, upsert(**BY_KEY), schema, line, **modes)
     assert f"a record of 0 cannot be taken: {why}" in lake.failure_of("silver_orders").message
     assert lake.rows("silver/silver_orders") == []
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("sink", [upsert, history])
+def test_changes_at_one_place_in_the_log_come_in_the_order_of_their_file(
+    spark: SparkSession, tmp_path: Path, sink: Any
+) -> None:
+    at = {"source": {"ts_ms": TS, "ord": 1}}
+    updates = [{"updatedFields": json.dumps(fields)} for fields in ({"status": "b"}, {"amount": 2.5}, {"status": "a"})]
+    lines = [envelope("c", after=json.dumps({"id": 7, "status": "c", "amount": 1.5}), **at)]
+    lines += [envelope("u", updateDescription=update, before=json.dumps({"id": 7}), **at) for update in updates]
+    lake = lake_of_lines(
+        tmp_path, sink(**BY_KEY), f"{ORDER}, amount DOUBLE", *map(json.dumps, lines), flavour="mongodb"
+    )
+    lake.process("silver_orders")
+    assert [(found.id, found.status, found.amount) for found in lake.rows("silver/silver_orders")] == [(7, "a", 2.5)]
 
 
 def test_postgresql_changes_are_ordered_by_their_log_position(spark: SparkSession) -> None:
