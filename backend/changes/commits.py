@@ -142,8 +142,7 @@ def sum_up(
     signed, pairing = (lambda _: _signed(reader, columns, gross, sign)), Pairing(columns, key)
     compared = net_changes(signed, pairing, question, token, take=take, limits=limits)
     if not key:
-        is_filtered = question.where is not None
-        net = net_without_key(compared.changes.net, gross, is_reverse=is_reverse, is_filtered=is_filtered)
+        net = net_without_key(compared.changes.net, gross)
         compared = replace(compared, changes=replace(compared.changes, net=net))
     return compared, gross
 
@@ -163,22 +162,9 @@ def _signed(reader: pa.RecordBatchReader, columns: Sequence[str], gross: Gross, 
     return pa.RecordBatchReader.from_batches(schema, signed())
 
 
-def net_without_key(net: NetCounts, gross: Gross, *, is_reverse: bool, is_filtered: bool = False) -> NetCounts:
-    """Rows have no name, but a range without inserts cannot have inserted any: that often settles the counts.
-
-    Otherwise, and where half of an update may be filtered out, `updated` is None, and each updated row is one of the
-    deleted and one of the inserted.
-    """
-    added, removed = net.inserted or 0, net.deleted or 0
-    came, went = ("delete", "insert") if is_reverse else ("insert", "delete")
+def net_without_key(net: NetCounts, gross: Gross) -> NetCounts:
+    """Rows have no name, but a feed without updates tells that none is among the inserted and deleted ones; one with
+    half an update leaves that open."""
     if gross.unpaired():
-        return NetCounts(added, None, removed)
-    if gross.total("update_postimage") == 0:
-        return NetCounts(added, 0, removed)
-    if is_filtered:
-        return net
-    if gross.total(came) == 0:
-        return NetCounts(0, added, removed - added)
-    if gross.total(went) == 0:
-        return NetCounts(added - removed, removed, 0)
-    return NetCounts(added, None, removed)
+        return replace(net, updated=None)
+    return net if gross.total("update_postimage") else replace(net, updated=0)

@@ -259,11 +259,9 @@ def _changes(
 
 
 def _net(prepared: PreparedDiff, summary: DiffSummary, gross: Gross | None) -> NetCounts:
-    has_key, is_filtered = bool(summary.key), prepared.question.where is not None
-    net = count_net(summary.buckets, has_key=has_key, is_filtered=is_filtered)
-    if gross is None or has_key:
-        return net
-    return net_without_key(net, gross, is_reverse=prepared.input.is_reverse, is_filtered=is_filtered)
+    has_key = bool(summary.key)
+    net = count_net(summary.buckets, has_key=has_key, is_filtered=prepared.question.where is not None)
+    return net if gross is None or has_key else net_without_key(net, gross)
 
 
 def _change(summary: DiffSummary, row: Mapping[str, Any], tolerance: float) -> RowChange:

@@ -51,16 +51,17 @@ def updated(version: int, old: Any, new: Any) -> list[Event]:
     ("events", "net"),
     [
         ([(1, INS, (1, "a")), (2, DEL, (2, "b"))], NetCounts(1, 0, 1)),
-        ([*updated(1, (1, "a"), (1, "b")), (2, DEL, (2, "b"))], NetCounts(0, 1, 1)),
-        ([*updated(1, (1, "a"), (1, "b")), (2, INS, (2, "c"))], NetCounts(1, 1, 0)),
+        ([*updated(1, (1, "a"), (1, "b")), (2, DEL, (2, "b"))], NetCounts(1, None, 2)),
+        ([*updated(1, (1, "a"), (1, "b")), (2, INS, (2, "c"))], NetCounts(2, None, 1)),
         ([*updated(1, (1, "a"), (1, "b")), (1, INS, (2, "c")), (2, DEL, (3, "d"))], NetCounts(2, None, 2)),
     ],
 )
-def test_without_a_key_counts_say_only_what_the_feed_can_prove(events: list[Event], net: NetCounts) -> None:
+def test_without_a_key_counts_are_of_the_rows_that_are_listed(events: list[Event], net: NetCounts) -> None:
     answer = summed(events, key=())
     assert answer.net == net
     assert {row.kind for row in answer.rows} <= {RowKind.INSERT, RowKind.DELETE}
     assert all(row.key is None for row in answer.rows)
+    assert Counter(row.kind for row in answer.rows) == {RowKind.INSERT: net.inserted, RowKind.DELETE: net.deleted}
     repeated = summed([(1, INS, (1, "a"))] * 3 + [(2, DEL, (1, "a"))], key=())
     assert [(row.kind, row.copies) for row in repeated.rows] == [(RowKind.INSERT, 2)]
 
