@@ -6,6 +6,7 @@ Rule: pure, and light: commands load it.
 import shlex
 
 from backend.format import bytes_text, things
+from backend.lake.table.schema import CASELESS
 from backend.query.plan import QueryPlan
 
 
@@ -16,8 +17,11 @@ def read_text(plan: QueryPlan) -> str:
 
 
 def cost_text(plan: QueryPlan) -> str:
-    """ "3 files, 1.2 MB from silver/orders v118": what it reads at most."""
-    return f"{things(plan.num_files, 'file')}, {bytes_text(plan.size_bytes)}{read_text(plan)}"
+    """ "3 files, 1.2 MB from silver/orders v118": what it reads at most, and what Spark would compare otherwise."""
+    others = [column for read in plan.reads for column in read.collated if column.collation != CASELESS]
+    names = dict.fromkeys(f"{column.name} ({column.collation})" for column in others)
+    by_bytes = f"; compared by bytes, not by collation: {', '.join(names)}" if names else ""
+    return f"{things(plan.num_files, 'file')}, {bytes_text(plan.size_bytes)}{read_text(plan)}{by_bytes}"
 
 
 def command(text: str, pins: str, on: str = "") -> str:

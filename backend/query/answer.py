@@ -15,7 +15,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import IO, TYPE_CHECKING
 
 import pyarrow as pa
@@ -27,7 +27,7 @@ from backend.errors import QueryError, UnsupportedFeatureError
 from backend.format import cut, things
 from backend.lake.model import Metadata
 from backend.lake.rows.local_files import LocalFiles
-from backend.lake.table.schema import readable_names
+from backend.lake.table.schema import CASELESS, readable_names
 from backend.query.plan import QueryPlan, TableRead
 from backend.query.process import start_process
 from backend.query.views import World
@@ -181,7 +181,8 @@ def _is_stored(read: TableRead) -> bool:
 def _handed(world: World, read: TableRead, connection: "Connection | None") -> Iterator[HandedTable]:
     """Files as they lie, where a `connection` that looks at them is given and they are on this machine; else what a
     reader of Delta tables gives is streamed."""
-    streamed = HandedTable(read.name, is_difference=read.before is not None)
+    caseless = tuple(column.name for column in read.collated if column.collation == CASELESS)
+    streamed = HandedTable(read.name, is_difference=read.before is not None, caseless=caseless)
     if connection is None or read.snapshot is None or read.files is None:
         yield streamed
         return
@@ -191,7 +192,7 @@ def _handed(world: World, read: TableRead, connection: "Connection | None") -> I
             table = None if files is None else _by_files(connection, read, read.snapshot.metadata, files)
         except UnsupportedFeatureError:
             table = None
-        yield table or streamed
+        yield replace(table, caseless=caseless) if table else streamed
 
 
 def _by_files(connection: Connection, read: TableRead, metadata: Metadata, files: LocalFiles) -> HandedTable:

@@ -21,7 +21,7 @@ from backend.lake.model import Snapshot, TableRef
 from backend.lake.rows.filters import All, RowFilter
 from backend.lake.rows.rows import candidates
 from backend.lake.storage.paths import is_remote
-from backend.lake.table.schema import fields, readable_names
+from backend.lake.table.schema import Column, columns, fields, readable_names
 from backend.query.statement import Source, Statement, read_statement
 from backend.query.views import Columns, World, lake_view, table_view
 from backend.sql.filters import parse_filter
@@ -55,6 +55,12 @@ class TableRead:
     files: pa.Table | None = field(default=None, compare=False, repr=False)
     between: tuple[int, int] | None = None
     ref: TableRef | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def collated(self) -> tuple[Column, ...]:
+        """The outermost columns that are read and whose texts Spark does not compare by their bytes."""
+        every = columns(self.snapshot.metadata) if self.snapshot else ()
+        return tuple(each for each in every if each.collation and each.depth == 0 and each.name in self.columns)
 
     @property
     def pin(self) -> str:
@@ -173,16 +179,17 @@ def _find(world: World, source: Source) -> TableRef:
 
 
 def _rows(world: World, source: Source, snapshot: Snapshot) -> TableRead:
-    columns, where = _columns(snapshot, source.columns), _filter(snapshot, source.conditions)
+    read_columns, where = _columns(snapshot, source.columns), _filter(snapshot, source.conditions)
     numbers = candidates(snapshot, where)
     files = snapshot.rows_at(numbers, DIFFERENCE_COLUMNS)
     some = None if is_remote(snapshot.ref.uri) else files
-    read = partial(world.lake.read_files, snapshot, some, columns=columns, where=where)
+    read = partial(world.lake.read_files, snapshot, some, columns=read_columns, where=where)
     size = pc.sum(files["size_bytes"]).as_py() or 0
     ref, version, committed_at = snapshot.ref, snapshot.version, snapshot.committed_at
     return TableRead(
-        source.name, ref.name, read, version, committed_at, len(numbers), size, columns, snapshot=snapshot, files=some
-    )
+        source.name, ref.name, read, version, committed_at, len(numbers), size, read_columns, snapshot=snapshot,
+        files=some,
+    )  # fmt: skip
 
 
 def _columns(snapshot: Snapshot, wanted: Columns) -> tuple[str, ...]:
@@ -195,7 +202,8 @@ def _columns(snapshot: Snapshot, wanted: Columns) -> tuple[str, ...]:
 
 def _filter(snapshot: Snapshot, conditions: Sequence[str]) -> RowFilter | None:
     """What files and readers can be told of WHERE; DuckDB asks all of it again."""
-    terms, schema = [], fields(snapshot.metadata)
+    collated = {each.path for each in columns(snapshot.metadata) if each.collation}  # bytes would rule out too much
+    terms, schema = [], [field for field in fields(snapshot.metadata) if field.path not in collated]
     for condition in conditions:
         with suppress(QueryError):  # no condition that a filter can be made of: whether it is one at all, DuckDB says
             parsed = parse_filter(condition, schema)

@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -34,13 +34,15 @@ _BESIDE_BYTES = 2 << 30  # of addresses, for code, stacks and what DuckDB does n
 @dataclass(frozen=True, slots=True)
 class HandedTable:
     """A table of the statement: a query over the open files at `paths` and over the tables `beside` them, by name; or
-    (None) an Arrow stream that follows the request, two where it is the difference of the rows before and after."""
+    (None) an Arrow stream that follows the request, two where it is the difference of the rows before and after.
+    `caseless`: columns of which Spark compares texts in lower case."""
 
     name: str
     query: str | None = None
     paths: Sequence[str] = ()
     beside: tuple[tuple[str, pa.Table], ...] = ()
     is_difference: bool = False
+    caseless: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,12 @@ def _hold(limits: QueryLimits, cpu_s: float) -> None:
 
 def _take(connection: Connection, table: HandedTable) -> None:
     name = quoted_name(table.name)
+    if table.caseless:
+        stored = replace(table, name=f"{table.name} stored", caseless=())
+        _take(connection, stored)
+        columns = ", ".join(f"{each} COLLATE NOCASE AS {each}" for each in map(quoted_name, table.caseless))
+        connection.execute(f"CREATE TEMP VIEW {name} AS SELECT * REPLACE ({columns}) FROM {quoted_name(stored.name)}")
+        return
     if table.query is not None:
         for beside, rows in table.beside:
             connection.register(beside, rows)

@@ -138,7 +138,7 @@ def table(name: str, version: str | None, *, as_json: bool) -> int:
         (
             (
                 "  " * field.depth + field.names[-1],
-                field.type + (" (partition)" if field.is_partition else ""),
+                field.declared_type + (" (partition)" if field.is_partition else ""),
                 "yes" if field.nullable else "no",
                 field.comment or "",
             )

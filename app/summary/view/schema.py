@@ -87,7 +87,7 @@ def _row(column: Column, totals: ColumnTotals | None) -> dict[str, str]:
         "Column": INDENT * 2 * column.depth + column.name,
         "Type": column.kind
         if column.kind == "struct"
-        else cut(column.type, MOST_TYPE),  # what is inside stands below it
+        else cut(column.declared_type, MOST_TYPE),  # what is inside stands below it
         "Nullable": "yes" if column.nullable else "no",
         "Partition": "partition key" if column.is_partition else "",
         **_statistics(totals),

@@ -16,6 +16,7 @@ from backend.errors import TableCorruptError
 from backend.lake.model import Metadata, SchemaField
 
 _SHORT = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
+CASELESS = "UTF8_LCASE"  # the collation that compares texts in lower case
 _CONSTRAINT = "delta.constraints."
 _READ = frozenset((
     "string", "long", "integer", "short", "byte", "float", "double", "boolean", "binary", "date", "timestamp",
@@ -70,6 +71,7 @@ class Column:
     generated_as: str | None = None
     identity: Identity | None = None
     widened: tuple[TypeChange, ...] = ()
+    collation: str | None = None
 
     @property
     def name(self) -> str:
@@ -78,6 +80,11 @@ class Column:
     @property
     def depth(self) -> int:
         return len(self.names) - 1
+
+    @property
+    def declared_type(self) -> str:
+        """The type with how its texts are compared."""
+        return f"{self.type} collate {self.collation}" if self.collation else self.type
 
     @property
     def physical_name(self) -> str | None:
@@ -238,7 +245,14 @@ def _column(item: Mapping[str, Any], parent: _Parent) -> Column:
         generated_as=_text(traits.get("delta.generationExpression")),
         identity=_identity(traits),
         widened=tuple(_type_changes(traits.get("delta.typeChanges"))),
+        collation=_collation(name, traits.get("__COLLATIONS")),
     )
+
+
+def _collation(name: str, declared: Any) -> str | None:
+    """ "UTF8_LCASE" of "spark.UTF8_LCASE"."""
+    known = declared.get(name) if isinstance(declared, Mapping) else None
+    return known.partition(".")[2] if isinstance(known, str) else None
 
 
 def _inside(kind: Any, parent: _Parent) -> Iterator[Column]:

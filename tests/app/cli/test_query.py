@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,22 @@ def test_what_it_would_read_and_what_is_too_much(weir: Weir, monkeypatch: pytest
     refused = weir("query", BY_STATUS)
     assert refused.code == 4 and "more than 10 B" in refused.err and "--yes" in refused.err
     assert weir("query", BY_STATUS, "--yes").code == 0
+
+
+@pytest.mark.parametrize("rows", ["names", "(SELECT * FROM names)"])
+def test_texts_are_compared_by_their_collation_or_it_is_said(home: Path, weir: Weir, rows: str) -> None:
+    path = home / "lake" / "names"
+    traits = [{"__COLLATIONS": {"name": "spark.UTF8_LCASE"}}, {"__COLLATIONS": {"town": "icu.de_DE"}}]
+    columns = [builders.column(name, "string", **trait) for name, trait in zip(("name", "town"), traits, strict=True)]
+    data = {"name": ["Ada", "ada", "Bob"], "town": ["Ulm", "Bonn", "Köln"]}
+    stats = {"minValues": {"name": "Ada"}, "maxValues": {"name": "ada"}}
+    added = builders.put(path, "a.parquet", data, rows=None, stats=json.dumps({"numRecords": 3, **stats}))
+    builders.HandLog(path).commit(builders.protocol(), builders.metadata(columns), added)
+    found = weir("query", f"SELECT name FROM {rows} WHERE name = 'ADA' ORDER BY town", "--json").document["rows"]
+    assert found == [{"name": "ada"}, {"name": "Ada"}]
+    said = weir("query", f"SELECT * FROM {rows}", "--dry-run").out
+    assert "compared by bytes, not by collation: town (de_DE)" in said and "UTF8_LCASE" not in said
+    assert "string collate UTF8_LCASE" in weir("table", "names").out
 
 
 @pytest.mark.parametrize(
