@@ -1,7 +1,8 @@
 """Query: a statement, what it will read, its first rows, a chart of them, and all of them as a file.
 
-Rule: the URL holds the statement and, once it ran, the versions that it read: a link runs it at just these. Rows are
-kept for the viewer who asked alone. Nothing is read before somebody ran it, and nothing large without a second click.
+Rule: the URL holds the statement and, once it ran, the versions that it read: a link offers it at just these. Rows are
+kept for the viewer who asked alone. Nothing is read before this viewer ran it, and nothing large without a second
+click.
 """
 
 import functools
@@ -123,7 +124,8 @@ def answer(text: str) -> None:
     result: view.Result | None = st.session_state.get(_RESULT)
     is_on_host = on_host.is_asked()
     if result is None or (result.text, result.pins, bool(result.by)) != (text, pins, is_on_host):
-        if pins and not is_on_host and st.session_state.get(_OPENED) != (text, pins):  # a link to what ran, opened
+        is_known = (text, pins, None) in st.session_state.get(_EARLIER, {})  # anybody may have made the link
+        if is_known and not is_on_host and st.session_state.get(_OPENED) != (text, pins):
             work.ask(_asked(text))
         st.session_state[_OPENED] = (text, pins)
         try:
@@ -158,6 +160,12 @@ def _computed(text: str, pins: str) -> view.Result | None:
     slot = st.empty()
     slot.caption(markdown_safe(f"Reads at most {words.cost_text(plan)}."))
     if not is_confirmed and not work.is_asked(_asked(text)):
+        if pins:
+            st.caption("A link brought this statement with its versions. Run it to see its rows.")
+            st.button(
+                "Run at these versions", key="query_run_linked", icon=":material/play_arrow:", on_click=work.ask,
+                args=(_asked(text),),
+            )  # fmt: skip
         return None
     if not is_confirmed and not _is_small(plan, text):
         return None

@@ -3,7 +3,8 @@ to DuckDB.
 
 Rule: nothing but this and `translate.py` imports sqlglot, whose errors leave as `QueryError`. A statement runs only as
 it is written anew, and after DuckDB's own parser found in that text nothing but what `functions.py` allows. Reading the
-longest one takes seconds, not minutes: no step looks at the whole statement for each of its parts.
+longest one takes seconds, not minutes: no step looks at the whole statement for each of its parts, and sqlglot goes
+back in a text no more often than `MOST_READINGS` allows.
 """
 
 import logging
@@ -24,6 +25,8 @@ if TYPE_CHECKING:  # sqlglot takes 0.2 s to load
 MOST_CHARACTERS = 50_000
 MOST_TABLES = 64
 MOST_CONDITIONS = 50  # of a table, by which files are pruned
+MOST_READINGS = 20  # of each character, where a word may be a type or a join
+LEAST_READ = 20_000  # characters that any statement may take
 VIEWS = ("history", "properties", "files", "partitions", "changes")
 _ONE = "a query is one SELECT over tables of the lake, such as SELECT status, count(*) FROM silver.orders GROUP BY 1"
 _DIALECT = "duckdb"
@@ -76,12 +79,10 @@ def read_statement(text: str, *, most_rows: int | None = None) -> Statement:
 
 
 def _read(text: str, most_rows: int | None) -> Statement:
-    import sqlglot
     from sqlglot import exp
     from sqlglot.errors import ErrorLevel
 
-    parsed = sqlglot.parse(text.removeprefix("\ufeff"), read=_DIALECT)  # a file's byte order mark
-    trees = [tree for tree in parsed if tree is not None and not isinstance(tree, exp.Semicolon)]  # that: a comment
+    trees = parsed(text.removeprefix("\ufeff"))  # a file's byte order mark
     if len(trees) != 1:
         raise QueryError(f"there are {len(trees) or 'no'} statements; one is run at a time", hint=_ONE)
     tree = trees[0]
@@ -100,6 +101,31 @@ def _read(text: str, most_rows: int | None) -> Statement:
     sql = tree.sql(dialect=_DIALECT, comments=False, unsupported_level=ErrorLevel.RAISE)
     require_allowed(sql, {source.name for source in sources} | set(with_names))
     return Statement(text, sql, sources, with_names)
+
+
+def parsed(text: str) -> "list[exp.Expr]":
+    """The statements of a text. Where sqlglot cannot tell what a word is, it reads on, and again: twice as often with
+    each `ROW(` within another, or each JOIN without ON. Raises `QueryError` for a text that it reads too often."""
+    from sqlglot import exp
+    from sqlglot.dialects.duckdb import DuckDB
+    from sqlglot.parsers.duckdb import DuckDBParser
+
+    left = LEAST_READ + MOST_READINGS * len(text)
+
+    class Parser(DuckDBParser):
+        def _advance(self, times: int = 1) -> None:
+            nonlocal left
+            super()._advance(times)
+            left -= 1 + len(self._curr.text)
+            if left < 0:
+                what = "the statement takes too long to read: its types, brackets or joins are nested too deeply"
+                raise QueryError(what, hint="say it with fewer of them, or in WITH parts")
+
+    dialect = DuckDB()
+    # Of this dialect alone: what is read inside a quoted type counts as well.
+    dialect.parser_class = Parser  # type: ignore[assignment]
+    trees = dialect.parse(text)
+    return [tree for tree in trees if tree is not None and not isinstance(tree, exp.Semicolon)]  # that: a comment
 
 
 @contextmanager

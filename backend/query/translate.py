@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Literal
 
 from backend.errors import QueryError
-from backend.query.statement import Statement, readable
+from backend.query.statement import Statement, parsed, readable
 
 if TYPE_CHECKING:  # sqlglot takes 0.2 s to load
     from sqlglot import exp
@@ -32,12 +32,11 @@ _PARTS = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE")  # of a t
 def translated(statement: Statement, engine: Engine, tables: Mapping[str, str]) -> str:
     """Its SQL for the engine; `tables`: what stands there for each source, by its name. Raises `QueryError` for what
     means something else there, or cannot be said at all."""
-    import sqlglot
     from sqlglot import exp
     from sqlglot.errors import ErrorLevel
 
     with readable():
-        tree = sqlglot.parse_one(statement.sql, read="duckdb")
+        (tree,) = parsed(statement.sql)
         if (what := next(_unlike(tree, engine), "")) or (what := "${" if "${" in statement.sql else ""):
             message = f"{what} cannot be said in {engine}'s SQL as DuckDB means it"
             raise QueryError(message, hint="say it with other functions, or run it here")

@@ -72,8 +72,8 @@ def altered_proofs(asked: Alter, metadata: Metadata) -> Iterator[Proof]:
 
 
 def literal(value: str) -> str:
-    """A literal of Spark SQL: nothing in it can end it."""
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    """A literal of Spark SQL: nothing in it can end it, or be read from the host's environment."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("${", "$\\{")
     return f"'{escaped}'"
 
 

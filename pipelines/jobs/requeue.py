@@ -29,6 +29,7 @@ from pipelines.jobs.condition import satisfies, value_of, why_failed
 from pipelines.jvm.delta import delta_log, make_active
 from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
 from pipelines.sinks.commits import mark
+from pipelines.spark.session import KEPT
 from pipelines.spark.writing import write_rows
 from pipelines.specs.expectations import BROKEN, OnViolation, breaks_any, marked
 from pipelines.specs.registry import Registry
@@ -92,7 +93,7 @@ class Requeues:
         work = _Work(spec, self._settings, request, session, spec.quarantine.spark_uri(self._settings))
         if not DeltaTable.isDeltaTable(session, work.quarantine):
             raise StreamRefusedError(f"{spec.name} has quarantined no row", hint="start it once: it makes the table")
-        for key, value in spec.spark_conf.items():
+        for key, value in {**spec.spark_conf, **KEPT}.items():
             session.conf.set(key, value)
         return work
 

@@ -30,7 +30,7 @@ from pipelines.spark import writing
 from pipelines.spark.analysis import Analysis, TableSchemas, table_schemas
 from pipelines.spark.dead_mans_switch import DeadMansSwitch
 from pipelines.spark.materialized_views import read_versions
-from pipelines.spark.session import open_session
+from pipelines.spark.session import KEPT, open_session
 from pipelines.spark.tables import change_table, create_table, fit_table
 from pipelines.specs.expectations import BROKEN
 from pipelines.specs.registry import Registry
@@ -267,7 +267,7 @@ class Runtime:
             own = self._sessions[spec.name] = self.session.newSession()
             for listener in self._listeners:
                 own.streams.addListener(listener)
-        session, conf = self._sessions[spec.name], dict[str, str | None](spec.spark_conf)
+        session, conf = self._sessions[spec.name], dict[str, str | None]({**spec.spark_conf, **KEPT})
         former = {key: self.session.conf.get(key, None) for key in self._own_conf.get(spec.name, ())}
         for key, value in {**former, **conf}.items():
             if value is None:

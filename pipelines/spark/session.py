@@ -60,7 +60,7 @@ def spark_conf(settings: Settings) -> dict[str, str]:
         "spark.sql.warehouse.dir": str(settings.home / "warehouse"),
         **settings.spark.conf,
         _JAVA_OPTIONS: _java_options(settings),
-        **_KEPT,
+        **KEPT,
     }
 
 
@@ -77,7 +77,7 @@ def _java_options(settings: Settings) -> str:
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # Else `${env:PGPASSWORD}` in a comment, a property or a condition is read by Spark and written into the table's log.
-_KEPT = {"spark.sql.variable.substitute": "false"}
+KEPT = {"spark.sql.variable.substitute": "false"}
 # Micro-batches on a few cores are short-lived code. The optimising compiler and G1's threads take a third of the CPU
 # time and do not earn it back: 22 s against 13 s until the session is open with its tables.
 # Without that compiler the JVM reserves 48 MB for code. Spark fills them in minutes, and nothing is compiled any more.

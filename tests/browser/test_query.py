@@ -161,6 +161,7 @@ def test_from_a_question_to_a_tile_that_moves_and_on_to_a_file_of_its_rows(viewe
     assert page.evaluate(f"document.querySelector('{FIGURE}').marked") == 0, "it is another node"
 
     tile.get_by_role("link", name="Open in Query").click()
+    viewer.main.get_by_role("button", name="Run at these versions").click()
     expect(page.get_by_text(re.compile("3 rows from onward/orders v4, in"))).to_be_visible()
     expect(page.get_by_text("total by status")).to_be_visible()
     viewer.settle()
@@ -177,6 +178,7 @@ def test_from_a_question_to_a_tile_that_moves_and_on_to_a_file_of_its_rows(viewe
 
     builders.write(path, {"order_id": [10], "status": ["odd"], "amount": [2.0]})
     page.goto(link)
+    viewer.main.get_by_role("button", name="Run at these versions").click()
     expect(page.get_by_text(re.compile("3 rows from onward/orders v4, in"))).to_be_visible()
     expect(page.get_by_text("total by status")).to_be_visible()
     viewer.main.get_by_role("button", name="Run", exact=True).click()

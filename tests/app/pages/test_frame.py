@@ -195,6 +195,7 @@ def test_served_beyond_loopback_without_a_login_nobody_acts(
     forget_caches()
     app = open_page(name, **link)
     assert "read-only" in app.sidebar.info[0].value
+    app = press(app, "query_run_linked") if name == "query" else app
     assert {button.key for button in app.button if button.disabled} >= buttons
 
 

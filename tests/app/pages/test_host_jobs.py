@@ -131,7 +131,7 @@ def test_what_is_too_large_is_offered_to_the_host_at_the_versions_that_the_page_
     query: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WEIR_LAKE__QUERY_MAX_BYTES", "10")
-    app = press(query_page(versions="1"), "query_to_host")
+    app = press(press(query_page(versions="1"), "query_run_linked"), "query_to_host")
     assert versions_asked(query) == [1] and param(app, "versions") == "1"
     press(app, "cancel_job")
     here = run(open_page("query"), QUERY)

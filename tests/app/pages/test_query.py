@@ -1,4 +1,4 @@
-"""Query: what it will read is said, it runs after a click, and a link opens the same rows at the same versions."""
+"""Query: what it will read is said, it runs after a click, and a link offers the same rows at the same versions."""
 
 import json
 from datetime import UTC, datetime
@@ -20,6 +20,10 @@ def run(app: AppTest, text: str) -> AppTest:
     return press(app, "query_run")
 
 
+def run_linked(**link: str) -> AppTest:
+    return press(open_page("query", **link), "query_run_linked")
+
+
 def rows(app: AppTest) -> list[dict[str, object]]:
     (frame,) = app.dataframe
     found: list[dict[str, object]] = frame.value.to_dict("records")
@@ -36,14 +40,22 @@ def test_the_rows_are_those_of_the_table_and_the_link_names_text_and_version(ord
     assert app.dataframe[0].value.columns.tolist() == ["order_id", "amount"]
 
 
-def test_a_link_opens_the_same_rows_after_the_table_changed(orders: Path) -> None:
+def test_a_link_offers_the_same_rows_after_the_table_changed_and_runs_by_itself_where_its_viewer_ran_it(
+    orders: Path, store: ControlStore
+) -> None:
     first = run(open_page("query"), QUERY)
     before, version = rows(first), param(first, "versions")
     DeltaTable(str(orders)).delete("order_id > 2")
+    num_asked = len(store.audit_entries())
     linked = open_page("query", query=QUERY, versions=version)
+    assert not linked.dataframe and "Run it to see its rows" in words(linked)
+    assert len(store.audit_entries()) == num_asked
+    linked = press(linked, "query_run_linked")
     assert rows(linked) == before and f"from silver/orders v{version}" in words(linked)
     fresh = run(linked, QUERY)
     assert param(fresh, "versions") == str(int(version) + 1) and len(rows(fresh)) < len(before)
+    fresh.query_params["versions"] = version
+    assert rows(again(fresh)) == before
 
 
 def test_nothing_is_read_before_it_runs(orders: Path) -> None:
@@ -68,7 +80,7 @@ def test_versions_of_every_place_are_pinned(orders: Path) -> None:
     latest = DeltaTable(str(orders)).version()
     assert sorted(param(first, "versions").split(",")) == sorted(["0", f"{latest}", f"{latest}", f"0-{latest}", "now"])
     builders.write(orders, DeltaTable(str(orders)).to_pyarrow_table(), mode="append")
-    linked = open_page("query", query=text, versions=param(first, "versions"))
+    linked = run_linked(query=text, versions=param(first, "versions"))
     assert rows(linked) == rows(first) and "have no versions" in words(linked)
 
 
@@ -105,7 +117,7 @@ def test_another_session_sees_nothing_of_it_and_it_is_in_the_audit_trail(orders:
 
 
 def test_a_chart_is_drawn_of_what_fits(orders: Path) -> None:
-    app = open_page("query", query=QUERY, versions="1", view="Chart")
+    app = run_linked(query=QUERY, versions="1", view="Chart")
     assert app.selectbox(key="_chart").value == "Scatter" and len(app.get("plotly_chart")) == 1
     app.selectbox(key="_chart").select("Line")
     app = again(app)
@@ -120,7 +132,7 @@ def test_a_chart_is_drawn_of_what_fits(orders: Path) -> None:
 
 
 def test_a_query_is_saved_with_its_chart_opened_by_others_and_removed(orders: Path, store: ControlStore) -> None:
-    app = open_page("query", query=QUERY, versions="1", view="Chart", chart="Line")
+    app = run_linked(query=QUERY, versions="1", view="Chart", chart="Line")
     press(app, "query_save")
     assert "a reason is needed" in words(press(app, "query_save_send")).lower()
     app.text_input(key="query_save_title").set_value("a/b")

@@ -216,6 +216,7 @@ def test_a_batch_that_fails_names_the_innermost_error(
 
 # overrides ------------------------------------------------------------------------------------------------------------
 
+CONF = {"spark.sql.shuffle.partitions": "3", "spark.sql.variable.substitute": "true"}
 ONE_FILE = {"trigger": "available now", "maxFilesPerTrigger": "1"}
 
 
@@ -236,7 +237,7 @@ def lake(spark: SparkSession, tmp_path: Path) -> DemoLake:
         "silver_orders",
         source=table("bronze_orders"),
         trigger="available now",
-        spark_conf={"spark.sql.shuffle.partitions": "3"},
+        spark_conf=CONF,
     )
     def silver_orders(records: DataFrame) -> DataFrame:
         return records.select("id").distinct()
@@ -273,7 +274,9 @@ def test_settings_of_spark_come_and_go_and_a_checkpoint_keeps_its_own(lake: Demo
     assert len(lake.runtime.session.read.format("delta").load(lake.uri("silver/silver_orders")).inputFiles()) == 4
     declared = declarations(Registry(lake.runtime._registry.streams), lake.settings)
     (silver,) = (each for each in declared if each.name == "silver_orders")
-    assert silver.spark_conf == {"spark.sql.shuffle.partitions": "3"}
+    assert silver.spark_conf == CONF
+    own = lake.runtime._sessions["silver_orders"]
+    assert own.sql("SELECT '${env:PATH}'").collect() == [("${env:PATH}",)], "nobody has the environment read"
     assert pinned_by(lake.settings, silver)["spark.sql.shuffle.partitions"] == "5"
     land(lake, range(4, 8))
     lake.process("bronze_orders")

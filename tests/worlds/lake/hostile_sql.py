@@ -17,7 +17,11 @@ READERS = (
     "read_csv", "read_csv_auto", "read_text", "read_blob", "read_json", "read_json_auto", "read_ndjson", "read_parquet",
     "parquet_scan", "parquet_metadata", "parquet_schema", "sniff_csv", "glob", "delta_scan", "iceberg_scan",
 )  # fmt: skip
+AGAIN = ("ROW(", "DECIMAL(", '"DECIMAL"(', "MAP[", "x[", "CAST(ROW(", "CASE WHEN ROW(", "1::DECIMAL(", "f(DECIMAL(")
 HOSTILE = (
+    # what sqlglot reads again and again
+    *(f"SELECT {word * 30}1" for word in AGAIN),
+    "SELECT 1 FROM t" + " JOIN t" * 40,
     # files by table functions
     *(f"SELECT * FROM {name}('/etc/passwd')" for name in READERS),
     "SELECT * FROM sqlite_scan('/tmp/store/weir.db', 'audit')",
