@@ -30,17 +30,20 @@ def with_names(text: str, streams: Mapping[str, str]) -> str:
 
 
 def log_sentence(log: LogHealth, *, now: datetime) -> str:
-    """How far back the log goes and how old its checkpoint is."""
+    """How far back the log goes, how old its checkpoint is, and what the change feed weighed when it was written."""
     commits = things(log.latest_version - log.first_version + 1, "version")
     if log.oldest_commit_at:
         age = f"{duration_text((now - log.oldest_commit_at).total_seconds())}, since {utc_text(log.oldest_commit_at)}"
         reach = f"The log holds {commits} over {age}"
     else:
         reach = f"The log holds {commits}"
-    if log.checkpoint_version is None:
-        return f"{reach}; it has no checkpoint."
     at = f", {ago(log.checkpoint_at, now)}" if log.checkpoint_at else ""
-    return f"{reach}; the last checkpoint is v{log.checkpoint_version}{at}."
+    checkpoint = f"the last checkpoint is v{log.checkpoint_version}{at}"
+    if log.checkpoint_version is None:
+        checkpoint = "it has no checkpoint"
+    newest = things(log.feed_commits, "commit")
+    feed = f" The newest {newest} wrote {bytes_text(log.feed_bytes)} of change feed; VACUUM deletes what is old of it."
+    return f"{reach}; {checkpoint}.{feed if log.feed_bytes else ''}"
 
 
 def trend_finding(health: TableHealth) -> str:

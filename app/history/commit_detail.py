@@ -79,7 +79,7 @@ def detail(ref: TableRef, version: int) -> None:
         with left:
             lists.facts(view.commit_facts(commit))
         with right:
-            lists.facts(view.metrics_facts(commit.metrics, commit.operation) or {"Metrics": "the commit says none"})
+            lists.facts(view.metrics_facts(commit.metrics) or {"Metrics": "the commit says none"})
         _folded("Parameters", commit.parameters)
         _folded("Metrics as the writer left them", commit.raw_metrics)
 

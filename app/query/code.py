@@ -12,7 +12,8 @@ from backend.query.translate import translated
 from backend.redaction import without_secrets
 from backend.sql.quoting import backticked_name, trino_name
 
-TOOLS: Mapping[str, str] = {"pandas": "python", "Spark": "python", "Trino": "sql"}  # with the language of the code
+# With the language of the code.
+TOOLS: Mapping[str, str] = {"pandas": "python", "Arrow": "python", "Spark": "python", "Trino": "sql"}
 
 
 def code(plan: QueryPlan, tool: str) -> str:
@@ -22,7 +23,9 @@ def code(plan: QueryPlan, tool: str) -> str:
             hint = "open its query here: Weir reads it of the table's log, or of its own store"
             raise QueryError(f"{tool} has no {read.table} with these rows", hint=hint)
     if tool == "pandas":
-        return _pandas(plan)
+        return f"{_duckdb(plan)}frame = result.df()"
+    if tool == "Arrow":
+        return f"{_duckdb(plan)}rows = result.to_arrow_table()"
     if tool == "Spark":
         tables = {r.name: f"delta.{backticked_name(_uri(r))} VERSION AS OF {r.version}" for r in plan.reads}
         sql = _text(translated(plan.statement, "Spark", tables))
@@ -31,7 +34,7 @@ def code(plan: QueryPlan, tool: str) -> str:
     return f"-- catalog and schema as your Trino calls them\n{translated(plan.statement, 'Trino', tables)}"
 
 
-def _pandas(plan: QueryPlan) -> str:
+def _duckdb(plan: QueryPlan) -> str:
     """Tables, not streams: a plan may read one twice."""
     tables = ""
     for read in plan.reads:
@@ -39,7 +42,7 @@ def _pandas(plan: QueryPlan) -> str:
         tables += f"{read.name} = pa.table({table}.scan(columns={list(read.columns)!r}))\n"
     return (
         "import duckdb\nimport pyarrow as pa\nfrom deltalake import DeltaTable\n\n"
-        f"duckdb.sql(\"SET TimeZone = 'UTC'\")\n{tables}frame = duckdb.sql({_text(plan.statement.sql)}).df()"
+        f"duckdb.sql(\"SET TimeZone = 'UTC'\")\n{tables}result = duckdb.sql({_text(plan.statement.sql)})\n"
     )
 
 

@@ -97,7 +97,9 @@ def _read(lake: HealthLake, ref: TableRef, settings: HealthSettings) -> _Reading
 def _evidence(read: _Reading, now: datetime, offenders: tuple[Offender, ...]) -> HealthEvidence:
     snapshot, files = read.snapshot, read.files
     rows, unknown = snapshot.file_set.total("num_records")
-    removed = _removed_since_vacuum(read.commits)
+    last_vacuum = last_run(read.commits, "VACUUM")
+    since = last_vacuum.version if last_vacuum else -1
+    removed = [commit for commit in read.commits if commit.version > since and commit.metrics.files_removed]
     return HealthEvidence(
         now=now,
         num_files=snapshot.num_files,
@@ -115,7 +117,7 @@ def _evidence(read: _Reading, now: datetime, offenders: tuple[Offender, ...]) ->
         files_without_stats=unknown,
         offenders=offenders,
         last_optimize=last_run(read.commits, "OPTIMIZE"),
-        last_vacuum=last_run(read.commits, "VACUUM"),
+        last_vacuum=last_vacuum,
         files_removed=sum(commit.metrics.files_removed or 0 for commit in removed),
         oldest_removal_at=min((c.committed_at for c in removed if c.committed_at), default=None),
         retention_s=_retention_s(snapshot),
@@ -139,18 +141,9 @@ def _log_state(lake: HealthLake, snapshot: Snapshot, commits: Sequence[Commit]) 
         checkpoint_version=checkpoint,
         checkpoint_at=times.get(checkpoint) if checkpoint is not None else None,
         checkpoint_interval=int(interval) if interval.isdecimal() and int(interval) > 0 else 10,
+        feed_bytes=sum(commit.metrics.change_bytes or 0 for commit in commits),
+        feed_commits=len(commits),
     )
-
-
-def _removed_since_vacuum(commits: Sequence[Commit]) -> list[Commit]:
-    """The commits that removed files since the last VACUUM; commits come newest first."""
-    removed = []
-    for commit in commits:
-        if (commit.operation or "").upper().startswith("VACUUM"):
-            break
-        if commit.metrics.files_removed:
-            removed.append(commit)
-    return removed
 
 
 def _retention_s(snapshot: Snapshot) -> float:

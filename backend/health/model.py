@@ -83,7 +83,10 @@ class MaintenanceRun:
 
 @dataclass(frozen=True, slots=True)
 class LogHealth:
-    """How long the log is and how old its last checkpoint. None: there is none, or it cannot be told."""
+    """How long the log is and how old its last checkpoint. None: there is none, or it cannot be told.
+
+    `feed_bytes`: of the change feed, as the newest `feed_commits` wrote it; VACUUM may have deleted some since.
+    """
 
     first_version: int
     latest_version: int
@@ -91,6 +94,8 @@ class LogHealth:
     checkpoint_version: int | None
     checkpoint_at: datetime | None
     checkpoint_interval: int
+    feed_bytes: int = 0
+    feed_commits: int = 0
 
     @property
     def commits_since_checkpoint(self) -> int:

@@ -150,9 +150,10 @@ def trend(timeline: Timeline, *, points: int = TREND_POINTS) -> tuple[TrendPoint
 
 
 def last_run(commits: Iterable[Commit], operation: str) -> MaintenanceRun | None:
-    """The newest commit of an operation ("VACUUM" also finds VACUUM END); commits come newest first."""
+    """The newest commit of an operation, a VACUUM's by its end: it may not reach it. Commits come newest first."""
     for commit in commits:
-        if (commit.operation or "").upper().startswith(operation):
+        name = (commit.operation or "").upper()
+        if name.startswith(operation) and name != "VACUUM START":
             return MaintenanceRun(commit.version, commit.committed_at)
     return None
 

@@ -78,7 +78,7 @@ class Metadata:
 class OperationMetrics:
     """What a commit did, in one vocabulary for every writer. None: the commit does not say.
 
-    `*_vacuumed`: what VACUUM deletes from storage (its START: is about to); no version loses a file by that.
+    `files_vacuumed`: what a VACUUM deleted from storage, which no version loses; `*_to_delete`: what it began to.
     `rows_source`: rows that a MERGE read from its source. `change_*`: files of the change feed, beside those of data.
     """
 
@@ -91,7 +91,8 @@ class OperationMetrics:
     bytes_added: int | None = None
     bytes_removed: int | None = None
     files_vacuumed: int | None = None
-    bytes_vacuumed: int | None = None
+    files_to_delete: int | None = None
+    bytes_to_delete: int | None = None
     rows_source: int | None = None
     duration_ms: int | None = None
     change_files: int | None = None

@@ -78,7 +78,7 @@ def query(
     ] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print the rows as CSV.")] = False,
     tool: Annotated[
-        Literal["pandas", "spark", "trino"] | None,
+        Literal["pandas", "arrow", "spark", "trino"] | None,
         typer.Option("--as", help="Print it as code for this tool, at the versions that it would read."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="However many bytes it reads.")] = False,

@@ -105,7 +105,7 @@ def _row(commit: Commit, changes: Sequence[TableChange]) -> tuple[str, ...]:
         utc_text(commit.committed_at),
         commit.operation or "–",
         _rows_words(commit.metrics),
-        _files_words(commit),
+        _files_words(commit.metrics),
         _bytes_words(commit.metrics),
         stream_of(commit, {}) or commit.user or "–",
         commit.engine or "–",
@@ -118,11 +118,11 @@ def _rows_words(metrics: OperationMetrics) -> str:
     return " ".join(f"{sign}{count_text(count)}" for sign, count in parts if count) or "–"
 
 
-def _files_words(commit: Commit) -> str:
-    metrics = commit.metrics
+def _files_words(metrics: OperationMetrics) -> str:
+    if metrics.files_to_delete is not None:
+        return f"was to delete {count_text(metrics.files_to_delete)}"
     if metrics.files_vacuumed is not None:
-        count = count_text(metrics.files_vacuumed)
-        return f"was to delete {count}" if commit.operation == "VACUUM START" else f"{count} vacuumed"
+        return f"{count_text(metrics.files_vacuumed)} vacuumed"
     parts = (("+", metrics.files_added), ("−", metrics.files_removed))
     return " ".join(f"{sign}{count_text(count)}" for sign, count in parts if count) or "–"
 

@@ -57,8 +57,8 @@ def _commit_row(commit: Commit, now: datetime, beside: Known) -> dict[str, objec
         "When": age_s,
         "Operation": f"{operation_style(commit.operation).glyph} {commit.operation or 'not named'}",
         "Rows": rows_text(commit.metrics),
-        "Files": files_text(commit.metrics, vacuum_words(commit.operation)),
-        "Bytes": bytes_plus_minus(commit.metrics, vacuum_words(commit.operation)),
+        "Files": files_text(commit.metrics),
+        "Bytes": bytes_plus_minus(commit.metrics),
         "Changed": changes_text(beside.changes.get(commit.version, ())),
         "Who": stream_text(commit, beside.streams) or commit.user or UNKNOWN,
         "Job": commit.job or "",
@@ -76,10 +76,12 @@ def rows_text(metrics: OperationMetrics) -> str:
     return " ".join(some) or ("±0" if counted else UNKNOWN)
 
 
-def files_text(metrics: OperationMetrics, vacuumed: str = "{} vacuumed") -> str:
+def files_text(metrics: OperationMetrics) -> str:
     """ "+3 −12"; of a VACUUM what it deletes from storage, which no version loses."""
+    if metrics.files_to_delete is not None:
+        return f"was to delete {count_text(metrics.files_to_delete)}"
     if metrics.files_vacuumed is not None:
-        return vacuumed.format(count_text(metrics.files_vacuumed))
+        return f"{count_text(metrics.files_vacuumed)} vacuumed"
     return plus_minus(metrics.files_added, metrics.files_removed)
 
 
@@ -91,15 +93,10 @@ def plus_minus(added: int | None, removed: int | None) -> str:
     return " ".join(some) or "±0"
 
 
-def vacuum_words(operation: str | None) -> str:
-    """A VACUUM announces when it starts what it is about to delete; whether it did, its end says."""
-    return "was to delete {}" if operation == "VACUUM START" else "{} vacuumed"
-
-
-def bytes_plus_minus(metrics: OperationMetrics, vacuumed: str = "{} vacuumed") -> str:
+def bytes_plus_minus(metrics: OperationMetrics) -> str:
     """ "+38.2 MB −12 kB", or "–" when neither is known."""
-    if metrics.bytes_vacuumed is not None:
-        return vacuumed.format(bytes_text(metrics.bytes_vacuumed))
+    if metrics.bytes_to_delete is not None:
+        return f"was to delete {bytes_text(metrics.bytes_to_delete)}"
     if metrics.files_vacuumed is not None:
         return UNKNOWN
     if metrics.bytes_added is None and metrics.bytes_removed is None:
@@ -121,7 +118,7 @@ def history_sentence(commits: Sequence[Commit], total: int | None = None) -> str
     part = f"{count_text(len(commits))} of " if total is not None and total > len(commits) else ""
     number = total if part else len(commits)
     feed = sum(commit.metrics.change_bytes or 0 for commit in commits)
-    weighs = f"; their change feed weighs {bytes_text(feed)}" if feed else ""
+    weighs = f"; they wrote {bytes_text(feed)} of change feed" if feed else ""
     return f"{part}{things(number, 'commit')}{span}: {kinds}{weighs}" if commits else "No commit is left in the log"
 
 
@@ -149,9 +146,8 @@ def commit_facts(commit: Commit) -> dict[str, str]:
     return {key: value for key, value in facts.items() if value}
 
 
-def metrics_facts(metrics: OperationMetrics, operation: str | None) -> dict[str, str]:
+def metrics_facts(metrics: OperationMetrics) -> dict[str, str]:
     """The normalised metrics that are known, exact."""
-    vacuumed = "it was to delete" if operation == "VACUUM START" else "deleted from storage"
     counts = {
         "Rows inserted": metrics.rows_inserted,
         "Rows updated": metrics.rows_updated,
@@ -160,14 +156,15 @@ def metrics_facts(metrics: OperationMetrics, operation: str | None) -> dict[str,
         "Rows read from the source": metrics.rows_source,
         "Files added": metrics.files_added,
         "Files removed": metrics.files_removed,
-        f"Files {vacuumed}": metrics.files_vacuumed,
+        "Files that it was to delete": metrics.files_to_delete,
+        "Files deleted from storage": metrics.files_vacuumed,
         "Files of the change feed": metrics.change_files,
     }
     facts = {key: count_exact(value) for key, value in counts.items() if value is not None}
     sizes = {
         "Bytes added": metrics.bytes_added,
         "Bytes removed": metrics.bytes_removed,
-        f"Bytes {vacuumed}": metrics.bytes_vacuumed,
+        "Bytes that it was to delete": metrics.bytes_to_delete,
         "Bytes of the change feed": metrics.change_bytes,
     }
     facts |= {key: bytes_exact(value) for key, value in sizes.items() if value is not None}

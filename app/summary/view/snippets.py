@@ -78,6 +78,7 @@ def snippets(asked: Asked) -> dict[str, tuple[str, str]]:
         return {"DuckDB": ("python", _duckdb(asked))}
     return {
         "pandas": ("python", _pandas(asked)),
+        "Arrow": ("python", _arrow(asked)),
         "DuckDB": ("python", _duckdb(asked)),
         "Spark": ("python", _spark(asked)),
         "Trino": ("sql", _trino(asked)),
@@ -85,12 +86,25 @@ def snippets(asked: Asked) -> dict[str, tuple[str, str]]:
 
 
 def _pandas(asked: Asked) -> str:
+    return f"import pyarrow as pa\n{_read_rows(asked)}\nframe = rows.to_pandas()"
+
+
+def _arrow(asked: Asked) -> str:
+    """Of a scan: `to_pyarrow_dataset()` reads no deletion vectors. Its texts are views, which few tools know."""
+    return (
+        f"import pyarrow as pa\nimport pyarrow.dataset as ds\n{_read_rows(asked)}\n"
+        "types = pa.schema(table.schema().to_arrow())\n"
+        "dataset = ds.dataset(rows.cast(pa.schema([types.field(name) for name in rows.column_names])))"
+    )
+
+
+def _read_rows(asked: Asked) -> str:
     given = [f"columns={list(asked.columns)!r}"] if asked.columns else []
     given += [f"predicate={asked.where.predicate()!r}"] if asked.where else []
     return (
-        "import pyarrow as pa\nfrom deltalake import DeltaTable\n\n"
+        "from deltalake import DeltaTable\n\n"
         f"table = DeltaTable({asked.ref.uri!r}, version={asked.version})\n"
-        f"frame = pa.table(table.scan({', '.join(given)})).to_pandas()"
+        f"rows = pa.table(table.scan({', '.join(given)}))"
     )
 
 

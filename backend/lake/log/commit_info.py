@@ -189,8 +189,9 @@ _REMOVED_FILES = (
 )  # fmt: skip
 _ADDED_BYTES = ("numOutputBytes", "numAddedBytes", "numTargetBytesAdded", "restoredFilesSize")
 _REMOVED_BYTES = ("numRemovedBytes", "numTargetBytesRemoved", "removedFilesSize")
-_VACUUMED_FILES = ("numDeletedFiles", "num_deleted_files", "numFilesToDelete", "num_files_to_delete")
-_VACUUMED_BYTES = ("sizeOfDataToDelete", "size_of_data_to_delete")
+_VACUUMED_FILES = ("numDeletedFiles", "num_deleted_files")
+_FILES_TO_DELETE = ("numFilesToDelete", "num_files_to_delete")
+_BYTES_TO_DELETE = ("sizeOfDataToDelete", "size_of_data_to_delete")
 _INSERTING = frozenset(
     {
         "WRITE",
@@ -220,7 +221,8 @@ def normalise_metrics(operation: str | None, raw: Mapping[str, Any], counts: Fil
         rows_source=named_counts.get("rows_source"),
         duration_ms=named_counts.get("duration_ms"),
         files_vacuumed=first_count(raw, _VACUUMED_FILES) if is_vacuum else None,
-        bytes_vacuumed=first_count(raw, _VACUUMED_BYTES) if is_vacuum else None,
+        files_to_delete=first_count(raw, _FILES_TO_DELETE) if is_vacuum else None,
+        bytes_to_delete=first_count(raw, _BYTES_TO_DELETE) if is_vacuum else None,
         **(_said_files(raw) if counts is None else _moved_files(counts, raw)),
     )
 

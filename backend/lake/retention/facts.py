@@ -63,7 +63,7 @@ class _Walk:
         self.broken: list[int] = []
         self.problems: list[str] = []
         self.configuration: Mapping[str, str] | None = None
-        self._started: dict[str, Any] = {}
+        self._started: dict[str, Any] | None = None  # parameters of a VACUUM whose end has not come
 
     def read(self) -> None:
         before = -2
@@ -115,12 +115,13 @@ class _Walk:
     def _note_vacuum(self, version: int, info: Mapping[str, Any]) -> None:
         operation = info.get("operation")
         parameters = _mapping(info.get("operationParameters"))
-        if operation == "VACUUM START":
-            self._started = parameters
-        if operation != "VACUUM END":
+        if operation not in ("VACUUM START", "VACUUM END"):
             return
+        if operation == "VACUUM END" and self._started is not None:
+            self.vacuums.pop()  # its start: without an end, it deleted nobody knows how many
         metrics = _mapping(info.get("operationMetrics"))
-        details = {**self._started, **parameters}
+        details = {**(self._started or {}), **parameters}
+        self._started = parameters if operation == "VACUUM START" else None
         chosen = _millis(details.get("specifiedRetentionMillis"))  # 0 is a choice too
         self.vacuums.append(
             VacuumRun(

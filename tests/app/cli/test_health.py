@@ -27,6 +27,8 @@ def test_health_of_one_table_and_of_all(weir: Weir, lake: Path) -> None:
     document = weir("health", "orders", "--json").document
     assert document["last_optimize"]["version"] == 4
     assert [point["version"] for point in document["trend"]] == [0, 1, 2, 3, 4]
+    feed = sum(file.stat().st_size for file in (lake / "silver" / "orders" / "_change_data").iterdir())
+    assert (document["log"]["feed_bytes"], document["log"]["feed_commits"]) == (feed, 5) and feed
     whole = weir("health", "--json").document
     assert [table["name"] for table in whole["tables"]] == ["silver/orders"]
     assert any("broken" in item["subject"] and item["next_step"] for item in whole["attention"])

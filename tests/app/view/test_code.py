@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import sqlglot
 from deltalake import DeltaTable
@@ -54,6 +55,8 @@ def test_pandas_code_runs_at_the_versions_that_were_read(code_of: Code, tmp_path
     made = code_of(text, "pandas")
     exec(made, defined)
     (row,) = defined["frame"].to_dict("records")
+    exec(code_of(text, "Arrow"), defined)
+    assert [row] == defined["rows"].to_pylist() and defined["rows"].schema.types == [pa.int64(), pa.string()]
     table = tmp_path / "lake" / "silver" / "orders"
     before, after = (set(DeltaTable(table, version=v).to_pandas()["order_id"]) for v in (0, 3))
     assert row == {"n": len(before & after), "t": 'a"""\\b'}
@@ -85,9 +88,9 @@ def test_no_login_of_an_address_is_copied(world: World) -> None:
 @pytest.mark.parametrize(
     ("text", "tools", "reason"),
     [
-        ('SELECT * FROM "orders$history"', "pandas Spark Trino", "has no silver/orders$history with these rows"),
-        ('SELECT * FROM "orders$changes"(0, 1)', "pandas Spark Trino", "has no silver/orders$changes(0, 1)"),
-        ("SELECT * FROM weir.tables", "pandas Spark Trino", "has no weir.tables with these rows"),
+        ('SELECT * FROM "orders$history"', "pandas Arrow Spark Trino", "has no silver/orders$history with these rows"),
+        ('SELECT * FROM "orders$changes"(0, 1)', "pandas Arrow Spark Trino", "has no silver/orders$changes(0, 1)"),
+        ("SELECT * FROM weir.tables", "pandas Arrow Spark Trino", "has no weir.tables with these rows"),
         ("SELECT median(amount) FROM orders", "Trino", "the function median cannot be said in Trino's SQL"),
         ("SELECT dayofweek(current_date)", "Spark Trino", "the function day_of_week cannot be said"),
         ("SELECT hash(status) FROM orders", "Spark Trino", "the function hash cannot be said"),
@@ -168,8 +171,21 @@ def test_the_code_reads_the_same_rows(lake: Lake, text: str) -> None:
     exec(code["pandas"], read)
     assert read["frame"].sort_values("id")["id"].tolist() == wanted["id"].to_pylist()
     assert list(read["frame"].columns) == ["id", "status"]
+    exec(code["Arrow"], read)
+    assert read["dataset"].to_table().sort_by("id") == wanted
+    dataset = read["dataset"].to_table(filter=pc.field("status") == "new")  # as no view can be asked
+    assert dataset["id"].to_pylist() == [row["id"] for row in wanted.to_pylist() if row["status"] == "new"]
     ast.parse(code["Spark"])
     assert ".option('versionAsOf', 0)" in code["Spark"] and "FOR VERSION AS OF 0" in code["Trino"]
+
+
+def test_arrow_code_gives_each_column_as_the_page_has_it(lake: Lake) -> None:
+    (ref,) = lake.tables()
+    snapshot, read = lake.snapshot(ref, 0), dict[str, Any]()
+    exec(snippets(Asked(ref, 0))["Arrow"][1], read)
+    rows, wanted = read["dataset"].to_table(), lake.find_rows(snapshot, RowQuery(limit=9)).rows
+    assert rows.schema.equals(wanted.schema)
+    assert str(rows.sort_by("id").to_pylist()) == str(wanted.sort_by("id").to_pylist()), "NaN is no NaN's equal"
 
 
 def test_each_tool_writes_values_its_own_way(lake: Lake) -> None:

@@ -85,6 +85,9 @@ def test_the_trend_draws_files_and_bytes_of_each_version_marks_optimize_and_is_t
     assert list(marked.x) == [3]
     log = "The log holds 5 versions over 2 h, since 2026-11-20 10:00:00 UTC; it has no checkpoint."
     assert log_sentence(found.evidence.log, now=NOW) == log
+    fed = replace(found.evidence.log, feed_bytes=38_214_551, feed_commits=5)
+    feed = "The newest 5 commits wrote 38.2 MB of change feed; VACUUM deletes what is old of it."
+    assert log_sentence(fed, now=NOW) == f"{log} {feed}"
     assert trend_finding(found) == "5 files of 100 B on average, 80 % small, at v4; 1 file of 100 B at v0"
     assert trend_finding(replace(found, trend=found.trend[:1])) == "1 file of 100 B on average at v0"
     empty = replace(found.trend[4], num_files=0, size_bytes=0)

@@ -23,11 +23,14 @@ def test_what_a_commit_does_not_say_is_a_dash_and_never_nothing() -> None:
     assert history.rows_text(OperationMetrics(rows_inserted=120, rows_updated=4, rows_deleted=3)) == "+120 ~4 −3"
     assert history.plus_minus(None, 12) == "−12"
     assert history.bytes_plus_minus(OperationMetrics(bytes_added=38_214_551)) == "+38.2 MB"
-    vacuums = [commit(2, "VACUUM END", files_vacuumed=9), commit(1, "VACUUM START", files_vacuumed=9, bytes_vacuumed=5)]
+    vacuums = [
+        commit(2, "VACUUM END", files_vacuumed=9),
+        commit(1, "VACUUM START", files_to_delete=9, bytes_to_delete=5),
+    ]
     frame = history.commits_frame(vacuums, NOW, history.Known({}, {}))
     assert frame["Files"].tolist() == ["9 vacuumed", "was to delete 9"]
     assert frame["Bytes"].tolist()[1] == "was to delete 5 B"
-    assert history.metrics_facts(vacuums[1].metrics, "VACUUM START")["Files it was to delete"] == "9"
+    assert history.metrics_facts(vacuums[1].metrics)["Files that it was to delete"] == "9"
 
 
 ROWS = history_figure.FIGURES["Rows"]

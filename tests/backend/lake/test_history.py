@@ -34,7 +34,7 @@ def read(info: object):
 
 ROWS = ("rows_inserted", "rows_updated", "rows_deleted")
 FILES = ("files_added", "files_removed", "bytes_added", "bytes_removed")
-VACUUMED = ("files_vacuumed", "bytes_vacuumed", "files_removed")
+VACUUMED = ("files_vacuumed", "files_to_delete", "bytes_to_delete", "files_removed")
 SIZE_TEXT = '{"avg":10.0,"max":12,"min":8,"totalFiles":2,"totalSize":20}'
 
 
@@ -66,8 +66,8 @@ SIZE_TEXT = '{"avg":10.0,"max":12,"min":8,"totalFiles":2,"totalSize":20}'
         ("RESTORE", {"numRestoredFiles": "2", "numRemovedFiles": "1", "restoredFilesSize": "20",
                      "removedFilesSize": "10"}, FILES, (2, 1, 20, 10)),
         ("RESTORE", {"numRestoredFile": 2, "numRemovedFile": 1}, FILES, (2, 1, None, None)),
-        ("VACUUM START", {"numFilesToDelete": 35, "sizeOfDataToDelete": "900"}, VACUUMED, (35, 900, None)),
-        ("VACUUM END", {"numDeletedFiles": "35", "numVacuumedDirectories": "1"}, VACUUMED, (35, None, None)),
+        ("VACUUM START", {"numFilesToDelete": 35, "sizeOfDataToDelete": "900"}, VACUUMED, (None, 35, 900, None)),
+        ("VACUUM END", {"numDeletedFiles": "35", "numVacuumedDirectories": "1"}, VACUUMED, (35, None, None, None)),
         ("DELETE", {"numDeletedFiles": "3"}, VACUUMED[:1], (None,)),
         ("MERGE", {"numSourceRows": "20", "executionTimeMs": "120"}, ("rows_source", "duration_ms"), (20, 120)),
         ("DELETE", {"execution_time_ms": 11}, ("duration_ms",), (11,)),

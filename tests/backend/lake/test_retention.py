@@ -241,6 +241,16 @@ def test_reading_works_exactly_where_the_files_are_said_to_be_there(overwritten,
         assert readable or retention.run_of(version).data_files is DataFiles.AT_RISK  # type: ignore[union-attr]
 
 
+def test_a_vacuum_that_never_came_to_its_end_may_have_deleted_files(overwritten, lake):
+    DeltaTable(str(overwritten)).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    (overwritten / "_delta_log" / f"{13:020d}.json").unlink()
+    retention = judged(lake)
+    (vacuum,) = retention.facts.vacuums
+    assert (vacuum.version, vacuum.retention, vacuum.deleted_files) == (12, timedelta(0), None)
+    lost = [v for v in range(13) if not works(read_all, overwritten, v)]
+    assert lost and {retention.run_of(v).data_files for v in lost} == {DataFiles.AT_RISK}
+
+
 def test_removed_files_are_looked_at_first(overwritten, lake):
     """A sample of one finds the only vacuumed file of a version that shares the others with the latest."""
     (victim,) = map(Path, DeltaTable(str(overwritten), version=8).file_uris())
