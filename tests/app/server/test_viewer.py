@@ -23,6 +23,7 @@ from tests.app.server.conftest import PROXY as TRUSTED
 from tests.app.server.conftest import STREAM as NAME
 from tests.worlds.pages.opened import again, home, open_page, press, send, words
 from tests.worlds.pages.serving import Served
+from tests.worlds.processes import wait_until
 from tests.worlds.store import stream_store
 from tests.worlds.store.statements import past_the_store
 
@@ -217,7 +218,13 @@ def test_no_forged_message_gets_past_a_dialog_and_the_name_to_type(server: Serve
         connection.execute(sa.text("UPDATE desired SET state = 'STOPPED', generation = 1"))
     stream_store.observe(store, NAME, StreamState.STOPPED, datetime.now(UTC))
     opens, sends = {"one_reset": ""}, {"reset_reason": "incident 8", "reset_send": ""}
-    ids = session(server.url, ann, by=TRUSTED, clicks=[opens]).ids
+    ids: dict[str, str] = {}
+
+    def asks_for_a_name() -> bool:
+        ids.update(session(server.url, ann, by=TRUSTED, clicks=[opens]).ids)
+        return "reset_name" in ids
+
+    wait_until(asks_for_a_name, "the page saw that the stream is stopped")
     for clicks in ([sends], [opens, sends], [opens, sends | {"reset_name": "orders"}], [sends | {"reset_name": NAME}]):
         session(server.url, ann, by=TRUSTED, ids=ids, clicks=clicks)
         assert store.jobs.unfinished() == []
