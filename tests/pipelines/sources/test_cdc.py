@@ -183,14 +183,19 @@ def test_changes_at_one_place_in_the_log_come_in_the_order_of_their_file(
     spark: SparkSession, tmp_path: Path, sink: Any
 ) -> None:
     at = {"source": {"ts_ms": TS, "ord": 1}}
-    updates = [{"updatedFields": json.dumps(fields)} for fields in ({"status": "b"}, {"amount": 2.5}, {"status": "a"})]
-    lines = [envelope("c", after=json.dumps({"id": 7, "status": "c", "amount": 1.5}), **at)]
-    lines += [envelope("u", updateDescription=update, before=json.dumps({"id": 7}), **at) for update in updates]
-    lake = lake_of_lines(
-        tmp_path, sink(**BY_KEY), f"{ORDER}, amount DOUBLE", *map(json.dumps, lines), flavour="mongodb"
-    )
+    created, *updates = {"status": "c", "amount": 1.5}, {"status": "b"}, {"amount": 2.5}, {"status": "a"}
+    changes = [envelope("c", after=json.dumps({"id": 7, **created}), **at)]
+    for fields in updates:
+        changes.append(envelope("u", updateDescription={"updatedFields": json.dumps({"id": 7, **fields})}, **at))
+    *lines, last = map(json.dumps, changes)
+    schema, mongodb = f"{ORDER}, amount DOUBLE", {"flavour": "mongodb"}
+    lake = lake_of_lines(tmp_path, sink(**BY_KEY), schema, *lines, last, **mongodb)
     lake.process("silver_orders")
     assert [(found.id, found.status, found.amount) for found in lake.rows("silver/silver_orders")] == [(7, "a", 2.5)]
+    (apart := tmp_path / "apart").mkdir()
+    lake = lake_of_lines(apart, sink(**BY_KEY), schema, *lines, **mongodb)
+    (apart / "in" / "1").write_text(last)
+    assert "nothing orders two changes of one key" in lake.failure_of("silver_orders").message
 
 
 def test_postgresql_changes_are_ordered_by_their_log_position(spark: SparkSession) -> None:
