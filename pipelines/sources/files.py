@@ -14,10 +14,9 @@ from typing import Literal, get_args
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import StringType, StructType
 
-from backend.lake.storage.paths import is_remote
-from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
 from backend.stream_model.overrides import limits_of
 from backend.streams.backlog.files import has_pattern
@@ -68,6 +67,11 @@ _EVER = "365000d"  # Spark passes over files this much older than the newest; it
 _FIXED = {"text": "value STRING", "binary": "content BINARY"}
 _KEYS = "_weir_keys"  # of the record
 _MAP = "MAP<STRING, STRING>"
+_ODD, _ODD_IN_ADDRESS = r"*[\[\]\{\}\*\?\\]*", r"\*|%(3F|5B|5C|5D|7B|7D)"
+_TWICE = (
+    ": beside a name with any of [ ] {{ }} * ? \\ Spark reads other files twice. A start reads each once where {} has "
+    "no sub-folders: move those elsewhere"
+)
 _AT_NEXT_START = "; the stream takes them in when it starts again"
 _BINARY = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"  # all that Spark takes for it
 
@@ -159,18 +163,7 @@ class FileSource:
         limits = inputs.limits(self)
         displaced = limits_of(self.kind, self.options) if limits else {}  # Spark takes one
         own = {key: value for key, value in self.options.items() if key not in displaced}
-        return {"maxFileAge": _EVER, **self._each_once(inputs), **own, **limits}
-
-    def _each_once(self, inputs: Inputs) -> dict[str, str]:
-        """Of a flat list Spark 4.2 reads the other files of a batch once more for each name with a pattern's signs
-        (SPARK-58518), not of a list of all sub-folders. That knows no partitions: folders of them stay as they are."""
-        folder = inputs.folder(self.folder)
-        if has_pattern(folder):
-            partitions = glob(f"{folder}/*=*") or is_remote(folder)  # noqa: PTH207
-        else:
-            entries = declared_folder(inputs.settings, folder).list("")
-            partitions = any(entry.is_folder and "=" in entry.name for entry in entries)
-        return {} if partitions or "basePath" in self.options else {"recursiveFileLookup": "true"}
+        return {"maxFileAge": _EVER, **own, **limits}
 
     def _load(self, inputs: Inputs, spark_format: str, columns: StructType | None) -> DataFrame:
         csv = {"header": "true", "enforceSchema": "false", "columnNameOfCorruptRecord": RESCUED}
@@ -179,7 +172,25 @@ class FileSource:
         reader = inputs.session.readStream.format(spark_format).options(**{**own, **self._options(inputs)})
         if columns is not None:
             reader = reader.schema(_BINARY if self.format == "binary" else columns)
-        return reader.load(self._place(inputs)).select("*", "_metadata")
+        return self._each_once(inputs, reader)
+
+    def _each_once(self, inputs: Inputs, reader: DataStreamReader) -> DataFrame:
+        """Beside a name with signs of a pattern Spark 4.2 reads the other files of a batch twice (SPARK-58518), unless
+        sub-folders are read too: that is asked for where there are none."""
+        place, system = self._place(inputs), inputs.session._jvm.org.apache.hadoop.fs  # type: ignore[union-attr]
+        odd, below = system.Path(f"{place}/{_ODD}"), system.Path(f"{place}/[^_.]*/*")
+        files = odd.getFileSystem(inputs.session._jsparkSession.sessionState().newHadoopConf())
+        asks = not {"recursiveFileLookup", "basePath"} & self.options.keys()
+        asks = asks and bool(files.globStatus(odd)) and not files.globStatus(below)
+        reader = reader.option("recursiveFileLookup", "true") if asks else reader
+        rows = reader.load(place).select("*", "_metadata")
+        if self.options.get("recursiveFileLookup") == "true":
+            return rows
+        path = F.parse_url("_metadata.file_path", F.lit("PATH"))
+        is_below = F.size(F.split(path, "/")) > odd.depth() + 1
+        refused = is_below if asks else F.col("_metadata.file_name").rlike(_ODD_IN_ADDRESS) & ~is_below
+        why = F.concat(F.url_decode(path), F.lit(_TWICE.format(self.folder)))
+        return rows.where(F.when(refused, F.raise_error(why).cast("boolean")).otherwise(F.lit(True)))
 
     def _place(self, inputs: Inputs) -> str:
         """The folder as Spark is told it, which takes `[` for the beginning of a pattern."""

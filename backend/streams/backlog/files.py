@@ -38,7 +38,7 @@ def read_files(settings: Settings, source: StreamInput, *, checkpoint: Folder, p
         raise StorageError(why)
     folder = declared_folder(settings, source.uri)
     named = {} if place is None else _named(checkpoint, place)
-    there = list(_files(folder))
+    there = list(_files(folder, reads_all=source.options.get("recursiveFileLookup") == "true"))
     if len(there) > MOST_FILES:
         raise StorageError(f"the folder holds more than {MOST_FILES:,} files")
     return [Arrival(named.get(path, UNREAD), each.modified_at, 1, each.size_bytes, None) for path, each in there]
@@ -101,14 +101,16 @@ def _uncounted(source: StreamInput) -> str:
     return "its reader passes over old files" if "maxFileAge" in source.options else ""
 
 
-def _files(folder: Folder) -> Iterator[tuple[str, Entry]]:
-    """Path and entry of each file that Spark would take, sub-folders too, one more than `MOST_FILES` at most."""
+def _files(folder: Folder, *, reads_all: bool) -> Iterator[tuple[str, Entry]]:
+    """Path and entry of each file that Spark would take, in sub-folders those of partitions unless it `reads_all`; one
+    more than `MOST_FILES` at most."""
     asked, num_files = [""], 0
     while asked:
         below = asked.pop()
         entries = [each for each in folder.list(below) if not each.name.startswith(_HIDDEN)]
         paths = [f"{below}/{entry.name}".lstrip("/") for entry in entries]
-        asked += [path for path, each in zip(paths, entries, strict=True) if each.is_folder]
+        folders = (path for path, each in zip(paths, entries, strict=True) if each.is_folder)
+        asked += [path for path in folders if reads_all or "=" in path.rpartition("/")[2]]
         files = {path: each for path, each in zip(paths, entries, strict=True) if not each.is_folder}
         unsized = [path for path, each in files.items() if each.size_bytes is None]  # a disk lists names alone
         sized = zip(unsized, folder.stat_many(unsized), strict=True)

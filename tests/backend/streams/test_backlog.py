@@ -230,8 +230,9 @@ def note_read(tmp_path: Path, batch: int, file: Path) -> None:
 
 def test_files_that_the_sources_log_does_not_name_wait_however_old_they_are(look: Look, tmp_path: Path) -> None:
     landing = tmp_path / "landing"
-    (landing / "day=1").mkdir(parents=True)
-    for name, text in (("a 1.json", "{}"), ("b.json", "{}\n{}"), ("day=1/c.json", "{}"), ("_hidden", ""), (".x", "")):
+    texts = {"a 1.json": "{}", "b.json": "{}\n{}", "day=1/c.json": "{}", "done/d.json": "{}", "_hidden": "", ".x": ""}
+    for name, text in texts.items():
+        (landing / name).parent.mkdir(parents=True, exist_ok=True)
         (landing / name).write_text(text)
     two_weeks_ago = NOW.timestamp() - 14 * 86_400
     os.utime(landing / "day=1" / "c.json", (two_weeks_ago, two_weeks_ago))
@@ -240,6 +241,8 @@ def test_files_that_the_sources_log_does_not_name_wait_however_old_they_are(look
     files = StreamInput("files", "files in landing", str(landing))
     found = look(files, offsets=['{"logOffset":0}'])
     assert (found.files, found.size_bytes, found.rows) == (2, 7, None), "b.json was planned and never committed"
+    with_folders = replace(files, options={"recursiveFileLookup": "true"})
+    assert look(with_folders, offsets=['{"logOffset":0}']).files == 3
     done = look(files, offsets=['{"logOffset":1}'])
     assert (done.files, done.size_bytes) == (1, 2)
     (landing / "day=1" / "c.json").unlink()

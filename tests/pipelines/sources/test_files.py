@@ -278,6 +278,39 @@ def test_files_of_every_age_and_name_are_read(lake_of: LakeOf, tmp_path: Path) -
 
 
 @pytest.mark.ci
+def test_sub_folders_are_partitions_or_stay_unread_whatever_names_are_beside_them(
+    lake_of: LakeOf, landing: Path, tmp_path: Path
+) -> None:
+    lake = lake_of(files(str(landing), format="json", schema="id STRING"))
+    for folder, names in ((landing / "done", "a.json"), (landing, "b.json c.json")):
+        folder.mkdir(exist_ok=True)
+        for name in names.split():
+            land(folder, name, {"id": name})
+    lake.process("bronze_orders")
+    for name in ("d[1].json", "e.json"):
+        land(landing, name, {"id": name})
+    assert "d[1].json: beside a name with any of" in lake.failure_of("bronze_orders").message
+    (landing / "done").rename(tmp_path / "done")
+    lake.process("bronze_orders")
+    assert sorted(row["id"] for row in rows(lake)) == ["b.json", "c.json", "d[1].json", "e.json"]
+    (tmp_path / "done").rename(landing / "done")
+    land(landing / "done", "f.json", {"id": "f"})
+    lake.process("bronze_orders")
+    assert len(rows(lake)) == 4
+
+
+@pytest.mark.ci
+def test_partitions_have_files_of_any_name(lake_of: LakeOf, landing: Path) -> None:
+    for name in ("day=1/a.json", "day=1/b[1].json", "day=2/c{d}.json"):
+        (landing / name).parent.mkdir(exist_ok=True)
+        (landing / name).write_text(json.dumps({"id": name}))
+    lake = lake_of(files(str(landing), format="text"))
+    lake.process("bronze_orders")
+    found = sorted(json.loads(row["value"])["id"] for row in rows(lake))
+    assert found == ["day=1/a.json", "day=1/b[1].json", "day=2/c{d}.json"]
+
+
+@pytest.mark.ci
 def test_a_file_that_was_cut_off_is_named_and_a_whole_one_in_its_place_goes_on(lake_of: LakeOf, landing: Path) -> None:
     whole = gzip.compress("".join(json.dumps({**GOOD, "amount": number}) + "\n" for number in range(3_000)).encode())
     (landing / "1 [a].json.gz").write_bytes(whole[: len(whole) // 2])
