@@ -89,6 +89,7 @@ TABLES = {
         "UPDATE {t} SET t = named_struct('m', map('t', timestamp_micros(7))) WHERE id IN (2, 5)",
         "UPDATE {t} SET z = map('z', named_struct('d', IF(id = 1, 0.1D, 0.0D), 'f.g', array(0.0F, NULL))), "
         "`d.z` = named_struct('l', array(map(id, 0.0D))) WHERE id < 3",
+        "UPDATE {t} SET `d.z` = named_struct('l', array(map(id, IF(id = 3, 1.75D, 9.0D)))) WHERE id > 2",
     ),
     "replaced": (
         "CREATE OR REPLACE TABLE {t} USING delta AS SELECT id, id * 10 AS v FROM range(0, 5, 1, 1)",
