@@ -13,9 +13,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pt
 
+WHOLE = b"whole"  # marks a field of decimals that hold whole numbers of any size
 _DAY_US = 86_400 * 10**6
 _LEAP_DAYS, _LEAP_YEARS = 146_097, 400  # after so many the calendar repeats itself
 _FIRST_DAY = -719_162  # 0001-01-01
+_INFINITE_DAY, _INFINITE_US = 2**31 - 1, 2**63 - 1
 _FAR = re.compile(r"([+-]?\d{4,9})-(\d\d-\d\d)(?:[T ](\d\d:\d\d:\d\d(?:\.\d{1,6})?)(Z|[+-]\d\d(?::\d\d)?)?)?")
 _DUCKDB = re.compile(r"(\d{4,})-(\d\d-\d\d)( \(BC\))?(?: (\d\d:\d\d:\d\d(?:\.\d+)?)(\+00)?)?")
 
@@ -42,8 +44,11 @@ def distinct_names(names: Sequence[str], form: str = "{} ({})") -> list[str]:
 
 
 def row_cells(table: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
-    """The same of each row, by its columns' names."""
-    columns = [cells(column) for column in table.columns]
+    """The same of each row, by its columns' names; whole numbers where the field is marked so."""
+    columns = list(map(cells, table.columns))
+    for place, field in enumerate(table.schema):
+        if WHOLE in (field.metadata or ()):
+            columns[place] = [value if value is None else int(value) for value in columns[place]]
     return [dict(zip(table.schema.names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
@@ -67,7 +72,9 @@ def cell(value: pa.Scalar) -> Any:
 
 
 def day_text(days: int) -> str:
-    """A day by its number since 1970."""
+    """A day by its number since 1970, DuckDB's infinite ones among them."""
+    if abs(days) == _INFINITE_DAY:
+        return "infinity" if days > 0 else "-infinity"
     cycles = (days - _FIRST_DAY) // _LEAP_DAYS
     near = datetime(1970, 1, 1) + timedelta(days=days - cycles * _LEAP_DAYS)
     year = near.year + cycles * _LEAP_YEARS
@@ -76,6 +83,8 @@ def day_text(days: int) -> str:
 
 
 def moment_text(microseconds: int, *, zoned: bool) -> str:
+    if abs(microseconds) == _INFINITE_US:
+        return "infinity" if microseconds > 0 else "-infinity"
     days, rest = divmod(microseconds, _DAY_US)
     return f"{day_text(days)}T{(datetime.min + timedelta(microseconds=rest)).time().isoformat()}{'Z' if zoned else ''}"
 

@@ -20,6 +20,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 
+from backend.cells import WHOLE
 from backend.errors import LakehouseError, QueryError
 from backend.format import bytes_text
 from backend.sql.quoting import quoted_name
@@ -27,6 +28,12 @@ from backend.sql.session import Connection, close_doors, open_alone, query_error
 
 BATCH_ROWS = 10_000
 HELD_BYTES = 64_000_000  # of a row, and of rows that are held together: the page's process takes no more of an answer
+# What Arrow has no type for, or one that loses a part: DuckDB's text of it is whole.
+_AS_TEXT = (
+    *("interval", "bit", "bignum", "uhugeint", "geometry", "variant", "union", "type"),
+    *("time with time zone", "time_ns", "timestamp_ns", "timestamptz_ns"),
+)
+_LEAVES_AS = dict.fromkeys(_AS_TEXT, "VARCHAR") | dict.fromkeys(("timestamp_s", "timestamp_ms"), "TIMESTAMP")
 _LATE_S = 5  # who started it kills it at its limit
 _BESIDE_BYTES = 2 << 30  # of addresses, for code, stacks and what DuckDB does not count
 
@@ -94,8 +101,11 @@ def _answer(request: QueryRequest, out: IO[bytes]) -> None:
             _take(connection, table)
         close_doors(connection, [path for table in request.tables for path in table.paths])
         threading.Thread(target=_end_with_parent, args=(request.folder,), daemon=True).start()
-        rows = connection.sql(request.sql).to_arrow_reader(BATCH_ROWS)
-        with pa.ipc.new_stream(out, rows.schema) as writer:
+        result = connection.sql(request.sql)
+        rows = _in_arrow_types(result).to_arrow_reader(BATCH_ROWS)
+        fields = zip(rows.schema, result.types, strict=True)  # a HUGEINT is a decimal to Arrow
+        schema = pa.schema([f.with_metadata({WHOLE: ""}) if kind.id == "hugeint" else f for f, kind in fields])
+        with pa.ipc.new_stream(out, schema) as writer:
             sent = 0
             for piece in (piece for batch in rows for piece in slices(batch)):
                 sent = piece.nbytes + (sent if request.is_held else 0)
@@ -105,6 +115,34 @@ def _answer(request: QueryRequest, out: IO[bytes]) -> None:
                 writer.write_batch(piece)
     out.close()
     os._exit(0)  # nothing is to be tidied: the folder is its parent's
+
+
+def _in_arrow_types(result: Any) -> Any:
+    """The relation, with each value in a type of which Arrow loses nothing. Columns go by their place: two may have one
+    name."""
+    targets = list(map(_leaves_as, result.types))
+    if not any(targets):
+        return result
+    return result.project(
+        ", ".join(
+            f"{f'CAST(#{place} AS {target})' if target else f'#{place}'} AS {quoted_name(name)}"
+            for place, (name, target) in enumerate(zip(result.columns, targets, strict=True), 1)
+        )
+    )
+
+
+def _leaves_as(kind: Any) -> str | None:
+    """The type that a value leaves as, inside of nested types as well; None for its own."""
+    if kind.id not in ("struct", "tuple", "map", "list", "array"):
+        return _LEAVES_AS.get(kind.id)
+    inner = [(name, child, _leaves_as(child)) for name, child in kind.children if isinstance(child, type(kind))]
+    if not any(target for *_, target in inner):
+        return None
+    types = [str(target or child) for _, child, target in inner]
+    if kind.id in ("struct", "tuple"):  # a tuple's fields have no names but in Arrow
+        names = [quoted_name(name or f"element{place}") for place, (name, *_) in enumerate(inner, 1)]
+        return f"STRUCT({', '.join(map(' '.join, zip(names, types, strict=True)))})"
+    return f"MAP({', '.join(types)})" if kind.id == "map" else f"{types[0]}[]"
 
 
 def _hold(limits: QueryLimits, cpu_s: float) -> None:

@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from backend.cells import cell, row_cells
-from backend.errors import TableError
 from backend.sql.values import json_value
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
@@ -50,17 +49,20 @@ class _Csv:
     def __init__(self, sink: io.RawIOBase, schema: pa.Schema) -> None:
         import pyarrow.csv
 
-        names = _safe_texts(pa.chunked_array([pa.array(schema.names, pa.string())])).to_pylist()
-        kinds = [_csv_type(kind) for kind in schema.types]
-        self._schema = pa.schema(list(zip(names, kinds, strict=True)))
+        self._sink = sink
+        self._names = _safe_texts(pa.chunked_array([pa.array(schema.names, pa.string())])).to_pylist()
         sink.write(_BYTE_ORDER_MARK)
-        self._writer = pyarrow.csv.CSVWriter(sink, self._schema)
+        no_rows = [pa.array([], pa.string())] * len(self._names)
+        pyarrow.csv.write_csv(pa.Table.from_arrays(no_rows, self._names), sink)
 
     def write_table(self, table: pa.Table) -> None:
-        self._writer.write_table(pa.Table.from_arrays(list(map(_csv_column, table.columns)), schema=self._schema))
+        import pyarrow.csv
+
+        rows = pa.Table.from_arrays(list(map(_csv_column, table.columns)), self._names)
+        pyarrow.csv.write_csv(rows, self._sink, pyarrow.csv.WriteOptions(include_header=False))
 
     def close(self) -> None:
-        self._writer.close()
+        """Every piece is whole."""
 
 
 class _Json:
@@ -160,24 +162,22 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if pt.is_dictionary(kind) else kind
 
 
-def _csv_type(kind: pa.DataType) -> pa.DataType:
-    return pa.string() if pt.is_nested(kind) or _is_binary(kind) else kind
-
-
 def _csv_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pt.is_nested(column.type) or _is_binary(column.type):
         return pa.chunked_array([pa.array(map(_json, column), pa.string())])
     if pt.is_date(column.type) or pt.is_timestamp(column.type):
-        return _within_text(column)
+        return _far_as_text(column)
     return _safe_texts(column) if pt.is_string(column.type) or pt.is_large_string(column.type) else column
 
 
-def _within_text(times: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The same; raises `TableError` for what Arrow writes as another day, or as none."""
-    days = pc.min_max(times.cast(pa.date32(), safe=False).cast(pa.int32())).as_py()
-    if days["min"] is not None and not -_TEXT_DAYS < days["min"] <= days["max"] < _TEXT_DAYS:
-        raise TableError("a time beyond year 32,000 cannot be written as CSV", hint="take Parquet, Arrow or JSON")
-    return times
+def _far_as_text(times: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Those that Arrow would write as another day, or as none, as Weir's texts; the others as Arrow writes them."""
+    days = times.cast(pa.date32(), safe=False).cast(pa.int32())
+    is_far = pc.or_(pc.less(days, -_TEXT_DAYS), pc.greater(days, _TEXT_DAYS))
+    if not pc.any(is_far).as_py():
+        return times
+    far = pa.chunked_array([pa.array(map(_json, pc.if_else(is_far, times, None)), pa.string())])
+    return pc.coalesce(far, pc.if_else(is_far, None, times).cast(pa.string()))
 
 
 def _safe_texts(texts: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -24,11 +24,13 @@ def same(a: Any, b: Any, tolerance: float = 0.0) -> bool:
 
 
 def json_value(value: Any) -> Any:
-    """A cell as JSON can hold it: times ISO 8601 UTC, decimals as text, binary as base64, "NaN" and
-    "Infinity" where JSON has no number."""
+    """A cell as JSON can hold it: times ISO 8601 UTC, decimals and integers beyond 64 bits as text, binary as base64,
+    "NaN" and "Infinity" where JSON has no number."""
     match value:
-        case None | bool() | int() | str():
+        case None | bool() | str():
             return value
+        case int():
+            return value if -(2**63) <= value < 2**64 else str(value)
         case float():
             return number_word(value) or value
         case Decimal():

@@ -15,7 +15,7 @@ from app import services
 from app.cli.output import Shapes, cell, only, print_json, print_table, say
 from app.query.code import TOOLS, code
 from app.query.text import cost_text, read_text
-from backend.cells import cells, distinct_names
+from backend.cells import cells, distinct_names, row_cells
 from backend.errors import QueryError, SavedQueryNotFoundError
 from backend.format import things
 from backend.query.answer import FirstRows, answered, query_limits
@@ -126,10 +126,9 @@ def _print(first: FirstRows, table: pa.Table, plan: QueryPlan, form: str, kept: 
 
 def _document(plan: QueryPlan, table: pa.Table, *, is_cut: bool, by: str | None) -> dict[str, object]:
     names = distinct_names(table.column_names, "{}_{}")
-    rows = zip(*map(cells, table.columns), strict=True)
     return {
         "columns": [{"name": n, "type": str(kind)} for n, kind in zip(names, table.schema.types, strict=True)],
-        "rows": [dict(zip(names, row, strict=True)) for row in rows],
+        "rows": row_cells(table.rename_columns(names)),
         "truncated": is_cut,
         "computed_by": by,
         "tables": plan.reads,

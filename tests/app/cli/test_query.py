@@ -7,9 +7,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
+from app import services
+from app.ui.view.exact_rows import shown_rows
 from backend.access import Actor
+from backend.query.answer import answered, query_limits
+from backend.query.plan import plan_query
 from backend.settings import load_settings
 from backend.sql.saved import Chart
 from backend.store.store import ControlStore
@@ -64,6 +69,91 @@ def test_csv_has_all_rows_and_nothing_else(home: Path, weir: Weir) -> None:
     rows = list(csv.DictReader(io.StringIO(answer.out.removeprefix("\ufeff"))))
     assert [int(row["id"]) for row in rows] == list(range(3_000)) and answer.err == "3,000 rows from many v0\n"
     assert weir("query", "SELECT id FROM many").out.endswith("the first 1,000 rows from many v0\n")
+
+
+# Of DuckDB's types a value, how it leaves as JSON, and Arrow's type. SAME: as DuckDB's own text.
+SAME = object()
+LEAVES: dict[str, tuple[str, Any, str]] = {
+    "BOOLEAN": ("true", True, "bool"),
+    "TINYINT": ("-128", -128, "int8"),
+    "SMALLINT": ("-32768", -(2**15), "int16"),
+    "INTEGER": ("-2147483648", -(2**31), "int32"),
+    "BIGINT": ("-9223372036854775808", -(2**63), "int64"),
+    "UTINYINT": ("255", 255, "uint8"),
+    "USMALLINT": ("65535", 2**16 - 1, "uint16"),
+    "UINTEGER": ("4294967295", 2**32 - 1, "uint32"),
+    "UBIGINT": ("18446744073709551615", 2**64 - 1, "uint64"),
+    "HUGEINT": ("18446744073709551615", 2**64 - 1, "decimal128(38, 0)"),
+    "INT128": ("-170141183460469231731687303715884105727", SAME, "decimal128(38, 0)"),
+    "UHUGEINT": ("340282366920938463463374607431768211455", SAME, "string"),
+    "BIGNUM": ("1234567890123456789012345678901234567890123", SAME, "string"),
+    "FLOAT": ("1.5", 1.5, "float"),
+    "DOUBLE": ("-2.5e100", -2.5e100, "double"),
+    "DECIMAL(10, 2)": ("1.10", SAME, "decimal128(10, 2)"),
+    "VARCHAR": ("ü", SAME, "string"),
+    "JSON": ('{"a": 1}', SAME, "string"),
+    "ENUM('a', 'b')": ("b", SAME, "dictionary<values=string, indices=uint8, ordered=0>"),
+    "UUID": ("b1f0b0f0-0000-4000-8000-000000000001", SAME, "string"),
+    "BLOB": ("\\xAA", "qg==", "binary"),
+    "BIT": ("10101", SAME, "string"),
+    "GEOMETRY": ("POINT (1 2)", SAME, "string"),
+    "VARIANT": ("1", SAME, "string"),
+    "UNION(n INTEGER, t VARCHAR)": ("7", SAME, "string"),
+    "DATE": ("infinity", SAME, "date32[day]"),
+    "TIME": ("10:11:12.345678", SAME, "time64[us]"),
+    "TIME_NS": ("10:11:12.123456789", SAME, "string"),
+    "TIMETZ": ("10:00:00+02", SAME, "string"),
+    "TIMESTAMP": ("2026-01-01 00:00:00.5", "2026-01-01T00:00:00.500000", "timestamp[us]"),
+    "TIMESTAMP_S": ("2026-01-01 00:00:01", "2026-01-01T00:00:01", "timestamp[us]"),
+    "TIMESTAMP_MS": ("-infinity", SAME, "timestamp[us]"),
+    "TIMESTAMP_NS": ("2026-01-01 00:00:00.123456789", SAME, "string"),
+    "TIMESTAMPTZ": ("2026-01-01 02:00:00+02", "2026-01-01T00:00:00Z", "timestamp[us, tz=UTC]"),
+    "TIMESTAMPTZ_NS": ("2026-01-01 00:00:00.123456789+00", SAME, "string"),
+    "INTERVAL": ("1 month 2 days 03:00:00", SAME, "string"),
+    "INTERVAL[]": ("[1 month, NULL]", ["1 month", None], "list<l: string>"),
+    "TIMETZ[1]": ("[10:00:00+02]", ["10:00:00+02"], "list<l: string>"),
+    'STRUCT("a b" BIT, c HUGEINT)': (
+        "{'a b': 101, 'c': 3}",
+        {"a b": "101", "c": "3"},
+        "struct<a b: string, c: decimal128(38, 0)>",
+    ),
+    "MAP(INTEGER, BIT)": ("{1=101}", [[1, "101"]], "map<int32, string>"),
+}
+WRITTEN = {"TIMESTAMP": "2026-01-01 00:00:00.500000", "TIMESTAMP_S": "2026-01-01 00:00:01.000000"}  # in a CSV
+WRITTEN |= {"TIMESTAMPTZ": "2026-01-01 00:00:00.000000Z", "BLOB": "qg==", "DOUBLE": "-2.5e+100"}
+
+
+def test_each_of_duckdbs_types_leaves_whole(weir: Weir) -> None:
+    """Two columns of one name, and the order of rows, are as without the casts that it takes."""
+    texts = [text.replace("'", "''") for text, *_ in LEAVES.values()]
+    values = ", ".join(f"'{text}'::{kind} AS v" for kind, text in zip(LEAVES, texts, strict=True))
+    sql = f"SELECT {values}, (1, INTERVAL 1 DAY) AS v, n FROM (VALUES (3), (9), (5)) AS t(n) ORDER BY n DESC"
+    with duckdb.connect() as connection:
+        own = [
+            str(value)
+            for value in connection.sql(f"SET TimeZone = 'UTC'; SELECT COLUMNS(*)::VARCHAR FROM ({sql})").fetchall()[0]
+        ]
+    document = weir("query", sql, "--json").document
+    first = list(document["rows"][0].values())
+    wanted = [text if value is SAME else value for text, (_, value, _) in zip(own, LEAVES.values(), strict=False)]
+    assert first == [*wanted, {"element1": 1, "element2": "1 day"}, 9] and len(document["rows"]) == 3
+    assert [column["type"] for column in document["columns"]][:-2] == [arrow for *_, arrow in LEAVES.values()]
+    header, line, *rest = csv.reader(io.StringIO(weir("query", sql, "--csv").out.removeprefix("\ufeff")))
+    as_written = zip(LEAVES.items(), own, strict=False)
+    cells = [
+        json.dumps(v, separators=(",", ":")) if "[" in str(v) or "{'" in str(v) else WRITTEN.get(k, text)
+        for (k, (_, v, _)), text in as_written
+    ]
+    assert (line[:-2], header.count("v"), [row[-1] for row in rest]) == (cells, len(LEAVES) + 1, ["5", "3"])
+    world = services.world()
+    with answered(
+        world, plan_query(world, sql, services.clock()), query_limits(services.settings().lake), None
+    ) as rows:
+        shown = shown_rows(rows.read_all()).frame.iloc[0].tolist()
+    same = [
+        (page, text) for page, text, (_, value, _) in zip(shown, own, LEAVES.values(), strict=False) if value is SAME
+    ]
+    assert all(page == text for page, text in same), same
 
 
 def test_a_statement_may_be_in_a_file(home: Path, weir: Weir) -> None:
