@@ -96,7 +96,7 @@ class ColumnNotFoundError(TableError):
 
 
 class UnsupportedFeatureError(TableError):
-    """The table needs a reader feature that Weir does not have; names the feature."""
+    """The table needs a reader feature that Weir does not have, or is larger than it reads; names which."""
 
 
 class DataFileMissingError(TableError):

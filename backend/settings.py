@@ -70,6 +70,16 @@ class LakeSettings(Section):
         int, Field(ge=0, description="Most bytes that a SQL query may spill into a folder of its own.")
     ] = 10 * 1024**3
     query_time_limit_s: Annotated[float, Field(gt=0, description="How long a SQL query may run, in seconds.")] = 120.0
+    checkpoint_max_files: Annotated[
+        int, Field(ge=1, description="Most rows of a checkpoint. A table whose checkpoint has more is refused.")
+    ] = 10_000_000
+    checkpoint_max_bytes: Annotated[
+        int,
+        Field(ge=1, description="Most bytes to unpack of a checkpoint's file, at most 200 times its size and 256 MiB."),
+    ] = 4 * 1024**3
+    max_columns: Annotated[
+        int, Field(ge=1, description="Most columns of a table, nested ones counted. A table with more is refused.")
+    ] = 20_000
     refresh_s: Annotated[
         float, Field(gt=0, description="How old a listing of the lake may be before it is read again, in seconds.")
     ] = 5.0

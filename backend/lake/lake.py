@@ -396,7 +396,9 @@ class Lake:
         return self._opened.get_or_make(ref, lambda: self._open(ref)).timeline
 
     def _open(self, ref: TableRef) -> _Opened:
-        log = TableLog(ref, self._storage.folder(ref.uri), self._storage.roots, poll_s=self._poll_s)
+        log = TableLog(
+            ref, self._storage.folder(ref.uri), self._storage.roots, self._settings.lake, poll_s=self._poll_s
+        )
         return _Opened(log, TableTimeline(log, self._settings.health, self._timeline_store))
 
     def _make_card(self, ref: TableRef) -> TableCard:

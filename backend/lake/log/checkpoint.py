@@ -23,7 +23,7 @@ from backend.lake.log.actions import (
     read_protocol,
 )
 from backend.lake.log.checkpoint_columns import COLUMNS, FileColumn, file_columns, paths_of
-from backend.lake.log.checkpoint_parts import HINT, ParquetPart, Piece, corrupt_as, side_by_side
+from backend.lake.log.checkpoint_parts import HINT, ParquetPart, Piece, corrupt_as, require_small, side_by_side
 from backend.lake.log.commits import domain, parse_commit, transaction
 from backend.lake.log.file_columns import ACTIONS, FILES, action_table
 from backend.lake.log.listing import LOG, Checkpoint
@@ -31,6 +31,7 @@ from backend.lake.model import Metadata, Protocol
 from backend.lake.storage.folder import Folder
 from backend.lake.storage.paths import check_paths, is_remote, refused, resolve_log_path
 from backend.lake.table.partitions import physical_names
+from backend.settings import LakeSettings
 
 SIDECARS = f"{LOG}/_sidecars"
 KEYS_KNOWN = 20_000  # a few megabytes; one search may go beyond
@@ -64,13 +65,13 @@ class _Pass:
 class CheckpointState:
     """The table at a checkpoint's version. What was read of it is kept; thread-safe."""
 
-    def __init__(self, folder: Folder, checkpoint: Checkpoint, allowed: Sequence[str]) -> None:
-        self._allowed = allowed
+    def __init__(self, folder: Folder, checkpoint: Checkpoint, allowed: Sequence[str], limits: LakeSettings) -> None:
+        self._allowed, self._limits = allowed, limits
         self._table = folder.uri
         self._lock = threading.RLock()
         self._name = f"{LOG}/{checkpoint.files[0]}"
         self.version = checkpoint.version
-        top = _read_top(folder, checkpoint)
+        top = _read_top(folder, checkpoint, limits)
         if top.protocol is None or top.metadata is None:
             raise TableCorruptError(f"checkpoint {self._name} holds no protocol or no metaData", hint=HINT)
         self.protocol: Protocol = top.protocol
@@ -177,6 +178,8 @@ class CheckpointState:
         """The first look at all paths: which rows are files, do they stay inside, and where are these keys. What was
         fetched from an object store is indexed at once, to be fetched no second time."""
         pieces = [piece for part in self._top.parts if "path" in part.fields() for piece in part.pieces()]
+        num_rows = sum(part.footer.num_rows for part in self._top.parts if part.footer)
+        require_small(self._name, "rows", num_rows, self._limits.checkpoint_max_files)
         passes = side_by_side(lambda piece: self._pass(piece, keys), pieces)
         check_paths(self._top.inline["path"], self._table, self._allowed)
         inline = _joined(self._top.inline["key"].chunks, pa.string())
@@ -247,11 +250,11 @@ class CheckpointState:
         return tuple(physical.get(column, column) for column in self.metadata.partition_columns)
 
 
-def _read_top(folder: Folder, checkpoint: Checkpoint) -> _Top:
+def _read_top(folder: Folder, checkpoint: Checkpoint, limits: LakeSettings) -> _Top:
     """Protocol, metadata, inline files and the parts with the rest."""
     if len(checkpoint.files) == 1 and checkpoint.files[0].endswith(".json"):
-        return _read_json_top(folder, f"{LOG}/{checkpoint.files[0]}", checkpoint.version)
-    top = _Top([ParquetPart(folder, f"{LOG}/{name}") for name in checkpoint.files])
+        return _read_json_top(folder, f"{LOG}/{checkpoint.files[0]}", checkpoint.version, limits)
+    top = _Top([ParquetPart(folder, f"{LOG}/{name}", limits) for name in checkpoint.files])
     sidecars: list[str] = []
     for part in list(top.parts):
         with corrupt_as(part.path):
@@ -260,18 +263,18 @@ def _read_top(folder: Folder, checkpoint: Checkpoint) -> _Top:
             for action in part.values("metaData", most=1):
                 top.metadata = read_metadata(_with_maps(action))
             sidecars += [str(action.get("path")) for action in part.values("sidecar")]
-    top.parts += [ParquetPart(folder, _sidecar_path(folder.uri, sidecar)) for sidecar in sidecars]
+    top.parts += [ParquetPart(folder, _sidecar_path(folder.uri, sidecar), limits) for sidecar in sidecars]
     return top
 
 
-def _read_json_top(folder: Folder, path: str, version: int) -> _Top:
+def _read_json_top(folder: Folder, path: str, version: int, limits: LakeSettings) -> _Top:
     rows: list[tuple[Any, ...]] = []
     record = parse_commit(version, folder.read(path), rows, path)
     if record.problem:
         raise TableCorruptError(record.problem, hint=HINT)
     actions = action_table(rows)
     inline = actions.filter(pc.equal(actions["kind"], int(FileAction.ADD)))
-    parts = [ParquetPart(folder, _sidecar_path(folder.uri, sidecar)) for sidecar in record.sidecars]
+    parts = [ParquetPart(folder, _sidecar_path(folder.uri, sidecar), limits) for sidecar in record.sidecars]
     return _Top(parts, inline, record.protocol, record.metadata, record.transactions, record.domains)
 
 

@@ -27,11 +27,12 @@ from backend.lake.log.commit_times import version_at
 from backend.lake.log.commits import CommitSlice, commit_name
 from backend.lake.log.listing import LOG, STAGED, Checkpoint, LogListing, Segment, Step, staged_version_of
 from backend.lake.log.log_names import LogNames
-from backend.lake.log.replay import LogState, check_readable, named_last
+from backend.lake.log.replay import LogState, check_readable, check_width, named_last
 from backend.lake.model import Commit, Metadata, Protocol, Snapshot, TableRef
 from backend.lake.storage.folder import Folder
 from backend.lake.storage.paths import check_paths, is_remote
 from backend.lru import Lru
+from backend.settings import LakeSettings
 
 # What reads files brings pyarrow along: it is loaded where a state is built, not where commits are listed.
 if TYPE_CHECKING:
@@ -49,10 +50,12 @@ Answer = TypeVar("Answer")
 class TableLog:
     """Thread-safe reader of one table's log."""
 
-    def __init__(self, ref: TableRef, folder: Folder, allowed: Sequence[str], *, poll_s: float = 0.0) -> None:
+    def __init__(
+        self, ref: TableRef, folder: Folder, allowed: Sequence[str], limits: LakeSettings, *, poll_s: float = 0.0
+    ) -> None:
         self.ref = ref
         self._folder = folder
-        self._allowed = tuple(allowed)
+        self._allowed, self._limits = tuple(allowed), limits
         self._lock = threading.RLock()
         self._names = LogNames(folder, poll_s)
         self._forget()
@@ -114,6 +117,7 @@ class TableLog:
             snapshot = self._snapshots.get(version)
             if snapshot is None or snapshot.file_set is not state.files:
                 check_readable(state.protocol)
+                check_width(state.metadata, self._limits.max_columns)
                 snapshot = Snapshot(
                     self.ref,
                     version,
@@ -315,7 +319,9 @@ class TableLog:
         from backend.lake.log.checkpoint import CheckpointState
 
         with self._lock:
-            return self._bases.get_or_make(checkpoint, lambda: CheckpointState(self._folder, checkpoint, self._allowed))
+            return self._bases.get_or_make(
+                checkpoint, lambda: CheckpointState(self._folder, checkpoint, self._allowed, self._limits)
+            )
 
     def _read_checksum(self, version: int) -> tuple[bool, Checksum | None]:
         """Whether there is a file, and what it says."""

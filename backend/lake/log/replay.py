@@ -5,6 +5,7 @@ Rule: protocol and metadata are those named last; files stay columns (`FileSet`)
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from backend.lake.log.file_set import FileSet
 
 MAX_READER_VERSION = 3
+_COLUMN = re.compile(r'"name"\s*:')
 # Reader features that change how rows or checkpoints are read; deltalake is asked for these alone.
 ROW_FEATURES = frozenset(
     {
@@ -89,4 +91,13 @@ def check_readable(protocol: Protocol) -> None:
         raise UnsupportedFeatureError(
             f"the table needs the reader feature {', '.join(unknown)}, which Weir does not know",
             hint="its history can still be read",
+        )
+
+
+def check_width(metadata: Metadata, most: int) -> None:
+    """Raise `UnsupportedFeatureError` for a schema of more columns than may be read: a count without parsing it."""
+    if (columns := len(_COLUMN.findall(metadata.schema_json))) > most:
+        raise UnsupportedFeatureError(
+            f"the table has {columns:,} columns, nested ones counted; Weir reads up to {most:,}",
+            hint="its history can still be read; the setting lake.max_columns allows more",
         )

@@ -22,6 +22,7 @@ from backend.errors import (
     StorageError,
     TableCorruptError,
     TableNotFoundError,
+    UnsupportedFeatureError,
     VersionNotFoundError,
 )
 from backend.lake.files.file_sizes import distribute
@@ -154,6 +155,30 @@ def test_a_cut_checkpoint_is_passed_over_or_named(root, lake, kind, share):
         assert lake.snapshot(lake.find("alone")).num_files is None
     assert caught.value.hint and (kind != "sidecar" or share is not None or "_sidecars" in caught.value.message)
     assert [c.version for c in lake.history(lake.find("alone"))] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("files", "stats", "setting"),
+    [
+        (200, "{}", {"checkpoint_max_files": 150}),
+        (2, json.dumps({"x": "y" * 30_000_000}), {"checkpoint_max_bytes": 20_000_000}),
+        (600, json.dumps({"x": "y" * 100_000}), {"checkpoint_max_bytes": 20_000_000}),
+        (2, "{}", {"max_columns": 1}),
+    ],
+    ids=["rows", "bytes", "one value in every row", "columns"],
+)
+def test_a_checkpoint_that_swells_is_refused_by_name_and_hides_no_other_table(root, open_lake, files, stats, setting):
+    described = metadata({"id": "long", "v": "long"})
+    log = HandLog(root / "bomb").commit(protocol(), described, commit_info())
+    log.checkpoint(0, [protocol(), described, *(add(f"f{n}", stats=stats) for n in range(files))])
+    assert sum(file.stat().st_size for file in log.log.iterdir()) < 2_000_000
+    growing(root, 1)
+    lake = open_lake(lake=setting)
+    with pytest.raises(UnsupportedFeatureError, match="reads up to"):
+        lake.snapshot(lake.find("bomb")).columns(["stats"])
+    bomb, other = sorted(lake.cards(), key=lambda card: card.ref.name)
+    assert other.num_files == 1 and (isinstance(bomb, UnreadableTable) or files == 600)
+    assert open_lake().snapshot(open_lake().find("bomb")).num_files == files
 
 
 @pytest.mark.parametrize("stats", ["", "garbage", "[]", '{"numRecords":"5"}', '{"numRecords":-5}', "{}"])

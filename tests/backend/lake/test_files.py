@@ -32,7 +32,7 @@ from backend.lake.log.checkpoint import CheckpointState
 from backend.lake.log.log import TableLog
 from backend.lake.model import TableRef
 from backend.lake.storage.local_folder import LocalFolder
-from backend.settings import HealthSettings
+from backend.settings import HealthSettings, LakeSettings
 from tests.worlds.lake.builders import (
     HandLog,
     add,
@@ -316,7 +316,7 @@ def found_with(root: Path, first: int, second: int) -> tuple[FileDifference, boo
         return looked_up(*args)
 
     folder = LocalFolder(str(root / "t"), [str(root)])
-    log = TableLog(TableRef(folder.uri, "t", str(root)), folder, [str(root)])
+    log = TableLog(TableRef(folder.uri, "t", str(root)), folder, [str(root)], LakeSettings())
     return file_difference(log, first, second, look_up=watched), bool(seen)
 
 
