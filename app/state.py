@@ -40,7 +40,6 @@ GOOD = "good"
 BAD = "bad"
 CONDITION = "condition"
 CHECK = "check"
-RUN = "run"
 # the list of tables
 LAYER = "layer"
 OWNER = "owner"
@@ -98,7 +97,7 @@ BATCH = "batch"
 
 # What means something for one table alone: parameters, and widgets bound to such, with what they hold when empty.
 _OF_ONE_TABLE = (
-    FROM, TO, AGAINST, METHOD, ON, KEY_OF, LIFE, ROWS_PAGE, GOOD, BAD, RUN, SEARCH_FILES, COMMIT, LOOK, FILE, PARTITION,
+    FROM, TO, AGAINST, METHOD, ON, KEY_OF, LIFE, ROWS_PAGE, GOOD, BAD, SEARCH_FILES, COMMIT, LOOK, FILE, PARTITION,
     BUCKET, FILES_PAGE, AT,
 )  # fmt: skip
 _EMPTY: dict[str, Callable[[], object]] = {

@@ -1,8 +1,7 @@
 """First bad version: the form, conditions to choose from, probes as they run, the answer and the commit behind it.
 
-Rule: everything asked is in the URL. A search runs after a click, or where the URL says that it ran: `run` holds the
-mark of what was asked, so a changed form or another table runs nothing. A finished search is shown at once. Rows of the
-commit are compared unasked where that is little work; else a link leads there.
+Rule: everything asked is in the URL. A search runs after a click alone: anybody may have made the link. A finished
+search is shown at once. Rows of the commit are compared unasked where that is little work; else a link leads there.
 """
 
 import zlib
@@ -103,12 +102,8 @@ def answer(opened: OpenTable, asked: BisectRequest) -> None:
         st.info(text.empty_text(example_condition(opened.snapshot.metadata, is_good=True)), icon=":material/search:")
         _suggestions(opened, asked)
         return
-    mark = _mark(opened, asked)
     result = cache.bisects().known(services.lake(), opened.ref, asked)
-    if state.text(state.RUN) == mark and result is None and not work.is_asked(mark):
-        state.put({state.RUN: None})  # so that Cancel ends it
-        work.ask(mark)
-    if work.is_asked(mark):
+    if work.is_asked(_mark(opened, asked)):
         try:
             result = _search(opened, asked) or result
         except NothingBrokenError as exc:
@@ -139,8 +134,7 @@ def _search(opened: OpenTable, asked: BisectRequest) -> Bisection | None:
     result = last.result if last else None
     if result is None:
         return None
-    pinned = BisectRequest(asked.condition, str(result.good), str(result.bad), asked.check)
-    state.put({state.GOOD: result.good, state.BAD: result.bad, state.RUN: _mark(opened, pinned)})
+    state.put({state.GOOD: result.good, state.BAD: result.bad})
     st.rerun()
 
 

@@ -77,11 +77,14 @@ def answered(
 def _near(message: str, plan: QueryPlan) -> str:
     """What helps where a column is not there: DuckDB knows only those that the statement names."""
     missing = re.search(r'column "([^"]+)" (?:not found|does not exist)', message, re.IGNORECASE)
-    snapshots = [read.snapshot for read in plan.reads if read.snapshot is not None]
-    names = dict.fromkeys(name for snapshot in snapshots for name in readable_names(snapshot.metadata))
+    tables = [(read.table, readable_names(read.snapshot.metadata)) for read in plan.reads if read.snapshot is not None]
+    names = dict.fromkeys(name for _, columns in tables for name in columns)
     if missing is None or not names:
         return ""
-    near = difflib.get_close_matches(missing[1].lower(), [name.lower() for name in names], n=1)
+    wanted = missing[1].lower()
+    if owner := next((table for table, columns in tables if wanted in map(str.lower, columns)), ""):
+        return f"{owner} has it, but what FROM gives there does not: select it in the subquery or WITH part as well"
+    near = difflib.get_close_matches(wanted, [name.lower() for name in names], n=1)
     every = f"the columns are {', '.join(list(names)[:20])}{' …' if len(names) > 20 else ''}"
     return f"did you mean {near[0]}? {every}" if near else every
 

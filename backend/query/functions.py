@@ -84,8 +84,9 @@ def _require_node(node: dict[str, Any], kind: str, tables: Collection[str]) -> N
 
 
 def _require_function(node: dict[str, Any]) -> None:
-    name = folded(str(node["function_name"]))
-    if name not in FUNCTIONS or node.get("schema") or node.get("catalog"):
+    parts = (node.get("catalog"), node.get("schema"), node["function_name"])
+    name = ".".join(folded(str(part)) for part in parts if part)
+    if name not in FUNCTIONS:
         near = difflib.get_close_matches(name, FUNCTIONS, n=1, cutoff=0.75)
         raise QueryError(f"the function {name} is not allowed", hint=f"did you mean {near[0]}?" if near else _HINT)
 

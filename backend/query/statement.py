@@ -4,16 +4,18 @@ to DuckDB.
 Rule: nothing but this and `translate.py` imports sqlglot, whose errors leave as `QueryError`. A statement runs only as
 it is written anew, and after DuckDB's own parser found in that text nothing but what `functions.py` allows. Reading the
 longest one takes seconds, not minutes: no step looks at the whole statement for each of its parts, and sqlglot goes
-back in a text no more often than `MOST_READINGS` allows.
+back in a text no more often, and reads no longer, than `MOST_READINGS` and `LONGEST_READ_S` allow.
 """
 
 import logging
 import re
+import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from backend.errors import QueryError
 from backend.query.functions import require_allowed
@@ -25,8 +27,10 @@ if TYPE_CHECKING:  # sqlglot takes 0.2 s to load
 MOST_CHARACTERS = 50_000
 MOST_TABLES = 64
 MOST_CONDITIONS = 50  # of a table, by which files are pruned
-MOST_READINGS = 20  # of each character, where a word may be a type or a join
+MOST_READINGS = 5  # of each character, where a word may be a type or a join
 LEAST_READ = 20_000  # characters that any statement may take
+MOST_WRITTEN = 500_000  # characters
+LONGEST_READ_S = 1.5  # of processor time: some characters cost a hundred times what others do
 VIEWS = ("history", "properties", "files", "partitions", "changes")
 _ONE = "a query is one SELECT over tables of the lake, such as SELECT status, count(*) FROM silver.orders GROUP BY 1"
 _DIALECT = "duckdb"
@@ -80,7 +84,6 @@ def read_statement(text: str, *, most_rows: int | None = None) -> Statement:
 
 def _read(text: str, most_rows: int | None) -> Statement:
     from sqlglot import exp
-    from sqlglot.errors import ErrorLevel
 
     trees = parsed(text.removeprefix("\ufeff"))  # a file's byte order mark
     if len(trees) != 1:
@@ -92,13 +95,14 @@ def _read(text: str, most_rows: int | None) -> Statement:
     if len(tables) > MOST_TABLES:
         raise QueryError(f"the statement names {len(tables):,} tables, more than {MOST_TABLES}", hint="join fewer")
     with_parts = [(table, _with_part(table)) for table in tables]
-    uses, names = [table for table, part in with_parts if part is None], _Names(tree, text)
+    uses, write = [table for table, part in with_parts if part is None], writer(_DIALECT)
+    names = _Names(tree, text, write)
     sources = tuple(names.source(number, table) for number, table in enumerate(uses))
     _rename(tree, list(zip(uses, sources, strict=True)))
     if most_rows is not None and not tree.args.get("limit"):
         tree.set("limit", exp.Limit(expression=exp.Literal.number(most_rows)))
     with_names = _rename_with_parts(tree, with_parts, names.prefix)
-    sql = tree.sql(dialect=_DIALECT, comments=False, unsupported_level=ErrorLevel.RAISE)
+    sql = write(tree)
     require_allowed(sql, {source.name for source in sources} | set(with_names))
     return Statement(text, sql, sources, with_names)
 
@@ -110,22 +114,45 @@ def parsed(text: str) -> "list[exp.Expr]":
     from sqlglot.dialects.duckdb import DuckDB
     from sqlglot.parsers.duckdb import DuckDBParser
 
-    left = LEAST_READ + MOST_READINGS * len(text)
+    left, ends_at = LEAST_READ + MOST_READINGS * len(text), time.thread_time() + LONGEST_READ_S
 
     class Parser(DuckDBParser):
         def _advance(self, times: int = 1) -> None:
             nonlocal left
             super()._advance(times)
             left -= 1 + len(self._curr.text)
-            if left < 0:
-                what = "the statement takes too long to read: its types, brackets or joins are nested too deeply"
-                raise QueryError(what, hint="say it with fewer of them, or in WITH parts")
+            if left < 0 or time.thread_time() > ends_at:
+                raise _too_long()
 
     dialect = DuckDB()
     # Of this dialect alone: what is read inside a quoted type counts as well.
     dialect.parser_class = Parser  # type: ignore[assignment]
     trees = dialect.parse(text)
     return [tree for tree in trees if tree is not None and not isinstance(tree, exp.Semicolon)]  # that: a comment
+
+
+def writer(dialect: str, *, pretty: bool = False) -> "Callable[[exp.Expr], str]":
+    """Writes parts of one statement. Of some functions sqlglot writes an argument two or three times, and each within
+    another as often again: raises `QueryError` for what grows too long."""
+    from sqlglot.dialects.dialect import Dialect
+    from sqlglot.errors import ErrorLevel
+
+    into, ends_at = Dialect.get_or_raise(dialect), time.thread_time() + LONGEST_READ_S
+
+    class Generator(into.generator_class):  # type: ignore[misc, name-defined]
+        def sql(self, *args: Any, **more: Any) -> str:
+            text: str = super().sql(*args, **more)
+            if len(text) > MOST_WRITTEN or time.thread_time() > ends_at:
+                raise _too_long()
+            return text
+
+    into.generator_class = Generator
+    return partial(into.generate, comments=False, pretty=pretty, unsupported_level=ErrorLevel.RAISE)
+
+
+def _too_long() -> QueryError:
+    what = "the statement takes too long to read: its types, brackets, calls or joins are too many or too deep"
+    return QueryError(what, hint="say it with fewer of them, or in WITH parts")
 
 
 @contextmanager
@@ -147,7 +174,7 @@ def readable() -> Iterator[None]:
 class _Names:
     """What a statement says of each table that it names."""
 
-    def __init__(self, tree: "exp.Expr", text: str) -> None:
+    def __init__(self, tree: "exp.Expr", text: str, write: "Callable[[exp.Expr], str]") -> None:
         from sqlglot import exp
 
         longest = max(map(len, re.findall("lake_(_*)", text.lower())), default=-1)
@@ -159,7 +186,7 @@ class _Names:
         rows = (column.name for column in tree.find_all(exp.Column) if not column.table)  # a table's name is its row
         self._rows = {*(column.table.lower() for column in qualified), *map(str.lower, rows)}
         self._is_natural = any(join.method == "NATURAL" for join in tree.find_all(exp.Join))
-        self._conditions = {id(select): _conditions(select) for select in tree.find_all(exp.Select)}
+        self._conditions = {id(select): _conditions(select, write) for select in tree.find_all(exp.Select)}
 
     def source(self, number: int, table: "exp.Table") -> Source:
         from sqlglot import exp
@@ -266,7 +293,7 @@ def _rename_with_parts(
     return written
 
 
-def _conditions(select: "exp.Select") -> Mapping[str, list[str]]:
+def _conditions(select: "exp.Select", write: "Callable[[exp.Expr], str]") -> Mapping[str, list[str]]:
     """Those parts of WHERE that columns of one table decide, by how the columns name it."""
     from sqlglot import exp
 
@@ -276,7 +303,7 @@ def _conditions(select: "exp.Select") -> Mapping[str, list[str]]:
     for part in where.this.flatten() if isinstance(where.this, exp.And) else (where.this,):
         tables = {folded(column.table) for column in part.find_all(exp.Column)}
         if len(tables) == 1 and not part.find(exp.Query, exp.Window):
-            found[tables.pop()].append(part.transform(_unqualified).sql(dialect=_DIALECT, comments=False))
+            found[tables.pop()].append(write(part.transform(_unqualified)))
     return found
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Literal
 
 from backend.errors import QueryError
-from backend.query.statement import Statement, parsed, readable
+from backend.query.statement import Statement, parsed, readable, writer
 
 if TYPE_CHECKING:  # sqlglot takes 0.2 s to load
     from sqlglot import exp
@@ -33,14 +33,13 @@ def translated(statement: Statement, engine: Engine, tables: Mapping[str, str]) 
     """Its SQL for the engine; `tables`: what stands there for each source, by its name. Raises `QueryError` for what
     means something else there, or cannot be said at all."""
     from sqlglot import exp
-    from sqlglot.errors import ErrorLevel
 
     with readable():
         (tree,) = parsed(statement.sql)
         if (what := next(_unlike(tree, engine), "")) or (what := "${" if "${" in statement.sql else ""):
             message = f"{what} cannot be said in {engine}'s SQL as DuckDB means it"
             raise QueryError(message, hint="say it with other functions, or run it here")
-        sql = tree.sql(dialect=engine.lower(), pretty=True, unsupported_level=ErrorLevel.RAISE)
+        sql = writer(engine.lower(), pretty=True)(tree)
         # No other word of a statement begins as the names of its sources do.
         with_names = {
             name: exp.to_identifier(written).sql(dialect=engine.lower())

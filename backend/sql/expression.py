@@ -231,8 +231,9 @@ def _check_class(node: dict[str, Any], text: str) -> None:
 
 def _check_function(node: dict[str, Any], text: str) -> bool:
     """Whether it is an aggregate; raises for a function that is on neither list."""
-    name = str(node.get("function_name")).lower()
-    if node.get("schema") or node.get("catalog") or name not in AGGREGATES | SCALARS:
+    parts = (node.get("catalog"), node.get("schema"), node.get("function_name"))
+    name = ".".join(str(part).lower() for part in parts if part)
+    if name not in AGGREGATES | SCALARS:
         at = position_of(node, text)
         near = difflib.get_close_matches(name, AGGREGATES | SCALARS, n=1, cutoff=0.75)
         hint = f"did you mean {near[0]}?" if near else _HINT

@@ -20,6 +20,7 @@ from backend.streams.reset.plan import ResetLevel, ResetRequest, is_stopped, why
 from backend.streams.reset.preview import CHECKPOINT, NOTE, ResetNote, read_note, set_aside, set_aside_folder
 from backend.streams.reset.starts import START
 from pipelines.jvm.hadoop import CheckpointFiles
+from pipelines.sinks.commits import sign
 from pipelines.specs.registry import Registry
 from pipelines.specs.streams import StreamSpec
 
@@ -124,5 +125,4 @@ def _newest(session: SparkSession, uri: str) -> Any:
 
 
 def _sign(session: SparkSession, job: Job) -> None:
-    metadata = {"reset": job.job_id, "by": job.actor, "reason": job.reason}
-    session.conf.set("spark.databricks.delta.commitInfo.userMetadata", json.dumps(metadata))
+    sign(session, {"reset": job.job_id, "by": job.actor, "reason": job.reason})

@@ -5,7 +5,6 @@ not act twice: its commits carry its id, and behind the first of them it carries
 broke is tried again, a restore and a repair never.
 """
 
-import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
@@ -65,6 +64,7 @@ from pipelines.jobs.same_rows import rewritten_proof
 from pipelines.jobs.stopped_writers import stopped_writers
 from pipelines.jvm.failures import describe
 from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
+from pipelines.sinks.commits import sign
 from pipelines.specs.tables import quoted
 
 MOST_TRIES = 3
@@ -93,7 +93,7 @@ class TableActs:
         listener.tell("looking at the table again")
         if moves:
             return Dropping(lake, ref, act, job, CheckpointFiles(session), lambda: self._previewed(work)).run(listener)
-        session.conf.set("spark.databricks.delta.commitInfo.userMetadata", _metadata(job))
+        sign(session, {str(job.kind): job.job_id, "by": job.actor, "reason": job.reason})
         session.conf.set(_LISTING_TASKS, str(4 * session.sparkContext.defaultParallelism))
         if isinstance(act.arguments, Rewind):
             return self._rewound(work, act.arguments, listener)
@@ -404,10 +404,6 @@ class _Work:
 def _told(commit: Commit) -> str:
     by = commit.origin.stream if commit.origin and commit.origin.stream else commit.user or commit.job or ""
     return f"v{commit.version} {commit.operation or 'a commit'}{f' by {by}' if by else ''}"
-
-
-def _metadata(job: Job) -> str:
-    return json.dumps({str(job.kind): job.job_id, "by": job.actor, "reason": job.reason})
 
 
 def _equals(name: str, value: str | None) -> str:

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pipelines.specs.tables import quoted
 
 _WRITER, _NUMBER = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
+_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 
 def query_id(session: SparkSession) -> str:
@@ -35,7 +36,13 @@ def mark(session: SparkSession, writer: str, number: int, metadata: Mapping[str,
     """Delta passes over what this writer committed already under this number, table by table."""
     session.conf.set(_WRITER, writer)
     session.conf.set(_NUMBER, str(number))
-    session.conf.set("spark.databricks.delta.commitInfo.userMetadata", json.dumps(metadata))
+    sign(session, metadata)
+
+
+def sign(session: SparkSession, metadata: Mapping[str, object]) -> None:
+    """What commits of this session say of themselves. Spark reads `${env:…}` in the values of settings, always: a
+    reason could write a secret of the host into a log."""
+    session.conf.set(_METADATA, json.dumps(metadata).replace("${", "\\u0024{"))
 
 
 @contextmanager

@@ -94,7 +94,7 @@ def test_picking_a_table_keeps_the_page_and_forgets_the_other_tables_range(lake:
         ("history", {"commit": "2", "look": "5000"}),
         ("files", {"view": "By partition", "partition": "x", "bucket": "1", "file": "x.parquet", "files_page": "2"}),
         ("versions", {"at": "1", "number": "SQL aggregate", "sql": "sum(amount)"}),
-        ("bisect", {"condition": "amount > 20", "good": "1", "run": "x"}),
+        ("bisect", {"condition": "amount > 20", "good": "1"}),
         ("changes", {"rows_where": "amount > 20", "rows_page": "2", "key_of": "{}"}),
         ("changes", {"key": "order_id", "without": "status", "method": "key_join"}),
         ("properties", {"compare": "2"}),

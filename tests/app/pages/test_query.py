@@ -88,6 +88,8 @@ def test_a_mistake_is_a_sentence_and_the_statement_stays(orders: Path) -> None:
     app = run(open_page("query"), 'SELECT amout FROM "silver/orders"')
     assert len(app.error) == 1 and "did you mean amount" in app.error[0].value.lower()
     assert app.text_area(key="query_text").value.startswith("SELECT amout")
+    inner = run(app, 'SELECT amount FROM (SELECT order_id FROM "silver/orders")').error[0].value
+    assert "silver/orders has it, but what FROM gives there does not" in inner.replace("\\", "").lower()
     assert run(app, "DROP TABLE x").error and not run(app, QUERY).error and rows(app)
 
 

@@ -1,6 +1,5 @@
 """Metadata changed, versions copied and tables moved aside by Spark: as previewed, whole, and over nothing."""
 
-import os
 from itertools import product
 from pathlib import Path
 
@@ -14,18 +13,7 @@ from backend.errors import StreamRefusedError, TableNotFoundError
 from backend.lake.storage.storage import Storage
 from backend.maintenance.column_types import may_widen
 from backend.maintenance.drop import ASIDE, dropped_tables, find_dropped
-from backend.maintenance.model import (
-    Alter,
-    Clone,
-    Drop,
-    Optimize,
-    Purge,
-    Repair,
-    Restore,
-    TableAct,
-    Undrop,
-    Vacuum,
-)
+from backend.maintenance.model import Alter, Clone, Drop, Purge, Repair, TableAct, Undrop, Vacuum
 from tests.worlds.cases import soak
 from tests.worlds.spark.act_host import ActTable
 
@@ -35,22 +23,6 @@ NAME = ActTable.NAME
 MAPPED = {"delta.columnMapping.mode": "name"}
 HOSTILE = "x`; DROP TABLE t; --\n'\" \\ ${env:PATH} ü"
 COPY = "kept/it's a `copy`; DROP"
-
-
-def test_no_kind_of_act_has_spark_read_the_hosts_environment(table: ActTable) -> None:
-    hidden, copy = "${env:PATH}", Path(table.uri).parents[1] / "kept" / "copy"
-    table.write(hidden, hidden, "b")
-    table.act(Alter({"note": hidden}, comment=hidden, add_columns={"n": "int"}, column_comments={"n": hidden}))
-    version = table.snapshot.version
-    assert table.act(Optimize({"day": hidden})).figures["files_in"] == 2
-    assert table.act(Repair(f"\"day\" = '{hidden}' AND id < 5", {"n": f"length('{hidden}')"})).figures == {"rows": 5}
-    assert {row[-1] for row in table.rows()} == {None, len(hidden)}
-    assert table.act(Repair(f"\"day\" = '{hidden}' AND id < 7")).figures == {"rows": 7}
-    table.act(Restore(version))
-    table.act(Clone("kept/copy"))
-    for log in (Path(table.uri), copy):
-        said = "".join(path.read_text() for path in (log / "_delta_log").glob("*.json"))
-        assert hidden in said and os.environ["PATH"] not in said
 
 
 # metadata ------------------------------------------------------------------------------------------------------------

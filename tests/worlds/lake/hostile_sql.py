@@ -22,6 +22,8 @@ HOSTILE = (
     # what sqlglot reads again and again
     *(f"SELECT {word * 30}1" for word in AGAIN),
     "SELECT 1 FROM t" + " JOIN t" * 40,
+    *(f"SELECT {call * 25}a{end * 25} FROM t" for call, end in (("char_length(", ", 1)"), ("ceil('day', ", ", a)"))),
+    "SELECT DECIMAL(DECIMAL(DECIMAL(" + ",".join(["x[1]"] * 9_000) + ")))",
     # files by table functions
     *(f"SELECT * FROM {name}('/etc/passwd')" for name in READERS),
     "SELECT * FROM sqlite_scan('/tmp/store/weir.db', 'audit')",

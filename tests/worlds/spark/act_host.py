@@ -103,8 +103,8 @@ class ActHost:
     def job_now(self, job: Job) -> Job:
         return self.store.jobs.get(job.job_id) or job
 
-    def run(self, job: Job) -> ActResult:
-        """By a host; raises what it wrote down of a failure."""
+    def ended(self, job: Job) -> Job:
+        """Once a host has run it."""
         host = JobHost(self.settings, self.store, self.runner, "host-a")
 
         def is_over() -> bool:
@@ -112,7 +112,11 @@ class ActHost:
             return self.job_now(job).state.is_over
 
         wait_until(is_over, f"the {job.kind} has ended")
-        ended = self.job_now(job)
+        return self.job_now(job)
+
+    def run(self, job: Job) -> ActResult:
+        """By a host; raises what it wrote down of a failure."""
+        ended = self.ended(job)
         if ended.state is JobState.FAILED:
             raise StreamRefusedError(ended.error, hint=ended.hint)
         return ActResult.of(ended)
