@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -14,6 +15,7 @@ from backend.store.store import ControlStore
 from backend.stream_model.stream import StreamInput, StreamState
 from tests.worlds.browser.viewer import WATCH_CHARTS
 from tests.worlds.browser.weir import pages_over
+from tests.worlds.lake import builders
 from tests.worlds.store import stream_store
 
 pytestmark = [pytest.mark.browser, pytest.mark.ci]
@@ -44,6 +46,7 @@ class Served:
 
     url: str
     store: ControlStore
+    lake: Path
 
     def batch(self, name: str, number: int) -> None:
         self.store.add_progress([stream_store.batch(name, number, datetime.now(UTC), run_id=f"{name}-run-2")])
@@ -62,7 +65,7 @@ def served(browser_type_launch_args: dict[str, Any], tmp_path_factory: pytest.Te
     silver = replace(declared["silver_events"], source_tables=("bronze/bronze_events",))
     store.declare([bronze, silver], now=now)
     with pages_over(home, WEIR_HOST__HEARTBEAT_STALE_S="6000", WEIR_UI__LIVE_INTERVAL_S="0.4") as weir:
-        yield Served(weir.url, store)
+        yield Served(weir.url, store, home / "lake")
     store.close()
 
 
@@ -98,6 +101,17 @@ def test_the_graph_changes_in_place_and_leads_to_streams(page: Page, served: Ser
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile(r"/stream\?stream=silver_events"))
     assert errors == [] and page.title() != "broken in"
+
+
+def test_the_health_of_a_table_follows_its_commits(page: Page, served: Served) -> None:
+    builders.write(served.lake / "clicks", {"id": [1]})
+    page.goto(f"{served.url}/health?table=clicks")
+    title, small = page.locator(".st-key-trend .gtitle"), page.locator(".st-key-health_figures").get_by_text("Fine (")
+    expect(title).to_have_text(re.compile("^1 file .* 100 % small, at v0"))
+    expect(small).to_have_text("Fine (1)")
+    builders.write(served.lake / "clicks", {"id": [2]})
+    expect(title).to_have_text(re.compile("^2 files .* 100 % small, at v1"))
+    expect(small).to_have_text("Fine (2)")
 
 
 def charts(page: Page) -> list[dict[str, Any]]:

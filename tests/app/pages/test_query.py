@@ -89,7 +89,7 @@ def test_a_mistake_is_a_sentence_and_the_statement_stays(orders: Path) -> None:
     assert len(app.error) == 1 and "did you mean amount" in app.error[0].value.lower()
     assert app.text_area(key="query_text").value.startswith("SELECT amout")
     inner = run(app, 'SELECT amount FROM (SELECT order_id FROM "silver/orders")').error[0].value
-    assert "silver/orders has it, but what FROM gives there does not" in inner.replace("\\", "").lower()
+    assert "silver/orders has it, but what FROM gives there does not" in inner.replace("\\", "")
     assert run(app, "DROP TABLE x").error and not run(app, QUERY).error and rows(app)
 
 
@@ -182,8 +182,8 @@ def test_the_statement_is_copied_as_code_at_its_versions(orders: Path) -> None:
     app.session_state["query_copy"] = True
     opened = again(app)
     version = DeltaTable(str(orders)).version()
-    pandas, spark, trino = (block.value for block in opened.code)
-    assert f"version={version})" in pandas
+    pandas, arrow, spark, trino = (block.value for block in opened.code)
+    assert f"version={version})" in pandas and "to_arrow_table()" in arrow
     assert f"`{orders}` VERSION AS OF {version}" in spark and f'"orders" FOR VERSION AS OF {version}' in trino
     app = run(open_page("query"), "SELECT count(*) AS n FROM weir.tables")
     app.session_state["query_copy"] = True
