@@ -97,7 +97,7 @@ def test_a_file_is_drawn_says_how_fresh_it_is_leads_to_its_rows_and_moves_with_a
         "query": TEXT, "versions": "3", "view": "Chart", "chart": "Bar", "x": "status", "y": "total",
         "colour": "One colour",
     }  # fmt: skip
-    query = open_page("query", **link)
+    query = press(open_page("query", **link), "query_run_linked")
     assert "from silver/orders v3, in" in words(query) and bars(query) == bars(app)
     add_order(home)
     shown(app, "orders v4, ")
