@@ -60,9 +60,7 @@ def test_the_folder_of_a_start_is_shown_in_every_text(tmp_path: Path) -> None:
     folder.mkdir()
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PWD": str(folder), "OLDPWD": str(folder)}
     code = "from backend.settings import load_settings; from backend.redaction import without_secrets; import os"
-    code += (
-        """; load_settings(); print(without_secrets(f'no table in {os.getcwd()}/lake, {os.environ["OLDPWD"]}'))"""
-    )
+    code += """; load_settings(); print(without_secrets(f'no table in {os.getcwd()}/lake, {os.environ["OLDPWD"]}'))"""
     run = subprocess.run([sys.executable, "-c", code], cwd=folder, env=env, capture_output=True, text=True, check=True)
     assert run.stdout == f"no table in {folder}/lake, {folder}\n"
 
