@@ -51,13 +51,14 @@ def _dialog(offer: ExportOffer) -> None:
         )
         form = FORMATS[suffix]
         st.markdown(markdown_safe(view.size_sentence(size, form, offer.num_columns)))
-        if offer.note:
-            st.caption(markdown_safe(offer.note))
-        if form.suffix == "csv":
-            st.caption(
-                "An apostrophe stands before texts that a spreadsheet would run as formulas. "
-                "Parquet and Arrow keep texts as they are."
-            )
+        with st.container():  # of one place, so that what follows keeps its own
+            if offer.note:
+                st.caption(markdown_safe(offer.note))
+            if form.suffix == "csv":
+                st.caption(
+                    "An apostrophe stands before texts that a spreadsheet would run as formulas. "
+                    "Parquet and Arrow keep texts as they are."
+                )
         _live(offer, form, size)
 
 
