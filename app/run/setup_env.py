@@ -137,6 +137,10 @@ def resolve_jars(purpose: str) -> None:
         if not (done.is_file() and done.read_text() == key and any(JAR_FOLDER.glob("*.jar"))):
             step("JARs", [str(VENV_PYTHON), "-m", "pipelines.jars", jars])
             done.write_text(key)
+    key, done = fingerprint(("requirements.txt", "pipelines/spark/class_archive.py")), JAR_FOLDER / ".weir-classes"
+    if not (done.is_file() and done.read_text() == key):
+        step("classes of Spark", [str(VENV_PYTHON), "-m", "pipelines.spark.class_archive"])
+        done.write_text(key)
 
 
 def fingerprint(files: tuple[str, ...]) -> str:

@@ -19,7 +19,7 @@ from backend.errors import LakehouseError
 from backend.private_files import open_private, private_folder, write_private
 from backend.redaction import holds_secret, is_secret
 from backend.settings import Settings
-from pipelines.jars import JDBC, JDBC_LIB, jar_paths, missing_files
+from pipelines.jars import JDBC, JDBC_LIB, LIB, jar_paths, missing_files
 from pipelines.jars.java import find_java
 from pipelines.jvm.failures import describe
 from pipelines.spark.s3 import S3_CONF, let_in, s3_jars, uses_s3, writes_s3
@@ -59,7 +59,7 @@ def spark_conf(settings: Settings) -> dict[str, str]:
         "spark.driver.memory": settings.spark.driver_memory,
         "spark.sql.warehouse.dir": str(settings.home / "warehouse"),
         **settings.spark.conf,
-        _JAVA_OPTIONS: _java_options(settings),
+        JAVA_OPTIONS: _java_options(settings),
         **KEPT,
     }
 
@@ -71,11 +71,13 @@ def _jdbc_jars() -> tuple[Path, ...]:
 
 def _java_options(settings: Settings) -> str:
     log4j = f"-Dlog4j2.configurationFile=file:{_log_folder(settings)}/log4j2.properties"
-    ours = [log4j, *(_LOCAL_JVM if _is_local(settings) else ())]
-    return " ".join([*ours, settings.spark.conf.get(_JAVA_OPTIONS, "")]).strip()
+    classes = [f"-XX:SharedArchiveFile={CLASS_ARCHIVE}"] if CLASS_ARCHIVE.exists() else []
+    ours = [log4j, *(_LOCAL_JVM if _is_local(settings) else ()), *classes]
+    return " ".join([*ours, settings.spark.conf.get(JAVA_OPTIONS, "")]).strip()
 
 
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+CLASS_ARCHIVE = LIB / "classes.jsa"  # of `class_archive.py`
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # Else `${env:PGPASSWORD}` in a comment, a property or a condition is read by Spark and written into the table's log.
 KEPT = {"spark.sql.variable.substitute": "false"}
 # Micro-batches on a few cores are short-lived code. The optimising compiler and G1's threads take a third of the CPU
@@ -150,7 +152,7 @@ def _launch(conf: Mapping[str, str]) -> None:
     """Start the JVM. Its arguments, which every user of the machine can read, hold no secret: those are told later."""
     arguments = SparkConf()
     for key, value in conf.items():
-        is_used_at_launch = key.startswith((_JAVA_OPTIONS, "spark.jars"))
+        is_used_at_launch = key.startswith((JAVA_OPTIONS, "spark.jars"))
         if is_used_at_launch or not (is_secret(key) or holds_secret(value)):
             arguments.set(key, value)
     SparkContext._ensure_initialized(conf=arguments)

@@ -24,7 +24,7 @@ from pipelines.jars.java import JavaError, find_java
 from pipelines.jvm.failures import describe, describe_traceback
 from pipelines.jvm.hadoop import CheckpointFiles
 from pipelines.spark.s3 import hadoop_options, s3_jars, uses_s3
-from pipelines.spark.session import spark_conf
+from pipelines.spark.session import CLASS_ARCHIVE, spark_conf
 from pipelines.specs import sources
 from pipelines.specs.sources import Inputs
 
@@ -236,6 +236,12 @@ def test_jars_that_were_not_fetched_are_missed_only_where_streams_write_to_s3(tm
     assert refused.value.hint.endswith("python -m pipelines.jars s3")
     assert s3_jars(settings(tmp_path, **{"spark.jars.packages": "org.apache.hadoop:hadoop-aws:3.5.0"}), tmp_path) == ()
     assert s3_jars(load_settings(home=tmp_path, lake={"roots": ["s3://shop"]}), tmp_path) == ()
+
+
+@pytest.mark.spark
+def test_a_jvm_is_given_the_classes_that_were_read_once(spark: SparkSession) -> None:
+    pid = spark._jvm.java.lang.ProcessHandle.current().pid()
+    assert str(CLASS_ARCHIVE) in Path(f"/proc/{pid}/maps").read_text(), "make setup writes it"
 
 
 UDF = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
