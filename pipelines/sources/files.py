@@ -22,7 +22,7 @@ from backend.stream_model.overrides import limits_of
 from backend.streams.backlog.files import has_pattern
 from pipelines.jvm.failures import SpecError
 from pipelines.sources.file_columns import PATTERN, BatchFiles, Columns, NewColumnsError, NotedColumns, extended, new_in
-from pipelines.sources.json_text import FITS, TEXT, columns_of, documents, judged, reason, refusal
+from pipelines.sources.records import FITS, TEXT, columns_of, documents, judged, reason, refusal
 from pipelines.specs.dead_letters import without_dead_letters
 from pipelines.specs.sources import Inputs, Misfit, option_texts, unknown_options
 from pipelines.specs.tables import parse_schema, quoted

@@ -22,8 +22,7 @@ from pipelines.jvm.failures import SpecError
 from pipelines.jvm.hadoop import CheckpointFiles
 from pipelines.jvm.kafka import KafkaClient, Place, Topics, client_settings
 from pipelines.jvm.kafka import Offsets as BrokerOffsets
-from pipelines.sources.avro import Avro
-from pipelines.sources.json_text import FITS, TEXT, WHOLE, columns_of, judged, reason, refusal
+from pipelines.sources.records import FITS, TEXT, WHOLE, Avro, columns_of, judged, reason, refusal
 from pipelines.specs.dead_letters import without_dead_letters
 from pipelines.specs.secrets import Secret, revealed, secret_problems
 from pipelines.specs.sources import Inputs, Misfit, option_texts, unknown_options
