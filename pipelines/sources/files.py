@@ -1,32 +1,41 @@
 """Files that appear in a folder, on a disk or an object store: oldest first, each once.
 
 Rule: the file's name, size and modification time stay beside its rows, and what does not fit the columns is kept in
-`_rescued_data` or among the dead letters, or ends the stream.
+`_rescued_data` or among the dead letters, or ends the stream. Columns that were found are noted beside the checkpoint.
+Spark leaves out a Parquet file's further columns without a word: so the footers of a batch's files are read before the
+batch is written.
 """
 
+import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from glob import glob
 from operator import or_
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamReader
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import DataType, StringType, StructType
 
+from backend.errors import LakehouseError
+from backend.lake.storage.paths import is_within, normal_uri
+from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
 from backend.stream_model.overrides import limits_of
-from backend.streams.backlog.files import has_pattern
+from backend.streams.backlog.files import files_of_batch, has_pattern
 from pipelines.jvm.failures import SpecError
-from pipelines.sources.file_columns import PATTERN, BatchFiles, Columns, NewColumnsError, NotedColumns, extended, new_in
+from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
 from pipelines.sources.records import FITS, TEXT, columns_of, documents, judged, reason, refusal
 from pipelines.specs.dead_letters import without_dead_letters
 from pipelines.specs.sources import Inputs, Misfit, option_texts, unknown_options
 from pipelines.specs.tables import parse_schema, quoted
 
+PATTERN = re.compile(r"[*?\[\]{}\\]")
 Format = Literal["json", "csv", "parquet", "text", "binary"]
 NewColumns = Literal["rescue", "fail", "evolve", "ignore"]
 RESCUED = "_rescued_data"
@@ -74,6 +83,120 @@ _TWICE = (
 )
 _AT_NEXT_START = "; the stream takes them in when it starts again"
 _BINARY = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"  # all that Spark takes for it
+
+
+class NewColumnsError(LakehouseError):
+    """Files of a batch have columns that the stream does not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """`known`: of the rows. `others`: of the files beside them, for `_rescued_data`."""
+
+    known: StructType
+    others: StructType = field(default_factory=StructType)
+
+    @property
+    def all(self) -> StructType:
+        return StructType([*self.known, *self.others])
+
+
+class NotedColumns:
+    """`<stream>.schema.json` beside the checkpoint: the columns of each folder that the stream reads."""
+
+    def __init__(self, inputs: Inputs, folder: str) -> None:
+        self._files, self._folder = CheckpointFiles(inputs.session), folder
+        self._uri = f"{inputs.settings.checkpoints_uri}/{inputs.stream}.schema.json"
+
+    def read(self) -> Columns | None:
+        """None before the first start."""
+        noted = self._all()
+        if noted.get("type") == "struct":  # as it was noted while a stream had one folder
+            return Columns(StructType.fromJson(noted))
+        mine = noted.get(self._folder)
+        return Columns(*(StructType.fromJson(mine[part]) for part in ("known", "others"))) if mine else None
+
+    def write(self, columns: Columns) -> None:
+        noted = self._all()
+        folders = {} if noted.get("type") == "struct" else noted
+        mine = {"known": columns.known.jsonValue(), "others": columns.others.jsonValue()}
+        self._files.write(self._uri, json.dumps({**folders, self._folder: mine}))
+
+    def _all(self) -> dict[str, Any]:
+        return dict(json.loads(self._files.read(self._uri))) if self._files.exists(self._uri) else {}
+
+
+def new_in(columns: StructType, known: StructType) -> StructType:
+    """Those of the columns that `known` lacks; Spark's names know no case."""
+    names = {column.name.lower() for column in known}
+    return StructType([column for column in columns if column.name.lower() not in names])
+
+
+def extended(known: StructType, columns: StructType) -> StructType:
+    """The known columns first, as they are, then those that are new."""
+    return StructType([*known, *new_in(columns, known)])
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFiles:
+    """The Parquet files of a folder that a batch reads. `options`: of the reader."""
+
+    inputs: Inputs
+    folder: str
+    options: Mapping[str, str]
+
+    def beyond(self, columns: Columns, batch_id: int) -> StructType:
+        """Columns that the files of a batch have and nobody reads; raises `NewColumnsError` where one lies within a
+        column that is read."""
+        new = StructType()
+        for schema in self._schemas(self._paths(batch_id)):
+            if within := list(_new_within(columns.all, schema)):
+                raise NewColumnsError(
+                    f"new fields {', '.join(within)} in files of {self.folder}: declare them, for a field within a "
+                    "column can be taken in no other way"
+                )
+            new = extended(new, new_in(schema, columns.all))
+        return new
+
+    def _paths(self, batch_id: int) -> list[str]:
+        settings, folder = self.inputs.settings, self.inputs.folder(self.folder)
+        checkpoint = declared_folder(settings, f"{settings.checkpoints_uri}/{self.inputs.stream}")
+        plain = normal_uri(PATTERN.split(folder)[0] if has_pattern(folder) else folder)
+        below = str.startswith if has_pattern(folder) else is_within
+        return [path for path in files_of_batch(checkpoint, batch_id) if below(path, plain)]
+
+    def _schemas(self, paths: Sequence[str]) -> list[StructType]:
+        """Of all files together; of as few parts as may be where a column's types differ between files."""
+        if not paths:
+            return []
+        try:
+            return [self._read(paths)]
+        except Py4JJavaError:  # for differing types alone if there are several files
+            if len(paths) == 1:
+                raise
+            half = len(paths) // 2
+            return [*self._schemas(paths[:half]), *self._schemas(paths[half:])]
+
+    def _read(self, paths: Sequence[str]) -> StructType:
+        files = [PATTERN.sub(r"\\\g<0>", spark_uri(path)) for path in paths]  # Spark takes them for patterns
+        session: SparkSession = self.inputs.session
+        return session.read.options(**{**self.options, "mergeSchema": "true"}).parquet(*files).schema
+
+
+def _new_within(known: DataType, other: DataType, name: str = "") -> Iterator[str]:
+    """Fields within columns of both that `known` lacks, at any depth of structs, arrays and maps."""
+    if isinstance(known, StructType) and isinstance(other, StructType):
+        present = {column.name.lower(): column.dataType for column in known}
+        for column in other:
+            path = f"{name}.{column.name}" if name else column.name
+            old = present.get(column.name.lower())
+            if old is not None:
+                yield from _new_within(old, column.dataType, path)
+            elif name:
+                yield path
+    for part in ("elementType", "keyType", "valueType"):
+        if hasattr(known, part) and hasattr(other, part):
+            yield from _new_within(getattr(known, part), getattr(other, part), name)
 
 
 @dataclass(frozen=True, slots=True)
