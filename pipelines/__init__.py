@@ -15,12 +15,9 @@ if TYPE_CHECKING:
     from pipelines.sinks.kafka_topic import kafka_topic
     from pipelines.sinks.postgres_table import postgres_table
     from pipelines.sinks.upsert import update, upsert
-    from pipelines.sources.delta import table
     from pipelines.sources.files import files
-    from pipelines.sources.jdbc import jdbc
     from pipelines.sources.kafka import kafka
-    from pipelines.sources.rate import rate
-    from pipelines.sources.spark import spark_source
+    from pipelines.sources.spark import jdbc, rate, spark_source, table
     from pipelines.specs.expectations import expect
     from pipelines.specs.secrets import secret
     from pipelines.specs.sinks import into
@@ -64,14 +61,14 @@ _MODULES = {
     **dict.fromkeys(("update", "upsert"), "pipelines.sinks.upsert"),
     "files": "pipelines.sources.files",
     "foreach_batch": "pipelines.sinks.foreach_batch",
-    "jdbc": "pipelines.sources.jdbc",
+    "jdbc": "pipelines.sources.spark",
     "kafka": "pipelines.sources.kafka",
     "kafka_topic": "pipelines.sinks.kafka_topic",
     "postgres_table": "pipelines.sinks.postgres_table",
-    "rate": "pipelines.sources.rate",
+    "rate": "pipelines.sources.spark",
     "secret": "pipelines.specs.secrets",
     "spark_source": "pipelines.sources.spark",
-    "table": "pipelines.sources.delta",
+    "table": "pipelines.sources.spark",
     **dict.fromkeys(("fresh", "references", "rows_per_day", "unique"), "pipelines.specs.table_expectations"),
 }
 

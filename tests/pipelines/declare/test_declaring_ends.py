@@ -29,8 +29,8 @@ from pipelines import (
 from pipelines.declare.check import find_problems
 from pipelines.declare.registry import declaration
 from pipelines.jvm.failures import SpecError
-from pipelines.sources.jdbc import JdbcSource
 from pipelines.sources.kafka import KafkaSource
+from pipelines.sources.spark import JdbcSource
 from pipelines.spark.analysis import Analysis
 from pipelines.specs.sinks import ExportSink, Sink
 from tests.worlds.spark import declared
