@@ -12,10 +12,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructType
 
 from pipelines.jvm.failures import SpecError
-from pipelines.sinks.changes import UNCHANGED, filled, in_file_order, refuse_unordered
+from pipelines.sinks.changes import UNCHANGED, check_columns, filled, in_file_order, refuse_unordered
 from pipelines.sinks.commits import unnumbered
 from pipelines.sinks.upsert import (
-    check_columns,
     check_deletions,
     refuse_empty,
     refuse_nulls,

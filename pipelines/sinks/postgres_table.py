@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 
 from backend.redaction import is_secret, without_secrets
 from pipelines.jvm.failures import DeliveryError
-from pipelines.sinks.feed import DELETED, VERSION, by_version, check_feed, own_columns
+from pipelines.sinks.changes import COMMIT_VERSION, DELETED, by_version, check_feed, own_columns
 from pipelines.sinks.postgres_columns import (
     as_written,
     create_statement,
@@ -131,7 +131,7 @@ class PostgresTableSink:
 
     def _newest(self, batch: DataFrame) -> DataFrame:
         """The last state of each key. Where several rows share it, PostgreSQL refuses them: keys must be unique."""
-        last = F.rank().over(Window.partitionBy(*map(quoted, self.keys)).orderBy(F.desc(VERSION)))
+        last = F.rank().over(Window.partitionBy(*map(quoted, self.keys)).orderBy(F.desc(COMMIT_VERSION)))
         newest = by_version(batch, self.keys).withColumn(_NEWEST, last).where(f"{_NEWEST} = 1")
         own = [batch.schema[name] for name in own_columns(batch.columns)]
         return newest.select(*map(_as_text, own), F.col(DELETED).cast("string"))

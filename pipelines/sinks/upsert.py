@@ -16,15 +16,16 @@ from backend.format import things
 from pipelines.jvm.failures import SpecError
 from pipelines.sinks.changes import (
     UNCHANGED,
+    check_columns,
     filled,
     in_file_order,
     merged,
+    newer,
     record_of,
     refuse_unordered,
     with_unchanged,
 )
 from pipelines.sinks.commits import unnumbered
-from pipelines.sinks.positions import newer
 from pipelines.specs.sinks import CHANGE, OutputMode, Target
 from pipelines.specs.tables import TableSpec, quoted
 
@@ -252,12 +253,3 @@ def check_deletions(sink: str, keys: Sequence[str], sequence: str | None) -> Non
     """Raises `SpecError` where no deletion of a key could be newer than its row."""
     if sequence in keys:
         raise SpecError(f"{sink}: the sequence {sequence} is one of the keys", hint="order deletions by another column")
-
-
-def check_columns(sink: str, rows: StructType, names: Sequence[str]) -> None:
-    """Raises `SpecError` where the function does not return a column that the sink needs."""
-    missing = [name for name in names if name not in rows.names]
-    if missing:
-        raise SpecError(
-            f"{sink}: the function returns no {', '.join(missing)}", hint=f"it returns {', '.join(rows.names)}"
-        )
