@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pipelines.declare.cdc import children, debezium, flatten
     from pipelines.declare.pipeline import Pipeline
-    from pipelines.sinks.append import append, complete
-    from pipelines.sinks.foreach_batch import foreach_batch
+    from pipelines.sinks.commits import append, complete, foreach_batch
     from pipelines.sinks.history import history
     from pipelines.sinks.kafka_topic import kafka_topic
     from pipelines.sinks.postgres_table import postgres_table
@@ -55,12 +54,12 @@ _MODULES = {
     "Pipeline": "pipelines.declare.pipeline",
     **dict.fromkeys(("children", "debezium", "flatten"), "pipelines.declare.cdc"),
     "expect": "pipelines.specs.expectations",
-    **dict.fromkeys(("append", "complete"), "pipelines.sinks.append"),
+    **dict.fromkeys(("append", "complete"), "pipelines.sinks.commits"),
     "history": "pipelines.sinks.history",
     "into": "pipelines.specs.sinks",
     **dict.fromkeys(("update", "upsert"), "pipelines.sinks.upsert"),
     "files": "pipelines.sources.files",
-    "foreach_batch": "pipelines.sinks.foreach_batch",
+    "foreach_batch": "pipelines.sinks.commits",
     "jdbc": "pipelines.sources.spark",
     "kafka": "pipelines.sources.kafka",
     "kafka_topic": "pipelines.sinks.kafka_topic",

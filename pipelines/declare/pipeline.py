@@ -14,7 +14,7 @@ from typing import TypeVar
 from backend.format import interval_s
 from backend.stream_model.overrides import AVAILABLE_NOW
 from pipelines.declare.cdc import debezium
-from pipelines.sinks.append import append
+from pipelines.sinks.commits import append
 from pipelines.sources.files import FileSource
 from pipelines.sources.kafka import KafkaSource
 from pipelines.sources.spark import DeltaSource, JdbcSource, SparkSource, table
