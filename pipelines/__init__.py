@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pipelines.declare.cdc import children, debezium, flatten
     from pipelines.declare.pipeline import Pipeline
+    from pipelines.sinks.by_key import history, update, upsert
     from pipelines.sinks.commits import append, complete, foreach_batch
-    from pipelines.sinks.history import history
     from pipelines.sinks.kafka_topic import kafka_topic
     from pipelines.sinks.postgres_table import postgres_table
-    from pipelines.sinks.upsert import update, upsert
     from pipelines.sources.files import files
     from pipelines.sources.kafka import kafka
     from pipelines.sources.spark import jdbc, rate, spark_source, table
@@ -55,9 +54,9 @@ _MODULES = {
     **dict.fromkeys(("children", "debezium", "flatten"), "pipelines.declare.cdc"),
     "expect": "pipelines.specs.expectations",
     **dict.fromkeys(("append", "complete"), "pipelines.sinks.commits"),
-    "history": "pipelines.sinks.history",
+    "history": "pipelines.sinks.by_key",
     "into": "pipelines.specs.sinks",
-    **dict.fromkeys(("update", "upsert"), "pipelines.sinks.upsert"),
+    **dict.fromkeys(("update", "upsert"), "pipelines.sinks.by_key"),
     "files": "pipelines.sources.files",
     "foreach_batch": "pipelines.sinks.commits",
     "jdbc": "pipelines.sources.spark",
