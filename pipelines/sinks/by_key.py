@@ -16,6 +16,7 @@ from pyspark.sql.types import BooleanType, StringType, StructType
 from backend.format import things
 from pipelines.jvm.failures import SpecError
 from pipelines.sinks.changes import (
+    DELETED,
     UNCHANGED,
     check_columns,
     filled,
@@ -31,8 +32,8 @@ from pipelines.specs.sinks import CHANGE, OutputMode, Target
 from pipelines.specs.tables import TableSpec, quoted
 
 FROM, TO, CURRENT = "valid_from", "valid_to", "is_current"
-_DELETED, _IS_EMPTY = "_deleted", "_empty"
-_DELETED_AT = "_deleted_at"
+_IS_EMPTY = "_weir_empty"
+_DELETED_AT = "_weir_deleted_at"
 _EMPTY = (
     "upsert: {0} is an empty text, which Delta keeps as null in a partition, so no later change would find its row; "
     "drop or quarantine such rows by an expectation, or partition by another column"
@@ -86,7 +87,7 @@ class UpsertSink:
         newest = self._newest(self._after_truncation(batch, target) if self.truncated else batch).persist()
         try:
             by_key = F.lit(0) if self.sequence else F.count_distinct(F.struct(*map(quoted, self.keys)))
-            changes, deletions, keys = newest.agg(F.count("*"), F.count_if(_DELETED), by_key).first() or (0, 0, 0)
+            changes, deletions, keys = newest.agg(F.count("*"), F.count_if(DELETED), by_key).first() or (0, 0, 0)
             if not self.sequence and changes > keys:
                 hint = "aggregate by these keys, or use upsert(keys=…, sequence=…)"
                 raise SpecError(f"update: {changes:,} rows for {things(keys, 'key')} in one batch", hint=hint)
@@ -112,22 +113,22 @@ class UpsertSink:
         return changes.where(moment.isNull() | (moment >= F.lit(last)))
 
     def _newest(self, batch: DataFrame) -> DataFrame:
-        """One row a key: the change with the highest sequence, with `_deleted`."""
+        """One row a key: the change with the highest sequence, with `_weir_deleted`."""
         deleted = F.coalesce(F.expr(self.deleted), F.lit(False)) if self.deleted else F.lit(False)
-        changes = batch.withColumn(_DELETED, deleted)
+        changes = batch.withColumn(DELETED, deleted)
         if self.sequence is None:
             return changes
         changes = refuse_nulls(changes, (*self.keys, self.sequence))
         changes = refuse_unordered(changes, self.keys, self.sequence)
-        changes = in_file_order(changes, self.keys, self.sequence, _DELETED, self.keep_when_null)
+        changes = in_file_order(changes, self.keys, self.sequence, DELETED, self.keep_when_null)
         if self.keep_when_null or CHANGE in batch.columns:
             partial = with_unchanged(changes, self.keep_when_null)
-            changes = filled(partial, self.keys, (self.sequence,), ends=_DELETED)
+            changes = filled(partial, self.keys, (self.sequence,), ends=DELETED)
         newest = F.max_by(F.struct(*map(quoted, changes.columns)), self._at)
         return changes.groupBy(*map(quoted, self.keys)).agg(newest.alias("newest")).select("newest.*")
 
     def _remember_deletions(self, newest: DataFrame, target: Target) -> None:
-        deletions = newest.where(_DELETED).select(*map(quoted, self.keys), self._at)
+        deletions = newest.where(DELETED).select(*map(quoted, self.keys), self._at)
         uri = target.uris[tombstones_of(target.table).name]
         into = DeltaTable.forPath(newest.sparkSession, uri).alias("t")
         merge = into.merge(deletions.alias("s"), same_keys(self.keys))
@@ -162,8 +163,8 @@ class UpsertSink:
         is_newer = F.col(f"t.{self._at}").isNull() | self._is_newer() if self._at else F.lit(True)
         equals = "=" if self._at else "<=>"  # an aggregate has a group of null
         merge = into.alias("t").merge(changes.alias("s"), same_keys(self.keys, equals))
-        merge = merge.whenMatchedDelete(F.col(f"s.{_DELETED}") & is_newer).whenMatchedUpdate(is_newer, set=updates)
-        merge.whenNotMatchedInsert(f"NOT s.{_DELETED}", values=values).execute()
+        merge = merge.whenMatchedDelete(F.col(f"s.{DELETED}") & is_newer).whenMatchedUpdate(is_newer, set=updates)
+        merge.whenNotMatchedInsert(f"NOT s.{DELETED}", values=values).execute()
 
 
 def upsert(
@@ -229,10 +230,10 @@ class HistorySink:
         if self.truncated:
             batch = self._truncate(batch, target)
         batch = refuse_empty(batch, self.keys, target.table.partition_cols)
-        marked = refuse_nulls(batch.withColumn(_DELETED, deletes), (*self.keys, self.sequence))
+        marked = refuse_nulls(batch.withColumn(DELETED, deletes), (*self.keys, self.sequence))
         marked = refuse_unordered(marked, self.keys, self.sequence)
-        marked = in_file_order(marked, self.keys, self.sequence, _DELETED)
-        changes = marked.dropDuplicates([*self.keys, self.sequence, _DELETED]).persist()
+        marked = in_file_order(marked, self.keys, self.sequence, DELETED)
+        changes = marked.dropDuplicates([*self.keys, self.sequence, DELETED]).persist()
         try:
             if changes.isEmpty():
                 return
@@ -263,7 +264,7 @@ class HistorySink:
         return gone.withColumnRenamed(self.sequence, FROM)
 
     def _remember_deletions(self, changes: DataFrame, target: Target) -> None:
-        deletions = changes.where(_DELETED).select(*map(quoted, (*self.keys, self.sequence)))
+        deletions = changes.where(DELETED).select(*map(quoted, (*self.keys, self.sequence)))
         into = DeltaTable.forPath(changes.sparkSession, target.uris[tombstones_of(target.table).name]).alias("t")
         into.merge(deletions.alias("s"), same_keys((*self.keys, self.sequence))).whenNotMatchedInsertAll().execute()
 
@@ -272,21 +273,21 @@ class HistorySink:
         session, keys = changes.sparkSession, list(self.keys)
         touched = changes.select(*map(quoted, keys)).distinct()
         rows = session.read.format("delta").load(target.uri).drop(TO, CURRENT).join(touched, keys, "left_semi")
-        new = changes.where(~F.col(_DELETED)).withColumn(FROM, F.col(quoted(self.sequence)))
+        new = changes.where(~F.col(DELETED)).withColumn(FROM, F.col(quoted(self.sequence)))
         new = new.join(rows, [*keys, FROM], "left_anti")  # what is written already stays
         theirs, is_partial = {name.lower() for name in new.columns}, CHANGE in changes.columns
         names = [name for name in rows.columns if name.lower() in theirs]
         beside = (F.col(CHANGE), F.col(f"{CHANGE}.unchanged").alias(UNCHANGED)) if is_partial else ()
         new = new.select(*map(quoted, names), *beside)
-        states = rows.unionByName(new, allowMissingColumns=True).withColumn(_DELETED, F.lit(False))
+        states = rows.unionByName(new, allowMissingColumns=True).withColumn(DELETED, F.lit(False))
         if self.deleted or self.truncated:
-            ends = self._ends(touched, target).withColumn(_DELETED, F.lit(True))
+            ends = self._ends(touched, target).withColumn(DELETED, F.lit(True))
             states = states.unionByName(ends, allowMissingColumns=True)
         if is_partial:
             states = states.withColumn(UNCHANGED, F.coalesce(UNCHANGED, F.array()))
-            states = refuse_unordered(filled(states, keys, (FROM, _DELETED), ends=_DELETED), keys, FROM)
-        in_order = Window.partitionBy(*map(quoted, keys)).orderBy(FROM, _DELETED)
-        ended = states.withColumn(TO, F.lead(FROM).over(in_order)).where(~F.col(_DELETED)).drop(_DELETED)
+            states = refuse_unordered(filled(states, keys, (FROM, DELETED), ends=DELETED), keys, FROM)
+        in_order = Window.partitionBy(*map(quoted, keys)).orderBy(FROM, DELETED)
+        ended = states.withColumn(TO, F.lead(FROM).over(in_order)).where(~F.col(DELETED)).drop(DELETED)
         empty = F.coalesce(F.col(TO) == F.col(FROM), F.lit(False))  # deleted at the moment it began
         return ended.withColumns({CURRENT: F.col(TO).isNull(), _IS_EMPTY: empty})
 
