@@ -19,8 +19,7 @@ from backend.errors import LakehouseError
 from backend.private_files import open_private, private_folder, write_private
 from backend.redaction import holds_secret, is_secret
 from backend.settings import Settings
-from pipelines.jars import JDBC, JDBC_LIB, LIB, jar_paths, missing_files
-from pipelines.jars.java import find_java
+from pipelines.jars import JDBC, JDBC_LIB, LIB, find_java, jar_paths, missing_files
 from pipelines.jvm.failures import describe
 from pipelines.spark.s3 import S3_CONF, let_in, s3_jars, uses_s3, writes_s3
 
