@@ -35,8 +35,7 @@ from pipelines.jars import (
 )
 from pipelines.jvm.failures import describe, describe_traceback
 from pipelines.jvm.hadoop import CheckpointFiles
-from pipelines.spark.s3 import hadoop_options, s3_jars, uses_s3
-from pipelines.spark.session import CLASS_ARCHIVE, spark_conf
+from pipelines.spark.session import CLASS_ARCHIVE, hadoop_options, s3_jars, spark_conf, uses_s3
 from pipelines.specs import sources
 from pipelines.specs.sources import Inputs
 
