@@ -29,7 +29,6 @@ from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
 from pipelines.spark import writing
 from pipelines.spark.analysis import Analysis, TableSchemas, table_schemas
 from pipelines.spark.dead_mans_switch import DeadMansSwitch
-from pipelines.spark.materialized_views import read_versions
 from pipelines.spark.session import KEPT, open_session
 from pipelines.spark.tables import change_table, create_table, fit_table
 from pipelines.specs.expectations import BROKEN
@@ -247,7 +246,7 @@ class Runtime:
         self._prepare_tables(spec, rows, schemas, approved_changes(overrides.get(TABLE_CHANGES, "")))
         if is_view:
             tables = self._registry.through_views(spec.reads)
-            rows = read_versions(session, [inputs.uri(table) for table in tables])
+            rows = writing.read_versions(session, [inputs.uri(table) for table in tables])
         elif writing.is_native(spec, inputs):
             rows = rows.select(*map(quoted, schemas[0][1].names))
         checkpoint = spark_uri(spec.checkpoint_location(self._settings))
