@@ -26,9 +26,9 @@ from backend.lake.model import TableRef
 from backend.lake.storage.folder import Folder
 from backend.lake.storage.storage import declared_folder
 from backend.settings import load_settings
-from backend.streams import checkpoint as checkpoints
 from backend.streams.backlog.kafka import places
 from backend.streams.backlog.positions import KafkaPosition, read_positions
+from backend.streams.checkpoint import query_id as query_id_of
 from backend.streams.checkpoint import read_checkpoint
 from backend.streams.requeue import REASON
 from pipelines.jvm.delta import delta_log
@@ -225,7 +225,7 @@ def read_before(stream: StreamSpec, inputs: Inputs, letters: str) -> Offsets:
     former, own = (declared_folder(inputs.settings, uri) for uri in (f"{checkpoint}_dead_letters", checkpoint))
     if read_checkpoint(former).is_empty or read_checkpoint(own).is_empty:
         return {}
-    name = checkpoints.query_id(former)
+    name = query_id_of(former)
     # the last batch that it wrote, whether or not its checkpoint knows
     noted = delta_log(inputs.session, letters).unsafeVolatileSnapshot().transactions().get(name)
     theirs, ours = _place(former, noted.get() if noted.isDefined() else -1), _place(own)
