@@ -29,9 +29,8 @@ from backend.streams.table_changes import approved_changes
 from pipelines.jvm.failures import SparkLostError, StreamStartError, describe, describe_java
 from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
 from pipelines.spark import writing
-from pipelines.spark.analysis import Analysis, TableSchemas, table_schemas
 from pipelines.spark.session import KEPT, open_session
-from pipelines.spark.tables import change_table, create_table, fit_table
+from pipelines.spark.tables import Analysis, TableSchemas, change_table, create_table, fit_table, table_schemas
 from pipelines.specs.expectations import BROKEN
 from pipelines.specs.registry import Registry
 from pipelines.specs.sinks import ExportSink
@@ -75,10 +74,11 @@ class QueryState:
 
 
 class DeadMansSwitch:
-    """Stops a query inside the JVM at the moment its lease runs out, unless the host says in time that it holds it still.
+    """Stops a query inside the JVM at the moment its lease runs out, unless the host says in time that it holds it
+    still.
 
-    It needs nothing of this process, which may be frozen, blocked or dead. What it stops is the query; a batch that does
-    not heed an interrupt ends first. Thread-safe. A stream that nobody ever held is never stopped.
+    It needs nothing of this process, which may be frozen, blocked or dead. What it stops is the query; a batch that
+    does not heed an interrupt ends first. Thread-safe. A stream that nobody ever held is never stopped.
     """
 
     def __init__(self, jvm: Any, *, elapsed: Callable[[], float] = elapsed) -> None:

@@ -31,7 +31,7 @@ from pipelines.declare.registry import declaration
 from pipelines.jvm.failures import SpecError
 from pipelines.sources.kafka import KafkaSource
 from pipelines.sources.spark import JdbcSource
-from pipelines.spark.analysis import Analysis
+from pipelines.spark.tables import Analysis
 from pipelines.specs.sinks import ExportSink, Sink
 from tests.worlds.spark import declared
 from tests.worlds.spark.declared import pipeline_of, problems_of, registry_of, same, without_rows

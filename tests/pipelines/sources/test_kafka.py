@@ -33,7 +33,7 @@ from pipelines.host.fleet import utc_now
 from pipelines.host.topic_watch import TopicWatch
 from pipelines.jvm.failures import StreamStartError
 from pipelines.sources.kafka import KafkaSource
-from pipelines.spark.analysis import Analysis
+from pipelines.spark.tables import Analysis
 from pipelines.specs.sinks import Sink, Target
 from tests.worlds.cases import soak
 from tests.worlds.processes import wait_until
