@@ -114,7 +114,7 @@ class OrderProducer:
         """The lines of a file."""
         rng = delivery.random(self.topic)
         overdue, self.held = self.held, []
-        lines = []
+        lines: list[str] = []
         for _ in range(delivery.records):
             line = self._change(rng, delivery.landed_at)
             self.recent = [*self.recent, line][-_RECENT:]

@@ -33,7 +33,6 @@ from pipelines.specs.streams import Problem, StreamKind, StreamSpec, ViewSpec
 from pipelines.specs.tables import Evolution, TableSpec, parse_schema, quoted, within_reach
 
 log = structlog.get_logger()
-FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")  # which Delta lets no table with a feed have
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 TableSchemas = list[tuple[TableSpec, StructType]]
 
