@@ -102,7 +102,7 @@ class Analysis:
     def _keep(self, stream: StreamSpec, table: TableSpec, schema: StructType) -> None:
         uri = table.spark_uri(self.settings)
         has_feed = str(table.properties.get("delta.enableChangeDataFeed")).lower() == "true"
-        if has_feed and (taken := [name for name in schema.names if name.lower() in FEED_COLUMNS]):
+        if has_feed and (taken := [name for name in schema.names if name.lower() in FEED]):
             hint = f"rename it in the function: rows.withColumnRenamed('{taken[0]}', 'source{taken[0]}')"
             message = f"{table.name} has a change feed, whose own columns are {', '.join(taken)}"
             self.problems.append(Problem(stream.declared_at, stream.name, message, hint))
