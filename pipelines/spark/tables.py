@@ -24,6 +24,7 @@ from backend.settings import Settings
 from backend.streams.faults import RESET
 from backend.streams.table_changes import PresentTable, table_changes
 from pipelines.jvm.failures import SpecError, describe
+from pipelines.sinks.changes import FEED
 from pipelines.spark.writing import quarantine_schema
 from pipelines.specs.expectations import BROKEN
 from pipelines.specs.registry import Registry
