@@ -598,7 +598,7 @@ def test_dead_letters_that_a_former_version_read_by_a_query_of_their_own_are_the
     kafka_broker.produce(topic, [(None, b"cut"), (None, b'{"id": 1, "name": "a"}')])
     lake.process(NAME)
     assert letters_of(lake) == [(topic, 0, offset, b"cut") for offset in (0, 2, 4)]
-    assert [row.offset for row in lake.rows(f"bronze/{NAME}")] == ([3, 5] if is_ahead else [5])
+    assert sorted(row.offset for row in lake.rows(f"bronze/{NAME}")) == ([3, 5] if is_ahead else [5])
 
     note = tmp_path / "checkpoints" / NAME / "dead_letters_read.json"
     assert json.loads(note.read_text()) == {topic: {"0": 4 if is_ahead else 2}}
