@@ -32,6 +32,13 @@ _OPTIONS = (
     *("allowSourceColumnRename", "allowSourceColumnTypeChange"),
 )
 _OF_PRESENT = ("versionAsOf", "timestampAsOf")
+_FEED = StructType().add("_change_type", StringType()).add("_commit_version", LongType())
+_FEED = _FEED.add("_commit_timestamp", TimestampType())
+_DRIVERS = {"postgresql": "org.postgresql.Driver"}  # Spark finds no driver among its own JARs without the name
+_HINT = "look at its address and login, whether it runs, and whether its driver is there (docs/pipelines.md)"
+_kept: dict[tuple[str, str], DataFrame] = {}  # rows in Spark's cache, by stream and source: those of the last start
+_OWN = {"delta": "table(…)", "kafka": "kafka(…)"}  # with a backlog, a preflight and a reset
+_NOT_REPLAYABLE = ("socket", "textsocketsourceprovider")  # a batch that broke off has no second reading
 
 
 class _Read(StrEnum):
@@ -88,25 +95,19 @@ class DeltaSource:
             return inputs.views[self.table](inputs)
         schema = inputs.known_schema(self.table)
         whole = self.reads is _Read.PRESENT or inputs.versions is not None
+        if schema is not None and whole:
+            return inputs.rows_of(schema)
         if schema is not None:
-            return inputs.rows_of(schema) if whole else inputs.stream_of(self._columns(schema))
+            feed = _FEED if self.reads is _Read.CHANGES else StructType()
+            return inputs.stream_of(StructType([*schema, *feed]))
         uri = inputs.uri(self.table)
         if whole:
-            return self._present(inputs, uri)
-        feed = {"readChangeFeed": "true"} if self.reads is _Read.CHANGES else {}
+            version = (inputs.versions or {}).get(uri)
+            at = {} if version is None else {"versionAsOf": str(version)}
+            return inputs.session.read.format("delta").options(**at, **self.options).load(spark_uri(uri))
+        changes = {"readChangeFeed": "true"} if self.reads is _Read.CHANGES else {}
         options = {**begun(self.options, inputs.starts.get(uri, {})), **inputs.limits(self)}
-        return inputs.session.readStream.format("delta").options(**feed, **options).load(spark_uri(uri))
-
-    def _present(self, inputs: Inputs, uri: str) -> DataFrame:
-        version = (inputs.versions or {}).get(uri)
-        at = {} if version is None else {"versionAsOf": str(version)}
-        return inputs.session.read.format("delta").options(**at, **self.options).load(spark_uri(uri))
-
-    def _columns(self, table: StructType) -> StructType:
-        if self.reads is not _Read.CHANGES:
-            return table
-        feed = StructType(list(table.fields)).add("_change_type", StringType())
-        return feed.add("_commit_version", LongType()).add("_commit_timestamp", TimestampType())
+        return inputs.session.readStream.format("delta").options(**changes, **options).load(spark_uri(uri))
 
 
 def table(name: str, **options: object) -> DeltaSource:
@@ -118,11 +119,6 @@ def table(name: str, **options: object) -> DeltaSource:
     `.changes()` reads its change feed instead.
     """
     return DeltaSource(name, option_texts(options))
-
-
-_DRIVERS = {"postgresql": "org.postgresql.Driver"}  # Spark finds no driver among its own JARs without the name
-_HINT = "look at its address and login, whether it runs, and whether its driver is there (docs/pipelines.md)"
-_kept: dict[tuple[str, str], DataFrame] = {}  # rows in Spark's cache, by stream and source: those of the last start
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,33 +201,6 @@ def jdbc(
 
 
 @dataclass(frozen=True, slots=True)
-class RateSource:
-    """`timestamp` and `value` (0, 1, 2, …), so many rows a second."""
-
-    rows_per_second: int = 1
-    kind = "rate"
-    letters = ()
-    tables: tuple[str, ...] = ()
-
-    def describe(self) -> str:
-        return f"{self.rows_per_second} rows a second"
-
-    def prepare(self, settings: Settings) -> None: ...
-
-    def read(self, inputs: Inputs) -> DataFrame:
-        return inputs.session.readStream.format("rate").option("rowsPerSecond", self.rows_per_second).load()
-
-
-def rate(rows_per_second: int = 1) -> RateSource:
-    """Made-up rows: `timestamp` and `value` (0, 1, 2, …)."""
-    return RateSource(rows_per_second)
-
-
-_OWN = {"delta": "table(…)", "kafka": "kafka(…)"}  # with a backlog, a preflight and a reset
-_NOT_REPLAYABLE = ("socket", "textsocketsourceprovider")  # a batch that broke off has no second reading
-
-
-@dataclass(frozen=True, slots=True)
 class SparkSource:
     """`name` is what pages call it. Without `schema` the source says its columns itself."""
 
@@ -239,7 +208,7 @@ class SparkSource:
     options: Mapping[str, str | Secret] = field(default_factory=dict, repr=False)
     schema: str | None = None
     name: str = ""
-    kind = "other"
+    kind: str = "other"
     letters = ()
     tables: tuple[str, ...] = ()
 
@@ -281,3 +250,9 @@ def spark_source(
     `spark.jars.packages` in `spark.conf`.
     """
     return SparkSource(format, secret_options(options or {}), schema, name)
+
+
+def rate(rows_per_second: int = 1) -> SparkSource:
+    """Made-up rows: `timestamp` and `value` (0, 1, 2, …), so many a second."""
+    options = {"rowsPerSecond": str(rows_per_second)}
+    return SparkSource("rate", options, name=f"{rows_per_second} rows a second", kind="rate")
