@@ -52,6 +52,26 @@ _STEPS: tuple[tuple[tuple[type[psycopg.Error], ...], str], ...] = (
         "look whether the server runs, and at user and password; nothing of the batch is lost",
     ),
 )
+_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
+# What takes a type of Spark's; the first is what a new column should be.
+_TAKES: Mapping[str, tuple[str, ...]] = {
+    "boolean": ("bool",),
+    "tinyint": ("int2", "int4", "int8", "numeric"),
+    "smallint": ("int2", "int4", "int8", "numeric"),
+    "int": ("int4", "int8", "numeric"),
+    "bigint": ("int8", "numeric"),
+    "float": ("float4",),
+    "double": ("float8",),
+    "decimal": ("numeric",),
+    "string": ("text", "varchar", "uuid", "json", "jsonb"),
+    "binary": ("bytea",),
+    "date": ("date",),
+    "timestamp": ("timestamptz",),
+    "timestamp_ntz": ("timestamp",),
+    **dict.fromkeys(("struct", "array", "map", "variant"), ("jsonb", "json", "text")),
+}
+_PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
+_SCALE = re.compile(r"numeric\((\d+),(-?\d+)\)")
 
 log = structlog.get_logger()
 
@@ -101,8 +121,7 @@ class PostgresTableSink:
     def prepare(self, rows: DataFrame) -> None:
         """Raises `DeliveryError` with what differs, where the table is not there or does not take such rows."""
         fields = [rows.schema[name] for name in own_columns(rows.columns)]
-        with _postgres_errors(self.outside), closing(_connect(self.url, self.password)) as opened, opened.transaction():
-            cursor = opened.cursor()
+        with self._transaction() as cursor:
             there = find_columns(cursor, *self.path)
             if not there:
                 statement = create_statement(self.path, fields, self.keys)
@@ -117,13 +136,29 @@ class PostgresTableSink:
 
     def write(self, batch: DataFrame, target: Target) -> None:
         names = own_columns(batch.columns)
-        with _postgres_errors(self.outside), closing(_connect(self.url, self.password)) as opened, opened.transaction():
-            cursor = opened.cursor()
+        with self._transaction() as cursor:
             if not _is_new(cursor, self.path[0], target):
                 log.info("batch_passed_over", stream=target.stream, batch_id=target.batch_id, table=self.outside)
                 return
             self._copy(cursor, self._newest(batch), names)
             self._apply(cursor, names)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Cursor]:
+        """Every error of psycopg leaves here as an `DeliveryError`, in one line with the next step."""
+        password = self.password.reveal() if self.password else None
+        try:
+            connected = psycopg.connect(
+                self.url, password=password, connect_timeout=_CONNECT_S, application_name="weir"
+            )
+            with closing(connected) as connection, connection.transaction():
+                yield connection.cursor()
+        except psycopg.Error as exc:
+            step = next((step for kinds, step in _STEPS if isinstance(exc, kinds)), "see PostgreSQL's manual")
+            # of a COPY also the line and column
+            parts = [exc.diag.message_primary, exc.diag.message_detail, exc.diag.context]
+            reason = "; ".join(part.splitlines()[0] for part in parts if part) or str(exc).splitlines()[0]
+            raise DeliveryError(f"PostgreSQL table {self.outside}: {reason}", hint=step) from exc
 
     def _newest(self, batch: DataFrame) -> DataFrame:
         """The last state of each key. Where several rows share it, PostgreSQL refuses them: keys must be unique."""
@@ -142,14 +177,15 @@ class PostgresTableSink:
                 copy.write_row(row)
 
     def _apply(self, cursor: Cursor, names: Sequence[str]) -> None:
-        others = [name for name in names if name not in self.keys]
+        others = [sql.Identifier(name) for name in names if name not in self.keys]
+        updates = sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(name) for name in others)
         parts = {
             "rows": _ROWS,
             "table": sql.Identifier(*self.path),
             "columns": _listed(names),
             "keys": _listed(self.keys),
             "same": sql.SQL(" AND ").join(sql.SQL("t.{0} = r.{0}").format(sql.Identifier(key)) for key in self.keys),
-            "act": sql.SQL("UPDATE SET {}").format(_excluded(others)) if others else sql.SQL("NOTHING"),
+            "act": sql.SQL("UPDATE SET {}").format(updates) if others else sql.SQL("NOTHING"),
         }
         deletion = "DELETE FROM {table} AS t USING {rows} AS r WHERE r._weir_deleted AND {same}"
         cursor.execute(sql.SQL(deletion).format(**parts))
@@ -187,69 +223,20 @@ def _is_new(cursor: Cursor, schema: str, target: Target) -> bool:
 
 def _as_text(column: StructField) -> Column:
     """A value as PostgreSQL reads it, exactly: an instant with its offset, bytes in hex, what is nested as JSON."""
-    value = F.col(quoted(column.name))
-    return _text(value, column.dataType).alias(column.name)
-
-
-def _text(value: Column, kind: DataType) -> Column:
+    value, kind = F.col(quoted(column.name)), column.dataType
     if isinstance(kind, _NESTED):
-        return F.to_json(value, {"ignoreNullFields": "false"})
-    if isinstance(kind, BinaryType):
-        return F.concat(F.lit("\\x"), F.hex(value))
-    text = value.cast("string")
-    return F.concat(text, F.date_format(value, "xxxxx")) if isinstance(kind, TimestampType) else text
+        text = F.to_json(value, {"ignoreNullFields": "false"})
+    elif isinstance(kind, BinaryType):
+        text = F.concat(F.lit("\\x"), F.hex(value))
+    elif isinstance(kind, TimestampType):
+        text = F.concat(value.cast("string"), F.date_format(value, "xxxxx"))
+    else:
+        text = value.cast("string")
+    return text.alias(column.name)
 
 
 def _listed(names: Sequence[str]) -> sql.Composed:
     return sql.SQL(", ").join(map(sql.Identifier, names))
-
-
-def _excluded(names: Sequence[str]) -> sql.Composed:
-    return sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in names)
-
-
-def _connect(url: str, password: Secret | None) -> psycopg.Connection:
-    secret = password.reveal() if password else None
-    return psycopg.connect(url, password=secret, connect_timeout=_CONNECT_S, application_name="weir")
-
-
-@contextmanager
-def _postgres_errors(where: str) -> Iterator[None]:
-    """Every error of psycopg leaves here as an `DeliveryError`, in one line with the next step."""
-    try:
-        yield
-    except psycopg.Error as exc:
-        step = next((step for kinds, step in _STEPS if isinstance(exc, kinds)), "see PostgreSQL's manual")
-        raise DeliveryError(f"PostgreSQL table {where}: {_reason(exc)}", hint=step) from exc
-
-
-def _reason(exc: psycopg.Error) -> str:
-    """Its message and detail; of a COPY also the line and column."""
-    diagnosis = exc.diag
-    parts = [diagnosis.message_primary, diagnosis.message_detail, diagnosis.context]
-    return "; ".join(part.splitlines()[0] for part in parts if part) or str(exc).splitlines()[0]
-
-
-_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
-# What takes a type of Spark's; the first is what a new column should be.
-_TAKES: Mapping[str, tuple[str, ...]] = {
-    "boolean": ("bool",),
-    "tinyint": ("int2", "int4", "int8", "numeric"),
-    "smallint": ("int2", "int4", "int8", "numeric"),
-    "int": ("int4", "int8", "numeric"),
-    "bigint": ("int8", "numeric"),
-    "float": ("float4",),
-    "double": ("float8",),
-    "decimal": ("numeric",),
-    "string": ("text", "varchar", "uuid", "json", "jsonb"),
-    "binary": ("bytea",),
-    "date": ("date",),
-    "timestamp": ("timestamptz",),
-    "timestamp_ntz": ("timestamp",),
-}
-_NESTED_TAKES = dict.fromkeys(("struct", "array", "map", "variant"), ("jsonb", "json", "text"))
-_PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
-_SCALE = re.compile(r"numeric\((\d+),(-?\d+)\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,19 +275,16 @@ def has_unique_index(cursor: Cursor, path: tuple[str, str], keys: Collection[str
 
 def differences(rows: Sequence[StructField], there: Mapping[str, PostgresColumn]) -> list[str]:
     """`+ column type`: the table lacks it. `~ column: type → type`: it takes no such value. `-`: it gets no value."""
-    return list(_differences(rows, there))
-
-
-def _differences(rows: Sequence[StructField], there: Mapping[str, PostgresColumn]) -> Iterator[str]:
+    found = []
     for row_column in rows:
         column = there.get(row_column.name)
         if column is None:
-            yield f"+ {row_column.name} {_new_type(row_column.dataType)}"
+            found.append(f"+ {row_column.name} {_new_type(row_column.dataType)}")
         elif not _takes(column, row_column.dataType):
-            yield f"~ {row_column.name}: {column.shown} → {_new_type(row_column.dataType)}"
+            found.append(f"~ {row_column.name}: {column.shown} → {_new_type(row_column.dataType)}")
     given = {row_column.name for row_column in rows}
     needed = [name for name, column in there.items() if column.required and name not in given]
-    yield from (f"- {name}: it needs a value" for name in needed)
+    return [*found, *(f"- {name}: it needs a value" for name in needed)]
 
 
 def create_statement(path: tuple[str, str], rows: Sequence[StructField], keys: Sequence[str]) -> str:
@@ -314,28 +298,24 @@ def primary_key(keys: Sequence[str]) -> str:
 
 def as_written(*path: str) -> str:
     """A name as a person writes it in SQL: in quotes where it needs them."""
-    quoted = ['"' + part.replace('"', '""') + '"' for part in path]
-    return ".".join(part if _PLAIN.fullmatch(part) else in_quotes for part, in_quotes in zip(path, quoted, strict=True))
+    return ".".join(part if _PLAIN.fullmatch(part) else '"' + part.replace('"', '""') + '"' for part in path)
 
 
 def _takes(column: PostgresColumn, kind: DataType) -> bool:
-    if column.type_name not in _taking(kind):
+    word = _word(kind)
+    if column.type_name not in _TAKES.get(word, ()):
         return False
     limits = _SCALE.fullmatch(column.shown)
     if not limits:
         return True
-    precision, scale = (kind.precision, kind.scale) if isinstance(kind, DecimalType) else (_DIGITS[_word(kind)], 0)
+    precision, scale = (kind.precision, kind.scale) if isinstance(kind, DecimalType) else (_DIGITS[word], 0)
     return int(limits[2]) >= scale and int(limits[1]) - int(limits[2]) >= precision - scale
 
 
 def _new_type(kind: DataType) -> str:
     if isinstance(kind, DecimalType):
         return f"numeric({kind.precision},{kind.scale})"
-    return next(iter(_taking(kind)), f"(PostgreSQL has nothing like {kind.simpleString()})")
-
-
-def _taking(kind: DataType) -> tuple[str, ...]:
-    return {**_TAKES, **_NESTED_TAKES}.get(_word(kind), ())
+    return next(iter(_TAKES.get(_word(kind), ())), f"(PostgreSQL has nothing like {kind.simpleString()})")
 
 
 def _word(kind: DataType) -> str:
