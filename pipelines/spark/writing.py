@@ -90,27 +90,17 @@ def _write(stream: StreamSpec, target: Target, inputs: Inputs) -> BatchWriter:
                 _write_parted(batch, stream, into)
             finally:
                 batch.unpersist()
-        if letters_uri:
-            must = any(source.letters for source in stream.sources)
-            kept = Kept(session, _plan_of(inputs.session.streams.get(query)), must=must)
-            _append_dead_letters(batch, kept, before, letters_uri)
+        if letters_uri:  # after the rows: only what has read the batch knows whether it has any
+            running: Any = inputs.session.streams.get(query)
+            plan = running._jsq.streamingQuery().lastExecution().executedPlan()
+            kept = Kept(session, plan, must=any(source.letters for source in stream.sources))
+            if not kept.was_read():
+                batch.write.format("noop").mode("overwrite").save()  # the function's state too has to be there anew
+            if (letters := kept.dead_letters()) is not None:
+                append_rows(not_read_before(letters, before), letters_uri)
             kept.remove()
 
     return write
-
-
-def _append_dead_letters(batch: DataFrame, kept: Kept, before: Offsets, uri: str) -> None:
-    """After the rows: only what has read the batch knows whether it has any."""
-    if not kept.was_read():
-        batch.write.format("noop").mode("overwrite").save()  # the function's state too has to be there anew
-    letters = kept.dead_letters()
-    if letters is not None:
-        append_rows(not_read_before(letters, before), uri)
-
-
-def _plan_of(query: Any) -> Any:
-    """The physical plan of the batch that it is at."""
-    return query._jsq.streamingQuery().lastExecution().executedPlan()
 
 
 def write_rows(rows: DataFrame, stream: StreamSpec, target: Target) -> None:
@@ -125,6 +115,7 @@ def write_rows(rows: DataFrame, stream: StreamSpec, target: Target) -> None:
 
 
 def _write_parted(batch: DataFrame, stream: StreamSpec, target: Target) -> None:
+    """Rows to their destinations; those that break a quarantining expectation to the quarantine, with the reason."""
     if stream.quarantine is None:
         write_rows(batch.drop(BROKEN), stream, target)
         return
@@ -133,8 +124,9 @@ def _write_parted(batch: DataFrame, stream: StreamSpec, target: Target) -> None:
     if good or stream.sink.output_mode == "complete":  # else that one keeps what was
         write_rows(batch.where(~broken).drop(BROKEN), stream, target)
     if bad:
-        uri = target.uris[stream.quarantine.name]
-        _append_broken(batch.where(broken), uri, stream=stream.name, batch_id=target.batch_id)
+        number = F.lit(target.batch_id).cast("bigint")
+        reason = zip(REASON, (F.col(BROKEN), F.lit(stream.name), number, F.current_timestamp()), strict=True)
+        append_rows(batch.where(broken).withColumns(dict(reason)), target.uris[stream.quarantine.name])
 
 
 def quarantine_schema(rows: StructType) -> StructType:
@@ -147,12 +139,6 @@ def quarantine_schema(rows: StructType) -> StructType:
     for name, kind in zip(REASON, kinds, strict=True):
         columns.add(name, kind)
     return columns
-
-
-def _append_broken(broken: DataFrame, uri: str, *, stream: str, batch_id: int) -> None:
-    """Add rows that break an expectation to the quarantine, with the reason."""
-    reason = (F.col(BROKEN), F.lit(stream), F.lit(batch_id).cast("bigint"), F.current_timestamp())
-    append_rows(broken.withColumns(dict(zip(REASON, reason, strict=True))), uri)
 
 
 class TableVersions(DataSource):
@@ -204,15 +190,11 @@ def recompute(stream: StreamSpec, target: Target, inputs: Inputs) -> Callable[[D
         rows = stream.rows(replace(inputs, session=batch.sparkSession, versions=versions))
         if stream.table.schema:
             rows = rows.select(*map(quoted, parse_schema(batch.sparkSession, stream.table.schema).names))
-        present = batch.sparkSession.read.format("delta").load(target.uri).schema
-        anew = _types(present) != _types(rows.schema)  # else comments stay
+        present = batch.sparkSession.read.format("delta").load(target.uri).dtypes
+        anew = present != rows.dtypes  # else comments stay
         rows.write.format("delta").mode("overwrite").option("overwriteSchema", str(anew).lower()).save(target.uri)
 
     return write
-
-
-def _types(schema: StructType) -> list[tuple[str, str]]:
-    return [(column.name, column.dataType.simpleString()) for column in schema]
 
 
 def read_before(stream: StreamSpec, inputs: Inputs, letters: str) -> Offsets:
@@ -221,14 +203,15 @@ def read_before(stream: StreamSpec, inputs: Inputs, letters: str) -> Offsets:
     checkpoint, files = stream.checkpoint_location(inputs.settings), CheckpointFiles(inputs.session)
     note = f"{checkpoint}/{_NOTE}"
     if files.exists(note):
-        return _from_json(files.read(note))
+        noted = json.loads(files.read(note)).items()
+        return {(topic, int(number)): offset for topic, offsets in noted for number, offset in offsets.items()}
     former, own = (declared_folder(inputs.settings, uri) for uri in (f"{checkpoint}_dead_letters", checkpoint))
     if read_checkpoint(former).is_empty or read_checkpoint(own).is_empty:
         return {}
     name = query_id_of(former)
     # the last batch that it wrote, whether or not its checkpoint knows
-    noted = delta_log(inputs.session, letters).unsafeVolatileSnapshot().transactions().get(name)
-    theirs, ours = _place(former, noted.get() if noted.isDefined() else -1), _place(own)
+    written = delta_log(inputs.session, letters).unsafeVolatileSnapshot().transactions().get(name)
+    theirs, ours = _place(former, written.get() if written.isDefined() else -1), _place(own)
     for source in stream.sources:
         if isinstance(source, KafkaSource) and source.is_parsed:
             missed = source.dead_letters_between(inputs, theirs, ours)
@@ -255,8 +238,3 @@ def _place(checkpoint: Folder, least: int = -1) -> Offsets:
     positions = read_positions(checkpoint, last if last >= 0 else None).values()
     read = [places(position.offsets) for position in positions if isinstance(position, KafkaPosition)]
     return {place: offset for of_source in read for place, offset in of_source}
-
-
-def _from_json(text: str) -> Offsets:
-    noted = {topic: {int(number): offset for number, offset in of.items()} for topic, of in json.loads(text).items()}
-    return dict(places(noted))
