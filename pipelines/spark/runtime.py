@@ -286,17 +286,15 @@ class Runtime:
         if query is None:
             return QueryState(active=False)
         with _spark_errors(f"stream {name} does not answer"):
-            active = query.isActive
-            failure = None if active else _failure(query)
-            if not active and failure is None and self._switch and self._switch.has_tripped(name):
+            active, failure, batch_id = query.isActive, None, None
+            if not active and (raised := query._jsq.exception()).isDefined():  # the Python wrapper loses the cause
+                failure = QueryFailure(*describe_java(raised.get()))
+            elif not active and self._switch and self._switch.has_tripped(name):
                 failure = NOT_RENEWED
-            return QueryState(
-                active=active,
-                query_id=str(query.id),
-                run_id=str(query.runId),
-                batch_id=_last_begun(query) if failure else None,
-                failure=failure,
-            )
+            if failure:  # Spark tells no progress of a batch before it ends; the checkpoint may be silent
+                begun: int = query._jsq.streamingQuery().getLatestExecutionContext().batchId()
+                batch_id = begun if begun >= 0 else None
+            return QueryState(active, str(query.id), str(query.runId), batch_id, failure)
 
     def _start(self, spec: StreamSpec, overrides: Mapping[str, str]) -> StreamingQuery:
         session = self._session_of(spec)
@@ -357,17 +355,6 @@ def _last_batch(query: StreamingQuery) -> tuple[int, str] | None:
     """Which batch ended last, and when it had begun."""
     progress = query._jsq.lastProgress()
     return (progress.batchId(), progress.timestamp()) if progress else None
-
-
-def _last_begun(query: StreamingQuery) -> int | None:
-    """The batch that it was at, whose progress Spark does not tell before it ends; the checkpoint may be silent."""
-    batch_id: int = query._jsq.streamingQuery().getLatestExecutionContext().batchId()
-    return batch_id if batch_id >= 0 else None
-
-
-def _failure(query: StreamingQuery) -> QueryFailure | None:
-    raised = query._jsq.exception()  # the Python wrapper loses the cause
-    return QueryFailure(*describe_java(raised.get())) if raised.isDefined() else None
 
 
 def _lost() -> SparkLostError:
