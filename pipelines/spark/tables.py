@@ -121,7 +121,7 @@ class Analysis:
             column for column in schema if column.name not in present.names and table.evolution is not Evolution.FAIL
         ]
         self.schemas[table.name] = StructType([*present, *new])
-        refused = differences(present, schema, table.evolution)
+        _, _, refused = difference(present, schema, table.evolution)
         if refused and not before:
             hint = "allow it by evolution='add columns' or 'widen types', or write another table"
             self.problems.append(
@@ -221,8 +221,11 @@ def _create(builder: DeltaTableBuilder, table: TableSpec, schema: StructType, ur
     builder = builder.location(uri).addColumns(schema)
     if table.comment:
         builder = builder.comment(table.comment)
+    # Delta refuses such names as `sum(amount)` in a table without column mapping
+    odd = any(set(" ,;{}()\n\t=") & set(column.name) for column in schema)
+    mapping = {"delta.columnMapping.mode": "name"} if odd else {}
     keys = {KEYS: ", ".join(table.keys)} if table.keys else {}
-    for key, value in {**_column_mapping(schema), **table.properties, **keys}.items():
+    for key, value in {**mapping, **table.properties, **keys}.items():
         builder = builder.property(key, value)
     if table.partition_cols:
         builder = builder.partitionedBy(*table.partition_cols)
@@ -241,7 +244,7 @@ def fit_table(session: SparkSession, table: TableSpec, schema: StructType, uri: 
     if other and num_files:
         raise SchemaMismatchError(keys_changed(table, other), hint=RESET)
     present = session.read.format("delta").load(uri).schema
-    added, widened, refused = _difference(present, schema, table.evolution)
+    added, widened, refused = difference(present, schema, table.evolution)
     if refused and other:  # it was emptied, to be written by these keys
         _create(DeltaTable.replace(session), table, schema, uri)
         return
@@ -307,15 +310,11 @@ def _in_sql(kind: DataType) -> str:
     return kind.simpleString()
 
 
-def differences(present: StructType, rows: StructType, evolution: Evolution) -> list[str]:
-    """What keeps rows from a table, in words: `+ column type` is new, `~ column: type → type` changed."""
-    return _difference(present, rows, evolution)[2]
-
-
-def _difference(
+def difference(
     present: StructType, rows: StructType, evolution: Evolution
 ) -> tuple[list[StructField], list[StructField], list[str]]:
-    """Columns to add, columns to widen, and what cannot be done."""
+    """Columns to add, columns to widen, and in words what keeps rows from a table: `+ column type` is new, `~ column:
+    type → type` changed."""
     columns = {column.name.lower(): column for column in present}
     added, widened, refused = [], [], []
     for column in rows:
@@ -340,9 +339,3 @@ def _takes(wide: DataType, narrow: DataType) -> bool:
     if into in _WHOLE and of in _WHOLE:
         return _WHOLE.index(of) <= _WHOLE.index(into)
     return (into == "double" and of in ("float", *_WHOLE[:3])) or (into == "float" and of in _WHOLE[:2])
-
-
-def _column_mapping(schema: StructType) -> dict[str, str]:
-    """Delta refuses such names as `sum(amount)` in a table without column mapping."""
-    odd = any(set(" ,;{}()\n\t=") & set(column.name) for column in schema)
-    return {"delta.columnMapping.mode": "name"} if odd else {}
