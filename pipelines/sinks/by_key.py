@@ -255,21 +255,14 @@ class HistorySink:
                     into.update(ended, {TO: at, CURRENT: F.lit(False)})
         return changes
 
-    def _ends(self, touched: DataFrame, target: Target) -> DataFrame:
-        """The places where states of these keys end because the key was deleted or the table truncated."""
-        session, uri = touched.sparkSession, target.uris[tombstones_of(target.table).name]
-        gone = session.read.format("delta").load(uri).join(touched, list(self.keys), "left_semi")
-        if self.truncated:
-            gone = gone.unionByName(touched.crossJoin(truncations_of(session, uri, self.keys)))
-        return gone.withColumnRenamed(self.sequence, FROM)
-
     def _remember_deletions(self, changes: DataFrame, target: Target) -> None:
         deletions = changes.where(DELETED).select(*map(quoted, (*self.keys, self.sequence)))
         into = DeltaTable.forPath(changes.sparkSession, target.uris[tombstones_of(target.table).name]).alias("t")
         into.merge(deletions.alias("s"), same_keys((*self.keys, self.sequence))).whenNotMatchedInsertAll().execute()
 
     def _timeline(self, changes: DataFrame, target: Target) -> DataFrame:
-        """Every state of the keys that changed, each ending where the next change begins."""
+        """Every state of the keys that changed, each ending where the next change begins, or where the key was deleted
+        or the table truncated."""
         session, keys = changes.sparkSession, list(self.keys)
         touched = changes.select(*map(quoted, keys)).distinct()
         rows = session.read.format("delta").load(target.uri).drop(TO, CURRENT).join(touched, keys, "left_semi")
@@ -281,7 +274,11 @@ class HistorySink:
         new = new.select(*map(quoted, names), *beside)
         states = rows.unionByName(new, allowMissingColumns=True).withColumn(DELETED, F.lit(False))
         if self.deleted or self.truncated:
-            ends = self._ends(touched, target).withColumn(DELETED, F.lit(True))
+            uri = target.uris[tombstones_of(target.table).name]
+            ends = session.read.format("delta").load(uri).join(touched, keys, "left_semi")
+            if self.truncated:
+                ends = ends.unionByName(touched.crossJoin(truncations_of(session, uri, keys)))
+            ends = ends.withColumnRenamed(self.sequence, FROM).withColumn(DELETED, F.lit(True))
             states = states.unionByName(ends, allowMissingColumns=True)
         if is_partial:
             states = states.withColumn(UNCHANGED, F.coalesce(UNCHANGED, F.array()))

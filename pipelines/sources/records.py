@@ -222,12 +222,10 @@ class Avro:
 
     def decoded(self, value: Column) -> Column:
         """A struct of `json`, the record as text, and `problem`, why there is none; both null for a null."""
-        decode = _raw(_schema_of(self.file)) if self.file else _framed(self.registry or "", self._login())
+        login = self.login.reveal() if isinstance(self.login, Secret) else None
+        decode = _raw(_schema_of(self.file)) if self.file else _framed(self.registry or "", login)
         as_text = F.udf(decode, "json STRING, problem STRING", useArrow=True)
         return as_text.asNondeterministic()(value)  # else Spark may decode a record once for each use
-
-    def _login(self) -> str | None:
-        return self.login.reveal() if isinstance(self.login, Secret) else None
 
 
 _Decoded = tuple[str | None, str | None]

@@ -50,31 +50,26 @@ class SparkStartError(LakehouseError):
 
 def spark_conf(settings: Settings) -> dict[str, str]:
     """Every Spark setting of the host; the user's own win, but for those that keep secrets out of tables."""
+    jars = (*jar_paths(), *s3_jars(settings))
+    if not missing_files(JDBC_LIB, JDBC):  # who reads no database needs none
+        jars += jar_paths(JDBC_LIB, JDBC)
+    java_options = [f"-Dlog4j2.configurationFile=file:{_log_folder(settings)}/log4j2.properties"]
+    java_options += _LOCAL_JVM if _is_local(settings) else ()
+    java_options += [f"-XX:SharedArchiveFile={CLASS_ARCHIVE}"] if CLASS_ARCHIVE.exists() else []
+    java_options += [settings.spark.conf.get(JAVA_OPTIONS, "")]
     return {
         **_DELTA,
         **({} if writes_s3(settings) else _FILES),
         **_STREAMING,
         **(_LOCAL if _is_local(settings) else {}),
         **(S3_CONF if uses_s3(settings) else {}),
-        "spark.jars": ",".join(str(path) for path in (*jar_paths(), *s3_jars(settings), *_jdbc_jars())),
+        "spark.jars": ",".join(map(str, jars)),
         "spark.driver.memory": settings.spark.driver_memory,
         "spark.sql.warehouse.dir": str(settings.home / "warehouse"),
         **settings.spark.conf,
-        JAVA_OPTIONS: _java_options(settings),
+        JAVA_OPTIONS: " ".join(java_options).strip(),
         **KEPT,
     }
-
-
-def _jdbc_jars() -> tuple[Path, ...]:
-    """Where they were fetched: who reads no database needs none."""
-    return () if missing_files(JDBC_LIB, JDBC) else jar_paths(JDBC_LIB, JDBC)
-
-
-def _java_options(settings: Settings) -> str:
-    log4j = f"-Dlog4j2.configurationFile=file:{_log_folder(settings)}/log4j2.properties"
-    classes = [f"-XX:SharedArchiveFile={CLASS_ARCHIVE}"] if CLASS_ARCHIVE.exists() else []
-    ours = [log4j, *(_LOCAL_JVM if _is_local(settings) else ()), *classes]
-    return " ".join([*ours, settings.spark.conf.get(JAVA_OPTIONS, "")]).strip()
 
 
 CLASS_ARCHIVE = LIB / "classes.jsa"  # of `class_archive.py`
@@ -132,7 +127,9 @@ def open_session(settings: Settings) -> SparkSession:
     write_private(folder / "log4j2.properties", _LOG4J.format(folder=folder).encode())
     if _is_local(settings):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    if python := _python(settings):
+    # which Python runs user functions, where not whatever `python3` is there: pyspark heeds the environment alone
+    own_python = sys.executable if _is_local(settings) else None
+    if python := settings.spark.conf.get("spark.pyspark.python") or own_python:
         os.environ.setdefault("PYSPARK_PYTHON", python)
     builder = SparkSession.builder
     for key, value in conf.items():
@@ -157,11 +154,6 @@ def _launch(conf: Mapping[str, str]) -> None:
         if is_used_at_launch or not (is_secret(key) or holds_secret(value)):
             arguments.set(key, value)
     SparkContext._ensure_initialized(conf=arguments)
-
-
-def _python(settings: Settings) -> str | None:
-    """Which Python runs user functions, where not whatever `python3` is there: pyspark heeds the environment alone."""
-    return settings.spark.conf.get("spark.pyspark.python") or (sys.executable if _is_local(settings) else None)
 
 
 def _is_local(settings: Settings) -> bool:
