@@ -356,7 +356,7 @@ def same_keys(keys: Sequence[str], equals: str = "=") -> str:
 
 
 def refuse_nulls(changes: DataFrame, names: Sequence[str]) -> DataFrame:
-    """The same rows; the batch fails at one that is null where it must not be."""
+    """Rows whose batch fails at one that is null where it must not be."""
     whole = F.lit(True)
     for name in names:
         message = F.format_string(_UNORDERED.format(name.replace("%", "%%")), record_of(changes.columns))
@@ -366,7 +366,7 @@ def refuse_nulls(changes: DataFrame, names: Sequence[str]) -> DataFrame:
 
 
 def refuse_empty(changes: DataFrame, keys: Sequence[str], partitions: Sequence[str]) -> DataFrame:
-    """The same rows; the batch fails at a key that its partition would keep as null."""
+    """Rows whose batch fails at a key that its partition would keep as null."""
     whole, parted = F.lit(True), {name.lower() for name in keys} & {name.lower() for name in partitions}
     for column in changes.schema:
         if column.name.lower() in parted and isinstance(column.dataType, StringType):

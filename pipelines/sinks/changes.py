@@ -166,7 +166,7 @@ def with_unchanged(changes: DataFrame, keep_when_null: Sequence[str] = ()) -> Da
 
 
 def refuse_unordered(changes: DataFrame, keys: Sequence[str], sequence: str) -> DataFrame:
-    """The same changes; the batch fails at two of a key that differ and have one place in the log, or places of two."""
+    """Changes whose batch fails at two of a key that differ and have one place in the log, or places of two logs."""
     if CHANGE not in changes.columns:
         return changes
     at = F.col(quoted(sequence))
@@ -236,8 +236,8 @@ def _filled(
 
     this = F.array(F.lit(path_of(path)))
     if not isinstance(kind, StructType):
-        known = last(value)
-        return known["v"], F.when(known.isNull(), this).otherwise(_none())
+        latest = last(value)
+        return latest["v"], F.when(latest.isNull(), this).otherwise(_none())
     there = last(value.isNotNull())
     parts = {
         field.name: _filled((*path, field.name), field.dataType, value.getField(field.name), ends, in_life)

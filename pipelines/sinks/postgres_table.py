@@ -275,16 +275,16 @@ def has_unique_index(cursor: Cursor, path: tuple[str, str], keys: Collection[str
 
 def differences(rows: Sequence[StructField], there: Mapping[str, PostgresColumn]) -> list[str]:
     """`+ column type`: the table lacks it. `~ column: type → type`: it takes no such value. `-`: it gets no value."""
-    found = []
+    lines = []
     for row_column in rows:
         column = there.get(row_column.name)
         if column is None:
-            found.append(f"+ {row_column.name} {_new_type(row_column.dataType)}")
+            lines.append(f"+ {row_column.name} {_new_type(row_column.dataType)}")
         elif not _takes(column, row_column.dataType):
-            found.append(f"~ {row_column.name}: {column.shown} → {_new_type(row_column.dataType)}")
+            lines.append(f"~ {row_column.name}: {column.shown} → {_new_type(row_column.dataType)}")
     given = {row_column.name for row_column in rows}
     needed = [name for name, column in there.items() if column.required and name not in given]
-    return [*found, *(f"- {name}: it needs a value" for name in needed)]
+    return [*lines, *(f"- {name}: it needs a value" for name in needed)]
 
 
 def create_statement(path: tuple[str, str], rows: Sequence[StructField], keys: Sequence[str]) -> str:

@@ -127,7 +127,7 @@ class NotedColumns:
 
 
 def new_in(columns: StructType, known: StructType) -> StructType:
-    """Those of the columns that `known` lacks; Spark's names know no case."""
+    """Columns that `known` lacks; Spark's names know no case."""
     names = {column.name.lower() for column in known}
     return StructType([column for column in columns if column.name.lower() not in names])
 
@@ -265,8 +265,8 @@ class FileSource:
         own = {"csv": csv, "json": {"wholetext": self.options.get("multiLine", "false")}}.get(self.format, {})
         limits = inputs.limits(self)
         displaced = limits_of(self.kind, self.options) if limits else {}  # Spark takes one
-        told = {key: value for key, value in self.options.items() if key not in displaced}
-        options = {**own, "maxFileAge": _EVER, **told, **limits}
+        declared = {key: value for key, value in self.options.items() if key not in displaced}
+        options = {**own, "maxFileAge": _EVER, **declared, **limits}
         reader = inputs.session.readStream.format(spark_format).options(**options)
         if columns is not None:
             reader = reader.schema(_BINARY if self.format == "binary" else columns)
@@ -417,7 +417,7 @@ class _Object:
 
     @property
     def others(self) -> Column:
-        """Those fields with their values, as a map of text."""
+        """Its other fields with their values, as a map of text."""
         others = F.map_filter(F.from_json(self.text, _MAP), lambda name, _: ~name.isin(*self.known))
         named = F.transform_keys(others, lambda name, _: F.concat(F.lit(self.prefix), name)) if self.prefix else others
         return F.coalesce(named, F.create_map().cast(_MAP))

@@ -132,7 +132,7 @@ class KafkaSource:
         return texts.select(*columns_of(schema), *columns)
 
     def dead_letters_between(self, inputs: Inputs, starts: BrokerOffsets, ends: BrokerOffsets) -> DataFrame | None:
-        """Those of the records from one place up to another, of a partition without a start from its first; None where
+        """Dead letters from one place up to another, of a partition without a start from its first record; None where
         nothing lies between."""
         firsts = {place: starts.get(place, _EARLIEST) for place, end in ends.items() if starts.get(place, -1) < end}
         firsts = {place: first for place, first in firsts.items() if self._reads(place[0])}
@@ -255,7 +255,7 @@ def kafka(
 
 
 def by_topic(offsets: Mapping[Place, T]) -> dict[str, dict[int, T]]:
-    """As Spark writes them: by topic, then by partition."""
+    """Offsets as Spark's JSON nests them: by topic, then by partition."""
     topics: dict[str, dict[int, T]] = {}
     for (topic, number), offset in offsets.items():
         topics.setdefault(topic, {})[number] = offset

@@ -71,7 +71,7 @@ def documents(text: Column) -> Column:
 
 
 def judged(texts: DataFrame, schema: StructType, options: Mapping[str, str]) -> DataFrame:
-    """The same rows with `_weir_text` parsed, and whether it is whole and fits.
+    """Rows with their `_weir_text` parsed, and whether it is whole and fits.
 
     from_json reads one value and ignores what follows it, so the text is parsed as the one element of a list within an
     object of ours. A text that closes the list is not alone in that object. The condition on the partition's number is
@@ -267,7 +267,7 @@ def _record(payload: bytes, schema: Schema) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """The same as JSON has it, in the forms that Spark's reader of JSON takes for the column's type."""
+    """A value in the forms that Spark's reader of JSON takes for the column's type."""
     match value:
         case Mapping():
             return {str(key): _plain(item) for key, item in value.items()}

@@ -168,7 +168,7 @@ class JdbcSource:
         return rows if self.refresh is None or is_view else self._keep(rows, inputs, interval_s(self.refresh) or 0.0)
 
     def _keep(self, rows: DataFrame, inputs: Inputs, refresh_s: float) -> DataFrame:
-        """The same rows, in Spark's cache until the first batch after `refresh_s`."""
+        """Rows kept in Spark's cache until the first batch after `refresh_s`."""
         key = inputs.stream, self.describe()
         if former := _kept.pop(key, None):
             former.unpersist()

@@ -270,7 +270,7 @@ def keys_changed(table: TableSpec, before: str) -> str:
 
 
 def properties_of(session: SparkSession, uri: str) -> tuple[dict[str, str], int]:
-    """Those of the table, and how many files it has."""
+    """Properties of the table, and how many files it has."""
     properties, num_files = DeltaTable.forPath(session, uri).detail().select("properties", "numFiles").collect()[0]
     return properties, num_files
 
@@ -299,7 +299,7 @@ def _text(value: str) -> str:
 
 
 def _in_sql(kind: DataType) -> str:
-    """As SQL reads it: names within a type are whoever's the rows are, and quoted as columns are."""
+    """A type as SQL reads it: names within it are of whoever sends the rows, and quoted as columns are."""
     match kind:
         case StructType():
             return f"struct<{', '.join(f'{quoted(field.name)}: {_in_sql(field.dataType)}' for field in kind)}>"
