@@ -22,7 +22,18 @@ from pipelines.jvm.failures import SpecError
 from pipelines.jvm.hadoop import CheckpointFiles
 from pipelines.jvm.kafka import KafkaClient, Place, Topics, client_settings
 from pipelines.jvm.kafka import Offsets as BrokerOffsets
-from pipelines.sources.records import FITS, TEXT, WHOLE, Avro, columns_of, judged, reason, refusal
+from pipelines.sources.records import (
+    FITS,
+    TEXT,
+    WHOLE,
+    avro_by_registry,
+    avro_by_schema,
+    avro_schema_of,
+    columns_of,
+    judged,
+    reason,
+    refusal,
+)
 from pipelines.specs.dead_letters import without_dead_letters
 from pipelines.specs.secrets import Secret, revealed, secret_problems
 from pipelines.specs.sources import Inputs, Misfit, option_texts, unknown_options
@@ -50,6 +61,38 @@ _OPTIONS = (
 )
 _READ_COMMITTED = {"kafka.isolation.level": "read_committed"}  # else records of aborted transactions are rows
 _PROBLEM = "_weir_problem"
+
+
+@dataclass(frozen=True, slots=True)
+class Avro:
+    """How records are written: raw, by the schema in `file`, or behind a schema's id in `registry`."""
+
+    file: str | None = None
+    registry: str | None = None
+    login: str | Secret | None = field(default=None, repr=False)
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """What cannot work, and what to do."""
+        if bool(self.file) == bool(self.registry):
+            yield "kafka: avro needs either a registry or a schema file", "say registry=URL or avro_schema=PATH"
+        if self.registry and "@" in self.registry:
+            yield "kafka: the address of the registry holds a login", 'write registry_login=secret("env:NAME")'
+        elif self.registry and not self.registry.startswith(("http://", "https://")):
+            yield f"kafka: registry {self.registry!r} is no address", "write http://… or https://…"
+        if self.login is not None:
+            yield from secret_problems("kafka", "the registry's password", self.login)
+        if self.file:
+            try:
+                avro_schema_of(self.file)
+            except SpecError as exc:
+                yield exc.message, exc.hint
+
+    def decoded(self, value: Column) -> Column:
+        """A struct of `json`, the record as text, and `problem`, why there is none; both null for a null."""
+        login = self.login.reveal() if isinstance(self.login, Secret) else None
+        decode = avro_by_schema(avro_schema_of(self.file)) if self.file else avro_by_registry(self.registry or "", login)
+        as_text = F.udf(decode, "json STRING, problem STRING", useArrow=True)
+        return as_text.asNondeterministic()(value)  # else Spark may decode a record once for each use
 
 
 @dataclass(frozen=True, slots=True)

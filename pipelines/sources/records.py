@@ -3,7 +3,7 @@
 Rule: a text is one JSON value, whole and alone, or it is broken: nothing that follows the value is passed over. A value
 that is not one of its declared type is a misfit, also where Spark would make another value of it. An Avro record that
 cannot be decoded says why. A registry that does not answer fails the batch: no record is lost. Spark's Python workers
-import this module for Avro, so it imports no source and no settings.
+import this module to decode Avro, so it imports no declaration and no settings.
 Wire format: https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/index.html
 """
 
@@ -47,7 +47,6 @@ from pyspark.sql.types import (
 )
 
 from pipelines.jvm.failures import SpecError
-from pipelines.specs.secrets import Secret, secret_problems
 
 TEXT = "_weir_text"
 WHOLE = "_weir_whole"  # whether the text is one JSON object, or null, alone
@@ -196,46 +195,16 @@ class _BadRecordError(Exception):
     """A record's bytes are no Avro of its schema."""
 
 
-@dataclass(frozen=True, slots=True)
-class Avro:
-    """How records are written: raw, by the schema in `file`, or behind a schema's id in `registry`."""
-
-    file: str | None = None
-    registry: str | None = None
-    login: str | Secret | None = field(default=None, repr=False)
-
-    def problems(self) -> Iterator[tuple[str, str]]:
-        """What cannot work, and what to do."""
-        if bool(self.file) == bool(self.registry):
-            yield "kafka: avro needs either a registry or a schema file", "say registry=URL or avro_schema=PATH"
-        if self.registry and "@" in self.registry:
-            yield "kafka: the address of the registry holds a login", 'write registry_login=secret("env:NAME")'
-        elif self.registry and not self.registry.startswith(("http://", "https://")):
-            yield f"kafka: registry {self.registry!r} is no address", "write http://… or https://…"
-        if self.login is not None:
-            yield from secret_problems("kafka", "the registry's password", self.login)
-        if self.file:
-            try:
-                _schema_of(self.file)
-            except SpecError as exc:
-                yield exc.message, exc.hint
-
-    def decoded(self, value: Column) -> Column:
-        """A struct of `json`, the record as text, and `problem`, why there is none; both null for a null."""
-        login = self.login.reveal() if isinstance(self.login, Secret) else None
-        decode = _raw(_schema_of(self.file)) if self.file else _framed(self.registry or "", login)
-        as_text = F.udf(decode, "json STRING, problem STRING", useArrow=True)
-        return as_text.asNondeterministic()(value)  # else Spark may decode a record once for each use
-
-
 _Decoded = tuple[str | None, str | None]
 
 
-def _raw(schema: Schema) -> Callable[[bytes | None], _Decoded]:
+def avro_by_schema(schema: Schema) -> Callable[[bytes | None], _Decoded]:
+    """Decodes records of one schema into `json`, a record as text, and `problem`, why there is none."""
     return lambda value: (None, None) if value is None else _as_json(value, lambda: schema)
 
 
-def _framed(registry: str, login: str | None) -> Callable[[bytes | None], _Decoded]:
+def avro_by_registry(registry: str, login: str | None) -> Callable[[bytes | None], _Decoded]:
+    """Decodes records that begin with the id of a schema in the registry."""
     def decode(value: bytes | None) -> _Decoded:
         if value is None:
             return None, None
@@ -284,7 +253,7 @@ def _plain(value: Any) -> Any:
     raise _BadRecordError(f"a value of type {type(value).__name__} is not known here")
 
 
-def _schema_of(file: str) -> Schema:
+def avro_schema_of(file: str) -> Schema:
     try:
         return fastavro.parse_schema(json.loads(Path(file).read_text(encoding="utf-8")))
     except OSError as exc:
