@@ -89,8 +89,11 @@ class Avro:
 
     def decoded(self, value: Column) -> Column:
         """A struct of `json`, the record as text, and `problem`, why there is none; both null for a null."""
-        login = self.login.reveal() if isinstance(self.login, Secret) else None
-        decode = avro_by_schema(avro_schema_of(self.file)) if self.file else avro_by_registry(self.registry or "", login)
+        if self.file:
+            decode = avro_by_schema(avro_schema_of(self.file))
+        else:
+            login = self.login.reveal() if isinstance(self.login, Secret) else None
+            decode = avro_by_registry(self.registry or "", login)
         as_text = F.udf(decode, "json STRING, problem STRING", useArrow=True)
         return as_text.asNondeterministic()(value)  # else Spark may decode a record once for each use
 
