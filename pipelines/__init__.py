@@ -9,18 +9,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pipelines.declare.cdc import children, debezium, flatten
     from pipelines.declare.pipeline import Pipeline
-    from pipelines.sinks.append import append, complete
-    from pipelines.sinks.foreach_batch import foreach_batch
-    from pipelines.sinks.history import history
+    from pipelines.sinks.by_key import history, update, upsert
+    from pipelines.sinks.commits import append, complete, foreach_batch
     from pipelines.sinks.kafka_topic import kafka_topic
     from pipelines.sinks.postgres_table import postgres_table
-    from pipelines.sinks.upsert import update, upsert
-    from pipelines.sources.delta import table
     from pipelines.sources.files import files
-    from pipelines.sources.jdbc import jdbc
     from pipelines.sources.kafka import kafka
-    from pipelines.sources.rate import rate
-    from pipelines.sources.spark import spark_source
+    from pipelines.sources.spark import jdbc, rate, spark_source, table
     from pipelines.specs.expectations import expect
     from pipelines.specs.secrets import secret
     from pipelines.specs.sinks import into
@@ -58,20 +53,20 @@ _MODULES = {
     "Pipeline": "pipelines.declare.pipeline",
     **dict.fromkeys(("children", "debezium", "flatten"), "pipelines.declare.cdc"),
     "expect": "pipelines.specs.expectations",
-    **dict.fromkeys(("append", "complete"), "pipelines.sinks.append"),
-    "history": "pipelines.sinks.history",
+    **dict.fromkeys(("append", "complete"), "pipelines.sinks.commits"),
+    "history": "pipelines.sinks.by_key",
     "into": "pipelines.specs.sinks",
-    **dict.fromkeys(("update", "upsert"), "pipelines.sinks.upsert"),
+    **dict.fromkeys(("update", "upsert"), "pipelines.sinks.by_key"),
     "files": "pipelines.sources.files",
-    "foreach_batch": "pipelines.sinks.foreach_batch",
-    "jdbc": "pipelines.sources.jdbc",
+    "foreach_batch": "pipelines.sinks.commits",
+    "jdbc": "pipelines.sources.spark",
     "kafka": "pipelines.sources.kafka",
     "kafka_topic": "pipelines.sinks.kafka_topic",
     "postgres_table": "pipelines.sinks.postgres_table",
-    "rate": "pipelines.sources.rate",
+    "rate": "pipelines.sources.spark",
     "secret": "pipelines.specs.secrets",
     "spark_source": "pipelines.sources.spark",
-    "table": "pipelines.sources.delta",
+    "table": "pipelines.sources.spark",
     **dict.fromkeys(("fresh", "references", "rows_per_day", "unique"), "pipelines.specs.table_expectations"),
 }
 

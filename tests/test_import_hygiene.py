@@ -57,7 +57,7 @@ def loaded_by_command(*args: str) -> set[str]:
 
 
 def test_the_probe_sees_spark_where_it_is() -> None:
-    assert {"pyspark", "delta"} <= loaded_by(["pipelines.sinks.upsert"])
+    assert {"pyspark", "delta"} <= loaded_by(["pipelines.sinks.by_key"])
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,7 @@ from pyspark.sql.types import ArrayType, StructField, StructType, TimestampNTZTy
 from pipelines.declare.cdc_images import Fit, Modes, fit, image_of, sent_of, type_of
 from pipelines.declare.cdc_values import Decimals, TimeUnit, any_of, fields_of
 from pipelines.jvm.failures import SpecError
-from pipelines.sinks.changes import record_of
-from pipelines.sinks.positions import Flavour, Servers, position_of
+from pipelines.sinks.changes import Flavour, Servers, position_of, record_of
 from pipelines.specs.dead_letters import without_dead_letters
 from pipelines.specs.sinks import CHANGE
 from pipelines.specs.sources import Misfit

@@ -23,8 +23,8 @@ from backend.lake.storage.paths import normal_uri
 from backend.lake.table.metadata_diff import column_names
 from backend.settings import Settings, load_settings
 from pipelines.declare.registry import load_registry
-from pipelines.spark.analysis import Analysis
 from pipelines.spark.session import open_session
+from pipelines.spark.tables import Analysis
 from pipelines.specs.expectations import OnViolation
 from pipelines.specs.registry import Registry
 from pipelines.specs.streams import Place, Problem, StreamKind, StreamSpec, ViewSpec

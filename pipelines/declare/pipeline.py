@@ -14,12 +14,10 @@ from typing import TypeVar
 from backend.format import interval_s
 from backend.stream_model.overrides import AVAILABLE_NOW
 from pipelines.declare.cdc import debezium
-from pipelines.sinks.append import append
-from pipelines.sources.delta import DeltaSource, table
+from pipelines.sinks.commits import append
 from pipelines.sources.files import FileSource
-from pipelines.sources.jdbc import JdbcSource
 from pipelines.sources.kafka import KafkaSource
-from pipelines.sources.spark import SparkSource
+from pipelines.sources.spark import DeltaSource, JdbcSource, SparkSource, table
 from pipelines.specs.expectations import Expectation
 from pipelines.specs.sinks import Destination, ExportSink, Into, Sink
 from pipelines.specs.sources import StreamSource

@@ -13,9 +13,9 @@ from backend.settings import Settings
 from backend.stream_model.overrides import LIMITS
 from backend.stream_model.stream import Output, StreamDeclaration, StreamInput
 from pipelines.declare.pipeline import Pipeline
-from pipelines.sources.delta import DeltaSource
 from pipelines.sources.files import FileSource
 from pipelines.sources.kafka import KafkaSource
+from pipelines.sources.spark import DeltaSource
 from pipelines.specs.registry import Registry
 from pipelines.specs.sources import StreamSource
 from pipelines.specs.streams import Function, StreamSpec

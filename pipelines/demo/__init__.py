@@ -5,11 +5,16 @@ Rule: importing this package imports no Spark, so that the generator starts fast
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from backend.settings import Settings
     from pipelines.declare.pipeline import Pipeline
+    from pipelines.specs.streams import StreamSpec
 
 
 def _owned(team: str, classification: str) -> dict[str, str]:
@@ -37,8 +42,28 @@ def pipelines(settings: Settings) -> list[Pipeline]:
     from pipelines.demo.orders import orders
 
     declared = [pipeline.paced(settings.demo.pace) for pipeline in (events, orders)]
-    if not settings.demo.kafka:
-        return declared
-    from pipelines.demo.from_topics import from_topics
+    if servers := settings.demo.kafka:
+        for pipeline in declared:
+            pipeline.streams = [_from_topic(stream, servers) for stream in pipeline.streams]
+    return declared
 
-    return [from_topics(pipeline, settings.demo.kafka) for pipeline in declared]
+
+def _from_topic(stream: StreamSpec, servers: str) -> StreamSpec:
+    """A stream that reads the files in `landing/X` reads the topic X, and nothing else changes: the place in the topic
+    stands for the file's name, the producer's time for the time of landing."""
+    from pyspark.sql import functions as F
+
+    from pipelines.sources.files import FileSource
+    from pipelines.sources.kafka import kafka
+
+    (source,) = stream.sources
+    if not isinstance(source, FileSource):
+        return stream
+
+    def as_landed(records: DataFrame) -> DataFrame:
+        place = F.format_string("%s/%d/%d", "topic", "partition", "offset")
+        landed = (place.alias("file_name"), F.col("timestamp").alias("file_modified_at"))
+        return stream.function(records.select("value", *landed))
+
+    topic = kafka(servers, Path(source.folder).name, format="text")
+    return replace(stream, sources=(topic,), function=as_landed)

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from backend.errors import LakehouseError
 from backend.private_files import private_folder
-from pipelines.jars import BROKER, BROKER_LIB, jar_paths
-from pipelines.jars.java import find_java
+from pipelines.jars import BROKER, BROKER_LIB, find_java, jar_paths
 
 _CLUSTER = "weirweirweirweirweirwA"  # 16 bytes in base64
 _SERVER = """\

@@ -1,13 +1,13 @@
 """`python -m pipelines.demo.topics`: what the generator landed, line by line, into the topics `events` and `orders`.
 
-Rule: each record says in a header which file it ends or continues, so a start goes on where the topic ends. A topic
-has one partition: its order is that of the files.
+Rule: a topic has one partition, its records are the lines of the files in their order, each once. So its end says how
+many lines are sent, and a start goes on behind them.
 """
 
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -21,18 +21,38 @@ _LOOK_S, _LEADER_S = 0.5, 60
 _NO_LEADER_YET = (
     KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART,
 )  # fmt: skip
-_PLACE = "line"  # header: number of the file and of the line in it
+
+
+@dataclass(slots=True)
+class _Forwarded:
+    """The files of a topic from the next one on; `sent` of its lines are in the topic already."""
+
+    folder: Path
+    sent: int
+    next_file: int = 1
+
+    def send(self, producer: Producer) -> None:
+        """What is landed and not in the topic yet."""
+        while (path := self.folder / f"{self.folder.name}-{self.next_file:08d}.jsonl").exists():
+            lines, landed_ms = path.read_bytes().splitlines(), round(path.stat().st_mtime * 1_000)
+            for number, line in enumerate(lines[self.sent :], start=1):
+                producer.produce(self.folder.name, value=line, timestamp=landed_ms)
+                if not number % 1_000:
+                    producer.flush()
+            producer.flush()
+            self.sent, self.next_file = max(0, self.sent - len(lines)), self.next_file + 1
 
 
 def forward(home: Path, servers: str, *, stop: threading.Event, once: bool = False) -> None:
     """Send what is landed and not in the topics yet; go on until stopped, or (`once`) until all of it is there."""
     make_topics(servers)
-    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 20})
-    places = {topic: _end_of(servers, topic) for topic in TOPICS}
+    own = {"enable.idempotence": True, "message.timeout.ms": 0, "linger.ms": 20}  # no record is ever given up
+    producer = Producer({"bootstrap.servers": servers, **own})
+    forwarded = [_Forwarded(home / "landing" / topic, _end_offset(servers, topic)) for topic in TOPICS]
     while not stop.is_set():
-        for topic in TOPICS:
-            places[topic] = _send(producer, home / "landing" / topic, places[topic])
-        if producer.flush() == 0 and once:
+        for topic in forwarded:
+            topic.send(producer)
+        if once:
             return
         stop.wait(_LOOK_S)
 
@@ -48,54 +68,20 @@ def make_topics(servers: str) -> None:
                 raise
 
 
-def _send(producer: Producer, folder: Path, place: tuple[int, int]) -> tuple[int, int]:
-    """Lines after this place; the place of the last of them."""
-    while (path := folder / f"{folder.name}-{place[0]:08d}.jsonl").exists():
-        landed_ms = round(path.stat().st_mtime * 1_000)
-        for number, line in _lines_after(path, place[1]):
-            header = {_PLACE: f"{place[0]}:{number}"}
-            producer.produce(folder.name, value=line, timestamp=landed_ms, headers=header)
-            if not number % 1_000:
-                producer.flush()
-        producer.flush()
-        place = (place[0] + 1, 0)
-    return place
-
-
-def _lines_after(path: Path, number: int) -> Iterator[tuple[int, bytes]]:
-    lines = path.read_bytes().splitlines()
-    return ((place, line) for place, line in enumerate(lines, start=1) if place > number)
-
-
-def _end_of(servers: str, topic: str) -> tuple[int, int]:
-    """File and line of the topic's last record."""
+def _end_offset(servers: str, topic: str) -> int:
+    """Waits for the leader of a topic that was just made."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "weir-demo", "enable.auto.commit": False})
+    deadline = time.monotonic() + _LEADER_S
     try:
-        place = TopicPartition(topic, 0)
-        end = _end_offset(consumer, place)
-        if not end:
-            return 1, 0
-        place.offset = end - 1
-        consumer.assign([place])
-        last = consumer.poll(60)
-        if last is None or last.error():
-            raise KafkaException(last and last.error())
-        file, line = dict(last.headers())[_PLACE].decode().split(":")
-        return int(file), int(line)
+        while True:
+            try:
+                return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=_LEADER_S)[1])
+            except KafkaException as exc:
+                if exc.args[0].code() not in _NO_LEADER_YET or time.monotonic() > deadline:
+                    raise
+            time.sleep(_LOOK_S)
     finally:
         consumer.close()
-
-
-def _end_offset(consumer: Consumer, place: TopicPartition) -> int:
-    """Waits for the leader of a topic that was just made."""
-    deadline = time.monotonic() + _LEADER_S
-    while True:
-        try:
-            return int(consumer.get_watermark_offsets(place, timeout=_LEADER_S)[1])
-        except KafkaException as exc:
-            if exc.args[0].code() not in _NO_LEADER_YET or time.monotonic() > deadline:
-                raise
-        time.sleep(_LOOK_S)
 
 
 def main() -> int:

@@ -1,13 +1,18 @@
-"""The JARs that Weir adds to pyspark: pinned in ivy.xml and sha256.txt, fetched once with the Ivy that pyspark ships.
+"""What Spark's JVM needs before it starts: a Java that can run it, and the JARs that Weir adds to pyspark.
 
-A set is a configuration there: `host` for streams, `s3` for streams whose tables or checkpoints lie on S3, `jdbc` for
-those that read PostgreSQL, `broker` for the Kafka of tests and of the demo.
+The JARs are pinned in ivy.xml and sha256.txt, fetched once with the Ivy that pyspark ships. A set is a configuration
+there: `host` for streams, `s3` for streams whose tables or checkpoints lie on S3, `jdbc` for those that read
+PostgreSQL, `broker` for the Kafka of tests and of the demo.
 Why not `spark.jars.packages`: it resolves at every start, and fails where a local Maven repository is incomplete.
 Rule: a set's folder is complete only when every pinned file is there with its digest. The next run finishes a broken
-one. A JVM gets no other file: the digests are compared each time, which takes a tenth of a second.
+one. A JVM gets no other file: the digests are compared each time, which takes a tenth of a second. A missing or too old
+Java is reported in one sentence with its remedy, before a JVM is started.
 """
 
 import hashlib
+import os
+import re
+import shutil
 import subprocess
 import tempfile
 import xml.etree.ElementTree as ET
@@ -16,8 +21,8 @@ from pathlib import Path
 import pyspark
 
 from backend.errors import LakehouseError
-from pipelines.jars.java import find_java
 
+OLDEST_JAVA = 17
 HERE = Path(__file__).parent
 LIB = HERE / "lib"
 BROKER_LIB = LIB / "broker"  # apart: what a broker needs must not meet Spark's classes
@@ -111,3 +116,46 @@ _HINT = (
     "check the network and start again; "
     "with a mirror: python -m pipelines.jars --repository URL; with a proxy: JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=…"
 )
+
+
+_REMEDY = (
+    f"install a Java {OLDEST_JAVA} runtime (Debian: apt install openjdk-17-jre-headless) or point JAVA_HOME at one"
+)
+
+
+class JavaError(LakehouseError):
+    """Java is missing or of a version that Spark cannot run on."""
+
+
+def find_java() -> Path:
+    """The `java` that Spark will use (`JAVA_HOME`, then `PATH`), at least version 17; raises `JavaError`."""
+    java = _java_path()
+    version = _major_version(java)
+    if version < OLDEST_JAVA:
+        raise JavaError(f"Java at {java} is version {version}; Spark needs {OLDEST_JAVA} or newer", hint=_REMEDY)
+    return java
+
+
+def _java_path() -> Path:
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        java = Path(home) / "bin" / "java"
+        if not java.is_file():
+            raise JavaError(f"JAVA_HOME is {home}, but there is no bin/java in it", hint=_REMEDY)
+        return java
+    java_on_path = shutil.which("java")
+    if java_on_path is None:
+        raise JavaError("Java is missing: Spark runs on a JVM", hint=_REMEDY)
+    return Path(java_on_path)
+
+
+def _major_version(java: Path) -> int:
+    try:
+        output = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
+    except (OSError, subprocess.SubprocessError) as exc:
+        raise JavaError(f"Java at {java} does not start", hint=_REMEDY) from exc
+    match = re.search(r'version "(?:1\.)?(\d+)', output)  # "1.8.0_392" is Java 8, "17.0.15" is Java 17
+    if match is None:
+        first_line = output.strip().partition("\n")[0]
+        raise JavaError(f"Java at {java} does not print its version: {first_line}", hint=_REMEDY)
+    return int(match.group(1))

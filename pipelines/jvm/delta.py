@@ -42,12 +42,12 @@ class DeltaState:
         return DataFrame(self.snapshot.allFiles().toDF(), self.session)
 
     def files_not_in(self, other: "DeltaState") -> DataFrame:
-        """Those of its AddFile actions that the other state does not have: a file is its path and deletion vector."""
+        """AddFile actions that the other state lacks: a file is its path and deletion vector."""
         same = "mine.path = theirs.path AND mine.deletionVector <=> theirs.deletionVector"
         return self.files().alias("mine").join(other.files().alias("theirs"), F.expr(same), "left_anti")
 
     def rows(self, files: DataFrame, *, as_of: "DeltaState") -> DataFrame:
-        """Those of some of its files, with the schema of another version: deletion vectors, column mapping and
+        """Rows of some of its files, with the schema of another version: deletion vectors, column mapping and
         partition values are seen to by Delta's own scan."""
         java: Any = self.session._jvm
         actions = getattr(files._jdf, "as")(self.snapshot.allFiles().encoder()).collectAsList()

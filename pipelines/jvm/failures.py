@@ -57,9 +57,8 @@ def describe(exc: BaseException) -> tuple[str, str]:
     """Error class and first line of an error that Spark or a user's function raised."""
     if isinstance(exc, Py4JJavaError):
         return describe_java(exc.java_exception)
-    if isinstance(exc, PySparkException):
-        return exc.getCondition() or type(exc).__name__, _first_line(str(exc))
-    return type(exc).__name__, _first_line(str(exc))
+    condition = exc.getCondition() if isinstance(exc, PySparkException) else None
+    return condition or type(exc).__name__, _first_line(str(exc))
 
 
 def describe_java(throwable: Any) -> tuple[str, str]:
@@ -74,7 +73,8 @@ def describe_java(throwable: Any) -> tuple[str, str]:
     for link, message in zip(reversed(chain), messages, strict=True):
         condition = _condition(link)
         if condition and condition not in _WRAPPERS:
-            return condition, _one_line(message) if condition == _CSV_HEADER else _first_line(message)
+            is_spread = condition == _CSV_HEADER
+            return condition, _shown(" ".join(message.split())) if is_spread else _first_line(message)
     return chain[-1].getClass().getSimpleName(), _first_line(messages[0])
 
 
@@ -99,10 +99,6 @@ def _condition(throwable: Any) -> str | None:
         return str(throwable.getCondition() or "") or None
     except Py4JError:  # not a SparkThrowable: it has no such method
         return None
-
-
-def _one_line(text: str) -> str:
-    return _shown(" ".join(text.split()))
 
 
 def _first_line(text: str | None) -> str:

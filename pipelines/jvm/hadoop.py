@@ -5,6 +5,7 @@ file is there whole or not at all.
 """
 
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -127,28 +128,24 @@ class CheckpointFiles:
         system.delete(old, True)
 
     def remove(self, uri: str) -> None:
-        """A folder with all that is in it."""
-        if not is_remote(uri):
+        """A file, or a folder with all that is in it."""
+        if is_remote(uri):
+            system, path = self._remote(uri)
+            system.delete(path, True)
+        elif Path(uri).is_file():
+            Path(uri).unlink(missing_ok=True)
+        else:
             shutil.rmtree(uri, ignore_errors=True)
-            return
-        system, path = self._remote(uri)
-        system.delete(path, True)
 
     def remove_drafts(self, checkpoint: str) -> None:
         """What a killed host had begun to write, in a checkpoint whose first batch is not planned yet. Spark takes it
         for an older stream's, and does not start."""
-        folders = {folder: self.names(f"{checkpoint}/{folder}") for folder in ("offsets", "commits")}
-        if all(_is_draft(name) for names in folders.values() for name in names):
-            for folder, names in folders.items():
-                for name in names:
-                    self._remove_file(f"{checkpoint}/{folder}/{name}")
-
-    def _remove_file(self, uri: str) -> None:
-        if not is_remote(uri):
-            Path(uri).unlink(missing_ok=True)
-            return
-        system, path = self._remote(uri)
-        system.delete(path, False)
+        folders = (f"{checkpoint}/offsets", f"{checkpoint}/commits")
+        files = [f"{folder}/{name}" for folder in folders for name in self.names(folder)]
+        # as Hadoop names a file that it will rename, and the checksum of it
+        if all(re.search(r"/\.[^/]*\.tmp(\.crc)?$", file) for file in files):
+            for file in files:
+                self.remove(file)
 
     def _put(self, uri: str, text: str, *, overwrite: bool) -> None:
         system, path = self._remote(uri)
@@ -167,11 +164,6 @@ class CheckpointFiles:
     def _remote(self, uri: str) -> tuple[Any, Any]:
         path = self._jvm.org.apache.hadoop.fs.Path(uri)
         return path.getFileSystem(self._session._jsparkSession.sessionState().newHadoopConf()), path
-
-
-def _is_draft(name: str) -> bool:
-    """As Hadoop names a file that it will rename, and the checksum of it."""
-    return name.startswith(".") and name.endswith((".tmp", ".tmp.crc"))
 
 
 def _draft(path: Path, text: str) -> Path:

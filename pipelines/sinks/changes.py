@@ -1,25 +1,146 @@
-"""Changes of a key in their order: what a change leaves alone has the value that the change before it left.
+"""Row changes by key: where one stands in its database's log, what it leaves alone, what a key is after it.
 
-Rule: `_weir_change` says where a change came from and what it leaves alone. It is never written. The log orders the
-changes of a key, then their file; two that nothing orders end the stream.
+Rule: the log orders the changes of a key, then their file; two that nothing orders end the stream. Numbers sort as
+numbers. Two logs have no order but one that was declared: what compares their places ends the stream instead.
+`_weir_change` says where a change came from and what it leaves alone. It is never written. Of a table's change feed,
+what a key is after a version counts: a key that an update took away is deleted, wherever its row has gone.
 """
 
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import or_
+from typing import Literal
 
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
-from pipelines.sinks.positions import in_one_log
+from pipelines.jvm.failures import SpecError
 from pipelines.specs.sinks import CHANGE
 from pipelines.specs.tables import path_of, quoted
 
+Flavour = Literal["postgresql", "mysql", "mongodb"]
+Server = int | str  # a server id, or the UUID of GTIDs
+Servers = Sequence[Server | Sequence[Server]]
+
+CHANGE_TYPE, COMMIT_VERSION = "_change_type", "_commit_version"
+FEED = (CHANGE_TYPE, COMMIT_VERSION, "_commit_timestamp")
+DELETED = "_weir_deleted"
 UNCHANGED = "_weir_unchanged"  # paths of columns and of what lies in them, as SQL writes them
-_BEFORE, _LIFE, _PLACE = "_weir_before", "_weir_life", "_weir_place"
+_BEFORE, _LIFE, _PLACE, _STAYS = "_weir_before", "_weir_life", "_weir_place", "_weir_stays"
 _SAME_PLACE = "nothing orders two changes of one key, both at %s: %s, and %s"
 _PATHS = "ARRAY<STRING>"
+# MySQL's begin with what sorts behind every name of a binlog: a table may hold places that begin with one.
+_MYSQL = "~"
+_LOG = r"@(.*)#(\d*)$"
+_OTHER_LOG = (
+    "a change at %s and one at %s are of two binlogs, and nothing orders them: name MySQL's servers in their order, "
+    "debezium(…, servers=[1, 2]), or reset the stream with a full refresh"
+)
+
+
+def position_of(flavour: Flavour, source: Column, total_order: Column, servers: Servers) -> Column:
+    """Null where the envelope's `source` does not say. `total_order`: the place in its transaction, if it is sent: one
+    moment or one record of the log may hold several changes."""
+    within = F.concat(F.lit(":"), _padded(total_order, 10))
+    if flavour == "postgresql":
+        return F.concat(_padded(source["lsn"], 20), F.coalesce(within, F.lit("")))
+    if flavour == "mongodb":
+        order = _padded(F.coalesce(source["ord"], F.lit(0)), 10)
+        return F.concat(_padded(source["ts_ms"], 20), F.lit(":"), order, F.coalesce(within, F.lit("")))
+    file = _padded(F.nullif(F.regexp_extract(source["file"], r"\.(\d+)$", 1), F.lit("")), 20)
+    row = _padded(F.coalesce(source["row"], F.lit(0)), 10)
+    place = F.concat_ws(":", file, _padded(source["pos"], 20), row)
+    place = F.when(file.isNotNull() & source["pos"].isNotNull(), place)
+    if servers:
+        return F.concat(_declared_log(source, servers), place)
+    log = F.concat_ws("/", _uuid(source), _server(source), F.regexp_extract(source["file"], r"^(.*)\.\d+$", 1))
+    log = F.when(_server(source) == "0", "").otherwise(log)  # a snapshot
+    number = F.coalesce(_padded(_transaction(source), 20), F.lit(""))
+    return F.concat(F.lit(f"{_MYSQL}000000:"), place, F.lit("@"), log, F.lit("#"), number)
+
+
+def newer(new: Column, old: Column) -> Column:
+    """Whether one position is behind the other; ends the stream where they are places of two logs."""
+    return in_one_log(new, old, new > old)
+
+
+def in_one_log(new: Column, old: Column, what: Column) -> Column:
+    """A condition on two positions; ends the stream where they are places of two logs."""
+    clash = F.raise_error(F.format_string(_OTHER_LOG, new, old)).cast("boolean")
+    return F.when(_clashes(new, old), clash).otherwise(what)
+
+
+def _clashes(new: Column, old: Column) -> Column:
+    """Whether these are places of two logs, or of one whose transactions stand there in another order."""
+    logs, numbers = ([F.regexp_extract(place, _LOG, part) for place in (new, old)] for part in (1, 2))
+    two = (logs[0] != "") & (logs[1] != "") & (logs[0] != logs[1])
+    numbered = (numbers[0] != "") & (numbers[1] != "") & (numbers[0] != numbers[1])
+    turned = numbered & ((numbers[0] > numbers[1]) != (new > old))
+    return F.coalesce(new.startswith(_MYSQL) & old.startswith(_MYSQL) & (two | turned), F.lit(False))
+
+
+def _declared_log(source: Column, servers: Servers) -> Column:
+    """Which of the declared logs it is of; by GTIDs where one server's UUID is declared, whatever replica was read."""
+    first = F.lit(None).cast("string")
+    for number, entry in enumerate(servers):
+        names = [str(name) for name in ([entry] if isinstance(entry, int | str) else entry)]
+        uuids = [name for name in names if not name.isdigit()]
+        log = F.lit(f"{_MYSQL}{number:06}:")
+        by_number = F.concat(log, F.lit("g"), _padded(_transaction(source), 20), F.lit(":"))  # behind the snapshot's
+        by_uuid = F.when(_uuid(source).isin(uuids), by_number if len(uuids) == 1 else log)
+        first = F.coalesce(first, by_uuid, F.when(_server(source).isin(names), log))
+    return first
+
+
+def _uuid(source: Column) -> Column:
+    return F.nullif(F.regexp_extract(source["gtid"], "^([^:]+):", 1), F.lit(""))
+
+
+def _transaction(source: Column) -> Column:
+    return F.nullif(F.regexp_extract(source["gtid"], r"^[^:]+:(\d+)$", 1), F.lit(""))
+
+
+def _server(source: Column) -> Column:
+    return F.coalesce(source["server_id"], F.lit("0"))
+
+
+def _padded(number: Column, digits: int) -> Column:
+    return F.lpad(number.cast("string"), digits, "0")
+
+
+def check_columns(sink: str, rows: StructType, names: Sequence[str]) -> None:
+    """Raises `SpecError` where the function does not return a column that the sink needs."""
+    if missing := [name for name in names if name not in rows.names]:
+        raise SpecError(
+            f"{sink}: the function returns no {', '.join(missing)}", hint=f"it returns {', '.join(rows.names)}"
+        )
+
+
+def check_feed(sink: str, rows: StructType, columns: Sequence[str]) -> None:
+    """Raises `SpecError` for rows of no change feed, or without these columns."""
+    if missing := [name for name in (CHANGE_TYPE, COMMIT_VERSION) if name not in rows.names]:
+        raise SpecError(
+            f"{sink}: the function returns no {', '.join(missing)}",
+            hint="read table(…).changes(), and keep these columns",
+        )
+    check_columns(sink, rows, columns)
+
+
+def own_columns(names: Sequence[str]) -> list[str]:
+    """Columns of the table itself, without those of its feed."""
+    return [name for name in names if name not in FEED]
+
+
+def by_version(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Each key as it is after each version that changed it, with `_weir_deleted`.
+
+    Rows from before an update are left out, unless no row has their key afterwards: then the key is deleted.
+    """
+    alive = F.col(CHANGE_TYPE).isin("insert", "update_postimage")
+    stays = F.max(alive).over(Window.partitionBy(*map(quoted, keys), COMMIT_VERSION))
+    judged = changes.withColumn(_STAYS, stays).withColumn(DELETED, ~alive)
+    return judged.where(f"NOT ({DELETED} AND {_STAYS})").drop(_STAYS)
 
 
 def record_of(columns: Iterable[str]) -> Column:
@@ -45,7 +166,7 @@ def with_unchanged(changes: DataFrame, keep_when_null: Sequence[str] = ()) -> Da
 
 
 def refuse_unordered(changes: DataFrame, keys: Sequence[str], sequence: str) -> DataFrame:
-    """The same changes; the batch fails at two of a key that differ and have one place in the log, or places of two."""
+    """Changes whose batch fails at two of a key that differ and have one place in the log, or places of two logs."""
     if CHANGE not in changes.columns:
         return changes
     at = F.col(quoted(sequence))
@@ -115,8 +236,8 @@ def _filled(
 
     this = F.array(F.lit(path_of(path)))
     if not isinstance(kind, StructType):
-        known = last(value)
-        return known["v"], F.when(known.isNull(), this).otherwise(_none())
+        latest = last(value)
+        return latest["v"], F.when(latest.isNull(), this).otherwise(_none())
     there = last(value.isNotNull())
     parts = {
         field.name: _filled((*path, field.name), field.dataType, value.getField(field.name), ends, in_life)

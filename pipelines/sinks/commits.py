@@ -1,17 +1,25 @@
-"""How a batch that is replayed changes nothing.
+"""How a batch that is replayed changes nothing, and the sinks that write its rows as they are: add them, replace the
+table by them, or hand them to a function of the user's.
 
 Rule: a sink that writes in foreachBatch stamps each commit with `txnAppId` and `txnVersion`, so Delta skips a replayed
-batch. `userMetadata` names stream, batch and run. Delta's own sink needs no stamp.
+batch. `userMetadata` names stream, batch and run. Delta's own streaming sink needs no stamp: it does `append` and
+`complete`, whose `write` is for rows that come with a quarantine. A user's function writes through the session that it
+is given, which carries the stamp.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ClassVar, get_args
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
-from pipelines.specs.tables import quoted
+from pipelines.specs.sinks import OutputMode, Target
+from pipelines.specs.tables import TableSpec, quoted
 
+BatchFunction = Callable[[DataFrame, int, SparkSession], object]
 _WRITER, _NUMBER = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
@@ -67,3 +75,83 @@ def append_rows(rows: DataFrame, uri: str) -> None:
     theirs = {name.lower() for name in rows.columns}
     names = [name for name in rows.sparkSession.read.format("delta").load(uri).columns if name.lower() in theirs]
     rows.select(*map(quoted, names)).write.format("delta").mode("append").save(uri)
+
+
+@dataclass(frozen=True, slots=True)
+class AppendSink:
+    """`complete`: each batch replaces the whole table with the present result of the aggregate."""
+
+    complete: bool = False
+    is_native = True
+    keys: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def kind(self) -> str:
+        return self.output_mode
+
+    @property
+    def output_mode(self) -> OutputMode:
+        return "complete" if self.complete else "append"
+
+    def beside(self, table: TableSpec) -> tuple[TableSpec, ...]:
+        return ()
+
+    def table_schema(self, rows: StructType) -> StructType:
+        return rows
+
+    def beside_schema(self, rows: StructType) -> StructType:
+        return rows
+
+    def write(self, batch: DataFrame, target: Target) -> None:
+        if self.complete:
+            batch.write.format("delta").mode("overwrite").save(target.uri)
+        else:
+            append_rows(batch, target.uri)
+
+
+def append() -> AppendSink:
+    """Add each batch's rows to the table."""
+    return AppendSink()
+
+
+def complete() -> AppendSink:
+    """Replace the whole table with the aggregate's present result, each batch."""
+    return AppendSink(complete=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ForeachBatchSink:
+    function: BatchFunction
+    output_mode: OutputMode = "append"
+    kind = "foreach_batch"
+    is_native = False
+
+    @property
+    def outside(self) -> str:
+        name = getattr(self.function, "__qualname__", type(self.function).__name__)
+        return f"{getattr(self.function, '__module__', '')}.{name}"
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        if self.output_mode not in get_args(OutputMode):
+            yield f"foreach_batch: output_mode={self.output_mode!r} is not known", "use append, update or complete"
+
+    def judge(self, rows: DataFrame) -> None: ...
+
+    def prepare(self, rows: DataFrame) -> None: ...
+
+    def write(self, batch: DataFrame, target: Target) -> None:
+        batch.persist()  # it may be used for several tables: state and observed counts must not run twice
+        try:
+            self.function(batch, target.batch_id, batch.sparkSession)
+        finally:
+            batch.unpersist()
+
+
+def foreach_batch(function: BatchFunction, *, output_mode: OutputMode = "append") -> ForeachBatchSink:
+    """Call `function(rows, batch_id, session)` for each batch. The stream has no table of its own.
+
+    What is written to Delta tables through `session`, or through `rows`, is committed once, however often the batch is
+    replayed: one commit a table and batch, and Delta passes over a second one. Anything else that the function does
+    happens at least once.
+    """
+    return ForeachBatchSink(function, output_mode)

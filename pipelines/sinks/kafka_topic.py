@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from pipelines.jvm.failures import DeliveryError, SpecError, describe, describe_traceback
 from pipelines.jvm.kafka import PATIENCE, KafkaClient, client_settings
-from pipelines.sinks.feed import CHANGE, DELETED, VERSION, by_version, check_feed, own_columns
+from pipelines.sinks.changes import CHANGE_TYPE, COMMIT_VERSION, DELETED, by_version, check_feed, own_columns
 from pipelines.specs.secrets import Secret, revealed, secret_problems
 from pipelines.specs.sinks import OutputMode, Target
 from pipelines.specs.tables import quoted
@@ -88,11 +88,11 @@ class KafkaTopicSink:
     def _records(self, batch: DataFrame, target: Target) -> DataFrame:
         """Records of a key in one partition, in their order: the writer keeps it."""
         keyed = batch.withColumns({_KEY: self._key(), _VALUE: self._value(batch.columns)})
-        in_order = Window.partitionBy(_KEY).orderBy(VERSION, _VALUE)
+        in_order = Window.partitionBy(_KEY).orderBy(COMMIT_VERSION, _VALUE)
         numbered = by_version(keyed, [_KEY]).withColumn(_POSITION, F.row_number().over(in_order))
-        position = F.format_string("%019d-%010d-%08d", VERSION, F.lit(target.batch_id).cast("bigint"), _POSITION)
+        position = F.format_string("%019d-%010d-%08d", COMMIT_VERSION, F.lit(target.batch_id).cast("bigint"), _POSITION)
         own = {"weir.stream": F.lit(target.stream), "weir.query": F.lit(target.query_id), "weir.position": position}
-        own["weir.change"] = F.when(F.col(DELETED), "delete").otherwise(F.col(CHANGE))
+        own["weir.change"] = F.when(F.col(DELETED), "delete").otherwise(F.col(CHANGE_TYPE))
         named = {**own, **{name: F.expr(text) for name, text in self.headers.items()}}
         headers = [F.struct(F.lit(name).alias("key"), _bytes(of).alias("value")) for name, of in named.items()]
         value = F.when(~F.col(DELETED), F.col(_VALUE)) if self.tombstones else F.col(_VALUE)

@@ -1,9 +1,12 @@
 """Changes of a table applied to one of PostgreSQL, by key: the database holds what the table holds, each batch once.
 
-Rule: a batch is one transaction, and its number is written in it. A batch that is there already is passed over.
+Rule: a batch is one transaction, and its number is written in it. A batch that is there already is passed over. What
+differs between the table and the rows is reported before the first row: a type is taken for another only where each of
+its values comes through unchanged.
 """
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs, urlsplit
@@ -17,6 +20,7 @@ from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     DataType,
+    DecimalType,
     MapType,
     StructField,
     StructType,
@@ -26,15 +30,7 @@ from pyspark.sql.types import (
 
 from backend.redaction import is_secret, without_secrets
 from pipelines.jvm.failures import DeliveryError
-from pipelines.sinks.feed import DELETED, VERSION, by_version, check_feed, own_columns
-from pipelines.sinks.postgres_columns import (
-    as_written,
-    create_statement,
-    differences,
-    find_columns,
-    has_unique_index,
-    primary_key,
-)
+from pipelines.sinks.changes import COMMIT_VERSION, DELETED, by_version, check_feed, own_columns
 from pipelines.specs.secrets import Secret
 from pipelines.specs.sinks import OutputMode, Target
 from pipelines.specs.tables import quoted
@@ -56,6 +52,26 @@ _STEPS: tuple[tuple[tuple[type[psycopg.Error], ...], str], ...] = (
         "look whether the server runs, and at user and password; nothing of the batch is lost",
     ),
 )
+_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
+# What takes a type of Spark's; the first is what a new column should be.
+_TAKES: Mapping[str, tuple[str, ...]] = {
+    "boolean": ("bool",),
+    "tinyint": ("int2", "int4", "int8", "numeric"),
+    "smallint": ("int2", "int4", "int8", "numeric"),
+    "int": ("int4", "int8", "numeric"),
+    "bigint": ("int8", "numeric"),
+    "float": ("float4",),
+    "double": ("float8",),
+    "decimal": ("numeric",),
+    "string": ("text", "varchar", "uuid", "json", "jsonb"),
+    "binary": ("bytea",),
+    "date": ("date",),
+    "timestamp": ("timestamptz",),
+    "timestamp_ntz": ("timestamp",),
+    **dict.fromkeys(("struct", "array", "map", "variant"), ("jsonb", "json", "text")),
+}
+_PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
+_SCALE = re.compile(r"numeric\((\d+),(-?\d+)\)")
 
 log = structlog.get_logger()
 
@@ -105,8 +121,7 @@ class PostgresTableSink:
     def prepare(self, rows: DataFrame) -> None:
         """Raises `DeliveryError` with what differs, where the table is not there or does not take such rows."""
         fields = [rows.schema[name] for name in own_columns(rows.columns)]
-        with _postgres_errors(self.outside), closing(_connect(self.url, self.password)) as opened, opened.transaction():
-            cursor = opened.cursor()
+        with self._transaction() as cursor:
             there = find_columns(cursor, *self.path)
             if not there:
                 statement = create_statement(self.path, fields, self.keys)
@@ -121,17 +136,33 @@ class PostgresTableSink:
 
     def write(self, batch: DataFrame, target: Target) -> None:
         names = own_columns(batch.columns)
-        with _postgres_errors(self.outside), closing(_connect(self.url, self.password)) as opened, opened.transaction():
-            cursor = opened.cursor()
+        with self._transaction() as cursor:
             if not _is_new(cursor, self.path[0], target):
                 log.info("batch_passed_over", stream=target.stream, batch_id=target.batch_id, table=self.outside)
                 return
             self._copy(cursor, self._newest(batch), names)
             self._apply(cursor, names)
 
+    @contextmanager
+    def _transaction(self) -> Iterator[Cursor]:
+        """Every error of psycopg leaves here as an `DeliveryError`, in one line with the next step."""
+        password = self.password.reveal() if self.password else None
+        try:
+            connected = psycopg.connect(
+                self.url, password=password, connect_timeout=_CONNECT_S, application_name="weir"
+            )
+            with closing(connected) as connection, connection.transaction():
+                yield connection.cursor()
+        except psycopg.Error as exc:
+            step = next((step for kinds, step in _STEPS if isinstance(exc, kinds)), "see PostgreSQL's manual")
+            # of a COPY also the line and column
+            parts = [exc.diag.message_primary, exc.diag.message_detail, exc.diag.context]
+            reason = "; ".join(part.splitlines()[0] for part in parts if part) or str(exc).splitlines()[0]
+            raise DeliveryError(f"PostgreSQL table {self.outside}: {reason}", hint=step) from exc
+
     def _newest(self, batch: DataFrame) -> DataFrame:
         """The last state of each key. Where several rows share it, PostgreSQL refuses them: keys must be unique."""
-        last = F.rank().over(Window.partitionBy(*map(quoted, self.keys)).orderBy(F.desc(VERSION)))
+        last = F.rank().over(Window.partitionBy(*map(quoted, self.keys)).orderBy(F.desc(COMMIT_VERSION)))
         newest = by_version(batch, self.keys).withColumn(_NEWEST, last).where(f"{_NEWEST} = 1")
         own = [batch.schema[name] for name in own_columns(batch.columns)]
         return newest.select(*map(_as_text, own), F.col(DELETED).cast("string"))
@@ -146,14 +177,15 @@ class PostgresTableSink:
                 copy.write_row(row)
 
     def _apply(self, cursor: Cursor, names: Sequence[str]) -> None:
-        others = [name for name in names if name not in self.keys]
+        others = [sql.Identifier(name) for name in names if name not in self.keys]
+        updates = sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(name) for name in others)
         parts = {
             "rows": _ROWS,
             "table": sql.Identifier(*self.path),
             "columns": _listed(names),
             "keys": _listed(self.keys),
             "same": sql.SQL(" AND ").join(sql.SQL("t.{0} = r.{0}").format(sql.Identifier(key)) for key in self.keys),
-            "act": sql.SQL("UPDATE SET {}").format(_excluded(others)) if others else sql.SQL("NOTHING"),
+            "act": sql.SQL("UPDATE SET {}").format(updates) if others else sql.SQL("NOTHING"),
         }
         deletion = "DELETE FROM {table} AS t USING {rows} AS r WHERE r._weir_deleted AND {same}"
         cursor.execute(sql.SQL(deletion).format(**parts))
@@ -191,44 +223,100 @@ def _is_new(cursor: Cursor, schema: str, target: Target) -> bool:
 
 def _as_text(column: StructField) -> Column:
     """A value as PostgreSQL reads it, exactly: an instant with its offset, bytes in hex, what is nested as JSON."""
-    value = F.col(quoted(column.name))
-    return _text(value, column.dataType).alias(column.name)
-
-
-def _text(value: Column, kind: DataType) -> Column:
+    value, kind = F.col(quoted(column.name)), column.dataType
     if isinstance(kind, _NESTED):
-        return F.to_json(value, {"ignoreNullFields": "false"})
-    if isinstance(kind, BinaryType):
-        return F.concat(F.lit("\\x"), F.hex(value))
-    text = value.cast("string")
-    return F.concat(text, F.date_format(value, "xxxxx")) if isinstance(kind, TimestampType) else text
+        text = F.to_json(value, {"ignoreNullFields": "false"})
+    elif isinstance(kind, BinaryType):
+        text = F.concat(F.lit("\\x"), F.hex(value))
+    elif isinstance(kind, TimestampType):
+        text = F.concat(value.cast("string"), F.date_format(value, "xxxxx"))
+    else:
+        text = value.cast("string")
+    return text.alias(column.name)
 
 
 def _listed(names: Sequence[str]) -> sql.Composed:
     return sql.SQL(", ").join(map(sql.Identifier, names))
 
 
-def _excluded(names: Sequence[str]) -> sql.Composed:
-    return sql.SQL(", ").join(sql.SQL("{0} = EXCLUDED.{0}").format(sql.Identifier(name)) for name in names)
+@dataclass(frozen=True, slots=True)
+class PostgresColumn:
+    """`type_name` as PostgreSQL calls it inside, `shown` as it writes it. `required`: it must be given a value."""
+
+    type_name: str
+    shown: str
+    required: bool
 
 
-def _connect(url: str, password: Secret | None) -> psycopg.Connection:
-    secret = password.reveal() if password else None
-    return psycopg.connect(url, password=secret, connect_timeout=_CONNECT_S, application_name="weir")
+def find_columns(cursor: Cursor, schema: str, name: str) -> dict[str, PostgresColumn]:
+    """Its columns by name; none where it does not exist."""
+    query = """
+        SELECT a.attname, t.typname, format_type(a.atttypid, a.atttypmod),
+               a.attnotnull AND NOT a.atthasdef AND a.attidentity = ''
+        FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+        WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+    """
+    rows = cursor.execute(query, [sql.Identifier(schema, name).as_string(cursor)])
+    return {column: PostgresColumn(*about) for column, *about in rows}
 
 
-@contextmanager
-def _postgres_errors(where: str) -> Iterator[None]:
-    """Every error of psycopg leaves here as an `DeliveryError`, in one line with the next step."""
-    try:
-        yield
-    except psycopg.Error as exc:
-        step = next((step for kinds, step in _STEPS if isinstance(exc, kinds)), "see PostgreSQL's manual")
-        raise DeliveryError(f"PostgreSQL table {where}: {_reason(exc)}", hint=step) from exc
+def has_unique_index(cursor: Cursor, path: tuple[str, str], keys: Collection[str]) -> bool:
+    """Whether an index, or a primary key, makes exactly these columns unique, for all rows."""
+    query = """
+        SELECT array_agg(a.attname::text) FROM pg_index i
+        JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])
+        WHERE i.indrelid = to_regclass(%s) AND i.indisunique AND i.indisvalid AND i.indimmediate
+              AND i.indpred IS NULL AND i.indexprs IS NULL
+        GROUP BY i.indexrelid
+    """
+    indexes = cursor.execute(query, [sql.Identifier(*path).as_string(cursor)])
+    return any(set(names) == set(keys) for (names,) in indexes)
 
 
-def _reason(exc: psycopg.Error) -> str:
-    """Its message and detail; of a COPY also the line and column."""
-    diagnosis = exc.diag
-    parts = [diagnosis.message_primary, diagnosis.message_detail, diagnosis.context]
-    return "; ".join(part.splitlines()[0] for part in parts if part) or str(exc).splitlines()[0]
+def differences(rows: Sequence[StructField], there: Mapping[str, PostgresColumn]) -> list[str]:
+    """`+ column type`: the table lacks it. `~ column: type → type`: it takes no such value. `-`: it gets no value."""
+    lines = []
+    for row_column in rows:
+        column = there.get(row_column.name)
+        if column is None:
+            lines.append(f"+ {row_column.name} {_new_type(row_column.dataType)}")
+        elif not _takes(column, row_column.dataType):
+            lines.append(f"~ {row_column.name}: {column.shown} → {_new_type(row_column.dataType)}")
+    given = {row_column.name for row_column in rows}
+    needed = [name for name, column in there.items() if column.required and name not in given]
+    return [*lines, *(f"- {name}: it needs a value" for name in needed)]
+
+
+def create_statement(path: tuple[str, str], rows: Sequence[StructField], keys: Sequence[str]) -> str:
+    columns = ", ".join(f"{as_written(row_column.name)} {_new_type(row_column.dataType)}" for row_column in rows)
+    return f"CREATE TABLE {as_written(*path)} ({columns}, {primary_key(keys)})"
+
+
+def primary_key(keys: Sequence[str]) -> str:
+    return f"PRIMARY KEY ({', '.join(map(as_written, keys))})"
+
+
+def as_written(*path: str) -> str:
+    """A name as a person writes it in SQL: in quotes where it needs them."""
+    return ".".join(part if _PLAIN.fullmatch(part) else '"' + part.replace('"', '""') + '"' for part in path)
+
+
+def _takes(column: PostgresColumn, kind: DataType) -> bool:
+    word = _word(kind)
+    if column.type_name not in _TAKES.get(word, ()):
+        return False
+    limits = _SCALE.fullmatch(column.shown)
+    if not limits:
+        return True
+    precision, scale = (kind.precision, kind.scale) if isinstance(kind, DecimalType) else (_DIGITS[word], 0)
+    return int(limits[2]) >= scale and int(limits[1]) - int(limits[2]) >= precision - scale
+
+
+def _new_type(kind: DataType) -> str:
+    if isinstance(kind, DecimalType):
+        return f"numeric({kind.precision},{kind.scale})"
+    return next(iter(_TAKES.get(_word(kind), ())), f"(PostgreSQL has nothing like {kind.simpleString()})")
+
+
+def _word(kind: DataType) -> str:
+    return re.split(r"[<( ]", kind.simpleString(), maxsplit=1)[0]

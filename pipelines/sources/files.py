@@ -1,32 +1,41 @@
 """Files that appear in a folder, on a disk or an object store: oldest first, each once.
 
 Rule: the file's name, size and modification time stay beside its rows, and what does not fit the columns is kept in
-`_rescued_data` or among the dead letters, or ends the stream.
+`_rescued_data` or among the dead letters, or ends the stream. Columns that were found are noted beside the checkpoint.
+Spark leaves out a Parquet file's further columns without a word: so the footers of a batch's files are read before the
+batch is written.
 """
 
+import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from glob import glob
 from operator import or_
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamReader
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import DataType, StringType, StructType
 
+from backend.errors import LakehouseError
+from backend.lake.storage.paths import is_within, normal_uri
+from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
 from backend.stream_model.overrides import limits_of
-from backend.streams.backlog.files import has_pattern
+from backend.streams.backlog.files import files_of_batch, has_pattern
 from pipelines.jvm.failures import SpecError
-from pipelines.sources.file_columns import PATTERN, BatchFiles, Columns, NewColumnsError, NotedColumns, extended, new_in
-from pipelines.sources.json_text import FITS, TEXT, columns_of, documents, judged, reason, refusal
+from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
+from pipelines.sources.records import FITS, TEXT, columns_of, documents, judged, reason, refusal
 from pipelines.specs.dead_letters import without_dead_letters
 from pipelines.specs.sources import Inputs, Misfit, option_texts, unknown_options
 from pipelines.specs.tables import parse_schema, quoted
 
+PATTERN = re.compile(r"[*?\[\]{}\\]")
 Format = Literal["json", "csv", "parquet", "text", "binary"]
 NewColumns = Literal["rescue", "fail", "evolve", "ignore"]
 RESCUED = "_rescued_data"
@@ -76,6 +85,74 @@ _AT_NEXT_START = "; the stream takes them in when it starts again"
 _BINARY = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"  # all that Spark takes for it
 
 
+class NewColumnsError(LakehouseError):
+    """Files of a batch have columns that the stream does not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """`known`: of the rows. `others`: of the files beside them, for `_rescued_data`."""
+
+    known: StructType
+    others: StructType = field(default_factory=StructType)
+
+    @property
+    def all(self) -> StructType:
+        return StructType([*self.known, *self.others])
+
+
+class NotedColumns:
+    """`<stream>.schema.json` beside the checkpoint: the columns of each folder that the stream reads."""
+
+    def __init__(self, inputs: Inputs, folder: str) -> None:
+        self._files, self._folder = CheckpointFiles(inputs.session), folder
+        self._uri = f"{inputs.settings.checkpoints_uri}/{inputs.stream}.schema.json"
+
+    def read(self) -> Columns | None:
+        """None before the first start."""
+        noted = self._all()
+        if noted.get("type") == "struct":  # as it was noted while a stream had one folder
+            return Columns(StructType.fromJson(noted))
+        mine = noted.get(self._folder)
+        return Columns(*(StructType.fromJson(mine[part]) for part in ("known", "others"))) if mine else None
+
+    def write(self, columns: Columns) -> None:
+        noted = self._all()
+        folders = {} if noted.get("type") == "struct" else noted
+        mine = {"known": columns.known.jsonValue(), "others": columns.others.jsonValue()}
+        self._files.write(self._uri, json.dumps({**folders, self._folder: mine}))
+
+    def _all(self) -> dict[str, Any]:
+        return dict(json.loads(self._files.read(self._uri))) if self._files.exists(self._uri) else {}
+
+
+def new_in(columns: StructType, known: StructType) -> StructType:
+    """Columns that `known` lacks; Spark's names know no case."""
+    names = {column.name.lower() for column in known}
+    return StructType([column for column in columns if column.name.lower() not in names])
+
+
+def extended(known: StructType, columns: StructType) -> StructType:
+    """The known columns first, as they are, then those that are new."""
+    return StructType([*known, *new_in(columns, known)])
+
+
+def _new_within(known: DataType, other: DataType, name: str = "") -> Iterator[str]:
+    """Fields within columns of both that `known` lacks, at any depth of structs, arrays and maps."""
+    if isinstance(known, StructType) and isinstance(other, StructType):
+        present = {column.name.lower(): column.dataType for column in known}
+        for column in other:
+            path = f"{name}.{column.name}" if name else column.name
+            old = present.get(column.name.lower())
+            if old is not None:
+                yield from _new_within(old, column.dataType, path)
+            elif name:
+                yield path
+    for part in ("elementType", "keyType", "valueType"):
+        if hasattr(known, part) and hasattr(other, part):
+            yield from _new_within(getattr(known, part), getattr(other, part), name)
+
+
 @dataclass(frozen=True, slots=True)
 class FileSource:
     """Rows of files, with `file_name`, `file_size_bytes` and `file_modified_at` beside them.
@@ -104,17 +181,14 @@ class FileSource:
         elif self.new_columns != "fail" and self.format not in ("json", "parquet"):
             message = f"files: {self.format} cannot {self.new_columns} new columns"
             yield message, "leave new_columns out" + "; such a file ends the stream" * (self.format == "csv")
-        yield from self._misfit_problems()
-        if self.schema and (only := _FIXED.get(self.format)):
-            yield f"files: {self.format} has one column, {only}", "leave schema out"
-        known = (*_OPTIONS, *_OF_FORMAT.get(self.format, ()))
-        yield from unknown_options(f"files of {self.format}", self.options, known)
-
-    def _misfit_problems(self) -> Iterator[tuple[str, str]]:
         if self.misfit not in get_args(Misfit):
             yield f"files: misfit={self.misfit!r} is not known", f"use {', '.join(get_args(Misfit))}"
         if self.misfit == "dead letter" and self.format not in ("json", "csv"):
             yield f"files: {self.format} has no dead letters", "leave misfit out: a file of other types ends the stream"
+        if self.schema and (only := _FIXED.get(self.format)):
+            yield f"files: {self.format} has one column, {only}", "leave schema out"
+        known = (*_OPTIONS, *_OF_FORMAT.get(self.format, ()))
+        yield from unknown_options(f"files of {self.format}", self.options, known)
 
     @property
     def letters(self) -> tuple[str, ...]:
@@ -131,23 +205,36 @@ class FileSource:
             hint = "it is added to the rows: declare a schema without it"
             raise SpecError(f"files: {', '.join(taken)} in files of {self.folder}", hint=hint)
         if self.format == "json":
-            return self._with_metadata(self._parsed(self._load(inputs, "text", None), columns.known))
-        if self.format == "csv":
-            with_rescued = StructType([*columns.known]).add(RESCUED, StringType())
-            rows = self._load(inputs, "csv", with_rescued)
+            rows = self._parsed(self._load(inputs, "text", None), columns.known)
+        elif self.format == "csv":
+            rows = self._load(inputs, "csv", StructType([*columns.known]).add(RESCUED, StringType()))
             nulls = (F.when(F.col(quoted(name)).isNull(), F.lit(name)) for name in columns.known.names)
             why = F.concat(F.lit("does not fit the columns; without value: "), F.concat_ws(", ", *nulls))
-            return self._with_metadata(self._sorted_out(rows, F.col(RESCUED).isNull(), F.col(RESCUED), why))
-        rows = self._load(inputs, {"binary": "binaryFile"}.get(self.format, self.format), columns.all)
-        rescued = []
-        if self.format == "parquet" and self.new_columns != "ignore":
-            inputs.checks.append(partial(self._refuse_new, inputs, columns))
-            rescued = [_as_json(columns.others).alias(RESCUED)] * (self.new_columns == "rescue")
-        return self._with_metadata(rows.select(*map(quoted, columns.known.names), *rescued, "_metadata"))
+            rows = self._sorted_out(rows, F.col(RESCUED).isNull(), F.col(RESCUED), why)
+        else:
+            rows = self._load(inputs, {"binary": "binaryFile"}.get(self.format, self.format), columns.all)
+            rescued = []
+            if self.format == "parquet" and self.new_columns != "ignore":
+                inputs.checks.append(partial(self._refuse_new, inputs, columns))
+                rescued = [_as_json(columns.others).alias(RESCUED)] * (self.new_columns == "rescue")
+            rows = rows.select(*map(quoted, columns.known.names), *rescued, "_metadata")
+        return rows.withColumns({name: _of_file(name) for name in _METADATA}).drop("_metadata")
 
     def _refuse_new(self, inputs: Inputs, columns: Columns, batch_id: int) -> None:
-        """Raises `NewColumnsError` where files of this batch have columns that are not read, and notes them down."""
-        new = BatchFiles(inputs, self.folder, self.options).beyond(columns, batch_id)
+        """Raises `NewColumnsError` where Parquet files of this batch have columns that are not read, and notes those
+        down that may be taken in: a field within a column may not."""
+        settings, folder = inputs.settings, inputs.folder(self.folder)
+        checkpoint = declared_folder(settings, f"{settings.checkpoints_uri}/{inputs.stream}")
+        plain = normal_uri(PATTERN.split(folder)[0] if has_pattern(folder) else folder)
+        below = str.startswith if has_pattern(folder) else is_within
+        new, paths = StructType(), [path for path in files_of_batch(checkpoint, batch_id) if below(path, plain)]
+        for schema in self._schemas(inputs.session, paths):
+            if within := list(_new_within(columns.all, schema)):
+                raise NewColumnsError(
+                    f"new fields {', '.join(within)} in files of {self.folder}: declare them, for a field within a "
+                    "column can be taken in no other way"
+                )
+            new = extended(new, new_in(schema, columns.all))
         if not new.names:
             return
         hint, notes = "", NotedColumns(inputs, self.folder)
@@ -159,17 +246,28 @@ class FileSource:
             hint = f"; the stream keeps them in {RESCUED} when it starts again"
         raise NewColumnsError(f"new columns {', '.join(new.names)} in files of {self.folder}{hint}")
 
-    def _options(self, inputs: Inputs) -> dict[str, str]:
-        limits = inputs.limits(self)
-        displaced = limits_of(self.kind, self.options) if limits else {}  # Spark takes one
-        own = {key: value for key, value in self.options.items() if key not in displaced}
-        return {"maxFileAge": _EVER, **own, **limits}
+    def _schemas(self, session: SparkSession, paths: Sequence[str]) -> list[StructType]:
+        """Columns of all files together; of as few parts as may be where a column's types differ between files."""
+        if not paths:
+            return []
+        files = [PATTERN.sub(r"\\\g<0>", spark_uri(path)) for path in paths]  # Spark takes them for patterns
+        try:
+            return [session.read.options(**{**self.options, "mergeSchema": "true"}).parquet(*files).schema]
+        except Py4JJavaError:  # for differing types alone if there are several files
+            if len(paths) == 1:
+                raise
+            half = len(paths) // 2
+            return [*self._schemas(session, paths[:half]), *self._schemas(session, paths[half:])]
 
     def _load(self, inputs: Inputs, spark_format: str, columns: StructType | None) -> DataFrame:
         csv = {"header": "true", "enforceSchema": "false", "columnNameOfCorruptRecord": RESCUED}
         csv |= {"columnPruning": "false"}  # else the header is checked for the columns alone that somebody reads
         own = {"csv": csv, "json": {"wholetext": self.options.get("multiLine", "false")}}.get(self.format, {})
-        reader = inputs.session.readStream.format(spark_format).options(**{**own, **self._options(inputs)})
+        limits = inputs.limits(self)
+        displaced = limits_of(self.kind, self.options) if limits else {}  # Spark takes one
+        declared = {key: value for key, value in self.options.items() if key not in displaced}
+        options = {**own, "maxFileAge": _EVER, **declared, **limits}
+        reader = inputs.session.readStream.format(spark_format).options(**options)
         if columns is not None:
             reader = reader.schema(_BINARY if self.format == "binary" else columns)
         return self._each_once(inputs, reader)
@@ -196,9 +294,6 @@ class FileSource:
         """The folder as Spark is told it, which takes `[` for the beginning of a pattern."""
         folder = inputs.folder(self.folder)
         return folder if has_pattern(folder) else PATTERN.sub(r"\\\g<0>", folder)
-
-    def _with_metadata(self, rows: DataFrame) -> DataFrame:
-        return rows.withColumns({name: _of_file(name) for name in _METADATA}).drop("_metadata")
 
     def _sorted_out(self, rows: DataFrame, fits: Column, text: Column, why: Column) -> DataFrame:
         """The rows without those that are dead letters, or end the stream."""
@@ -244,27 +339,22 @@ class FileSource:
         if only := _FIXED.get(self.format):
             return Columns(parse_schema(inputs.session, only))
         declared = parse_schema(inputs.session, self.schema) if self.schema else None
-        if declared is not None and self.new_columns != "evolve" and not self._reads_others:
+        rescues_columns = self.format == "parquet" and self.new_columns == "rescue"  # by name, beyond those known
+        if declared is not None and self.new_columns != "evolve" and not rescues_columns:
             return Columns(declared)
         notes = NotedColumns(inputs, self.folder)
         seen = was = notes.read()
         if seen is None or (self.new_columns == "evolve" and self.format == "json"):  # batches of Parquet tell
             inferred = self._infer(inputs, may_be_empty=bool(seen or declared))
             seen = Columns(extended(seen.all if seen else StructType(), inferred))
-        columns = self._parted(seen.known if declared is None else declared, seen)
+        known = seen.known if declared is None else declared
+        if self.new_columns == "evolve":
+            columns = Columns(extended(known, seen.all))
+        else:
+            columns = Columns(known, new_in(seen.all, known) if rescues_columns else StructType())
         if inputs.schemas is None and columns != was:
             notes.write(columns)
         return columns
-
-    @property
-    def _reads_others(self) -> bool:
-        """Whether columns beyond the known ones are read by name, to be rescued."""
-        return self.format == "parquet" and self.new_columns == "rescue"
-
-    def _parted(self, known: StructType, seen: Columns) -> Columns:
-        if self.new_columns == "evolve":
-            return Columns(extended(known, seen.all))
-        return Columns(known, new_in(seen.all, known)) if self._reads_others else Columns(known)
 
     def _infer(self, inputs: Inputs, *, may_be_empty: bool) -> StructType:
         options = {"csv": {"header": "true", "inferSchema": "true"}, "parquet": {"mergeSchema": "true"}}
@@ -327,7 +417,7 @@ class _Object:
 
     @property
     def others(self) -> Column:
-        """Those fields with their values, as a map of text."""
+        """Its other fields with their values, as a map of text."""
         others = F.map_filter(F.from_json(self.text, _MAP), lambda name, _: ~name.isin(*self.known))
         named = F.transform_keys(others, lambda name, _: F.concat(F.lit(self.prefix), name)) if self.prefix else others
         return F.coalesce(named, F.create_map().cast(_MAP))

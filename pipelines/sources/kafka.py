@@ -6,7 +6,7 @@ Rule: every record is a row, or a dead letter with its bytes, or it ends the str
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import reduce
@@ -22,8 +22,18 @@ from pipelines.jvm.failures import SpecError
 from pipelines.jvm.hadoop import CheckpointFiles
 from pipelines.jvm.kafka import KafkaClient, Place, Topics, client_settings
 from pipelines.jvm.kafka import Offsets as BrokerOffsets
-from pipelines.sources.avro import Avro
-from pipelines.sources.json_text import FITS, TEXT, WHOLE, columns_of, judged, reason, refusal
+from pipelines.sources.records import (
+    FITS,
+    TEXT,
+    WHOLE,
+    avro_by_registry,
+    avro_by_schema,
+    avro_schema_of,
+    columns_of,
+    judged,
+    reason,
+    refusal,
+)
 from pipelines.specs.dead_letters import without_dead_letters
 from pipelines.specs.secrets import Secret, revealed, secret_problems
 from pipelines.specs.sources import Inputs, Misfit, option_texts, unknown_options
@@ -51,6 +61,41 @@ _OPTIONS = (
 )
 _READ_COMMITTED = {"kafka.isolation.level": "read_committed"}  # else records of aborted transactions are rows
 _PROBLEM = "_weir_problem"
+
+
+@dataclass(frozen=True, slots=True)
+class Avro:
+    """How records are written: raw, by the schema in `file`, or behind a schema's id in `registry`."""
+
+    file: str | None = None
+    registry: str | None = None
+    login: str | Secret | None = field(default=None, repr=False)
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """What cannot work, and what to do."""
+        if bool(self.file) == bool(self.registry):
+            yield "kafka: avro needs either a registry or a schema file", "say registry=URL or avro_schema=PATH"
+        if self.registry and "@" in self.registry:
+            yield "kafka: the address of the registry holds a login", 'write registry_login=secret("env:NAME")'
+        elif self.registry and not self.registry.startswith(("http://", "https://")):
+            yield f"kafka: registry {self.registry!r} is no address", "write http://… or https://…"
+        if self.login is not None:
+            yield from secret_problems("kafka", "the registry's password", self.login)
+        if self.file:
+            try:
+                avro_schema_of(self.file)
+            except SpecError as exc:
+                yield exc.message, exc.hint
+
+    def decoded(self, value: Column) -> Column:
+        """A struct of `json`, the record as text, and `problem`, why there is none; both null for a null."""
+        if self.file:
+            decode = avro_by_schema(avro_schema_of(self.file))
+        else:
+            login = self.login.reveal() if isinstance(self.login, Secret) else None
+            decode = avro_by_registry(self.registry or "", login)
+        as_text = F.udf(decode, "json STRING, problem STRING", useArrow=True)
+        return as_text.asNondeterministic()(value)  # else Spark may decode a record once for each use
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +156,18 @@ class KafkaSource:
         if inputs.versions is not None:
             raise SpecError("a materialized view cannot read Kafka", hint="read a streaming table of the topic")
         records = self._ended(self._records(inputs))
-        own = [F.col(name).alias(f"{self.prefix}{name}") for name in _own_names(records)]
+        names = (*RECORD, *(name for name in records.columns if name == "headers"))
+        own = {name: f"{self.prefix}{name}" for name in names}
+        columns = [F.col(name).alias(ours) for name, ours in own.items()]
         if not self.is_parsed:
             value = F.col("value") if self.format == "bytes" else F.make_valid_utf8(F.col("value").cast("string"))
-            return records.withColumn("value", value).select("value", *own)
+            return records.withColumn("value", value).select("value", *columns)
         schema = parse_schema(inputs.session, self.schema or "")
-        _refuse_names(schema, [f"{self.prefix}{name}" for name in _own_names(records)])
+        if taken := [name for name in schema.names if name.lower() in map(str.lower, own.values())]:
+            raise SpecError(
+                f"kafka: schema has {', '.join(taken)}, which is the record's own",
+                hint='write prefix="kafka_" to call the record\'s own kafka_…',
+            )
         texts = self._judged(records, inputs, schema)
         if self.misfit == "fail":
             place = F.format_string("record %d of partition %d of topic %s", "offset", "partition", "topic")
@@ -124,10 +175,10 @@ class KafkaSource:
             texts = texts.where(F.when(self._is_row, F.lit(True)).otherwise(refused))
         else:
             texts = without_dead_letters(texts, self._letter(schema), spread_by="offset")
-        return texts.select(*columns_of(schema), *own)
+        return texts.select(*columns_of(schema), *columns)
 
     def dead_letters_between(self, inputs: Inputs, starts: BrokerOffsets, ends: BrokerOffsets) -> DataFrame | None:
-        """Those of the records from one place up to another, of a partition without a start from its first; None where
+        """Dead letters from one place up to another, of a partition without a start from its first record; None where
         nothing lies between."""
         firsts = {place: starts.get(place, _EARLIEST) for place, end in ends.items() if starts.get(place, -1) < end}
         firsts = {place: first for place, first in firsts.items() if self._reads(place[0])}
@@ -148,8 +199,17 @@ class KafkaSource:
         return topic in ([self.topics] if isinstance(self.topics, str) else self.topics)
 
     def _judged(self, records: DataFrame, inputs: Inputs, schema: StructType) -> DataFrame:
+        """Each record as JSON text, parsed, and why it has none."""
+        if self.avro is None:
+            texts = records.withColumn(TEXT, F.col("value").cast("string")).withColumn(_PROBLEM, F.lit(None))
+        elif inputs.schemas is not None:  # rows that never come: nobody needs the registry's password
+            texts = records.withColumn(TEXT, F.lit(None).cast("string")).withColumn(_PROBLEM, F.col(TEXT))
+        else:
+            decoded = records.withColumn(_PROBLEM, self.avro.decoded(F.col("value")))
+            texts = decoded.withColumn(TEXT, F.col(f"{_PROBLEM}.json"))
+            texts = texts.withColumn(_PROBLEM, F.col(f"{_PROBLEM}.problem"))
         strict = {"allowSingleQuotes": "false", "allowNonNumericNumbers": str(self.avro is not None).lower()}
-        return judged(self._texts(records, inputs), schema, strict)
+        return judged(texts, schema, strict)
 
     @property
     def _is_row(self) -> Column:
@@ -159,26 +219,40 @@ class KafkaSource:
         own = (name.split()[0] for name in LETTER[:-1])
         return F.when(~self._is_row, F.struct(*own, F.coalesce(_PROBLEM, reason(schema)).alias("reason")))
 
-    def _texts(self, records: DataFrame, inputs: Inputs) -> DataFrame:
-        """With each record as JSON text, and why it has none."""
-        if self.avro is None:
-            return records.withColumn(TEXT, F.col("value").cast("string")).withColumn(_PROBLEM, F.lit(None))
-        if inputs.schemas is not None:  # rows that never come: nobody needs the registry's password
-            return records.withColumn(TEXT, F.lit(None).cast("string")).withColumn(_PROBLEM, F.col(TEXT))
-        decoded = records.withColumn(_PROBLEM, self.avro.decoded(F.col("value")))
-        return decoded.withColumn(TEXT, F.col(f"{_PROBLEM}.json")).withColumn(_PROBLEM, F.col(f"{_PROBLEM}.problem"))
-
     def _records(self, inputs: Inputs) -> DataFrame:
         if inputs.schemas is not None:
             headers = f", {_HEADERS}" if str(self.options.get("includeHeaders")).lower() == "true" else ""
             return inputs.stream_of(parse_schema(inputs.session, _RECORDS + headers))
         begins = inputs.starts.get(self.describe())
         if begins is None:
-            start = _starting_offsets(inputs, self.topics, self.starting, client=self.client())
-            begins = {"startingOffsets": start}
+            begins = {"startingOffsets": self._starting_offsets(inputs)}
+        if isinstance(self.topics, re.Pattern):
+            subscription = {"subscribePattern": self.topics.pattern}
+        else:
+            subscription = {"subscribe": self.topics if isinstance(self.topics, str) else ",".join(self.topics)}
         options = {**revealed(self.options), **inputs.limits(self)}
-        options |= {"kafka.bootstrap.servers": self.servers, **begins, **_subscription(self.topics)}
+        options |= {"kafka.bootstrap.servers": self.servers, **begins, **subscription}
         return inputs.session.readStream.format("kafka").options(**options).load()
+
+    def _starting_offsets(self, inputs: Inputs) -> str:
+        """Spark's `startingOffsets`. "latest" and a time are looked up once, and noted in the checkpoint's folder: a
+        stream that did not get to its first batch begins where it was to begin."""
+        starting, checkpoint = self.starting, f"{inputs.settings.checkpoints_uri}/{inputs.stream}"
+        files = CheckpointFiles(inputs.session)
+        if starting == "earliest" or files.exists(f"{checkpoint}/offsets"):
+            return "earliest"  # a checkpoint knows better than any option
+        if isinstance(starting, Mapping):
+            return json.dumps(starting)
+        digest = hashlib.sha256(f"{self.servers} {self.topics}".encode()).hexdigest()[:8]
+        note = f"{checkpoint}/kafka_start_{digest}.json"
+        with KafkaClient(inputs.session, self.client()) as broker:
+            partitions = broker.partitions(self.topics)
+            if not files.exists(note):
+                offsets = broker.at(partitions, starting) if isinstance(starting, datetime) else broker.ends(partitions)
+                files.write_once(note, json.dumps(by_topic(offsets)))
+        noted = json.loads(files.read(note))
+        starts = {place: noted.get(place[0], {}).get(str(place[1]), _EARLIEST) for place in partitions}
+        return json.dumps(by_topic(starts))
 
     def _ended(self, records: DataFrame) -> DataFrame:
         if self.ending is None:
@@ -226,50 +300,9 @@ def kafka(
     return KafkaSource(servers, topics, format, schema, starting, ending, named, avro, misfit, prefix)
 
 
-def _starting_offsets(inputs: Inputs, topics: Topics, starting: Starting, *, client: Mapping[str, str]) -> str:
-    """Spark's `startingOffsets`. "latest" and a time are looked up once, and noted in the checkpoint's folder: a stream
-    that did not get to its first batch begins where it was to begin."""
-    checkpoints, files = inputs.settings.checkpoints_uri, CheckpointFiles(inputs.session)
-    if starting == "earliest" or files.exists(f"{checkpoints}/{inputs.stream}/offsets"):
-        return "earliest"  # a checkpoint knows better than any option
-    if isinstance(starting, Mapping):
-        return json.dumps(starting)
-    note = f"{checkpoints}/{inputs.stream}/kafka_start_{_digest(client['bootstrap.servers'], topics)}.json"
-    with KafkaClient(inputs.session, client) as broker:
-        partitions = broker.partitions(topics)
-        if not files.exists(note):
-            offsets = broker.at(partitions, starting) if isinstance(starting, datetime) else broker.ends(partitions)
-            files.write_once(note, json.dumps(by_topic(offsets)))
-    noted = json.loads(files.read(note))
-    starts = {place: noted.get(place[0], {}).get(str(place[1]), _EARLIEST) for place in partitions}
-    return json.dumps(by_topic(starts))
-
-
 def by_topic(offsets: Mapping[Place, T]) -> dict[str, dict[int, T]]:
-    """As Spark writes them: by topic, then by partition."""
+    """Offsets as Spark's JSON nests them: by topic, then by partition."""
     topics: dict[str, dict[int, T]] = {}
     for (topic, number), offset in offsets.items():
         topics.setdefault(topic, {})[number] = offset
     return topics
-
-
-def _digest(servers: str, topics: Topics) -> str:
-    return hashlib.sha256(f"{servers} {topics}".encode()).hexdigest()[:8]
-
-
-def _subscription(topics: Topics) -> dict[str, str]:
-    if isinstance(topics, re.Pattern):
-        return {"subscribePattern": topics.pattern}
-    return {"subscribe": topics if isinstance(topics, str) else ",".join(topics)}
-
-
-def _own_names(records: DataFrame) -> tuple[str, ...]:
-    return (*RECORD, *(name for name in records.columns if name == "headers"))
-
-
-def _refuse_names(schema: StructType, taken: Sequence[str]) -> None:
-    if both := [name for name in schema.names if name.lower() in map(str.lower, taken)]:
-        raise SpecError(
-            f"kafka: schema has {', '.join(both)}, which is the record's own",
-            hint='write prefix="kafka_" to call the record\'s own kafka_…',
-        )

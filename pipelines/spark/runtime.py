@@ -8,8 +8,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Lock
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext
@@ -22,16 +23,14 @@ from backend.errors import LakehouseError, StorageError, StreamError
 from backend.lake.storage.paths import is_remote, normal_uri
 from backend.private_files import private_folder
 from backend.settings import Settings
+from backend.store.clock import elapsed
 from backend.stream_model.overrides import TABLE_CHANGES
 from backend.streams.table_changes import approved_changes
 from pipelines.jvm.failures import SparkLostError, StreamStartError, describe, describe_java
 from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
 from pipelines.spark import writing
-from pipelines.spark.analysis import Analysis, TableSchemas, table_schemas
-from pipelines.spark.dead_mans_switch import DeadMansSwitch
-from pipelines.spark.materialized_views import read_versions
 from pipelines.spark.session import KEPT, open_session
-from pipelines.spark.tables import change_table, create_table, fit_table
+from pipelines.spark.tables import Analysis, TableSchemas, change_table, create_table, fit_table, table_schemas
 from pipelines.specs.expectations import BROKEN
 from pipelines.specs.registry import Registry
 from pipelines.specs.sinks import ExportSink
@@ -39,6 +38,7 @@ from pipelines.specs.streams import Problem, StreamKind, StreamSpec
 from pipelines.specs.tables import quoted
 
 _LOOK_S = 0.05
+SWITCH_THREADS = 8  # a stop waits for what does not heed it
 NO_OVERRIDES: Mapping[str, str] = MappingProxyType({})
 
 
@@ -71,6 +71,66 @@ class QueryState:
     run_id: str | None = None
     batch_id: int | None = None
     failure: QueryFailure | None = None
+
+
+class DeadMansSwitch:
+    """Stops a query inside the JVM at the moment its lease runs out, unless the host says in time that it holds it
+    still.
+
+    It needs nothing of this process, which may be frozen, blocked or dead. What it stops is the query; a batch that
+    does not heed an interrupt ends first. Thread-safe. A stream that nobody ever held is never stopped.
+    """
+
+    def __init__(self, jvm: Any, *, elapsed: Callable[[], float] = elapsed) -> None:
+        self._elapsed = elapsed
+        self._pool = jvm.java.util.concurrent.Executors.newScheduledThreadPool(SWITCH_THREADS)
+        self._unit = jvm.java.util.concurrent.TimeUnit.MILLISECONDS
+        self._handler = jvm.java.beans.EventHandler
+        self._runnable = jvm.java.lang.Class.forName("java.lang.Runnable")
+        self._lock = Lock()
+        self._until: dict[str, float] = {}
+        self._stops: dict[str, Any] = {}
+        self._armed: dict[str, Any] = {}
+        self._tripped: set[str] = set()
+
+    def hold(self, name: str, until: float) -> None:
+        """The stream may run until then, by `elapsed`."""
+        with self._lock:
+            self._until[name] = until
+            if name in self._stops:
+                self._arm(name)
+
+    def watch(self, name: str, query: StreamingQuery) -> None:
+        """From now on the stream is this query."""
+        with self._lock:
+            self._stops[name] = self._handler.create(self._runnable, query._jsq, "stop")
+            self._arm(name)
+            self._tripped.discard(name)
+
+    def allows(self, name: str) -> bool:
+        """Whether the stream may run now."""
+        return self._elapsed() < self._until.get(name, float("inf"))
+
+    def has_tripped(self, name: str) -> bool:
+        """Whether it stopped the query, or is about to."""
+        with self._lock:
+            return name in self._tripped or self._is_due(self._armed.get(name))
+
+    def close(self) -> None:
+        self._pool.shutdownNow()
+
+    def _arm(self, name: str) -> None:
+        before = self._armed.pop(name, None)
+        if before is not None:
+            before.cancel(False)
+            if self._is_due(before):
+                self._tripped.add(name)
+        if name in self._until:
+            delay_ms = max(0, round((self._until[name] - self._elapsed()) * 1_000))
+            self._armed[name] = self._pool.schedule(self._stops[name], delay_ms, self._unit)
+
+    def _is_due(self, armed: Any) -> bool:
+        return armed is not None and armed.getDelay(self._unit) <= 0
 
 
 class Runtime:
@@ -226,17 +286,15 @@ class Runtime:
         if query is None:
             return QueryState(active=False)
         with _spark_errors(f"stream {name} does not answer"):
-            active = query.isActive
-            failure = None if active else _failure(query)
-            if not active and failure is None and self._switch and self._switch.has_tripped(name):
+            active, failure, batch_id = query.isActive, None, None
+            if not active and (raised := query._jsq.exception()).isDefined():  # the Python wrapper loses the cause
+                failure = QueryFailure(*describe_java(raised.get()))
+            elif not active and self._switch and self._switch.has_tripped(name):
                 failure = NOT_RENEWED
-            return QueryState(
-                active=active,
-                query_id=str(query.id),
-                run_id=str(query.runId),
-                batch_id=_last_begun(query) if failure else None,
-                failure=failure,
-            )
+            if failure:  # Spark tells no progress of a batch before it ends; the checkpoint may be silent
+                begun: int = query._jsq.streamingQuery().getLatestExecutionContext().batchId()
+                batch_id = begun if begun >= 0 else None
+            return QueryState(active, str(query.id), str(query.runId), batch_id, failure)
 
     def _start(self, spec: StreamSpec, overrides: Mapping[str, str]) -> StreamingQuery:
         session = self._session_of(spec)
@@ -247,7 +305,7 @@ class Runtime:
         self._prepare_tables(spec, rows, schemas, approved_changes(overrides.get(TABLE_CHANGES, "")))
         if is_view:
             tables = self._registry.through_views(spec.reads)
-            rows = read_versions(session, [inputs.uri(table) for table in tables])
+            rows = writing.read_versions(session, [inputs.uri(table) for table in tables])
         elif writing.is_native(spec, inputs):
             rows = rows.select(*map(quoted, schemas[0][1].names))
         checkpoint = spark_uri(spec.checkpoint_location(self._settings))
@@ -297,17 +355,6 @@ def _last_batch(query: StreamingQuery) -> tuple[int, str] | None:
     """Which batch ended last, and when it had begun."""
     progress = query._jsq.lastProgress()
     return (progress.batchId(), progress.timestamp()) if progress else None
-
-
-def _last_begun(query: StreamingQuery) -> int | None:
-    """The batch that it was at, whose progress Spark does not tell before it ends; the checkpoint may be silent."""
-    batch_id: int = query._jsq.streamingQuery().getLatestExecutionContext().batchId()
-    return batch_id if batch_id >= 0 else None
-
-
-def _failure(query: StreamingQuery) -> QueryFailure | None:
-    raised = query._jsq.exception()  # the Python wrapper loses the cause
-    return QueryFailure(*describe_java(raised.get())) if raised.isDefined() else None
 
 
 def _lost() -> SparkLostError:

@@ -1,7 +1,9 @@
-"""One SparkSession, from one table of settings.
+"""One SparkSession, from one table of settings, and how it reaches S3.
 
 Rule: every Spark setting that Weir needs stands in `spark_conf`, and `WEIR_SPARK__CONF` wins over it. What the JVM
-prints goes to `$WEIR_HOME/logs`.
+prints goes to `$WEIR_HOME/logs`. S3 is Hadoop's S3A, at the addresses and with the credentials that Weir's own reader
+has. Those go into the running session's Hadoop configuration: what is set before it starts stands in the JVM's command
+line, for everybody on the machine to read.
 """
 
 import os
@@ -16,13 +18,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from backend.errors import LakehouseError
+from backend.lake.storage.paths import normal_uri
 from backend.private_files import open_private, private_folder, write_private
 from backend.redaction import holds_secret, is_secret
 from backend.settings import Settings
-from pipelines.jars import JDBC, JDBC_LIB, LIB, jar_paths, missing_files
-from pipelines.jars.java import find_java
+from pipelines.jars import JDBC, JDBC_LIB, LIB, S3, S3_LIB, find_java, jar_paths, missing_files
 from pipelines.jvm.failures import describe
-from pipelines.spark.s3 import S3_CONF, let_in, s3_jars, uses_s3, writes_s3
 
 _LOG4J = """\
 # Written by Weir at each start; change the level with WEIR_SPARK__CONF (spark.log.level).
@@ -49,31 +50,26 @@ class SparkStartError(LakehouseError):
 
 def spark_conf(settings: Settings) -> dict[str, str]:
     """Every Spark setting of the host; the user's own win, but for those that keep secrets out of tables."""
+    jars = (*jar_paths(), *s3_jars(settings))
+    if not missing_files(JDBC_LIB, JDBC):  # who reads no database needs none
+        jars += jar_paths(JDBC_LIB, JDBC)
+    java_options = [f"-Dlog4j2.configurationFile=file:{_log_folder(settings)}/log4j2.properties"]
+    java_options += _LOCAL_JVM if _is_local(settings) else ()
+    java_options += [f"-XX:SharedArchiveFile={CLASS_ARCHIVE}"] if CLASS_ARCHIVE.exists() else []
+    java_options += [settings.spark.conf.get(JAVA_OPTIONS, "")]
     return {
         **_DELTA,
         **({} if writes_s3(settings) else _FILES),
         **_STREAMING,
         **(_LOCAL if _is_local(settings) else {}),
         **(S3_CONF if uses_s3(settings) else {}),
-        "spark.jars": ",".join(str(path) for path in (*jar_paths(), *s3_jars(settings), *_jdbc_jars())),
+        "spark.jars": ",".join(map(str, jars)),
         "spark.driver.memory": settings.spark.driver_memory,
         "spark.sql.warehouse.dir": str(settings.home / "warehouse"),
         **settings.spark.conf,
-        JAVA_OPTIONS: _java_options(settings),
+        JAVA_OPTIONS: " ".join(java_options).strip(),
         **KEPT,
     }
-
-
-def _jdbc_jars() -> tuple[Path, ...]:
-    """Where they were fetched: who reads no database needs none."""
-    return () if missing_files(JDBC_LIB, JDBC) else jar_paths(JDBC_LIB, JDBC)
-
-
-def _java_options(settings: Settings) -> str:
-    log4j = f"-Dlog4j2.configurationFile=file:{_log_folder(settings)}/log4j2.properties"
-    classes = [f"-XX:SharedArchiveFile={CLASS_ARCHIVE}"] if CLASS_ARCHIVE.exists() else []
-    ours = [log4j, *(_LOCAL_JVM if _is_local(settings) else ()), *classes]
-    return " ".join([*ours, settings.spark.conf.get(JAVA_OPTIONS, "")]).strip()
 
 
 CLASS_ARCHIVE = LIB / "classes.jsa"  # of `class_archive.py`
@@ -131,7 +127,9 @@ def open_session(settings: Settings) -> SparkSession:
     write_private(folder / "log4j2.properties", _LOG4J.format(folder=folder).encode())
     if _is_local(settings):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    if python := _python(settings):
+    # which Python runs user functions, where not whatever `python3` is there: pyspark heeds the environment alone
+    own_python = sys.executable if _is_local(settings) else None
+    if python := settings.spark.conf.get("spark.pyspark.python") or own_python:
         os.environ.setdefault("PYSPARK_PYTHON", python)
     builder = SparkSession.builder
     for key, value in conf.items():
@@ -158,11 +156,6 @@ def _launch(conf: Mapping[str, str]) -> None:
     SparkContext._ensure_initialized(conf=arguments)
 
 
-def _python(settings: Settings) -> str | None:
-    """Which Python runs user functions, where not whatever `python3` is there: pyspark heeds the environment alone."""
-    return settings.spark.conf.get("spark.pyspark.python") or (sys.executable if _is_local(settings) else None)
-
-
 def _is_local(settings: Settings) -> bool:
     return settings.spark.master.startswith("local")
 
@@ -187,3 +180,94 @@ def _standard_streams_to(path: Path) -> Iterator[None]:
         for descriptor, before in zip((1, 2), saved, strict=True):
             os.dup2(before, descriptor)
             os.close(before)
+
+
+_SCHEME = "s3://"
+_BRINGS_JARS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
+S3_CONF = {"spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem"}  # s3:// is what people write
+_PLACE = {
+    **dict.fromkeys(("endpoint", "endpoint_url", "endpoint_url_s3"), "endpoint"),
+    **dict.fromkeys(("region", "default_region"), "endpoint.region"),
+}
+_CREDENTIALS = {
+    "access_key_id": "access.key",
+    "secret_access_key": "secret.key",
+    **dict.fromkeys(("session_token", "token"), "session.token"),
+}
+_ANONYMOUS = "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"
+# The role of a Kubernetes account, as EKS gives it: S3A by itself does not look there.
+_OF_ACCOUNT = "software.amazon.awssdk.auth.credentials.WebIdentityTokenFileCredentialsProvider"
+_PROVIDER = "fs.s3a.aws.credentials.provider"
+
+
+def uses_s3(settings: Settings) -> bool:
+    """Whether any address that settings name is one of S3."""
+    return bool(_buckets(*settings.roots, *settings.lake.storage_options, *_written(settings)))
+
+
+def writes_s3(settings: Settings) -> bool:
+    """Whether tables, checkpoints or results lie there."""
+    return bool(_buckets(*_written(settings)))
+
+
+def s3_jars(settings: Settings, lib: Path = S3_LIB) -> tuple[Path, ...]:
+    """The JARs that streams need for S3. Raises `JarError` where they write there and the JARs were not fetched."""
+    brings_own = any(setting in settings.spark.conf for setting in _BRINGS_JARS)
+    may_lack = brings_own or not writes_s3(settings)
+    if not uses_s3(settings) or (may_lack and missing_files(lib, S3)):
+        return ()
+    return jar_paths(lib, S3)
+
+
+def let_in(session: SparkSession, settings: Settings) -> None:
+    """Give the session what it needs to read and write S3."""
+    hadoop = session.sparkContext._jsc.hadoopConfiguration()
+    for key, value in hadoop_options(settings, os.environ).items():
+        if f"spark.hadoop.{key}" not in settings.spark.conf:
+            hadoop.set(key, value)
+
+
+def hadoop_options(settings: Settings, environment: Mapping[str, str]) -> dict[str, str]:
+    """S3A's settings for each bucket that settings name; with credentials, so never to be shown."""
+    by_bucket = {bucket: dict[str, str]() for bucket in _buckets(*settings.roots, *_written(settings))}
+    for root, options in settings.lake.storage_options.items():
+        for bucket in _buckets(root):
+            secrets = {_short(key): secret.get_secret_value() for key, secret in options.items()}
+            by_bucket.setdefault(bucket, {}).update(secrets)
+    around = {_short(key): value for key, value in environment.items() if key.startswith("AWS_") and value}
+    if f"spark.hadoop.{_PROVIDER}" in settings.spark.conf:
+        around.pop("web_identity_token_file", None)
+    return {
+        f"fs.s3a.bucket.{bucket}.{key}": value
+        for bucket, options in by_bucket.items()
+        for key, value in _of_bucket(options, around).items()
+    }
+
+
+def _of_bucket(options: Mapping[str, str], around: Mapping[str, str]) -> dict[str, str]:
+    """What options leave out comes from the environment, credentials only together."""
+    own = options if _CREDENTIALS.keys() & options.keys() else {**around, **options}
+    credentials = {_CREDENTIALS[key]: value for key, value in own.items() if key in _CREDENTIALS}
+    whole = {**around, **options}
+    place = {_PLACE[key]: value for key, value in whole.items() if key in _PLACE}
+    if "endpoint" in place:
+        by_host = whole.get("virtual_hosted_style_request", "").lower() == "true"
+        place = {"endpoint.region": "us-east-1", "path.style.access": str(not by_host).lower(), **place}
+    if whole.get("skip_signature", "").lower() == "true":
+        return {**place, "aws.credentials.provider": _ANONYMOUS}
+    if not credentials and "web_identity_token_file" in whole:
+        return {**place, "aws.credentials.provider": _OF_ACCOUNT}
+    return {**place, **credentials}
+
+
+def _written(settings: Settings) -> tuple[str, ...]:
+    return (settings.tables_uri, settings.results_uri, settings.checkpoints_uri)
+
+
+def _buckets(*addresses: str) -> set[str]:
+    remote = (normal_uri(address) for address in addresses)
+    return {address.removeprefix(_SCHEME).partition("/")[0] for address in remote if address.startswith(_SCHEME)}
+
+
+def _short(key: str) -> str:
+    return key.lower().removeprefix("aws_")

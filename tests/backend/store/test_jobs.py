@@ -32,7 +32,7 @@ from backend.streams.requeue import RequeueAnswer, RequeueRequest
 from backend.streams.reset.plan import ResetLevel, ResetRequest
 from pipelines.jobs.reset import Resets
 from pipelines.jobs.runner import SparkJobs
-from pipelines.sources.delta import table
+from pipelines.sources.spark import table
 from pipelines.specs.registry import Registry
 from tests.worlds.lake.builders import HandLog, add, remove
 from tests.worlds.spark.declared import pipeline_of

@@ -32,8 +32,7 @@ from pipelines import (
     upsert,
 )
 from pipelines.declare.check import columns_problems
-from pipelines.spark.analysis import Analysis
-from pipelines.spark.tables import SchemaMismatchError, create_table, fit_table
+from pipelines.spark.tables import Analysis, SchemaMismatchError, create_table, fit_table
 from pipelines.specs.tables import Evolution, TableSpec, parse_schema
 from tests.worlds.lake import builders
 from tests.worlds.spark.declared import lake_of, pipeline_of, registry_of

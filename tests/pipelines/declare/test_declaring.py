@@ -33,7 +33,7 @@ from pipelines import (
 from pipelines.declare.check import PipelineError, find_problems, refuse_problems
 from pipelines.declare.pipeline import TriggerError, trigger_s
 from pipelines.declare.registry import MOST_CODE, declaration, declarations, load_registry
-from pipelines.spark.analysis import in_order
+from pipelines.spark.tables import in_order
 from pipelines.specs.tables import Evolution
 from tests.worlds.spark import declared
 from tests.worlds.spark.declared import problems_of, registry_of, same

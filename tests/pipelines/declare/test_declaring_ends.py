@@ -29,9 +29,9 @@ from pipelines import (
 from pipelines.declare.check import find_problems
 from pipelines.declare.registry import declaration
 from pipelines.jvm.failures import SpecError
-from pipelines.sources.jdbc import JdbcSource
 from pipelines.sources.kafka import KafkaSource
-from pipelines.spark.analysis import Analysis
+from pipelines.sources.spark import JdbcSource
+from pipelines.spark.tables import Analysis
 from pipelines.specs.sinks import ExportSink, Sink
 from tests.worlds.spark import declared
 from tests.worlds.spark.declared import pipeline_of, problems_of, registry_of, same, without_rows

@@ -11,7 +11,7 @@ from app.cli import main
 from backend.settings import load_settings
 from pipelines import Pipeline, rate
 from pipelines.declare.check import find_problems
-from pipelines.spark.analysis import Analysis
+from pipelines.spark.tables import Analysis
 from tests.worlds.processes import free_port
 from tests.worlds.spark.declared import DOCS, registry_of, without_rows
 

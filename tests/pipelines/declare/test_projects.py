@@ -33,7 +33,7 @@ from pipelines import (
 )
 from pipelines.declare.check import columns_problems, find_problems
 from pipelines.declare.registry import declarations
-from pipelines.spark.analysis import Analysis
+from pipelines.spark.tables import Analysis
 from tests.worlds.lake import builders
 from tests.worlds.processes import wait_until
 from tests.worlds.spark.declared import DOCS, registry_of, same

@@ -21,9 +21,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from pipelines.declare.cdc import debezium
 from pipelines.jvm.failures import SpecError
+from pipelines.sinks.by_key import history, update, upsert
 from pipelines.sinks.commits import stamp
-from pipelines.sinks.history import history
-from pipelines.sinks.upsert import update, upsert
 from pipelines.spark.tables import create_table
 from pipelines.specs.sinks import CHANGE, Sink, Target
 from pipelines.specs.tables import TableSpec

@@ -16,9 +16,9 @@ from backend.store.store import ControlStore
 from backend.streams.preflight.model import Outcome
 from backend.streams.preflight.reading import preflight
 from pipelines.declare.registry import declarations, load_registry
-from pipelines.demo.producers import RecordKind
 from tests.worlds.spark.host_process import check_lake
 from tests.worlds.spark.lakes import DemoLake, demo_lake
+from tests.worlds.streams.demo_ledger import Kind
 
 # The first test's set-up runs everything: half a minute on two idle cores, minutes on busy ones.
 pytestmark = [pytest.mark.spark, pytest.mark.ci, pytest.mark.timeout(900)]
@@ -46,16 +46,16 @@ def expectation_counts(lake: DemoLake, stream: str) -> Counter[str]:
 
 
 def test_every_table_equals_the_ledger(lake: DemoLake) -> None:
-    landed, bronze = Counter(record.line for record in lake.ledger.records("events")), lake.rows("bronze/bronze_events")
+    landed, bronze = Counter(lake.ledger.lines("events")), lake.rows("bronze/bronze_events")
     assert Counter(row.raw for row in bronze) == landed
     assert bronze[0].file_name.startswith("events-") and bronze[0].ingested_at is not None
     tables = SimpleNamespace(
         ledger=lake.ledger, rows=lambda name: pa.table(DeltaTable(lake.uri(name)).scan().read_all())
     )
     check_lake(tables)
-    kinds = {topic: {record.kind for record in lake.ledger.records(topic)} for topic in ("events", "orders")}
-    assert {RecordKind.DUPLICATE, RecordKind.LATE, RecordKind.BEYOND} <= kinds["events"], "there is something to mend"
-    assert RecordKind.HELD in kinds["orders"], "orders come out of order"
+    events, orders = list(lake.ledger.events()), map(json.loads, lake.ledger.lines("orders"))
+    assert len(events) < landed.total() and {Kind.LATE, Kind.BEYOND} <= {event.kind for event in events}
+    assert (lsns := [order["source"]["lsn"] for order in orders]) != sorted(lsns), "orders come out of order"
     assert len({start for start, _ in lake.ledger.expected_gold()}) >= 6
     deleted = {row.order_id for row in lake.rows("silver/silver_orders_tombstones")}
     assert deleted and not deleted & lake.ledger.expected_orders().keys()
@@ -67,12 +67,12 @@ def test_broken_rows_are_quarantined_with_their_reason_none_lost_none_merged(lak
         reason for row in lake.rows("silver/silver_events_quarantine") for reason in row.broken_expectations
     )
     assert reasons == {
-        "well_formed": expected[RecordKind.MALFORMED],
-        "event_type_not_null": expected[RecordKind.UNTYPED],
-        "amount_positive": expected[RecordKind.NOT_POSITIVE],
+        "well_formed": expected[Kind.MALFORMED],
+        "event_type_not_null": expected[Kind.UNTYPED],
+        "amount_positive": expected[Kind.NOT_POSITIVE],
     }
     raws = {row.raw for row in lake.rows("silver/silver_events_quarantine")}
-    broken = {r.line for r in lake.ledger.records("events") if r.kind in expected}
+    broken = {event.line for event in lake.ledger.events() if event.kind in expected}
     assert raws == broken
 
 
@@ -84,12 +84,12 @@ def test_rows_beyond_the_watermark_are_dropped_and_counted_and_so_is_each_expect
     assert dropped + counts["on_time_failed"] == len(lake.ledger.expected_beyond_event_ids())
     silver, quarantined = len(lake.rows("silver/silver_events")), lake.ledger.expected_quarantined()
     judged = silver + sum(quarantined.values()) + counts["on_time_failed"]
-    assert counts["well_formed_failed"] == quarantined[RecordKind.MALFORMED]
-    assert counts["event_type_not_null_failed"] == quarantined[RecordKind.UNTYPED]
-    assert counts["amount_positive_failed"] == quarantined[RecordKind.NOT_POSITIVE]
+    assert counts["well_formed_failed"] == quarantined[Kind.MALFORMED]
+    assert counts["event_type_not_null_failed"] == quarantined[Kind.UNTYPED]
+    assert counts["amount_positive_failed"] == quarantined[Kind.NOT_POSITIVE]
     assert counts["well_formed_passed"] + counts["well_formed_failed"] == judged
     orders = expectation_counts(lake, "silver_orders")
-    assert orders["envelope_complete_passed"] == len(list(lake.ledger.records("orders")))
+    assert orders["envelope_complete_passed"] == len(list(lake.ledger.lines("orders")))
     assert orders["envelope_complete_failed"] == 0
 
 

@@ -27,8 +27,8 @@ from backend.streams.backlog.reader import BacklogReader
 from backend.streams.faults import FILE_UNREADABLE, recognise
 from backend.streams.preflight.reading import unreadable
 from pipelines import files
-from pipelines.sources.json_text import FITS, TEXT, WHOLE, columns_of, documents, judged, reason
-from pipelines.spark.analysis import Analysis
+from pipelines.sources.records import FITS, TEXT, WHOLE, columns_of, documents, judged, reason
+from pipelines.spark.tables import Analysis
 from pipelines.specs.tables import parse_schema
 from tests.worlds.lake.object_store import client, list_keys, make_bucket, server_url, storage_options
 from tests.worlds.processes import kill_hard

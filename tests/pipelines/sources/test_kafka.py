@@ -33,7 +33,7 @@ from pipelines.host.fleet import utc_now
 from pipelines.host.topic_watch import TopicWatch
 from pipelines.jvm.failures import StreamStartError
 from pipelines.sources.kafka import KafkaSource
-from pipelines.spark.analysis import Analysis
+from pipelines.spark.tables import Analysis
 from pipelines.specs.sinks import Sink, Target
 from tests.worlds.cases import soak
 from tests.worlds.processes import wait_until
@@ -569,3 +569,41 @@ def test_records_after_the_offsets_wait_whether_the_stream_ran_or_not(
     wait_until(lambda: bool(shop.heard().problem), "the broker forgot the topic")
     assert "there is no topic" in shop.heard().problem
     assert "there is no topic" in shop.backlog().unknown
+
+
+def run_as_before(lake: DemoLake, broker: KafkaBroker, topic: str, letters: str = "") -> None:
+    """A query of a former version, over all that the topic holds by now: the stream's own, or the one that wrote its
+    dead letters into this table."""
+    options = {"kafka.bootstrap.servers": broker.servers, "subscribe": topic, "startingOffsets": "earliest"}
+    records = lake.runtime.session.readStream.format("kafka").options(**options).load()
+    cut = records.where(F.col("value").cast("string") == "cut").withColumn("reason", F.lit("not JSON"))
+    cut = cut.select("topic", "partition", "offset", "timestamp", "key", "value", "reason")
+    writer = cut.writeStream.format("delta").option("path", letters) if letters else records.writeStream.format("noop")
+    checkpoint = lake.settings.home / "checkpoints" / BOTH[bool(letters)]
+    writer.trigger(availableNow=True).option("checkpointLocation", str(checkpoint)).start().awaitTermination()
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("is_ahead", [False, True])
+def test_dead_letters_that_a_former_version_read_by_a_query_of_their_own_are_there_once(
+    spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path, is_ahead: bool
+) -> None:
+    """`is_ahead`: that query had read more than the stream itself, or less."""
+    topic = kafka_broker.create(f"former_letters_{is_ahead}", partitions=1)
+    lake = lake_of(tmp_path, orders_in(kafka_broker, topic))
+    letters = lake.uri(f"bronze/{BOTH[1]}")
+    for written_by in ("", letters) if is_ahead else (letters, ""):
+        kafka_broker.produce(topic, [(None, b"cut"), (None, b'{"id": 1, "name": "a"}')])
+        run_as_before(lake, kafka_broker, topic, written_by)
+    kafka_broker.produce(topic, [(None, b"cut"), (None, b'{"id": 1, "name": "a"}')])
+    lake.process(NAME)
+    assert letters_of(lake) == [(topic, 0, offset, b"cut") for offset in (0, 2, 4)]
+    assert sorted(row.offset for row in lake.rows(f"bronze/{NAME}")) == ([3, 5] if is_ahead else [5])
+
+    note = tmp_path / "checkpoints" / NAME / "dead_letters_read.json"
+    assert json.loads(note.read_text()) == {topic: {"0": 4 if is_ahead else 2}}
+    if not is_ahead:
+        note.unlink()  # as if the host had died once the letters were written, and before they were noted
+    kafka_broker.produce(topic, [(None, b"cut")])
+    lake.process(NAME)
+    assert letters_of(lake) == [(topic, 0, offset, b"cut") for offset in (0, 2, 4, 6)]

@@ -14,8 +14,8 @@ from backend.settings import load_settings
 from backend.streams.backlog.reader import BacklogReader
 from pipelines import jdbc, kafka, rate, secret, spark_source, table
 from pipelines.declare.registry import declaration
-from pipelines.sources.jdbc import JdbcSource
-from pipelines.spark.analysis import Analysis
+from pipelines.sources.spark import JdbcSource
+from pipelines.spark.tables import Analysis
 from tests.worlds.lake import builders
 from tests.worlds.processes import PATIENCE_S, free_port, wait_until
 from tests.worlds.programs import needs_postgres

@@ -19,12 +19,23 @@ import pytest
 from pyspark.sql import SparkSession
 
 from backend.settings import Settings, load_settings
-from pipelines.jars import BROKER, FOLDERS, HERE, HOST, S3, JarError, jar_paths, missing_files, pinned_files, resolve
-from pipelines.jars.java import JavaError, find_java
+from pipelines.jars import (
+    BROKER,
+    FOLDERS,
+    HERE,
+    HOST,
+    S3,
+    JarError,
+    JavaError,
+    find_java,
+    jar_paths,
+    missing_files,
+    pinned_files,
+    resolve,
+)
 from pipelines.jvm.failures import describe, describe_traceback
 from pipelines.jvm.hadoop import CheckpointFiles
-from pipelines.spark.s3 import hadoop_options, s3_jars, uses_s3
-from pipelines.spark.session import CLASS_ARCHIVE, spark_conf
+from pipelines.spark.session import CLASS_ARCHIVE, hadoop_options, s3_jars, spark_conf, uses_s3
 from pipelines.specs import sources
 from pipelines.specs.sources import Inputs
 

@@ -20,18 +20,20 @@ from backend.expectations.model import Finding, Judgement, State
 from backend.settings import load_settings
 from backend.stream_model.stream import DesiredState, StreamState
 from pipelines.declare.registry import declarations, load_registry
-from pipelines.demo.producers import Delivery, EventProducer, LandedRecord, OrderProducer, Producer, RecordKind
+from pipelines.demo.producers import Delivery, EventProducer, OrderProducer, Producer
 from pipelines.specs.registry import Registry
 from pipelines.specs.tables import TableSpec
 from tests.worlds.store import stream_store
+from tests.worlds.streams.demo_ledger import IN_SILVER, Kind, kind_of
 
 Row = dict[str, Any]
 FILES, RECORDS = 18, 40  # landed of each topic, and in each of them
+Landed = list[tuple[datetime, list[str]]]
 BATCHES = 6  # of silver and gold: each takes three files
 QUARANTINED = {
-    RecordKind.MALFORMED: "well_formed",
-    RecordKind.UNTYPED: "event_type_not_null",
-    RecordKind.NOT_POSITIVE: "amount_positive",
+    Kind.MALFORMED: "well_formed",
+    Kind.UNTYPED: "event_type_not_null",
+    Kind.NOT_POSITIVE: "amount_positive",
 }
 _COLUMN = re.compile(r"(\w+) (\w+)(?:\((\d+),(\d+)\))? COMMENT '((?:[^']|'')*)'")
 _TYPES = {"STRING": pa.string(), "BIGINT": pa.int64(), "TIMESTAMP": pa.timestamp("us", "UTC")}
@@ -73,7 +75,7 @@ def _create(path: Path, table: TableSpec) -> None:
     )
 
 
-def _landed(producer: Producer, now: datetime) -> list[tuple[datetime, list[LandedRecord]]]:
+def _landed(producer: Producer, now: datetime) -> Landed:
     times = [now - timedelta(seconds=10 * (FILES - number)) for number in range(FILES)]
     return [(at, producer.produce(Delivery(number, at, RECORDS, seed=7))) for number, at in enumerate(times)]
 
@@ -83,37 +85,40 @@ def _append(path: Path, rows: Iterable[Row], mode: str = "append") -> None:
     write_deltalake(str(path), pa.Table.from_pylist(list(rows), schema=schema), mode=mode)
 
 
-def _bronze(path: Path, landed: list[tuple[datetime, list[LandedRecord]]]) -> None:
-    for number, (at, records) in enumerate(landed):
+def _bronze(path: Path, landed: Landed) -> None:
+    for number, (at, lines) in enumerate(landed):
         file = {"file_name": f"{number:08d}.jsonl", "file_modified_at": at, "ingested_at": at + timedelta(seconds=3)}
-        _append(path, ({"raw": record.line} | file for record in records))
+        _append(path, ({"raw": line} | file for line in lines))
 
 
-def _in_batches(landed: list[tuple[datetime, list[LandedRecord]]]) -> list[list[LandedRecord]]:
+def _in_batches(landed: Landed) -> list[Landed]:
     size = FILES // BATCHES
-    files = [records for _, records in landed]
-    return [list(chain(*files[first : first + size])) for first in range(0, FILES, size)]
+    return [landed[first : first + size] for first in range(0, FILES, size)]
 
 
-def _write_events(paths: Mapping[str, Path], landed: list[tuple[datetime, list[LandedRecord]]]) -> None:
+def _write_events(paths: Mapping[str, Path], landed: Landed) -> None:
     _bronze(paths["bronze_events"], landed)
-    for records in _in_batches(landed):
-        taken_at, broken = datetime.now(UTC), [record for record in records if record.kind in QUARANTINED]
-        new = {}
-        for record in records:
-            if record.kind in (RecordKind.GOOD, RecordKind.LATE):
-                event = json.loads(record.line, parse_float=Decimal)
-                new[event["event_id"]] = event | {
-                    "amount": Decimal(event["amount"]).quantize(Decimal("0.01")),
-                    "timestamp": datetime.fromisoformat(event["timestamp"]),
-                    "ingested_at": taken_at,
-                    "processed_at": taken_at,
-                }
-        _append(paths["silver_events"], new.values())
-        _append(
-            paths["silver_events_quarantine"],
-            ({"raw": record.line, "ingested_at": taken_at, "_reason": QUARANTINED[record.kind]} for record in broken),
-        )
+    sent = set[str]()
+    for batch in _in_batches(landed):
+        taken_at, new, broken = datetime.now(UTC), list[Row](), list[Row]()
+        for landed_at, line in ((at, line) for at, lines in batch for line in lines):
+            kind, is_double = kind_of(line, landed_at), line in sent
+            if kind is Kind.MALFORMED or (kind in QUARANTINED and not is_double):
+                broken.append({"raw": line, "ingested_at": taken_at, "_reason": QUARANTINED[kind]})
+            elif kind in IN_SILVER and not is_double:
+                event = json.loads(line, parse_float=Decimal)
+                new.append(
+                    event
+                    | {
+                        "amount": Decimal(event["amount"]).quantize(Decimal("0.01")),
+                        "timestamp": datetime.fromisoformat(event["timestamp"]),
+                        "ingested_at": taken_at,
+                        "processed_at": taken_at,
+                    }
+                )
+            sent.add(line)
+        _append(paths["silver_events"], new)
+        _append(paths["silver_events_quarantine"], broken)
         _append(paths["gold_events_hourly"], _hourly(_rows(paths["silver_events"])), "overwrite")
 
 
@@ -135,13 +140,13 @@ def _hourly(events: pa.Table) -> list[Row]:
     ]
 
 
-def _write_orders(paths: Mapping[str, Path], landed: list[tuple[datetime, list[LandedRecord]]]) -> None:
+def _write_orders(paths: Mapping[str, Path], landed: Landed) -> None:
     _bronze(paths["bronze_orders"], landed)
     newest: dict[str, Row] = {}
-    for records in _in_batches(landed):
+    for batch in _in_batches(landed):
         changed = set()
-        for record in records:
-            order = _order(json.loads(record.line, parse_float=Decimal))
+        for line in chain.from_iterable(lines for _, lines in batch):
+            order = _order(json.loads(line, parse_float=Decimal))
             known = newest.get(order["order_id"])
             if known is None or order["lsn"] > known["lsn"]:
                 newest[order["order_id"]] = order

@@ -11,7 +11,7 @@ import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipelines.jars.java import find_java
+from pipelines.jars import find_java
 from tests.worlds.processes import end, free_port, kill_hard, wait_until
 
 VERSION = "3.0.9"

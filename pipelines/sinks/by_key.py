@@ -1,35 +1,39 @@
-"""Row changes applied by key (SCD type 1): the newest change of a key is its row, whenever it arrives.
+"""Row changes applied by key: the newest change of a key is its row (`upsert`), or every state that it ever had is one
+(`history`), valid from one change to the next.
 
-Rule: `sequence` decides, never the order of arrival. A table of tombstones remembers deleted keys, so that an older
-change never brings a row back.
+Rule: `sequence` decides, never the order of arrival, however late and often changes arrive. A table of tombstones
+remembers deleted keys, so that an older change never brings a row back.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from delta.tables import DeltaTable
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import BooleanType, StringType, StructType
 
 from backend.format import things
 from pipelines.jvm.failures import SpecError
 from pipelines.sinks.changes import (
+    DELETED,
     UNCHANGED,
+    check_columns,
     filled,
     in_file_order,
     merged,
+    newer,
     record_of,
     refuse_unordered,
     with_unchanged,
 )
 from pipelines.sinks.commits import unnumbered
-from pipelines.sinks.positions import newer
 from pipelines.specs.sinks import CHANGE, OutputMode, Target
 from pipelines.specs.tables import TableSpec, quoted
 
-_DELETED = "_deleted"
-_DELETED_AT = "_deleted_at"
+FROM, TO, CURRENT = "valid_from", "valid_to", "is_current"
+_IS_EMPTY = "_weir_empty"
+_DELETED_AT = "_weir_deleted_at"
 _EMPTY = (
     "upsert: {0} is an empty text, which Delta keeps as null in a partition, so no later change would find its row; "
     "drop or quarantine such rows by an expectation, or partition by another column"
@@ -83,7 +87,7 @@ class UpsertSink:
         newest = self._newest(self._after_truncation(batch, target) if self.truncated else batch).persist()
         try:
             by_key = F.lit(0) if self.sequence else F.count_distinct(F.struct(*map(quoted, self.keys)))
-            changes, deletions, keys = newest.agg(F.count("*"), F.count_if(_DELETED), by_key).first() or (0, 0, 0)
+            changes, deletions, keys = newest.agg(F.count("*"), F.count_if(DELETED), by_key).first() or (0, 0, 0)
             if not self.sequence and changes > keys:
                 hint = "aggregate by these keys, or use upsert(keys=…, sequence=…)"
                 raise SpecError(f"update: {changes:,} rows for {things(keys, 'key')} in one batch", hint=hint)
@@ -109,22 +113,22 @@ class UpsertSink:
         return changes.where(moment.isNull() | (moment >= F.lit(last)))
 
     def _newest(self, batch: DataFrame) -> DataFrame:
-        """One row a key: the change with the highest sequence, with `_deleted`."""
+        """One row a key: the change with the highest sequence, with `_weir_deleted`."""
         deleted = F.coalesce(F.expr(self.deleted), F.lit(False)) if self.deleted else F.lit(False)
-        changes = batch.withColumn(_DELETED, deleted)
+        changes = batch.withColumn(DELETED, deleted)
         if self.sequence is None:
             return changes
         changes = refuse_nulls(changes, (*self.keys, self.sequence))
         changes = refuse_unordered(changes, self.keys, self.sequence)
-        changes = in_file_order(changes, self.keys, self.sequence, _DELETED, self.keep_when_null)
+        changes = in_file_order(changes, self.keys, self.sequence, DELETED, self.keep_when_null)
         if self.keep_when_null or CHANGE in batch.columns:
             partial = with_unchanged(changes, self.keep_when_null)
-            changes = filled(partial, self.keys, (self.sequence,), ends=_DELETED)
+            changes = filled(partial, self.keys, (self.sequence,), ends=DELETED)
         newest = F.max_by(F.struct(*map(quoted, changes.columns)), self._at)
         return changes.groupBy(*map(quoted, self.keys)).agg(newest.alias("newest")).select("newest.*")
 
     def _remember_deletions(self, newest: DataFrame, target: Target) -> None:
-        deletions = newest.where(_DELETED).select(*map(quoted, self.keys), self._at)
+        deletions = newest.where(DELETED).select(*map(quoted, self.keys), self._at)
         uri = target.uris[tombstones_of(target.table).name]
         into = DeltaTable.forPath(newest.sparkSession, uri).alias("t")
         merge = into.merge(deletions.alias("s"), same_keys(self.keys))
@@ -159,8 +163,8 @@ class UpsertSink:
         is_newer = F.col(f"t.{self._at}").isNull() | self._is_newer() if self._at else F.lit(True)
         equals = "=" if self._at else "<=>"  # an aggregate has a group of null
         merge = into.alias("t").merge(changes.alias("s"), same_keys(self.keys, equals))
-        merge = merge.whenMatchedDelete(F.col(f"s.{_DELETED}") & is_newer).whenMatchedUpdate(is_newer, set=updates)
-        merge.whenNotMatchedInsert(f"NOT s.{_DELETED}", values=values).execute()
+        merge = merge.whenMatchedDelete(F.col(f"s.{DELETED}") & is_newer).whenMatchedUpdate(is_newer, set=updates)
+        merge.whenNotMatchedInsert(f"NOT s.{DELETED}", values=values).execute()
 
 
 def upsert(
@@ -184,6 +188,129 @@ def upsert(
 def update(*, keys: Sequence[str]) -> UpsertSink:
     """Write an aggregate's changed groups over the rows of the same keys."""
     return UpsertSink(tuple(keys))
+
+
+@dataclass(frozen=True, slots=True)
+class HistorySink:
+    """Rows with `valid_from`, `valid_to` (null: still valid) and `is_current`.
+
+    `deleted`, `truncated`: SQL conditions on a change.
+    """
+
+    keys: tuple[str, ...]
+    sequence: str
+    deleted: str | None = None
+    except_columns: tuple[str, ...] = ()
+    truncated: str | None = None
+    output_mode: OutputMode = "append"
+    kind = "history"
+    is_native = False
+
+    def beside(self, table: TableSpec) -> tuple[TableSpec, ...]:
+        return (tombstones_of(table),) if self.deleted or self.truncated else ()
+
+    def table_schema(self, rows: StructType) -> StructType:
+        check_columns("history", rows, (*self.keys, self.sequence, *self.except_columns))
+        check_deletions(self.kind, self.keys, self.sequence if self.deleted or self.truncated else None)
+        if taken := {FROM, TO, CURRENT} & set(rows.names):
+            raise SpecError(
+                f"history: the function returns {', '.join(sorted(taken))}", hint="the sink adds it: rename"
+            )
+        if set(self.keys) & set(self.except_columns):
+            raise SpecError("history: keys must be written", hint="take them out of except_columns")
+        written = StructType([column for column in rows if column.name not in self.except_columns])
+        at = rows[self.sequence].dataType
+        return written.add(FROM, at).add(TO, at).add(CURRENT, BooleanType())
+
+    def beside_schema(self, rows: StructType) -> StructType:
+        return StructType([rows[name] for name in (*self.keys, self.sequence)])
+
+    def write(self, batch: DataFrame, target: Target) -> None:
+        deletes = F.coalesce(F.expr(self.deleted), F.lit(False)) if self.deleted else F.lit(False)
+        if self.truncated:
+            batch = self._truncate(batch, target)
+        batch = refuse_empty(batch, self.keys, target.table.partition_cols)
+        marked = refuse_nulls(batch.withColumn(DELETED, deletes), (*self.keys, self.sequence))
+        marked = refuse_unordered(marked, self.keys, self.sequence)
+        marked = in_file_order(marked, self.keys, self.sequence, DELETED)
+        changes = marked.dropDuplicates([*self.keys, self.sequence, DELETED]).persist()
+        try:
+            if changes.isEmpty():
+                return
+            if self.deleted:  # first, so that after a crash in between the replay finds the same answer
+                self._remember_deletions(changes, target)
+            self._merge(self._timeline(changes, target), target)
+        finally:
+            changes.unpersist()
+
+    def _truncate(self, batch: DataFrame, target: Target) -> DataFrame:
+        """Takes truncations in, and ends every state that they end; the other changes."""
+        changes, truncations = split_truncations(batch, str(self.truncated), self.sequence)
+        if remember_truncations(truncations, target.uris[tombstones_of(target.table).name], self.keys, self.sequence):
+            into = DeltaTable.forPath(batch.sparkSession, target.uri)
+            for (at,) in sorted(truncations.collect()):
+                at = F.lit(at)
+                ended = (F.col(FROM) < at) & (F.col(TO).isNull() | (F.col(TO) > at))
+                with unnumbered(batch.sparkSession):
+                    into.update(ended, {TO: at, CURRENT: F.lit(False)})
+        return changes
+
+    def _remember_deletions(self, changes: DataFrame, target: Target) -> None:
+        deletions = changes.where(DELETED).select(*map(quoted, (*self.keys, self.sequence)))
+        into = DeltaTable.forPath(changes.sparkSession, target.uris[tombstones_of(target.table).name]).alias("t")
+        into.merge(deletions.alias("s"), same_keys((*self.keys, self.sequence))).whenNotMatchedInsertAll().execute()
+
+    def _timeline(self, changes: DataFrame, target: Target) -> DataFrame:
+        """Every state of the keys that changed, each ending where the next change begins, or where the key was deleted
+        or the table truncated."""
+        session, keys = changes.sparkSession, list(self.keys)
+        touched = changes.select(*map(quoted, keys)).distinct()
+        rows = session.read.format("delta").load(target.uri).drop(TO, CURRENT).join(touched, keys, "left_semi")
+        new = changes.where(~F.col(DELETED)).withColumn(FROM, F.col(quoted(self.sequence)))
+        new = new.join(rows, [*keys, FROM], "left_anti")  # what is written already stays
+        theirs, is_partial = {name.lower() for name in new.columns}, CHANGE in changes.columns
+        names = [name for name in rows.columns if name.lower() in theirs]
+        beside = (F.col(CHANGE), F.col(f"{CHANGE}.unchanged").alias(UNCHANGED)) if is_partial else ()
+        new = new.select(*map(quoted, names), *beside)
+        states = rows.unionByName(new, allowMissingColumns=True).withColumn(DELETED, F.lit(False))
+        if self.deleted or self.truncated:
+            uri = target.uris[tombstones_of(target.table).name]
+            ends = session.read.format("delta").load(uri).join(touched, keys, "left_semi")
+            if self.truncated:
+                ends = ends.unionByName(touched.crossJoin(truncations_of(session, uri, keys)))
+            ends = ends.withColumnRenamed(self.sequence, FROM).withColumn(DELETED, F.lit(True))
+            states = states.unionByName(ends, allowMissingColumns=True)
+        if is_partial:
+            states = states.withColumn(UNCHANGED, F.coalesce(UNCHANGED, F.array()))
+            states = refuse_unordered(filled(states, keys, (FROM, DELETED), ends=DELETED), keys, FROM)
+        in_order = Window.partitionBy(*map(quoted, keys)).orderBy(FROM, DELETED)
+        ended = states.withColumn(TO, F.lead(FROM).over(in_order)).where(~F.col(DELETED)).drop(DELETED)
+        empty = F.coalesce(F.col(TO) == F.col(FROM), F.lit(False))  # deleted at the moment it began
+        return ended.withColumns({CURRENT: F.col(TO).isNull(), _IS_EMPTY: empty})
+
+    def _merge(self, states: DataFrame, target: Target) -> None:
+        into = DeltaTable.forPath(states.sparkSession, target.uri)
+        ends: dict[str, str | Column] = {TO: f"s.{TO}", CURRENT: f"s.{CURRENT}"}
+        values: dict[str, str | Column] = {name: F.col(f"s.{name}") for name in map(quoted, into.toDF().columns)}
+        merge = into.alias("t").merge(states.alias("s"), same_keys((*self.keys, FROM)))
+        merge = merge.whenMatchedDelete(f"s.{_IS_EMPTY}").whenMatchedUpdate(f"NOT (t.{TO} <=> s.{TO})", set=ends)
+        merge.whenNotMatchedInsert(f"NOT s.{_IS_EMPTY}", values=values).execute()
+
+
+def history(
+    *,
+    keys: Sequence[str],
+    sequence: str,
+    deleted: str | None = None,
+    except_columns: Sequence[str] = (),
+    truncated: str | None = None,
+) -> HistorySink:
+    """Keep every state of each key, with `valid_from`, `valid_to` and `is_current` in the terms of `sequence`.
+
+    `deleted`: a SQL condition; such a change ends the key's last state. `except_columns` are not written.
+    `truncated`: a SQL condition; such a change needs no key, and ends the states of all.
+    """
+    return HistorySink(tuple(keys), sequence, deleted, tuple(except_columns), truncated)
 
 
 def tombstones_of(table: TableSpec) -> TableSpec:
@@ -229,7 +356,7 @@ def same_keys(keys: Sequence[str], equals: str = "=") -> str:
 
 
 def refuse_nulls(changes: DataFrame, names: Sequence[str]) -> DataFrame:
-    """The same rows; the batch fails at one that is null where it must not be."""
+    """Rows whose batch fails at one that is null where it must not be."""
     whole = F.lit(True)
     for name in names:
         message = F.format_string(_UNORDERED.format(name.replace("%", "%%")), record_of(changes.columns))
@@ -239,7 +366,7 @@ def refuse_nulls(changes: DataFrame, names: Sequence[str]) -> DataFrame:
 
 
 def refuse_empty(changes: DataFrame, keys: Sequence[str], partitions: Sequence[str]) -> DataFrame:
-    """The same rows; the batch fails at a key that its partition would keep as null."""
+    """Rows whose batch fails at a key that its partition would keep as null."""
     whole, parted = F.lit(True), {name.lower() for name in keys} & {name.lower() for name in partitions}
     for column in changes.schema:
         if column.name.lower() in parted and isinstance(column.dataType, StringType):
@@ -252,12 +379,3 @@ def check_deletions(sink: str, keys: Sequence[str], sequence: str | None) -> Non
     """Raises `SpecError` where no deletion of a key could be newer than its row."""
     if sequence in keys:
         raise SpecError(f"{sink}: the sequence {sequence} is one of the keys", hint="order deletions by another column")
-
-
-def check_columns(sink: str, rows: StructType, names: Sequence[str]) -> None:
-    """Raises `SpecError` where the function does not return a column that the sink needs."""
-    missing = [name for name in names if name not in rows.names]
-    if missing:
-        raise SpecError(
-            f"{sink}: the function returns no {', '.join(missing)}", hint=f"it returns {', '.join(rows.names)}"
-        )
