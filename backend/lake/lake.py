@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
+from backend.caches import DiskCache, Lru
 from backend.errors import DiffError, LakehouseError, StorageError, TableNotFoundError
 from backend.lake import catalog
-from backend.lake.cards import Cards, CardStore, Table
-from backend.lake.history.timeline import TableTimeline, TimelineStore
+from backend.lake.cards import Cards, Table
 from backend.lake.log.checksum import Checksum
 from backend.lake.log.listing import LOG, LogListing
 from backend.lake.log.log import TableLog
@@ -24,7 +24,6 @@ from backend.lake.storage.paths import is_remote, normal_uri
 from backend.lake.storage.storage import Storage
 from backend.lake.table.properties import ownership
 from backend.lake.table.schema import columns
-from backend.lru import Lru
 from backend.settings import Settings
 
 # Readers of files and rows are imported by the methods that use them: pyarrow, numpy and deltalake take 0.4 s to load,
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from backend.lake.files.footer import FileFooter
     from backend.lake.history.arrivals import Arrival
     from backend.lake.history.change_feed import ChangeFeedSupport
+    from backend.lake.history.timeline import TableTimeline
     from backend.lake.retention.file_check import LogSeen
     from backend.lake.retention.runs import FilesSeen, LogFacts
     from backend.lake.retention.unneeded import UnneededFiles
@@ -52,14 +52,6 @@ REMOTE_CARDS_AT_ONCE = 16  # they wait for requests
 POLL_S = 1.0  # an object store is asked for news at most this often, however many viewers look
 
 
-@dataclass(frozen=True, slots=True)
-class _Opened:
-    """What is remembered of a table as long as it is looked at."""
-
-    log: TableLog
-    timeline: TableTimeline
-
-
 class Lake:
     """Every read of the lake. One instance serves all viewers. `named`: the versions of a table that people named."""
 
@@ -67,11 +59,9 @@ class Lake:
         self._settings, self._named = settings, named
         self._storage = Storage(settings)
         self._poll_s = min(POLL_S, settings.lake.refresh_s)
-        self._opened: Lru[TableRef, _Opened] = Lru(MOST_LOGS)
-        self._cards = Cards(
-            self._storage, self, self._make_card, CardStore(settings.home / "cache" / "cards", settings)
-        )
-        self._timeline_store = TimelineStore(settings.home / "cache" / "timelines")
+        self._logs: Lru[TableRef, TableLog] = Lru(MOST_LOGS)
+        self._timelines: Lru[TableRef, TableTimeline] = Lru(MOST_LOGS)
+        self._cards = Cards(self._storage, self, self._make_card, settings)
         self._facts: Lru[str, tuple[tuple[int, LogListing], LogFacts]] = Lru(MOST_FACTS)
         self._arrivals: Lru[tuple[str, int, bool, int], Arrival] = Lru(MOST_ARRIVING_FILES, lambda each: 1 + each.files)
         self._listing: tuple[float, catalog.Listing] | None = None  # with the time of the look
@@ -113,7 +103,9 @@ class Lake:
         self._cards.begin()
         try:
             for ref in refs:
-                table = None if is_remote(ref.uri) else self._cards.unchanged_local(ref)
+                table = None
+                with suppress(LakehouseError):  # whoever reads the table then says what is wrong
+                    table = None if is_remote(ref.uri) else self._cards.unchanged(ref)
                 if table is None:
                     left.append(ref)
                 else:
@@ -177,7 +169,11 @@ class Lake:
 
     def timeline(self, ref: TableRef) -> Timeline:
         """Totals after every version of the newest unbroken run; `truncated` when it does not begin at 0."""
-        return self._timeline(ref).read()
+        from backend.lake.history.timeline import MOST_FILES, TableTimeline
+
+        store = DiskCache(self._settings.home / "cache" / "timelines", MOST_FILES)
+        make = partial(TableTimeline, self._log(ref), self._settings.health, store)
+        return self._timelines.get_or_make(ref, make).read()
 
     def checksum(self, ref: TableRef, version: int) -> Checksum | None:
         """What the writer said of a version in its `.crc`: totals and sizes at once, not yet compared with the log."""
@@ -390,36 +386,34 @@ class Lake:
         return listed[1]
 
     def _log(self, ref: TableRef) -> TableLog:
-        return self._opened.get_or_make(ref, lambda: self._open(ref)).log
+        def opened() -> TableLog:
+            folder, roots = self._storage.folder(ref.uri), self._storage.roots
+            return TableLog(ref, folder, roots, self._settings.lake, poll_s=self._poll_s)
 
-    def _timeline(self, ref: TableRef) -> TableTimeline:
-        return self._opened.get_or_make(ref, lambda: self._open(ref)).timeline
-
-    def _open(self, ref: TableRef) -> _Opened:
-        log = TableLog(
-            ref, self._storage.folder(ref.uri), self._storage.roots, self._settings.lake, poll_s=self._poll_s
-        )
-        return _Opened(log, TableTimeline(log, self._settings.health, self._timeline_store))
+        return self._logs.get_or_make(ref, opened)
 
     def _make_card(self, ref: TableRef) -> TableCard:
+        from backend.lake.files.file_sizes import summarize_files
+
         with self.at_one_moment(ref):
-            snapshot, (totals, merged, large_files) = self.snapshot(ref), self._timeline(ref).newest()
+            snapshot = self.snapshot(ref)
+            files, num_rows = summarize_files(snapshot, self._settings.health), snapshot.num_rows
             newest = self.history(ref, starting_version=snapshot.version, ending_version=snapshot.version)
         owner = ownership(snapshot.metadata)
         return TableCard(
             ref=ref,
             version=snapshot.version,
-            num_files=totals.num_files,
-            size_bytes=totals.size_bytes,
-            num_rows=totals.num_rows,
-            small_files=totals.small_files,
+            num_files=files.num_files,
+            size_bytes=files.size_bytes,
+            num_rows=num_rows,
+            small_files=files.small_files,
             last_commit_at=snapshot.committed_at,
             last_operation=newest[0].operation if newest else None,
             owner=owner.team or owner.email or owner.slack,
             classification=owner.classification,
-            files_after_merge=merged[0],
-            small_partitions=merged[1],
-            large_files=large_files,
+            files_after_merge=files.files_after_merge,
+            small_partitions=files.small_partitions,
+            large_files=files.large_files,
             description=snapshot.metadata.description,
             columns=_card_columns(snapshot.metadata),
             properties=dict(snapshot.metadata.configuration),

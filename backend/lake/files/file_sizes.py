@@ -170,6 +170,31 @@ def partition_files(snapshot: Snapshot, limit_bytes: int, *, with_rows: bool = T
     )
 
 
+@dataclass(frozen=True, slots=True)
+class FileSummary:
+    """What a list of tables shows of a table's files; see `merge_estimate`."""
+
+    num_files: int
+    size_bytes: int
+    small_files: int
+    files_after_merge: int
+    small_partitions: int
+    large_files: int
+
+
+def summarize_files(snapshot: Snapshot, health: HealthSettings) -> FileSummary:
+    """Sizes alone are looked at, and where the files lie."""
+    sizes, target = integers(snapshot.columns(["size_bytes"])["size_bytes"]), target_size(snapshot, health)
+    codes, names = partition_codes(snapshot)
+    limit, count = small_limit(target, health.small_file_ratio), len(names)
+    is_small = sizes < limit
+    small_bytes = sums(codes[is_small], sizes[is_small], count)
+    counts = np.bincount(codes, minlength=count), np.bincount(codes[is_small], minlength=count), small_bytes
+    merged = merge_estimate(np.stack(counts, axis=1).tolist(), limit, target, health.min_files)
+    large = int(np.count_nonzero(sizes > LARGE * target.bytes))
+    return FileSummary(len(sizes), snapshot.size_bytes, int(is_small.sum()), *merged, large)
+
+
 def _records(snapshot: Snapshot) -> pa.ChunkedArray:
     return snapshot.columns(["num_records"])["num_records"]
 

@@ -7,6 +7,7 @@ written.
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
+from backend.caches import Lru
 from backend.errors import ObjectMissingError, StorageError, VersionNotFoundError
 from backend.lake.log.commit_info import in_commit_time, read_commit
 from backend.lake.log.commit_times import LOOK_BACK, in_millis, monotonic
@@ -15,7 +16,6 @@ from backend.lake.log.listing import LOG, Step, runs_of
 from backend.lake.model import Commit
 from backend.lake.storage.folder import Content, Folder
 from backend.lake.storage.paths import is_remote
-from backend.lru import Lru
 
 READ_AT_ONCE = 512  # the text of so many commits is in memory at a time
 MOST_ACTIONS = 400_000  # commits differ a thousandfold in size, so files are counted instead

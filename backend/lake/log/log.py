@@ -13,6 +13,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
+from backend.caches import Lru
 from backend.errors import (
     LakehouseError,
     ObjectMissingError,
@@ -31,7 +32,6 @@ from backend.lake.log.replay import LogState, check_readable, check_width, named
 from backend.lake.model import Commit, Metadata, Protocol, Snapshot, TableRef
 from backend.lake.storage.folder import Folder
 from backend.lake.storage.paths import check_paths, is_remote
-from backend.lru import Lru
 from backend.settings import LakeSettings
 
 # What reads files brings pyarrow along: it is loaded where a state is built, not where commits are listed.
@@ -155,6 +155,11 @@ class TableLog:
                 return None
             return self._commits.committed_at([version])[version]
 
+    def committed_times(self, versions: Iterable[int]) -> dict[int, datetime | None]:
+        """When versions whose commits are there were made."""
+        with self._lock:
+            return self._commits.committed_at(versions)
+
     def version_at(self, when: datetime) -> int | None:
         """The newest version that was committed at or before a time; None when all are younger."""
         with self._lock:
@@ -187,10 +192,6 @@ class TableLog:
         """What tells this commit's file from another one of the same name; empty when it is not there."""
         entry = self._folder.stat(f"{LOG}/{commit_name(version)}")
         return (entry.tag or "") if entry else ""
-
-    def has_commit(self, version: int) -> bool:
-        with self._lock:
-            return version in self._names.for_version(version).commits
 
     def base_version(self, version: int) -> int:
         """The version of the checkpoint that `version` is reconstructed from, -1 when from the first commit."""

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from backend.caches import Lru
 from backend.errors import DataFileMissingError
 from backend.lake.files.file_names import goes_by_id, misspelled, perhaps_misspelled
 from backend.lake.files.footer import parquet_errors
@@ -35,7 +36,6 @@ from backend.lake.table.file_times import in_old_calendar
 from backend.lake.table.partitions import has_decimals
 from backend.lake.table.schema import columns as schema_columns
 from backend.lake.table.schema import fields, read_schema
-from backend.lru import Lru
 
 # A search opens few files first, for most find enough in them, then ever more at once: each opening has its price.
 FIRST_FILES, MOST_AT_ONCE, GROWTH = 8, 512, 4

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from backend.lru import Lru
+from backend.caches import Lru
 
 
 def test_what_was_used_or_put_longest_ago_goes_first():
