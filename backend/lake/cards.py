@@ -21,7 +21,7 @@ from backend.caches import DiskCache
 from backend.errors import LakehouseError, StorageError, TableNotFoundError, UnsupportedFeatureError, fault
 from backend.lake.log.commits import commit_name
 from backend.lake.log.listing import LOG
-from backend.lake.log.replay import READER_FEATURES
+from backend.lake.log.log import READER_FEATURES
 from backend.lake.model import CardColumn, Commit, TableCard, TableRef, UnreadableTable
 from backend.lake.storage.folder import Folder
 from backend.lake.storage.paths import is_remote

@@ -16,7 +16,7 @@ from backend.caches import DiskCache, Lru
 from backend.errors import DiffError, LakehouseError, StorageError, TableNotFoundError
 from backend.lake import catalog
 from backend.lake.cards import Cards, Table
-from backend.lake.log.checksum import Checksum
+from backend.lake.log.actions import Checksum
 from backend.lake.log.listing import LOG, LogListing
 from backend.lake.log.log import TableLog
 from backend.lake.model import CardColumn, Commit, Metadata, Snapshot, TableCard, TableRef, Timeline
@@ -34,14 +34,12 @@ if TYPE_CHECKING:
     from backend.lake.files.file_difference import FileDifference
     from backend.lake.files.file_sizes import TargetSize
     from backend.lake.files.footer import FileFooter
-    from backend.lake.history.arrivals import Arrival
-    from backend.lake.history.change_feed import ChangeFeedSupport
+    from backend.lake.history.change_feed import Arrival, ChangeFeedSupport
     from backend.lake.history.timeline import TableTimeline
-    from backend.lake.retention.file_check import LogSeen
+    from backend.lake.retention.file_check import LogSeen, UnneededFiles
     from backend.lake.retention.runs import FilesSeen, LogFacts
-    from backend.lake.retention.unneeded import UnneededFiles
     from backend.lake.rows.filters import RowFilter
-    from backend.lake.rows.local_files import LocalFiles
+    from backend.lake.rows.log_subset import LocalFiles
     from backend.lake.rows.rows import RowPage, RowQuery
 
 MOST_LOGS = 256
@@ -208,7 +206,7 @@ class Lake:
     def local_files(self, snapshot: Snapshot, files: pa.Table) -> AbstractContextManager[LocalFiles | None]:
         """Files (`DIFFERENCE_COLUMNS`) for a reader of parquet, held open, with what the log says of them; None where
         any lies on an object store. Raises `DataFileMissingError` and `PathRefusedError`."""
-        from backend.lake.rows.local_files import local_files
+        from backend.lake.rows.log_subset import local_files
 
         return local_files(self._storage, snapshot, files)
 
@@ -238,7 +236,7 @@ class Lake:
 
     def retention_facts(self, ref: TableRef) -> LogFacts:
         """What the log says of its versions, for `runs.judge`; read again when its files changed."""
-        from backend.lake.retention.facts import read_facts
+        from backend.lake.retention.runs import read_facts
 
         log = self._log(ref)
         listing = log.listing()
@@ -264,27 +262,27 @@ class Lake:
     def unneeded_files(self, ref: TableRef, *, removed_before: datetime) -> UnneededFiles:
         """What a VACUUM would delete that keeps all that was removed later; raises `VersionNotFoundError` where the log
         does not say what was."""
-        from backend.lake.retention.unneeded import unneeded_files
+        from backend.lake.retention.file_check import unneeded_files
 
         folder = self._storage.folder(ref.uri)
         return unneeded_files(self._log(ref), folder, self._storage.roots, removed_before=removed_before)
 
     def files_to_read(self, ref: TableRef, *, since: int, is_first_read: bool, feed: bool) -> frozenset[str]:
-        """What a stream has yet to read that read all before version `since`; see `unneeded.files_to_read`."""
-        from backend.lake.retention.unneeded import files_to_read
+        """What a stream has yet to read that read all before version `since`; see `file_check.files_to_read`."""
+        from backend.lake.retention.file_check import files_to_read
 
         folder, roots = self._storage.folder(ref.uri), self._storage.roots
         return files_to_read(self._log(ref), folder, roots, since=since, is_first_read=is_first_read, feed=feed)
 
     def files_between(self, ref: TableRef, first: int, last: int) -> frozenset[str]:
-        """What comparing two versions reads, or reading one where both are it; see `unneeded.files_between`."""
-        from backend.lake.retention.unneeded import files_between
+        """What comparing two versions reads, or reading one where both are it; see `file_check.files_between`."""
+        from backend.lake.retention.file_check import files_between
 
         return files_between(self._log(ref), self._storage.folder(ref.uri), self._storage.roots, first, last)
 
     def clones(self) -> list[TableRef]:
         """Tables that began as a shallow clone, as far as their first commit is there; looks at the head of each."""
-        from backend.lake.retention.unneeded import is_clone
+        from backend.lake.retention.file_check import is_clone
 
         refs = self.found().refs
         at_once = REMOTE_CARDS_AT_ONCE if any(is_remote(ref.uri) for ref in refs) else CARDS_AT_ONCE
@@ -292,8 +290,8 @@ class Lake:
         return sorted((ref for ref, is_one in looks if is_one), key=lambda ref: ref.name)
 
     def files_of_clone(self, ref: TableRef, clone: TableRef, *, removed_before: datetime | None) -> frozenset[str]:
-        """Those of a table that another one reads, and that it removed since; see `unneeded.files_of_clone`."""
-        from backend.lake.retention.unneeded import files_of_clone
+        """Those of a table that another one reads, and that it removed since; see `file_check.files_of_clone`."""
+        from backend.lake.retention.file_check import files_of_clone
 
         folder, roots = self._storage.folder(ref.uri), self._storage.roots
         return files_of_clone(self._log(clone), folder, roots, removed_before=removed_before)
@@ -347,7 +345,7 @@ class Lake:
     def arrivals(self, ref: TableRef, first: int, last: int, *, feed: bool) -> list[Arrival]:
         """What each commit of a range, both ends included, brings to a stream, or to a reader of the change feed; those
         cleaned away are not there. Commits that nobody looked at before are read."""
-        from backend.lake.history.arrivals import read_arrivals
+        from backend.lake.history.change_feed import read_arrivals
 
         log = self._log(ref)
         of_table = ref.uri, log.generation(), feed
@@ -360,7 +358,7 @@ class Lake:
 
     def rest_of_commit(self, ref: TableRef, version: int, read: int, *, feed: bool) -> Arrival:
         """What is left of a commit when the first `read` of its files were read."""
-        from backend.lake.history.arrivals import rest_of
+        from backend.lake.history.change_feed import rest_of
 
         return rest_of(self._log(ref), version, read, feed=feed)
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.lake.model import Bucket, Snapshot
-from backend.lake.table.property_values import parse_size
+from backend.lake.table.properties import parse_size
 from backend.settings import HealthSettings
 
 MB = 1_000_000

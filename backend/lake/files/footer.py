@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from backend.errors import DataFileMissingError, TableCorruptError, TableError
-from backend.lake.files.file_names import misspelled
 from backend.lake.model import Snapshot
 from backend.lake.storage.storage import Storage, TableFiles
+from backend.lake.table.misreadings import misspelled
 from backend.lake.table.partitions import physical_names
 
 MOST_GROUPS = 500

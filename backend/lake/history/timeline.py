@@ -1,13 +1,18 @@
-"""Totals after every version that the log can still reconstruct, in one pass.
+"""Totals after every version that the log can still reconstruct, in one pass, and what is unusual of them: a commit
+that does not come, and one after which there are far more or fewer rows.
 
 Rule: the commits of an unbroken run are read once, and their file actions summed up as columns; no version is replayed
 from its checkpoint. What was worked out for a version never changes, so it is kept on disk too, and believed while the
-newest commit that it covers is the same.
+newest commit that it covers is the same. A table is judged against its own commits, never against a figure of ours: by
+their median, which a few odd ones do not move. Too few commits, or unknown rows, tell nothing.
 """
 
 import threading
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import accumulate, pairwise
+from statistics import median
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +24,8 @@ from backend.caches import DiskCache
 from backend.errors import LakehouseError, ObjectMissingError, TableCorruptError, VersionNotFoundError
 from backend.lake.files.file_sizes import integers, small_limit, target_for
 from backend.lake.log.actions import FileAction
-from backend.lake.log.file_columns import joined
-from backend.lake.log.log import TableLog
-from backend.lake.log.replay import LogState, damaged
+from backend.lake.log.file_set import joined_actions
+from backend.lake.log.log import LogState, TableLog, damaged
 from backend.lake.model import Timeline, VersionTotals
 from backend.settings import HealthSettings
 
@@ -111,7 +115,7 @@ class TableTimeline:
                 configuration = record.metadata.configuration if record.metadata else configuration
                 configurations.append(configuration or {})
             lengths += [commit.length for commit in commits]
-            blocks += [joined([commit.actions for commit in commits if commit.length]).select(_SUMMED)]
+            blocks += [joined_actions([commit.actions for commit in commits if commit.length]).select(_SUMMED)]
         figures = window_sums(base, pa.concat_tables(blocks), np.cumsum(lengths), configurations, self._health)
         return [
             VersionTotals(version, times.get(version), operations.get(version), *row)
@@ -251,3 +255,86 @@ def _small(base: Numbers, before: Numbers, after: Numbers, ends: Numbers, limits
     sizes, signs = sizes[between], signs[between]
     until = np.searchsorted(between, 2 * ends)
     return counts + [int(signs[:at][sizes[:at] < limit].sum()) for at, limit in zip(until, limits, strict=True)]
+
+
+FEWEST_CHANGES = 8  # below, nothing is usual
+SPREADS = 8.0  # how far from the median, in the larger of spread and median
+LEAST_SHARE = 0.05  # of the rows that were there
+MOST_JUMPS = 3
+_SIGMA = 1.4826  # turns a median of deviations into a standard deviation
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """The change of rows by one version, beside the median change of all that changed any."""
+
+    version: int
+    change: int
+    usual: int
+    operation: str | None = None
+
+
+def unusual_jumps(totals: Sequence[VersionTotals], *, most: int = MOST_JUMPS) -> list[Jump]:
+    """The largest unusual changes of rows, oldest first. The first rows of a table are never one."""
+    changes = [
+        (item, item.num_rows - before.num_rows, before.num_rows)
+        for before, item in pairwise(totals)
+        if item.num_rows is not None and before.num_rows
+    ]
+    sizes = [change for _, change, _ in changes if change]
+    if len(sizes) < FEWEST_CHANGES:
+        return []
+    usual = median(sizes)
+    spread = _SIGMA * median(abs(size - usual) for size in sizes)
+    far = SPREADS * max(spread, abs(usual), 1.0)
+    jumps = [
+        Jump(item.version, change, round(usual), item.operation)
+        for item, change, rows in changes
+        if abs(change - usual) > far and abs(change) >= LEAST_SHARE * rows
+    ]
+    largest = sorted(jumps, key=lambda jump: -abs(jump.change - usual))[:most]
+    return sorted(largest, key=lambda jump: jump.version)
+
+
+# rhythm -----------------------------------------------------------------------------------------------------------
+
+FEWEST_COMMITS = 4  # below, there is no rhythm
+LEAST_GAP_S = 1.0  # commits closer than that are one burst
+LATE_TIMES = 5.0  # the usual gap; the longest, where the rhythm is told to have stopped
+LEAST_SILENCE_S = 3_600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rhythm:
+    """Seconds from commit to commit: the median and the longest of the recent gaps, and since the last one."""
+
+    gap_s: float
+    longest_s: float
+    since_s: float
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the last commit is longer ago than any recent gap, and many usual ones."""
+        return self.since_s > max(self.longest_s, LATE_TIMES * self.gap_s)
+
+
+def rhythm(moments: Iterable[datetime | None], now: datetime) -> Rhythm | None:
+    """Of recent commits in any order; None where too few have a time, or where they are one burst."""
+    times = sorted(moment for moment in moments if moment is not None)
+    if len(times) < FEWEST_COMMITS:
+        return None
+    gaps = [(after - before).total_seconds() for before, after in pairwise(times)]
+    result = Rhythm(median(gaps), max(gaps), (now - times[-1]).total_seconds())
+    return result if result.gap_s >= LEAST_GAP_S else None
+
+
+def silences(moments: Sequence[datetime], now: datetime) -> list[tuple[int, datetime]]:
+    """Of commits' times, oldest first: after which of them it was silent for much longer than ever before, by number,
+    and from when on that was so. More commits before make it fewer, never more."""
+    gaps = [(after - before).total_seconds() for before, after in pairwise([*moments, now])]
+    limits = (max(LEAST_SILENCE_S, LATE_TIMES * longest) for longest in accumulate(gaps, max, initial=0.0))
+    return [
+        (number, moments[number] + timedelta(seconds=limit))
+        for number, (gap, limit) in enumerate(zip(gaps, limits, strict=False))
+        if number and gap > limit
+    ]

@@ -22,10 +22,20 @@ from backend.lake.log.actions import (
     read_metadata,
     read_protocol,
 )
-from backend.lake.log.checkpoint_columns import COLUMNS, FileColumn, file_columns, paths_of
-from backend.lake.log.checkpoint_parts import HINT, ParquetPart, Piece, corrupt_as, require_small, side_by_side
+from backend.lake.log.checkpoint_parts import (
+    COLUMNS,
+    HINT,
+    FileColumn,
+    ParquetPart,
+    Piece,
+    corrupt_as,
+    file_columns,
+    paths_of,
+    require_small,
+    side_by_side,
+)
 from backend.lake.log.commits import domain, parse_commit, transaction
-from backend.lake.log.file_columns import ACTIONS, FILES, action_table
+from backend.lake.log.file_set import ACTIONS, FILES, action_table
 from backend.lake.log.listing import LOG, Checkpoint
 from backend.lake.model import Metadata, Protocol
 from backend.lake.storage.folder import Folder
@@ -89,7 +99,7 @@ class CheckpointState:
         return len(self.column("size_bytes"))
 
     def column(self, name: str) -> pa.Array:
-        """One column of `file_columns.FILES` over all files of the checkpoint, always in the same order."""
+        """One column of `file_set.FILES` over all files of the checkpoint, always in the same order."""
         with self._lock:
             if name in self._columns:
                 return self._columns[name]

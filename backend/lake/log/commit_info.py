@@ -1,20 +1,86 @@
-"""Commits as people read them: who, when, what, with the metrics of every writer in one vocabulary.
+"""Commits as people read them: who, when, what, with the metrics of every writer in one vocabulary; each read once.
 
 Rule: `commitInfo` is free text by protocol; whatever is odd in it becomes None and hides nothing else. Counts of files
 and bytes that moved come from the commit's own actions, which are exact; rows, and what no action tells, from the
 writer's metrics. Spark writes those in camelCase as text, delta-rs in snake_case or camelCase as numbers, and those of
-its OPTIMIZE as JSON text.
+its OPTIMIZE as JSON text. A commit's time is its in-commit timestamp, else its file's, and at least a millisecond after
+the commit before it: a clock that was late takes no version away. The writer's own `timestamp` is what it reported, no
+more. A version never changes, so it is parsed once; one that could not be read is tried again: it may have been half
+written.
+Source of times: Delta's `DeltaHistoryManager` (`monotonizeCommitTimestamps`, `getActiveCommitAtTime`). It refuses a
+time after the last commit, where Weir answers with the latest version; before the first one, both say that there is
+none.
 """
 
-from collections.abc import Mapping
-from datetime import datetime
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import orjson
 
-from backend.lake.log.actions import epoch_ms, optional_text, utc_from_ms
-from backend.lake.log.commits import CommitRecord, FileCounts
+from backend.caches import Lru
+from backend.errors import ObjectMissingError, StorageError, VersionNotFoundError
+from backend.lake.log.actions import epoch_ms, in_millis, optional_text, utc_from_ms
+from backend.lake.log.commits import CommitRecord, CommitSlice, FileCounts, commit_name, parse_commits, parse_record
+from backend.lake.log.listing import LOG, Step, runs_of
 from backend.lake.model import Commit, OperationMetrics, StreamOrigin
+from backend.lake.storage.folder import Content, Folder
+from backend.lake.storage.paths import is_remote
+from backend.lake.table.properties import is_on
+
+LOOK_BACK = 100  # commits before the first of a run whose times are looked at, as Delta's streams do
+IN_COMMIT_TIMES = "delta.enableInCommitTimestamps"
+_ENABLED_AT = "delta.inCommitTimestampEnablementVersion"
+_LEAST_GAP = timedelta(milliseconds=1)
+
+
+def monotonic(times: Iterable[tuple[int, datetime | None]]) -> dict[int, datetime | None]:
+    """The time of each version, oldest first, from its own one; None while none is known."""
+    grown: dict[int, datetime | None] = {}
+    before: datetime | None = None
+    for version, own in times:
+        if before is not None and (own is None or own <= before):
+            own = before + _LEAST_GAP
+        grown[version] = before = own
+    return grown
+
+
+def version_at(
+    when: datetime,
+    versions: Sequence[int],
+    configuration: Mapping[str, str],
+    *,
+    file_times: Callable[[Sequence[int]], Mapping[int, datetime]],
+    time_of: Callable[[int], datetime | None],
+) -> int | None:
+    """The newest of these versions (ascending) that was committed at or before `when`; None when all are younger.
+
+    `configuration` is the latest version's: where it has in-commit timestamps, a few commits are read (`time_of`), as
+    these grow by themselves; else all commit files are asked for their times.
+    """
+    first_timed = _first_timed(configuration)
+    timed = [version for version in versions if first_timed is not None and version >= first_timed]
+    if timed and _is_by(time_of(timed[0]), when):
+        return timed[bisect_right(timed, False, key=lambda version: not _is_by(time_of(version), when)) - 1]
+    rest = versions[: len(versions) - len(timed)]
+    own = file_times(rest)
+    times = monotonic((version, own.get(version)) for version in rest)
+    return next((version for version in reversed(rest) if _is_by(times[version], when)), None)
+
+
+def _first_timed(configuration: Mapping[str, str]) -> int | None:
+    """The first version with a time of its own, None where in-commit timestamps are off."""
+    if not is_on(configuration, IN_COMMIT_TIMES):
+        return None
+    enabled_at = configuration.get(_ENABLED_AT, "")
+    return int(enabled_at) if enabled_at.isascii() and enabled_at.isdigit() else 0
+
+
+def _is_by(moment: datetime | None, when: datetime) -> bool:
+    return moment is not None and moment <= when
 
 
 def read_commit(record: CommitRecord, committed_at: datetime | None) -> Commit:
@@ -303,3 +369,102 @@ def _size_text(value: Any) -> int | None:
 
 def _or(first: int | None, second: int | None) -> int | None:
     return second if first is None else first
+
+
+READ_AT_ONCE = 512  # the text of so many commits is in memory at a time
+MOST_ACTIONS = 400_000  # commits differ a thousandfold in size, so files are counted instead
+MOST_COMMITS = 20_000
+
+
+class CommitCache:
+    """Not thread-safe by itself: `TableLog` holds its lock around each call."""
+
+    def __init__(self, folder: Folder, listed: Mapping[int, datetime]) -> None:
+        self._folder = folder
+        self._listed = listed  # when commit files were written, where a listing told it
+        self._times: Lru[int, datetime | None] = Lru(MOST_COMMITS)
+        self._slices: Lru[Step, CommitSlice] = Lru(MOST_ACTIONS, lambda commit: commit.length)
+        self._records: Lru[int, CommitRecord] = Lru(MOST_COMMITS)
+        self._history: Lru[int, Commit] = Lru(MOST_COMMITS)
+
+    def read(self, steps: Iterable[Step]) -> list[CommitSlice]:
+        """Commits and log compactions in the order asked for; raises `VersionNotFoundError` when one is gone."""
+        wanted = list(steps)
+        slices: dict[Step, CommitSlice] = {}
+        for start in range(0, len(wanted), READ_AT_ONCE):
+            batch = wanted[start : start + READ_AT_ONCE]
+            slices |= self._slices.find(batch)
+            missing = [step for step in batch if step not in slices or slices[step].record.fault]
+            if missing:
+                slices |= self._load(missing)
+        return [slices[step] for step in wanted]
+
+    def records(self, versions: Iterable[int]) -> list[CommitRecord]:
+        """What commits say beside their files, in the order asked for; raises as `read` does."""
+        wanted = list(versions)
+        parsed = self._slices.find(Step(v, v) for v in wanted)
+        cached = self._records.find(wanted) | {step.last: commit.record for step, commit in parsed.items()}
+        missing = [Step(v, v) for v in wanted if v not in cached or cached[v].fault]
+        for version, _, content in self._contents(missing):
+            cached[version] = parse_record(version, content)
+            self._records.put(version, cached[version])
+        return [cached[v] for v in wanted]
+
+    def commits(self, versions: Iterable[int]) -> list[Commit]:
+        """Commits for people, in the order asked for; raises as `read` does."""
+        wanted = list(versions)
+        cached = self._history.find(wanted)
+        missing = [v for v in wanted if v not in cached or cached[v].problem]
+        records = self.records(missing)
+        times = self._committed(records)
+        for record in records:
+            cached[record.version] = read_commit(record, times[record.version])
+            self._history.put(record.version, cached[record.version])
+        return [cached[v] for v in wanted]
+
+    def committed_at(self, versions: Iterable[int]) -> dict[int, datetime | None]:
+        """When versions were committed, as `commit_times` tells it; raises as `read` does."""
+        wanted = list(versions)
+        times = self._times.find(wanted)
+        return times | self._committed(self.records(v for v in wanted if v not in times))
+
+    def file_times(self, versions: Sequence[int]) -> dict[int, datetime]:
+        """When commit files were written; on an object store as far as a listing told it."""
+        if is_remote(self._folder.uri):
+            return {version: in_millis(self._listed[version]) for version in versions if version in self._listed}
+        entries = self._folder.stat_many([f"{LOG}/{commit_name(version)}" for version in versions])
+        stamped = ((version, entry and entry.modified_at) for version, entry in zip(versions, entries, strict=True))
+        return {version: in_millis(modified_at) for version, modified_at in stamped if modified_at}
+
+    def _committed(self, records: Sequence[CommitRecord]) -> dict[int, datetime | None]:
+        times = {record.version: in_commit_time(record.commit_info) for record in records}
+        untimed = [record for record in records if times[record.version] is None]
+        listed = self._listed  # finer on some stores than what comes with an object
+        by_file = {r.version: in_millis(listed[r.version]) if r.version in listed else r.modified_at for r in untimed}
+        for first, last in runs_of(sorted(by_file)):
+            before = self._times.find([first - 1]) or self.file_times(range(max(0, first - LOOK_BACK), first))
+            run = {version: by_file[version] for version in range(first, last + 1)}
+            grown = monotonic(sorted((before | run).items()))
+            times |= {version: grown[version] for version in run}
+        self._times.put_all(times)
+        return times
+
+    def _load(self, steps: Sequence[Step]) -> dict[Step, CommitSlice]:
+        loaded = dict(zip(steps, parse_commits(self._contents(steps)), strict=True))
+        # Together: whoever rebuilds a version asks for all of them again at once, for its files.
+        self._slices.put_all(loaded)
+        return loaded
+
+    def _contents(self, steps: Sequence[Step]) -> list[tuple[int, str, Content]]:
+        """Of each step's file: the version that it leads to, its name, what it holds."""
+        contents = self._folder.read_many([f"{LOG}/{step.name}" for step in steps]) if steps else []
+        pairs = []
+        for step, content in zip(steps, contents, strict=True):
+            if isinstance(content, ObjectMissingError):
+                raise VersionNotFoundError(
+                    f"commit {step.last} of {self._folder.uri} is gone", hint="it was cleaned while it was read"
+                ) from content
+            if isinstance(content, StorageError):
+                raise content
+            pairs.append((step.last, step.name, content))
+        return pairs

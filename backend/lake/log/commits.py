@@ -20,10 +20,10 @@ from backend.lake.log.actions import (
     encoded_partition,
     file_action,
     file_size,
+    in_millis,
     read_metadata,
     read_protocol,
 )
-from backend.lake.log.commit_times import in_millis
 from backend.lake.model import Metadata, Protocol
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _FILE_ACTIONS = {"add": FileAction.ADD, "remove": FileAction.REMOVE, "cdc": FileAction.CDC}
 BLOCK_ROWS = 50_000  # after so many a block ends
-_KIND, _SIZE, _PARTITION = 1, 6, 10  # columns of a row of `file_columns.ACTIONS`
+_KIND, _SIZE, _PARTITION = 1, 6, 10  # columns of a row of `file_set.ACTIONS`
 MOST_PARTITIONS = 100  # of one commit that are remembered
 
 Row = tuple[Any, ...]
@@ -101,8 +101,8 @@ def commit_name(version: int) -> str:
 
 def parse_commits(contents: Iterable[tuple[int, str, Content]]) -> list[CommitSlice]:
     """Commits and log compactions, each given as the version it leads to, its name and its content, in the order given.
-    Small ones share a block of `file_columns.ACTIONS`; many rows as objects would take five times its memory."""
-    from backend.lake.log.file_columns import action_table
+    Small ones share a block of `file_set.ACTIONS`; many rows as objects would take five times its memory."""
+    from backend.lake.log.file_set import action_table
 
     slices: list[CommitSlice] = []
     rows: list[Row] = []

@@ -1,15 +1,17 @@
 """One table's log, read once: names, parsed commits, states.
 
 Rule: a version never changes, so what was read of it is cached, and a refresh costs the new commits alone. When the
-table was made anew under the same path, everything is forgotten.
+table was made anew under the same path, everything is forgotten. Protocol and metadata are those named last; files stay
+columns (`FileSet`) and are read when asked for.
 """
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
@@ -20,26 +22,107 @@ from backend.errors import (
     PathRefusedError,
     StorageError,
     TableCorruptError,
+    UnsupportedFeatureError,
     VersionNotFoundError,
 )
-from backend.lake.log.checksum import Checksum, read_checksum
-from backend.lake.log.commit_cache import CommitCache
-from backend.lake.log.commit_times import version_at
-from backend.lake.log.commits import CommitSlice, commit_name
-from backend.lake.log.listing import LOG, STAGED, Checkpoint, LogListing, Segment, Step, staged_version_of
-from backend.lake.log.log_names import LogNames
-from backend.lake.log.replay import LogState, check_readable, check_width, named_last
+from backend.lake.log.actions import Checksum, read_checksum
+from backend.lake.log.commit_info import CommitCache, version_at
+from backend.lake.log.commits import CommitRecord, CommitSlice, commit_name
+from backend.lake.log.listing import LOG, STAGED, Checkpoint, LogListing, LogNames, Segment, Step, staged_version_of
 from backend.lake.model import Commit, Metadata, Protocol, Snapshot, TableRef
 from backend.lake.storage.folder import Folder
 from backend.lake.storage.paths import check_paths, is_remote
 from backend.settings import LakeSettings
 
-# What reads files brings pyarrow along: it is loaded where a state is built, not where commits are listed.
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from backend.lake.log.checkpoint import CheckpointState
-    from backend.lake.log.file_set import LiveFiles
+    from backend.lake.log.file_set import FileSet, LiveFiles
+
+MAX_READER_VERSION = 3
+_COLUMN = re.compile(r'"name"\s*:')
+# Reader features that change how rows or checkpoints are read; deltalake is asked for these alone.
+ROW_FEATURES = frozenset(
+    {
+        "columnMapping",
+        "deletionVectors",
+        "timestampNtz",
+        "v2Checkpoint",
+        "variantType",
+        "variantType-preview",
+        "variantShredding",
+        "variantShredding-preview",
+    }
+)
+# Under these and the ones above the log's files, sizes and row counts mean what this reader takes them to mean. Every
+# file is cast to the table's types; a column of places is left out by its type.
+READER_FEATURES = ROW_FEATURES | {
+    "typeWidening",
+    "typeWidening-preview",
+    "vacuumProtocolCheck",
+    "geospatial",
+    "geoSpatial",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """A table at one version as the log says."""
+
+    version: int
+    segment: Segment  # the way that protocol and metadata were read from
+    protocol: Protocol
+    metadata: Metadata
+    files: FileSet
+    small_actions: Callable[[], tuple[Mapping[str, int], Mapping[str, str]]] = field(compare=False)
+
+
+def named_last(
+    base: CheckpointState | None, records: Iterable[CommitRecord], version: int
+) -> tuple[Protocol, Metadata]:
+    """Protocol and metadata after the commits; raises `TableCorruptError` when one cannot be read or none is named."""
+    protocol, metadata = (base.protocol, base.metadata) if base else (None, None)
+    for record in records:
+        if record.problem:
+            raise damaged(record.problem, is_first=protocol is None)
+        protocol, metadata = record.protocol or protocol, record.metadata or metadata
+    if protocol is None or metadata is None:
+        raise TableCorruptError(
+            f"the log up to version {version} holds no protocol or no metaData", hint="the first commit is damaged"
+        )
+    return protocol, metadata
+
+
+def damaged(problem: str, *, is_first: bool) -> TableCorruptError:
+    """`is_first`: no version before it is known."""
+    rest = ": no version can be read without it" if is_first else "; versions before it can still be read"
+    return TableCorruptError(problem, hint=f"restore the file{rest}")
+
+
+def check_readable(protocol: Protocol) -> None:
+    """Raise `UnsupportedFeatureError` when the protocol asks a reader for more than this one knows."""
+    if protocol.min_reader_version > MAX_READER_VERSION:
+        raise UnsupportedFeatureError(
+            f"the table needs reader version {protocol.min_reader_version}; Weir knows up to {MAX_READER_VERSION}",
+            hint="its history can still be read",
+        )
+    unknown = sorted(set(protocol.reader_features) - READER_FEATURES)
+    if protocol.min_reader_version == MAX_READER_VERSION and unknown:
+        raise UnsupportedFeatureError(
+            f"the table needs the reader feature {', '.join(unknown)}, which Weir does not know",
+            hint="its history can still be read",
+        )
+
+
+def check_width(metadata: Metadata, most: int) -> None:
+    """Raise `UnsupportedFeatureError` for a schema of more columns than may be read: a count without parsing it."""
+    if (columns := len(_COLUMN.findall(metadata.schema_json))) > most:
+        raise UnsupportedFeatureError(
+            f"the table has {columns:,} columns, nested ones counted; Weir reads up to {most:,}",
+            hint="its history can still be read; the setting lake.max_columns allows more",
+        )
+
 
 MOST_STATES = 24
 MOST_BASES = 2  # each may hold the columns of a million files
@@ -279,11 +362,11 @@ class TableLog:
         return decide(self._base(segment.checkpoint), actions)
 
     def file_actions(self, commits: Sequence[CommitSlice]) -> pa.Table:
-        """The file actions of commits (`file_columns.ACTIONS`); raises `PathRefusedError` for a file that the table may
+        """The file actions of commits (`file_set.ACTIONS`); raises `PathRefusedError` for a file that the table may
         not name."""
-        from backend.lake.log.file_columns import joined
+        from backend.lake.log.file_set import joined_actions
 
-        actions = joined([commit.actions for commit in commits if commit.length])
+        actions = joined_actions([commit.actions for commit in commits if commit.length])
         check_paths(actions["path"], self.ref.uri, self._allowed)
         check_paths(actions["dv_path"].drop_null(), self.ref.uri, self._allowed)
         return actions

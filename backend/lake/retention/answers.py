@@ -18,7 +18,7 @@ from backend.lake.retention.runs import (
     RetentionRuns,
     VersionRun,
 )
-from backend.lake.table.property_values import interval_text
+from backend.lake.table.properties import interval_text
 
 _DAY = timedelta(days=1)
 _SUGGESTED_DAYS = (14, 30, 60, 90, 180, 365, 730)

@@ -20,11 +20,10 @@ import pyarrow.compute as pc
 
 from backend.caches import Lru
 from backend.errors import DataFileMissingError
-from backend.lake.files.file_names import goes_by_id, misspelled, perhaps_misspelled
 from backend.lake.files.footer import parquet_errors
 from backend.lake.history.change_feed import feed_files
 from backend.lake.log.commits import CommitSlice
-from backend.lake.log.replay import ROW_FEATURES
+from backend.lake.log.log import ROW_FEATURES
 from backend.lake.model import FILE_COLUMNS, FileNumbers, Snapshot
 from backend.lake.rows.files_on_disk import files_at_once, files_on_disk
 from backend.lake.rows.filters import AnyOf, FilterColumn, RowFilter, Test
@@ -32,7 +31,7 @@ from backend.lake.rows.log_subset import log_subset, written_feed
 from backend.lake.rows.pruning import FEW_FILES, may_match, misread_partitions
 from backend.lake.storage.paths import is_remote
 from backend.lake.storage.storage import Storage, TableFiles
-from backend.lake.table.file_times import in_old_calendar
+from backend.lake.table.misreadings import goes_by_id, in_old_calendar, misspelled, perhaps_misspelled
 from backend.lake.table.partitions import has_decimals
 from backend.lake.table.schema import columns as schema_columns
 from backend.lake.table.schema import fields, read_schema

@@ -47,7 +47,7 @@ class Storage:
         root = self.root_of(uri)
         if not is_remote(root):
             return LocalFolder(uri, self.roots)
-        from backend.lake.storage.object_folder import ObjectFolder
+        from backend.lake.storage.object_store import ObjectFolder
 
         return ObjectFolder(uri, root, self.options(root))
 
