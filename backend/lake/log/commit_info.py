@@ -384,7 +384,6 @@ class CommitCache:
         self._listed = listed  # when commit files were written, where a listing told it
         self._times: Lru[int, datetime | None] = Lru(MOST_COMMITS)
         self._slices: Lru[Step, CommitSlice] = Lru(MOST_ACTIONS, lambda commit: commit.length)
-        self._records: Lru[int, CommitRecord] = Lru(MOST_COMMITS)
         self._history: Lru[int, Commit] = Lru(MOST_COMMITS)
 
     def read(self, steps: Iterable[Step]) -> list[CommitSlice]:
@@ -403,11 +402,10 @@ class CommitCache:
         """What commits say beside their files, in the order asked for; raises as `read` does."""
         wanted = list(versions)
         parsed = self._slices.find(Step(v, v) for v in wanted)
-        cached = self._records.find(wanted) | {step.last: commit.record for step, commit in parsed.items()}
+        cached = {step.last: commit.record for step, commit in parsed.items()}
         missing = [Step(v, v) for v in wanted if v not in cached or cached[v].fault]
         for version, _, content in self._contents(missing):
             cached[version] = parse_record(version, content)
-            self._records.put(version, cached[version])
         return [cached[v] for v in wanted]
 
     def commits(self, versions: Iterable[int]) -> list[Commit]:
@@ -417,9 +415,9 @@ class CommitCache:
         missing = [v for v in wanted if v not in cached or cached[v].problem]
         records = self.records(missing)
         times = self._committed(records)
-        for record in records:
-            cached[record.version] = read_commit(record, times[record.version])
-            self._history.put(record.version, cached[record.version])
+        fresh = {record.version: read_commit(record, times[record.version]) for record in records}
+        self._history.put_all(fresh)
+        cached |= fresh
         return [cached[v] for v in wanted]
 
     def committed_at(self, versions: Iterable[int]) -> dict[int, datetime | None]:

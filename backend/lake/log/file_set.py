@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache
-from threading import Lock
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -48,7 +47,7 @@ ACTIONS = pa.schema(
 )
 
 
-_first = Lock()
+_first = threading.Lock()
 
 
 @cache

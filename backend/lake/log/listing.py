@@ -23,7 +23,8 @@ from backend.lake.storage.paths import is_remote
 
 LOG = "_delta_log"
 STAGED = f"{LOG}/_staged_commits"
-_COMMIT = re.compile(r"^(\d{20})\.json$")
+_DIGITS, _COMMIT_END = 20, ".json"
+_COMMIT_CHARS = _DIGITS + len(_COMMIT_END)
 _STAGED = re.compile(r"(\d{20})\.[0-9a-fA-F-]{36}\.json")
 _CHECKSUM = re.compile(r"^(\d{20})\.crc$")
 _CLASSIC = re.compile(r"^(\d{20})\.checkpoint\.parquet$")
@@ -191,9 +192,9 @@ class LogListing:
 
 
 def version_of(name: str) -> int | None:
-    """The version of a commit file, None for every other."""
-    match = _COMMIT.match(name)
-    return int(match[1]) if match else None
+    """The version of a commit file, None for every other; without a regular expression, for a log has thousands."""
+    is_commit = len(name) == _COMMIT_CHARS and name.endswith(_COMMIT_END) and name[:_DIGITS].isdecimal()
+    return int(name[:_DIGITS]) if is_commit else None
 
 
 def staged_version_of(name: str) -> int | None:
@@ -218,10 +219,8 @@ def read_listing(names: Iterable[str], complete_from: int = 0) -> LogListing:
     checkpoints: dict[int, list[Checkpoint]] = {}
     parts: dict[tuple[int, int], dict[int, str]] = {}
     for name in names:
-        if not name[:1].isdigit():
-            continue
-        if match := _COMMIT.match(name):
-            commits.add(int(match[1]))
+        if (version := version_of(name)) is not None:
+            commits.add(version)
         elif match := _CHECKSUM.match(name):
             checksums.add(int(match[1]))
         elif match := _MULTI.match(name):
