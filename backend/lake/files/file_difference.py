@@ -166,6 +166,7 @@ def _found(files: FileSet, rows: Mapping[str, int]) -> pa.Table:
 
 
 def _rewritten(actions: pa.Table) -> dict[int, int]:
+    """Files that each commit replaced which says of all its files that no row changed."""
     changing = set(actions.filter(actions["data_change"])["version"].unique().to_pylist())
     removes = actions.filter(pc.equal(actions["kind"], int(FileAction.REMOVE)))["version"]
     removed = {count["values"]: count["counts"] for count in pc.value_counts(removes).to_pylist()}

@@ -144,7 +144,8 @@ def partition_files(snapshot: Snapshot, limit_bytes: int, *, with_rows: bool = T
     codes, names = partition_codes(snapshot)
     count = len(names)
     sizes, deleted = integers(files["size_bytes"]), integers(files["deleted_rows"])
-    records = _records(snapshot) if with_rows or deleted.any() else pa.nulls(len(sizes), pa.int64())
+    says_rows = with_rows or deleted.any()
+    records = snapshot.columns(["num_records"])["num_records"] if says_rows else pa.nulls(len(sizes), pa.int64())
     unknown = np.asarray(pc.is_null(records).to_numpy(zero_copy_only=False), np.bool_)
     stored = integers(pc.fill_null(records, 0))
     num_files = np.bincount(codes, minlength=count)
@@ -193,10 +194,6 @@ def summarize_files(snapshot: Snapshot, health: HealthSettings) -> FileSummary:
     merged = merge_estimate(np.stack(counts, axis=1).tolist(), limit, target, health.min_files)
     large = int(np.count_nonzero(sizes > LARGE * target.bytes))
     return FileSummary(len(sizes), snapshot.size_bytes, int(is_small.sum()), *merged, large)
-
-
-def _records(snapshot: Snapshot) -> pa.ChunkedArray:
-    return snapshot.columns(["num_records"])["num_records"]
 
 
 def distribute(

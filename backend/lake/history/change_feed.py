@@ -125,19 +125,12 @@ def _beyond_reader(log: TableLog, first: int, last: int) -> tuple[int, str] | No
             continue
         if pc.any(files["is_encoded"]).as_py():
             return version, f"commit {version} names files with percent-encoded paths, which the feed's reader misses"
-        if _has_lone_vector(files):
-            return (
-                version,
-                f"commit {version} removes or adds whole files with deletion vectors, which the feed's reader misreads",
-            )
+        # Of a file that comes or goes as a whole deltalake gives the rows that its vector marks. Where one vector takes
+        # another's place it reads well.
+        if pc.any(pc.is_valid(in_whole_files(files)[0]["dv_id"])).as_py():
+            what = "removes or adds whole files with deletion vectors, which the feed's reader misreads"
+            return version, f"commit {version} {what}"
     return None
-
-
-def _has_lone_vector(files: pa.Table) -> bool:
-    """Whether a file with a deletion vector comes or goes as a whole."""
-    # Of such a file deltalake gives the rows that the vector marks. Where one takes another's place it reads well.
-    whole_files, _ = in_whole_files(files)
-    return bool(pc.any(pc.is_valid(whole_files["dv_id"])).as_py())
 
 
 def require_files(storage: Storage, snapshot: Snapshot, paths: Iterable[str]) -> None:
@@ -196,25 +189,23 @@ def _in_data_files(files: TableFiles, uri: str, commit: CommitSlice) -> Iterator
     """Added files are inserts, removed ones deletes; the same file twice has another deletion vector."""
     actions = commit.actions.filter(commit.actions["data_change"])
     actions = actions.select(["kind", "path", "num_records", "deleted_rows"])
-    added = {row["path"]: row for row in actions.filter(pc.equal(actions["kind"], int(FileAction.ADD))).to_pylist()}
-    removed = {
-        row["path"]: row for row in actions.filter(pc.equal(actions["kind"], int(FileAction.REMOVE))).to_pylist()
-    }
+    rows = actions.to_pylist()
+    added = {row["path"]: row for row in rows if row["kind"] == FileAction.ADD}
+    removed = {row["path"]: row for row in rows if row["kind"] == FileAction.REMOVE}
+    info = commit.record.commit_info
+    is_restore = isinstance(info, Mapping) and str(info.get("operation", "")).upper() == "RESTORE"
     for path in added.keys() & removed.keys():
         more = added[path]["deleted_rows"] - removed[path]["deleted_rows"]
-        if more < 0 or _operation(commit) == "RESTORE":
+        if more < 0 or is_restore:
             raise DiffError(f"commit {commit.record.version} brings back rows of {path}: which, only reading tells")
         yield Counter(delete=more)
     for kind, own, others in (("insert", added, removed), ("delete", removed, added)):
         for path in own.keys() - others.keys():
-            recorded = own[path]["num_records"]
-            rows = _rows_of(files, uri, path) if recorded is None else recorded
-            yield Counter({kind: rows - own[path]["deleted_rows"]})
-
-
-def _operation(commit: CommitSlice) -> str:
-    commit_info = commit.record.commit_info
-    return str(commit_info.get("operation", "")).upper() if isinstance(commit_info, Mapping) else ""
+            num_rows = own[path]["num_records"]
+            if num_rows is None:
+                with files.open(path) as file, parquet_errors(path, uri):
+                    num_rows = int(pq.ParquetFile(file).metadata.num_rows)
+            yield Counter({kind: num_rows - own[path]["deleted_rows"]})
 
 
 def _in_change_file(files: TableFiles, uri: str, path: str) -> Counter[str]:
@@ -251,11 +242,6 @@ def _counted(column: pa.DictionaryArray, path: str) -> Counter[str]:
     for name, rows in zip(column.dictionary.to_pylist(), counts.tolist(), strict=True):
         found[name] += rows
     return +found
-
-
-def _rows_of(files: TableFiles, uri: str, path: str) -> int:
-    with files.open(path) as file, parquet_errors(path, uri):
-        return int(pq.ParquetFile(file).metadata.num_rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +284,7 @@ def _arrival(log: TableLog, commit: CommitSlice, *, feed: bool, read: int = 0) -
         version=commit.record.version,
         committed_at=log.committed_at(commit.record.version),
         files=left.num_rows,
-        size_bytes=_sum(left["size_bytes"]),
+        size_bytes=None if left["size_bytes"].null_count else int(pc.sum(left["size_bytes"]).as_py() or 0),
         rows=_rows(log, left, whole=read == 0, feed=feed),
         removes_rows=bool(pc.any(gone["data_change"]).as_py()),
         paths=tuple(left["path"].to_pylist()),
@@ -340,7 +326,3 @@ def changed_rows(commit: Commit) -> int | None:
         return None
     inserted, updated, deleted = (count or 0 for count in counts)
     return inserted + 2 * updated + deleted
-
-
-def _sum(sizes: pa.ChunkedArray) -> int | None:
-    return None if sizes.null_count else int(pc.sum(sizes).as_py() or 0)

@@ -67,7 +67,10 @@ class TableTimeline:
                 self._totals = self._sum_up(first, self._totals[0].version - 1) + self._totals
             self._reach(first, last)
             if len(self._totals) - self._saved >= SAVE_AFTER:
-                self._save()
+                name, tag = self._name(), self._log.commit_tag(last)
+                if name and tag:
+                    self._store.save(orjson.dumps([tag, [_row(totals) for totals in self._totals]]), *name)
+                self._saved = len(self._totals)
             first = max(first, self._totals[0].version)
             shown = self._totals[first - self._totals[0].version :]
             return Timeline(tuple(shown), first, truncated=first > 0)
@@ -134,12 +137,6 @@ class TableTimeline:
         totals = [_totals(row) for row in rows if row[0] >= first]
         is_known = totals and totals[0].version == first and tag == self._log.commit_tag(totals[-1].version)
         return totals if is_known else []
-
-    def _save(self) -> None:
-        name, tag = self._name(), self._log.commit_tag(self._totals[-1].version)
-        if name and tag:
-            self._store.save(orjson.dumps([tag, [_row(totals) for totals in self._totals]]), *name)
-        self._saved = len(self._totals)
 
     def _name(self) -> Sequence[object]:
         """What the totals depend on; empty where nothing is kept."""

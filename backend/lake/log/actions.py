@@ -113,12 +113,8 @@ def deletion_vector(value: Any) -> tuple[str | None, str | None, int]:
     if not _is_count(marked) or not isinstance(text, str) or kind not in ("u", "i", "p"):
         raise BadActionError("a deletion vector with wrong types")
     unique = f"{kind}{text}" if offset is None else f"{kind}{text}@{offset}"
-    return unique, unquote(text) if kind == "p" else _prefix(kind, text), marked
-
-
-def _prefix(kind: str, text: str) -> str | None:
-    prefix = text[:-UUID_CHARS] if kind == "u" else ""
-    return prefix or None
+    folder = text[:-UUID_CHARS] if kind == "u" else ""
+    return unique, unquote(text) if kind == "p" else folder or None, marked
 
 
 def stats_rows(stats: Any) -> int | None:

@@ -29,7 +29,6 @@ from backend.lake.log.checkpoint_parts import (
     ParquetPart,
     Piece,
     corrupt_as,
-    file_columns,
     paths_of,
     require_small,
     side_by_side,
@@ -123,16 +122,13 @@ class CheckpointState:
         with self._lock:
             texts = keys.to_pylist()
             if any(text not in self._known for text in texts):
-                self._look_for(keys, texts)
+                if len(self._known) > KEYS_KNOWN:
+                    self._known = {}
+                self._known |= dict.fromkeys(texts, ())
+                for at, row in zip(*(positions.tolist() for positions in self._search(keys)), strict=True):
+                    self._known[texts[at]] += (row,)
             pairs = [(at, row) for at, text in enumerate(texts) for row in self._known[text]]
         return np.array([at for at, _ in pairs], np.int64), np.array([row for _, row in pairs], np.int64)
-
-    def _look_for(self, keys: pa.Array, texts: Sequence[str]) -> None:
-        if len(self._known) > KEYS_KNOWN:
-            self._known = {}
-        self._known |= dict.fromkeys(texts, ())
-        for at, row in zip(*(positions.tolist() for positions in self._search(keys)), strict=True):
-            self._known[texts[at]] += (row,)
 
     def _search(self, keys: pa.Array) -> Matches:
         """The first call compares texts while the paths stream past; a later one builds an index, for tables that are
@@ -206,7 +202,7 @@ class CheckpointState:
 
     def _pass(self, piece: Piece, keys: pa.Array) -> "_Pass":
         mask, hashes = [np.zeros(0, bool)], [np.zeros(0, np.int64)]
-        columns = file_columns(piece.part.fields(), "key", ())
+        columns = COLUMNS["key"].build(piece.part.fields(), ())
 
         def batches() -> Iterator[pa.Array]:
             for struct in piece.batches(columns.leaves):
@@ -235,7 +231,9 @@ class CheckpointState:
         return {name: _joined(arrays, FILES.field(name).type) for name, arrays in chunks.items()}
 
     def _decoded(self, piece: Piece, mask: Array, group: FileColumn) -> Iterator[Mapping[str, pa.Array]]:
-        columns = file_columns(piece.part.fields(), group.names[0], self._partition_names())
+        physical = physical_names(self.metadata)
+        partitions = tuple(physical.get(column, column) for column in self.metadata.partition_columns)
+        columns = COLUMNS[group.names[0]].build(piece.part.fields(), partitions)
         if not columns.leaves:
             yield columns.missing(int(mask.sum()))
             return
@@ -254,10 +252,6 @@ class CheckpointState:
                 for batch in self._decoded(piece, mask, COLUMNS["key"]):
                     yield batch["key"]
         yield _joined(self._top.inline["key"].chunks, pa.string())
-
-    def _partition_names(self) -> tuple[str, ...]:
-        physical = physical_names(self.metadata)
-        return tuple(physical.get(column, column) for column in self.metadata.partition_columns)
 
 
 def _read_top(folder: Folder, checkpoint: Checkpoint, limits: LakeSettings) -> _Top:

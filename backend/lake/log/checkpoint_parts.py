@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
@@ -246,16 +247,12 @@ class Decoded:
 
 @dataclass(frozen=True, slots=True)
 class FileColumn:
-    """Columns that are decoded together. `cached`: small enough to stay in memory once read."""
+    """Columns that are decoded together. `build` tells how, of a file whose `add` has these fields (dotted, two deep),
+    with the physical names of the partition columns. `cached`: small enough to stay in memory once read."""
 
     names: tuple[str, ...]
     build: Callable[[frozenset[str], tuple[str, ...]], Decoded]
     cached: bool = True
-
-
-def file_columns(fields: frozenset[str], name: str, partition_names: tuple[str, ...]) -> Decoded:
-    """How to read column `name` of a file whose `add` has these `fields` (dotted, two deep)."""
-    return COLUMNS[name].build(fields, partition_names)
 
 
 def _path(_fields: frozenset[str], _names: tuple[str, ...]) -> Decoded:
@@ -275,19 +272,11 @@ def _key(fields: frozenset[str], _names: tuple[str, ...]) -> Decoded:
     return Decoded(("path", *leaves), decode, _nulls("key", pa.string()))
 
 
-def _size(fields: frozenset[str], _names: tuple[str, ...]) -> Decoded:
+def _number(name: str, leaf: str, fields: frozenset[str], _names: tuple[str, ...]) -> Decoded:
     return Decoded(
-        ("size",) if "size" in fields else (),
-        lambda add: {"size_bytes": pc.struct_field(add, "size").cast(pa.int64())},
-        _nulls("size_bytes", pa.int64()),
-    )
-
-
-def _base_row_id(fields: frozenset[str], _names: tuple[str, ...]) -> Decoded:
-    return Decoded(
-        ("baseRowId",) if "baseRowId" in fields else (),
-        lambda add: {"base_row_id": pc.struct_field(add, "baseRowId").cast(pa.int64())},
-        _nulls("base_row_id", pa.int64()),
+        (leaf,) if leaf in fields else (),
+        lambda add: {name: pc.struct_field(add, leaf).cast(pa.int64())},
+        _nulls(name, pa.int64()),
     )
 
 
@@ -372,12 +361,12 @@ def _vectors(fields: frozenset[str], _names: tuple[str, ...]) -> Decoded:
 COLUMNS: Mapping[str, FileColumn] = {
     "path": FileColumn(("path",), _path, cached=False),
     "key": FileColumn(("key",), _key, cached=False),
-    "size_bytes": FileColumn(("size_bytes",), _size),
+    "size_bytes": FileColumn(("size_bytes",), partial(_number, "size_bytes", "size")),
     "num_records": FileColumn(("num_records",), _num_records),
     "modified_at": FileColumn(("modified_at",), _modified_at),
     "encoded_partition": FileColumn(("encoded_partition",), _partition),
     "stats": FileColumn(("stats",), _stats, cached=False),
-    "base_row_id": FileColumn(("base_row_id",), _base_row_id),
+    "base_row_id": FileColumn(("base_row_id",), partial(_number, "base_row_id", "baseRowId")),
 } | dict.fromkeys(("deleted_rows", "dv_id", "dv_path"), FileColumn(("deleted_rows", "dv_id", "dv_path"), _vectors))
 
 

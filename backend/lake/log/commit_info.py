@@ -35,6 +35,7 @@ LOOK_BACK = 100  # commits before the first of a run whose times are looked at, 
 IN_COMMIT_TIMES = "delta.enableInCommitTimestamps"
 _ENABLED_AT = "delta.inCommitTimestampEnablementVersion"
 _LEAST_GAP = timedelta(milliseconds=1)
+_ODD_INFO = "its commitInfo is not an object, so who wrote it and why is unknown"
 
 
 def monotonic(times: Iterable[tuple[int, datetime | None]]) -> dict[int, datetime | None]:
@@ -61,7 +62,10 @@ def version_at(
     `configuration` is the latest version's: where it has in-commit timestamps, a few commits are read (`time_of`), as
     these grow by themselves; else all commit files are asked for their times.
     """
-    first_timed = _first_timed(configuration)
+    first_timed = None  # the first version with a time of its own
+    if is_on(configuration, IN_COMMIT_TIMES):
+        enabled_at = configuration.get(_ENABLED_AT, "")
+        first_timed = int(enabled_at) if enabled_at.isascii() and enabled_at.isdigit() else 0
     timed = [version for version in versions if first_timed is not None and version >= first_timed]
     if timed and _is_by(time_of(timed[0]), when):
         return timed[bisect_right(timed, False, key=lambda version: not _is_by(time_of(version), when)) - 1]
@@ -69,14 +73,6 @@ def version_at(
     own = file_times(rest)
     times = monotonic((version, own.get(version)) for version in rest)
     return next((version for version in reversed(rest) if _is_by(times[version], when)), None)
-
-
-def _first_timed(configuration: Mapping[str, str]) -> int | None:
-    """The first version with a time of its own, None where in-commit timestamps are off."""
-    if not is_on(configuration, IN_COMMIT_TIMES):
-        return None
-    enabled_at = configuration.get(_ENABLED_AT, "")
-    return int(enabled_at) if enabled_at.isascii() and enabled_at.isdigit() else 0
 
 
 def _is_by(moment: datetime | None, when: datetime) -> bool:
@@ -106,7 +102,7 @@ def read_commit(record: CommitRecord, committed_at: datetime | None) -> Commit:
         isolation_level=optional_text(info.get("isolationLevel")),
         read_version=count(info.get("readVersion")),
         is_blind_append=info["isBlindAppend"] if isinstance(info.get("isBlindAppend"), bool) else None,
-        problem=record.fault or _info_problem(record.commit_info),
+        problem=record.fault or (None if record.commit_info is None or info is record.commit_info else _ODD_INFO),
         metadata=record.metadata,
         protocol=record.protocol,
         partitions=record.counts.partitions,
@@ -133,7 +129,8 @@ def _moment(info: Any, key: str) -> datetime | None:
 def stream_origin(info: Mapping[str, Any]) -> StreamOrigin | None:
     """Which stream wrote a commit: Weir's stamp in userMetadata, else the queryId of a micro-batch, which Spark and
     kafka-delta-ingest name with its epochId and outputMode; Trino's is that of one statement."""
-    stamp = _stamp(info.get("userMetadata"))
+    stamp = _object(info.get("userMetadata"))
+    stamp = stamp if "stream" in stamp else {}
     parameters = info.get("operationParameters")
     parameters = parameters if isinstance(parameters, Mapping) else {}
     is_batch = info.get("operation") == "STREAMING UPDATE" or not parameters.keys().isdisjoint(_BATCH_PARAMETERS)
@@ -155,11 +152,6 @@ def _engine(info: Mapping[str, Any]) -> str | None:
     if named is None and cluster is not None and cluster.startswith("trino-"):
         return cluster
     return named or (f"delta-kernel {kernel}" if kernel else None)
-
-
-def _stamp(value: Any) -> Mapping[str, Any]:
-    stamp = _object(value)
-    return stamp if "stream" in stamp else {}
 
 
 def _object(value: Any) -> Mapping[str, Any]:
@@ -205,6 +197,8 @@ def _user_metadata(info: Mapping[str, Any]) -> str | None:
     value = info.get("userMetadata")
     if isinstance(value, str):
         return value or None
+    if info.keys() <= _OWN_KEYS and value is None:  # of most
+        return None
     custom = {
         str(key): text
         for key, text in info.items()
@@ -227,12 +221,6 @@ def _job(info: Mapping[str, Any]) -> str | None:
     }
     parts_named = [f"{name} {value}" for name, value in parts.items() if isinstance(value, str | int) and str(value)]
     return ", ".join(parts_named) or None
-
-
-def _info_problem(info: Any) -> str | None:
-    if info is None or isinstance(info, Mapping):
-        return None
-    return "its commitInfo is not an object, so who wrote it and why is unknown"
 
 
 # metrics ----------------------------------------------------------------------------------------------------------
@@ -395,7 +383,10 @@ class CommitCache:
             slices |= self._slices.find(batch)
             missing = [step for step in batch if step not in slices or slices[step].record.fault]
             if missing:
-                slices |= self._load(missing)
+                fresh = dict(zip(missing, parse_commits(self._contents(missing)), strict=True))
+                # Together: whoever rebuilds a version asks for all of them again at once, for its files.
+                self._slices.put_all(fresh)
+                slices |= fresh
         return [slices[step] for step in wanted]
 
     def records(self, versions: Iterable[int]) -> list[CommitRecord]:
@@ -446,12 +437,6 @@ class CommitCache:
             times |= {version: grown[version] for version in run}
         self._times.put_all(times)
         return times
-
-    def _load(self, steps: Sequence[Step]) -> dict[Step, CommitSlice]:
-        loaded = dict(zip(steps, parse_commits(self._contents(steps)), strict=True))
-        # Together: whoever rebuilds a version asks for all of them again at once, for its files.
-        self._slices.put_all(loaded)
-        return loaded
 
     def _contents(self, steps: Sequence[Step]) -> list[tuple[int, str, Content]]:
         """Of each step's file: the version that it leads to, its name, what it holds."""

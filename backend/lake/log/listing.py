@@ -148,9 +148,10 @@ class LogListing:
                 steps.append(Step(at, at))
                 at -= 1
                 continue
-            over = self._compaction_over(at, version)
-            if over is None:
+            covering = [pair for pair in self.compactions if pair[0] <= at <= pair[1] <= version]
+            if not covering:
                 return
+            over = Step(*min(covering))
             while steps and steps[-1].first <= over.last:
                 steps.pop()
             if steps and steps[-1].first != over.last + 1:
@@ -172,10 +173,6 @@ class LogListing:
             steps.append(Step(at if first is None else first, at))
             at = steps[-1].first - 1
         yield Segment(version, None, tuple(reversed(steps)))
-
-    def _compaction_over(self, missing: int, version: int) -> Step | None:
-        over = [pair for pair in self.compactions if pair[0] <= missing <= pair[1] <= version]
-        return Step(*min(over)) if over else None
 
     def _no_version(self, version: int) -> Exception:
         spans = self.spans()

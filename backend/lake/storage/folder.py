@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class Entry(NamedTuple):
-    """One name in a folder: a tuple, for a log has thousands. `tag` changes when the object does; None where only the name was asked for."""
+    """One name in a folder; a tuple, for a log has thousands. `tag` changes when the object does; None where only the
+    name was asked for."""
 
     name: str
     is_folder: bool = False
