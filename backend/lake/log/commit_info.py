@@ -141,7 +141,7 @@ def stream_origin(info: Mapping[str, Any]) -> StreamOrigin | None:
         stream=optional_text(stamp.get("stream")),
         query_id=query_id or optional_text(stamp.get("query_id") or stamp.get("query")),
         run_id=optional_text(stamp.get("run_id") or stamp.get("run")),
-        batch_id=first_count(stamp, ("batch_id", "batch")) if stamp else count(parameters.get("epochId")),
+        batch_id=count(stamp.get("batch_id", stamp.get("batch")) if stamp else parameters.get("epochId")),
     )
 
 
@@ -226,88 +226,66 @@ def _job(info: Mapping[str, Any]) -> str | None:
 # metrics ----------------------------------------------------------------------------------------------------------
 
 # One of ours ← the names that writers use, first found wins.
-_MERGE_INSERTED = ("numTargetRowsInserted", "num_target_rows_inserted")
-_INSERTED = (*_MERGE_INSERTED, "numOutputRows", "num_added_rows", "num_output_rows")
-_UPDATED = ("numTargetRowsUpdated", "num_target_rows_updated", "numUpdatedRows", "num_updated_rows")
-_DELETED = ("numTargetRowsDeleted", "num_target_rows_deleted", "numDeletedRows", "num_deleted_rows")
-_COPIED = ("numTargetRowsCopied", "num_target_rows_copied", "numCopiedRows", "num_copied_rows")
-_SOURCE = ("numSourceRows", "num_source_rows")
-_DURATION = ("executionTimeMs", "execution_time_ms")
-_ADDED_FILES = (
-    "numFiles", "numAddedFiles", "num_added_files", "numTargetFilesAdded", "num_target_files_added", "numFilesAdded",
-    "numRestoredFiles", "num_restored_files", "numRestoredFile",
-)  # fmt: skip
-_REMOVED_FILES = (
-    "numRemovedFiles", "num_removed_files", "numTargetFilesRemoved", "num_target_files_removed", "numFilesRemoved",
-    "numRemovedFile",
-)  # fmt: skip
-_ADDED_BYTES = ("numOutputBytes", "numAddedBytes", "numTargetBytesAdded", "restoredFilesSize")
-_REMOVED_BYTES = ("numRemovedBytes", "numTargetBytesRemoved", "removedFilesSize")
-_VACUUMED_FILES = ("numDeletedFiles", "num_deleted_files")
-_FILES_TO_DELETE = ("numFilesToDelete", "num_files_to_delete")
-_BYTES_TO_DELETE = ("sizeOfDataToDelete", "size_of_data_to_delete")
-_INSERTING = frozenset(
-    {
-        "WRITE",
-        "STREAMING UPDATE",
-        "CREATE TABLE AS SELECT",
-        "REPLACE TABLE AS SELECT",
-        "CREATE OR REPLACE TABLE AS SELECT",
-        "COPY INTO",
-        "INSERT",
-        "UNKNOWN",
-    }
-)
+_NAMES = {
+    "rows_inserted": ("numTargetRowsInserted", "num_target_rows_inserted",
+                      "numOutputRows", "num_added_rows", "num_output_rows"),
+    "rows_updated": ("numTargetRowsUpdated", "num_target_rows_updated", "numUpdatedRows", "num_updated_rows"),
+    "rows_deleted": ("numTargetRowsDeleted", "num_target_rows_deleted", "numDeletedRows", "num_deleted_rows"),
+    "rows_copied": ("numTargetRowsCopied", "num_target_rows_copied", "numCopiedRows", "num_copied_rows"),
+    "rows_source": ("numSourceRows", "num_source_rows"),
+    "duration_ms": ("executionTimeMs", "execution_time_ms"),
+    "files_added": ("numFiles", "numAddedFiles", "num_added_files", "numTargetFilesAdded", "num_target_files_added",
+                    "numFilesAdded", "numRestoredFiles", "num_restored_files", "numRestoredFile"),
+    "files_removed": ("numRemovedFiles", "num_removed_files", "numTargetFilesRemoved", "num_target_files_removed",
+                      "numFilesRemoved", "numRemovedFile"),
+    "bytes_added": ("numOutputBytes", "numAddedBytes", "numTargetBytesAdded", "restoredFilesSize"),
+    "bytes_removed": ("numRemovedBytes", "numTargetBytesRemoved", "removedFilesSize"),
+    "files_vacuumed": ("numDeletedFiles", "num_deleted_files"),
+    "files_to_delete": ("numFilesToDelete", "num_files_to_delete"),
+    "bytes_to_delete": ("sizeOfDataToDelete", "size_of_data_to_delete"),
+}  # fmt: skip
+_RANKS = {name: (ours, rank) for ours, names in _NAMES.items() for rank, name in enumerate(names)}
+_OF_VACUUM = ("files_vacuumed", "files_to_delete", "bytes_to_delete")
+_ROWS_WRITTEN = frozenset({"numOutputRows", "num_added_rows", "num_output_rows"})  # by these operations all are new:
+_INSERTING = frozenset((
+    "WRITE", "STREAMING UPDATE", "CREATE TABLE AS SELECT", "REPLACE TABLE AS SELECT",
+    "CREATE OR REPLACE TABLE AS SELECT", "COPY INTO", "INSERT", "UNKNOWN",
+))  # fmt: skip
+# Acts that remove files only for rows that they change: "0 rows" beside a removed file is false (delta-rs 1.5 says it).
+_NO_ROWS = {"DELETE": "rows_deleted", "UPDATE": "rows_updated"}
 
 
 def normalise_metrics(operation: str | None, raw: Mapping[str, Any], counts: FileCounts | None) -> OperationMetrics:
     """One vocabulary for every writer's metrics; `counts` are of the commit's files, None when it is unreadable."""
-    is_vacuum = (operation or "").startswith("VACUUM")
-    named_counts = _first_counts(raw, _INSERTING_RANKS if operation in _INSERTING else _RANKS)
-    denied = _NO_ROWS.get(operation or "") if counts is not None and counts.files_removed else None
-    if denied and named_counts.get(denied) == 0:
-        del named_counts[denied]
-    return OperationMetrics(
-        rows_inserted=named_counts.get("rows_inserted"),
-        rows_updated=named_counts.get("rows_updated"),
-        rows_deleted=named_counts.get("rows_deleted"),
-        rows_copied=named_counts.get("rows_copied"),
-        rows_source=named_counts.get("rows_source"),
-        duration_ms=named_counts.get("duration_ms"),
-        files_vacuumed=first_count(raw, _VACUUMED_FILES) if is_vacuum else None,
-        files_to_delete=first_count(raw, _FILES_TO_DELETE) if is_vacuum else None,
-        bytes_to_delete=first_count(raw, _BYTES_TO_DELETE) if is_vacuum else None,
-        **(_said_files(raw) if counts is None else _moved_files(counts, raw)),
-    )
-
-
-def _ranked(**names: tuple[str, ...]) -> dict[str, tuple[str, int]]:
-    """Per name of a writer's: which of ours it is, and its rank among the names of the same."""
-    return {name: (ours, rank) for ours, all_names in names.items() for rank, name in enumerate(all_names)}
-
-
-_ROWS = {"rows_updated": _UPDATED, "rows_deleted": _DELETED, "rows_copied": _COPIED, "rows_source": _SOURCE}
-# Acts that remove files only for rows that they change: "0 rows" beside a removed file is false (delta-rs 1.5 says it).
-_NO_ROWS = {"DELETE": "rows_deleted", "UPDATE": "rows_updated"}
-_RANKS = _ranked(rows_inserted=_MERGE_INSERTED, duration_ms=_DURATION, **_ROWS)
-_INSERTING_RANKS = _ranked(rows_inserted=_INSERTED, duration_ms=_DURATION, **_ROWS)
-
-
-def _first_counts(raw: Mapping[str, Any], ranks: Mapping[str, tuple[str, int]]) -> dict[str, int]:
-    """`first_count` for all of ours in one look at what a writer left."""
-    ranked: dict[str, int] = {}
+    metrics: dict[str, int | None] = {}
     best: dict[str, int] = {}
     for name, value in raw.items():
-        if name in ranks and (number := count(value)) is not None:
-            ours, rank = ranks[name]
-            if rank < best.get(ours, len(ranks)):
-                ranked[ours], best[ours] = number, rank
-    return ranked
-
-
-def first_count(raw: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
-    """The first of these names that holds a whole number ≥ 0."""
-    return next((number for name in names if (number := count(raw.get(name))) is not None), None)
+        if name in _RANKS and (name not in _ROWS_WRITTEN or operation in _INSERTING):
+            ours, rank = _RANKS[name]
+            if rank < best.get(ours, len(_RANKS)) and (number := count(value)) is not None:
+                metrics[ours], best[ours] = number, rank
+    if not (operation or "").startswith("VACUUM"):
+        for name in best.keys() & _OF_VACUUM:
+            del metrics[name]
+    for ours, name in (("bytes_added", "filesAdded"), ("bytes_removed", "filesRemoved")):
+        if ours not in metrics and name in raw:  # delta-rs's `{"avg":…,"totalSize":…}`, an object or its JSON text
+            sizes = raw[name] if isinstance(raw[name], Mapping) else _object(raw[name])
+            metrics[ours] = count(sizes.get("totalSize"))
+    if counts is None:
+        return OperationMetrics(**metrics)
+    denied = _NO_ROWS.get(operation or "")
+    if denied and counts.files_removed and metrics.get(denied) == 0:
+        del metrics[denied]
+    metrics |= {
+        "files_added": counts.files_added,
+        "files_removed": counts.files_removed,
+        "bytes_added": counts.bytes_added,
+        "change_files": counts.change_files or None,
+        "change_bytes": counts.change_bytes or None,
+    }
+    if counts.bytes_removed is not None:  # removes that name no size leave the writer's own figure
+        metrics["bytes_removed"] = counts.bytes_removed
+    return OperationMetrics(**metrics)
 
 
 def count(value: Any) -> int | None:
@@ -319,44 +297,6 @@ def count(value: Any) -> int | None:
     if isinstance(value, str) and value.isascii() and value.isdigit():
         return int(value)
     return None
-
-
-def _moved_files(counts: FileCounts, raw: Mapping[str, Any]) -> dict[str, int | None]:
-    """From the actions; removes that name no size leave the writer's own figure."""
-    removed = counts.bytes_removed
-    return {
-        "files_added": counts.files_added,
-        "files_removed": counts.files_removed,
-        "bytes_added": counts.bytes_added,
-        "bytes_removed": _said_files(raw)["bytes_removed"] if removed is None else removed,
-        "change_files": counts.change_files or None,
-        "change_bytes": counts.change_bytes or None,
-    }
-
-
-def _said_files(raw: Mapping[str, Any]) -> dict[str, int | None]:
-    """What the writer says it moved."""
-    added, removed = _size_text(raw.get("filesAdded")), _size_text(raw.get("filesRemoved"))
-    return {
-        "files_added": first_count(raw, _ADDED_FILES),
-        "files_removed": first_count(raw, _REMOVED_FILES),
-        "bytes_added": _or(first_count(raw, _ADDED_BYTES), added),
-        "bytes_removed": _or(first_count(raw, _REMOVED_BYTES), removed),
-    }
-
-
-def _size_text(value: Any) -> int | None:
-    """`totalSize` in delta-rs's `{"avg":…,"totalSize":…}`, an object or its JSON text."""
-    if isinstance(value, str):
-        try:
-            value = orjson.loads(value)
-        except orjson.JSONDecodeError:
-            return None
-    return count(value.get("totalSize")) if isinstance(value, Mapping) else None
-
-
-def _or(first: int | None, second: int | None) -> int | None:
-    return second if first is None else first
 
 
 READ_AT_ONCE = 512  # the text of so many commits is in memory at a time

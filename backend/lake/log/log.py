@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from backend.caches import Lru
@@ -209,7 +210,7 @@ class TableLog:
                     state.metadata,
                     state.files,
                     state.small_actions,
-                    lambda: self._findings(state),
+                    partial(self._findings, state),
                 )
                 self._snapshots.put(version, snapshot)
             return snapshot
@@ -219,12 +220,15 @@ class TableLog:
         with self._lock:
             head = self._head()
             newest = head.latest if high is None else min(high, head.latest)
-            likely = _likely(head, limit, low, newest)
-            commits = None if likely is None else self._attempt(likely)
-            if commits is None:
-                listed = [v for v in self._names.whole().newest_commits if low <= v <= newest]
-                commits = self._history(listed if limit is None else listed[: max(0, limit)])
-            return commits
+            oldest = low if limit is None else max(low, newest - max(0, limit) + 1)
+            likely = range(newest, oldest - 1, -1)  # without a look at older names, taking those not listed for there
+            if (limit is not None or head.complete_from <= oldest) and all(
+                v in head.commits or v < head.complete_from for v in likely
+            ):
+                with suppress(VersionNotFoundError):
+                    return self._history(likely)
+            listed = [v for v in self._names.whole().newest_commits if low <= v <= newest]
+            return self._history(listed if limit is None else listed[: max(0, limit)])
 
     def commit(self, version: int) -> Commit:
         """One commit for people; raises `VersionNotFoundError`."""
@@ -322,16 +326,16 @@ class TableLog:
         with self._stale_names():
             return self._commits.commits(versions)
 
-    def _attempt(self, versions: Iterable[int]) -> list[Commit] | None:
-        try:
-            return self._history(versions)
-        except VersionNotFoundError:
-            return None
-
     def _reconstruct(self, version: int) -> LogState:
         from backend.lake.log.file_set import FileSet
 
-        segment, (protocol, metadata), _ = self._first_readable(version, self._named)
+        def named(segment: Segment) -> tuple[Protocol, Metadata]:
+            base, commits = self._base(segment.checkpoint), self._read(segment.steps)
+            names = named_last(base, (commit.record for commit in commits), segment.version)
+            self.file_actions(commits)
+            return names
+
+        segment, (protocol, metadata), _ = self._first_readable(version, named)
         files = FileSet(metadata, lambda again: self._live_files(version, again=again), self._lock)
         return LogState(version, segment, protocol, metadata, files, lambda: self._small_actions(segment))
 
@@ -343,23 +347,17 @@ class TableLog:
             return state.files.is_gone
         return any(entry is None for entry in self._folder.stat_many([f"{LOG}/{name}" for name in checkpoint.files]))
 
-    def _named(self, segment: Segment) -> tuple[Protocol, Metadata]:
-        base, commits = self._base(segment.checkpoint), self._read(segment.steps)
-        names = named_last(base, (commit.record for commit in commits), segment.version)
-        self.file_actions(commits)
-        return names
-
     def _live_files(self, version: int, *, again: bool) -> LiveFiles:
-        if again:
-            self._look_again()
-        _, live, problem = self._first_readable(version, self._decided)
-        return replace(live, finding=f"{problem.message}; read from an older state instead") if problem else live
-
-    def _decided(self, segment: Segment) -> LiveFiles:
         from backend.lake.log.file_set import decide
 
-        actions = self.file_actions(self._read(segment.steps))
-        return decide(self._base(segment.checkpoint), actions)
+        def decided(segment: Segment) -> LiveFiles:
+            actions = self.file_actions(self._read(segment.steps))
+            return decide(self._base(segment.checkpoint), actions)
+
+        if again:
+            self._look_again()
+        _, live, problem = self._first_readable(version, decided)
+        return replace(live, finding=f"{problem.message}; read from an older state instead") if problem else live
 
     def file_actions(self, commits: Sequence[CommitSlice]) -> pa.Table:
         """The file actions of commits (`file_set.ACTIONS`); raises `PathRefusedError` for a file that the table may
@@ -392,9 +390,10 @@ class TableLog:
             base = self._base(segment.checkpoint)
             transactions: dict[str, int] = {}
             domains: dict[str, str | None] = {}
-            for small in (base.small_actions() if base else ({}, {}), *map(_small, self._read(segment.steps))):
-                transactions |= small[0]
-                domains |= small[1]
+            records = [commit.record for commit in self._read(segment.steps)]
+            for named in (base.small_actions() if base else ({}, {}), *((r.transactions, r.domains) for r in records)):
+                transactions |= named[0]
+                domains |= named[1]
         return transactions, {name: text for name, text in domains.items() if text is not None}
 
     def _base(self, checkpoint: Checkpoint | None) -> CheckpointState | None:
@@ -452,16 +451,3 @@ def _first(
             problem = problem or exc
     assert problem is not None
     raise problem
-
-
-def _small(commit: CommitSlice) -> tuple[Mapping[str, int], Mapping[str, str | None]]:
-    return commit.record.transactions, commit.record.domains
-
-
-def _likely(head: LogListing, limit: int | None, low: int, newest: int) -> range | None:
-    """The newest versions without a look at older names, taking those not listed for there; None when some are gone."""
-    oldest = low if limit is None else max(low, newest - max(0, limit) + 1)
-    wanted = range(newest, oldest - 1, -1)
-    if limit is None and head.complete_from > oldest:
-        return None
-    return wanted if all(v in head.commits or v < head.complete_from for v in wanted) else None

@@ -99,7 +99,11 @@ def files_to_see(snapshot: Snapshot, latest: Snapshot | None, *, sample: int | N
     else:
         mask = pc.is_in(own, value_set=_paths(latest))
         gone, live = own.filter(pc.invert(mask)), own.filter(mask)
-    chosen = pa.concat_arrays([gone, live]) if sample is None else _sample(gone, live, sample)
+    if sample is not None:  # removed files first, then live ones, each evenly spread
+        gone_sample = _spread(gone, sample)
+        chosen = pa.concat_arrays([gone_sample, _spread(live, sample - len(gone_sample))])
+    else:
+        chosen = pa.concat_arrays([gone, live])
     return FilesToSee(snapshot.version, chosen, len(own), len(gone))
 
 
@@ -138,12 +142,6 @@ def _paths(snapshot: Snapshot) -> pa.Array:
         {v for text in table["dv_id"].drop_null().unique().to_pylist() if (v := read_vector_id(text).file)}
     )
     return pa.concat_arrays([paths.cast(pa.string()), pa.array(vectors, pa.string())])
-
-
-def _sample(gone: pa.Array, live: pa.Array, most: int) -> pa.Array:
-    """Removed files first, then live ones, each evenly spread."""
-    first = _spread(gone, most)
-    return pa.concat_arrays([first, _spread(live, most - len(first))])
 
 
 def _spread(values: pa.Array, most: int) -> pa.Array:

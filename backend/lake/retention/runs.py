@@ -15,7 +15,7 @@ What Spark enforces, as Delta 4.1 and later does it:
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -192,12 +192,8 @@ def with_missing(retention: RetentionRuns, missing: tuple[tuple[int, int], ...])
             continue
         for start, end, gone in _cut(run.from_version, run.to_version, missing):
             state = DataFiles.MISSING if gone else DataFiles.PRESENT
-            runs.append(_with(run, start, end, state))
+            runs.append(replace(run, from_version=start, to_version=end, data_files=state))
     return RetentionRuns(retention.facts, retention.now, tuple(runs))
-
-
-def _with(run: VersionRun, start: int, end: int, state: DataFiles) -> VersionRun:
-    return VersionRun(start, end, run.listed, run.reconstructable, run.in_retention, run.change_feed, state)
 
 
 def _cut(first: int, last: int, marked: tuple[tuple[int, int], ...]) -> list[tuple[int, int, bool]]:
@@ -232,13 +228,10 @@ def _in_retention(facts: LogFacts, versions: npt.NDArray[np.int64], now: datetim
         retained = np.full(len(versions), 2, np.int8)
     else:
         limit = _limit(now, facts.deleted_files.duration)
-        retained = np.array([_compare(facts.times.get(int(v)), limit) for v in versions], np.int8)
+        times = map(facts.times.get, versions.tolist())
+        retained = np.array([2 if at is None else int(at >= limit) for at in times], np.int8)
     retained[-1] = 1
     return retained
-
-
-def _compare(at: datetime | None, limit: datetime) -> int:
-    return 2 if at is None else int(at >= limit)
 
 
 def _limit(now: datetime, duration: timedelta) -> datetime:

@@ -129,17 +129,14 @@ def _vector(on_disk: FilesOnDisk, dv_id: str, deleted_rows: int) -> dict[str, An
         return {"storageType": "i", "pathOrInlineDv": vector.text, "sizeInBytes": size, "cardinality": deleted_rows}
     if vector.file is None:
         raise TableCorruptError(f"{vector.text!r} names no deletion vector", hint="the log is damaged there")
+    path = on_disk.path_of(vector.file)
     return {
         "storageType": "p",
-        "pathOrInlineDv": _file_url(on_disk.path_of(vector.file)),
+        "pathOrInlineDv": "file://" + quote(os.path.abspath(path)),  # noqa: PTH100  text alone: nothing is followed
         "offset": vector.offset,
         "sizeInBytes": on_disk.vector_bytes(vector.file, vector.offset),
         "cardinality": deleted_rows,
     }
-
-
-def _file_url(path: str) -> str:
-    return "file://" + quote(os.path.abspath(path))  # noqa: PTH100  text alone: nothing is followed
 
 
 def _protocol(protocol: Protocol) -> Mapping[str, Any]:
@@ -241,7 +238,10 @@ def _deleted(on_disk: FilesOnDisk, snapshot: Snapshot, files: pa.Table, paths: S
     at_once = [marked] if len({paths[number] for number in marked}) == len(marked) else [[number] for number in marked]
     found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
     for numbers in at_once if marked else ():  # two vectors of one file go by the same name
-        counts = [_num_rows(paths[number], snapshot) for number in numbers]
+        counts = []  # by footers: the vectors' reader wants them, the log may lack them
+        for number in numbers:
+            with parquet_errors(paths[number], snapshot.ref.uri):
+                counts.append(int(pq.read_metadata(paths[number]).num_rows))
         some = files.take(pa.array(numbers)).drop_columns(["num_records"]).append_column("num_records", [counts])
         from backend.lake.rows import scan  # late: most files have no deletion vector
 
@@ -254,9 +254,3 @@ def _deleted(on_disk: FilesOnDisk, snapshot: Snapshot, files: pa.Table, paths: S
             found.append((np.full(len(gone), number, np.int64), gone))
     file_numbers, positions = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
     return pa.table({"file": file_numbers, "position": positions})
-
-
-def _num_rows(path: str, snapshot: Snapshot) -> int:
-    """By the footer: the vectors' reader wants it, the log may lack it."""
-    with parquet_errors(path, snapshot.ref.uri):
-        return int(pq.read_metadata(path).num_rows)

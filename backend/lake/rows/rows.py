@@ -266,12 +266,15 @@ def find_rows(storage: Storage, snapshot: Snapshot, query: RowQuery) -> RowPage:
         candidates = may_match(query.where.terms, snapshot, few_files=query.few_files)
     read = partial(read_files, storage, snapshot, columns=query.columns, where=query.where)
     batches: list[pa.RecordBatch] = []
+    patience_s = math.inf  # longer for a search that may open more files
+    if query.search_files is not None:
+        patience_s = SEARCH_S * max(1.0, query.search_files / SEARCH_FILES)
     num_rows, num_read, started = 0, 0, time.monotonic()
     schema = read(_files_at(snapshot, candidates[:0])).schema
     for numbers in _batches(snapshot, candidates, query):
         num_rows += _take(read(_files_at(snapshot, numbers)), batches, query, query.limit - num_rows)
         num_read += len(numbers)
-        if num_rows > query.limit or time.monotonic() - started > _patience_s(query):
+        if num_rows > query.limit or time.monotonic() - started > patience_s:
             break
     rows = pa.Table.from_batches(batches, schema=schema).slice(0, query.limit)
     truncated = num_rows > query.limit or num_read < len(candidates)
@@ -321,11 +324,6 @@ def _runs(sums: FileNumbers, most: int) -> Iterator[tuple[int, int]]:
 
 def _files_at(snapshot: Snapshot, numbers: FileNumbers) -> pa.Table:
     return snapshot.rows_at(numbers, FILE_COLUMNS)
-
-
-def _patience_s(query: RowQuery) -> float:
-    """How long one search may go on: longer for one that may open more files."""
-    return math.inf if query.search_files is None else SEARCH_S * max(1.0, query.search_files / SEARCH_FILES)
 
 
 def _page(

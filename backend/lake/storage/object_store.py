@@ -72,7 +72,9 @@ def connect(root: str, options: Options) -> Server:
         elif short == "retry_timeout":
             retries[short] = _duration(key, value)
         elif short == "max_retries":
-            retries[short] = _count(key, value)
+            if not value.isdecimal():
+                raise SettingsError(f"the storage option {key} is no whole number", hint=f"check {_SETTINGS}")
+            retries[short] = int(value)
         elif short not in _WRITER_OPTIONS:
             config[key.lower()] = value
     try:
@@ -113,7 +115,8 @@ def storage_error(exc: Exception, uri: str, root: str) -> StorageError:
         hint = f"use https, or set AWS_ALLOW_HTTP=true (AZURE_…, GOOGLE_…) in {_SETTINGS} for {root}"
         return StorageError(f"{uri} was not asked for: {plain} is not encrypted, which is refused", hint=hint)
     if why:
-        return ServerDownError(f"{uri} cannot be read: {_host(text)} {why[0]}", hint=why[1])
+        host = _found(r"https?://(?:[^/\s]*@)?([^/\s?@,\"]+)", text)
+        return ServerDownError(f"{uri} cannot be read: {host or 'the server'} {why[0]}", hint=why[1])
     return StorageError(
         f"{uri} cannot be read: {without_credentials(text)}", hint=f"check network, endpoint and {_SETTINGS}"
     )
@@ -137,10 +140,6 @@ def _kind(exc: Exception, text: str, status: str) -> tuple[str, str] | None:
     return None
 
 
-def _host(text: str) -> str:
-    return _found(r"https?://(?:[^/\s]*@)?([^/\s?@,\"]+)", text) or "the server"
-
-
 def _found(pattern: str, text: str) -> str:
     match = re.search(pattern, text)
     return match.group(1) if match else ""
@@ -160,12 +159,6 @@ def _duration(key: str, value: str) -> timedelta:
         raise SettingsError(f"the storage option {key} is no time", hint=f"write it like 500ms or 30s in {_SETTINGS}")
     unit = {"ms": 0.001, "": 1.0, "s": 1.0}.get(match.group(2)) or (60.0 if match.group(2)[0] == "m" else 1.0)
     return timedelta(seconds=float(match.group(1)) * unit)
-
-
-def _count(key: str, value: str) -> int:
-    if not value.isdecimal():
-        raise SettingsError(f"the storage option {key} is no whole number", hint=f"check {_SETTINGS}")
-    return int(value)
 
 
 PIECE_BYTES = 32 << 20  # a larger object is read piece by piece, each with a time-out of its own

@@ -341,19 +341,13 @@ def _row(key: str, value: str) -> PropertyRow:
     prefix = next((text for start, text in PREFIXES.items() if key.startswith(start)), None)
     if prefix is not None:
         return PropertyRow(key, value, None, prefix, is_set=True)
-    if not key.lower().startswith(("delta.", "catalog.")):
-        return _free_row(key, value)
-    near = _nearest(key)
-    meaning = "Nobody reads this key." if key.lower().startswith("delta.") else "A tag of your own."
-    problem = f"unknown key; did you mean {near}?" if near else _unknown(key)
-    return PropertyRow(key, value, None, meaning, is_set=True, problem=problem, suggestion=near)
-
-
-def _free_row(key: str, value: str) -> PropertyRow:
-    """A key outside the engines' namespaces: a person's own, unless it is a known one with its start misspelled."""
+    # Outside the engines' namespaces it is a person's own, unless it is a known one with its start misspelled.
     near = _nearest(key) if "." in key else None
-    problem = f"unknown key; did you mean {near}?" if near else None
-    return PropertyRow(key, value, None, "A tag of your own.", is_set=True, problem=problem, suggestion=near)
+    is_delta = key.lower().startswith("delta.")
+    meaning = "Nobody reads this key." if is_delta else "A tag of your own."
+    problem = "unknown key: no engine that Weir knows reads it" if is_delta else None
+    problem = f"unknown key; did you mean {near}?" if near else problem
+    return PropertyRow(key, value, None, meaning, is_set=True, problem=problem, suggestion=near)
 
 
 def _nearest(key: str) -> str | None:
@@ -363,10 +357,6 @@ def _nearest(key: str) -> str | None:
         return same
     match = difflib.get_close_matches(key.lower(), list(names), n=1, cutoff=0.8)
     return names[match[0]] if match else None
-
-
-def _unknown(key: str) -> str | None:
-    return "unknown key: no engine that Weir knows reads it" if key.lower().startswith("delta.") else None
 
 
 def _bad_value(key: str, value: str, described: KnownProperty) -> str | None:
