@@ -185,7 +185,9 @@ class FileSummary:
 
 def summarize_files(snapshot: Snapshot, health: HealthSettings) -> FileSummary:
     """Sizes alone are looked at, and where the files lie."""
-    sizes, target = integers(snapshot.columns(["size_bytes"])["size_bytes"]), target_size(snapshot, health)
+    sizes = integers(snapshot.file_set.column("size_bytes"))
+    size_bytes = int(sizes.sum())
+    target = target_for(snapshot.metadata.configuration, size_bytes, health)
     codes, names = partition_codes(snapshot)
     limit, count = small_limit(target, health.small_file_ratio), len(names)
     is_small = sizes < limit
@@ -193,7 +195,7 @@ def summarize_files(snapshot: Snapshot, health: HealthSettings) -> FileSummary:
     counts = np.bincount(codes, minlength=count), np.bincount(codes[is_small], minlength=count), small_bytes
     merged = merge_estimate(np.stack(counts, axis=1).tolist(), limit, target, health.min_files)
     large = int(np.count_nonzero(sizes > LARGE * target.bytes))
-    return FileSummary(len(sizes), snapshot.size_bytes, int(is_small.sum()), *merged, large)
+    return FileSummary(len(sizes), size_bytes, int(is_small.sum()), *merged, large)
 
 
 def distribute(

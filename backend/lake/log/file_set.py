@@ -198,22 +198,26 @@ class FileSet:
 
 def last_actions(actions: pa.Table) -> pa.Table:
     """The last action on each key `(path, deletion vector)`, in their order; change files are none."""
-    actions = actions.filter(pc.not_equal(actions["kind"], int(FileAction.CDC)))
-    if not actions.num_rows:
-        return actions
+    return actions.take(pa.array(_last(actions)))
+
+
+def _last(actions: pa.Table) -> Rows:
+    """Where they stand."""
+    at = np.flatnonzero(actions["kind"].to_numpy() != FileAction.CDC)
     codes = _one(actions["key"].combine_chunks()).dictionary_encode()
-    last = np.zeros(len(codes.dictionary), np.int64)
-    last[codes.indices.to_numpy()] = np.arange(actions.num_rows)
-    return actions.take(pa.array(np.sort(last)))
+    last = np.full(len(codes.dictionary), -1, np.int64)
+    last[codes.indices.to_numpy()[at]] = at
+    return np.sort(last[last >= 0])
 
 
 def decide(base: Base | None, actions: pa.Table) -> LiveFiles:
     """Which rows of the base no later action (`ACTIONS`, in their order) names, and the files added last."""
-    decided = last_actions(actions)
-    added = decided.filter(pc.equal(decided["kind"], int(FileAction.ADD))).select(FILES.names).combine_chunks()
+    last = _last(actions)
+    is_add = actions["kind"].to_numpy()[last] == FileAction.ADD
+    added = actions.select(FILES.names).take(pa.array(last[is_add])).combine_chunks()
     if base is None:
         return LiveFiles(None, NO_ROWS, added)
-    _, named = base.matches(_one(decided["key"].combine_chunks()))
+    _, named = base.matches(_one(actions["key"].take(pa.array(last))))
     base.check()
     return LiveFiles(base, np.unique(named), added)
 
