@@ -202,16 +202,16 @@ class CheckpointState:
 
     def _pass(self, piece: Piece, keys: pa.Array) -> "_Pass":
         mask, hashes = [np.zeros(0, bool)], [np.zeros(0, np.int64)]
-        columns = COLUMNS["key"].build(piece.part.fields(), ())
+        leaves, decode = COLUMNS["key"].build(piece.part.fields(), ())
 
         def batches() -> Iterator[pa.Array]:
-            for struct in piece.batches(columns.leaves):
+            for struct in piece.batches(leaves):
                 with corrupt_as(piece.part.path):
                     live = pc.is_valid(pc.struct_field(struct, "path"))
                     mask.append(live.to_numpy(zero_copy_only=False))
                     struct = struct if mask[-1].all() else struct.filter(live)
                     check_paths(paths_of(struct), self._table, self._allowed)
-                    keys_of_rows = columns.decode(struct)["key"]
+                    keys_of_rows = decode(struct)["key"]
                 if is_remote(self._table):
                     hashes.append(_hashes_of(keys_of_rows))
                 yield keys_of_rows
@@ -233,16 +233,16 @@ class CheckpointState:
     def _decoded(self, piece: Piece, mask: Array, group: FileColumn) -> Iterator[Mapping[str, pa.Array]]:
         physical = physical_names(self.metadata)
         partitions = tuple(physical.get(column, column) for column in self.metadata.partition_columns)
-        columns = COLUMNS[group.names[0]].build(piece.part.fields(), partitions)
-        if not columns.leaves:
-            yield columns.missing(int(mask.sum()))
+        leaves, decode = group.build(piece.part.fields(), partitions)
+        if not leaves:
+            yield group.missing(int(mask.sum()), partitions)
             return
         start = 0
-        for struct in piece.batches(columns.leaves):
+        for struct in piece.batches(leaves):
             here = mask[start : start + len(struct)]
             start += len(struct)
             with corrupt_as(piece.part.path):
-                columns_by_name = columns.decode(struct if here.all() else struct.filter(pa.array(here)))
+                columns_by_name = decode(struct if here.all() else struct.filter(pa.array(here)))
             yield columns_by_name
 
     def _key_batches(self) -> Iterator[pa.Array]:

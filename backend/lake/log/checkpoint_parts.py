@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from backend.cells import cells
 from backend.errors import LakehouseError, TableCorruptError, UnsupportedFeatureError
 from backend.lake.log.actions import NUM_RECORDS, UUID_CHARS, BadActionError, stats_rows
+from backend.lake.log.file_set import FILES
 from backend.lake.storage.folder import Folder
 from backend.lake.storage.paths import holds, is_remote
 from backend.lake.table.misreadings import old_columns
@@ -230,81 +231,72 @@ def _line(exc: Exception) -> str:
 
 
 Arrays = dict[str, pa.Array]
+Decoding = tuple[tuple[str, ...], Callable[[pa.Array], Arrays]]  # leaves of `add`, and what they become
 _VECTOR_ID = ("deletionVector.storageType", "deletionVector.pathOrInlineDv", "deletionVector.offset")
 _PREFIX_BYTES = 64  # numRecords is written first: enough to find it without reading all statistics
-_TIME = pa.timestamp("ms", tz="UTC")
 _LAST_MS = 253_402_300_800_000
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
-    """A checkpoint file's view of one group: which leaves to read, and what to make of them."""
-
-    leaves: tuple[str, ...]
-    decode: Callable[[pa.Array], Arrays]
-    missing: Callable[[int], Arrays]
-
-
-@dataclass(frozen=True, slots=True)
 class FileColumn:
-    """Columns that are decoded together. `build` tells how, of a file whose `add` has these fields (dotted, two deep),
-    with the physical names of the partition columns. `cached`: small enough to stay in memory once read."""
+    """Columns that are decoded together. `build` tells which leaves to read of a file whose `add` has these fields
+    (dotted, two deep), with the physical names of the partition columns, and what to make of them. `cached`: small
+    enough to stay in memory once read."""
 
     names: tuple[str, ...]
-    build: Callable[[frozenset[str], tuple[str, ...]], Decoded]
+    build: Callable[[frozenset[str], tuple[str, ...]], Decoding]
     cached: bool = True
 
+    def missing(self, count: int, partition_names: Sequence[str]) -> Arrays:
+        """What a file says that has none of the leaves."""
+        columns = {name: pa.nulls(count, FILES.field(name).type) for name in self.names}
+        if "encoded_partition" in columns:
+            no_maps = pa.nulls(count, pa.map_(pa.string(), pa.string()))
+            columns["encoded_partition"] = encode_partitions(no_maps, partition_names)
+        if "deleted_rows" in columns:
+            columns["deleted_rows"] = pa.array([0] * count, pa.int64())
+        return columns
 
-def _path(_fields: frozenset[str], _names: tuple[str, ...]) -> Decoded:
-    return Decoded(("path",), lambda add: {"path": paths_of(add)}, _nulls("path", pa.string()))
+
+def _path(_fields: frozenset[str], _names: tuple[str, ...]) -> Decoding:
+    return ("path",), lambda add: {"path": paths_of(add)}
 
 
-def _key(fields: frozenset[str], _names: tuple[str, ...]) -> Decoded:
+def _key(fields: frozenset[str], _names: tuple[str, ...]) -> Decoding:
     leaves = tuple(leaf for leaf in _VECTOR_ID if leaf in fields)
-    if len(leaves) < 2:
-        return Decoded(("path",), lambda add: {"key": paths_of(add)}, _nulls("key", pa.string()))
 
     def decode(add: pa.Array) -> Arrays:
         paths, unique = paths_of(add), _vector_ids(add, leaves)
         marked = pc.binary_join_element_wise(paths, unique, "\x00")
         return {"key": pc.if_else(pc.is_valid(unique), marked, paths)}
 
-    return Decoded(("path", *leaves), decode, _nulls("key", pa.string()))
+    if len(leaves) < 2:
+        return ("path",), lambda add: {"key": paths_of(add)}
+    return ("path", *leaves), decode
 
 
-def _number(name: str, leaf: str, fields: frozenset[str], _names: tuple[str, ...]) -> Decoded:
-    return Decoded(
-        (leaf,) if leaf in fields else (),
-        lambda add: {name: pc.struct_field(add, leaf).cast(pa.int64())},
-        _nulls(name, pa.int64()),
-    )
+def _number(name: str, leaf: str, fields: frozenset[str], _names: tuple[str, ...]) -> Decoding:
+    return (leaf,) if leaf in fields else (), lambda add: {name: pc.struct_field(add, leaf).cast(pa.int64())}
 
 
-def _modified_at(fields: frozenset[str], _names: tuple[str, ...]) -> Decoded:
+def _modified_at(fields: frozenset[str], _names: tuple[str, ...]) -> Decoding:
     def decode(add: pa.Array) -> Arrays:
         millis = pc.struct_field(add, "modificationTime").cast(pa.int64())
         sane = pc.and_(pc.greater_equal(millis, 0), pc.less(millis, _LAST_MS))
-        return {"modified_at": pc.if_else(sane, millis, pa.scalar(None, pa.int64())).cast(_TIME)}
+        moments = pc.if_else(sane, millis, pa.scalar(None, pa.int64())).cast(pa.timestamp("ms", tz="UTC"))
+        return {"modified_at": moments}
 
-    leaves = ("modificationTime",) if "modificationTime" in fields else ()
-    return Decoded(leaves, decode, _nulls("modified_at", _TIME))
-
-
-def _partition(fields: frozenset[str], names: tuple[str, ...]) -> Decoded:
-    def missing(count: int) -> Arrays:
-        return {"encoded_partition": encode_partitions(pa.nulls(count, pa.map_(pa.string(), pa.string())), names)}
-
-    return Decoded(
-        ("partitionValues",) if names and "partitionValues" in fields else (),
-        lambda add: {"encoded_partition": encode_partitions(pc.struct_field(add, "partitionValues"), names)},
-        missing,
-    )
+    return ("modificationTime",) if "modificationTime" in fields else (), decode
 
 
-def _num_records(fields: frozenset[str], _names: tuple[str, ...]) -> Decoded:
+def _partition(fields: frozenset[str], names: tuple[str, ...]) -> Decoding:
+    leaves = ("partitionValues",) if names and "partitionValues" in fields else ()
+    return leaves, lambda add: {"encoded_partition": encode_partitions(pc.struct_field(add, "partitionValues"), names)}
+
+
+def _num_records(fields: frozenset[str], _names: tuple[str, ...]) -> Decoding:
     """From the parsed struct where it is there and says it, else from the JSON text."""
     parsed, text = "stats_parsed.numRecords" in fields, "stats" in fields
-    leaves = (("stats_parsed.numRecords",) if parsed else ()) + (("stats",) if text else ())
 
     def decode(add: pa.Array) -> Arrays:
         rows = pa.nulls(len(add), pa.int64())
@@ -314,36 +306,24 @@ def _num_records(fields: frozenset[str], _names: tuple[str, ...]) -> Decoded:
             rows = pc.coalesce(rows, rows_in_texts(pc.struct_field(add, "stats").cast(pa.string())))
         return {"num_records": rows}
 
-    return Decoded(leaves, decode, _nulls("num_records", pa.int64()))
+    return (("stats_parsed.numRecords",) if parsed else ()) + (("stats",) if text else ()), decode
 
 
-def _stats(fields: frozenset[str], _names: tuple[str, ...]) -> Decoded:
+def _stats(fields: frozenset[str], _names: tuple[str, ...]) -> Decoding:
     """The JSON texts; a writer that left only parsed statistics has them written as JSON here."""
     if "stats" in fields:
-        return Decoded(
-            ("stats",),
-            lambda add: {"stats": pc.struct_field(add, "stats").cast(pa.string())},
-            _nulls("stats", pa.string()),
-        )
+        return ("stats",), lambda add: {"stats": pc.struct_field(add, "stats").cast(pa.string())}
     leaves = tuple(sorted(field for field in fields if field.startswith("stats_parsed.")))
-    return Decoded(
-        leaves,
-        lambda add: {"stats": _as_json(pc.struct_field(add, "stats_parsed"))},
-        _nulls("stats", pa.string()),
-    )
+    return leaves, lambda add: {"stats": _as_json(pc.struct_field(add, "stats_parsed"))}
 
 
-def _vectors(fields: frozenset[str], _names: tuple[str, ...]) -> Decoded:
+def _vectors(fields: frozenset[str], names: tuple[str, ...]) -> Decoding:
     ids = tuple(leaf for leaf in _VECTOR_ID if leaf in fields)
-
-    def missing(count: int) -> Arrays:
-        none = pa.nulls(count, pa.string())
-        return {"deleted_rows": pa.array([0] * count, pa.int64()), "dv_id": none, "dv_path": none}
 
     def decode(add: pa.Array) -> Arrays:
         unique = _vector_ids(add, ids)
         if unique.null_count == len(unique):
-            return missing(len(add))
+            return COLUMNS["dv_id"].missing(len(add), names)
         marked = pc.struct_field(add, ["deletionVector", "cardinality"]).cast(pa.int64())
         if pc.any(pc.and_(pc.is_valid(unique), pc.is_null(marked))).as_py():
             raise ValueError("a deletion vector without its cardinality")
@@ -354,8 +334,8 @@ def _vectors(fields: frozenset[str], _names: tuple[str, ...]) -> Decoded:
         path = pc.if_else(pc.equal(path, ""), None, path)
         return {"deleted_rows": pc.fill_null(marked, 0), "dv_id": unique, "dv_path": path}
 
-    leaves = (*ids, "deletionVector.cardinality") if len(ids) > 1 and "deletionVector.cardinality" in fields else ()
-    return Decoded(leaves, decode, missing)
+    is_counted = len(ids) > 1 and "deletionVector.cardinality" in fields
+    return (*ids, "deletionVector.cardinality") if is_counted else (), decode
 
 
 COLUMNS: Mapping[str, FileColumn] = {
@@ -407,7 +387,3 @@ def _vector_ids(add: pa.Array, leaves: tuple[str, ...]) -> pa.Array:
 def _as_json(parsed: pa.Array) -> pa.Array:
     texts = [None if value is None else orjson.dumps(value, default=str).decode() for value in cells(parsed)]
     return pa.array(texts, pa.string())
-
-
-def _nulls(name: str, kind: pa.DataType) -> Callable[[int], Arrays]:
-    return lambda count: {name: pa.nulls(count, kind)}

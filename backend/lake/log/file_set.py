@@ -5,12 +5,14 @@ Rule: a column is read when it is asked for; every column has the same order; on
 object per file. Where a checkpoint turns out to be damaged, an older state is used instead and that is a finding.
 """
 
+from __future__ import annotations
+
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +22,9 @@ from backend.errors import ObjectMissingError
 from backend.lake.log.actions import FileAction
 from backend.lake.model import Metadata, files_schema
 from backend.lake.table.partitions import show_partitions
+
+if TYPE_CHECKING:
+    from backend.lake.log.checkpoint import CheckpointState
 
 # A file as the reader keeps it: model.files_schema with the partition encoded, and the key that identifies it.
 FILE_FIELDS = (
@@ -79,23 +84,12 @@ Rows = np.ndarray[Any, Any]
 NO_ROWS: Rows = np.zeros(0, np.int64)
 
 
-class Base(Protocol):
-    """A state with its files in a fixed order: a checkpoint."""
-
-    @property
-    def num_files(self) -> int: ...
-    def column(self, name: str) -> pa.Array: ...
-    def total(self, name: str) -> tuple[int, int]: ...
-    def check(self) -> None: ...
-    def matches(self, keys: pa.Array) -> "tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]": ...
-
-
 @dataclass(frozen=True, slots=True)
 class LiveFiles:
     """The files of a version: those of a base without the rows `gone` (sorted), and those added after it
     (`FILES`)."""
 
-    base: Base | None
+    base: CheckpointState | None
     gone: Rows
     added: pa.Table
     finding: str | None = None  # why a better way to the version was not taken
@@ -210,7 +204,7 @@ def _last(actions: pa.Table) -> Rows:
     return np.sort(last[last >= 0])
 
 
-def decide(base: Base | None, actions: pa.Table) -> LiveFiles:
+def decide(base: CheckpointState | None, actions: pa.Table) -> LiveFiles:
     """Which rows of the base no later action (`ACTIONS`, in their order) names, and the files added last."""
     last = _last(actions)
     is_add = actions["kind"].to_numpy()[last] == FileAction.ADD

@@ -31,16 +31,6 @@ def encode_partition(values: Mapping[str, str | None]) -> str:
     return "/".join(encode_value(name, value) for name, value in sorted(values.items()) if value is not None)
 
 
-def by_value(encoded: str, metadata: Metadata) -> str:
-    """The one text of a partition, whoever wrote it: values by their types, and no null."""
-    if "=/" not in f"{encoded}/" and not has_decimals(metadata):
-        return encoded
-    physical = physical_names(metadata)
-    own = {_escape(physical.get(column, column)): kind for column, kind in column_types(metadata.schema_json).items()}
-    pairs = ((name, _typed(value, own.get(name, ""))) for name, value in map(_pair, encoded.split("/")))
-    return "/".join(f"{name}={value}" for name, value in pairs if value is not None)
-
-
 def show_partition(encoded: str, metadata: Metadata, physical: Mapping[str, str], types: Mapping[str, str]) -> str:
     """`types` as `column_types` gives them."""
     values = dict(_pair(text) for text in encoded.split("/") if text)
