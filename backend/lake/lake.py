@@ -19,11 +19,11 @@ from backend.lake.cards import Cards, Table
 from backend.lake.log.actions import Checksum
 from backend.lake.log.listing import LOG, LogListing
 from backend.lake.log.log import TableLog
-from backend.lake.model import CardColumn, Commit, Metadata, Snapshot, TableCard, TableRef, Timeline
+from backend.lake.model import CardColumn, Commit, Snapshot, TableCard, TableRef, Timeline
 from backend.lake.storage.paths import is_remote, normal_uri
 from backend.lake.storage.storage import Storage
 from backend.lake.table.properties import ownership
-from backend.lake.table.schema import columns
+from backend.lake.table.schema import Column, columns
 from backend.settings import Settings
 
 # Readers of files and rows are imported by the methods that use them: pyarrow, numpy and deltalake take 0.4 s to load,
@@ -162,7 +162,7 @@ class Lake:
         return self._log(ref).staged_versions()
 
     def version_at(self, ref: TableRef, when: datetime) -> int | None:
-        """The version that held at a time, by Delta's rule (`commit_times`); None before the first one."""
+        """The version that held at a time, by Delta's rule (`commit_info`); None before the first one."""
         return self._log(ref).version_at(when)
 
     def timeline(self, ref: TableRef) -> Timeline:
@@ -250,7 +250,9 @@ class Lake:
         """Look for the files of a version (at most `sample`, None for all), telling how far it is."""
         from backend.lake.retention.file_check import FileFinder, files_to_see, see_files
 
-        snapshot, latest = self.snapshot(ref, version), self._latest_or_none(ref)
+        snapshot, latest = self.snapshot(ref, version), None
+        with suppress(LakehouseError):  # a broken newest commit: then every file counts as possibly removed
+            latest = self.snapshot(ref)
         return see_files(FileFinder(self._storage, ref.uri), files_to_see(snapshot, latest, sample=sample))
 
     def see_log(self, ref: TableRef) -> Iterator[LogSeen]:
@@ -296,12 +298,6 @@ class Lake:
         folder, roots = self._storage.folder(ref.uri), self._storage.roots
         return files_of_clone(self._log(clone), folder, roots, removed_before=removed_before)
 
-    def _latest_or_none(self, ref: TableRef) -> Snapshot | None:
-        try:
-            return self.snapshot(ref)
-        except LakehouseError:
-            return None  # a broken newest commit: then every file counts as possibly removed
-
     def target_bytes(self, snapshot: Snapshot) -> TargetSize:
         from backend.lake.files.file_sizes import target_size
 
@@ -326,12 +322,12 @@ class Lake:
         if not support.covered:
             raise DiffError(support.reason, hint=support.hint)
         snapshot = self.snapshot(ref, to_version)
-        commits = self._log(ref).commits(range(from_version + 1, to_version + 1))
+        log, versions = self._log(ref), range(from_version + 1, to_version + 1)
+        commits = log.commits(versions)
         paths = change_files(commits)
         require_files(self._storage, snapshot, paths)
         require_plain_files(self._storage, snapshot, paths)
-        times = {commit.record.version: self._log(ref).committed_at(commit.record.version) for commit in commits}
-        return read_changes(self._storage, snapshot, commits, times, columns=columns)
+        return read_changes(self._storage, snapshot, commits, log.committed_times(versions), columns=columns)
 
     def change_counts(self, ref: TableRef, version: int) -> Mapping[str, int]:
         """Rows per change type of one commit, no row read; raises as `changes` does, and `DiffError` where only reading
@@ -398,6 +394,9 @@ class Lake:
             files, num_rows = summarize_files(snapshot, self._settings.health), snapshot.num_rows
             newest = self.history(ref, starting_version=snapshot.version, ending_version=snapshot.version)
         owner = ownership(snapshot.metadata)
+        fields: tuple[Column, ...] = ()
+        with suppress(LakehouseError):  # a schema that cannot be read makes no card unreadable: the table's page says it
+            fields = columns(snapshot.metadata)
         return TableCard(
             ref=ref,
             version=snapshot.version,
@@ -413,17 +412,9 @@ class Lake:
             small_partitions=files.small_partitions,
             large_files=files.large_files,
             description=snapshot.metadata.description,
-            columns=_card_columns(snapshot.metadata),
+            columns=tuple(CardColumn(field.path, field.type, field.comment) for field in fields),
             properties=dict(snapshot.metadata.configuration),
         )
-
-
-def _card_columns(metadata: Metadata) -> tuple[CardColumn, ...]:
-    """A schema that cannot be read makes no card unreadable: the table's own page says it."""
-    try:
-        return tuple(CardColumn(column.path, column.type, column.comment) for column in columns(metadata))
-    except LakehouseError:
-        return ()
 
 
 def is_uri(text: str) -> bool:

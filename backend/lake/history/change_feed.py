@@ -268,21 +268,22 @@ def read_arrivals(log: TableLog, versions: Iterable[int], *, feed: bool) -> list
     """
     listing = log.listing()
     there = [version for version in versions if version in listing.commits]
-    return [_arrival(log, commit, feed=feed) for commit in log.commits(there)]
+    commits, times = log.commits(there), log.committed_times(there)
+    return [_arrival(log, commit, times[commit.record.version], feed=feed) for commit in commits]
 
 
 def rest_of(log: TableLog, version: int, read: int, *, feed: bool) -> Arrival:
     """What is left of a commit when the first `read` of its files were read."""
-    return _arrival(log, log.commits([version])[0], feed=feed, read=read)
+    return _arrival(log, log.commits([version])[0], log.committed_at(version), feed=feed, read=read)
 
 
-def _arrival(log: TableLog, commit: CommitSlice, *, feed: bool, read: int = 0) -> Arrival:
+def _arrival(log: TableLog, commit: CommitSlice, at: datetime | None, *, feed: bool, read: int = 0) -> Arrival:
     actions = commit.actions
     gone = actions.filter(pc.equal(actions["kind"], int(FileAction.REMOVE)))
     left = arriving(actions, feed=feed).slice(read)
     return Arrival(
         version=commit.record.version,
-        committed_at=log.committed_at(commit.record.version),
+        committed_at=at,
         files=left.num_rows,
         size_bytes=None if left["size_bytes"].null_count else int(pc.sum(left["size_bytes"]).as_py() or 0),
         rows=_rows(log, left, whole=read == 0, feed=feed),

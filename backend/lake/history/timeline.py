@@ -69,7 +69,7 @@ class TableTimeline:
             if len(self._totals) - self._saved >= SAVE_AFTER:
                 name, tag = self._name(), self._log.commit_tag(last)
                 if name and tag:
-                    self._store.save(orjson.dumps([tag, [_row(totals) for totals in self._totals]]), *name)
+                    self._store.save(orjson.dumps([tag, self._totals]), *name)
                 self._saved = len(self._totals)
             first = max(first, self._totals[0].version)
             shown = self._totals[first - self._totals[0].version :]
@@ -134,7 +134,10 @@ class TableTimeline:
         if content is None:
             return []
         tag, rows = orjson.loads(content)
-        totals = [_totals(row) for row in rows if row[0] >= first]
+        for row in rows:
+            at = row["committed_at"]
+            row["committed_at"] = None if at is None else datetime.fromisoformat(at)
+        totals = [VersionTotals(**row) for row in rows if row["version"] >= first]
         is_known = totals and totals[0].version == first and tag == self._log.commit_tag(totals[-1].version)
         return totals if is_known else []
 
@@ -148,17 +151,6 @@ class TableTimeline:
             return ()
         rule = self._health.small_file_ratio, self._health.target_file_bytes
         return FORMAT, self._log.ref.uri, table_id, rule
-
-
-def _row(totals: VersionTotals) -> tuple[object, ...]:
-    figures = totals.num_files, totals.size_bytes, totals.num_rows, totals.small_files
-    return totals.version, totals.committed_at, totals.operation, *figures
-
-
-def _totals(row: Sequence[object]) -> VersionTotals:
-    version, committed_at, operation, *figures = row
-    moment = datetime.fromisoformat(committed_at) if isinstance(committed_at, str) else None
-    return VersionTotals(version, moment, operation, *figures)  # type: ignore[arg-type]
 
 
 # sums ------------------------------------------------------------------------------------------------------------
@@ -184,9 +176,8 @@ def window_sums(
     def summed(changes: Numbers, start: int) -> Numbers:
         return start + np.concatenate([[0], np.cumsum(changes, dtype=np.int64)])[ends]
 
-    num_files = summed((after[0] != _NO_FILE).astype(np.int64) - (before[0] != _NO_FILE), len(sizes))
-    size_bytes = summed(_bytes(after) - _bytes(before), int(sizes.sum()))
-    rows, dark = summed(after[1] - before[1], live), summed(after[2] - before[2], unknown)
+    starts = (len(sizes), int(sizes.sum()), live, unknown)
+    num_files, size_bytes, rows, dark = map(summed, after - before, starts)
     limits = np.array(
         [
             small_limit(target_for(configuration, size, health), health.small_file_ratio)
@@ -194,21 +185,20 @@ def window_sums(
         ],
         np.int64,
     )
-    small = _small(sizes, before[0], after[0], ends, limits)
+    small = _small(sizes, _sizes(before), _sizes(after), ends, limits)
     known = (None if hidden else count for count, hidden in zip(rows.tolist(), dark.tolist(), strict=True))
     return list(zip(num_files.tolist(), size_bytes.tolist(), known, small.tolist(), strict=True))
 
 
 def _moves(base: LogState | None, actions: pa.Table) -> tuple[Numbers, Numbers]:
-    """Per action the file that it takes away, and the one that it brings: size, live rows, and 1 where these are not
-    known. The file before is that of the last action on the same key, else the base's."""
+    """Per action the file that it takes away, and the one that it brings: 1, size, live rows, and 1 where these are not
+    known; 0 everywhere where there is none. The file before is that of the last action on its key, else the base's."""
     keys = actions["key"].combine_chunks()
     coded = (keys if isinstance(keys, pa.Array) else pa.concat_arrays(keys.chunks)).dictionary_encode()
     codes = coded.indices.to_numpy()
-    after = _described(actions)
-    after[:, integers(actions["kind"]) != FileAction.ADD] = [[_NO_FILE], [0], [0]]
-    in_base = np.tile(np.array([[_NO_FILE], [0], [0]], np.int64), max(1, len(coded.dictionary)))
+    after = _described(actions) * (integers(actions["kind"]) == FileAction.ADD)
     names = coded.dictionary.to_pylist()
+    in_base = np.zeros((len(after), len(names)), np.int64)
     if base is not None and (places := base.files.find(names)):
         found = np.array([(code, places[name]) for code, name in enumerate(names) if name in places], np.int64)
         in_base[:, found[:, 0]] = _described(base.files.take(found[:, 1], _SUMMED[2:]))
@@ -216,18 +206,17 @@ def _moves(base: LogState | None, actions: pa.Table) -> tuple[Numbers, Numbers]:
     previous = np.full(len(codes), -1, np.int64)
     is_same = codes[order[1:]] == codes[order[:-1]]
     previous[order[1:][is_same]] = order[:-1][is_same]
-    before = np.where(previous >= 0, after[:, previous], in_base[:, codes]) if len(codes) else after
-    return before, after
+    return np.where(previous >= 0, after[:, previous], in_base[:, codes]), after
 
 
 def _described(files: pa.Table) -> Numbers:
     rows = pc.subtract(files["num_records"], files["deleted_rows"])
     columns = (pc.fill_null(files["size_bytes"], 0), pc.fill_null(rows, 0), pc.is_null(rows).cast(pa.int64()))
-    return np.stack([integers(column) for column in columns])
+    return np.stack([np.ones(files.num_rows, np.int64), *map(integers, columns)])
 
 
-def _bytes(files: Numbers) -> Numbers:
-    return np.where(files[0] == _NO_FILE, 0, files[0])
+def _sizes(files: Numbers) -> Numbers:
+    return np.where(files[0] == 1, files[1], _NO_FILE)
 
 
 def _base_files(base: LogState | None) -> tuple[Numbers, int, int]:

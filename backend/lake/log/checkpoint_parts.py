@@ -181,7 +181,8 @@ def corrupt_as(path: str) -> Iterator[None]:
     except LakehouseError:
         raise
     except (pa.ArrowException, BadActionError, KeyError, ValueError, TypeError, AttributeError, OSError) as exc:
-        raise TableCorruptError(f"checkpoint file {path} cannot be read: {_line(exc)}", hint=HINT) from exc
+        line = (str(exc).strip().splitlines() or [type(exc).__name__])[0][:200]
+        raise TableCorruptError(f"checkpoint file {path} cannot be read: {line}", hint=HINT) from exc
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
@@ -224,10 +225,6 @@ def _groups_with(footer: pq.FileMetaData, column: str) -> list[int]:
         )
 
     return [group for group in range(footer.num_row_groups) if may_hold(group)]
-
-
-def _line(exc: Exception) -> str:
-    return (str(exc).strip().splitlines() or [type(exc).__name__])[0][:200]
 
 
 Arrays = dict[str, pa.Array]

@@ -80,7 +80,7 @@ def _is_by(moment: datetime | None, when: datetime) -> bool:
 
 
 def read_commit(record: CommitRecord, committed_at: datetime | None) -> Commit:
-    """A commit for people; `committed_at` as `commit_times` tells it."""
+    """A commit for people; `committed_at` as `monotonic` grows it."""
     info = record.commit_info if isinstance(record.commit_info, Mapping) else {}
     raw = info.get("operationMetrics")
     raw_metrics: Mapping[str, Any] = dict(raw) if isinstance(raw, Mapping) else {}
@@ -352,7 +352,7 @@ class CommitCache:
         return [cached[v] for v in wanted]
 
     def committed_at(self, versions: Iterable[int]) -> dict[int, datetime | None]:
-        """When versions were committed, as `commit_times` tells it; raises as `read` does."""
+        """When versions were committed, as `monotonic` grows it; raises as `read` does."""
         wanted = list(versions)
         times = self._times.find(wanted)
         return times | self._committed(self.records(v for v in wanted if v not in times))

@@ -198,7 +198,10 @@ def _read_line(line: bytes, take: Callable[[FileAction, Any], None], fields: dic
         elif kind == "metaData":
             fields["metadata"] = read_metadata(body)
         elif kind == "sidecar":
-            fields["sidecars"] = (*fields.get("sidecars", ()), _sidecar_path(body))
+            path = body.get("path") if isinstance(body, Mapping) else None
+            if not isinstance(path, str) or not path:
+                raise BadActionError("sidecar without a path")
+            fields["sidecars"] = (*fields.get("sidecars", ()), path)
         elif kind == "txn":
             fields.setdefault("transactions", {}).update(transaction(body))
         elif kind == "domainMetadata":
@@ -236,13 +239,6 @@ def _counts(sizes: Mapping[FileAction, list[int | None]], partitions: Set[str]) 
 
 def _sum(sizes: list[int | None]) -> int | None:
     return None if None in sizes else sum(size or 0 for size in sizes)
-
-
-def _sidecar_path(body: Any) -> str:
-    path = body.get("path") if isinstance(body, Mapping) else None
-    if not isinstance(path, str) or not path:
-        raise BadActionError("sidecar without a path")
-    return path
 
 
 def _reason(exc: Exception) -> str:

@@ -271,21 +271,13 @@ class LogNames:
 
     def whole(self) -> LogListing:
         """Every version that the log still names."""
-        if self.head().complete_from or self._probed:
-            self._list_whole()
-        assert self._listing is not None
-        return self._listing
+        head = self.head()
+        return self.relist() if head.complete_from or self._probed else head
 
     def for_version(self, version: int) -> LogListing:
         """A listing that reconstructs `version` if any can."""
         head = self.head()
         return head if version <= head.latest and head.segment(version) else self.whole()
-
-    def relist(self) -> LogListing:
-        """Look at all names again: something that was listed is gone."""
-        self._list_whole()
-        assert self._listing is not None
-        return self._listing
 
     def _forget(self) -> None:
         self.generation += 1
@@ -303,9 +295,10 @@ class LogNames:
             if listing.commits | listing.checkpoints.keys() and listing.segment(listing.latest):
                 self._take(listing, entries)
                 return
-        self._list_whole()
+        self.relist()
 
-    def _list_whole(self) -> None:
+    def relist(self) -> LogListing:
+        """Look at all names again: something that was listed is gone."""
         entries = self._folder.list_after(LOG, "", digits_only=True)
         listing = read_listing(entry.name for entry in entries)
         if not listing.commits and not listing.checkpoints:
@@ -316,6 +309,7 @@ class LogNames:
         if self._listing is not None and self._tag is not None and self._tag_of(self._listing, entries) != self._tag:
             self._forget()
         self._take(listing, entries)
+        return listing
 
     def _take(self, listing: LogListing, entries: list[Entry]) -> None:
         self._listing, self._probed = listing, 0
@@ -356,7 +350,7 @@ class LogNames:
             version, entry = version + 1, after
         self._probed += version - listing.latest
         if self._probed > RELIST_AFTER:
-            self._list_whole()
+            self.relist()
         else:
             self._listing = listing.with_commits(range(listing.latest + 1, version + 1))
             self._tag = entry.tag

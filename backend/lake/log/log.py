@@ -238,9 +238,9 @@ class TableLog:
     def committed_at(self, version: int) -> datetime | None:
         """When a version was made; None when its commit was cleaned away."""
         with self._lock:
-            if version not in self._names.for_version(version).commits:
-                return None
-            return self._commits.committed_at([version])[version]
+            head = self._head()
+            names = head if version >= head.complete_from else self._names.whole()
+            return self._commits.committed_at([version])[version] if version in names.commits else None
 
     def committed_times(self, versions: Iterable[int]) -> dict[int, datetime | None]:
         """When versions whose commits are there were made."""
