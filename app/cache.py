@@ -17,6 +17,7 @@ import streamlit as st
 from app import services
 from app.services import once
 from app.ui.lake import LakeReader, LakeReading
+from backend.caches import LatestAnswer
 from backend.changes.cache import Differences
 from backend.changes.feed_rows import FeedRows, feed_rows
 from backend.changes.host_job import DiffJobs
@@ -42,7 +43,6 @@ from backend.lake.find import FoundTable, LakeFinder
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableCard, TableRef
 from backend.lake.table.schema import fields
-from backend.latest_answer import LatestAnswer
 from backend.maintenance import plan
 from backend.maintenance.model import ActPreview, TableAct
 from backend.maintenance.policies import PolicyPlan, PolicyPlans

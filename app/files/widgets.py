@@ -16,7 +16,7 @@ from app.ui.view.words import markdown_safe
 from backend.lake.files.clustering import clustering_columns, sorted_first
 from backend.lake.files.file_sizes import FileChoice, FileDistribution
 from backend.lake.files.footer import FileFooter
-from backend.lake.log.checksum import Checksum
+from backend.lake.log.actions import Checksum
 from backend.lake.model import Bucket, Snapshot
 from backend.settings import HealthSettings
 from backend.sql.quoting import quoted_name

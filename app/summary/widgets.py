@@ -17,7 +17,7 @@ from backend.expectations.model import TableExpectation
 from backend.expectations.text import expected_text
 from backend.format import ago_short, moment_help
 from backend.health.rules import gain_in
-from backend.lake.history.unusual import rhythm
+from backend.lake.history.timeline import rhythm
 from backend.lake.table.properties import ownership
 from backend.streams.graph import Lineage
 

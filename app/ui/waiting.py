@@ -10,7 +10,7 @@ from contextlib import contextmanager, nullcontext
 
 import streamlit as st
 
-from backend.lru import Lru
+from backend.caches import Lru
 
 QUICK_S = 0.1
 _KEPT = 10_000

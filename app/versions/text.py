@@ -25,7 +25,7 @@ from backend.format import (
 from backend.lake.model import Pin
 from backend.lake.retention.answers import Answer, Reach, VersionAnswer
 from backend.lake.retention.runs import DataFiles, LogFacts, RetentionRuns, VersionRun
-from backend.lake.table.property_values import interval_text
+from backend.lake.table.properties import interval_text
 
 YES, NO, NOT_KNOWN, OFF = "yes", "no", "not known", "off"
 FILE_WORDS = {

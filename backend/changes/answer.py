@@ -50,7 +50,7 @@ from backend.errors import DiffError, LakehouseError, QueryError, TableError, Un
 from backend.lake.files.file_difference import DIFFERENCE_COLUMNS
 from backend.lake.history.change_feed import FEED
 from backend.lake.model import Snapshot
-from backend.lake.rows.local_files import LocalFiles
+from backend.lake.rows.log_subset import LocalFiles
 from backend.lake.storage.paths import is_remote
 from backend.lake.table.metadata_diff import column_names
 from backend.sql.session import CancelToken, Connection

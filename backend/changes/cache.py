@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeVar
 
+from backend.caches import Lru
 from backend.changes.answer import diff, outline
 from backend.changes.model import DiffMethod, Question, VersionDiff
 from backend.changes.plan import DiffPlan
 from backend.changes.prepare import DiffLake, prepare
-from backend.lru import Lru
 from backend.sql.session import CancelToken
 from backend.work import Stopped, Work
 

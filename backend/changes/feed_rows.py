@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from backend.changes.commits import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from backend.errors import DiffError
-from backend.lake.history.arrivals import Arrival
+from backend.lake.history.change_feed import Arrival
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.access import Actor
+from backend.caches import Lru
 from backend.cells import row_cells
 from backend.changes.answer import Answered, answer_of, commits_by_feed, explained_rows, outline
 from backend.changes.changed_rows import APART, ORDER, RowBucket, bucket_sizes, count_apart, count_net
@@ -42,7 +43,6 @@ from backend.errors import (
 from backend.jobs.model import Job, JobKind, JobRequest, JobState
 from backend.jobs.results import ResultLake, read_result, results_lake
 from backend.lake.model import TableRef
-from backend.lru import Lru
 from backend.settings import Settings
 from backend.sql.session import CancelToken, Connection, ended_words
 from backend.sql.values import same

@@ -27,7 +27,7 @@ from backend.errors import DiffColumnError, LakehouseError
 from backend.lake.files.clustering import declared_clustering
 from backend.lake.files.file_difference import FileDifference
 from backend.lake.model import CommitReader, FileReader, Snapshot, TableRef
-from backend.lake.rows.local_files import LocalFiles
+from backend.lake.rows.log_subset import LocalFiles
 from backend.lake.table.metadata_diff import diff_properties, diff_schemas
 from backend.lake.table.schema import spelled
 from backend.sql.condition import check_row_condition

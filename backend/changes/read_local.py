@@ -21,10 +21,10 @@ import pyarrow.parquet as pq
 from backend.changes.compare import FileRows, Part, column_name
 from backend.changes.read_stream import ROW_ID_COLUMN, DiffInput
 from backend.errors import UnsupportedFeatureError
-from backend.lake.files.file_names import goes_by_id
 from backend.lake.model import Metadata
-from backend.lake.rows.local_files import LocalFiles
+from backend.lake.rows.log_subset import LocalFiles
 from backend.lake.table.metadata_diff import column_types
+from backend.lake.table.misreadings import goes_by_id
 from backend.lake.table.partitions import physical_names
 from backend.sql.quoting import quoted_name, quoted_text
 from backend.sql.session import Connection

@@ -1,7 +1,7 @@
 """Versions as people name them: a number, `latest`, an offset (`-5`), a time (`2 h ago`, `yesterday`, ISO 8601), or the
 name of a pinned one.
 
-Rule: a time means the newest version committed at or before it, by Delta's own rule (`commit_times`); whatever cannot
+Rule: a time means the newest version committed at or before it, by Delta's own rule (`commit_info`); whatever cannot
 be resolved says what could be. A name never hides a number or a time.
 """
 

@@ -18,7 +18,7 @@ from backend.errors import ColumnNotFoundError, DiffError, LakehouseError, Table
 from backend.expectations.judge import MOST_DAYS, LastData, added_rows, judge_fresh, judge_rows
 from backend.expectations.model import ExpectationKind, Finding, State, TableExpectation
 from backend.format import bytes_text, cut, duration_text, value_text
-from backend.lake.history.arrivals import Arrival
+from backend.lake.history.change_feed import Arrival
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
 from backend.lake.table.metadata_diff import column_names

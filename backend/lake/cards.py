@@ -6,29 +6,26 @@ one that the storage gave is not remembered. A card on disk is a claim, believed
 lost or damaged, the file costs time alone.
 """
 
-import hashlib
 import logging
 import threading
 import time
-import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Protocol
 
 import orjson
 
+from backend.caches import DiskCache
 from backend.errors import LakehouseError, StorageError, TableNotFoundError, UnsupportedFeatureError, fault
 from backend.lake.log.commits import commit_name
 from backend.lake.log.listing import LOG
-from backend.lake.log.replay import READER_FEATURES
+from backend.lake.log.log import READER_FEATURES
 from backend.lake.model import CardColumn, Commit, TableCard, TableRef, UnreadableTable
 from backend.lake.storage.folder import Folder
 from backend.lake.storage.paths import is_remote
 from backend.lake.storage.storage import Storage
-from backend.private_files import write_private
 from backend.settings import Settings
 
 RETRY_S = 60.0
@@ -53,47 +50,7 @@ class StoredCard:
     is_lasting: bool = True
 
 
-class CardStore:
-    """`folder` is made when there is something to keep; None keeps nothing. Safe beside other processes."""
-
-    def __init__(self, folder: Path | None, settings: Settings, *, least: int = LEAST) -> None:
-        self._path = None if folder is None else folder / f"{_fingerprint(settings)}.json"
-        self._least = least
-
-    def load(self) -> list[StoredCard]:
-        """What was kept; empty when there is nothing, or nothing that can be believed."""
-        if self._path is None:
-            return []
-        try:
-            checksum, _, body = self._path.read_bytes().partition(b"\n")
-            if checksum != _checksum(body):
-                raise ValueError("the checksum does not fit")
-            return [_kept(document) for document in orjson.loads(body)]
-        except FileNotFoundError:
-            return []
-        except (OSError, ValueError, KeyError, TypeError) as exc:
-            _log.warning("cards in %s cannot be read: %.200s", self._path, exc)
-            return []
-
-    def save(self, stored: Iterable[StoredCard]) -> None:
-        cards = list(stored)
-        if self._path is None or len(cards) < self._least:
-            return
-        body = b"[" + b",".join(_documents(cards)) + b"]"
-        try:
-            write_private(self._path, _checksum(body) + b"\n" + body)
-            self._prune(self._path.parent)
-        except OSError as exc:
-            _log.warning("cards are not kept in %s: %.200s", self._path, exc)
-
-    @staticmethod
-    def _prune(folder: Path) -> None:
-        """Files of other settings, and what a killed process left, go when newer ones come."""
-        for file in sorted(folder.iterdir(), key=lambda file: file.stat().st_mtime)[:-MOST_FILES]:
-            file.unlink(missing_ok=True)
-
-
-def _fingerprint(settings: Settings) -> str:
+def _depends_on(settings: Settings) -> tuple[object, ...]:
     """What a card depends on besides its table. Of the options of a store only where it is: never a secret."""
     health = settings.health
     places = sorted(
@@ -103,30 +60,16 @@ def _fingerprint(settings: Settings) -> str:
         if "endpoint" in name.lower()
     )
     rule = (health.min_files, health.small_file_ratio, health.target_file_bytes)
-    named = (FORMAT, settings.roots, places, rule, sorted(READER_FEATURES))
-    return hashlib.sha256(repr(named).encode()).hexdigest()[:32]
-
-
-def _checksum(body: bytes) -> bytes:
-    return b"%08x" % zlib.crc32(body)
+    return FORMAT, settings.roots, places, rule, sorted(READER_FEATURES)
 
 
 def _documents(cards: Iterable[StoredCard]) -> Iterator[bytes]:
     """Each as JSON; a table whose name or texts are no Unicode is left out, and so read each time."""
     for card in cards:
+        kind = "card" if isinstance(card.table, TableCard) else "unreadable"
+        traits = {"version": card.version, "tag": card.tag, "read_at_s": card.read_at_s, "is_lasting": card.is_lasting}
         with suppress(TypeError):
-            yield orjson.dumps(_document(card), default=tuple)
-
-
-def _document(card: StoredCard) -> Mapping[str, Any]:
-    kind = "card" if isinstance(card.table, TableCard) else "unreadable"
-    return {
-        kind: card.table,
-        "version": card.version,
-        "tag": card.tag,
-        "read_at_s": card.read_at_s,
-        "is_lasting": card.is_lasting,
-    }
+            yield orjson.dumps({kind: card.table, **traits}, default=tuple)
 
 
 def _kept(document: dict[str, Any]) -> StoredCard:
@@ -155,9 +98,10 @@ class Cards:
     """Thread-safe. `make` reads a table's card anew and raises `LakehouseError`."""
 
     def __init__(
-        self, storage: Storage, reader: Reader, make: Callable[[TableRef], TableCard], store: CardStore
+        self, storage: Storage, reader: Reader, make: Callable[[TableRef], TableCard], settings: Settings
     ) -> None:
-        self._storage, self._reader, self._make, self._store = storage, reader, make, store
+        self._storage, self._reader, self._make = storage, reader, make
+        self._store, self._depends_on = DiskCache(settings.home / "cache" / "cards", MOST_FILES), _depends_on(settings)
         self._known: dict[str, StoredCard] = {}
         self._lost: set[str] = set()
         self._there: Collection[str] = ()
@@ -172,21 +116,24 @@ class Cards:
             self._roots = {}  # a root may lead elsewhere by now
             if not self._is_loaded:
                 self._is_loaded = True
-                self._known = {card.table.ref.uri: card for card in self._store.load()} | self._known
+                self._known = {card.table.ref.uri: card for card in self._stored()} | self._known
 
     def end(self) -> None:
         """After many were read: what is new is kept for the next process."""
         with self._saving:
             if self._is_changed and time.monotonic() >= self._save_due_s:
                 self._is_changed, self._save_due_s = False, time.monotonic() + SAVE_EVERY_S
-                self._store.save([card for uri, card in list(self._known.items()) if uri in self._there])
+                cards = [card for uri, card in list(self._known.items()) if uri in self._there]
+                if len(cards) >= LEAST:
+                    self._store.save(b"[" + b",".join(_documents(cards)) + b"]", *self._depends_on)
 
-    def unchanged_local(self, ref: TableRef) -> Table | None:
-        """`unchanged`, raising nothing: whoever reads the table then says what is wrong."""
+    def _stored(self) -> list[StoredCard]:
+        """What another process kept; empty when there is nothing, or nothing that can be believed."""
         try:
-            return self.unchanged(ref)
-        except LakehouseError:
-            return None
+            return [_kept(document) for document in orjson.loads(self._store.load(*self._depends_on) or b"[]")]
+        except (ValueError, KeyError, TypeError) as exc:
+            _log.warning("kept cards cannot be read: %.200s", exc)
+            return []
 
     def unchanged(self, ref: TableRef) -> Table | None:
         """What is known of a table whose log is still the same; None where it has to be read."""

@@ -16,7 +16,7 @@ from typing import TypeVar
 from backend.errors import LakehouseError, PathRefusedError, StorageError, TableNotFoundError
 from backend.lake.log.listing import LOG
 from backend.lake.model import TableRef, UnreadableTable
-from backend.lake.storage.folder import Entry, Folder
+from backend.lake.storage.folder import Folder
 from backend.lake.storage.paths import is_remote
 from backend.lake.storage.storage import Storage
 
@@ -135,14 +135,18 @@ def _look(known_uris: Collection[str], candidate: _Candidate) -> _Look:
         entries = candidate.folder.list(candidate.path)
     except LakehouseError as exc:
         return _Look(candidate, problems=(_problem(candidate.root, candidate.path, exc),))
-    problems = [_problem(candidate.root, candidate.path, _log_is_no_folder())] if _has_odd_log(entries) else []
-    below = []
+    problems, below = [], []
     for entry in entries:
         if not entry.is_folder:
+            if entry.name == LOG:
+                hint = f"a table's {LOG} is a folder of commits"
+                odd = StorageError(f"its {LOG} is no folder that can be opened", hint=hint)
+                problems.append(_problem(candidate.root, candidate.path, odd))
             continue
         path = f"{candidate.path}/{entry.name}" if candidate.path else entry.name
         if not _is_text(entry.name):
-            problems.append(_problem(candidate.root, path.encode(errors="replace").decode(), _not_text()))
+            odd = StorageError("the folder's name is not UTF-8 text", hint="rename it to read the tables in it")
+            problems.append(_problem(candidate.root, path.encode(errors="replace").decode(), odd))
         elif not entry.name.startswith("."):
             below.append(_Candidate(candidate.folder, candidate.root, path, candidate.depth + 1, entry.is_link))
     return _Look(candidate, below=tuple(below), problems=tuple(problems))
@@ -157,10 +161,6 @@ def _has_log(candidate: _Candidate) -> bool:
         return True  # a log that leads outside is a table's, whose row says so
 
 
-def _has_odd_log(entries: Iterable[Entry]) -> bool:
-    return any(entry.name == LOG and not entry.is_folder for entry in entries)
-
-
 def _is_text(name: str) -> bool:
     try:
         return bool(name.encode())
@@ -168,30 +168,18 @@ def _is_text(name: str) -> bool:
         return False
 
 
-def _not_text() -> LakehouseError:
-    return StorageError("the folder's name is not UTF-8 text", hint="rename it to read the tables in it")
-
-
-def _log_is_no_folder() -> LakehouseError:
-    return StorageError(f"its {LOG} is no folder that can be opened", hint=f"a table's {LOG} is a folder of commits")
-
-
 def _named(tables: dict[str, tuple[str, str]]) -> tuple[TableRef, ...]:
     short = {uri: path or root.rpartition("/")[2] for uri, (root, path) in tables.items()}
     clashes = Counter(short.values())
-    refs = [
-        TableRef(uri, name if clashes[name] == 1 else _joined(*tables[uri]), tables[uri][0], _layer(*tables[uri]))
-        for uri, name in short.items()
-    ]
+    refs = []
+    for uri, (root, path) in tables.items():
+        name = short[uri] if clashes[short[uri]] == 1 else _joined(root, path)
+        refs.append(TableRef(uri, name, root, layer_of(path) or layer_of(root.rpartition("/")[2])))
     return tuple(sorted(refs, key=lambda ref: ref.name))
 
 
 def _joined(root: str, path: str) -> str:
     return f"{root.rstrip('/')}/{path}" if path else root
-
-
-def _layer(root: str, path: str) -> str | None:
-    return layer_of(path) or layer_of(root.rpartition("/")[2])
 
 
 def _problem(root: str, path: str, exc: LakehouseError) -> UnreadableTable:

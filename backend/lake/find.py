@@ -88,19 +88,15 @@ class LakeFinder:
 
     def find(self, tables: Iterable[Table], words: str) -> list[FoundTable]:
         """Every table that holds all the words, best first: each word as a whole name, a part of one, a column, …"""
-        wanted = tuple(words.casefold().split())
-        entries = self._up_to_date(tables)
-        if not wanted:
-            return []
-        results = [FoundTable(entry, wanted) for entry in entries if all(word in entry.whole for word in wanted)]
-        return sorted(results, key=lambda entry: (entry.distance, entry.table.ref.name))
-
-    def _up_to_date(self, tables: Iterable[Table]) -> list[_Entry]:
         before, self._entries = self._entries, {}
         for table in tables:
             entry = before.get(table.ref.uri)
             self._entries[table.ref.uri] = entry if entry is not None and entry.table is table else _entry(table)
-        return list(self._entries.values())
+        if not (wanted := tuple(words.casefold().split())):
+            return []
+        entries = (entry for entry in self._entries.values() if all(word in entry.whole for word in wanted))
+        results = [FoundTable(entry, wanted) for entry in entries]
+        return sorted(results, key=lambda entry: (entry.distance, entry.table.ref.name))
 
 
 def _entry(table: Table) -> _Entry:

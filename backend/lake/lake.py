@@ -7,24 +7,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
+from backend.caches import DiskCache, Lru
 from backend.errors import DiffError, LakehouseError, StorageError, TableNotFoundError
 from backend.lake import catalog
-from backend.lake.cards import Cards, CardStore, Table
-from backend.lake.history.timeline import TableTimeline, TimelineStore
-from backend.lake.log.checksum import Checksum
+from backend.lake.cards import Cards, Table
+from backend.lake.log.actions import Checksum
 from backend.lake.log.listing import LOG, LogListing
 from backend.lake.log.log import TableLog
-from backend.lake.model import CardColumn, Commit, Metadata, Snapshot, TableCard, TableRef, Timeline
+from backend.lake.model import CardColumn, Commit, Snapshot, TableCard, TableRef, Timeline
 from backend.lake.storage.paths import is_remote, normal_uri
 from backend.lake.storage.storage import Storage
 from backend.lake.table.properties import ownership
-from backend.lake.table.schema import columns
-from backend.lru import Lru
+from backend.lake.table.schema import Column, columns
 from backend.settings import Settings
 
 # Readers of files and rows are imported by the methods that use them: pyarrow, numpy and deltalake take 0.4 s to load,
@@ -35,13 +34,12 @@ if TYPE_CHECKING:
     from backend.lake.files.file_difference import FileDifference
     from backend.lake.files.file_sizes import TargetSize
     from backend.lake.files.footer import FileFooter
-    from backend.lake.history.arrivals import Arrival
-    from backend.lake.history.change_feed import ChangeFeedSupport
-    from backend.lake.retention.file_check import LogSeen
+    from backend.lake.history.change_feed import Arrival, ChangeFeedSupport
+    from backend.lake.history.timeline import TableTimeline
+    from backend.lake.retention.file_check import LogSeen, UnneededFiles
     from backend.lake.retention.runs import FilesSeen, LogFacts
-    from backend.lake.retention.unneeded import UnneededFiles
     from backend.lake.rows.filters import RowFilter
-    from backend.lake.rows.local_files import LocalFiles
+    from backend.lake.rows.log_subset import LocalFiles
     from backend.lake.rows.rows import RowPage, RowQuery
 
 MOST_LOGS = 256
@@ -52,14 +50,6 @@ REMOTE_CARDS_AT_ONCE = 16  # they wait for requests
 POLL_S = 1.0  # an object store is asked for news at most this often, however many viewers look
 
 
-@dataclass(frozen=True, slots=True)
-class _Opened:
-    """What is remembered of a table as long as it is looked at."""
-
-    log: TableLog
-    timeline: TableTimeline
-
-
 class Lake:
     """Every read of the lake. One instance serves all viewers. `named`: the versions of a table that people named."""
 
@@ -67,11 +57,9 @@ class Lake:
         self._settings, self._named = settings, named
         self._storage = Storage(settings)
         self._poll_s = min(POLL_S, settings.lake.refresh_s)
-        self._opened: Lru[TableRef, _Opened] = Lru(MOST_LOGS)
-        self._cards = Cards(
-            self._storage, self, self._make_card, CardStore(settings.home / "cache" / "cards", settings)
-        )
-        self._timeline_store = TimelineStore(settings.home / "cache" / "timelines")
+        self._logs: Lru[TableRef, TableLog] = Lru(MOST_LOGS)
+        self._timelines: Lru[TableRef, TableTimeline] = Lru(MOST_LOGS)
+        self._cards = Cards(self._storage, self, self._make_card, settings)
         self._facts: Lru[str, tuple[tuple[int, LogListing], LogFacts]] = Lru(MOST_FACTS)
         self._arrivals: Lru[tuple[str, int, bool, int], Arrival] = Lru(MOST_ARRIVING_FILES, lambda each: 1 + each.files)
         self._listing: tuple[float, catalog.Listing] | None = None  # with the time of the look
@@ -113,7 +101,9 @@ class Lake:
         self._cards.begin()
         try:
             for ref in refs:
-                table = None if is_remote(ref.uri) else self._cards.unchanged_local(ref)
+                table = None
+                with suppress(LakehouseError):  # whoever reads the table then says what is wrong
+                    table = None if is_remote(ref.uri) else self._cards.unchanged(ref)
                 if table is None:
                     left.append(ref)
                 else:
@@ -172,12 +162,16 @@ class Lake:
         return self._log(ref).staged_versions()
 
     def version_at(self, ref: TableRef, when: datetime) -> int | None:
-        """The version that held at a time, by Delta's rule (`commit_times`); None before the first one."""
+        """The version that held at a time, by Delta's rule (`commit_info`); None before the first one."""
         return self._log(ref).version_at(when)
 
     def timeline(self, ref: TableRef) -> Timeline:
         """Totals after every version of the newest unbroken run; `truncated` when it does not begin at 0."""
-        return self._timeline(ref).read()
+        from backend.lake.history.timeline import MOST_FILES, TableTimeline
+
+        store = DiskCache(self._settings.home / "cache" / "timelines", MOST_FILES)
+        make = partial(TableTimeline, self._log(ref), self._settings.health, store)
+        return self._timelines.get_or_make(ref, make).read()
 
     def checksum(self, ref: TableRef, version: int) -> Checksum | None:
         """What the writer said of a version in its `.crc`: totals and sizes at once, not yet compared with the log."""
@@ -212,7 +206,7 @@ class Lake:
     def local_files(self, snapshot: Snapshot, files: pa.Table) -> AbstractContextManager[LocalFiles | None]:
         """Files (`DIFFERENCE_COLUMNS`) for a reader of parquet, held open, with what the log says of them; None where
         any lies on an object store. Raises `DataFileMissingError` and `PathRefusedError`."""
-        from backend.lake.rows.local_files import local_files
+        from backend.lake.rows.log_subset import local_files
 
         return local_files(self._storage, snapshot, files)
 
@@ -242,7 +236,7 @@ class Lake:
 
     def retention_facts(self, ref: TableRef) -> LogFacts:
         """What the log says of its versions, for `runs.judge`; read again when its files changed."""
-        from backend.lake.retention.facts import read_facts
+        from backend.lake.retention.runs import read_facts
 
         log = self._log(ref)
         listing = log.listing()
@@ -256,7 +250,9 @@ class Lake:
         """Look for the files of a version (at most `sample`, None for all), telling how far it is."""
         from backend.lake.retention.file_check import FileFinder, files_to_see, see_files
 
-        snapshot, latest = self.snapshot(ref, version), self._latest_or_none(ref)
+        snapshot, latest = self.snapshot(ref, version), None
+        with suppress(LakehouseError):  # a broken newest commit: then every file counts as possibly removed
+            latest = self.snapshot(ref)
         return see_files(FileFinder(self._storage, ref.uri), files_to_see(snapshot, latest, sample=sample))
 
     def see_log(self, ref: TableRef) -> Iterator[LogSeen]:
@@ -268,27 +264,27 @@ class Lake:
     def unneeded_files(self, ref: TableRef, *, removed_before: datetime) -> UnneededFiles:
         """What a VACUUM would delete that keeps all that was removed later; raises `VersionNotFoundError` where the log
         does not say what was."""
-        from backend.lake.retention.unneeded import unneeded_files
+        from backend.lake.retention.file_check import unneeded_files
 
         folder = self._storage.folder(ref.uri)
         return unneeded_files(self._log(ref), folder, self._storage.roots, removed_before=removed_before)
 
     def files_to_read(self, ref: TableRef, *, since: int, is_first_read: bool, feed: bool) -> frozenset[str]:
-        """What a stream has yet to read that read all before version `since`; see `unneeded.files_to_read`."""
-        from backend.lake.retention.unneeded import files_to_read
+        """What a stream has yet to read that read all before version `since`; see `file_check.files_to_read`."""
+        from backend.lake.retention.file_check import files_to_read
 
         folder, roots = self._storage.folder(ref.uri), self._storage.roots
         return files_to_read(self._log(ref), folder, roots, since=since, is_first_read=is_first_read, feed=feed)
 
     def files_between(self, ref: TableRef, first: int, last: int) -> frozenset[str]:
-        """What comparing two versions reads, or reading one where both are it; see `unneeded.files_between`."""
-        from backend.lake.retention.unneeded import files_between
+        """What comparing two versions reads, or reading one where both are it; see `file_check.files_between`."""
+        from backend.lake.retention.file_check import files_between
 
         return files_between(self._log(ref), self._storage.folder(ref.uri), self._storage.roots, first, last)
 
     def clones(self) -> list[TableRef]:
         """Tables that began as a shallow clone, as far as their first commit is there; looks at the head of each."""
-        from backend.lake.retention.unneeded import is_clone
+        from backend.lake.retention.file_check import is_clone
 
         refs = self.found().refs
         at_once = REMOTE_CARDS_AT_ONCE if any(is_remote(ref.uri) for ref in refs) else CARDS_AT_ONCE
@@ -296,17 +292,11 @@ class Lake:
         return sorted((ref for ref, is_one in looks if is_one), key=lambda ref: ref.name)
 
     def files_of_clone(self, ref: TableRef, clone: TableRef, *, removed_before: datetime | None) -> frozenset[str]:
-        """Those of a table that another one reads, and that it removed since; see `unneeded.files_of_clone`."""
-        from backend.lake.retention.unneeded import files_of_clone
+        """Those of a table that another one reads, and that it removed since; see `file_check.files_of_clone`."""
+        from backend.lake.retention.file_check import files_of_clone
 
         folder, roots = self._storage.folder(ref.uri), self._storage.roots
         return files_of_clone(self._log(clone), folder, roots, removed_before=removed_before)
-
-    def _latest_or_none(self, ref: TableRef) -> Snapshot | None:
-        try:
-            return self.snapshot(ref)
-        except LakehouseError:
-            return None  # a broken newest commit: then every file counts as possibly removed
 
     def target_bytes(self, snapshot: Snapshot) -> TargetSize:
         from backend.lake.files.file_sizes import target_size
@@ -332,12 +322,12 @@ class Lake:
         if not support.covered:
             raise DiffError(support.reason, hint=support.hint)
         snapshot = self.snapshot(ref, to_version)
-        commits = self._log(ref).commits(range(from_version + 1, to_version + 1))
+        log, versions = self._log(ref), range(from_version + 1, to_version + 1)
+        commits = log.commits(versions)
         paths = change_files(commits)
         require_files(self._storage, snapshot, paths)
         require_plain_files(self._storage, snapshot, paths)
-        times = {commit.record.version: self._log(ref).committed_at(commit.record.version) for commit in commits}
-        return read_changes(self._storage, snapshot, commits, times, columns=columns)
+        return read_changes(self._storage, snapshot, commits, log.committed_times(versions), columns=columns)
 
     def change_counts(self, ref: TableRef, version: int) -> Mapping[str, int]:
         """Rows per change type of one commit, no row read; raises as `changes` does, and `DiffError` where only reading
@@ -351,7 +341,7 @@ class Lake:
     def arrivals(self, ref: TableRef, first: int, last: int, *, feed: bool) -> list[Arrival]:
         """What each commit of a range, both ends included, brings to a stream, or to a reader of the change feed; those
         cleaned away are not there. Commits that nobody looked at before are read."""
-        from backend.lake.history.arrivals import read_arrivals
+        from backend.lake.history.change_feed import read_arrivals
 
         log = self._log(ref)
         of_table = ref.uri, log.generation(), feed
@@ -364,7 +354,7 @@ class Lake:
 
     def rest_of_commit(self, ref: TableRef, version: int, read: int, *, feed: bool) -> Arrival:
         """What is left of a commit when the first `read` of its files were read."""
-        from backend.lake.history.arrivals import rest_of
+        from backend.lake.history.change_feed import rest_of
 
         return rest_of(self._log(ref), version, read, feed=feed)
 
@@ -390,48 +380,41 @@ class Lake:
         return listed[1]
 
     def _log(self, ref: TableRef) -> TableLog:
-        return self._opened.get_or_make(ref, lambda: self._open(ref)).log
+        def opened() -> TableLog:
+            folder, roots = self._storage.folder(ref.uri), self._storage.roots
+            return TableLog(ref, folder, roots, self._settings.lake, poll_s=self._poll_s)
 
-    def _timeline(self, ref: TableRef) -> TableTimeline:
-        return self._opened.get_or_make(ref, lambda: self._open(ref)).timeline
-
-    def _open(self, ref: TableRef) -> _Opened:
-        log = TableLog(
-            ref, self._storage.folder(ref.uri), self._storage.roots, self._settings.lake, poll_s=self._poll_s
-        )
-        return _Opened(log, TableTimeline(log, self._settings.health, self._timeline_store))
+        return self._logs.get_or_make(ref, opened)
 
     def _make_card(self, ref: TableRef) -> TableCard:
+        from backend.lake.files.file_sizes import summarize_files
+
         with self.at_one_moment(ref):
-            snapshot, (totals, merged, large_files) = self.snapshot(ref), self._timeline(ref).newest()
+            snapshot = self.snapshot(ref)
+            files, num_rows = summarize_files(snapshot, self._settings.health), snapshot.num_rows
             newest = self.history(ref, starting_version=snapshot.version, ending_version=snapshot.version)
         owner = ownership(snapshot.metadata)
+        fields: tuple[Column, ...] = ()
+        with suppress(LakehouseError):  # a schema that cannot be read makes no card unreadable: the table's page says it
+            fields = columns(snapshot.metadata)
         return TableCard(
             ref=ref,
             version=snapshot.version,
-            num_files=totals.num_files,
-            size_bytes=totals.size_bytes,
-            num_rows=totals.num_rows,
-            small_files=totals.small_files,
+            num_files=files.num_files,
+            size_bytes=files.size_bytes,
+            num_rows=num_rows,
+            small_files=files.small_files,
             last_commit_at=snapshot.committed_at,
             last_operation=newest[0].operation if newest else None,
             owner=owner.team or owner.email or owner.slack,
             classification=owner.classification,
-            files_after_merge=merged[0],
-            small_partitions=merged[1],
-            large_files=large_files,
+            files_after_merge=files.files_after_merge,
+            small_partitions=files.small_partitions,
+            large_files=files.large_files,
             description=snapshot.metadata.description,
-            columns=_card_columns(snapshot.metadata),
+            columns=tuple(CardColumn(field.path, field.type, field.comment) for field in fields),
             properties=dict(snapshot.metadata.configuration),
         )
-
-
-def _card_columns(metadata: Metadata) -> tuple[CardColumn, ...]:
-    """A schema that cannot be read makes no card unreadable: the table's own page says it."""
-    try:
-        return tuple(CardColumn(column.path, column.type, column.comment) for column in columns(metadata))
-    except LakehouseError:
-        return ()
 
 
 def is_uri(text: str) -> bool:

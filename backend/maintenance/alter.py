@@ -14,8 +14,7 @@ from backend.lake.files.clustering import declared_clustering
 from backend.lake.lake import Lake
 from backend.lake.model import Metadata, Protocol, Snapshot
 from backend.lake.table.metadata_diff import column_names
-from backend.lake.table.properties import explain_properties
-from backend.lake.table.property_values import is_on
+from backend.lake.table.properties import explain_properties, is_on
 from backend.lake.table.schema import columns, constraints, spelled
 from backend.maintenance.column_types import may_widen, read_type
 from backend.maintenance.model import ActPreview, Alter, Repair, TableAct

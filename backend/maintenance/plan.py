@@ -15,7 +15,7 @@ from backend.lake.files.file_sizes import small_limit
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
 from backend.lake.table.metadata_diff import column_names
-from backend.lake.table.property_values import is_on
+from backend.lake.table.properties import is_on
 from backend.maintenance.alter import checked_alter, plan_alter, violations
 from backend.maintenance.clone import preview_clone
 from backend.maintenance.drop import plan_drop, preview_dropped

@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 
 from backend.changes.model import CommitChanges
 from backend.format import bytes_text, count_text, cut, rows_text, things, utc_text
-from backend.lake.history.conditions import predicate_text
+from backend.lake.history.history_filter import predicate_text
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, Snapshot
 from backend.lake.retention.answers import Reach, judge_version
 from backend.lake.retention.runs import DELETED_FILES, LOG_RETENTION, FilesSeen, judge, retention_of
-from backend.lake.table.property_values import is_on
+from backend.lake.table.properties import is_on
 from backend.maintenance.model import ActPreview, Restore, TableAct
 from backend.maintenance.readers import Users
 from backend.search.notice import Notice, notice_text

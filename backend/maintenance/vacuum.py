@@ -12,8 +12,8 @@ from backend.errors import LakehouseError, VersionNotFoundError
 from backend.format import bytes_text, things
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot
+from backend.lake.retention.file_check import UnneededFiles
 from backend.lake.retention.runs import DELETED_FILES, RetentionSetting, retention_of
-from backend.lake.retention.unneeded import UnneededFiles
 from backend.maintenance.model import ActPreview, TableAct, Vacuum
 from backend.maintenance.readers import Users
 

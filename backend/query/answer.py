@@ -26,7 +26,7 @@ from backend.changes.read_local import table_rows, why_not_as_stored
 from backend.errors import QueryError, UnsupportedFeatureError
 from backend.format import cut, things
 from backend.lake.model import Metadata
-from backend.lake.rows.local_files import LocalFiles
+from backend.lake.rows.log_subset import LocalFiles
 from backend.lake.table.schema import CASELESS, readable_names
 from backend.query.plan import QueryPlan, TableRead
 from backend.query.process import start_process

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from backend.caches import Lru
 from backend.errors import LakehouseError, QueryError, fault
 from backend.format import bytes_text
 from backend.lake.model import TableRef
-from backend.lru import Lru
 from backend.query.answer import first_rows, query_limits
 from backend.query.plan import QueryPlan, plan_query
 from backend.query.views import World

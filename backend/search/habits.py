@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from backend.format import cut
-from backend.lake.history.conditions import clauses_text, condition_shape, predicate_text
+from backend.lake.history.history_filter import clauses_text, condition_shape, predicate_text
 from backend.lake.model import Commit, Metadata
 from backend.lake.table.partitions import column_types, physical_names, show_partition
 from backend.search.notice import Measure

@@ -15,12 +15,12 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from backend.caches import Lru
 from backend.errors import QueryError
 from backend.lake.model import FILE_COLUMNS, FileNumbers, Snapshot
 from backend.lake.storage.paths import is_remote
 from backend.lake.table.metadata_diff import column_names
 from backend.lake.table.schema import fields, readable_names
-from backend.lru import Lru
 from backend.search.condition import (
     VersionCondition,
     by_file_statement,

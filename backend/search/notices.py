@@ -15,12 +15,12 @@ from functools import partial
 from itertools import pairwise
 from typing import Protocol
 
+from backend.caches import Lru
 from backend.format import cut, duration_text
 from backend.lake.history.history_filter import stream_of
 from backend.lake.history.metadata_changes import InForce, compare
-from backend.lake.history.unusual import rhythm, silences
+from backend.lake.history.timeline import rhythm, silences
 from backend.lake.model import Commit, CommitReader, Metadata, TableRef
-from backend.lru import Lru
 from backend.search.habits import Habits, Seen, writer_of
 from backend.search.notice import FIRSTS, Key, Measure, Notice
 from backend.search.search import may_change_rows

@@ -13,9 +13,9 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TypeVar
 
+from backend.caches import Lru
 from backend.errors import BisectError
 from backend.lake.model import Commit, TableRef
-from backend.lru import Lru
 from backend.search.condition import VersionCondition, check_condition
 from backend.search.ends import BisectLake, find_ends, named_version, require_judged, require_opposite
 from backend.search.judge import Judge

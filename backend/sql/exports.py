@@ -18,12 +18,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from backend.caches import Lru
 from backend.errors import ExportError, LakehouseError, fault
 from backend.lake.model import FILE_COLUMNS, Snapshot
 from backend.lake.rows.filters import RowFilter
 from backend.lake.rows.rows import candidates
 from backend.lake.storage.paths import is_remote
-from backend.lru import Lru
 from backend.sql.export import FORMATS, Format, encoded
 from backend.sql.filters import ended_by
 from backend.sql.session import CancelToken

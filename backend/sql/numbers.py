@@ -15,11 +15,11 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
+from backend.caches import Lru
 from backend.errors import LakehouseError, QueryError
 from backend.lake.files.stats import ColumnTotals, column_totals
 from backend.lake.model import FileReader, Snapshot, SnapshotReader, TableRef
 from backend.lake.table.schema import fields, readable_names
-from backend.lru import Lru
 from backend.sql.expression import Expression, check_expression
 from backend.sql.session import Computation
 from backend.work import Stopped, Work, still_runs

@@ -9,7 +9,7 @@ from dataclasses import replace
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from backend.lru import Lru
+from backend.caches import Lru
 from backend.store import rows
 from backend.store.engine import upsert
 from backend.store.schema import host

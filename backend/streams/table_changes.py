@@ -8,8 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from backend.lake.model import Snapshot
-from backend.lake.table.properties import KNOWN, explain_features
-from backend.lake.table.property_values import parse_interval
+from backend.lake.table.properties import KNOWN, explain_features, parse_interval
 from backend.stream_model.stream import DeclaredTable
 
 _FEATURES = {  # that a table needs before the property can be on

@@ -5,7 +5,7 @@ Rule: pure; the log has the last word, and a disagreement is told with both numb
 
 from backend.format import bytes_exact, bytes_text, things
 from backend.lake.files.file_sizes import FileDistribution, small_limit, target_for
-from backend.lake.log.checksum import Checksum
+from backend.lake.log.actions import Checksum
 from backend.lake.model import Bucket, Snapshot
 from backend.settings import HealthSettings
 

@@ -21,7 +21,7 @@ from app.ui.view.over_versions import (
 )
 from app.ui.view.theme import FIGURES_KEPT, Mode, state_style
 from backend.format import bytes_exact, bytes_text, count_exact, count_text, percent, signed, things, utc_text
-from backend.lake.history.unusual import Jump
+from backend.lake.history.timeline import Jump
 from backend.lake.model import Timeline, VersionTotals
 
 VERSION_TICKS = 6

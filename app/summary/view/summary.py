@@ -22,9 +22,9 @@ from backend.format import (
     things,
 )
 from backend.health.rules import MergeGain, small_files_text
-from backend.lake.history.unusual import Rhythm
+from backend.lake.history.timeline import Rhythm
 from backend.lake.model import Commit, Snapshot, TableRef, Timeline, VersionTotals
-from backend.lake.table.property_values import is_on
+from backend.lake.table.properties import is_on
 from backend.lake.table.schema import constraints
 from backend.streams.graph import Lineage, build_graph, lineage
 from backend.streams.verdict import StreamStatus

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from backend.errors import TableCorruptError, TableError
 from backend.format import count_text
 from backend.lake.files.file_sizes import partition_codes
-from backend.lake.files.stats import ColumnStats, column_stats, columns_with_stats
+from backend.lake.files.stats import ColumnStats, column_stats, columns_with_stats, count_true
 from backend.lake.files.stats_text import StatKind
 from backend.lake.model import Commit, Snapshot
 from backend.lake.table.schema import columns
@@ -80,8 +80,8 @@ def overlap_of(stats: ColumnStats, codes: Ranks, partitions: int) -> Overlap:
     bounded = pc.and_(pc.is_valid(stats.min), pc.is_valid(stats.max))
     if stats.kind is StatKind.OTHER:
         bounded = pa.repeat(pa.scalar(False), len(stats.min))
-    without = _count(pc.invert(pc.or_(bounded, only_nulls)))
-    overlap = Overlap(stats.column, len(stats.min), _count(bounded), without, None, None, None, partitions, ())
+    without = count_true(pc.invert(pc.or_(bounded, only_nulls)))
+    overlap = Overlap(stats.column, len(stats.min), count_true(bounded), without, None, None, None, partitions, ())
     if not overlap.files_with_bounds:
         return overlap
     ends = pa.concat_arrays([stats.min.filter(bounded), stats.max.filter(bounded)])
@@ -198,7 +198,3 @@ def _profile(ends: pa.Array, order: Ranks, depths: Ranks) -> tuple[DepthPoint, .
         DepthPoint(float(at) / max(1, count - 1), value, int(depths[at]))
         for at, value in zip(chosen, values, strict=True)
     )
-
-
-def _count(mask: pa.Array) -> int:
-    return int(pc.sum(mask).as_py() or 0)

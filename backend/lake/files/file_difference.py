@@ -18,7 +18,7 @@ from backend.lake.log.actions import FileAction
 from backend.lake.log.file_set import FileSet, last_actions, plain_values
 from backend.lake.log.log import TableLog
 from backend.lake.model import Metadata
-from backend.lake.table.partition_columns import show_partitions
+from backend.lake.table.partitions import show_partitions
 from backend.lake.table.properties import is_row_tracked
 
 # What is told of a file that only one version has: columns of `Snapshot.columns`.
@@ -166,6 +166,7 @@ def _found(files: FileSet, rows: Mapping[str, int]) -> pa.Table:
 
 
 def _rewritten(actions: pa.Table) -> dict[int, int]:
+    """Files that each commit replaced which says of all its files that no row changed."""
     changing = set(actions.filter(actions["data_change"])["version"].unique().to_pylist())
     removes = actions.filter(pc.equal(actions["kind"], int(FileAction.REMOVE)))["version"]
     removed = {count["values"]: count["counts"] for count in pc.value_counts(removes).to_pylist()}

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.lake.model import Bucket, Snapshot
-from backend.lake.table.property_values import parse_size
+from backend.lake.table.properties import parse_size
 from backend.settings import HealthSettings
 
 MB = 1_000_000
@@ -144,7 +144,8 @@ def partition_files(snapshot: Snapshot, limit_bytes: int, *, with_rows: bool = T
     codes, names = partition_codes(snapshot)
     count = len(names)
     sizes, deleted = integers(files["size_bytes"]), integers(files["deleted_rows"])
-    records = _records(snapshot) if with_rows or deleted.any() else pa.nulls(len(sizes), pa.int64())
+    says_rows = with_rows or deleted.any()
+    records = snapshot.columns(["num_records"])["num_records"] if says_rows else pa.nulls(len(sizes), pa.int64())
     unknown = np.asarray(pc.is_null(records).to_numpy(zero_copy_only=False), np.bool_)
     stored = integers(pc.fill_null(records, 0))
     num_files = np.bincount(codes, minlength=count)
@@ -170,8 +171,31 @@ def partition_files(snapshot: Snapshot, limit_bytes: int, *, with_rows: bool = T
     )
 
 
-def _records(snapshot: Snapshot) -> pa.ChunkedArray:
-    return snapshot.columns(["num_records"])["num_records"]
+@dataclass(frozen=True, slots=True)
+class FileSummary:
+    """What a list of tables shows of a table's files; see `merge_estimate`."""
+
+    num_files: int
+    size_bytes: int
+    small_files: int
+    files_after_merge: int
+    small_partitions: int
+    large_files: int
+
+
+def summarize_files(snapshot: Snapshot, health: HealthSettings) -> FileSummary:
+    """Sizes alone are looked at, and where the files lie."""
+    sizes = integers(snapshot.file_set.column("size_bytes"))
+    size_bytes = int(sizes.sum())
+    target = target_for(snapshot.metadata.configuration, size_bytes, health)
+    codes, names = partition_codes(snapshot)
+    limit, count = small_limit(target, health.small_file_ratio), len(names)
+    is_small = sizes < limit
+    small_bytes = sums(codes[is_small], sizes[is_small], count)
+    counts = np.bincount(codes, minlength=count), np.bincount(codes[is_small], minlength=count), small_bytes
+    merged = merge_estimate(np.stack(counts, axis=1).tolist(), limit, target, health.min_files)
+    large = int(np.count_nonzero(sizes > LARGE * target.bytes))
+    return FileSummary(len(sizes), size_bytes, int(is_small.sum()), *merged, large)
 
 
 def distribute(

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from backend.errors import DataFileMissingError, TableCorruptError, TableError
-from backend.lake.files.file_names import misspelled
 from backend.lake.model import Snapshot
 from backend.lake.storage.storage import Storage, TableFiles
+from backend.lake.table.misreadings import misspelled
 from backend.lake.table.partitions import physical_names
 
 MOST_GROUPS = 500
@@ -93,7 +93,10 @@ def logged_file(snapshot: Snapshot, path: str) -> LoggedFile:
         )
     index = int(rows[0].as_py())
     row = snapshot.rows_at([index]).to_pylist()[0]
-    stats = snapshot.columns(["stats"])["stats"][index].as_py() if _has_stats(snapshot) else None
+    try:
+        stats = snapshot.columns(["stats"])["stats"][index].as_py()
+    except KeyError:
+        stats = None
     return LoggedFile(
         index=index,
         size_bytes=row["size_bytes"],
@@ -142,16 +145,11 @@ def log_statistics(stats: str | None) -> Mapping[str, Any] | None:
     return statistics if isinstance(statistics, dict) else None
 
 
-def _has_stats(snapshot: Snapshot) -> bool:
-    try:
-        snapshot.columns(["stats"])
-    except KeyError:
-        return False
-    return True
-
-
 def _footer(path: str, logged: LoggedFile, meta: Any, snapshot: Snapshot, renamed: Mapping[str, str]) -> FileFooter:
-    groups = tuple(_group(meta.row_group(number), number) for number in range(min(meta.num_row_groups, MOST_GROUPS)))
+    groups = []
+    for number, group in enumerate(map(meta.row_group, range(min(meta.num_row_groups, MOST_GROUPS)))):
+        compressed = sum(group.column(n).total_compressed_size for n in range(group.num_columns))
+        groups.append(RowGroup(number, group.num_rows, compressed, group.total_byte_size))
     names = {physical: name for name, physical in physical_names(snapshot.metadata).items()}
     names |= {own: names.get(physical, physical) for own, physical in renamed.items()}
     return FileFooter(
@@ -163,14 +161,9 @@ def _footer(path: str, logged: LoggedFile, meta: Any, snapshot: Snapshot, rename
         created_by=meta.created_by or "",
         format_version=str(meta.format_version),
         metadata_bytes=meta.serialized_size,
-        groups=groups,
+        groups=tuple(groups),
         columns=tuple(_column(meta, number, names) for number in range(min(meta.num_columns, MOST_COLUMNS))),
     )
-
-
-def _group(group: Any, number: int) -> RowGroup:
-    compressed = sum(group.column(n).total_compressed_size for n in range(group.num_columns))
-    return RowGroup(number, group.num_rows, compressed, group.total_byte_size)
 
 
 def _column(meta: Any, number: int, names: Mapping[str, str]) -> ColumnSize:

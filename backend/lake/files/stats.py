@@ -264,10 +264,10 @@ def _totals(stats: ColumnStats) -> ColumnTotals:
         highest=cell(highest),
         lowest_is_value=is_tight and _is_value(lowest, stats),
         highest_is_value=is_tight and _is_value(highest, stats),
-        files_with_bounds=_count(bounded) if stats.kind is not StatKind.OTHER else 0,
+        files_with_bounds=count_true(bounded) if stats.kind is not StatKind.OTHER else 0,
         nulls=pc.sum(stats.null_count.filter(known_nulls)).as_py() or 0,
         rows_with_nulls=pc.sum(stats.num_records.filter(known_nulls)).as_py() or 0,
-        files_with_nulls=_count(known_nulls),
+        files_with_nulls=count_true(known_nulls),
         is_tight=is_tight,
     )
 
@@ -321,5 +321,5 @@ def _order(value: Any, kind: StatKind) -> tuple[int, Any]:
     return (0, value)
 
 
-def _count(mask: pa.Array) -> int:
+def count_true(mask: pa.Array) -> int:
     return int(pc.sum(mask).as_py() or 0)

@@ -84,7 +84,10 @@ def value_type(column: Column) -> pa.DataType:
 def read_stats(texts: pa.Array, columns: Sequence[Column]) -> tuple[list[FileStats], pa.Array]:
     """Each column's statistics, and `tightBounds` (null where a text does not say), one entry a text."""
     texts = pc.fill_null(texts, "{}")
-    odd = _odd_rows(texts, columns)
+    # A number that is written as a word, which the fast reader refuses.
+    has_floats = any(stat_kind(column) is StatKind.FLOAT for column in columns)
+    odd = pc.match_substring_regex(texts, _ODD_NUMBERS) if has_floats else None
+    odd = odd if odd is not None and pc.any(odd).as_py() else None
     fast = pc.if_else(odd, "{}", texts) if odd is not None else texts
     try:
         block, tight = _read_block(fast, columns)
@@ -93,22 +96,20 @@ def read_stats(texts: pa.Array, columns: Sequence[Column]) -> tuple[list[FileSta
     if odd is None:
         return block, tight
     slow, slow_tight = _read_singly(texts.filter(odd), columns)
-    return [_patched(a, b, odd) for a, b in zip(block, slow, strict=True)], _put(tight, slow_tight, odd)
-
-
-def _odd_rows(texts: pa.Array, columns: Sequence[Column]) -> pa.Array | None:
-    """Texts in which a number is written as a word, which the fast reader refuses; None when there are none."""
-    if all(stat_kind(column) is not StatKind.FLOAT for column in columns):
-        return None
-    odd = pc.match_substring_regex(texts, _ODD_NUMBERS)
-    return odd if pc.any(odd).as_py() else None
+    patched = [
+        FileStats(_put(a.min, b.min, odd), _put(a.max, b.max, odd), _put(a.null_count, b.null_count, odd))
+        for a, b in zip(block, slow, strict=True)
+    ]
+    return patched, _put(tight, slow_tight, odd)
 
 
 # all at once -----------------------------------------------------------------------------------------------------
 
 
 def _read_block(texts: pa.Array, columns: Sequence[Column]) -> tuple[list[FileStats], pa.Array]:
-    schema, content = _schema(columns), _lines(texts)
+    schema, content = _schema(columns), _joined(texts)
+    if content.count(b"\n") != len(texts) - 1:  # inside a JSON string a line end cannot stand raw
+        content = _joined(pc.replace_substring(texts, "\n", " "))
     options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     # One thread and one block: the caller reads several blocks at once.
     reading = pj.ReadOptions(use_threads=False, block_size=len(content) + 1)
@@ -119,15 +120,8 @@ def _read_block(texts: pa.Array, columns: Sequence[Column]) -> tuple[list[FileSt
     return [_column_stats(column, sections) for column in columns], sections[_TIGHT]
 
 
-def _lines(texts: pa.Array) -> bytes:
-    """One text a line."""
-    content = _joined(texts)
-    if content.count(b"\n") == len(texts) - 1:
-        return content
-    return _joined(pc.replace_substring(texts, "\n", " "))  # inside a JSON string a line end cannot stand raw
-
-
 def _joined(texts: pa.Array) -> bytes:
+    """One text a line."""
     one_list = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
     content: bytes = pc.binary_join(one_list, "\n")[0].as_buffer().to_pybytes()
     return content
@@ -135,7 +129,7 @@ def _joined(texts: pa.Array) -> bytes:
 
 def _schema(columns: Sequence[Column]) -> pa.Schema:
     bounded = [c for c in columns if stat_kind(c) is not StatKind.OTHER]
-    bounds = _nested({c.physical: _json_type(c) for c in bounded})
+    bounds = _nested({c.physical: pa.string() if stat_kind(c) in _AS_TEXT else value_type(c) for c in bounded})
     nulls = _nested({c.physical: pa.int64() for c in columns})
     sections = [(name, bounds) for name in (_MIN, _MAX) if bounded] + [(_NULLS, nulls)]
     return pa.schema([*sections, (_TIGHT, pa.bool_())])
@@ -154,10 +148,6 @@ def _nested(leaves: dict[tuple[str, ...], pa.DataType]) -> pa.DataType:
 
 def _struct_type(tree: dict[str, Any]) -> pa.DataType:
     return pa.struct([(name, _struct_type(kind) if isinstance(kind, dict) else kind) for name, kind in tree.items()])
-
-
-def _json_type(column: Column) -> pa.DataType:
-    return pa.string() if stat_kind(column) in _AS_TEXT else value_type(column)
 
 
 def _column_stats(column: Column, sections: dict[str, pa.Array]) -> FileStats:
@@ -288,12 +278,6 @@ def _decimal_type(kind: str) -> pa.DataType:
         return pa.decimal128(precision, scale)
     except ValueError:
         return pa.decimal128(10, 0)
-
-
-def _patched(fast: FileStats, slow: FileStats, odd: pa.Array) -> FileStats:
-    return FileStats(
-        _put(fast.min, slow.min, odd), _put(fast.max, slow.max, odd), _put(fast.null_count, slow.null_count, odd)
-    )
 
 
 def _put(values: pa.Array, others: pa.Array, mask: pa.Array) -> pa.Array:

@@ -1,15 +1,19 @@
-"""The change data feed: does it cover a range of versions, are its files there, how many rows did a commit change.
+"""The change data feed: does it cover a range of versions, are its files there, how many rows did a commit change; and
+what each commit brings to a stream that reads the table.
 
 Rule: everything is checked before deltalake is asked, because its errors do not say which version or file. Rows are
 counted without reading them: of a change file only `_change_type` is decoded, and where its statistics know one value
 not even that. A commit without change files is counted from the files that it names, as the protocol says its feed is
-to be read.
+to be read. For a stream, files are counted in the order in which Delta's source numbers them, so that an offset inside
+a commit says which are left. What a commit does not say is unknown, never 0.
+Source: `dataChange` and change files in Delta's PROTOCOL.md; DeltaSourceOffset in the Spark connector.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 
 import numpy as np
@@ -18,16 +22,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from backend.errors import DiffError, LakehouseError, TableCorruptError, UnsupportedFeatureError
-from backend.lake.files.file_names import MISSPELLED, misspelled
 from backend.lake.files.footer import parquet_errors
 from backend.lake.log.actions import FileAction
 from backend.lake.log.commits import CommitSlice
 from backend.lake.log.log import TableLog
-from backend.lake.model import Snapshot
+from backend.lake.model import Commit, Snapshot
 from backend.lake.storage.paths import is_remote
 from backend.lake.storage.storage import Storage, TableFiles
-from backend.lake.table.file_times import opened, why_misread
-from backend.lake.table.property_values import is_on
+from backend.lake.table.misreadings import MISSPELLED, misspelled, opened, why_misread
+from backend.lake.table.properties import is_on
 
 FEED = "delta.enableChangeDataFeed"
 MAPPING = "delta.columnMapping.mode"
@@ -122,19 +125,12 @@ def _beyond_reader(log: TableLog, first: int, last: int) -> tuple[int, str] | No
             continue
         if pc.any(files["is_encoded"]).as_py():
             return version, f"commit {version} names files with percent-encoded paths, which the feed's reader misses"
-        if _has_lone_vector(files):
-            return (
-                version,
-                f"commit {version} removes or adds whole files with deletion vectors, which the feed's reader misreads",
-            )
+        # Of a file that comes or goes as a whole deltalake gives the rows that its vector marks. Where one vector takes
+        # another's place it reads well.
+        if pc.any(pc.is_valid(in_whole_files(files)[0]["dv_id"])).as_py():
+            what = "removes or adds whole files with deletion vectors, which the feed's reader misreads"
+            return version, f"commit {version} {what}"
     return None
-
-
-def _has_lone_vector(files: pa.Table) -> bool:
-    """Whether a file with a deletion vector comes or goes as a whole."""
-    # Of such a file deltalake gives the rows that the vector marks. Where one takes another's place it reads well.
-    whole_files, _ = in_whole_files(files)
-    return bool(pc.any(pc.is_valid(whole_files["dv_id"])).as_py())
 
 
 def require_files(storage: Storage, snapshot: Snapshot, paths: Iterable[str]) -> None:
@@ -193,25 +189,23 @@ def _in_data_files(files: TableFiles, uri: str, commit: CommitSlice) -> Iterator
     """Added files are inserts, removed ones deletes; the same file twice has another deletion vector."""
     actions = commit.actions.filter(commit.actions["data_change"])
     actions = actions.select(["kind", "path", "num_records", "deleted_rows"])
-    added = {row["path"]: row for row in actions.filter(pc.equal(actions["kind"], int(FileAction.ADD))).to_pylist()}
-    removed = {
-        row["path"]: row for row in actions.filter(pc.equal(actions["kind"], int(FileAction.REMOVE))).to_pylist()
-    }
+    rows = actions.to_pylist()
+    added = {row["path"]: row for row in rows if row["kind"] == FileAction.ADD}
+    removed = {row["path"]: row for row in rows if row["kind"] == FileAction.REMOVE}
+    info = commit.record.commit_info
+    is_restore = isinstance(info, Mapping) and str(info.get("operation", "")).upper() == "RESTORE"
     for path in added.keys() & removed.keys():
         more = added[path]["deleted_rows"] - removed[path]["deleted_rows"]
-        if more < 0 or _operation(commit) == "RESTORE":
+        if more < 0 or is_restore:
             raise DiffError(f"commit {commit.record.version} brings back rows of {path}: which, only reading tells")
         yield Counter(delete=more)
     for kind, own, others in (("insert", added, removed), ("delete", removed, added)):
         for path in own.keys() - others.keys():
-            recorded = own[path]["num_records"]
-            rows = _rows_of(files, uri, path) if recorded is None else recorded
-            yield Counter({kind: rows - own[path]["deleted_rows"]})
-
-
-def _operation(commit: CommitSlice) -> str:
-    commit_info = commit.record.commit_info
-    return str(commit_info.get("operation", "")).upper() if isinstance(commit_info, Mapping) else ""
+            num_rows = own[path]["num_records"]
+            if num_rows is None:
+                with files.open(path) as file, parquet_errors(path, uri):
+                    num_rows = int(pq.ParquetFile(file).metadata.num_rows)
+            yield Counter({kind: num_rows - own[path]["deleted_rows"]})
 
 
 def _in_change_file(files: TableFiles, uri: str, path: str) -> Counter[str]:
@@ -250,6 +244,86 @@ def _counted(column: pa.DictionaryArray, path: str) -> Counter[str]:
     return +found
 
 
-def _rows_of(files: TableFiles, uri: str, path: str) -> int:
-    with files.open(path) as file, parquet_errors(path, uri):
-        return int(pq.ParquetFile(file).metadata.num_rows)
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One commit as a stream gets it, with the `paths` of its files and those that it `removed` from the table.
+
+    `removes_rows`: it took rows away or rewrote them; a compaction does not.
+    """
+
+    version: int
+    committed_at: datetime | None
+    files: int
+    size_bytes: int | None
+    rows: int | None
+    removes_rows: bool = False
+    paths: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+def read_arrivals(log: TableLog, versions: Iterable[int], *, feed: bool) -> list[Arrival]:
+    """One for each version that the log still holds, ascending; `feed`: as its change feed gives them.
+
+    Raises `VersionNotFoundError` when one goes while it is read, `TableCorruptError` where one cannot be read.
+    """
+    listing = log.listing()
+    there = [version for version in versions if version in listing.commits]
+    commits, times = log.commits(there), log.committed_times(there)
+    return [_arrival(log, commit, times[commit.record.version], feed=feed) for commit in commits]
+
+
+def rest_of(log: TableLog, version: int, read: int, *, feed: bool) -> Arrival:
+    """What is left of a commit when the first `read` of its files were read."""
+    return _arrival(log, log.commits([version])[0], log.committed_at(version), feed=feed, read=read)
+
+
+def _arrival(log: TableLog, commit: CommitSlice, at: datetime | None, *, feed: bool, read: int = 0) -> Arrival:
+    actions = commit.actions
+    gone = actions.filter(pc.equal(actions["kind"], int(FileAction.REMOVE)))
+    left = arriving(actions, feed=feed).slice(read)
+    return Arrival(
+        version=commit.record.version,
+        committed_at=at,
+        files=left.num_rows,
+        size_bytes=None if left["size_bytes"].null_count else int(pc.sum(left["size_bytes"]).as_py() or 0),
+        rows=_rows(log, left, whole=read == 0, feed=feed),
+        removes_rows=bool(pc.any(gone["data_change"]).as_py()),
+        paths=tuple(left["path"].to_pylist()),
+        removed=tuple(gone["path"].to_pylist()),
+    )
+
+
+def rest_of_snapshot(files: pa.Table, read: int) -> pa.Table:
+    """What is left of a snapshot's files (with `modified_at` and `path`) when the first `read` of them were read."""
+    return files.sort_by([("modified_at", "ascending"), ("path", "ascending")]).slice(read)
+
+
+def arriving(actions: pa.Table, *, feed: bool) -> pa.Table:
+    """The files of a commit that a stream reads."""
+    if feed:
+        return feed_files(actions)
+    return actions.filter(pc.and_(pc.equal(actions["kind"], int(FileAction.ADD)), actions["data_change"]))
+
+
+def _rows(log: TableLog, files: pa.Table, *, whole: bool, feed: bool) -> int | None:
+    """Rows by the files' statistics; of change files, which have none, by what the writer counted."""
+    if not files.num_rows:
+        return 0
+    if feed and not whole and files["dv_id"].null_count < files.num_rows:
+        return None  # the other half of a file with another vector may be read already
+    whole_files, marked = in_whole_files(files) if feed else (files, 0)
+    rows = pc.subtract(whole_files["num_records"], whole_files["deleted_rows"])
+    if not rows.null_count:
+        return int(pc.sum(rows).as_py() or 0) + marked
+    kinds = set(files["kind"].to_pylist())
+    return changed_rows(log.commit(files["version"][0].as_py())) if whole and kinds == {int(FileAction.CDC)} else None
+
+
+def changed_rows(commit: Commit) -> int | None:
+    """Rows of the commit's change feed, where an update is two; None where its writer did not count."""
+    metrics = commit.metrics
+    counts = (metrics.rows_inserted, metrics.rows_updated, metrics.rows_deleted)
+    if all(count is None for count in counts):
+        return None
+    inserted, updated, deleted = (count or 0 for count in counts)
+    return inserted + 2 * updated + deleted

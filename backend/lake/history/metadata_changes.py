@@ -204,11 +204,8 @@ def _trait_changes(
 def _outermost(paths: Sequence[str]) -> list[str]:
     """Without what lies inside of another: an added struct is one change."""
     all_paths = set(paths)
-    return [path for path in paths if not any(path[:at] in all_paths for at in _dots(path))]
-
-
-def _dots(path: str) -> list[int]:
-    return [at for at, character in enumerate(path) if character == "."]
+    heads = {path: [path[:at] for at, character in enumerate(path) if character == "."] for path in paths}
+    return [path for path in paths if all_paths.isdisjoint(heads[path])]
 
 
 def _columns(metadata: Metadata) -> dict[str, Column]:

@@ -1,22 +1,25 @@
-"""One line of a log read as an action: the shapes of PROTOCOL.md, checked.
+"""One line of a log read as an action, and a version's `.crc` file: the shapes of PROTOCOL.md, checked.
 
 Rule: a commit is unreadable where the path, size or deletion vector of a file is not what the protocol says: a wrong
-number is worse than none. Everything else that is odd (statistics, commitInfo) hides only itself.
+number is worse than none. Everything else that is odd (statistics, commitInfo) hides only itself. A checksum that
+contradicts itself or lacks a required field is none: it answers first where a log is large, the log has the last word,
+and a disagreement is a finding.
 """
 
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 from urllib.parse import unquote
 
 import orjson
 
-from backend.lake.model import Metadata, Protocol
+from backend.lake.model import Bucket, Metadata, Protocol
 from backend.lake.table.partitions import encode_partition
 
 MAX_INT64 = 2**63 - 1
@@ -61,7 +64,7 @@ def file_size(kind: FileAction, action: Any) -> int | None:
 
 
 def file_action(version: int, kind: FileAction, action: Any) -> tuple[Any, ...]:
-    """A row of `file_columns.ACTIONS`; raises `BadActionError`."""
+    """A row of `file_set.ACTIONS`; raises `BadActionError`."""
     size = file_size(kind, action)
     raw: str = action["path"]
     path = unquote(raw) if "%" in raw else raw
@@ -110,12 +113,8 @@ def deletion_vector(value: Any) -> tuple[str | None, str | None, int]:
     if not _is_count(marked) or not isinstance(text, str) or kind not in ("u", "i", "p"):
         raise BadActionError("a deletion vector with wrong types")
     unique = f"{kind}{text}" if offset is None else f"{kind}{text}@{offset}"
-    return unique, unquote(text) if kind == "p" else _prefix(kind, text), marked
-
-
-def _prefix(kind: str, text: str) -> str | None:
-    prefix = text[:-UUID_CHARS] if kind == "u" else ""
-    return prefix or None
+    folder = text[:-UUID_CHARS] if kind == "u" else ""
+    return unique, unquote(text) if kind == "p" else folder or None, marked
 
 
 def stats_rows(stats: Any) -> int | None:
@@ -183,6 +182,11 @@ def epoch_ms(value: Any) -> int | None:
 
 def utc_from_ms(value: int) -> datetime:
     return datetime.fromtimestamp(value / 1000, UTC)
+
+
+def in_millis(moment: datetime) -> datetime:
+    """Delta compares whole milliseconds."""
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
 def optional_text(value: Any) -> str | None:
@@ -261,3 +265,86 @@ def _uuid(text: str) -> uuid.UUID | None:
             return None
         raw += number.to_bytes(4, "big")
     return uuid.UUID(bytes=raw)
+
+
+MAX_BYTES = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Checksum:
+    """`buckets` are the writer's own bins, half-open, joined to powers of two; None when it left no histogram."""
+
+    num_files: int
+    size_bytes: int
+    protocol: Protocol | None
+    metadata: Metadata | None
+    buckets: tuple[Bucket, ...] | None = None
+
+    def disagreement(self, num_files: int, size_bytes: int, protocol: Protocol, metadata: Metadata) -> str | None:
+        """What differs from the log, in words; None when nothing does."""
+        differences = []
+        if (self.num_files, self.size_bytes) != (num_files, size_bytes):
+            differences.append(
+                f"it says {self.num_files} files and {self.size_bytes} bytes, "
+                f"the log holds {num_files} files and {size_bytes} bytes"
+            )
+        if self.protocol is not None and self.protocol != protocol:
+            differences.append("its protocol is another one")
+        if self.metadata is not None and _essence(self.metadata) != _essence(metadata):
+            differences.append("its metadata is another one")
+        return "; ".join(differences) or None
+
+
+def read_checksum(content: bytes) -> Checksum | None:
+    """A checksum file's content understood; None when it is not what the protocol says."""
+    try:
+        document = orjson.loads(content)
+        num_files, size_bytes = _count(document["numFiles"]), _count(document["tableSizeBytes"])
+        protocol = read_protocol(document["protocol"]) if document.get("protocol") else None
+        metadata = read_metadata(document["metadata"]) if document.get("metadata") else None
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError, BadActionError, ValueError):
+        return None
+    buckets = _buckets(document.get("fileSizeHistogram") or document.get("histogramOpt"))
+    if buckets is not None and (sum(b.files for b in buckets), sum(b.bytes for b in buckets)) != (
+        num_files,
+        size_bytes,
+    ):
+        buckets = None
+    return Checksum(num_files, size_bytes, protocol, metadata, buckets)
+
+
+def _essence(metadata: Metadata) -> tuple[str, str, dict[str, str]]:
+    return metadata.id, metadata.schema_json, dict(metadata.configuration)
+
+
+def _buckets(histogram: Any) -> tuple[Bucket, ...] | None:
+    if not isinstance(histogram, Mapping):
+        return None
+    edges, files, sizes = (histogram.get(name) for name in ("sortedBinBoundaries", "fileCounts", "totalBytes"))
+    try:
+        edges, files, sizes = [_count(x) for x in edges], [_count(x) for x in files], [_count(x) for x in sizes]  # type: ignore[union-attr]
+    except (TypeError, ValueError):
+        return None
+    if not edges or edges[0] != 0 or not len(edges) == len(files) == len(sizes) or sorted(set(edges)) != edges:
+        return None
+    return _joined(edges, files, sizes)
+
+
+def _joined(edges: Sequence[int], files: Sequence[int], sizes: Sequence[int]) -> tuple[Bucket, ...]:
+    """Bins between powers of two put together, without empty ones at the ends."""
+    cuts = [at for at, edge in enumerate(edges) if edge & (edge - 1) == 0] + [len(edges)]
+    joined = []
+    for first, end in pairwise(cuts):
+        to_bytes = edges[end] if end < len(edges) else MAX_BYTES
+        joined.append(Bucket(edges[first], to_bytes, sum(files[first:end]), sum(sizes[first:end])))
+    while joined and not joined[-1].files:
+        joined.pop()
+    while joined and not joined[0].files:
+        joined.pop(0)
+    return tuple(joined)
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError("no count")
+    return value

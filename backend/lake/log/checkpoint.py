@@ -22,10 +22,19 @@ from backend.lake.log.actions import (
     read_metadata,
     read_protocol,
 )
-from backend.lake.log.checkpoint_columns import COLUMNS, FileColumn, file_columns, paths_of
-from backend.lake.log.checkpoint_parts import HINT, ParquetPart, Piece, corrupt_as, require_small, side_by_side
+from backend.lake.log.checkpoint_parts import (
+    COLUMNS,
+    HINT,
+    FileColumn,
+    ParquetPart,
+    Piece,
+    corrupt_as,
+    paths_of,
+    require_small,
+    side_by_side,
+)
 from backend.lake.log.commits import domain, parse_commit, transaction
-from backend.lake.log.file_columns import ACTIONS, FILES, action_table
+from backend.lake.log.file_set import ACTIONS, FILES, action_table
 from backend.lake.log.listing import LOG, Checkpoint
 from backend.lake.model import Metadata, Protocol
 from backend.lake.storage.folder import Folder
@@ -89,7 +98,7 @@ class CheckpointState:
         return len(self.column("size_bytes"))
 
     def column(self, name: str) -> pa.Array:
-        """One column of `file_columns.FILES` over all files of the checkpoint, always in the same order."""
+        """One column of `file_set.FILES` over all files of the checkpoint, always in the same order."""
         with self._lock:
             if name in self._columns:
                 return self._columns[name]
@@ -113,16 +122,13 @@ class CheckpointState:
         with self._lock:
             texts = keys.to_pylist()
             if any(text not in self._known for text in texts):
-                self._look_for(keys, texts)
+                if len(self._known) > KEYS_KNOWN:
+                    self._known = {}
+                self._known |= dict.fromkeys(texts, ())
+                for at, row in zip(*(positions.tolist() for positions in self._search(keys)), strict=True):
+                    self._known[texts[at]] += (row,)
             pairs = [(at, row) for at, text in enumerate(texts) for row in self._known[text]]
         return np.array([at for at, _ in pairs], np.int64), np.array([row for _, row in pairs], np.int64)
-
-    def _look_for(self, keys: pa.Array, texts: Sequence[str]) -> None:
-        if len(self._known) > KEYS_KNOWN:
-            self._known = {}
-        self._known |= dict.fromkeys(texts, ())
-        for at, row in zip(*(positions.tolist() for positions in self._search(keys)), strict=True):
-            self._known[texts[at]] += (row,)
 
     def _search(self, keys: pa.Array) -> Matches:
         """The first call compares texts while the paths stream past; a later one builds an index, for tables that are
@@ -196,16 +202,16 @@ class CheckpointState:
 
     def _pass(self, piece: Piece, keys: pa.Array) -> "_Pass":
         mask, hashes = [np.zeros(0, bool)], [np.zeros(0, np.int64)]
-        columns = file_columns(piece.part.fields(), "key", ())
+        leaves, decode = COLUMNS["key"].build(piece.part.fields(), ())
 
         def batches() -> Iterator[pa.Array]:
-            for struct in piece.batches(columns.leaves):
+            for struct in piece.batches(leaves):
                 with corrupt_as(piece.part.path):
                     live = pc.is_valid(pc.struct_field(struct, "path"))
                     mask.append(live.to_numpy(zero_copy_only=False))
                     struct = struct if mask[-1].all() else struct.filter(live)
                     check_paths(paths_of(struct), self._table, self._allowed)
-                    keys_of_rows = columns.decode(struct)["key"]
+                    keys_of_rows = decode(struct)["key"]
                 if is_remote(self._table):
                     hashes.append(_hashes_of(keys_of_rows))
                 yield keys_of_rows
@@ -225,16 +231,18 @@ class CheckpointState:
         return {name: _joined(arrays, FILES.field(name).type) for name, arrays in chunks.items()}
 
     def _decoded(self, piece: Piece, mask: Array, group: FileColumn) -> Iterator[Mapping[str, pa.Array]]:
-        columns = file_columns(piece.part.fields(), group.names[0], self._partition_names())
-        if not columns.leaves:
-            yield columns.missing(int(mask.sum()))
+        physical = physical_names(self.metadata)
+        partitions = tuple(physical.get(column, column) for column in self.metadata.partition_columns)
+        leaves, decode = group.build(piece.part.fields(), partitions)
+        if not leaves:
+            yield group.missing(int(mask.sum()), partitions)
             return
         start = 0
-        for struct in piece.batches(columns.leaves):
+        for struct in piece.batches(leaves):
             here = mask[start : start + len(struct)]
             start += len(struct)
             with corrupt_as(piece.part.path):
-                columns_by_name = columns.decode(struct if here.all() else struct.filter(pa.array(here)))
+                columns_by_name = decode(struct if here.all() else struct.filter(pa.array(here)))
             yield columns_by_name
 
     def _key_batches(self) -> Iterator[pa.Array]:
@@ -244,10 +252,6 @@ class CheckpointState:
                 for batch in self._decoded(piece, mask, COLUMNS["key"]):
                     yield batch["key"]
         yield _joined(self._top.inline["key"].chunks, pa.string())
-
-    def _partition_names(self) -> tuple[str, ...]:
-        physical = physical_names(self.metadata)
-        return tuple(physical.get(column, column) for column in self.metadata.partition_columns)
 
 
 def _read_top(folder: Folder, checkpoint: Checkpoint, limits: LakeSettings) -> _Top:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from json import JSONDecodeError
 from typing import TYPE_CHECKING, Any
@@ -20,10 +20,10 @@ from backend.lake.log.actions import (
     encoded_partition,
     file_action,
     file_size,
+    in_millis,
     read_metadata,
     read_protocol,
 )
-from backend.lake.log.commit_times import in_millis
 from backend.lake.model import Metadata, Protocol
 
 if TYPE_CHECKING:
@@ -33,10 +33,11 @@ if TYPE_CHECKING:
 
 _FILE_ACTIONS = {"add": FileAction.ADD, "remove": FileAction.REMOVE, "cdc": FileAction.CDC}
 BLOCK_ROWS = 50_000  # after so many a block ends
-_KIND, _SIZE, _PARTITION = 1, 6, 10  # columns of a row of `file_columns.ACTIONS`
+_SIZE, _PARTITION = 6, 10  # columns of a row of `file_set.ACTIONS`
 MOST_PARTITIONS = 100  # of one commit that are remembered
 
 Row = tuple[Any, ...]
+Take = Callable[[FileAction, Any], tuple[int | None, str]]  # the size and partition of a file action
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +102,8 @@ def commit_name(version: int) -> str:
 
 def parse_commits(contents: Iterable[tuple[int, str, Content]]) -> list[CommitSlice]:
     """Commits and log compactions, each given as the version it leads to, its name and its content, in the order given.
-    Small ones share a block of `file_columns.ACTIONS`; many rows as objects would take five times its memory."""
-    from backend.lake.log.file_columns import action_table
+    Small ones share a block of `file_set.ACTIONS`; many rows as objects would take five times its memory."""
+    from backend.lake.log.file_set import action_table
 
     slices: list[CommitSlice] = []
     rows: list[Row] = []
@@ -116,60 +117,65 @@ def parse_commits(contents: Iterable[tuple[int, str, Content]]) -> list[CommitSl
 
     for version, name, content in contents:
         start = len(rows)
-        record = parse_commit(version, content.data, rows, name)
-        parsed.append((replace(record, modified_at=in_millis(content.modified_at)), start, len(rows) - start))
+        record = parse_commit(version, content.data, rows, name, in_millis(content.modified_at))
+        parsed.append((record, start, len(rows) - start))
         if len(rows) >= BLOCK_ROWS:
             close_block()
     close_block()
     return slices
 
 
-def parse_commit(version: int, content: bytes, rows: list[Row], name: str = "") -> CommitRecord:
+def parse_commit(
+    version: int, content: bytes, rows: list[Row], name: str = "", modified_at: datetime | None = None
+) -> CommitRecord:
     """Append a commit's file actions to `rows` and return the rest."""
     start = len(rows)
-    record = _read(version, content, name, lambda kind, body: rows.append(file_action(version, kind, body)))
+
+    def take(kind: FileAction, body: Any) -> tuple[int | None, str]:
+        rows.append(row := file_action(version, kind, body))
+        return row[_SIZE], row[_PARTITION]
+
+    record = _read(version, content, name, modified_at, take)
     if record.problem:
         del rows[start:]
-        return record
-    sizes: dict[FileAction, list[int | None]] = {kind: [] for kind in FileAction}
-    partitions: set[str] = set()
-    for row in rows[start:]:
-        sizes[row[_KIND]].append(row[_SIZE])
-        if row[_KIND] != FileAction.CDC:
-            partitions.add(row[_PARTITION])
-    return replace(record, counts=_counts(sizes, partitions))
+    return record
 
 
 def parse_record(version: int, content: Content) -> CommitRecord:
     """What `parse_commit` returns, for whoever does not need the files themselves: several times faster."""
+
+    def take(kind: FileAction, body: Any) -> tuple[int | None, str]:
+        return file_size(kind, body), encoded_partition(body)
+
+    return _read(version, content.data, "", in_millis(content.modified_at), take)
+
+
+def _read(version: int, content: bytes, name: str, modified_at: datetime | None, take: Take) -> CommitRecord:
+    """A commit without its files, which `take` gets and may refuse."""
+    fields: dict[str, Any] = {}
     sizes: dict[FileAction, list[int | None]] = {kind: [] for kind in FileAction}
     partitions: set[str] = set()
 
-    def take(kind: FileAction, body: Any) -> None:
-        sizes[kind].append(file_size(kind, body))
+    def count(kind: FileAction, body: Any) -> None:
+        size, partition = take(kind, body)
+        sizes[kind].append(size)
         if kind is not FileAction.CDC:
-            partitions.add(encoded_partition(body))
+            partitions.add(partition)
 
-    record = _read(version, content.data, "", take)
-    counts = record.counts if record.problem else _counts(sizes, partitions)
-    return replace(record, counts=counts, modified_at=in_millis(content.modified_at))
-
-
-def _read(version: int, content: bytes, name: str, take: Callable[[FileAction, Any], None]) -> CommitRecord:
-    """Everything but file actions, which `take` gets and may refuse."""
-    fields: dict[str, Any] = {}
     number = 0
     try:
         for number, line in enumerate(content.split(b"\n"), start=1):  # noqa: B007
             if line and not line.isspace():
-                _read_line(line, take, fields)
+                _read_line(line, count, fields)
     except (BadActionError, JSONDecodeError, UnicodeError, RecursionError) as exc:
         fields["problem"] = f"line {number} of {name or commit_name(version)}: {_reason(exc)}"
     if not content.strip() and name in ("", commit_name(version)):  # a compaction of commits without files is empty
         if content:
             fields["problem"] = f"{commit_name(version)} holds blanks alone"
         fields["is_empty"] = not content
-    return CommitRecord(version, **fields)
+    if "problem" not in fields:
+        fields["counts"] = _counts(sizes, partitions)
+    return CommitRecord(version, modified_at=modified_at, **fields)
 
 
 def _read_line(line: bytes, take: Callable[[FileAction, Any], None], fields: dict[str, Any]) -> None:
@@ -192,7 +198,10 @@ def _read_line(line: bytes, take: Callable[[FileAction, Any], None], fields: dic
         elif kind == "metaData":
             fields["metadata"] = read_metadata(body)
         elif kind == "sidecar":
-            fields["sidecars"] = (*fields.get("sidecars", ()), _sidecar_path(body))
+            path = body.get("path") if isinstance(body, Mapping) else None
+            if not isinstance(path, str) or not path:
+                raise BadActionError("sidecar without a path")
+            fields["sidecars"] = (*fields.get("sidecars", ()), path)
         elif kind == "txn":
             fields.setdefault("transactions", {}).update(transaction(body))
         elif kind == "domainMetadata":
@@ -230,13 +239,6 @@ def _counts(sizes: Mapping[FileAction, list[int | None]], partitions: Set[str]) 
 
 def _sum(sizes: list[int | None]) -> int | None:
     return None if None in sizes else sum(size or 0 for size in sizes)
-
-
-def _sidecar_path(body: Any) -> str:
-    path = body.get("path") if isinstance(body, Mapping) else None
-    if not isinstance(path, str) or not path:
-        raise BadActionError("sidecar without a path")
-    return path
 
 
 def _reason(exc: Exception) -> str:

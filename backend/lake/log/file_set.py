@@ -1,14 +1,18 @@
-"""The live files of one version, column by column: a checkpoint's less those that later actions name, and their adds.
+"""File actions as Arrow columns, and the live files of one version: a checkpoint's less those that later actions name,
+and their adds.
 
-Rule: a column is read when it is asked for; every column has the same order; no object per file. Where a checkpoint
-turns out to be damaged, an older state is used instead and that is a finding.
+Rule: a column is read when it is asked for; every column has the same order; one block of columns for many commits, no
+object per file. Where a checkpoint turns out to be damaged, an older state is used instead and that is a finding.
 """
+
+from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +20,63 @@ import pyarrow.compute as pc
 
 from backend.errors import ObjectMissingError
 from backend.lake.log.actions import FileAction
-from backend.lake.log.file_columns import FILES
 from backend.lake.model import Metadata, files_schema
-from backend.lake.table.partition_columns import show_partitions
+from backend.lake.table.partitions import show_partitions
+
+if TYPE_CHECKING:
+    from backend.lake.log.checkpoint import CheckpointState
+
+# A file as the reader keeps it: model.files_schema with the partition encoded, and the key that identifies it.
+FILE_FIELDS = (
+    pa.field("key", pa.string(), nullable=False),
+    pa.field("path", pa.string(), nullable=False),
+    pa.field("size_bytes", pa.int64()),
+    pa.field("num_records", pa.int64()),
+    pa.field("deleted_rows", pa.int64(), nullable=False),
+    pa.field("modified_at", pa.timestamp("ms", tz="UTC")),  # of a remove: when its file was removed
+    pa.field("encoded_partition", pa.string(), nullable=False),
+    pa.field("dv_id", pa.string()),
+    pa.field("dv_path", pa.string()),
+    pa.field("stats", pa.string()),  # the JSON text as the log holds it
+    pa.field("base_row_id", pa.int64()),  # row tracking: the id of the file's first row
+)
+FILES = pa.schema(FILE_FIELDS)
+ACTIONS = pa.schema(
+    (
+        pa.field("version", pa.int64()),
+        pa.field("kind", pa.int8()),
+        pa.field("data_change", pa.bool_()),
+        pa.field("is_encoded", pa.bool_()),  # the log writes the path with percent signs
+        *FILE_FIELDS,
+    )
+)
+
+
+_first = threading.Lock()
+
+
+@cache
+def _look_for_pandas() -> None:
+    """Arrow does so at its first conversion, and two threads that do it at once fail: here one goes first."""
+    with _first:
+        pa.array([""])
+
+
+def action_table(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
+    """Rows of `file_action` as a table of `ACTIONS`."""
+    _look_for_pandas()
+    if not rows:
+        return ACTIONS.empty_table()
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(column, f.type) for column, f in zip(columns, ACTIONS, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=ACTIONS)
+
+
+def joined_actions(tables: Sequence[pa.Table]) -> pa.Table:
+    """Tables of `ACTIONS`, one behind the other."""
+    _look_for_pandas()
+    return pa.concat_tables(tables).combine_chunks() if tables else ACTIONS.empty_table()
+
 
 Lock = AbstractContextManager[Any]
 Answer = TypeVar("Answer")
@@ -26,23 +84,12 @@ Rows = np.ndarray[Any, Any]
 NO_ROWS: Rows = np.zeros(0, np.int64)
 
 
-class Base(Protocol):
-    """A state with its files in a fixed order: a checkpoint."""
-
-    @property
-    def num_files(self) -> int: ...
-    def column(self, name: str) -> pa.Array: ...
-    def total(self, name: str) -> tuple[int, int]: ...
-    def check(self) -> None: ...
-    def matches(self, keys: pa.Array) -> "tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]": ...
-
-
 @dataclass(frozen=True, slots=True)
 class LiveFiles:
     """The files of a version: those of a base without the rows `gone` (sorted), and those added after it
-    (`file_columns.FILES`)."""
+    (`FILES`)."""
 
-    base: Base | None
+    base: CheckpointState | None
     gone: Rows
     added: pa.Table
     finding: str | None = None  # why a better way to the version was not taken
@@ -83,7 +130,7 @@ class FileSet:
         return (self._live.finding,) if self._live is not None and self._live.finding else ()
 
     def column(self, name: str) -> pa.Array:
-        """A column of `files_schema` or of `file_columns.FILES`; raises what reading the log raises."""
+        """A column of `files_schema` or of `FILES`; raises what reading the log raises."""
         if name == "partition":
             return show_partitions(self.column("encoded_partition"), self.metadata)
         return self._of_base(lambda live: _column(live, name))
@@ -145,22 +192,26 @@ class FileSet:
 
 def last_actions(actions: pa.Table) -> pa.Table:
     """The last action on each key `(path, deletion vector)`, in their order; change files are none."""
-    actions = actions.filter(pc.not_equal(actions["kind"], int(FileAction.CDC)))
-    if not actions.num_rows:
-        return actions
+    return actions.take(pa.array(_last(actions)))
+
+
+def _last(actions: pa.Table) -> Rows:
+    """Where they stand."""
+    at = np.flatnonzero(actions["kind"].to_numpy() != FileAction.CDC)
     codes = _one(actions["key"].combine_chunks()).dictionary_encode()
-    last = np.zeros(len(codes.dictionary), np.int64)
-    last[codes.indices.to_numpy()] = np.arange(actions.num_rows)
-    return actions.take(pa.array(np.sort(last)))
+    last = np.full(len(codes.dictionary), -1, np.int64)
+    last[codes.indices.to_numpy()[at]] = at
+    return np.sort(last[last >= 0])
 
 
-def decide(base: Base | None, actions: pa.Table) -> LiveFiles:
+def decide(base: CheckpointState | None, actions: pa.Table) -> LiveFiles:
     """Which rows of the base no later action (`ACTIONS`, in their order) names, and the files added last."""
-    decided = last_actions(actions)
-    added = decided.filter(pc.equal(decided["kind"], int(FileAction.ADD))).select(FILES.names).combine_chunks()
+    last = _last(actions)
+    is_add = actions["kind"].to_numpy()[last] == FileAction.ADD
+    added = actions.select(FILES.names).take(pa.array(last[is_add])).combine_chunks()
     if base is None:
         return LiveFiles(None, NO_ROWS, added)
-    _, named = base.matches(_one(decided["key"].combine_chunks()))
+    _, named = base.matches(_one(actions["key"].take(pa.array(last))))
     base.check()
     return LiveFiles(base, np.unique(named), added)
 

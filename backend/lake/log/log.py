@@ -1,45 +1,129 @@
 """One table's log, read once: names, parsed commits, states.
 
 Rule: a version never changes, so what was read of it is cached, and a refresh costs the new commits alone. When the
-table was made anew under the same path, everything is forgotten.
+table was made anew under the same path, everything is forgotten. Protocol and metadata are those named last; files stay
+columns (`FileSet`) and are read when asked for.
 """
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from backend.caches import Lru
 from backend.errors import (
     LakehouseError,
     ObjectMissingError,
     PathRefusedError,
     StorageError,
     TableCorruptError,
+    UnsupportedFeatureError,
     VersionNotFoundError,
 )
-from backend.lake.log.checksum import Checksum, read_checksum
-from backend.lake.log.commit_cache import CommitCache
-from backend.lake.log.commit_times import version_at
-from backend.lake.log.commits import CommitSlice, commit_name
-from backend.lake.log.listing import LOG, STAGED, Checkpoint, LogListing, Segment, Step, staged_version_of
-from backend.lake.log.log_names import LogNames
-from backend.lake.log.replay import LogState, check_readable, check_width, named_last
+from backend.lake.log.actions import Checksum, read_checksum
+from backend.lake.log.commit_info import CommitCache, version_at
+from backend.lake.log.commits import CommitRecord, CommitSlice, commit_name
+from backend.lake.log.listing import LOG, STAGED, Checkpoint, LogListing, LogNames, Segment, Step, staged_version_of
 from backend.lake.model import Commit, Metadata, Protocol, Snapshot, TableRef
 from backend.lake.storage.folder import Folder
 from backend.lake.storage.paths import check_paths, is_remote
-from backend.lru import Lru
 from backend.settings import LakeSettings
 
-# What reads files brings pyarrow along: it is loaded where a state is built, not where commits are listed.
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from backend.lake.log.checkpoint import CheckpointState
-    from backend.lake.log.file_set import LiveFiles
+    from backend.lake.log.file_set import FileSet, LiveFiles
+
+MAX_READER_VERSION = 3
+_COLUMN = re.compile(r'"name"\s*:')
+# Reader features that change how rows or checkpoints are read; deltalake is asked for these alone.
+ROW_FEATURES = frozenset(
+    {
+        "columnMapping",
+        "deletionVectors",
+        "timestampNtz",
+        "v2Checkpoint",
+        "variantType",
+        "variantType-preview",
+        "variantShredding",
+        "variantShredding-preview",
+    }
+)
+# Under these and the ones above the log's files, sizes and row counts mean what this reader takes them to mean. Every
+# file is cast to the table's types; a column of places is left out by its type.
+READER_FEATURES = ROW_FEATURES | {
+    "typeWidening",
+    "typeWidening-preview",
+    "vacuumProtocolCheck",
+    "geospatial",
+    "geoSpatial",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """A table at one version as the log says."""
+
+    version: int
+    segment: Segment  # the way that protocol and metadata were read from
+    protocol: Protocol
+    metadata: Metadata
+    files: FileSet
+    small_actions: Callable[[], tuple[Mapping[str, int], Mapping[str, str]]] = field(compare=False)
+
+
+def named_last(
+    base: CheckpointState | None, records: Iterable[CommitRecord], version: int
+) -> tuple[Protocol, Metadata]:
+    """Protocol and metadata after the commits; raises `TableCorruptError` when one cannot be read or none is named."""
+    protocol, metadata = (base.protocol, base.metadata) if base else (None, None)
+    for record in records:
+        if record.problem:
+            raise damaged(record.problem, is_first=protocol is None)
+        protocol, metadata = record.protocol or protocol, record.metadata or metadata
+    if protocol is None or metadata is None:
+        raise TableCorruptError(
+            f"the log up to version {version} holds no protocol or no metaData", hint="the first commit is damaged"
+        )
+    return protocol, metadata
+
+
+def damaged(problem: str, *, is_first: bool) -> TableCorruptError:
+    """`is_first`: no version before it is known."""
+    rest = ": no version can be read without it" if is_first else "; versions before it can still be read"
+    return TableCorruptError(problem, hint=f"restore the file{rest}")
+
+
+def check_readable(protocol: Protocol) -> None:
+    """Raise `UnsupportedFeatureError` when the protocol asks a reader for more than this one knows."""
+    if protocol.min_reader_version > MAX_READER_VERSION:
+        raise UnsupportedFeatureError(
+            f"the table needs reader version {protocol.min_reader_version}; Weir knows up to {MAX_READER_VERSION}",
+            hint="its history can still be read",
+        )
+    unknown = sorted(set(protocol.reader_features) - READER_FEATURES)
+    if protocol.min_reader_version == MAX_READER_VERSION and unknown:
+        raise UnsupportedFeatureError(
+            f"the table needs the reader feature {', '.join(unknown)}, which Weir does not know",
+            hint="its history can still be read",
+        )
+
+
+def check_width(metadata: Metadata, most: int) -> None:
+    """Raise `UnsupportedFeatureError` for a schema of more columns than may be read: a count without parsing it."""
+    if (columns := len(_COLUMN.findall(metadata.schema_json))) > most:
+        raise UnsupportedFeatureError(
+            f"the table has {columns:,} columns, nested ones counted; Weir reads up to {most:,}",
+            hint="its history can still be read; the setting lake.max_columns allows more",
+        )
+
 
 MOST_STATES = 24
 MOST_BASES = 2  # each may hold the columns of a million files
@@ -126,7 +210,7 @@ class TableLog:
                     state.metadata,
                     state.files,
                     state.small_actions,
-                    lambda: self._findings(state),
+                    partial(self._findings, state),
                 )
                 self._snapshots.put(version, snapshot)
             return snapshot
@@ -136,12 +220,15 @@ class TableLog:
         with self._lock:
             head = self._head()
             newest = head.latest if high is None else min(high, head.latest)
-            likely = _likely(head, limit, low, newest)
-            commits = None if likely is None else self._attempt(likely)
-            if commits is None:
-                listed = [v for v in self._names.whole().newest_commits if low <= v <= newest]
-                commits = self._history(listed if limit is None else listed[: max(0, limit)])
-            return commits
+            oldest = low if limit is None else max(low, newest - max(0, limit) + 1)
+            likely = range(newest, oldest - 1, -1)  # without a look at older names, taking those not listed for there
+            if (limit is not None or head.complete_from <= oldest) and all(
+                v in head.commits or v < head.complete_from for v in likely
+            ):
+                with suppress(VersionNotFoundError):
+                    return self._history(likely)
+            listed = [v for v in self._names.whole().newest_commits if low <= v <= newest]
+            return self._history(listed if limit is None else listed[: max(0, limit)])
 
     def commit(self, version: int) -> Commit:
         """One commit for people; raises `VersionNotFoundError`."""
@@ -151,9 +238,14 @@ class TableLog:
     def committed_at(self, version: int) -> datetime | None:
         """When a version was made; None when its commit was cleaned away."""
         with self._lock:
-            if version not in self._names.for_version(version).commits:
-                return None
-            return self._commits.committed_at([version])[version]
+            head = self._head()
+            names = head if version >= head.complete_from else self._names.whole()
+            return self._commits.committed_at([version])[version] if version in names.commits else None
+
+    def committed_times(self, versions: Iterable[int]) -> dict[int, datetime | None]:
+        """When versions whose commits are there were made."""
+        with self._lock:
+            return self._commits.committed_at(versions)
 
     def version_at(self, when: datetime) -> int | None:
         """The newest version that was committed at or before a time; None when all are younger."""
@@ -187,10 +279,6 @@ class TableLog:
         """What tells this commit's file from another one of the same name; empty when it is not there."""
         entry = self._folder.stat(f"{LOG}/{commit_name(version)}")
         return (entry.tag or "") if entry else ""
-
-    def has_commit(self, version: int) -> bool:
-        with self._lock:
-            return version in self._names.for_version(version).commits
 
     def base_version(self, version: int) -> int:
         """The version of the checkpoint that `version` is reconstructed from, -1 when from the first commit."""
@@ -238,16 +326,16 @@ class TableLog:
         with self._stale_names():
             return self._commits.commits(versions)
 
-    def _attempt(self, versions: Iterable[int]) -> list[Commit] | None:
-        try:
-            return self._history(versions)
-        except VersionNotFoundError:
-            return None
-
     def _reconstruct(self, version: int) -> LogState:
         from backend.lake.log.file_set import FileSet
 
-        segment, (protocol, metadata), _ = self._first_readable(version, self._named)
+        def named(segment: Segment) -> tuple[Protocol, Metadata]:
+            base, commits = self._base(segment.checkpoint), self._read(segment.steps)
+            names = named_last(base, (commit.record for commit in commits), segment.version)
+            self.file_actions(commits)
+            return names
+
+        segment, (protocol, metadata), _ = self._first_readable(version, named)
         files = FileSet(metadata, lambda again: self._live_files(version, again=again), self._lock)
         return LogState(version, segment, protocol, metadata, files, lambda: self._small_actions(segment))
 
@@ -259,30 +347,24 @@ class TableLog:
             return state.files.is_gone
         return any(entry is None for entry in self._folder.stat_many([f"{LOG}/{name}" for name in checkpoint.files]))
 
-    def _named(self, segment: Segment) -> tuple[Protocol, Metadata]:
-        base, commits = self._base(segment.checkpoint), self._read(segment.steps)
-        names = named_last(base, (commit.record for commit in commits), segment.version)
-        self.file_actions(commits)
-        return names
-
     def _live_files(self, version: int, *, again: bool) -> LiveFiles:
-        if again:
-            self._look_again()
-        _, live, problem = self._first_readable(version, self._decided)
-        return replace(live, finding=f"{problem.message}; read from an older state instead") if problem else live
-
-    def _decided(self, segment: Segment) -> LiveFiles:
         from backend.lake.log.file_set import decide
 
-        actions = self.file_actions(self._read(segment.steps))
-        return decide(self._base(segment.checkpoint), actions)
+        def decided(segment: Segment) -> LiveFiles:
+            actions = self.file_actions(self._read(segment.steps))
+            return decide(self._base(segment.checkpoint), actions)
+
+        if again:
+            self._look_again()
+        _, live, problem = self._first_readable(version, decided)
+        return replace(live, finding=f"{problem.message}; read from an older state instead") if problem else live
 
     def file_actions(self, commits: Sequence[CommitSlice]) -> pa.Table:
-        """The file actions of commits (`file_columns.ACTIONS`); raises `PathRefusedError` for a file that the table may
+        """The file actions of commits (`file_set.ACTIONS`); raises `PathRefusedError` for a file that the table may
         not name."""
-        from backend.lake.log.file_columns import joined
+        from backend.lake.log.file_set import joined_actions
 
-        actions = joined([commit.actions for commit in commits if commit.length])
+        actions = joined_actions([commit.actions for commit in commits if commit.length])
         check_paths(actions["path"], self.ref.uri, self._allowed)
         check_paths(actions["dv_path"].drop_null(), self.ref.uri, self._allowed)
         return actions
@@ -308,9 +390,10 @@ class TableLog:
             base = self._base(segment.checkpoint)
             transactions: dict[str, int] = {}
             domains: dict[str, str | None] = {}
-            for small in (base.small_actions() if base else ({}, {}), *map(_small, self._read(segment.steps))):
-                transactions |= small[0]
-                domains |= small[1]
+            records = [commit.record for commit in self._read(segment.steps)]
+            for named in (base.small_actions() if base else ({}, {}), *((r.transactions, r.domains) for r in records)):
+                transactions |= named[0]
+                domains |= named[1]
         return transactions, {name: text for name, text in domains.items() if text is not None}
 
     def _base(self, checkpoint: Checkpoint | None) -> CheckpointState | None:
@@ -368,16 +451,3 @@ def _first(
             problem = problem or exc
     assert problem is not None
     raise problem
-
-
-def _small(commit: CommitSlice) -> tuple[Mapping[str, int], Mapping[str, str | None]]:
-    return commit.record.transactions, commit.record.domains
-
-
-def _likely(head: LogListing, limit: int | None, low: int, newest: int) -> range | None:
-    """The newest versions without a look at older names, taking those not listed for there; None when some are gone."""
-    oldest = low if limit is None else max(low, newest - max(0, limit) + 1)
-    wanted = range(newest, oldest - 1, -1)
-    if limit is None and head.complete_from > oldest:
-        return None
-    return wanted if all(v in head.commits or v < head.complete_from for v in wanted) else None

@@ -18,7 +18,7 @@ from backend.lake.retention.runs import (
     RetentionRuns,
     VersionRun,
 )
-from backend.lake.table.property_values import interval_text
+from backend.lake.table.properties import interval_text
 
 _DAY = timedelta(days=1)
 _SUGGESTED_DAYS = (14, 30, 60, 90, 180, 365, 730)
@@ -102,7 +102,8 @@ def log_end(facts: LogFacts, version: int, now: datetime) -> tuple[datetime | No
     if at is None:
         return None, "the time of the oldest log file that it needs is not known"
     try:
-        until = _next_midnight(at) + facts.log_retention.duration
+        midnight = at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        until = midnight + (_DAY if midnight < at else timedelta()) + facts.log_retention.duration
     except OverflowError:
         return None, f"{LOG_RETENTION} is {facts.log_retention.words}, which no calendar reaches"
     needs = f"it is rebuilt from version {base} on"
@@ -111,11 +112,6 @@ def log_end(facts: LogFacts, version: int, now: datetime) -> tuple[datetime | No
         return until, f"{needs}, which is kept until a newer checkpoint is written; {rule}"
     when = "the next checkpoint may clean it away" if until <= now else "a checkpoint after that may clean it away"
     return until, f"{needs}; {when}; {rule}"
-
-
-def _next_midnight(at: datetime) -> datetime:
-    midnight = at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    return midnight if midnight == at else midnight + _DAY
 
 
 def _not_rebuilt(facts: LogFacts, version: int) -> str:
@@ -141,28 +137,22 @@ def _enforced(runs: RetentionRuns, version: int, files: FilesSeen | None, log_un
     if not run.listed:
         reason = f"only the checkpoint of version {version} is left; Delta on Spark also needs its commit file"
         return Answer(Reach.NO, (reason,))
-    if version == facts.latest:
-        return Answer(Reach.YES, ("it is the latest version, which is never refused", *_when_replaced(facts)))
     retention, at = facts.deleted_files, facts.times.get(version)
+    if version == facts.latest:
+        reasons = ["it is the latest version, which is never refused"]
+        if retention.duration is not None:
+            stays = interval_text(retention.duration)
+            reasons.append(f"after a newer commit it stays for {stays} counted from its own time")
+        return Answer(Reach.YES, tuple(reasons))
     if retention.duration is None:
         return Answer(Reach.UNKNOWN, (f"{DELETED_FILES} is {retention.words}",))
     if at is None:
         return Answer(Reach.UNKNOWN, ("its time is not known",))
-    return _by_age(runs, version, files, _after(at, retention.duration), log_until)
-
-
-def _when_replaced(facts: LogFacts) -> tuple[str, ...]:
-    duration = facts.deleted_files.duration
-    if duration is None:
-        return ()
-    return (f"after a newer commit it stays for {interval_text(duration)} counted from its own time",)
-
-
-def _after(at: datetime, duration: timedelta) -> datetime:
     try:
-        return at + duration
+        until = at + retention.duration
     except OverflowError:
-        return datetime.max.replace(tzinfo=UTC)
+        until = datetime.max.replace(tzinfo=UTC)
+    return _by_age(runs, version, files, until, log_until)
 
 
 def _by_age(
@@ -179,15 +169,12 @@ def _by_age(
     if run.data_files is DataFiles.AT_RISK and (files is None or files.checked < files.total):
         reason = "a VACUUM with a shorter retention than the table's may have deleted files of it"
         return Answer(Reach.UNKNOWN, (reason, rule), until, extension=extension)
-    if log_until is not None and runs.now < log_until < until and _cleanable(facts, version):
+    is_cleanable = any(checkpoint > version for checkpoint in facts.checkpoints)
+    if log_until is not None and runs.now < log_until < until and is_cleanable:
         return Answer(Reach.YES, (f"its log may be cleaned before: {LOG_RETENTION} is {facts.log_retention.words}",
                                     rule), log_until, extension=extension)  # fmt: skip
     files_stay = "a VACUUM that keeps to the table's settings deletes none of its files before"
     return Answer(Reach.YES, (rule, files_stay), until, is_promise=True, extension=extension)
-
-
-def _cleanable(facts: LogFacts, version: int) -> bool:
-    return any(checkpoint > version for checkpoint in facts.checkpoints)
 
 
 def _extension(runs: RetentionRuns, version: int) -> Extension | None:
@@ -224,7 +211,9 @@ def _change_feed(runs: RetentionRuns, version: int, travel: Answer) -> Answer:
     """The changes that a commit made, read from the change feed beginning with it."""
     facts = runs.facts
     if not facts.is_listed(version):
-        return Answer(Reach.NO, (_not_listed(facts, version),))
+        is_past = 0 <= version <= facts.latest
+        gone = f"commit {version} is no longer in the log"
+        return Answer(Reach.NO, (gone if is_past else f"there is no version {version}; the latest is {facts.latest}",))
     on = facts.has_feed(version)
     if on is None:
         return Answer(Reach.UNKNOWN, ("whether the change feed was on is not known: the log before it is gone",))
@@ -238,12 +227,6 @@ def _change_feed(runs: RetentionRuns, version: int, travel: Answer) -> Answer:
         files_stay = "the feed was on; its files follow VACUUM like data files"
         return Answer(Reach.YES, (*travel.reasons, files_stay), travel.until, travel.is_promise, travel.extension)
     return Answer(travel.verdict, travel.reasons, travel.until, travel.is_promise, travel.extension)
-
-
-def _not_listed(facts: LogFacts, version: int) -> str:
-    if 0 <= version <= facts.latest:
-        return f"commit {version} is no longer in the log"
-    return f"there is no version {version}; the latest is {facts.latest}"
 
 
 def _elsewhere(runs: RetentionRuns, version: int, files: FilesSeen | None, log_until: datetime | None) -> Answer:

@@ -19,15 +19,24 @@ import orjson
 import pyarrow as pa
 
 from backend.errors import LakehouseError, ObjectMissingError, TableCorruptError, UnsupportedFeatureError
-from backend.lake.files.file_names import MISSPELLED, goes_by_id, misspelled, write_spelled
 from backend.lake.files.footer import parquet_errors
 from backend.lake.log.commits import commit_name
 from backend.lake.log.listing import LOG
 from backend.lake.model import Metadata
-from backend.lake.rows.evolved import collections, lacks, write_filled
 from backend.lake.storage.local_folder import LocalFolder, real
 from backend.lake.storage.storage import Storage, TableFile, TableFiles
-from backend.lake.table.file_times import in_old_calendar, opened, write_rebased
+from backend.lake.table.misreadings import (
+    MISSPELLED,
+    collections,
+    goes_by_id,
+    in_old_calendar,
+    lacks,
+    misspelled,
+    opened,
+    write_filled,
+    write_rebased,
+    write_spelled,
+)
 
 _VECTOR_HEAD = 4  # bytes of the big-endian length before a vector
 _OPEN_FILES = Path("/proc/self/fd")  # where Linux names what this process has open

@@ -1,30 +1,38 @@
-"""A Delta log of a few files of a version, for a reader of rows that shall open no others.
+"""Some files of a version for readers that take names: as a Delta log that names no others, or as parquet files with
+what the log says of them.
 
 Rule: nothing is invented: protocol, schema, column mapping and partition values are the table's own. A file and its
-deletion vector are opened first, where the table may read, and go by names that lead to what was opened.
+deletion vector are opened first, where the table may read, and go by names that lead to what was opened. A row's
+position in its file counts the deleted ones too: deltalake decodes the deletion vectors, whose positions come beside
+the files of parquet.
 """
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from backend.errors import TableCorruptError
+from backend.errors import TableCorruptError, UnsupportedFeatureError
+from backend.lake.files.footer import parquet_errors
 from backend.lake.history.change_feed import FEED, feed_files
 from backend.lake.log.actions import FileAction, read_vector_id
 from backend.lake.log.commits import CommitSlice
 from backend.lake.log.file_set import plain_values
-from backend.lake.log.replay import ROW_FEATURES
+from backend.lake.log.log import ROW_FEATURES
 from backend.lake.model import FILE_COLUMNS, Metadata, Protocol, Snapshot
 from backend.lake.rows.files_on_disk import FilesOnDisk, files_on_disk
+from backend.lake.storage.paths import is_remote
 from backend.lake.storage.storage import Storage
-from backend.lake.table.partition_columns import show_partitions
-from backend.lake.table.partitions import partition_values, physical_names
+from backend.lake.table.partitions import partition_values, physical_names, show_partitions
 from backend.lake.table.schema import read_schema
 
 
@@ -121,17 +129,14 @@ def _vector(on_disk: FilesOnDisk, dv_id: str, deleted_rows: int) -> dict[str, An
         return {"storageType": "i", "pathOrInlineDv": vector.text, "sizeInBytes": size, "cardinality": deleted_rows}
     if vector.file is None:
         raise TableCorruptError(f"{vector.text!r} names no deletion vector", hint="the log is damaged there")
+    path = on_disk.path_of(vector.file)
     return {
         "storageType": "p",
-        "pathOrInlineDv": _file_url(on_disk.path_of(vector.file)),
+        "pathOrInlineDv": "file://" + quote(os.path.abspath(path)),  # noqa: PTH100  text alone: nothing is followed
         "offset": vector.offset,
         "sizeInBytes": on_disk.vector_bytes(vector.file, vector.offset),
         "cardinality": deleted_rows,
     }
-
-
-def _file_url(path: str) -> str:
-    return "file://" + quote(os.path.abspath(path))  # noqa: PTH100  text alone: nothing is followed
 
 
 def _protocol(protocol: Protocol) -> Mapping[str, Any]:
@@ -184,3 +189,68 @@ def _numbered(metadata: Mapping[str, Any], name: str) -> Mapping[str, Any]:
         "schemaString": orjson.dumps(schema).decode(),
         "partitionColumns": [*metadata["partitionColumns"], name],
     }
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFiles:
+    """`files` has a row for each: `path` on this machine, `base_row_id` (null: its rows have no ids), and its values of
+    the partition columns as text (`partition NAME`). `deleted` has a row for each deleted row: `file` (its number in
+    `files`) and `position`."""
+
+    files: pa.Table
+    deleted: pa.Table
+
+    @property
+    def paths(self) -> list[str]:
+        return list(self.files["path"].to_pylist())
+
+    def only(self, numbers: Sequence[int]) -> "LocalFiles":
+        """Some of them, by their numbers."""
+        old = pa.array(numbers, pa.int64())
+        new = pc.index_in(self.deleted["file"], value_set=old).cast(pa.int64())
+        deleted = pa.table({"file": new, "position": self.deleted["position"]})
+        return LocalFiles(self.files.take(old), deleted.filter(pc.is_valid(new)))
+
+
+@contextmanager
+def local_files(storage: Storage, snapshot: Snapshot, files: pa.Table) -> Iterator[LocalFiles | None]:
+    """Files (`DIFFERENCE_COLUMNS`) of a snapshot, open meanwhile; None where any lies on an object store. Raises what
+    `log_subset` raises, and `UnsupportedFeatureError` where deletion vectors cannot be read, or where they are more
+    than may be open at once."""
+    uri = snapshot.ref.uri
+    if is_remote(uri) or any(is_remote(path) for path in files["path"].to_pylist()):
+        yield None
+        return
+    with files_on_disk(storage, uri, is_for_many=True) as on_disk:
+        paths = [on_disk.rows_of(path, snapshot.metadata) for path in files["path"].to_pylist()]
+        values = [partition_values(shown, snapshot.metadata) for shown in files["partition"].to_pylist()]
+        columns = {
+            f"partition {name}": pa.array([value[name] for value in values], pa.string())
+            for name in snapshot.metadata.partition_columns
+        }
+        table = pa.table({"path": pa.array(paths, pa.string()), "base_row_id": files["base_row_id"]} | columns)
+        yield LocalFiles(table, _deleted(on_disk, snapshot, files, paths))
+
+
+def _deleted(on_disk: FilesOnDisk, snapshot: Snapshot, files: pa.Table, paths: Sequence[str]) -> pa.Table:
+    """The positions that deletion vectors mark."""
+    marked = pc.indices_nonzero(pc.is_valid(files["dv_id"])).to_pylist()
+    at_once = [marked] if len({paths[number] for number in marked}) == len(marked) else [[number] for number in marked]
+    found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+    for numbers in at_once if marked else ():  # two vectors of one file go by the same name
+        counts = []  # by footers: the vectors' reader wants them, the log may lack them
+        for number in numbers:
+            with parquet_errors(paths[number], snapshot.ref.uri):
+                counts.append(int(pq.read_metadata(paths[number]).num_rows))
+        some = files.take(pa.array(numbers)).drop_columns(["num_records"]).append_column("num_records", [counts])
+        from backend.lake.rows import scan  # late: most files have no deletion vector
+
+        deleted = scan.deleted_positions(written(on_disk, snapshot, some, columns=()), snapshot.ref.uri)
+        for number in numbers:
+            if (gone := deleted.get(paths[number])) is None:
+                raise UnsupportedFeatureError(
+                    f"the deletion vector of {paths[number]} is not told apart", hint="compare by another method"
+                )
+            found.append((np.full(len(gone), number, np.int64), gone))
+    file_numbers, positions = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+    return pa.table({"file": file_numbers, "position": positions})

@@ -18,12 +18,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from backend.caches import Lru
 from backend.errors import DataFileMissingError
-from backend.lake.files.file_names import goes_by_id, misspelled, perhaps_misspelled
 from backend.lake.files.footer import parquet_errors
 from backend.lake.history.change_feed import feed_files
 from backend.lake.log.commits import CommitSlice
-from backend.lake.log.replay import ROW_FEATURES
+from backend.lake.log.log import ROW_FEATURES
 from backend.lake.model import FILE_COLUMNS, FileNumbers, Snapshot
 from backend.lake.rows.files_on_disk import files_at_once, files_on_disk
 from backend.lake.rows.filters import AnyOf, FilterColumn, RowFilter, Test
@@ -31,11 +31,10 @@ from backend.lake.rows.log_subset import log_subset, written_feed
 from backend.lake.rows.pruning import FEW_FILES, may_match, misread_partitions
 from backend.lake.storage.paths import is_remote
 from backend.lake.storage.storage import Storage, TableFiles
-from backend.lake.table.file_times import in_old_calendar
+from backend.lake.table.misreadings import goes_by_id, in_old_calendar, misspelled, perhaps_misspelled
 from backend.lake.table.partitions import has_decimals
 from backend.lake.table.schema import columns as schema_columns
 from backend.lake.table.schema import fields, read_schema
-from backend.lru import Lru
 
 # A search opens few files first, for most find enough in them, then ever more at once: each opening has its price.
 FIRST_FILES, MOST_AT_ONCE, GROWTH = 8, 512, 4
@@ -267,12 +266,15 @@ def find_rows(storage: Storage, snapshot: Snapshot, query: RowQuery) -> RowPage:
         candidates = may_match(query.where.terms, snapshot, few_files=query.few_files)
     read = partial(read_files, storage, snapshot, columns=query.columns, where=query.where)
     batches: list[pa.RecordBatch] = []
+    patience_s = math.inf  # longer for a search that may open more files
+    if query.search_files is not None:
+        patience_s = SEARCH_S * max(1.0, query.search_files / SEARCH_FILES)
     num_rows, num_read, started = 0, 0, time.monotonic()
     schema = read(_files_at(snapshot, candidates[:0])).schema
     for numbers in _batches(snapshot, candidates, query):
         num_rows += _take(read(_files_at(snapshot, numbers)), batches, query, query.limit - num_rows)
         num_read += len(numbers)
-        if num_rows > query.limit or time.monotonic() - started > _patience_s(query):
+        if num_rows > query.limit or time.monotonic() - started > patience_s:
             break
     rows = pa.Table.from_batches(batches, schema=schema).slice(0, query.limit)
     truncated = num_rows > query.limit or num_read < len(candidates)
@@ -322,11 +324,6 @@ def _runs(sums: FileNumbers, most: int) -> Iterator[tuple[int, int]]:
 
 def _files_at(snapshot: Snapshot, numbers: FileNumbers) -> pa.Table:
     return snapshot.rows_at(numbers, FILE_COLUMNS)
-
-
-def _patience_s(query: RowQuery) -> float:
-    """How long one search may go on: longer for one that may open more files."""
-    return math.inf if query.search_files is None else SEARCH_S * max(1.0, query.search_files / SEARCH_FILES)
 
 
 def _page(

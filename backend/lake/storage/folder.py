@@ -6,7 +6,6 @@ Rule: paths are relative to the folder, with `/` between names; every answer is 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -16,9 +15,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One name in a folder. `tag` changes when the object does; None where only the name was asked for."""
+class Entry(NamedTuple):
+    """One name in a folder; a tuple, for a log has thousands. `tag` changes when the object does; None where only the
+    name was asked for."""
 
     name: str
     is_folder: bool = False

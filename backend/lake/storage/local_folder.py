@@ -12,7 +12,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from backend.errors import ObjectMissingError, PathRefusedError, StorageError
@@ -26,6 +26,7 @@ _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 # Without O_NONBLOCK, opening a pipe that lies in a table's folder would wait for its writer for ever.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _READ_AT_ONCE = 1 << 30
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FOLDERS_AT_ONCE = 64  # a table may have more partitions than a process may have open files
 _DOTS = frozenset({".", ".."})
 _KINDS = {stat.S_IFIFO: "pipe", stat.S_IFDIR: "folder"}
@@ -251,9 +252,7 @@ def _content(file: int) -> Content:
 
 def _modified_at(status: os.stat_result) -> datetime:
     """Cut, not rounded: Delta's milliseconds are cut too."""
-    return datetime.fromtimestamp(status.st_mtime_ns // 10**9, UTC).replace(
-        microsecond=status.st_mtime_ns % 10**9 // 1000
-    )
+    return _EPOCH + timedelta(microseconds=status.st_mtime_ns // 1000)
 
 
 def _require_file(status: os.stat_result) -> None:

@@ -37,7 +37,8 @@ class Storage:
     def root_of(self, uri: str) -> str:
         """The root that a normal URI lies under; raises `PathRefusedError`."""
         for root in sorted(self.roots, key=len, reverse=True):
-            if is_within(uri, root) or _is_really_within(uri, root):
+            is_local = not is_remote(uri) and not is_remote(root)
+            if is_within(uri, root) or (is_local and is_within(real(uri), real(root))):
                 return root
         raise PathRefusedError(
             f"{uri} lies outside every allowed root", hint="add its folder to WEIR_LAKE__ROOTS to allow it"
@@ -47,7 +48,7 @@ class Storage:
         root = self.root_of(uri)
         if not is_remote(root):
             return LocalFolder(uri, self.roots)
-        from backend.lake.storage.object_folder import ObjectFolder
+        from backend.lake.storage.object_store import ObjectFolder
 
         return ObjectFolder(uri, root, self.options(root))
 
@@ -62,10 +63,6 @@ def declared_folder(settings: Settings, uri: str) -> Folder:
     """A folder that a stream was declared with, a checkpoint or files: below an allowed root, `$WEIR_HOME` or the
     checkpoints; raises `PathRefusedError`."""
     return Storage(settings, beside=[str(settings.home), settings.checkpoints_uri]).folder(normal_uri(uri))
-
-
-def _is_really_within(uri: str, root: str) -> bool:
-    return not is_remote(uri) and not is_remote(root) and is_within(real(uri), real(root))
 
 
 # files of one table -----------------------------------------------------------------------------------------------

@@ -1,16 +1,84 @@
-"""What a table's properties and features say about it, in plain words.
+"""What a table's properties and features say about it, in plain words, and the values of properties as Delta and Spark
+write them: `interval 1 week`, `128mb`, `true`.
 
 Rule: pure; every property that is set is shown. An unknown one comes with the nearest known one, and a value that the
-engines would not understand is said to be so.
+engines would not understand is said to be so: what Delta itself would refuse (months, years, a negative sum) is None,
+never a guess.
+Source: Spark's CalendarInterval texts and Delta's `DeltaConfigs.isValidIntervalConfigValue`.
 """
 
 import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from backend.lake.model import Metadata, Protocol
-from backend.lake.table.property_values import is_on, parse_size
+
+_PART = re.compile(
+    r"([+-]?)\s*(\d+)(?:\.(\d{1,9}))?\s+(week|day|hour|minute|second|millisecond|microsecond)s?(?:\s+|$)"
+)
+_UNITS = {
+    "week": timedelta(weeks=1),
+    "day": timedelta(days=1),
+    "hour": timedelta(hours=1),
+    "minute": timedelta(minutes=1),
+    "second": timedelta(seconds=1),
+    "millisecond": timedelta(milliseconds=1),
+    "microsecond": timedelta(microseconds=1),
+}
+_BYTES = {unit + end: 1024**power for power, unit in enumerate(("", "k", "m", "g", "t")) for end in ("", "b")}
+
+
+def is_on(configuration: Mapping[str, str], key: str) -> bool:
+    """Whether a property that is off by default is on."""
+    return configuration.get(key, "").strip().lower() == "true"
+
+
+def parse_size(text: str) -> int | None:
+    """Bytes from `134217728` or `128mb` (1024-based, as Spark reads it); None when it is neither."""
+    text = text.strip().lower()
+    digits = text.rstrip("kmgtb ")
+    unit = text[len(digits) :].strip()
+    if not digits.isascii() or not digits.isdigit() or unit not in _BYTES:
+        return None
+    return int(digits) * _BYTES[unit] or None
+
+
+def parse_interval(text: str) -> timedelta | None:
+    """The duration of an interval text; None where Delta would not take it."""
+    rest = re.sub(r"^interval\s+", "", text.strip().lower())
+    if not rest:
+        return None
+    total = timedelta()
+    while rest:
+        match = _PART.match(rest)
+        if match is None or (match[3] and match[4] != "second"):
+            return None
+        total += _amount(match)
+        rest = rest[match.end() :]
+    return total if total >= timedelta() else None
+
+
+def _amount(match: re.Match[str]) -> timedelta:
+    sign = -1 if match[1] == "-" else 1
+    try:
+        whole = int(match[2]) * _UNITS[match[4]]
+    except OverflowError:
+        whole = timedelta.max / 4
+    fraction = timedelta(microseconds=int((match[3] or "0").ljust(6, "0")[:6]))
+    return sign * (whole + fraction)
+
+
+def interval_text(duration: timedelta) -> str:
+    """A duration in words: "7 days", "36 hours", "2 days 3 hours"."""
+    minutes, seconds = divmod(round(duration.total_seconds()), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = [(days, "day"), (hours, "hour"), (minutes, "minute"), (seconds, "second")]
+    words = [f"{count:,} {unit}{'' if count == 1 else 's'}" for count, unit in parts if count]
+    return " ".join(words[:2]) or "0 seconds"
+
 
 ON_OFF = re.compile(r"^(true|false)$", re.IGNORECASE)
 COUNT = re.compile(r"^-?\d+$")
@@ -273,19 +341,13 @@ def _row(key: str, value: str) -> PropertyRow:
     prefix = next((text for start, text in PREFIXES.items() if key.startswith(start)), None)
     if prefix is not None:
         return PropertyRow(key, value, None, prefix, is_set=True)
-    if not key.lower().startswith(("delta.", "catalog.")):
-        return _free_row(key, value)
-    near = _nearest(key)
-    meaning = "Nobody reads this key." if key.lower().startswith("delta.") else "A tag of your own."
-    problem = f"unknown key; did you mean {near}?" if near else _unknown(key)
-    return PropertyRow(key, value, None, meaning, is_set=True, problem=problem, suggestion=near)
-
-
-def _free_row(key: str, value: str) -> PropertyRow:
-    """A key outside the engines' namespaces: a person's own, unless it is a known one with its start misspelled."""
+    # Outside the engines' namespaces it is a person's own, unless it is a known one with its start misspelled.
     near = _nearest(key) if "." in key else None
-    problem = f"unknown key; did you mean {near}?" if near else None
-    return PropertyRow(key, value, None, "A tag of your own.", is_set=True, problem=problem, suggestion=near)
+    is_delta = key.lower().startswith("delta.")
+    meaning = "Nobody reads this key." if is_delta else "A tag of your own."
+    problem = "unknown key: no engine that Weir knows reads it" if is_delta else None
+    problem = f"unknown key; did you mean {near}?" if near else problem
+    return PropertyRow(key, value, None, meaning, is_set=True, problem=problem, suggestion=near)
 
 
 def _nearest(key: str) -> str | None:
@@ -295,10 +357,6 @@ def _nearest(key: str) -> str | None:
         return same
     match = difflib.get_close_matches(key.lower(), list(names), n=1, cutoff=0.8)
     return names[match[0]] if match else None
-
-
-def _unknown(key: str) -> str | None:
-    return "unknown key: no engine that Weir knows reads it" if key.lower().startswith("delta.") else None
 
 
 def _bad_value(key: str, value: str, described: KnownProperty) -> str | None:

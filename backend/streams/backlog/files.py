@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from backend.errors import CheckpointError, StorageError
-from backend.lake.history.arrivals import Arrival
+from backend.lake.history.change_feed import Arrival
 from backend.lake.storage.folder import Entry, Folder
 from backend.lake.storage.paths import is_remote, is_within, normal_uri
 from backend.lake.storage.storage import declared_folder

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from backend.lake.history.arrivals import Arrival
+from backend.lake.history.change_feed import Arrival
 from backend.stream_model.backlog import Lag, known_sum
 from backend.stream_model.stream import Progress
 from backend.streams.backlog.kafka import unread_records

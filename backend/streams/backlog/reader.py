@@ -11,7 +11,7 @@ from itertools import count
 from threading import Lock
 
 from backend.errors import LakehouseError
-from backend.lake.history.arrivals import Arrival
+from backend.lake.history.change_feed import Arrival
 from backend.lake.lake import Lake
 from backend.lake.storage.folder import Folder
 from backend.lake.storage.storage import declared_folder

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.errors import LakehouseError
-from backend.lake.history.arrivals import Arrival, rest_of_snapshot
+from backend.lake.history.change_feed import Arrival, rest_of_snapshot
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
 from backend.lake.retention.runs import DEFAULTS, DELETED_FILES, LOG_RETENTION
-from backend.lake.table.property_values import parse_interval
+from backend.lake.table.properties import parse_interval
 from backend.stream_model.backlog import DataLoss, SourceBacklog, known_sum
 from backend.stream_model.stream import InputKind, StreamInput
 from backend.streams.backlog.positions import DeltaPosition

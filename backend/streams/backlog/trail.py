@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from backend.lake.history.arrivals import Arrival
+from backend.lake.history.change_feed import Arrival
 from backend.stream_model.stream import StreamInput, TopicEnds
 from backend.streams.backlog.lags import BatchEnd
 from backend.streams.backlog.positions import (

@@ -23,7 +23,7 @@ from backend.errors import (
     StreamRefusedError,
     TableNotFoundError,
 )
-from backend.lake.history.arrivals import rest_of_snapshot
+from backend.lake.history.change_feed import rest_of_snapshot
 from backend.lake.lake import Lake
 from backend.lake.model import Metadata, Snapshot, TableRef
 from backend.lake.storage.folder import Folder

@@ -20,8 +20,8 @@ from prometheus_client.samples import Sample
 from app import cache, services
 from app.server import metrics
 from app.ui.lake import LakeReader
+from backend.caches import LatestAnswer
 from backend.errors import StorageError
-from backend.latest_answer import LatestAnswer
 from backend.metrics import OF_PAGE
 from backend.store.store import ControlStore
 from backend.stream_model.stream import StreamDeclaration, StreamInput, StreamState

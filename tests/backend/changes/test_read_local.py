@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from backend.changes.model import DiffMethod, Limits, NetCounts, RowChanges, VersionDiff
 from backend.changes.read_local import KeyedFile, file_rows, keyed_files, split
 from backend.lake.model import Metadata
-from backend.lake.rows.local_files import LocalFiles
+from backend.lake.rows.log_subset import LocalFiles
 from tests.worlds.cases import drawn, few
 from tests.worlds.lake import diffs
 from tests.worlds.lake.builders import (

@@ -14,7 +14,7 @@ from backend.cells import cell
 from backend.changes.model import DiffMethod, NetCounts
 from backend.errors import UnsupportedFeatureError
 from backend.lake.files.stats import column_totals
-from backend.lake.table.file_times import OLD_DAYS, OLD_INT96, may_be_old, opened, write_rebased
+from backend.lake.table.misreadings import OLD_DAYS, OLD_INT96, may_be_old, opened, write_rebased
 from backend.lake.table.schema import fields
 from backend.search.key_history import key_history
 from backend.sql.export import FORMATS, encoded

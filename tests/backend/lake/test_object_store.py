@@ -21,8 +21,7 @@ from backend.errors import (
 from backend.lake.model import UnreadableTable
 from backend.lake.rows.rows import RowQuery
 from backend.lake.rows.scan import delta_errors
-from backend.lake.storage.object_folder import ObjectFolder
-from backend.lake.storage.object_store import REQUEST_TIME_OUT, RETRY_TIME_OUT, connect
+from backend.lake.storage.object_store import REQUEST_TIME_OUT, RETRY_TIME_OUT, ObjectFolder, connect
 from backend.lake.storage.storage import Storage
 from backend.settings import load_settings
 from tests.worlds.lake.builders import CHANGE_FEED, first_rows

@@ -11,7 +11,7 @@ import pytest
 
 from backend.errors import ObjectMissingError, StorageError
 from backend.lake.lake import Lake
-from backend.lake.storage.object_folder import PIECE_BYTES, ObjectFolder
+from backend.lake.storage.object_store import PIECE_BYTES, ObjectFolder
 from tests.worlds.lake.builders import HandLog, add, commit_info, metadata, protocol, put
 from tests.worlds.lake.object_store import (
     Proxy,

@@ -24,7 +24,7 @@ from backend.lake.retention.runs import (
     retention_of,
     with_missing,
 )
-from backend.lake.table.property_values import parse_interval
+from backend.lake.table.properties import parse_interval
 from tests.worlds.lake import builders
 
 T0 = datetime(2026, 11, 1, 10, 30, tzinfo=UTC)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.lake.history.arrivals import Arrival
+from backend.lake.history.change_feed import Arrival
 from backend.lake.model import Commit, OperationMetrics, StreamOrigin
 from backend.stream_model.batches import phases_ms, versions_of
 from backend.stream_model.rollup import HOUR_S, MINUTE_S, Rollup, merged, rollup_of

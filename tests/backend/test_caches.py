@@ -1,11 +1,12 @@
 """The bounded cache: what stays, what goes, and how often a value is made."""
 
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from backend.lru import Lru
+from backend.caches import DiskCache, Lru
 
 
 def test_what_was_used_or_put_longest_ago_goes_first():
@@ -125,3 +126,26 @@ def test_many_threads_at_once_keep_the_bound_and_mix_nothing_up():
     assert 0 < len(left) == len(cache) <= 100
     assert all(value == key * 3 + 1 for key, value in left.items())
     assert all(cache.get_or_make(key, lambda key=key: key * 3 + 1) == key * 3 + 1 for key in range(200))
+
+
+def test_what_is_kept_on_disk_is_whole_or_not_there(tmp_path):
+    cache = DiskCache(tmp_path / "home" / "kind", 2)
+    assert cache.load("a", 1) is None
+    cache.save(b"one\ntwo", "a", 1)
+    assert (cache.load("a", 1), cache.load("a", 2)) == (b"one\ntwo", None)
+    (file,) = (tmp_path / "home" / "kind").iterdir()
+    file.write_bytes(file.read_bytes()[:-1])
+    assert cache.load("a", 1) is None
+
+
+def test_the_oldest_files_go_and_a_folder_that_cannot_be_made_costs_nothing(tmp_path):
+    cache = DiskCache(tmp_path / "kind", 2)
+    for number in range(4):
+        cache.save(b"x", number)
+        (newest,) = [file for file in (tmp_path / "kind").iterdir() if file.stat().st_mtime > 10]
+        os.utime(newest, (number, number))
+    assert [cache.load(number) for number in range(4)] == [None, None, b"x", b"x"]
+    (tmp_path / "file").write_text("no folder")
+    for nowhere in (DiskCache(tmp_path / "file", 2), DiskCache(None, 2)):
+        nowhere.save(b"x", 1)
+        assert nowhere.load(1) is None

@@ -1,0 +1,162 @@
+"""What is remembered, and how: in memory within a bound, as the newest answer to a slow question, in files.
+
+Rule: thread-safe, and knows nothing of what is kept. What is cached, how long and how much stands in
+docs/architecture.md.
+"""
+
+import hashlib
+import logging
+import threading
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from backend.private_files import write_private
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+Answer = TypeVar("Answer")
+
+_log = logging.getLogger(__name__)  # structlog would cost each command 0.2 s
+
+
+class Lru(Generic[Key, Value]):
+    """Values that weigh at most `most` together; by default each weighs 1.
+
+    What was put last stays even where it weighs more: its caller is about to use it.
+    """
+
+    def __init__(self, most: int, weigh: Callable[[Value], int] = lambda _: 1) -> None:
+        self._most, self._weigh = most, weigh
+        self._lock = threading.Lock()
+        self._values: OrderedDict[Key, tuple[Value, int]] = OrderedDict()  # with their weights then: a value may grow
+        self._weight = 0
+        self._making: dict[Key, threading.Event] = {}
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def get(self, key: Key) -> Value | None:
+        return self.find([key]).get(key)
+
+    def find(self, keys: Iterable[Key]) -> dict[Key, Value]:
+        """The values of those keys that have one."""
+        with self._lock:
+            values = {key: self._values[key][0] for key in keys if key in self._values}
+            for key in values:
+                self._values.move_to_end(key)
+            return values
+
+    def put(self, key: Key, value: Value) -> None:
+        self.put_all({key: value})
+
+    def put_all(self, values: Mapping[Key, Value]) -> None:
+        """Keep values that belong together: none of them makes room for another."""
+        with self._lock:
+            for key, value in values.items():
+                self._drop(key)
+                self._values[key] = value, (weight := self._weigh(value))
+                self._weight += weight
+            while self._weight > self._most and len(self._values) > len(values):
+                self._drop(next(iter(self._values)))
+
+    def get_or_make(self, key: Key, make: Callable[[], Value]) -> Value:
+        """The value of a key, made where there is none. Raises what `make` raises; whoever waited then tries itself."""
+        while True:
+            with self._lock:
+                if key in self._values:
+                    self._values.move_to_end(key)
+                    return self._values[key][0]
+                other = self._making.get(key)
+                if other is None:
+                    self._making[key] = threading.Event()
+                    break
+            other.wait()
+        try:
+            value = make()
+            self.put(key, value)
+            return value
+        finally:
+            with self._lock:
+                self._making.pop(key).set()
+
+    def drop(self, key: Key) -> None:
+        with self._lock:
+            self._drop(key)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._values.clear()
+            self._weight = 0
+
+    def _drop(self, key: Key) -> None:
+        if key in self._values:
+            self._weight -= self._values.pop(key)[1]
+
+
+class LatestAnswer(Generic[Answer]):
+    """Thread-safe. Asks in a thread of its own, one question at a time."""
+
+    def __init__(self, ask: Callable[[], Answer], *, patience_s: float) -> None:
+        self._ask, self._patience_s = ask, patience_s
+        self._thread = ThreadPoolExecutor(1, "kept")
+        self._lock = threading.Lock()
+        self._asked: Future[Answer] | None = None
+        self._last: Answer | None = None
+
+    def latest(self) -> Answer | None:
+        """None until there was an answer; raises what asking raised."""
+        with self._lock:
+            if self._asked is None or self._asked.done():
+                self._asked = self._thread.submit(self._ask)
+            asked = self._asked
+        with suppress(TimeoutError):
+            self._last = asked.result(self._patience_s)
+        return self._last
+
+
+class DiskCache:
+    """At most `most` files of one kind, each named by what its content depends on. `folder` None keeps nothing.
+
+    A file is lost without harm: one that is torn, damaged or cannot be written costs time alone. Safe beside other
+    processes.
+    """
+
+    def __init__(self, folder: Path | None, most: int) -> None:
+        self.folder, self._most = folder, most
+
+    def load(self, *depends_on: object) -> bytes | None:
+        """What was kept, whole; else None."""
+        if self.folder is None:
+            return None
+        try:
+            checksum, _, content = self._path(self.folder, depends_on).read_bytes().partition(b"\n")
+        except FileNotFoundError:
+            return None
+        except OSError as exc:
+            _log.warning("what is kept in %s cannot be read: %.200s", self.folder, exc)
+            return None
+        return content if checksum == _checksum(content) else None
+
+    def save(self, content: bytes, *depends_on: object) -> None:
+        """Keep content in place of what was kept by the same; the oldest files go."""
+        if self.folder is None:
+            return
+        try:
+            write_private(self._path(self.folder, depends_on), _checksum(content) + b"\n" + content)
+            for file in sorted(self.folder.iterdir(), key=lambda file: file.stat().st_mtime)[: -self._most]:
+                file.unlink(missing_ok=True)
+        except OSError as exc:
+            _log.warning("nothing is kept in %s: %.200s", self.folder, exc)
+
+    @staticmethod
+    def _path(folder: Path, depends_on: tuple[object, ...]) -> Path:
+        return folder / f"{hashlib.sha256(repr(depends_on).encode()).hexdigest()[:32]}.cache"
+
+
+def _checksum(content: bytes) -> bytes:
+    return b"%08x" % zlib.crc32(content)
