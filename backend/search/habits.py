@@ -13,7 +13,6 @@ from backend.lake.history.conditions import clauses_text, condition_shape, predi
 from backend.lake.model import Commit, Metadata
 from backend.lake.table.partitions import column_types, physical_names, show_partition
 from backend.search.notice import Measure
-from backend.search.search import may_change_rows
 
 LEAST_COMMITS, MOST_SHAPES = 5, 2
 _IN_TIME = re.compile(r"=(?:19|20)\d\d(?:-?(?:0[1-9]|1[0-2])|(?!\d))")  # a day, a month, a year: written, then finished
@@ -107,5 +106,5 @@ def _habit(commit: Commit) -> tuple[str, str]:
 
 def _is_of_partitions(commit: Commit, metadata: Metadata | None) -> bool:
     """Whether it fills or empties some. Streams come back to theirs, and a MERGE or UPDATE changes what is there."""
-    is_load = commit.origin is None and commit.operation not in ("MERGE", "UPDATE") and may_change_rows(commit)
+    is_load = commit.origin is None and commit.operation not in ("MERGE", "UPDATE") and commit.may_change_rows
     return is_load and metadata is not None and bool(metadata.partition_columns)

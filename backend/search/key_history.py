@@ -24,7 +24,6 @@ from backend.lake.model import CommitReader, Snapshot, TableRef
 from backend.lake.rows.filters import RowFilter
 from backend.lake.rows.rows import RowPage, RowQuery
 from backend.lake.table.schema import fields
-from backend.search.search import may_change_rows
 from backend.sql.filters import parse_filter
 from backend.sql.numbers import Numbers, ScannedLake, VersionValue
 from backend.sql.quoting import quoted_name, quoted_text
@@ -220,7 +219,7 @@ def _by_states(
 ) -> Iterator[KeyProgress]:
     (low, high), (key, where) = versions, asked
     commits = lake.history(ref, starting_version=low + 1, ending_version=high)
-    states = [low, *sorted(commit.version for commit in commits if may_change_rows(commit))]
+    states = [low, *sorted(commit.version for commit in commits if commit.may_change_rows)]
     looked = states[-MOST_VERSIONS:]
     values: tuple[VersionValue[list[Row]], ...] = ()
     rows = Numbers(lambda _, snapshot, __: _rows_at(lake, snapshot, where))

@@ -23,7 +23,6 @@ from backend.lake.model import Commit, CommitReader, Metadata, TableRef
 from backend.lru import Lru
 from backend.search.habits import Habits, Seen, writer_of
 from backend.search.notice import FIRSTS, Key, Measure, Notice
-from backend.search.search import may_change_rows
 from backend.search.suggest import (
     MOST_FILES,
     TIMES,
@@ -93,7 +92,7 @@ class TableJudge:
                 if notice.kind is Measure.TWICE:
                     self._open[notice.key] = notice, partial(self._is_undone, notice.subject)
                 yield notice
-        if not (may_change_rows(commit) if self._past else held.num_rows):
+        if not (commit is None or commit.may_change_rows if self._past else held.num_rows):
             return
         self._past = [*self._past[-MOST_BEFORE:], (held, commit)]
         if commit is None or len(self._past) <= LEAST_BEFORE:
@@ -141,7 +140,7 @@ class TableJudge:
 
     def _wrote_first(self, commit: Commit | None) -> Iterator[Seen]:
         """Whoever wrote rows for the first time, where newcomers are rare."""
-        writer = writer_of(commit) if commit is not None and may_change_rows(commit) else ""
+        writer = writer_of(commit) if commit is not None and commit.may_change_rows else ""
         if writer and writer not in self._writers and len(self._writers) >= _LEAST_WRITES:
             (usual, _), *_ = counts = Counter(self._writers).most_common()
             is_rare = sum(count == 1 for _, count in counts) <= _NEWCOMERS * len(self._writers)

@@ -34,17 +34,6 @@ from backend.sql.numbers import Numbers, VersionValue
 MOST_RESULTS = 256
 MOST_SKIPPED = 64  # then the answer is the range that is left
 _PAGE = 500  # commits read at once
-# Operations that rewrite files, or none, and leave every row as it was.
-_SAME_ROWS = (
-    "OPTIMIZE",
-    "VACUUM",
-    "REORG",
-    "CHECKPOINT",
-    "COMPUTE ",
-    "LOG COMPACT",
-    "CLEANUP",
-    "ROW TRACKING BACKFILL",
-)
 
 Steps = Generator[BisectProgress, None, None]
 Value = TypeVar("Value")
@@ -270,7 +259,7 @@ class _Search:
             page = self._lake.history(self._ref, starting_version=oldest, ending_version=newest)
             self._commits |= {commit.version: commit for commit in page}
         between = range(self._low + 1, self._high + 1)
-        self._changing = [v for v in between if may_change_rows(self._commits.get(v))]
+        self._changing = [v for v in between if v not in self._commits or self._commits[v].may_change_rows]
 
     def _commit(self, version: int) -> Commit | None:
         if version not in self._commits:
@@ -317,15 +306,6 @@ class _Search:
             unprobed=sum(v not in self._outcomes for v in self._changing),
             older_id=older_id,
         )
-
-
-def may_change_rows(commit: Commit | None) -> bool:
-    """Whether a commit may have changed rows. What is not known, or cannot be read, may."""
-    if commit is None or commit.problem:
-        return True
-    if (commit.operation or "").upper().startswith(_SAME_ROWS):
-        return False
-    return (commit.metrics.files_added, commit.metrics.files_removed) != (0, 0)
 
 
 def _fraction(tried: int) -> float:
