@@ -110,7 +110,16 @@ class StreamOrigin:
 
 
 # Operations that rewrite files, or none, and leave every row as it was.
-_SAME_ROWS = ("OPTIMIZE", "VACUUM", "REORG", "CHECKPOINT", "COMPUTE ", "LOG COMPACT", "CLEANUP", "ROW TRACKING BACKFILL")
+_SAME_ROWS = (
+    "OPTIMIZE",
+    "VACUUM",
+    "REORG",
+    "CHECKPOINT",
+    "COMPUTE ",
+    "LOG COMPACT",
+    "CLEANUP",
+    "ROW TRACKING BACKFILL",
+)
 
 
 @dataclass(frozen=True, slots=True)
