@@ -13,14 +13,7 @@ from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from backend.errors import LakehouseError
-from backend.health.model import (
-    HealthEvidence,
-    LogHealth,
-    Offender,
-    Recommendation,
-    Severity,
-    TableHealth,
-)
+from backend.health.model import HealthEvidence, LogHealth, Offender, Recommendation, Severity, TableHealth
 from backend.health.rules import (
     last_run,
     merge_gain,

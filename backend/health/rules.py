@@ -10,14 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from backend.format import ago, bytes_text, count_text, duration_text, percent, things
-from backend.health.model import (
-    HealthEvidence,
-    MaintenanceRun,
-    Offender,
-    Recommendation,
-    Severity,
-    SmallFileRule,
-)
+from backend.health.model import HealthEvidence, MaintenanceRun, Offender, Recommendation, Severity, SmallFileRule
 from backend.lake.files.file_sizes import LARGE, FileDistribution, PartitionFiles, TargetSize
 from backend.lake.model import Commit, TableCard, Timeline, UnreadableTable, VersionTotals
 from backend.settings import HealthSettings
@@ -191,7 +184,7 @@ def writer_offenders(
         small = sum(files for files, size_bytes, _ in writes if size_bytes / files < small_limit_bytes)
         times = [at for _, _, at in writes if at]
         span_s = (max(times) - min(times)).total_seconds() if len(times) == len(writes) else None
-        files, size = (sum(write[part] for write in writes) for part in (0, 1))
+        files, size = sum(write[0] for write in writes), sum(write[1] for write in writes)
         offenders.append(Offender(kind, name, small, files, size, len(writes), span_s))
     return tuple(sorted((o for o in offenders if o.small_files), key=lambda o: (-o.small_files, o.name))[:TOP])
 

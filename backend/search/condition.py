@@ -199,19 +199,20 @@ class Judge:
         return VersionVerdict(result["holds"] is not False, result["holds"], aggregates=aggregates)
 
     def _count_files(self, reading: Reading, condition: VersionCondition, snapshot: Snapshot) -> pa.Table | None:
-        """`_COUNTS` of the version's files that hold rows, those that nobody counted read now. None for a version
-        without files, and where a scan costs less than to fetch them."""
+        """`_COUNTS` of the version's files, those that nobody counted read now; None where a scan costs less than to
+        fetch them."""
         question, files, keys = _question(condition, snapshot), snapshot.columns(FILE_COLUMNS), _file_keys(snapshot)
         known = self._counts.get(question) or _COUNTS.empty_table()
         is_new = pc.invert(pc.is_in(keys, known["key"]))
         new, new_keys = files.filter(is_new), keys.filter(is_new)
         is_much = len(new) > self._most_fetched or (pc.sum(new["size_bytes"]).as_py() or 0) > REMOTE_BYTES
-        if not len(files) or (is_much and is_remote(snapshot.ref.uri)):
+        if is_much and is_remote(snapshot.ref.uri):
             return None
-        for start in range(0, len(new), FILES_AT_ONCE):
+        # of a version without files nothing is asked once: whether the condition can be computed at all
+        for start in range(0, len(new), FILES_AT_ONCE) if len(files) else (0,):
             reading.check()
-            counted = _counted(reading, condition, snapshot, new.slice(start, FILES_AT_ONCE))
-            counted = counted.set_column(0, "key", new_keys.slice(start).take(counted["key"]))
+            counts = _counted(reading, condition, snapshot, new.slice(start, FILES_AT_ONCE))
+            counted = pa.table({"key": new_keys.slice(start, FILES_AT_ONCE), **counts}, schema=_COUNTS)
             known = pa.concat_tables([known, counted])
             with self._lock:
                 kept = self._counts.get(question) or _COUNTS.empty_table()
@@ -250,13 +251,15 @@ def _rows(reading: Reading, condition: VersionCondition, snapshot: Snapshot) -> 
     )
 
 
-def _counted(reading: Reading, condition: VersionCondition, snapshot: Snapshot, files: pa.Table) -> pa.Table:
-    """`_COUNTS` of those of the files that hold rows, with their numbers for keys."""
+def _counted(
+    reading: Reading, condition: VersionCondition, snapshot: Snapshot, files: pa.Table
+) -> dict[str, list[int]]:
+    """The columns of `_COUNTS` beside the key, for each of the files."""
     taken = {name.lower() for name in column_names(snapshot.metadata)}
     number = next(name for name in (f"file{n}" for n in itertools.count()) if name not in taken)
     wrapped = f"((\n{condition.text}\n))"
     counts = (
-        f"key := {number}, violations := count(*) FILTER (WHERE NOT {wrapped}), "
+        f"file := {number}, violations := count(*) FILTER (WHERE NOT {wrapped}), "
         f"nulls := count(*) FILTER (WHERE {wrapped} IS NULL), total := count(*)"
     )
     sql = (
@@ -268,7 +271,8 @@ def _counted(reading: Reading, condition: VersionCondition, snapshot: Snapshot, 
     result = reading.run(sql, rows)
     require_truth(result["kind"])
     reading.files_read += len(files)
-    return pa.Table.from_pylist(result["files"] or [], _COUNTS.set(0, pa.field("key", pa.int64())))
+    by_file = {row["file"]: row for row in result["files"] or ()}  # without those that hold no row
+    return {name: [by_file[n][name] if n in by_file else 0 for n in range(len(files))] for name in _COUNTS.names[1:]}
 
 
 def _question(condition: VersionCondition, snapshot: Snapshot) -> bytes:

@@ -7,7 +7,7 @@ A key may be in several rows: equal ones cancel, and how many hold it is said.
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Protocol
@@ -139,9 +139,14 @@ def _by_feed(
 ) -> Iterator[KeyProgress]:
     token, (key, where) = CancelToken(), wanted
     first = lake.snapshot(ref, versions[0])
-    work = Work(
-        lambda: (_feed_rows(lake.changes(ref, *versions), key, token), _count_at(lake, first, where)), token.stop
-    )
+
+    def read() -> tuple[list[Row], int | None]:
+        rows = _feed_rows(lake.changes(ref, *versions), key, token)
+        with suppress(LakehouseError):  # its files may be gone; the feed's are not
+            return rows, len(_rows_at(lake, first, where))
+        return rows, None
+
+    work = Work(read, token.stop)
     try:
         while not work.ended(_POLL_S):
             yield KeyProgress(token.rows_read, 0, 0)
@@ -156,13 +161,6 @@ def _by_feed(
     holding = steps[-1].rows[1] if steps and steps[-1].rows else count
     notes = (f"from the change feed of v{versions[0] + 1} to v{versions[1]}", *_repeated(holding or 0, versions[1]))
     yield KeyProgress(token.rows_read, 0, 0, KeyHistory(key, steps, True, notes))
-
-
-def _count_at(lake: KeyLake, snapshot: Snapshot, where: RowFilter) -> int | None:
-    try:
-        return len(_rows_at(lake, snapshot, where))
-    except LakehouseError:  # its files may be gone; the feed's are not
-        return None
 
 
 def _repeated(count: int, version: int) -> list[str]:
@@ -235,13 +233,13 @@ def _by_states(
     known = [(each.version, each.value) for each in values if each.value is not None]
     notes += _repeated(len(known[-1][1]), known[-1][0]) if known else []
     is_whole = len(looked) == len(states) and len(known) == len(values)
-    history = KeyHistory(key, tuple(_state_steps(known, key)), False, tuple(notes), is_whole)
+    steps_of_key = [
+        step
+        for (_, before), (version, after) in itertools.pairwise(known)
+        for step in _steps(version, key, (before, after), (len(before), len(after)))
+    ]
+    history = KeyHistory(key, tuple(steps_of_key), False, tuple(notes), is_whole)
     yield KeyProgress(0, len(values), len(looked), history)
-
-
-def _state_steps(known: Sequence[tuple[int, list[Row]]], key: Key) -> Iterator[KeyStep]:
-    for (_, before), (version, after) in itertools.pairwise(known):
-        yield from _steps(version, key, (before, after), (len(before), len(after)))
 
 
 # both ways -------------------------------------------------------------------------------------------------------

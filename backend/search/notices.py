@@ -32,13 +32,13 @@ from backend.search.suggest import (
     Held,
     HeldLake,
     Suggestion,
-    as_number,
     held_at,
     held_numbers,
     measure_text,
     steps,
 )
 from backend.sql.numbers import spread
+from backend.sql.values import as_number
 
 LEAST_BEFORE, MOST_BEFORE = 5, 24  # versions whose rows changed
 MOST_AT_ONCE = 1_000  # versions of one look; what lies further back is left out
@@ -92,7 +92,7 @@ class Habits:
 
     def _needs_earlier(self, commit: Commit, metadata: Metadata | None) -> bool:
         """Not for the first condition of a stream, whose recent commits are enough, nor for loads by nobody named."""
-        shape, shapes = condition_shape(commit), self._conditions.get(_habit(commit), {})
+        shape, shapes = condition_shape(commit), self._conditions.get((writer_of(commit), commit.operation or ""), {})
         is_new = shape is not None and shape not in shapes and bool(commit.origin is None or shapes)
         matters = bool(commit.user or commit.job or commit.metrics.files_removed)
         return is_new or (matters and _is_of_partitions(commit, metadata))
@@ -106,7 +106,7 @@ class Habits:
         shape = condition_shape(commit)
         if shape is None or not writer_of(commit):
             return
-        shapes = self._conditions.setdefault(_habit(commit), {})
+        shapes = self._conditions.setdefault((writer_of(commit), commit.operation or ""), {})
         if len(shapes) > MOST_SHAPES:  # no habit, and it will never be one
             return
         text, clauses = predicate_text(commit) or _EVERY_ROW, clauses_text(commit)
@@ -144,10 +144,6 @@ def writer_of(commit: Commit) -> str:
     job = re.sub(r",? ?\brun [^,]*", "", commit.job or "").strip(", ")
     engine = re.sub(r"[/:]\S*", "", commit.engine or "")
     return ", ".join(part for part in (commit.user, job, engine) if part)
-
-
-def _habit(commit: Commit) -> tuple[str, str]:
-    return writer_of(commit), commit.operation or ""
 
 
 def _is_of_partitions(commit: Commit, metadata: Metadata | None) -> bool:
@@ -193,7 +189,7 @@ class TableJudge:
             for first in firsts[:_MOST_OF_A_COMMIT]:
                 notice = self._notice(first, commit, streams)
                 if notice.kind is Measure.TWICE:
-                    self._open[notice.key] = notice, partial(self._is_undone, notice.subject)
+                    self._open[notice.key] = notice, lambda _, place=notice.subject: not self._habits.is_twice(place)
                 yield notice
         if not (commit is None or commit.may_change_rows if self._past else held.num_rows):
             return
@@ -224,9 +220,6 @@ class TableJudge:
         for key, notice in list(self._young.items()):
             if now is None or notice.committed_at is None or now - notice.committed_at >= _STOOD:
                 yield self._young.pop(key)
-
-    def _is_undone(self, partition: str, _: Held) -> bool:
-        return not self._habits.is_twice(partition)
 
     def _set_first(self, metadata: Metadata | None) -> Iterator[Seen]:
         """What this version sets that no version before it had: what, of which name, before and after."""
@@ -270,22 +263,21 @@ class TableJudge:
             days = 1 if isinstance(found.after, datetime) else _LEAST_TIME_S
             if found.measure is Measure.LOWEST and (before - after) * days < _LEAST_TIME_S:
                 return False
-        elif not after < 0 <= before and not self._is_far(found.jump, before, after):
-            return False
+        else:  # by the width of the range, and at least to the double or the half; or it was never negative
+            least = 1.0 if abs(after) > abs(before) else 0.5
+            is_far = found.jump >= _LEAST_JUMP and abs(after - before) >= least * abs(before)
+            if not is_far and not after < 0 <= before:
+                return False
         return not self._is_growth(found)
-
-    @staticmethod
-    def _is_far(jump: float, before: float, after: float) -> bool:
-        """Of a number: by the width of the range, and at least to the double or the half."""
-        least = 1.0 if abs(after) > abs(before) else 0.5
-        return jump >= _LEAST_JUMP and abs(after - before) >= least * abs(before)
 
     def _is_growth(self, found: Suggestion) -> bool:
         """Whether the bound went no further than time did, or no faster than ever before, a row or a second."""
         newest, commit = self._past[-1]
         is_time = newest.columns[found.column or ""].kind in TIMES
         if is_time and found.measure is Measure.HIGHEST and commit and commit.committed_at:
-            return (as_number(found.after) or 0.0) <= _like(found.after, commit.committed_at + _CLOCKS_APART)
+            latest = commit.committed_at + _CLOCKS_APART
+            limit = latest if isinstance(found.after, datetime) else latest.astimezone(UTC).date()
+            return (as_number(found.after) or 0.0) <= (as_number(limit) or 0.0)
         for speeds in zip(*self._speeds(found.column or "", found.measure), strict=True):
             *before, now = speeds
             if now <= _FASTER * max(before):
@@ -396,11 +388,6 @@ def _rows_lost(past: Sequence[Held]) -> Iterator[Suggestion]:
         return
     condition, jump = f"count(*) >= {(before + after + 1) // 2}", (before - after) / max(1, after)
     yield Suggestion(condition, None, Measure.ROWS, past[-2].version, past[-1].version, before, after, jump)
-
-
-def _like(value: object, moment: datetime) -> float:
-    """The moment as `as_number` gives it for values of this kind."""
-    return as_number(moment if isinstance(value, datetime) else moment.astimezone(UTC).date()) or 0.0
 
 
 def _seconds(first: Commit | None, second: Commit | None) -> float:

@@ -21,14 +21,7 @@ from backend.errors import BisectError, LakehouseError, NothingBrokenError, Quer
 from backend.lake.model import Commit, TableRef
 from backend.lake.retention.runs import FilesSeen
 from backend.lru import Lru
-from backend.search.condition import (
-    Examples,
-    Judge,
-    VersionCondition,
-    VersionVerdict,
-    check_condition,
-    verdict_text,
-)
+from backend.search.condition import Examples, Judge, VersionCondition, VersionVerdict, check_condition, verdict_text
 from backend.sql.numbers import Numbers, ScannedLake, VersionValue
 from backend.times import Clock
 from backend.work import Stopped, Work, still_runs
@@ -36,6 +29,7 @@ from backend.work import Stopped, Work, still_runs
 OLDEST = "oldest"  # the good end that nobody named: the oldest version that can be judged
 MOST_RESULTS = 256
 MOST_SKIPPED = 64  # then the answer is the range that is left
+_LONGEST_S = 1_800.0  # of reading a log: who waits can leave
 _AWAY = 0.618  # of what is left, from a version that was skipped: its neighbours often are as it is
 
 Value = TypeVar("Value")
@@ -269,7 +263,7 @@ def _aside(doing: BisectProgress, ask: Callable[[threading.Event], Value]) -> Ge
     stopped = threading.Event()
     with Work(lambda: ask(stopped), stopped.set) as work:  # the log is read in one go, with nobody waiting any more
         yield doing
-        while still_runs(work, doing.doing):
+        while still_runs(work, doing.doing, limit_s=_LONGEST_S):
             yield doing
     return work.result()
 

@@ -14,13 +14,7 @@ from backend.errors import LakehouseError
 from backend.format import bytes_text, count_text, things
 from backend.health.attention import AttentionRules, attention, group_text, grouped, load_attention
 from backend.health.health import table_health
-from backend.health.model import (
-    AttentionGroup,
-    AttentionItem,
-    LogHealth,
-    Severity,
-    TableHealth,
-)
+from backend.health.model import AttentionGroup, AttentionItem, LogHealth, Severity, TableHealth
 from backend.health.rules import gain_in, small_files_text
 from backend.lake.cards import Table
 from backend.lake.model import TableCard, VersionTotals
