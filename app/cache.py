@@ -26,11 +26,9 @@ from backend.changes.model import Question
 from backend.errors import LakehouseError
 from backend.expectations import judge
 from backend.expectations.model import Judgement
-from backend.health.attention import AttentionRules
+from backend.health.attention import AttentionRules, grouped
 from backend.health.attention import attention as attention_items
-from backend.health.groups import grouped
-from backend.health.health import table_evidence, table_health
-from backend.health.judge import JudgedTable, LakeJudge, health_judge
+from backend.health.health import JudgedTable, LakeJudge, health_judge, table_evidence, table_health
 from backend.health.model import AttentionGroup, HealthEvidence, TableHealth
 from backend.health.watch import NoticedSoFar, NoticeWatch
 from backend.jobs.model import Job

@@ -14,7 +14,6 @@ from backend.format import bytes_text, count_text, duration_text, percent, signe
 from backend.jobs.model import Job, JobState
 from backend.lake.table.metadata_diff import CLUSTERED_BY, PropertyChange, SchemaDiff
 from backend.search.key_history import KeyStep
-from backend.search.search import may_change_rows
 
 METHOD_WORDS = {
     DiffMethod.CHANGE_FEED: "Change data feed: the writers recorded each changed row.",
@@ -117,7 +116,7 @@ def gross_counts(commits: Iterable[CommitChanges]) -> NetCounts:
 
 def gross_text(commits: Iterable[CommitChanges]) -> str:
     """What the commits did, added up. Where some do not say: the sum of the others, and how many do not."""
-    moved = [each for each in commits if may_change_rows(each.commit)]
+    moved = [each for each in commits if each.commit.may_change_rows]
     silent = [each for each in moved if None in (each.inserted, each.updated, each.deleted)]
     if not silent:
         return counts_text(gross_counts(moved))

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from backend.format import ago, bytes_text, duration_text, percent, things, utc_text
-from backend.health.model import LogHealth, MaintenanceRun, Severity, TableHealth, TrendPoint
+from backend.health.model import LogHealth, MaintenanceRun, Severity, TableHealth
+from backend.lake.model import VersionTotals
 
 GLYPHS = {Severity.CRITICAL: "✕", Severity.WARNING: "▲", Severity.NOTE: "●", Severity.FINE: "✓"}
 
@@ -61,5 +62,5 @@ def trend_finding(health: TableHealth) -> str:
     return f"{now_text}; {before} at v{first.version}"
 
 
-def _average(point: TrendPoint) -> str:
+def _average(point: VersionTotals) -> str:
     return bytes_text(point.size_bytes / point.num_files)

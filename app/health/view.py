@@ -27,10 +27,10 @@ from app.ui.view.theme import (
 )
 from app.ui.view.words import KeyFigure, figure_safe, sentence
 from backend.format import age_s, ago, bytes_text, count_text, things, utc_text
-from backend.health.judge import JudgedTable
-from backend.health.model import HealthEvidence, MaintenanceRun, Offender, Severity, TableHealth, TrendPoint
+from backend.health.health import JudgedTable
+from backend.health.model import HealthEvidence, MaintenanceRun, Offender, Severity, TableHealth
 from backend.health.rules import URGENCY, gain_in, gain_text, merge_gain, severity_of, small_files_text
-from backend.lake.model import TableCard, UnreadableTable
+from backend.lake.model import TableCard, UnreadableTable, VersionTotals
 
 BLUE, ORANGE = 0, 1  # places in the palette
 MOST_MARKS = 100
@@ -182,7 +182,7 @@ def build_trend_figure(health: TableHealth, *, mode: Mode = "light") -> go.Figur
 
 
 @lru_cache(FIGURES_KEPT)
-def _trend_figure(points: tuple[TrendPoint, ...], title: str, mode: Mode) -> go.Figure:
+def _trend_figure(points: tuple[VersionTotals, ...], title: str, mode: Mode) -> go.Figure:
     colours = categories(mode)
     amber = state_style("WARNING", mode).colour
     figure = make_subplots(rows=3, cols=1, shared_xaxes=True, row_heights=[0.45, 0.2, 0.35], vertical_spacing=0.06)
@@ -235,7 +235,7 @@ def _run_figure(label: str, run: MaintenanceRun | None, now: datetime) -> KeyFig
     return KeyFigure(label, ago(run.at, now), f"v{run.version}, {utc_text(run.at)}", note=f"v{run.version}")
 
 
-def _mark_optimize(figure: go.Figure, points: Sequence[TrendPoint], mode: Mode) -> None:
+def _mark_optimize(figure: go.Figure, points: Sequence[VersionTotals], mode: Mode) -> None:
     runs = [point for point in points if operation_family(point.operation) == "optimize"][-MOST_MARKS:]
     if not runs:
         return
@@ -255,7 +255,7 @@ def _mark_optimize(figure: go.Figure, points: Sequence[TrendPoint], mode: Mode) 
         figure.add_vline(x=point.version, line={"color": look.colour, "width": 1, "dash": "dot"})
 
 
-def _hover(point: TrendPoint) -> str:
+def _hover(point: VersionTotals) -> str:
     return f"v{point.version} {figure_safe(point.operation or '')} · {utc_text(point.committed_at)}"
 
 

@@ -25,7 +25,7 @@ from app.ui.states import stream_cells
 from app.ui.view.words import KeyFigure, LinkTarget
 from backend.expectations.model import Judgement, State
 from backend.format import UNKNOWN, ago, bytes_exact, bytes_text, count_exact, count_text, things
-from backend.health.groups import MOST_NAMES, earliest
+from backend.health.attention import MOST_NAMES, earliest
 from backend.health.model import AttentionGroup, Cause, Severity
 from backend.health.watch import BACK, NoticedSoFar
 from backend.jobs.model import Job, JobState

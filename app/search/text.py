@@ -19,9 +19,8 @@ from backend.changes.model import CommitChanges, VersionDiff
 from backend.format import UNKNOWN, bytes_text, count_text, cut, duration_text, things, utc_text
 from backend.lake.history.history_filter import predicate_text
 from backend.lake.model import Commit
-from backend.search.ends import gave_text
-from backend.search.model import Bisection, BisectProgress, Probe, ProbeOutcome
 from backend.search.notice import Measure
+from backend.search.search import Bisection, BisectProgress, Probe, ProbeOutcome, gave_text
 from backend.search.suggest import Suggestion, measure_text
 from backend.sql.numbers import ValueSource
 

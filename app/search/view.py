@@ -13,8 +13,8 @@ from app.search.text import read_text
 from app.ui.view.frames import ages
 from app.ui.view.theme import operation_style
 from backend.format import UNKNOWN, cut, figure_text, percent, utc_text
-from backend.search.ends import gave_text
-from backend.search.model import Examples, Probe, ProbeOutcome, Purpose
+from backend.search.condition import Examples
+from backend.search.search import Probe, ProbeOutcome, Purpose, gave_text
 from backend.search.suggest import QUANTILES, Held
 from backend.sql.values import json_value
 

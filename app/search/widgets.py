@@ -23,8 +23,7 @@ from backend.changes.model import Question, VersionDiff
 from backend.errors import LakehouseError, NothingBrokenError, QueryError
 from backend.lake.history.history_filter import example_condition
 from backend.lake.model import TableRef
-from backend.search.ends import named_version
-from backend.search.model import OLDEST, Bisection, BisectProgress, BisectRequest
+from backend.search.search import OLDEST, Bisection, BisectProgress, BisectRequest, named_version
 from backend.search.suggest import load_held, suggest
 from backend.sql.expression import MOST_CHARACTERS
 

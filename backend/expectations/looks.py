@@ -23,8 +23,7 @@ from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
 from backend.lake.table.metadata_diff import column_names
 from backend.lake.table.schema import spelled
-from backend.search.condition import verdict_text
-from backend.search.judge import Judge
+from backend.search.condition import Judge, verdict_text
 from backend.sql.session import CancelToken, Connection, session
 from backend.work import Stopped
 

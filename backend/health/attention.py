@@ -1,11 +1,12 @@
 """What needs a person now, over all tables, streams and hosts, most urgent first.
 
-Rule: pure but for `load_attention`; the clock is a parameter; every item names its cause and its next step. `groups`
-puts them together.
+Rule: pure but for `load_attention`; the clock is a parameter; every item names its cause and its next step. Five tables
+of small files are one thing to know, not five: a group of many says how many, and what they have in common.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from backend.expectations.judge import away, standing
 from backend.expectations.model import ExpectationKind, Judgement, Standing
 from backend.expectations.text import expected_text, found_text
 from backend.format import ago, duration_text, things
-from backend.health.model import AttentionItem, Cause, Severity
+from backend.health.model import AttentionGroup, AttentionItem, Cause, Severity
 from backend.health.rules import gain_text, layout_text, merge_gain, severity_of
 from backend.jobs.policy_runs import TRIES, RestingPolicy, resting
 from backend.lake.model import TableCard, UnreadableTable
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from backend.store.store import ControlStore
 
 MOST_DETAIL = 60  # characters
+MOST_NAMES, MOST_DETAILS = 4, 3
+MANY = 20  # a few names say nothing of so many
 _URGENCY = {severity: number for number, severity in enumerate(Severity)}
 _ORDER = {cause: number for number, cause in enumerate(Cause)}
 
@@ -55,7 +58,7 @@ def load_attention(
     *,
     now: datetime,
 ) -> tuple[AttentionItem, ...]:
-    """The same with what the store knows beside the streams; raises `StoreError`."""
+    """What needs attention, with what the store knows beside the streams; raises `StoreError`."""
     policies = settings.table_policies
     return attention(
         tables, streams, store.hosts(now=now), judgements=store.judgements(),
@@ -83,9 +86,9 @@ def attention(
     beats = sorted(hosts, key=lambda host: host.beat_at)
     alive = any(host.silent_s(now) <= rules.heartbeat_stale_s for host in beats)
     items = [
-        *_stream_items(streams),
+        *_stream_items(streams, is_host_alive=alive),
         *_expiring(streams, now, rules),
-        *(_unwatched(streams) if alive else _host_items(beats, streams)),
+        *(() if alive else _host_items(beats, streams)),
     ]
     fed = {_plain(output.uri): s for s in streams for output in s.declaration.outputs}
     names: dict[str, str] = {}
@@ -113,49 +116,35 @@ def attention(
     return tuple(sorted(items, key=lambda item: (_URGENCY[item.severity], _ORDER[item.cause], item.subject)))
 
 
-def _stream_items(streams: Sequence[StreamStatus]) -> Iterator[AttentionItem]:
+def _stream_items(streams: Sequence[StreamStatus], *, is_host_alive: bool) -> Iterator[AttentionItem]:
     for status in streams:
         name, failure = status.declaration.name, status.observed.last_failure if status.observed else None
+        failed_at, wish = failure.failed_at if failure else None, status.desired
         if status.state is StreamState.FAILED:
-            yield AttentionItem(
-                Severity.CRITICAL,
-                Cause.FAILED_STREAM,
-                name,
-                f"{name} failed: {failure.error_class}: {failure.message}" if failure else f"{name} failed.",
-                "Read the error on the stream's page, remove its cause, then restart it.",
-                failure.failed_at if failure else None,
-            )
+            what = f"{name} failed: {failure.error_class}: {failure.message}" if failure else f"{name} failed."
+            step = "Read the error on the stream's page, remove its cause, then restart it."
+            yield AttentionItem(Severity.CRITICAL, Cause.FAILED_STREAM, name, what, step, failed_at)
         elif status.state is StreamState.BACKOFF:
-            yield AttentionItem(
-                Severity.WARNING,
-                Cause.FAILING_STREAM,
-                name,
-                f"{name} keeps failing and is restarted by its host: {failure.error_class if failure else 'no error'}.",
-                "Read the error on the stream's page before the host gives up.",
-                failure.failed_at if failure else None,
-            )
+            why = failure.error_class if failure else "no error"
+            what = f"{name} keeps failing and is restarted by its host: {why}."
+            step = "Read the error on the stream's page before the host gives up."
+            yield AttentionItem(Severity.WARNING, Cause.FAILING_STREAM, name, what, step, failed_at)
         elif status.verdict in (Verdict.STALLED, Verdict.SLOW):
-            yield AttentionItem(
-                Severity.WARNING,
-                Cause.SLOW_STREAM,
-                name,
-                status.because,
-                "Look at input, batch duration and state on the stream's page.",
-                status.progress.progressed_at if status.progress else None,
-            )
-        elif status.state is StreamState.STOPPED and (wish := status.desired) and wish.wants_stop:
+            step = "Look at input, batch duration and state on the stream's page."
+            since = status.progress.progressed_at if status.progress else None
+            yield AttentionItem(Severity.WARNING, Cause.SLOW_STREAM, name, status.because, step, since)
+        elif status.state is StreamState.STOPPED and wish and wish.wants_stop:
             by, why = f" by {wish.actor}" if wish.actor else "", f": {wish.reason}" if wish.reason else "."
             why += " (its drain ended early: what is unread is older)" if drained_early(wish, status.backlog) else ""
             starved = [stream.declaration.name for stream in streams if stream.starved_by == name]
             why += f" It starves {', '.join(starved)}." if starved else ""
-            yield AttentionItem(
-                Severity.NOTE,
-                Cause.STOPPED_STREAM,
-                name,
-                f"{name} was stopped{by}{why}",
-                "Start it when it is wanted again.",
-                wish.requested_at,
-            )
+            what, step = f"{name} was stopped{by}{why}", "Start it when it is wanted again."
+            yield AttentionItem(Severity.NOTE, Cause.STOPPED_STREAM, name, what, step, wish.requested_at)
+        is_lost = status.state is StreamState.UNKNOWN and wish and wish.state is DesiredState.RUNNING
+        if is_host_alive and is_lost:  # its host is dead, and no living one has taken it over
+            step = "Start its host again, or let a living one run it by declaring it there."
+            since = status.observed.observed_at if status.observed else None
+            yield AttentionItem(Severity.WARNING, Cause.UNWATCHED_STREAM, name, status.because, step, since)
 
 
 def _expiring(streams: Iterable[StreamStatus], now: datetime, rules: AttentionRules) -> Iterator[AttentionItem]:
@@ -174,20 +163,6 @@ def _expiring(streams: Iterable[StreamStatus], now: datetime, rules: AttentionRu
             what = f"{name}: {data_loss_sentence(loss, now=now)}."
             step = f"Let it catch up before that, or raise {loss.setting} of its source."
             yield AttentionItem(Severity.WARNING, Cause.EXPIRING_STREAM, name, what, step, backlog.oldest_unread_at)
-
-
-def _unwatched(streams: Iterable[StreamStatus]) -> Iterator[AttentionItem]:
-    """Streams of a dead host that no living one has taken over."""
-    for status in streams:
-        if status.state is StreamState.UNKNOWN and status.desired and status.desired.state is DesiredState.RUNNING:
-            yield AttentionItem(
-                Severity.WARNING,
-                Cause.UNWATCHED_STREAM,
-                status.declaration.name,
-                status.because,
-                "Start its host again, or let a living one run it by declaring it there.",
-                status.observed.observed_at if status.observed else None,
-            )
 
 
 def _host_items(beats: Sequence[HostHeartbeat], streams: Sequence[StreamStatus]) -> Iterator[AttentionItem]:
@@ -237,46 +212,30 @@ def _expectation_items(
     old = f" Last judged {ago(judgement.judged_at, now)}: its host is away." if is_old else ""
     detail = f"{expected}, last judged {ago(judgement.judged_at, now)}" if is_old else expected
     if now_it_is is Standing.BROKEN:
-        step = _STEPS[judgement.expectation.kind]
-        what = f"Expected: {expected}. Found: {found}.{old}"
-        yield AttentionItem(
-            Severity.WARNING, Cause.BROKEN_EXPECTATION, name, what, step, judgement.broken_since, detail=detail
-        )
+        what, step = f"Expected: {expected}. Found: {found}.{old}", _STEPS[judgement.expectation.kind]
+        severity, cause, since = Severity.WARNING, Cause.BROKEN_EXPECTATION, judgement.broken_since
+        yield AttentionItem(severity, cause, name, what, step, since, detail=detail)
     elif now_it_is is Standing.UNKNOWN and is_old:
-        step = "Start a host that declares it: `weir host`."
-        what = f"Expected: {expected}.{old}"
-        yield AttentionItem(
-            Severity.NOTE, Cause.UNKNOWN_EXPECTATION, name, what, step, judgement.judged_at, detail=detail
-        )
+        what, step = f"Expected: {expected}.{old}", "Start a host that declares it: `weir host`."
+        severity, cause, since = Severity.NOTE, Cause.UNKNOWN_EXPECTATION, judgement.judged_at
+        yield AttentionItem(severity, cause, name, what, step, since, detail=detail)
     elif now_it_is is Standing.UNKNOWN:
-        step = "Summary says why."
-        what = f"Expected: {expected}. It is {found}."
+        what, step = f"Expected: {expected}. It is {found}.", "Summary says why."
         yield AttentionItem(Severity.NOTE, Cause.UNKNOWN_EXPECTATION, name, what, step, detail=expected)
 
 
 def _notice_item(notice: Notice, downstream: Sequence[str], now: datetime) -> AttentionItem:
-    reaches = f" Downstream: {', '.join(downstream)}." if downstream else ""
-    return AttentionItem(
-        Severity.NOTE if notice.kind in FIRSTS else Severity.WARNING,
-        Cause.UNUSUAL_COMMIT,
-        notice.table,
-        f"{notice_text(notice)}, {ago(notice.committed_at, now)}.{reaches}",
-        "Its page says what that commit changed; once marked as seen there, it is told no more.",
-        notice.committed_at,
-        detail=notice_text(notice),
-    )
+    text, reaches = notice_text(notice), f" Downstream: {', '.join(downstream)}." if downstream else ""
+    what = f"{text}, {ago(notice.committed_at, now)}.{reaches}"
+    step = "Its page says what that commit changed; once marked as seen there, it is told no more."
+    severity = Severity.NOTE if notice.kind in FIRSTS else Severity.WARNING
+    return AttentionItem(severity, Cause.UNUSUAL_COMMIT, notice.table, what, step, notice.committed_at, detail=text)
 
 
 def _resting_item(rest: RestingPolicy) -> AttentionItem:
-    return AttentionItem(
-        Severity.WARNING,
-        Cause.RESTING_POLICY,
-        rest.table,
-        f"Its policy ({rest.policy}) rests after {things(TRIES, 'failure')} in a row: {rest.error}.",
-        "Remove the cause and do the act by hand once: then the policy goes on.",
-        rest.since,
-        detail=str(rest.kind),
-    )
+    what = f"Its policy ({rest.policy}) rests after {things(TRIES, 'failure')} in a row: {rest.error}."
+    step, kind = "Remove the cause and do the act by hand once: then the policy goes on.", str(rest.kind)
+    return AttentionItem(Severity.WARNING, Cause.RESTING_POLICY, rest.table, what, step, rest.since, detail=kind)
 
 
 def _table_items(
@@ -288,16 +247,10 @@ def _table_items(
         yield stale
     gain = merge_gain(card)
     if gain.merge_severity is not Severity.FINE:
-        yield AttentionItem(
-            gain.merge_severity,
-            Cause.SMALL_FILES,
-            card.ref.name,
-            gain_text(gain),
-            "See the Health page for where they come from; OPTIMIZE merges them."
-            if gain.merge_severity is Severity.WARNING
-            else "Readers lose little by them: OPTIMIZE can wait.",
-            spared=gain.spared,
-        )
+        what, step = gain_text(gain), "See the Health page for where they come from; OPTIMIZE merges them."
+        if gain.merge_severity is not Severity.WARNING:
+            step = "Readers lose little by them: OPTIMIZE can wait."
+        yield AttentionItem(gain.merge_severity, Cause.SMALL_FILES, card.ref.name, what, step, spared=gain.spared)
     if gain.layout_severity is not Severity.FINE:
         what = "partitions that hold too little" if gain.small_partitions else "files far above the target size"
         step = "Its Health page says what would help: OPTIMIZE alone does not."
@@ -322,3 +275,140 @@ def _stale(card: TableCard, feeder: StreamStatus | None, now: datetime, rules: A
 def _plain(uri: str) -> str:
     """A URI for comparing: without `file://` and the last slash."""
     return uri.removeprefix("file://").rstrip("/")
+
+
+# by cause -------------------------------------------------------------------------------------------------------------
+
+
+_Words = Callable[[Sequence[AttentionItem]], str]
+
+
+def grouped(items: Sequence[AttentionItem]) -> tuple[AttentionGroup, ...]:
+    """The items by severity and cause, in the order in which they come (most urgent first)."""
+    groups: dict[tuple[Severity, Cause], list[AttentionItem]] = {}
+    for item in items:
+        groups.setdefault((item.severity, item.cause), []).append(item)
+    return tuple(_group(severity, cause, tuple(of_it)) for (severity, cause), of_it in groups.items())
+
+
+def group_text(group: AttentionGroup) -> str:
+    """ "warning: table orders: No commit for 3 h."."""
+    about = f"{group.only.kind} {group.only.subject}: " if group.only else ""
+    return f"{group.severity}: {about}{group.what}"
+
+
+def _group(severity: Severity, cause: Cause, items: tuple[AttentionItem, ...]) -> AttentionGroup:
+    if len(items) == 1:
+        return AttentionGroup(severity, cause, items, items[0].what, items[0].next_step)
+    what, step = _WORDS[cause]
+    many = things(len({item.subject for item in items}), cause.kind)
+    words = _with_names(what, items) if isinstance(what, str) else what(items)
+    return AttentionGroup(severity, cause, items, f"{many} {words}.", step if isinstance(step, str) else step(items))
+
+
+def _with_names(words: str, items: Sequence[AttentionItem]) -> str:
+    return words if len(items) >= MANY else f"{words}: {_names(items)}"
+
+
+def _names(items: Sequence[AttentionItem]) -> str:
+    subjects = list(dict.fromkeys(item.subject for item in items))
+    names = ", ".join(subjects[:MOST_NAMES])
+    return names if len(subjects) <= MOST_NAMES else f"{names} and {len(subjects) - MOST_NAMES:,} more"
+
+
+def _details(items: Sequence[AttentionItem]) -> str:
+    """ "reader feature catalogOwned (40), … (12) and 3 other reasons"."""
+    counts = Counter(item.detail for item in items).most_common()
+    if len(counts) == 1:
+        return counts[0][0]
+    details = ", ".join(f"{detail} ({count:,})" for detail, count in counts[:MOST_DETAILS])
+    rest = len(counts) - MOST_DETAILS
+    return details if rest <= 0 else f"{details} and {things(rest, 'other reason')}"
+
+
+def earliest(items: Sequence[AttentionItem]) -> list[AttentionItem]:
+    """The first commit of several is most likely what the others come from."""
+    return sorted(items, key=lambda item: (item.since is None, item.since))
+
+
+def _each(items: Sequence[AttentionItem]) -> str:
+    """ "orders (highest amount 498.2 → 47,189 at v31, …)": of few tables all, of many the names."""
+    told: dict[str, list[str]] = {}
+    for item in earliest(items):
+        told.setdefault(item.subject, []).append(item.detail)
+    if len(told) > MOST_DETAILS:
+        return _names(earliest(items))
+    return "; ".join(f"{subject} ({'; '.join(details)})" for subject, details in told.items())
+
+
+def _expectations(items: Sequence[AttentionItem], one: str, many: str, rest: str = "") -> str:
+    """Of each table there may be several; those of one are told."""
+    broken = f"{things(len(items), 'table expectation')}{rest}"
+    if len({item.subject for item in items}) == 1:
+        return f"{one} {broken}: {items[0].subject} ({'; '.join(item.detail for item in items[:MOST_NAMES])})"
+    return _with_names(f"{many} {broken}", items)
+
+
+# Of each cause what several have in common, followed by their names where it is a text; and the next step.
+_WORDS: dict[Cause, tuple[str | _Words, str | _Words]] = {
+    Cause.FAILED_STREAM: ("failed", "Read each error on its stream's page, remove its cause, then restart it."),
+    Cause.NO_HOST: ("are silent", "Start one: `weir host` (or `weir up` for everything)."),
+    Cause.UNREADABLE: (
+        lambda items: f"cannot be read: {_details(items)}",
+        "The list says for each why, and what to do.",
+    ),
+    Cause.FAILING_WEBHOOK: ("cannot be told", "The log of their host says why."),
+    Cause.FAILING_STREAM: (
+        "keep failing and are restarted by their host",
+        "Read each error on its stream's page before the host gives up.",
+    ),
+    Cause.EXPIRING_STREAM: (
+        "lose unread input to retention, or soon will",
+        "Each stream's page says when, and which setting moves that.",
+    ),
+    Cause.SLOW_STREAM: (
+        "are slow or stalled",
+        "Look at input, batch duration and state on each stream's page.",
+    ),
+    Cause.UNWATCHED_STREAM: (
+        "should run and no living host runs them",
+        "Start their host again, or let a living one run them by declaring them there.",
+    ),
+    Cause.UNUSUAL_COMMIT: (
+        lambda items: f"did what was never seen before: {_each(items)}",
+        "The page of each says what that commit changed; once marked as seen there, it is told no more.",
+    ),
+    Cause.BROKEN_EXPECTATION: (
+        lambda items: _expectations(items, "breaks", "break"),
+        "Summary says since when.",
+    ),
+    Cause.UNKNOWN_EXPECTATION: (
+        lambda items: _expectations(items, "has", "have", " that cannot be judged now"),
+        "Summary says why.",
+    ),
+    Cause.SILENT_TABLE: (
+        "have no fresh commit although streams should write them",
+        "Look at the streams that feed them.",
+    ),
+    Cause.RESTING_POLICY: (
+        "have policies that rest after failures",
+        "Acts says why each failed; done by hand once, its policy goes on.",
+    ),
+    Cause.SMALL_FILES: (
+        lambda items: f"hold mostly small files: merging would spare {sum(item.spared for item in items):,} files",
+        lambda items: (
+            "OPTIMIZE merges them; each table's Health page says where they come from."
+            if items[0].severity is Severity.WARNING
+            else "Readers lose little by them: OPTIMIZE can wait."
+        ),
+    ),
+    Cause.LAYOUT: (
+        lambda items: _with_names(f"have {_details(items)}", items),
+        "Each table's Health page says what would help: OPTIMIZE alone does not.",
+    ),
+    Cause.QUIET_TABLE: (
+        "have had no commit for long",
+        "Nothing to do if they are not written any more; otherwise look at their writers.",
+    ),
+    Cause.STOPPED_STREAM: ("were stopped by a person", "Start them when they are wanted again."),
+}

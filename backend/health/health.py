@@ -1,54 +1,51 @@
-"""The health of one table: the one door for the Health page and `weir health`.
+"""The health of one table, and of every table of the lake one after the other in the background, for all viewers.
 
-Rule: gathers through the lake, judges through `rules`, advises through `recommend`; the clock is a parameter.
+Rule: gathers through the lake, judges and advises through `rules`; the clock is a parameter. Nobody waits for a big
+lake: a judgement holds as long as the card that it was made for, and ages in it are told anew by whoever shows it.
 """
 
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Protocol
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
 
-from backend.health.model import HealthEvidence, LogHealth, Offender, SmallFileRule, TableHealth
-from backend.health.recommend import recommend
-from backend.health.rules import last_run, partition_offenders, small_file_rule, trend, writer_offenders
-from backend.lake.files.file_sizes import FileDistribution, TargetSize, distribute
-from backend.lake.model import Commit, CommitReader, Snapshot, TableRef, Timeline
+from backend.errors import LakehouseError
+from backend.health.model import HealthEvidence, LogHealth, Offender, Recommendation, Severity, TableHealth
+from backend.health.rules import (
+    last_run,
+    merge_gain,
+    partition_offenders,
+    recommend,
+    small_file_rule,
+    trend,
+    writer_offenders,
+)
+from backend.lake.files.file_sizes import TargetSize, distribute
+from backend.lake.model import Commit, CommitReader, Snapshot, TableCard, TableRef, Timeline
+from backend.lake.table.property_values import parse_interval
 from backend.settings import HealthSettings
 
 HISTORY = 1_000  # commits looked through for maintenance and for who writes small files
-_WEEK_S = 7 * 86_400.0
-_UNITS_S = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800}
+_WEEK = timedelta(weeks=1)
+PATIENCE_S = 1.5  # a small lake is waited for, so that its page is whole at once
+SMALL_LAKE = 100  # tables
+NOBODY_LOOKS_S = 10.0  # the page looks each second while judgements come
+MOST_REST_S = 0.02
+RETRY_S = 60.0  # a table that could not be judged is tried again
+Judged = TypeVar("Judged")
 
 
 class HealthLake(CommitReader, Protocol):
     """The part of `backend.lake.lake.Lake` that health needs."""
 
     def snapshot(self, ref: TableRef, version: int | None = None) -> Snapshot: ...
-
     def timeline(self, ref: TableRef) -> Timeline: ...
-
     def target_bytes(self, snapshot: Snapshot) -> TargetSize: ...
-
     def last_checkpoint(self, ref: TableRef) -> int | None: ...
-
     def versions(self, ref: TableRef) -> list[tuple[int, int]]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """What was read of a table and first drawn from it."""
-
-    snapshot: Snapshot
-    commits: Sequence[Commit]
-    files: FileDistribution
-    rule: SmallFileRule
-    log: LogHealth
-
-    def offenders(self, timeline: Timeline, stream_names: Mapping[str, str] | None) -> tuple[Offender, ...]:
-        limit = self.rule.small_limit_bytes
-        writers = writer_offenders(self.commits, timeline, small_limit_bytes=limit, stream_names=stream_names)
-        return (*writers, *partition_offenders(self.files.partitions))
 
 
 def table_health(
@@ -63,11 +60,11 @@ def table_health(
 
     `stream_names` (query id → stream) lets streams be named whose commits carry only their query id.
     """
-    read, timeline = _read(lake, ref, settings), lake.timeline(ref)
-    evidence = _evidence(read, now, read.offenders(timeline, stream_names))
+    timeline = lake.timeline(ref)
+    evidence = table_evidence(lake, ref, now=now, settings=settings, written=(timeline, stream_names or {}))
     return TableHealth(
         ref=ref,
-        version=read.snapshot.version,
+        version=evidence.log.latest_version,
         evidence=evidence,
         trend=trend(timeline),
         trend_truncated=timeline.truncated,
@@ -75,31 +72,30 @@ def table_health(
     )
 
 
-def table_evidence(lake: HealthLake, ref: TableRef, *, now: datetime, settings: HealthSettings) -> HealthEvidence:
-    """What a list of tables judges by: neither totals of past versions nor who wrote the small files, which take most
-    of the time. Raises what reading the table raises."""
-    return _evidence(_read(lake, ref, settings), now, ())
-
-
-def _read(lake: HealthLake, ref: TableRef, settings: HealthSettings) -> _Reading:
+def table_evidence(
+    lake: HealthLake,
+    ref: TableRef,
+    *,
+    now: datetime,
+    settings: HealthSettings,
+    written: tuple[Timeline, Mapping[str, str]] | None = None,
+) -> HealthEvidence:
+    """What a table is judged by. `written`: totals of past versions and the names of streams, which tell who wrote the
+    small files; a list of tables does without, as they take most of the time. Raises what reading the table raises."""
     snapshot = lake.snapshot(ref)
     target = lake.target_bytes(snapshot)
     commits = lake.history(ref, limit=HISTORY, ending_version=snapshot.version)
-    return _Reading(
-        snapshot,
-        commits,
-        distribute(snapshot, target, ratio=settings.small_file_ratio, min_files=settings.min_files, with_rows=False),
-        small_file_rule(target, settings),
-        _log_state(lake, snapshot, commits),
-    )
-
-
-def _evidence(read: _Reading, now: datetime, offenders: tuple[Offender, ...]) -> HealthEvidence:
-    snapshot, files = read.snapshot, read.files
+    files = distribute(snapshot, target, ratio=settings.small_file_ratio, min_files=settings.min_files, with_rows=False)
+    rule = small_file_rule(target, settings)
+    offenders: tuple[Offender, ...] = ()
+    if written is not None:
+        writers = writer_offenders(commits, *written, small_limit_bytes=rule.small_limit_bytes)
+        offenders = (*writers, *partition_offenders(files.partitions))
     rows, unknown = snapshot.file_set.total("num_records")
-    last_vacuum = last_run(read.commits, "VACUUM")
+    last_vacuum = last_run(commits, "VACUUM")
     since = last_vacuum.version if last_vacuum else -1
-    removed = [commit for commit in read.commits if commit.version > since and commit.metrics.files_removed]
+    removed = [commit for commit in commits if commit.version > since and commit.metrics.files_removed]
+    retention = parse_interval(snapshot.metadata.configuration.get("delta.deletedFileRetentionDuration", ""))
     return HealthEvidence(
         now=now,
         num_files=snapshot.num_files,
@@ -109,19 +105,19 @@ def _evidence(read: _Reading, now: datetime, offenders: tuple[Offender, ...]) ->
         files_after_merge=files.files_after_merge,
         small_partitions=files.small_partitions,
         large_files=files.large_files,
-        rule=read.rule,
+        rule=rule,
         partition_columns=snapshot.metadata.partition_columns,
         num_partitions=len(files.partitions),
         deleted_rows=snapshot.deleted_rows,
         physical_rows=rows if unknown < snapshot.num_files else None,
         files_without_stats=unknown,
         offenders=offenders,
-        last_optimize=last_run(read.commits, "OPTIMIZE"),
+        last_optimize=last_run(commits, "OPTIMIZE"),
         last_vacuum=last_vacuum,
         files_removed=sum(commit.metrics.files_removed or 0 for commit in removed),
         oldest_removal_at=min((c.committed_at for c in removed if c.committed_at), default=None),
-        retention_s=_retention_s(snapshot),
-        log=read.log,
+        retention_s=(_WEEK if retention is None else retention).total_seconds(),
+        log=_log_state(lake, snapshot, commits),
     )
 
 
@@ -146,10 +142,97 @@ def _log_state(lake: HealthLake, snapshot: Snapshot, commits: Sequence[Commit]) 
     )
 
 
-def _retention_s(snapshot: Snapshot) -> float:
-    """`delta.deletedFileRetentionDuration` in seconds: "interval 1 week" unless set to something readable."""
-    text = snapshot.metadata.configuration.get("delta.deletedFileRetentionDuration", "")
-    match = re.fullmatch(r"(?:interval\s+)?(\d+)\s+([a-z]+?)s?", text.strip().lower())
-    if not match or match[2] not in _UNITS_S:
-        return _WEEK_S
-    return float(int(match[1]) * _UNITS_S[match[2]])
+# every table of the lake ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedTable:
+    """A table's evidence and how urgent it was when it was judged; without evidence `problem` says why."""
+
+    card: TableCard
+    evidence: HealthEvidence | None
+    severity: Severity
+    problem: str = ""
+    judged_at_s: float = 0.0
+
+    def recommendations(self, now: datetime) -> tuple[Recommendation, ...]:
+        """With the ages of now; empty where the table could not be judged."""
+        return recommend(replace(self.evidence, now=now)) if self.evidence else ()
+
+    def holds(self, card: TableCard) -> bool:
+        is_old = self.evidence is None and time.monotonic() - self.judged_at_s > RETRY_S
+        return self.card is card and not is_old
+
+
+def _judged_health(read: Callable[[TableRef], HealthEvidence], card: TableCard) -> JudgedTable:
+    try:
+        evidence = read(card.ref)
+        urgent = min((recommendation.severity for recommendation in recommend(evidence)), key=list(Severity).index)
+        return JudgedTable(card, evidence, urgent, judged_at_s=time.monotonic())
+    except LakehouseError as exc:
+        problem = exc.message
+    except Exception as exc:  # noqa: BLE001 - one table's boundary: whatever it holds hides no other
+        problem = f"Weir failed on it: {type(exc).__name__}"
+    return JudgedTable(card, None, Severity.FINE, problem, time.monotonic())
+
+
+class LakeJudge(Generic[Judged]):
+    """Thread-safe. `judge` is asked of one table after the other, the first by `rank` first, and raises nothing;
+    `holds`: whether what it gave is still of this card."""
+
+    def __init__(
+        self,
+        judge: Callable[[TableCard], Judged],
+        holds: Callable[[Judged, TableCard], bool],
+        rank: Callable[[TableCard], Any],
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._judge, self._holds, self._rank, self._patience_s = judge, holds, rank, patience_s
+        self._changed = threading.Condition()
+        self._judged: dict[str, Judged] = {}
+        self._wanted: list[TableCard] = []
+        self._under_way: TableCard | None = None
+        self._running = False
+        self._looked_s = 0.0
+
+    def judged(self, cards: Sequence[TableCard]) -> dict[str, Judged]:
+        """What is judged of all the lake's cards, by address; the rest follows, the first by rank first."""
+        with self._changed:
+            self._looked_s = time.monotonic()
+            before = self._judged
+            self._judged = {c.ref.uri: old for c in cards if (old := before.get(c.ref.uri)) and self._holds(old, c)}
+            self._wanted = [c for c in cards if c.ref.uri not in self._judged and c is not self._under_way]
+            self._wanted.sort(key=self._rank, reverse=True)  # taken from the end
+            if self._wanted and not self._running:
+                self._running = True
+                threading.Thread(target=self._judge_all, name="lake-judge", daemon=True).start()
+            if len(cards) <= SMALL_LAKE:
+                self._changed.wait_for(lambda: not self._running, self._patience_s)
+            return dict(self._judged)
+
+    def _judge_all(self) -> None:
+        while (card := self._next()) is not None:
+            started_s = time.monotonic()
+            judged = self._judge(card)
+            with self._changed:
+                self._judged[card.ref.uri] = judged
+                leave_room = len(self._wanted) > SMALL_LAKE
+            if leave_room:
+                time.sleep(min(MOST_REST_S, time.monotonic() - started_s))  # pages need the interpreter too
+
+    def _next(self) -> TableCard | None:
+        with self._changed:
+            self._under_way = None
+            if self._wanted and time.monotonic() - self._looked_s < NOBODY_LOOKS_S:
+                self._under_way = self._wanted.pop()
+                return self._under_way
+            self._running = False
+            self._changed.notify_all()
+            return None
+
+
+def health_judge(read: Callable[[TableRef], HealthEvidence]) -> LakeJudge[JudgedTable]:
+    """The most to merge first. `read` gives the evidence of one table or raises `LakehouseError`."""
+    return LakeJudge(
+        partial(_judged_health, read), JudgedTable.holds, lambda card: (-merge_gain(card).spared, card.ref.name)
+    )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from backend.lake.model import TableRef
+from backend.lake.model import TableRef, VersionTotals
 
 
 class Severity(StrEnum):
@@ -29,22 +29,6 @@ class SmallFileRule:
     small_limit_bytes: int
     min_files: int
     text: str
-
-
-@dataclass(frozen=True, slots=True)
-class TrendPoint:
-    """Files and bytes after one version."""
-
-    version: int
-    committed_at: datetime | None
-    operation: str | None
-    num_files: int
-    small_files: int
-    size_bytes: int
-
-    @property
-    def small_share(self) -> float | None:
-        return self.small_files / self.num_files if self.num_files else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +135,7 @@ class TableHealth:
     ref: TableRef
     version: int
     evidence: HealthEvidence
-    trend: tuple[TrendPoint, ...]
+    trend: tuple[VersionTotals, ...]
     trend_truncated: bool
     recommendations: tuple[Recommendation, ...]
 

@@ -1,16 +1,16 @@
-"""Findings about one table, drawn from its card, snapshot, log and history.
+"""Findings about one table, drawn from its card, snapshot, log and history; and what to do next, in plain words.
 
 Rule: pure; "small" is `backend.lake.files.file_sizes`' definition and no second one. The number of small files alone is
 never urgent, only what readers would save by merging. Opening a file counts as reading 4 MiB, as Spark plans it
-(`spark.sql.files.openCostInBytes`).
+(`spark.sql.files.openCostInBytes`). Nothing is recommended without the number behind it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from backend.format import bytes_text, count_text, things
-from backend.health.model import HealthEvidence, MaintenanceRun, Offender, Severity, SmallFileRule, TrendPoint
+from backend.format import ago, bytes_text, count_text, duration_text, percent, things
+from backend.health.model import HealthEvidence, MaintenanceRun, Offender, Recommendation, Severity, SmallFileRule
 from backend.lake.files.file_sizes import LARGE, FileDistribution, PartitionFiles, TargetSize
 from backend.lake.model import Commit, TableCard, Timeline, UnreadableTable, VersionTotals
 from backend.settings import HealthSettings
@@ -21,6 +21,11 @@ READ_GAIN = 0.2  # of what reading the whole table costs
 MOSTLY_SMALL = 0.5  # of the files; below, they are not worth a remark
 TREND_POINTS = 500  # a figure shows no more
 TOP = 5
+DELETED_ROWS = 0.05  # Delta's OPTIMIZE rewrites files above it
+CHECKPOINT_LATE = 2  # times the interval
+PARTITION_BYTES = 1_000_000_000
+PACE_AFTER_S = 600.0  # a load of a minute says nothing of a day
+PARTITION_TABLE_BYTES = 1_000_000_000_000
 _NOT_WRITES = ("OPTIMIZE", "VACUUM", "RESTORE", "REORG", "CLONE")
 URGENCY = (
     f"It is urgent where merging spares {MANY_SPARED} files or more and {READ_GAIN:.0%} of a full read, "
@@ -138,15 +143,11 @@ def small_file_rule(target: TargetSize, settings: HealthSettings) -> SmallFileRu
     return SmallFileRule(target.bytes, target.source, settings.small_file_ratio, limit, settings.min_files, text)
 
 
-def trend(timeline: Timeline, *, points: int = TREND_POINTS) -> tuple[TrendPoint, ...]:
+def trend(timeline: Timeline, *, points: int = TREND_POINTS) -> tuple[VersionTotals, ...]:
     """File counts over versions, oldest first; thinned evenly to `points`, the last one always kept."""
     totals = timeline.totals
-    if len(totals) > points:
-        step = len(totals) / points
-        totals = tuple(totals[int((i + 1) * step) - 1] for i in range(points))
-    return tuple(
-        TrendPoint(t.version, t.committed_at, t.operation, t.num_files, t.small_files, t.size_bytes) for t in totals
-    )
+    step = len(totals) / points
+    return totals if step <= 1 else tuple(totals[int((i + 1) * step) - 1] for i in range(points))
 
 
 def last_run(commits: Iterable[Commit], operation: str) -> MaintenanceRun | None:
@@ -167,50 +168,25 @@ def partition_offenders(partitions: Sequence[PartitionFiles]) -> tuple[Offender,
 
 
 def writer_offenders(
-    commits: Iterable[Commit],
-    timeline: Timeline,
-    *,
-    small_limit_bytes: int,
-    stream_names: Mapping[str, str] | None = None,
+    commits: Iterable[Commit], timeline: Timeline, stream_names: Mapping[str, str], *, small_limit_bytes: int
 ) -> tuple[Offender, ...]:
     """The streams, and for commits of no stream the engines, that wrote most small files.
 
     `stream_names` gives names to query ids: Spark's own streaming commits carry no other.
     """
-    sizes = {totals.version: totals for totals in timeline.totals}
-    tallies: dict[tuple[str, str], _Tally] = {}
+    totals = {each.version: each for each in timeline.totals}
+    by_writer: dict[tuple[str, str], list[tuple[int, int, datetime | None]]] = {}  # files, bytes, when
     for commit in commits:
-        written = _written(commit, sizes)
-        if written is not None:
-            tally = tallies.setdefault(_writer(commit, stream_names or {}), _Tally())
-            tally.add(written, small_limit_bytes, commit.committed_at)
-    offenders = [
-        Offender(kind, name, t.small_files, t.files, t.bytes, t.commits, t.span_s)
-        for (kind, name), t in tallies.items()
-    ]
-    worst = sorted((o for o in offenders if o.small_files), key=lambda o: (-o.small_files, o.name))
-    return tuple(worst[:TOP])
-
-
-@dataclass(slots=True)
-class _Tally:
-    small_files: int = 0
-    files: int = 0
-    bytes: int = 0
-    commits: int = 0
-    times: list[datetime] = field(default_factory=list)
-
-    @property
-    def span_s(self) -> float | None:
-        return (max(self.times) - min(self.times)).total_seconds() if len(self.times) == self.commits else None
-
-    def add(self, written: tuple[int, int], limit: int, at: datetime | None) -> None:
-        files, size_bytes = written
-        self.commits += 1
-        self.times += [at] if at else []
-        self.files += files
-        self.bytes += size_bytes
-        self.small_files += files if size_bytes / files < limit else 0
+        if (written := _written(commit, totals)) is not None:
+            by_writer.setdefault(_writer(commit, stream_names), []).append((*written, commit.committed_at))
+    offenders = []
+    for (kind, name), writes in by_writer.items():
+        small = sum(files for files, size_bytes, _ in writes if size_bytes / files < small_limit_bytes)
+        times = [at for _, _, at in writes if at]
+        span_s = (max(times) - min(times)).total_seconds() if len(times) == len(writes) else None
+        files, size = sum(write[0] for write in writes), sum(write[1] for write in writes)
+        offenders.append(Offender(kind, name, small, files, size, len(writes), span_s))
+    return tuple(sorted((o for o in offenders if o.small_files), key=lambda o: (-o.small_files, o.name))[:TOP])
 
 
 def _writer(commit: Commit, names: Mapping[str, str]) -> tuple[str, str]:
@@ -233,3 +209,156 @@ def _written(commit: Commit, totals: Mapping[int, VersionTotals]) -> tuple[int, 
     if before is None and commit.version > 0:
         return None
     return metrics.files_added, now.size_bytes - (before.size_bytes if before else 0)
+
+
+# what to do next -----------------------------------------------------------------------------------------------------
+
+
+def recommend(evidence: HealthEvidence) -> tuple[Recommendation, ...]:
+    """Most urgent first; never empty."""
+    recommendations = [
+        *_small_files(evidence),
+        *_partitioning(evidence),
+        *_large_files(evidence),
+        *_deleted_rows(evidence),
+        *_statistics(evidence),
+        *_vacuum(evidence),
+        *_log(evidence),
+    ]
+    order = list(Severity)
+    if not any(item.severity is not Severity.FINE for item in recommendations):
+        return (_fine(evidence),)
+    return tuple(sorted(recommendations, key=lambda item: order.index(item.severity)))
+
+
+def _small_files(e: HealthEvidence) -> Iterator[Recommendation]:
+    severity = gain_in(e).merge_severity
+    if severity is Severity.FINE:
+        return
+    last = e.last_optimize
+    when = f", {ago(last.at, e.now)}" if last and last.at else ""
+    ran = f"the last OPTIMIZE was v{last.version}{when}" if last else "OPTIMIZE is not in the history"
+    finding = (
+        f"{count_text(e.small_files)} of {things(e.num_files, 'file')} are under "
+        f"{bytes_text(e.rule.small_limit_bytes)}; {ran}."
+    )
+    step = (
+        f"OPTIMIZE would leave about {things(e.files_after_merge, 'file')} of {count_text(e.num_files)}, "
+        f"rewriting {bytes_text(e.small_bytes)}."
+    )
+    wait = " Readers lose little by them, so it can wait." if severity is Severity.NOTE else ""
+    yield Recommendation("small files", severity, finding, f"{step}{wait}{_cause(e)}")
+
+
+def _cause(e: HealthEvidence) -> str:
+    """Who writes them and how fast, and what would stop it."""
+    writers = [o for o in e.offenders if o.kind != "partition"]
+    if not writers:
+        return ""
+    top = max(writers, key=lambda o: o.small_files)
+    share = top.small_files / sum(writer.small_files for writer in writers)
+    average = f", of {bytes_text(top.average_bytes)} on average" if top.average_bytes is not None else ""
+    who = f"the stream {top.name}" if top.kind == "stream" else top.name
+    source = f" {percent(share)} of those that the log tells of come from {who}{average}{_pace(top)}"
+    longer = "a longer trigger interval" if top.kind == "stream" else "larger batches"
+    return f"{source}: {longer}, delta.autoOptimize.optimizeWrite or delta.autoOptimize.autoCompact would write fewer."
+
+
+def _pace(top: Offender) -> str:
+    """How many a commit and a day."""
+    if not top.commits:
+        return ""
+    each = f", {top.small_files / top.commits:.3g} a commit"
+    if top.interval_s is None or (top.span_s or 0) < PACE_AFTER_S:
+        return each
+    per_day = count_text(round(top.small_files / top.commits * 86_400 / top.interval_s))
+    return f"{each} every {duration_text(top.interval_s)} ({per_day} a day at this pace)"
+
+
+def _partitioning(e: HealthEvidence) -> Iterator[Recommendation]:
+    average = e.size_bytes / max(e.num_partitions, 1)
+    is_small = e.size_bytes < PARTITION_TABLE_BYTES and average < PARTITION_BYTES
+    if not e.small_partitions and not (e.partition_columns and e.num_partitions > 1 and is_small):
+        return
+    small = f"{layout_text(gain_in(e))} " if e.small_partitions else ""
+    yield Recommendation(
+        "partitioning",
+        gain_in(e).layout_severity if e.small_partitions else Severity.NOTE,
+        f"{small}{count_text(e.num_partitions)} partitions by {', '.join(e.partition_columns)} hold "
+        f"{bytes_text(average)} on average; under 1 TB a table is usually faster without partitions, and a partition "
+        "should hold 1 GB.",
+        "Leave it if queries always filter by it; otherwise write the table anew without, or with coarser partitions.",
+    )
+
+
+def _large_files(e: HealthEvidence) -> Iterator[Recommendation]:
+    if not e.large_files:
+        return
+    yield Recommendation(
+        "large files",
+        Severity.NOTE,
+        layout_text(replace(gain_in(e), small_partitions=0)),
+        "Each change of a row rewrites such a file whole. OPTIMIZE leaves them; with ZORDER BY it writes files of "
+        f"{bytes_text(e.rule.target_bytes)}.",
+    )
+
+
+def _deleted_rows(e: HealthEvidence) -> Iterator[Recommendation]:
+    if not e.physical_rows or e.deleted_rows / e.physical_rows < DELETED_ROWS:
+        return
+    yield Recommendation(
+        "deletion vectors",
+        Severity.NOTE,
+        f"{count_text(e.deleted_rows)} rows ({percent(e.deleted_rows / e.physical_rows)}) are only marked as deleted; "
+        "every reader skips over them.",
+        "REORG TABLE … APPLY (PURGE) rewrites those files.",
+    )
+
+
+def _statistics(e: HealthEvidence) -> Iterator[Recommendation]:
+    if not e.files_without_stats:
+        return
+    yield Recommendation(
+        "statistics",
+        Severity.NOTE,
+        f"{things(e.files_without_stats, 'file')} of {count_text(e.num_files)} carry no row count: the table's rows "
+        "are unknown and readers cannot skip those files.",
+        "OPTIMIZE or ANALYZE TABLE … COMPUTE DELTA STATISTICS writes them.",
+    )
+
+
+def _vacuum(e: HealthEvidence) -> Iterator[Recommendation]:
+    """Only where files that were removed before the retention period can really be freed."""
+    since = e.last_vacuum.at if e.last_vacuum else None
+    oldest = e.oldest_removal_at
+    if not e.files_removed or oldest is None or (e.now - oldest).total_seconds() <= e.retention_s:
+        return
+    if since is not None and (e.now - since).total_seconds() <= e.retention_s:
+        return
+    ran = f"VACUUM last ran {ago(since, e.now)}" if since else "VACUUM is not in the history"
+    yield Recommendation(
+        "vacuum",
+        Severity.NOTE,
+        f"{ran}; commits since removed {things(e.files_removed, 'file')}, the first {ago(oldest, e.now)}.",
+        f"VACUUM frees what was removed more than {duration_text(e.retention_s)} ago. "
+        "Versions that need those files cannot be read after it.",
+    )
+
+
+def _log(e: HealthEvidence) -> Iterator[Recommendation]:
+    waiting, interval = e.log.commits_since_checkpoint, max(e.log.checkpoint_interval, 1)
+    if waiting <= CHECKPOINT_LATE * interval:
+        return
+    last = f"since v{e.log.checkpoint_version}" if e.log.checkpoint_version is not None else "yet"
+    yield Recommendation(
+        "log",
+        Severity.NOTE,
+        f"No checkpoint {last}: each reader opens {things(waiting, 'commit')}; the interval is {interval:,}.",
+        "Look why its writer makes none (permission, engine). Spark makes one at the interval.",
+    )
+
+
+def _fine(e: HealthEvidence) -> Recommendation:
+    if not e.num_files:
+        return Recommendation("table", Severity.FINE, "The table has no data files.", "Nothing to do.")
+    return Recommendation("table", Severity.FINE, f"{fine_text(gain_in(e))}.", "Nothing to do.")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from backend.health.judge import LakeJudge
+from backend.health.health import LakeJudge
 from backend.lake.model import TableCard
 from backend.search.notice import Key, Notice
 from backend.search.notices import NoticeLake, NoticeLooks
@@ -49,7 +49,12 @@ class NoticeWatch:
         self._streams: Mapping[str, str] = {}
         self._looks = NoticeLooks(lake, lambda: self._streams, lambda took_s: sleep(min(MOST_REST_S, REST * took_s)))
         self._found: dict[str, Mapping[Key, Notice]] = {}  # by table; each is replaced as a whole
-        self._judge = LakeJudge(self._look, _holds, lambda card: -_written_at(card).timestamp(), patience_s=0.0)
+        self._judge = LakeJudge(
+            self._look,
+            lambda looked, card: looked[0] is card and time.monotonic() - looked[1] < SILENCES_EVERY_S,
+            lambda card: -_written_at(card).timestamp(),
+            patience_s=0.0,
+        )
 
     def found(
         self, cards: Sequence[TableCard], known: Iterable[Notice], seen: frozenset[Key], streams: Mapping[str, str]
@@ -78,10 +83,6 @@ class NoticeWatch:
             _log.warning("what commits of %s did is not known: %r", ref.name, exc)
         self._found[ref.uri] = {**(before or {}), **{notice.key: notice for notice in found}}
         return card, time.monotonic()
-
-
-def _holds(looked: tuple[TableCard, float], card: TableCard) -> bool:
-    return looked[0] is card and time.monotonic() - looked[1] < SILENCES_EVERY_S
 
 
 def _written_at(card: TableCard) -> datetime:

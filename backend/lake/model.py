@@ -109,6 +109,19 @@ class StreamOrigin:
     batch_id: int | None
 
 
+# Operations that rewrite files, or none, and leave every row as it was.
+_SAME_ROWS = (
+    "OPTIMIZE",
+    "VACUUM",
+    "REORG",
+    "CHECKPOINT",
+    "COMPUTE ",
+    "LOG COMPACT",
+    "CLEANUP",
+    "ROW TRACKING BACKFILL",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Commit:
     """One version of the log. `parameters` and `raw_metrics` are what the writer left; `metrics` is normalised.
@@ -138,6 +151,15 @@ class Commit:
     partitions: tuple[str, ...] = ()
     user_id: str | None = None
     cluster_id: str | None = None
+
+    @property
+    def may_change_rows(self) -> bool:
+        """What is not known, or cannot be read, may."""
+        if self.problem:
+            return True
+        if (self.operation or "").upper().startswith(_SAME_ROWS):
+            return False
+        return (self.metrics.files_added, self.metrics.files_removed) != (0, 0)
 
 
 class CommitReader(typing.Protocol):

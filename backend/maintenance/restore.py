@@ -22,7 +22,6 @@ from backend.lake.table.properties import is_on
 from backend.maintenance.model import ActPreview, Restore, TableAct
 from backend.maintenance.readers import Users
 from backend.search.notice import Notice, notice_text
-from backend.search.search import may_change_rows
 from backend.store.store import ControlStore
 
 MOST_COMMITS = 1_000  # undone ones that a preview reads
@@ -81,7 +80,7 @@ def load_restore(
 def plan_restore(now: Snapshot, asked: Restore, facts: RestoreFacts, users: Users) -> ActPreview:
     """Deletions of rows that come back stand first among the risks: they may have been a duty."""
     act = TableAct(now.ref.uri, now.ref.name, now.version, asked)
-    changing = sorted(filter(may_change_rows, facts.undone), key=_weight, reverse=True)
+    changing = sorted((one for one in facts.undone if one.may_change_rows), key=_weight, reverse=True)
     first = min((commit.version for commit in changing), default=0)  # for which people go back
     deletions = [commit for commit in changing if commit.operation == "DELETE" or commit.metrics.rows_deleted]
     risks = [f"rows of a {_told(commit)} come back" for commit in deletions[:_NAMED]]

@@ -7,7 +7,7 @@ A key may be in several rows: equal ones cancel, and how many hold it is said.
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Protocol
@@ -24,7 +24,6 @@ from backend.lake.model import CommitReader, Snapshot, TableRef
 from backend.lake.rows.filters import RowFilter
 from backend.lake.rows.rows import RowPage, RowQuery
 from backend.lake.table.schema import fields
-from backend.search.search import may_change_rows
 from backend.sql.filters import parse_filter
 from backend.sql.numbers import Numbers, ScannedLake, VersionValue
 from backend.sql.quoting import quoted_name, quoted_text
@@ -140,9 +139,14 @@ def _by_feed(
 ) -> Iterator[KeyProgress]:
     token, (key, where) = CancelToken(), wanted
     first = lake.snapshot(ref, versions[0])
-    work = Work(
-        lambda: (_feed_rows(lake.changes(ref, *versions), key, token), _count_at(lake, first, where)), token.stop
-    )
+
+    def read() -> tuple[list[Row], int | None]:
+        rows = _feed_rows(lake.changes(ref, *versions), key, token)
+        with suppress(LakehouseError):  # its files may be gone; the feed's are not
+            return rows, len(_rows_at(lake, first, where))
+        return rows, None
+
+    work = Work(read, token.stop)
     try:
         while not work.ended(_POLL_S):
             yield KeyProgress(token.rows_read, 0, 0)
@@ -157,13 +161,6 @@ def _by_feed(
     holding = steps[-1].rows[1] if steps and steps[-1].rows else count
     notes = (f"from the change feed of v{versions[0] + 1} to v{versions[1]}", *_repeated(holding or 0, versions[1]))
     yield KeyProgress(token.rows_read, 0, 0, KeyHistory(key, steps, True, notes))
-
-
-def _count_at(lake: KeyLake, snapshot: Snapshot, where: RowFilter) -> int | None:
-    try:
-        return len(_rows_at(lake, snapshot, where))
-    except LakehouseError:  # its files may be gone; the feed's are not
-        return None
 
 
 def _repeated(count: int, version: int) -> list[str]:
@@ -220,7 +217,7 @@ def _by_states(
 ) -> Iterator[KeyProgress]:
     (low, high), (key, where) = versions, asked
     commits = lake.history(ref, starting_version=low + 1, ending_version=high)
-    states = [low, *sorted(commit.version for commit in commits if may_change_rows(commit))]
+    states = [low, *sorted(commit.version for commit in commits if commit.may_change_rows)]
     looked = states[-MOST_VERSIONS:]
     values: tuple[VersionValue[list[Row]], ...] = ()
     rows = Numbers(lambda _, snapshot, __: _rows_at(lake, snapshot, where))
@@ -236,13 +233,13 @@ def _by_states(
     known = [(each.version, each.value) for each in values if each.value is not None]
     notes += _repeated(len(known[-1][1]), known[-1][0]) if known else []
     is_whole = len(looked) == len(states) and len(known) == len(values)
-    history = KeyHistory(key, tuple(_state_steps(known, key)), False, tuple(notes), is_whole)
+    steps_of_key = [
+        step
+        for (_, before), (version, after) in itertools.pairwise(known)
+        for step in _steps(version, key, (before, after), (len(before), len(after)))
+    ]
+    history = KeyHistory(key, tuple(steps_of_key), False, tuple(notes), is_whole)
     yield KeyProgress(0, len(values), len(looked), history)
-
-
-def _state_steps(known: Sequence[tuple[int, list[Row]]], key: Key) -> Iterator[KeyStep]:
-    for (_, before), (version, after) in itertools.pairwise(known):
-        yield from _steps(version, key, (before, after), (len(before), len(after)))
 
 
 # both ways -------------------------------------------------------------------------------------------------------

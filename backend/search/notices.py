@@ -3,9 +3,11 @@
 Rule: a first load is no step: it needs a past. A value that grows with the rows (ids, offsets) or with the clock
 (times, sums of an aggregate) is no finding, however long nothing came. A writer is new where newcomers are rare. A step
 of a table that each commit writes anew is told when it has stood for two minutes: a group of an aggregate that has
-just begun, such as the first rows of an hour, is far from all others and soon like them.
+just begun, such as the first rows of an hour, is far from all others and soon like them. A habit of a writer takes five
+commits; what breaks one is told once.
 """
 
+import re
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,26 +19,25 @@ from typing import Protocol
 
 from backend.caches import Lru
 from backend.format import cut, duration_text
-from backend.lake.history.history_filter import stream_of
+from backend.lake.history.history_filter import clauses_text, condition_shape, predicate_text, stream_of
 from backend.lake.history.metadata_changes import InForce, compare
 from backend.lake.history.timeline import rhythm, silences
 from backend.lake.model import Commit, CommitReader, Metadata, TableRef
-from backend.search.habits import Habits, Seen, writer_of
+from backend.lake.table.partitions import column_types, physical_names, show_partition
 from backend.search.notice import FIRSTS, Key, Measure, Notice
-from backend.search.search import may_change_rows
 from backend.search.suggest import (
     MOST_FILES,
     TIMES,
     Held,
     HeldLake,
     Suggestion,
-    as_number,
     held_at,
     held_numbers,
     measure_text,
     steps,
 )
 from backend.sql.numbers import spread
+from backend.sql.values import as_number
 
 LEAST_BEFORE, MOST_BEFORE = 5, 24  # versions whose rows changed
 MOST_AT_ONCE = 1_000  # versions of one look; what lies further back is left out
@@ -51,10 +52,106 @@ _OWN_PROPERTIES = ("delta.columnMapping.maxColumnId", "delta.rowTracking.materia
 _FASTER = 4.0  # a row or a second, than ever before
 _CLOCKS_APART = timedelta(days=2)  # a writer's, its time zone and ours
 _STOOD = timedelta(minutes=2)
+LEAST_COMMITS, MOST_SHAPES = 5, 2
+_IN_TIME = re.compile(r"=(?:19|20)\d\d(?:-?(?:0[1-9]|1[0-2])|(?!\d))")  # a day, a month, a year: written, then finished
+_EVERY_ROW = "every row"
+
+Seen = tuple[Measure, str, str, str]  # what, of which column, property …, before and after
 
 
 class NoticeLake(HeldLake, CommitReader, Protocol):
     """The part of `backend.lake.lake.Lake` that this needs."""
+
+
+# what a writer always did --------------------------------------------------------------------------------------
+
+
+@dataclass
+class Habits:
+    """Is shown the commits of a table one after another. `earlier`: those before the first, newest first; asked for
+    once, when they matter."""
+
+    earlier: Callable[[], Sequence[Commit]] = tuple
+    _conditions: dict[tuple[str, str], dict[str, tuple[int, str, str]]] = field(default_factory=dict)
+    _loads: dict[str, Counter[str]] = field(default_factory=dict)  # how often each writer wrote a partition
+    _num_loads: Counter[str] = field(default_factory=Counter)
+    _knows_earlier: bool = False
+
+    def see(self, commit: Commit, metadata: Metadata | None) -> Iterator[Seen]:
+        """The habits that this commit breaks."""
+        if not self._knows_earlier and self._needs_earlier(commit, metadata):
+            self._knows_earlier = True
+            for each in reversed(self.earlier()):
+                list(self._judged(each, metadata))
+        yield from self._judged(commit, metadata)
+
+    def is_twice(self, partition: str) -> bool:
+        """Whether what one writer wrote there a second time still is."""
+        return any(counts[partition] > 1 for counts in self._loads.values())
+
+    def _needs_earlier(self, commit: Commit, metadata: Metadata | None) -> bool:
+        """Not for the first condition of a stream, whose recent commits are enough, nor for loads by nobody named."""
+        shape, shapes = condition_shape(commit), self._conditions.get((writer_of(commit), commit.operation or ""), {})
+        is_new = shape is not None and shape not in shapes and bool(commit.origin is None or shapes)
+        matters = bool(commit.user or commit.job or commit.metrics.files_removed)
+        return is_new or (matters and _is_of_partitions(commit, metadata))
+
+    def _judged(self, commit: Commit, metadata: Metadata | None) -> Iterator[Seen]:
+        yield from self._of_condition(commit)
+        if metadata is not None and _is_of_partitions(commit, metadata):
+            yield from self._of_partitions(commit, metadata)
+
+    def _of_condition(self, commit: Commit) -> Iterator[Seen]:
+        shape = condition_shape(commit)
+        if shape is None or not writer_of(commit):
+            return
+        shapes = self._conditions.setdefault((writer_of(commit), commit.operation or ""), {})
+        if len(shapes) > MOST_SHAPES:  # no habit, and it will never be one
+            return
+        text, clauses = predicate_text(commit) or _EVERY_ROW, clauses_text(commit)
+        if shapes and shape not in shapes and sum(count for count, *_ in shapes.values()) >= LEAST_COMMITS:
+            count, *usual = max(shapes.values())
+            before, after = (usual[0], text) if usual[0] != text else (usual[1], clauses)
+            yield Measure.CONDITION, commit.operation or "", f"{cut(before)} ({count:,} times)", cut(after)
+        shapes[shape] = shapes.get(shape, (0,))[0] + 1, text, clauses
+
+    def _of_partitions(self, commit: Commit, metadata: Metadata) -> Iterator[Seen]:
+        physical, types = physical_names(metadata), column_types(metadata.schema_json)
+        places = [show_partition(each, metadata, physical, types) for each in commit.partitions]
+        writer, removes = writer_of(commit), commit.metrics.files_removed != 0
+        is_load = commit.operation == "WRITE" and commit.metrics.files_added != 0
+        if not is_load or removes:
+            is_known = places and "" not in commit.partitions
+            for other, counts in self._loads.items():
+                for place in [*counts] if other != writer or not is_load else []:
+                    if not is_known or place in places:
+                        del counts[place]
+        if not is_load or not (commit.user or commit.job):
+            return
+        counts, place = self._loads.setdefault(writer, Counter()), places[0] if len(places) == 1 else ""
+        is_habit = self._num_loads[writer] >= LEAST_COMMITS and set(counts.values()) == {1}
+        if is_habit and counts[place] == 1 and _IN_TIME.search(place):
+            yield Measure.TWICE, place, f"each of {len(counts):,} before once", "written a second time"
+        counts.update(places)
+        self._num_loads[writer] += 1
+
+
+def writer_of(commit: Commit) -> str:
+    """Who wrote, the same from run to run and after an upgrade; empty where nobody says."""
+    if commit.origin is not None:
+        return f"stream {commit.origin.stream}" if commit.origin.stream else "a streaming query"
+    job = re.sub(r",? ?\brun [^,]*", "", commit.job or "").strip(", ")
+    engine = re.sub(r"[/:]\S*", "", commit.engine or "")
+    return ", ".join(part for part in (commit.user, job, engine) if part)
+
+
+def _is_of_partitions(commit: Commit, metadata: Metadata | None) -> bool:
+    """Whether it fills or empties some. Streams come back to theirs, and a MERGE or UPDATE changes what is there."""
+    is_load = commit.origin is None and commit.operation not in ("MERGE", "UPDATE") and commit.may_change_rows
+    return is_load and metadata is not None and bool(metadata.partition_columns)
+
+
+# a table's commits, one after another --------------------------------------------------------------------------------
 
 
 @dataclass
@@ -91,9 +188,9 @@ class TableJudge:
             for first in firsts[:_MOST_OF_A_COMMIT]:
                 notice = self._notice(first, commit, streams)
                 if notice.kind is Measure.TWICE:
-                    self._open[notice.key] = notice, partial(self._is_undone, notice.subject)
+                    self._open[notice.key] = notice, lambda _, place=notice.subject: not self._habits.is_twice(place)
                 yield notice
-        if not (may_change_rows(commit) if self._past else held.num_rows):
+        if not (commit is None or commit.may_change_rows if self._past else held.num_rows):
             return
         self._past = [*self._past[-MOST_BEFORE:], (held, commit)]
         if commit is None or len(self._past) <= LEAST_BEFORE:
@@ -123,9 +220,6 @@ class TableJudge:
             if now is None or notice.committed_at is None or now - notice.committed_at >= _STOOD:
                 yield self._young.pop(key)
 
-    def _is_undone(self, partition: str, _: Held) -> bool:
-        return not self._habits.is_twice(partition)
-
     def _set_first(self, metadata: Metadata | None) -> Iterator[Seen]:
         """What this version sets that no version before it had: what, of which name, before and after."""
         before, self._metadata = self._metadata, metadata
@@ -141,7 +235,7 @@ class TableJudge:
 
     def _wrote_first(self, commit: Commit | None) -> Iterator[Seen]:
         """Whoever wrote rows for the first time, where newcomers are rare."""
-        writer = writer_of(commit) if commit is not None and may_change_rows(commit) else ""
+        writer = writer_of(commit) if commit is not None and commit.may_change_rows else ""
         if writer and writer not in self._writers and len(self._writers) >= _LEAST_WRITES:
             (usual, _), *_ = counts = Counter(self._writers).most_common()
             is_rare = sum(count == 1 for _, count in counts) <= _NEWCOMERS * len(self._writers)
@@ -168,22 +262,21 @@ class TableJudge:
             days = 1 if isinstance(found.after, datetime) else _LEAST_TIME_S
             if found.measure is Measure.LOWEST and (before - after) * days < _LEAST_TIME_S:
                 return False
-        elif not after < 0 <= before and not self._is_far(found.jump, before, after):
-            return False
+        else:  # by the width of the range, and at least to the double or the half; or it was never negative
+            least = 1.0 if abs(after) > abs(before) else 0.5
+            is_far = found.jump >= _LEAST_JUMP and abs(after - before) >= least * abs(before)
+            if not is_far and not after < 0 <= before:
+                return False
         return not self._is_growth(found)
-
-    @staticmethod
-    def _is_far(jump: float, before: float, after: float) -> bool:
-        """Of a number: by the width of the range, and at least to the double or the half."""
-        least = 1.0 if abs(after) > abs(before) else 0.5
-        return jump >= _LEAST_JUMP and abs(after - before) >= least * abs(before)
 
     def _is_growth(self, found: Suggestion) -> bool:
         """Whether the bound went no further than time did, or no faster than ever before, a row or a second."""
         newest, commit = self._past[-1]
         is_time = newest.columns[found.column or ""].kind in TIMES
         if is_time and found.measure is Measure.HIGHEST and commit and commit.committed_at:
-            return (as_number(found.after) or 0.0) <= _like(found.after, commit.committed_at + _CLOCKS_APART)
+            latest = commit.committed_at + _CLOCKS_APART
+            limit = latest if isinstance(found.after, datetime) else latest.astimezone(UTC).date()
+            return (as_number(found.after) or 0.0) <= (as_number(limit) or 0.0)
         for speeds in zip(*self._speeds(found.column or "", found.measure), strict=True):
             *before, now = speeds
             if now <= _FASTER * max(before):
@@ -294,11 +387,6 @@ def _rows_lost(past: Sequence[Held]) -> Iterator[Suggestion]:
         return
     condition, jump = f"count(*) >= {(before + after + 1) // 2}", (before - after) / max(1, after)
     yield Suggestion(condition, None, Measure.ROWS, past[-2].version, past[-1].version, before, after, jump)
-
-
-def _like(value: object, moment: datetime) -> float:
-    """The moment as `as_number` gives it for values of this kind."""
-    return as_number(moment if isinstance(value, datetime) else moment.astimezone(UTC).date()) or 0.0
 
 
 def _seconds(first: Commit | None, second: Commit | None) -> float:

@@ -1,53 +1,189 @@
-"""The first version that breaks a condition (or mends it): a search over the condition's numbers over versions.
+"""The first version that breaks a condition (or mends it), by plain bisection between a good and a bad version.
 
-Rule: the commits that changed rows are halved. A version that cannot be judged is skipped and said, and the answer is
-then a range. A commit that says it moved no row is believed until a probe beside the answer disagrees. Nothing is
-claimed beyond what was probed.
+Why: the commit that did it is what people go back before. Rule: a version that cannot be judged is skipped and said,
+and the answer is then a range. `Bisection` claims no more than its probes saw. An end that somebody named is never
+replaced.
 """
 
+import threading
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
 from itertools import pairwise
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
+from backend.changes.versions import VersionedLake, resolve_version
 from backend.caches import Lru
-from backend.errors import BisectError
+from backend.errors import BisectError, LakehouseError, NothingBrokenError, QueryError
 from backend.lake.model import Commit, TableRef
-from backend.search.condition import VersionCondition, check_condition
-from backend.search.ends import BisectLake, find_ends, named_version, require_judged, require_opposite
-from backend.search.judge import Judge
-from backend.search.model import (
-    OLDEST,
-    Bisection,
-    BisectProgress,
-    BisectRequest,
-    Examples,
-    Probe,
-    ProbeOutcome,
-    Purpose,
-)
-from backend.sql.numbers import Numbers, VersionValue
+from backend.lake.retention.runs import FilesSeen
+from backend.search.condition import Examples, Judge, VersionCondition, VersionVerdict, check_condition, verdict_text
+from backend.sql.numbers import Numbers, ScannedLake, VersionValue
+from backend.times import Clock
+from backend.work import Stopped, Work, still_runs
 
+OLDEST = "oldest"  # the good end that nobody named: the oldest version that can be judged
 MOST_RESULTS = 256
 MOST_SKIPPED = 64  # then the answer is the range that is left
-_PAGE = 500  # commits read at once
-# Operations that rewrite files, or none, and leave every row as it was.
-_SAME_ROWS = (
-    "OPTIMIZE",
-    "VACUUM",
-    "REORG",
-    "CHECKPOINT",
-    "COMPUTE ",
-    "LOG COMPACT",
-    "CLEANUP",
-    "ROW TRACKING BACKFILL",
-)
+_LONGEST_S = 1_800.0  # of reading a log: who waits can leave
+_AWAY = 0.618  # of what is left, from a version that was skipped: its neighbours often are as it is
+
+Value = TypeVar("Value")
+
+
+class BisectLake(ScannedLake, VersionedLake, Protocol):
+    """The part of `backend.lake.lake.Lake` that a search needs."""
+
+    def versions(self, ref: TableRef) -> list[tuple[int, int]]: ...
+    def see_files(self, ref: TableRef, version: int, *, sample: int | None) -> Iterator[FilesSeen]: ...
+
+
+class ProbeOutcome(StrEnum):
+    GOOD = "good"
+    BAD = "bad"
+    SKIPPED = "skipped"  # the version cannot be read, or the condition cannot be computed there
+
+
+class Purpose(StrEnum):
+    """Why a version was probed."""
+
+    END = "end"  # it was said to be good or bad
+    SEARCH = "search"
+    CHECK = "check"  # beyond the search: does the condition change more than once
+
+
+@dataclass(frozen=True, slots=True)
+class BisectRequest:
+    """What is searched. Versions as people name them; no `good` (or `oldest`) is the oldest that can be judged, no
+    `bad` the latest.
+
+    `check`: so many versions on each side of what was found are probed beyond the search. `clock`: who names them.
+    """
+
+    condition: str
+    good: str | int | None = None
+    bad: str | int | None = None
+    check: int = 2
+    clock: Clock = field(default_factory=Clock)
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One version looked at: what the condition came to there, why it was asked, and whose commit it is."""
+
+    number: VersionValue[VersionVerdict]
+    purpose: Purpose
+    committed_at: datetime | None = None
+    operation: str | None = None
+    duration_s: float = 0.0
+
+    @property
+    def version(self) -> int:
+        return self.number.version
+
+    @property
+    def verdict(self) -> VersionVerdict | None:
+        return self.number.value
+
+    @property
+    def reason(self) -> str | None:
+        """Why it was skipped."""
+        return self.number.problem
+
+    @property
+    def outcome(self) -> ProbeOutcome:
+        if self.verdict is None:
+            return ProbeOutcome.SKIPPED
+        return ProbeOutcome.GOOD if self.verdict.holds else ProbeOutcome.BAD
+
+
+@dataclass(frozen=True, slots=True)
+class Bisection:
+    """The answer of a search. The condition changes between two probed versions, the newest that is as the older end
+    (`last`) and the oldest after it that is as the newer end (`first_seen`).
+
+    `candidates`: the commits in between that may have changed it; `culprit` where only one is left.
+    `again`: versions probed after `first_seen` that are as the older end again.
+    `changing`: how many commits between the ends changed rows; `unprobed`: how many of these nobody looked at.
+    `older_id`: the table's id at the older end, where that was another table under the same path.
+    `row_rule`: what each row has to satisfy; empty where it is about no row by itself.
+    """
+
+    ref: TableRef
+    table_id: str
+    condition: str
+    by_row: bool
+    good: int
+    bad: int
+    probes: tuple[Probe, ...]
+    last: int
+    first_seen: int
+    candidates: tuple[int, ...]
+    commits: tuple[Commit, ...]
+    again: tuple[int, ...]
+    changing: int
+    unprobed: int
+    examples: Examples = field(default_factory=Examples)
+    older_id: str | None = None
+    row_rule: str = ""
+
+    @property
+    def is_mended(self) -> bool:
+        """Whether the search was for the first good version after a bad one."""
+        return self.good > self.bad
+
+    @property
+    def culprit(self) -> int | None:
+        return self.candidates[0] if len(self.candidates) == 1 else None
+
+    @property
+    def changed_at(self) -> int:
+        """The newer end of the difference that shows the change."""
+        return self.first_seen if self.culprit is None else self.culprit
+
+    @property
+    def commit(self) -> Commit | None:
+        """The culprit's commit; None where it is not in the log any more."""
+        return next((commit for commit in self.commits if commit.version == self.culprit), None)
+
+    @property
+    def is_monotonic(self) -> bool:
+        """Whether no probe disagreed with one change of the condition in the range."""
+        return not self.again
+
+    @property
+    def bad_seen(self) -> int:
+        """The probed version beside the change at which the condition is broken."""
+        return self.last if self.is_mended else self.first_seen
+
+    @property
+    def good_seen(self) -> int:
+        return self.first_seen if self.is_mended else self.last
+
+    def probe_of(self, version: int) -> Probe | None:
+        return next((probe for probe in self.probes if probe.version == version), None)
+
+
+@dataclass(frozen=True, slots=True)
+class BisectProgress:
+    """How far it is: probes in the order they ran, what is done now and at which version, and the rows read there.
+
+    `at_most_left`: how many more probes there may be, unless some have to be skipped. The last step has the `result`.
+    """
+
+    probes: tuple[Probe, ...]
+    doing: str
+    version: int | None = None
+    rows_read: int = 0
+    at_most_left: int | None = None
+    result: Bisection | None = None
+
 
 Steps = Generator[BisectProgress, None, None]
-Value = TypeVar("Value")
 
 
 def bisect(lake: BisectLake, ref: TableRef, request: BisectRequest, *, judge: Judge | None = None) -> Steps:
@@ -57,8 +193,8 @@ def bisect(lake: BisectLake, ref: TableRef, request: BisectRequest, *, judge: Ju
     `BisectError` for one that is not as it was said to be.
     """
     yield BisectProgress((), "looking for the two ends")
-    good, bad = yield from find_ends(lake, ref, request)
-    yield from _Search(lake, ref, request, ends=(good, bad), judge=judge or Judge()).run()
+    ends = yield from _find_ends(lake, ref, request)
+    yield from _Search(lake, ref, request, ends, judge or Judge()).run()
 
 
 class Bisects:
@@ -76,8 +212,10 @@ class Bisects:
         """As `bisect`."""
         with closing(bisect(lake, ref, request, judge=self._judge)) as steps:
             for step in steps:
-                if step.result is not None:
-                    self._keep(request, step.result)
+                if (result := step.result) is not None:
+                    for good in {result.good} | ({None} if request.good in (None, OLDEST) else set()):
+                        key = ref.uri, result.table_id, request.condition.strip(), good, result.bad, request.check
+                        self._results.put(key, result)
                 yield step
 
     def known(self, lake: BisectLake, ref: TableRef, request: BisectRequest) -> Bisection | None:
@@ -88,10 +226,112 @@ class Bisects:
         table_id = lake.snapshot(ref, max(bad, good or 0)).metadata.id  # of the latest, where it was replaced since
         return self._results.get((ref.uri, table_id, request.condition.strip(), good, bad, request.check))
 
-    def _keep(self, request: BisectRequest, result: Bisection) -> None:
-        for good in {result.good} | ({None} if request.good in (None, OLDEST) else set()):
-            key = result.ref.uri, result.table_id, request.condition.strip(), good, result.bad, request.check
-            self._results.put(key, result)
+
+# the two ends --------------------------------------------------------------------------------------------------------
+
+
+def named_version(lake: VersionedLake, ref: TableRef, text: str | int | None, clock: Clock) -> int | None:
+    """The version that somebody named; None for nothing and for `oldest`."""
+    return None if text is None or str(text).strip().lower() == OLDEST else resolve_version(lake, ref, text, clock)
+
+
+def _find_ends(
+    lake: BisectLake, ref: TableRef, request: BisectRequest
+) -> Generator[BisectProgress, None, tuple[int, int]]:
+    """The good and the bad version. Raises `QueryError` for a condition that does not fit the table, and `BisectError`
+    for equal ends."""
+    good, bad = (named_version(lake, ref, end, request.clock) for end in (request.good, request.bad))
+    if bad is None:
+        bad = lake.latest_version(ref)
+    newest = max(bad, good or 0)
+    yield from _aside(
+        BisectProgress((), f"reading the log up to v{newest}", newest),
+        lambda _: check_condition(request.condition, lake.snapshot(ref, newest)),
+    )
+    if good is None:
+        doing = BisectProgress((), "looking for the oldest version that can be judged")
+        good = yield from _aside(doing, lambda stopped: _oldest(lake, ref, request.condition, bad, stopped))
+    if good == bad:
+        raise BisectError(
+            f"v{good} was given as good and as bad", hint="the search needs two versions between which it changed"
+        )
+    return good, bad
+
+
+def _aside(doing: BisectProgress, ask: Callable[[threading.Event], Value]) -> Generator[BisectProgress, None, Value]:
+    """What `ask` gives or raises, in a thread that whoever waits can leave; it is told by the event that they did."""
+    stopped = threading.Event()
+    with Work(lambda: ask(stopped), stopped.set) as work:  # the log is read in one go, with nobody waiting any more
+        yield doing
+        while still_runs(work, doing.doing, limit_s=_LONGEST_S):
+            yield doing
+    return work.result()
+
+
+def _oldest(lake: BisectLake, ref: TableRef, text: str, bad: int, stopped: threading.Event) -> int:
+    """The oldest version before `bad` that can be judged, taken to be so from there on: it has the condition's columns,
+    and its files are there."""
+
+    def can_be_judged(version: int) -> bool:
+        if stopped.is_set():
+            raise Stopped
+        try:
+            snapshot = lake.snapshot(ref, version)
+            if not check_condition(text, snapshot).columns and snapshot.num_rows is not None:
+                return True
+            return not any(seen.missing for seen in lake.see_files(ref, version, sample=None))
+        except LakehouseError:
+            return False
+
+    versions = [v for first, last in lake.versions(ref) for v in range(first, min(last, bad - 1) + 1)]
+    if versions and can_be_judged(versions[0]):
+        return versions[0]
+    place = bisect_left(versions, True, lo=1, key=can_be_judged) if versions else 0
+    if place >= len(versions):
+        raise BisectError(
+            f"no version before v{bad} of {ref.name} can be judged",
+            hint="their data files are gone, or they lack a column: name a good version that is still whole",
+        )
+    return versions[place]
+
+
+def _require_judged(probe: Probe, name: ProbeOutcome) -> None:
+    error = probe.number.error
+    if error is None:
+        return
+    end = f"v{probe.version}, the {name} end"
+    if isinstance(error, QueryError):
+        raise QueryError(f"{error.message}, at {end}", hint=error.hint, position=error.position)
+    raise BisectError(f"{end}, cannot be judged: {error.message}", hint=error.hint or f"name another {name} version")
+
+
+def _require_opposite(good: Probe, bad: Probe) -> None:
+    """Raise when the good end breaks the condition, or the bad one satisfies it; says what each gave."""
+    wrong_good, wrong_bad = good.outcome is ProbeOutcome.BAD, bad.outcome is ProbeOutcome.GOOD
+    if wrong_good and wrong_bad:
+        raise BisectError(
+            f"it is the other way round: v{good.version}, given as good, breaks the condition ({gave_text(good)}), and "
+            f"v{bad.version}, given as bad, satisfies it ({gave_text(bad)})",
+            hint=f"good {bad.version} and bad {good.version} finds the commit in between",
+        )
+    if wrong_good:
+        raise BisectError(
+            f"v{good.version}, the good end, breaks the condition: {gave_text(good)}",
+            hint="name a good version at which it holds, or the other way round one after the bad version",
+        )
+    if wrong_bad:
+        raise NothingBrokenError(
+            f"v{bad.version}, the bad end, satisfies the condition: {gave_text(bad)}",
+            hint="name a bad version at which it is broken; nothing may be wrong at all",
+        )
+
+
+def gave_text(probe: Probe) -> str:
+    """What a condition came to at a version, or why the version was skipped."""
+    return probe.reason or "" if probe.verdict is None else verdict_text(probe.verdict)
+
+
+# the search ----------------------------------------------------------------------------------------------------------
 
 
 class _Search:
@@ -99,46 +339,42 @@ class _Search:
     opposite."""
 
     def __init__(
-        self, lake: BisectLake, ref: TableRef, request: BisectRequest, *, ends: tuple[int, int], judge: Judge
+        self, lake: BisectLake, ref: TableRef, request: BisectRequest, ends: tuple[int, int], judge: Judge
     ) -> None:
-        self._lake, self._ref, self._request, self._judge = lake, ref, request, judge
+        self._lake, self._ref, self._judge = lake, ref, judge
         self._condition = request.condition.strip()
         self._good, self._bad = ends
         self._low, self._high = min(ends), max(ends)
         self._before = ProbeOutcome.GOOD if self._good < self._bad else ProbeOutcome.BAD
         self._table_id = lake.snapshot(ref, self._high).metadata.id
-        self._spans = lake.versions(ref)
+        spans = ((max(first, self._low), min(last, self._high)) for first, last in lake.versions(ref))
+        self._readable = sorted(version for first, last in spans for version in range(first, last + 1))
         self._commits: dict[int, Commit] = {}
-        self._changing: Sequence[int] = range(self._low + 1, self._high + 1)  # until the commits are read
+        self._changing: Sequence[int] = ()  # commits that may have changed rows
         self._probes: list[Probe] = []
         self._outcomes: dict[int, ProbeOutcome] = {}
         self._skipped: set[int] = set()
-        self._budget = [request.check, request.check]  # checks below and above the change
+        self._check, self._checks_left = request.check, 2 * request.check
 
     def run(self) -> Steps:
         ends = []
         for version, name in ((self._good, ProbeOutcome.GOOD), (self._bad, ProbeOutcome.BAD)):
             probe = yield from self._probe(version, Purpose.END)
-            require_judged(probe, name)
+            _require_judged(probe, name)
             ends.append(probe)
-        require_opposite(*ends)
-        yield from self._read_commits()
-        yield from self._search()
-        yield from self._finish()
-
-    def _search(self) -> Steps:
-        """Narrow the oldest change that is known, and check beside it, until nothing is left to check."""
-        while True:
-            yield from self._narrow(lambda: self._changing)
-            yield from self._narrow(self._stand_ins)
-            if not self._changed_between(*self._change()):  # a commit that says it moved no row did
-                yield from self._narrow(lambda: range(self._low + 1, self._high))
-            version = self._next_check()
-            if version is None:
-                return
+        _require_opposite(*ends)
+        commits = yield from _aside(
+            self._step("reading the commits in between", None),
+            lambda _: self._lake.history(self._ref, starting_version=self._low + 1, ending_version=self._high),
+        )
+        self._commits |= {commit.version: commit for commit in commits}
+        between = range(self._low + 1, self._high + 1)
+        self._changing = [v for v in between if v not in self._commits or self._commits[v].may_change_rows]
+        yield from self._narrow()
+        for version in self._checks():
             yield from self._probe(version, Purpose.CHECK)
-
-    # what is known ----------------------------------------------------------------------------------------------
+        yield from self._narrow()  # a check may have seen an older change
+        yield from self._finish()
 
     def _change(self) -> tuple[int, int]:
         """The oldest change seen: the probed versions before and after it."""
@@ -147,78 +383,36 @@ class _Search:
                 return older, newer
         return self._low, self._high
 
-    def _changed_between(self, low: int, high: int) -> Sequence[int]:
-        """The commits that changed rows after `low`, up to `high`."""
-        return self._changing[bisect_right(self._changing, low) : bisect_right(self._changing, high)]
-
-    def _candidates(self) -> tuple[int, ...]:
-        low, high = self._change()
-        return tuple(self._changed_between(low, high) or range(low + 1, high + 1))
-
-    def _is_open(self, version: int) -> bool:
-        """Whether it was not looked at and can be reconstructed."""
-        if version in self._outcomes or version in self._skipped:
-            return False
-        span = bisect_right(self._spans, version, key=lambda span: span[0]) - 1
-        return span >= 0 and version <= self._spans[span][1]
-
-    def _stand_ins(self) -> Sequence[int]:
-        """Versions with the rows of one that nobody could judge: a later OPTIMIZE may have written them anew."""
-        low, high = self._change()
-        heads, same = [*self._changed_between(low, high), high + 1], []
-        for head, following in pairwise(heads):
-            versions = range(head, following)
-            if not any(version in self._outcomes for version in versions):
-                same += [version for version in versions if self._is_open(version)]
-        return same
-
-    # probing ----------------------------------------------------------------------------------------------------
-
-    def _narrow(self, pool_now: Callable[[], Sequence[int]]) -> Steps:
-        """Halve the oldest change by versions of the pool, until none of them lies within."""
+    def _narrow(self) -> Steps:
+        """Halve the oldest change until no version within can be judged. A later OPTIMIZE stands for the rows of a
+        version that is gone, and what says that it moved no row is not believed."""
         tried = 0
         while len(self._skipped) < MOST_SKIPPED:
-            (low, high), pool = self._change(), pool_now()
-            inside = [v for v in pool[bisect_right(pool, low) : bisect_left(pool, high)] if self._is_open(v)]
+            low, high = self._change()
+            within = self._readable[bisect_right(self._readable, low) : bisect_left(self._readable, high)]
+            inside = [version for version in within if version not in self._skipped]
             if not inside:
                 return
-            probe = yield from self._probe(inside[int(_fraction(tried) * len(inside))], Purpose.SEARCH)
+            place = int((0.5 + tried * _AWAY) % 1 * len(inside))
+            probe = yield from self._probe(inside[place], Purpose.SEARCH)
             tried = tried + 1 if probe.outcome is ProbeOutcome.SKIPPED else 0
 
-    def _next_check(self) -> int | None:
-        """Beside the culprit first; then the middle of the widest stretches that nobody looked into, on both sides."""
+    def _checks(self) -> list[int]:
+        """On each side of the change a few versions, evenly spread among those that nobody looked at."""
         low, high = self._change()
-        if not self._request.check:
-            return None
-        for version in self._beside():
-            if low < version < high and self._is_open(version):
-                return version
-        judged = sorted(self._outcomes)
-        for side, versions in enumerate(([v for v in judged if v <= low], [v for v in judged if v >= high])):
-            middle = self._middle_of_widest(versions) if self._budget[side] else None
-            if middle is not None:
-                self._budget[side] -= 1
-                return middle
-        return None
-
-    def _beside(self) -> tuple[int, ...]:
-        """The culprit and the version before it, once there is one."""
-        candidates = self._candidates()
-        return (candidates[0] - 1, candidates[0]) if len(candidates) == 1 else ()
-
-    def _middle_of_widest(self, judged: Sequence[int]) -> int | None:
-        stretches = [
-            [v for v in self._changed_between(older, newer - 1) if self._is_open(v)]
-            for older, newer in pairwise(judged)
-        ]
-        widest = max(stretches, key=len, default=[])
-        return widest[len(widest) // 2] if widest else None
+        looked_at, readable = self._outcomes.keys() | self._skipped, set(self._readable)
+        open_ones = [v for v in self._changing if v in readable and v not in looked_at]
+        sides = [v for v in open_ones if v < low], [v for v in open_ones if v > high]
+        places = [(side, min(self._check, len(side))) for side in sides]
+        return [side[(2 * number + 1) * len(side) // (2 * count)] for side, count in places for number in range(count)]
 
     def _probe(self, version: int, purpose: Purpose) -> Generator[BisectProgress, None, Probe]:
-        commit, started_s = self._commit(version), time.monotonic()
-        number = yield from self._number(
-            self._judge.verdicts, version, f"judging v{version}", self._at_most_left(purpose)
-        )
+        started_s = time.monotonic()
+        if version not in self._commits:
+            commits = self._lake.history(self._ref, limit=1, starting_version=version, ending_version=version)
+            self._commits |= {commit.version: commit for commit in commits}
+        commit = self._commits.get(version)
+        number = yield from self._number(self._judge.verdicts, version, f"judging v{version}")
         probe = Probe(
             number,
             purpose,
@@ -227,56 +421,33 @@ class _Search:
             duration_s=time.monotonic() - started_s,
         )
         self._probes.append(probe)
+        self._checks_left -= purpose is Purpose.CHECK
         if probe.outcome is ProbeOutcome.SKIPPED:
             self._skipped.add(version)
         else:
             self._outcomes[version] = probe.outcome
-        yield self._step(f"judged v{version}", None, self._at_most_left())
+        yield self._step(f"judged v{version}", None)
         return probe
 
     def _number(
-        self, numbers: Numbers[Value], version: int, doing: str, at_most_left: int
+        self, numbers: Numbers[Value], version: int, doing: str
     ) -> Generator[BisectProgress, None, VersionValue[Value]]:
         """The condition's number at one version."""
         values: tuple[VersionValue[Value], ...] = ()
         with closing(numbers.over(self._lake, self._ref, self._condition, [version])) as steps:
             for step in steps:
                 values = step.values
-                yield self._step(doing, version, at_most_left, step.rows_read)
+                yield self._step(doing, version, step.rows_read)
         return values[0]
 
-    def _step(
-        self, doing: str, version: int | None, at_most_left: int | None = None, rows_read: int = 0
-    ) -> BisectProgress:
-        return BisectProgress(tuple(self._probes), doing, version, rows_read, at_most_left)
-
-    def _at_most_left(self, running: Purpose | None = None) -> int:
-        """Probes after the one that runs, unless some have to be skipped or disagree."""
+    def _step(self, doing: str, version: int | None, rows_read: int = 0) -> BisectProgress:
+        """`at_most_left` is without the version that is judged now."""
         low, high = self._change()
-        inside = len(self._changed_between(low, high - 1)) - sum(low < version < high for version in self._skipped)
-        ends = sum(end not in self._outcomes for end in (self._low, self._high))
-        beside = 2 if inside else sum(low < v < high and self._is_open(v) for v in self._beside())
-        checks = (beside if self._request.check else 0) + sum(self._budget)
-        untouched = self._high - self._low - 1 - len(self._outcomes) - len(self._skipped) + 2 - ends
-        left = min(max(0, inside).bit_length() + checks, untouched)
-        return max(0, left + ends - (running is not None and running is not Purpose.CHECK))
-
-    # commits ----------------------------------------------------------------------------------------------------
-
-    def _read_commits(self) -> Steps:
-        for newest in range(self._high, self._low, -_PAGE):
-            oldest = max(self._low + 1, newest - _PAGE + 1)
-            yield self._step(f"reading the commits v{oldest} to v{newest}", None, self._at_most_left())
-            page = self._lake.history(self._ref, starting_version=oldest, ending_version=newest)
-            self._commits |= {commit.version: commit for commit in page}
-        between = range(self._low + 1, self._high + 1)
-        self._changing = [v for v in between if may_change_rows(self._commits.get(v))]
-
-    def _commit(self, version: int) -> Commit | None:
-        if version not in self._commits:
-            commits = self._lake.history(self._ref, limit=1, starting_version=version, ending_version=version)
-            self._commits |= {commit.version: commit for commit in commits}
-        return self._commits.get(version)
+        ends = max(0, 2 - len(self._probes))
+        untouched = self._high - self._low + 1 - len(self._probes)
+        left = min(ends + (high - low - 1).bit_length() + self._checks_left, untouched)
+        left = max(0, left - (version is not None))
+        return BisectProgress(tuple(self._probes), doing, version, rows_read, left)
 
     # the answer -------------------------------------------------------------------------------------------------
 
@@ -293,12 +464,14 @@ class _Search:
         result = self._result(condition, older_id=None if older_id == self._table_id else older_id)
         if condition.row_rule or condition.unique:
             doing = f"reading rows of v{result.bad_seen} that break it"
-            number = yield from self._number(self._judge.examples, result.bad_seen, doing, 0)
+            number = yield from self._number(self._judge.examples, result.bad_seen, doing)
             result = replace(result, examples=number.value or Examples())
         yield BisectProgress(result.probes, "done", None, at_most_left=0, result=result)
 
     def _result(self, condition: VersionCondition, *, older_id: str | None) -> Bisection:
-        (last, first_seen), candidates = self._change(), self._candidates()
+        last, first_seen = self._change()
+        between = self._changing[bisect_right(self._changing, last) : bisect_right(self._changing, first_seen)]
+        candidates = tuple(between or range(last + 1, first_seen + 1))
         return Bisection(
             ref=self._ref,
             table_id=self._table_id,
@@ -317,21 +490,3 @@ class _Search:
             unprobed=sum(v not in self._outcomes for v in self._changing),
             older_id=older_id,
         )
-
-
-def may_change_rows(commit: Commit | None) -> bool:
-    """Whether a commit may have changed rows. What is not known, or cannot be read, may."""
-    if commit is None or commit.problem:
-        return True
-    if (commit.operation or "").upper().startswith(_SAME_ROWS):
-        return False
-    return (commit.metrics.files_added, commit.metrics.files_removed) != (0, 0)
-
-
-def _fraction(tried: int) -> float:
-    """1/2, 1/4, 3/4, 1/8, 5/8 …: away from a version that was skipped, for its neighbours often are as it is."""
-    number, fraction, step = tried + 1, 0.0, 0.5
-    while number:
-        fraction += step * (number & 1)
-        number, step = number >> 1, step / 2
-    return fraction

@@ -7,7 +7,6 @@ times) is no finding: a condition is suggested where one step is far larger than
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import accumulate, dropwhile, pairwise, permutations
 from typing import Any, NamedTuple, Protocol
@@ -24,6 +23,7 @@ from backend.search.notice import Measure
 from backend.sql.expression import sql_name
 from backend.sql.numbers import Numbers, Reading, ScannedLake, spread
 from backend.sql.quoting import quoted_name, quoted_text
+from backend.sql.values import as_number
 
 MOST_VERSIONS, MOST_FILES, MOST_COLUMNS = 24, 50_000, 100
 MOST_HELD = 1_000  # versions kept
@@ -37,7 +37,6 @@ _LEAST_CLEAN = 5  # versions without a null
 _LEAST_ROWS, _LEAST_SHARE = 20, 0.01  # of the first version, and of them with a value that is gone
 _LEAST_WHOLE, _WHOLE_ABOVE = 0.05, 3.0  # more of all numbers, and so much more often than before
 _MOST_TIMES, _MOST_VALUES = 4, 30  # columns; values of one that are held against each other
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class HeldLake(ScannedLake, Protocol):
@@ -352,17 +351,6 @@ def measure_text(measure: Measure, value: Any) -> str:
     if measure in (Measure.NULLS, Measure.WHOLE):
         return percent(value)
     return count_text(value) if measure is Measure.ROWS else figure_text(value)
-
-
-def as_number(value: Any) -> float | None:
-    """A bound as a number: times in seconds, dates in days."""
-    if isinstance(value, datetime):
-        return ((value if value.tzinfo else value.replace(tzinfo=UTC)) - _EPOCH).total_seconds()
-    if isinstance(value, date):
-        return float((value - _EPOCH.date()).days)
-    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-        return None
-    return float(value) if math.isfinite(value) else None
 
 
 def _rounded(number: float, kind: StatKind) -> float:

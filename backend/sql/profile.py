@@ -4,12 +4,9 @@ Rule: from the log's statistics at once, no data file opened; exact from the row
 they know: a figure that nobody counted is None.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
-from decimal import Decimal
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 from backend.errors import TableError
@@ -18,6 +15,7 @@ from backend.lake.model import SchemaField, Snapshot
 from backend.lake.table.schema import fields, read_schema
 from backend.sql.numbers import Numbers, Reading, VersionValue
 from backend.sql.quoting import quoted_name, quoted_text
+from backend.sql.values import as_number
 
 COLUMNS_AT_ONCE = 200
 MOST_PROFILES = 1_000  # kept
@@ -151,16 +149,20 @@ def _of(snapshot: Snapshot, rows: int | None, columns: tuple[ColumnProfile, ...]
 def _read_columns(
     read: Callable[[Sequence[str], str], Mapping[str, Any]], asked: Sequence[tuple[SchemaField, Sequence[float]]]
 ) -> list[ColumnProfile]:
-    measures = read([column.path for column, _ in asked], measures_sql(asked))
-    profiles = [_measured(*each, measures["all_rows"], measures[f"c{i}"]) for i, each in enumerate(asked)]
-    texts = {each.column: measures[f"c{i}"]["texts"] for i, each in enumerate(profiles) if _is_ranked(each)}
-    if texts:
-        counts = read(list(texts), counts_sql(texts))
-        for number, name in enumerate(texts):
-            at = next(i for i, each in enumerate(profiles) if each.column == name)
-            values = dict(zip(measures[f"c{at}"]["texts"], measures[f"c{at}"]["vals"], strict=True))
-            profiles[at] = replace(profiles[at], top=_top(values, counts[f"c{number}"]))
-    return profiles
+    """Columns with their edges. The ranking is approximate, so the values that it names are counted in a second pass."""
+    parts = [f"c{number} := {_measures(column, edges)}" for number, (column, edges) in enumerate(asked)]
+    names = [column.path for column, _ in asked]
+    measures = read(names, f"SELECT struct_pack(all_rows := count(*), {', '.join(parts)}) FROM rows")
+    ranked = [number for number in range(len(asked)) if _is_ranked(measures[f"c{number}"])]
+    counts: Mapping[str, Any] = {}
+    if ranked:
+        parts = []
+        for number in ranked:
+            texts = ", ".join(map(quoted_text, measures[f"c{number}"]["texts"]))
+            parts.append(f"c{number} := histogram_exact({quoted_name(names[number])}::VARCHAR, [{texts}])")
+        counts = read([names[number] for number in ranked], f"SELECT struct_pack({', '.join(parts)}) FROM rows")
+    rows = measures["all_rows"]
+    return [_measured(*one, rows, measures[f"c{n}"], counts.get(f"c{n}") or {}) for n, one in enumerate(asked)]
 
 
 def with_statistics(snapshot: Snapshot) -> list[str]:
@@ -171,38 +173,18 @@ def with_statistics(snapshot: Snapshot) -> list[str]:
 
 def bin_edges(totals: ColumnTotals) -> tuple[float, ...]:
     """The low end of the first bin and the high end of each, between the bounds that the log tells; else none."""
-    low, high = _seconds_or_number(totals.lowest), _seconds_or_number(totals.highest)
+    low, high = as_number(totals.lowest), as_number(totals.highest)
     if low is None or high is None or totals.kind not in _MEASURED:
         return ()
+    if totals.kind is StatKind.DATE:
+        low, high = low * 86_400, high * 86_400
     if totals.kind is StatKind.INTEGER and high - low < BINS:
         return (low, *(low + step for step in range(int(high - low) + 1)))  # each its own
     width = (high - low) / BINS
     return (low, high) if not width else (low, *(low + width * step for step in range(1, BINS)), high)
 
 
-def _seconds_or_number(value: Any) -> float | None:
-    """A bound as bins know it; None where it has no place on a line."""
-    if isinstance(value, datetime):
-        return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
-    if isinstance(value, date):
-        return float((value - date(1970, 1, 1)).days * 86_400)
-    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
-        try:
-            number = float(value)
-        except OverflowError:
-            return None
-        return number if math.isfinite(number) else None
-    return None
-
-
 # SQL ---------------------------------------------------------------------------------------------------------------
-
-
-def measures_sql(asked: Sequence[tuple[SchemaField, Sequence[float]]]) -> str:
-    """Of each column with its edges: rows that hold a value, bounds, distinct values, candidates for the commonest,
-    and rows a bin, as one value."""
-    parts = [f"c{number} := {_measures(column, edges)}" for number, (column, edges) in enumerate(asked)]
-    return f"SELECT struct_pack(all_rows := count(*), {', '.join(parts)}) FROM rows"
 
 
 def _measures(column: SchemaField, edges: Sequence[float]) -> str:
@@ -222,39 +204,25 @@ def _measures(column: SchemaField, edges: Sequence[float]) -> str:
     return f"struct_pack({', '.join(parts)})"
 
 
-def counts_sql(texts: Mapping[str, Sequence[str]]) -> str:
-    """Rows of each of some values of some columns, all as texts, as one value."""
-    parts = [
-        f"c{number} := histogram_exact({quoted_name(name)}::VARCHAR, [{', '.join(map(quoted_text, values))}])"
-        for number, (name, values) in enumerate(texts.items())
-    ]
-    return f"SELECT struct_pack({', '.join(parts)}) FROM rows"
-
-
-def _measured(column: SchemaField, edges: Sequence[float], rows: int, measures: Mapping[str, Any]) -> ColumnProfile:
-    held, different = measures["held"], measures.get("different")
+def _measured(
+    column: SchemaField, edges: Sequence[float], rows: int, measures: Mapping[str, Any], counts: Mapping[str, int]
+) -> ColumnProfile:
+    """A column by its measures, and the rows of its commonest values by their texts."""
+    held, different, binned = measures["held"], measures.get("different"), measures.get("bins") or {}
+    values = dict(zip(measures["texts"], measures["vals"], strict=True)) if counts else {}
+    top = sorted((text for text in values if counts.get(text)), key=lambda text: (-counts[text], text))[:TOP]
+    bins = [Bin(low, high, binned.get(high, 0)) for low, high in pairwise(edges) if binned]
+    if bins:  # what lies above the last edge, by a bound that was cut, belongs to the last bin
+        above = sum(count for edge, count in binned.items() if edge not in set(edges[1:]))
+        bins[-1] = replace(bins[-1], rows=bins[-1].rows + above)
     return ColumnProfile(
         column.path, column.type, rows, rows - held, measures.get("low"), measures.get("high"), is_exact=True,
         distinct=None if different is None else min(different, held),  # it is approximate, and may lie above
-        bins=_bins(edges, measures.get("bins") or {}),
+        top=tuple(TopValue(values[text], counts[text]) for text in top), bins=tuple(bins),
     )  # fmt: skip
 
 
-def _is_ranked(column: ColumnProfile) -> bool:
+def _is_ranked(measures: Mapping[str, Any]) -> bool:
     """Whether values repeat so much that the commonest say something."""
-    held = (column.rows or 0) - (column.nulls or 0)
-    return bool(column.distinct and column.type != "binary" and column.distinct <= max(FEW, held / 2))
-
-
-def _top(values: Mapping[str, Any], rows: Mapping[str, int]) -> tuple[TopValue, ...]:
-    """The commonest of the candidates, by their text."""
-    ordered = sorted(values, key=lambda text: (-rows.get(text, 0), text))
-    return tuple(TopValue(values[text], rows[text]) for text in ordered[:TOP] if rows.get(text))
-
-
-def _bins(edges: Sequence[float], rows: Mapping[float, int]) -> tuple[Bin, ...]:
-    """What lies above the last edge, by a bound that was cut, belongs to the last bin."""
-    highs = edges[1:]
-    above = sum(count for edge, count in rows.items() if edge not in set(highs))
-    bins = [Bin(low, high, rows.get(high, 0)) for low, high in zip(edges, highs, strict=False)]
-    return (*bins[:-1], replace(bins[-1], rows=bins[-1].rows + above)) if bins and rows else ()
+    held, different = measures["held"], min(measures.get("different") or 0, measures["held"])
+    return bool(different and measures.get("texts") and different <= max(FEW, held / 2))

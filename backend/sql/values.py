@@ -11,6 +11,8 @@ from typing import Any
 
 from backend.format import number_word
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
 
 def same(a: Any, b: Any, tolerance: float = 0.0) -> bool:
     """Whether two cell values are equal, deep, with NaN = NaN and null = null; floats within the tolerance are."""
@@ -55,3 +57,17 @@ def _datetime_text(value: datetime) -> str:
     if value.tzinfo is None:
         return value.isoformat()
     return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def as_number(value: Any) -> float | None:
+    """A bound as a place on a line: times in seconds since 1970, dates in days; None where it has none."""
+    if isinstance(value, datetime):
+        return ((value if value.tzinfo else value.replace(tzinfo=UTC)) - _EPOCH).total_seconds()
+    if isinstance(value, date):
+        return float((value - _EPOCH.date()).days)
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None

@@ -13,8 +13,7 @@ from urllib.error import HTTPError
 
 import structlog
 
-from backend.health.attention import load_attention
-from backend.health.groups import group_text, grouped
+from backend.health.attention import group_text, grouped, load_attention
 from backend.health.model import AttentionGroup, AttentionItem, Cause, Severity
 from backend.lake.lake import Lake
 from backend.redaction import without_secrets

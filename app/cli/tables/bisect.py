@@ -23,7 +23,7 @@ from backend.lake.lake import Lake
 from backend.lake.model import Commit
 from backend.maintenance.model import ActPreview, Restore
 from backend.maintenance.plan import load_preview
-from backend.search.model import Bisection, BisectRequest
+from backend.search.search import Bisection, BisectRequest
 from backend.search.search import bisect as search
 
 SHOWN = 20  # commits of a range on a terminal

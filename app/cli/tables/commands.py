@@ -281,7 +281,7 @@ def bisect(
     """The first version that breaks a condition, by binary search; a condition on rows means every row."""
     from app import services
     from app.cli.tables import bisect
-    from backend.search.model import BisectRequest
+    from backend.search.search import BisectRequest
 
     return bisect.bisect(name, BisectRequest(condition, good, bad, check, services.clock()), as_json=as_json)
 

@@ -12,20 +12,12 @@ from app.cli.tables.lake import opened
 from app.health.text import log_sentence, run_text
 from backend.errors import LakehouseError
 from backend.format import bytes_text, count_text, things
-from backend.health.attention import AttentionRules, attention, load_attention
-from backend.health.groups import group_text, grouped
+from backend.health.attention import AttentionRules, attention, group_text, grouped, load_attention
 from backend.health.health import table_health
-from backend.health.model import (
-    AttentionGroup,
-    AttentionItem,
-    LogHealth,
-    Severity,
-    TableHealth,
-    TrendPoint,
-)
+from backend.health.model import AttentionGroup, AttentionItem, LogHealth, Severity, TableHealth
 from backend.health.rules import gain_in, small_files_text
 from backend.lake.cards import Table
-from backend.lake.model import TableCard
+from backend.lake.model import TableCard, VersionTotals
 from backend.streams.status import query_names
 
 TOLD_EACH = 50  # tables
@@ -42,7 +34,7 @@ _SHAPES: Shapes = {
         uri="ref.uri",
         **{key: f"evidence.{key}" for key in (*_COUNTS, *_FACTS)},
     ),
-    TrendPoint: shaped("small_share"),
+    VersionTotals: shaped("small_share", without=("num_rows",)),
     LogHealth: shaped("commits_since_checkpoint"),
 }
 _OF_ONE_TABLE = ("trend", "trend_truncated")

@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 from app import cache, services
 from backend.lake.lake import Lake
 from backend.search import search
-from backend.search.model import BisectProgress
+from backend.search.search import BisectProgress
 from tests.worlds.lake import builders
 from tests.worlds.lake.planted import METADATA, plant
 from tests.worlds.pages.fixtures import Place

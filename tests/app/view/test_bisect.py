@@ -8,7 +8,8 @@ from app.search import view
 from backend.errors import LakehouseError
 from backend.lake.files.stats import ColumnTotals, StatKind
 from backend.lake.model import Commit, OperationMetrics, StreamOrigin, TableRef
-from backend.search.model import Bisection, Examples, Probe, ProbeOutcome, Purpose, VersionVerdict
+from backend.search.condition import Examples, VersionVerdict
+from backend.search.search import Bisection, Probe, ProbeOutcome, Purpose
 from backend.search.suggest import Held
 from backend.sql.numbers import ValueSource, VersionValue
 

@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 from app.health import view
 from app.health.text import log_sentence, trend_finding
 from backend.health.attention import AttentionRules, attention
-from backend.health.judge import JudgedTable
-from backend.health.model import LogHealth, MaintenanceRun, Severity, SmallFileRule, TableHealth, TrendPoint
-from backend.health.recommend import recommend
-from backend.lake.model import TableCard, TableRef, UnreadableTable
+from backend.health.health import JudgedTable
+from backend.health.model import LogHealth, MaintenanceRun, Severity, SmallFileRule, TableHealth
+from backend.health.rules import recommend
+from backend.lake.model import TableCard, TableRef, UnreadableTable, VersionTotals
 from tests.backend.health.test_health import WELL
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -20,7 +20,7 @@ def health() -> TableHealth:
     """Five versions, the fourth of which is an OPTIMIZE."""
     operations = ("WRITE", "WRITE", "WRITE", "OPTIMIZE", "WRITE")
     points = tuple(
-        TrendPoint(v, NOW - timedelta(minutes=10 - v), operation, v + 1, 0 if v == 3 else v, 100 * (v + 1))
+        VersionTotals(v, NOW - timedelta(minutes=10 - v), operation, v + 1, 100 * (v + 1), None, 0 if v == 3 else v)
         for v, operation in enumerate(operations)
     )
     evidence = replace(WELL, log=LogHealth(0, 4, NOW - timedelta(hours=2), None, None, 10))

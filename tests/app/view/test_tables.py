@@ -14,7 +14,7 @@ from app.overview.visit import GAP, Visit, visit_before
 from app.tables import view
 from app.ui.lake import LakeReader, LakeReading, lake_totals, totals_sentence
 from backend.errors import StorageError
-from backend.health.groups import grouped
+from backend.health.attention import grouped
 from backend.health.model import AttentionItem, Cause, Severity
 from backend.jobs.model import Job, JobKind, JobState
 from backend.lake.model import TableCard, TableRef, UnreadableTable

@@ -11,10 +11,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from backend.errors import StorageError
 from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
-from backend.health.attention import AttentionRules, attention
-from backend.health.groups import grouped
-from backend.health.health import table_health
-from backend.health.judge import SMALL_LAKE, health_judge
+from backend.health.attention import AttentionRules, attention, grouped
+from backend.health.health import SMALL_LAKE, health_judge, table_health
 from backend.health.model import (
     AttentionItem,
     Cause,
@@ -25,12 +23,12 @@ from backend.health.model import (
     Recommendation,
     Severity,
 )
-from backend.health.recommend import recommend
 from backend.health.rules import (
     gain_in,
     last_run,
     merge_gain,
     partition_offenders,
+    recommend,
     small_file_rule,
     trend,
     writer_offenders,
@@ -198,7 +196,7 @@ def test_small_files_are_laid_at_the_door_of_the_stream_or_else_the_engine() -> 
         commit(2, "OPTIMIZE", files=50),
         commit(1, stream="fast", files=5),
     ]
-    found = writer_offenders(commits, EMPTY, small_limit_bytes=64 * MB)
+    found = writer_offenders(commits, EMPTY, {}, small_limit_bytes=64 * MB)
     assert [(o.kind, o.name, o.small_files, o.files) for o in found] == [
         ("stream", "fast", 15, 15),
         ("engine", "Spark", 3, 3),
@@ -207,16 +205,16 @@ def test_small_files_are_laid_at_the_door_of_the_stream_or_else_the_engine() -> 
 
 def test_a_query_id_gets_the_name_of_its_stream_where_it_is_known() -> None:
     written = [replace(commit(1), origin=StreamOrigin(None, "q-1", None, 4))]
-    (named,) = writer_offenders(written, EMPTY, small_limit_bytes=64 * MB, stream_names={"q-1": "bronze_events"})
-    (bare,) = writer_offenders(written, EMPTY, small_limit_bytes=64 * MB)
+    (named,) = writer_offenders(written, EMPTY, {"q-1": "bronze_events"}, small_limit_bytes=64 * MB)
+    (bare,) = writer_offenders(written, EMPTY, {}, small_limit_bytes=64 * MB)
     assert (named.name, bare.name) == ("bronze_events", "q-1")
 
 
 def test_a_writer_that_does_not_say_bytes_is_judged_by_what_the_table_grew() -> None:
     timeline = Timeline((totals(0, 1, MB), totals(1, 3, 3 * MB)), 0)
-    (found,) = writer_offenders([commit(1, files=2, size_bytes=None)], timeline, small_limit_bytes=64 * MB)
+    (found,) = writer_offenders([commit(1, files=2, size_bytes=None)], timeline, {}, small_limit_bytes=64 * MB)
     assert (found.small_files, found.bytes) == (2, 2 * MB)
-    assert writer_offenders([commit(9, files=2, size_bytes=None)], timeline, small_limit_bytes=64 * MB) == ()
+    assert writer_offenders([commit(9, files=2, size_bytes=None)], timeline, {}, small_limit_bytes=64 * MB) == ()
 
 
 def test_the_worst_partitions_the_last_run_and_a_thinned_trend_are_told() -> None:

@@ -25,8 +25,7 @@ from backend.lake.model import TableRef, UnreadableTable
 from backend.lake.rows import files_on_disk
 from backend.lake.rows.rows import RowQuery
 from backend.lake.storage.local_folder import LocalFolder
-from backend.search.model import BisectRequest
-from backend.search.search import bisect
+from backend.search.search import BisectRequest, bisect
 from backend.sql.profile import profiles
 from tests.worlds.cases import some
 from tests.worlds.lake.builders import (

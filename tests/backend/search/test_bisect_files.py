@@ -4,12 +4,10 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,9 +15,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
-from backend.search.judge import FileQuestion, Judge, JudgedFiles, can_be_fetched
-from backend.search.model import Bisection, BisectRequest, VersionVerdict
-from backend.search.search import bisect
+from backend.search.condition import Judge, VersionVerdict
+from backend.search.search import Bisection, BisectRequest, bisect
 from backend.settings import load_settings
 from backend.sql.numbers import VersionValue, aggregates
 from tests.worlds.cases import few
@@ -180,17 +177,6 @@ def test_a_column_called_as_the_number_of_a_file(root: Path, lake: Lake) -> None
     assert number.value == VersionVerdict(False, None, 2, 0, 3)
 
 
-def test_the_question_that_was_asked_longest_ago_is_forgotten_first() -> None:
-    judged = JudgedFiles(most=5)
-    first, second = (FileQuestion("t", "id", text, "") for text in ("a", "b"))
-    for question, names in ((first, ["x", "y"]), (second, ["x", "y"]), (second, ["z", "w"])):
-        judged.put(question, pa.array(names), np.full((len(names), 3), 7))
-    keys = pa.array(["z", "n", "x"])
-    unknown, given = judged.look_up(second, keys)
-    assert unknown.tolist() == [1] and given.tolist() == [[7] * 3, [0] * 3, [7] * 3]
-    assert judged.look_up(first, keys)[0].tolist() == [0, 1, 2]
-
-
 # an object store ----------------------------------------------------------------------------------------------------
 
 
@@ -213,7 +199,7 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 @pytest.mark.parametrize("most", [64, 0])
 def test_on_an_object_store_few_files_are_fetched_else_each_version_is_scanned(remote: Lake, most: int) -> None:
     lake = CountingLake(remote)
-    ref, judge = lake.find("t"), Judge(partial(can_be_fetched, most_files=most))
+    ref, judge = lake.find("t"), Judge(most_fetched=most)
     found = found_by(lake, ref, judge=judge)
     assert (found.culprit, found.last) == (5, 4) and found.examples.rows[0]["amount"] < 0
     for version in (9, 8, 7, 4, 0):

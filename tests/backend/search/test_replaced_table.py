@@ -9,8 +9,7 @@ from deltalake import write_deltalake
 
 from app.versions import view
 from backend.lake.lake import Lake
-from backend.search.model import BisectRequest
-from backend.search.search import Bisects
+from backend.search.search import BisectRequest, Bisects
 from backend.settings import load_settings
 from backend.sql.numbers import ValueSource, aggregates
 from tests.worlds.terminal import Weir, home, weir

@@ -15,9 +15,8 @@ from deltalake import DeltaTable
 from app.search.text import cause_texts, suggestion_text, where_broken
 from backend.lake.files.stats import ColumnTotals, StatKind
 from backend.lake.model import TableRef
-from backend.search.model import Bisection, BisectRequest
 from backend.search.notice import Measure
-from backend.search.search import bisect
+from backend.search.search import Bisection, BisectRequest, bisect
 from backend.search.suggest import Held, held_numbers, load_held, suggest
 from tests.worlds.lake import builders
 from tests.worlds.lake.diffs import diff, lake_at
