@@ -1,12 +1,15 @@
-"""The tables of the control store, as SQLAlchemy sees them after the newest migration.
+"""The tables of the control store, of which a new one is made.
 
-Rule: a change here comes with a migration; a test compares both.
+Rule: a change here comes with a migration; a test brings a store of the baseline to the newest schema and compares.
 """
 
 from datetime import UTC, datetime
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeDecorator
 
 EPOCH, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
@@ -30,6 +33,19 @@ class UtcDateTime(TypeDecorator[datetime]):
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+class StoreSeconds(FunctionElement[float]):
+    """Seconds since 1970 by the store's own clock: applications leave their events without a time."""
+
+    type = sa.Float(53)
+    inherit_cache = True
+
+
+@compiles(StoreSeconds)
+def _sql_of_seconds(_element: StoreSeconds, compiler: Any, **_: object) -> str:
+    is_sqlite = compiler.dialect.name == "sqlite"
+    return "((julianday('now') - 2440587.5) * 86400.0)" if is_sqlite else "extract(epoch from clock_timestamp())"
 
 
 metadata = sa.MetaData()
@@ -217,7 +233,7 @@ attached_event = sa.Table(
     sa.Column("id", BigId, primary_key=True, autoincrement=True),
     sa.Column("app_id", sa.Text, nullable=False),
     sa.Column("body", sa.Text, nullable=False),  # JSON
-    sa.Column("at", sa.Float(53), nullable=False),  # the store's own clock, seconds since 1970
+    sa.Column("at", sa.Float(53), nullable=False, server_default=StoreSeconds()),
     sa.Index("ix_attached_event_app", "app_id", "id"),
 )
 
