@@ -11,7 +11,7 @@ from functools import partial
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from backend.store import progress, rows
+from backend.store import batches, rows
 from backend.store.engine import upsert
 from backend.store.schema import attached_app, attached_event, declaration, observed
 from backend.stream_model.attached import Attached, AttachedEvent, at_of
@@ -92,9 +92,9 @@ def _keep(connection: Connection, attached: Attached, now: datetime) -> None:
         upsert(connection, declaration, {"name": name, "body": body, "declared_at": now})
         upsert(connection, observed, rows.observed_row(attached.observed[name]))
     if attached.progress:
-        progress.add(connection, attached.progress)
+        batches.add(connection, attached.progress)
     for name, at in attached.signs.items():
-        progress.touch(connection, name, at)
+        batches.touch(connection, name, at)
 
 
 def _forget(connection: Connection, streams: Attached, *, before: datetime) -> None:

@@ -1,22 +1,62 @@
-"""Leases with fencing tokens: who may run a resource, until when.
+"""Who is there and what is theirs: leases with fencing tokens, hosts' signs of life, and the store's own clock, which
+judges both, for machines' clocks differ.
 
-Rule: the token grows with every grant and never falls, so a write that carries an older token is from a former owner
-(https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html). The database's clock alone says when a
-lease ends, in the statement that grants it.
+Rule: a time that several machines must agree on is written and compared inside the database. A lease's token grows with
+every grant and never falls, so a write that carries an older token is from a former owner
+(https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html).
 """
 
-from collections.abc import Collection, Iterator
+import hashlib
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from backend.lru import Lru
 from backend.store import rows
-from backend.store.clock import moment
-from backend.store.engine import insert
-from backend.store.schema import EPOCH, lease
-from backend.stream_model.stream import Lease
+from backend.store.engine import insert, upsert
+from backend.store.schema import EPOCH, UtcDateTime, host, lease
+from backend.stream_model.stream import HostHeartbeat, Lease
+
+_SQLITE = "%Y-%m-%d %H:%M:%f"  # milliseconds: padded below to the microseconds that the columns hold
+
+
+def elapsed() -> float:
+    """Seconds that no change of the machine's clock alters; on Linux those while it slept, too."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()
+
+
+def moment(connection: Connection, after_s: float = 0.0) -> sa.ColumnElement[datetime]:
+    """The database's time when it gets to this, so many seconds on. SQLite's is its machine's."""
+    if connection.dialect.name == "sqlite":
+        text = sa.func.strftime(_SQLITE, "now", f"{after_s:+.3f} seconds", type_=sa.Text)
+        return sa.type_coerce(text + "000", UtcDateTime)
+    now = sa.func.clock_timestamp(type_=sa.DateTime(timezone=True))
+    return sa.type_coerce(now + timedelta(seconds=after_s), UtcDateTime)
+
+
+class StoreClock:
+    """The store's time as of the last `look`, and from there on by what has elapsed here."""
+
+    def __init__(self, look: Callable[[], datetime], *, elapsed: Callable[[], float] = elapsed) -> None:
+        self._look, self._elapsed = look, elapsed
+        self._zero = datetime.now(UTC) - timedelta(seconds=elapsed())
+
+    def __call__(self) -> datetime:
+        return self._zero + timedelta(seconds=self._elapsed())
+
+    def look(self) -> None:
+        """Asks the store; raises `StoreError`."""
+        asked = self._elapsed()
+        store_time = self._look()
+        self._zero = store_time - timedelta(seconds=(asked + self._elapsed()) / 2)
+
 
 NOBODY = ""
 AT_ONCE = 1_000
@@ -106,3 +146,35 @@ def _pieces(values: list[Value]) -> Iterator[list[Value]]:
 
 def _is(held: Lease) -> tuple[sa.ColumnElement[bool], ...]:
     return (lease.c.resource == held.resource, lease.c.owner == held.owner, lease.c.token == held.token)
+
+
+Names = Lru[str, tuple[str, ...]]
+_SHORT = tuple(column for column in host.c if column.name != "streams")
+
+
+def beat(connection: Connection, heartbeat: HostHeartbeat) -> bool:
+    """Keeps it; whether its streams are others than before."""
+    key = hashlib.sha256("\n".join(heartbeat.streams).encode()).hexdigest()[:32]
+    row = rows.row_of(heartbeat) | {"streams_key": key}
+    is_same = host.c.host_id == heartbeat.host_id, host.c.streams_key == key
+    short = {name: value for name, value in row.items() if name != "streams"}
+    if connection.execute(sa.update(host).where(*is_same).values(short)).rowcount:
+        return False
+    upsert(connection, host, row)
+    return True
+
+
+def hosts(connection: Connection, names: Names, *where: sa.ColumnElement[bool]) -> list[HostHeartbeat]:
+    """By host id. `names`: by key, what was read before."""
+    every = connection.execute(sa.select(*_SHORT).where(*where).order_by(host.c.host_id)).mappings().all()
+    keys = {row["host_id"]: row["streams_key"] or row["host_id"] for row in every}  # a former Weir writes no key
+    streams = names.find({row["streams_key"] for row in every if row["streams_key"]})
+    unread = {key: host_id for host_id, key in keys.items() if key not in streams}
+    if unread:
+        for row in connection.execute(sa.select(host).where(host.c.host_id.in_(unread.values()))).mappings():
+            for heartbeat in rows.readable(rows.host_of, "host", [row]):
+                streams[keys[heartbeat.host_id]] = heartbeat.streams
+                if row["streams_key"] == keys[heartbeat.host_id]:
+                    names.put(row["streams_key"], heartbeat.streams)
+    heartbeats = rows.readable(rows.host_of, "host", every)
+    return [replace(heartbeat, streams=streams.get(keys[heartbeat.host_id], ())) for heartbeat in heartbeats]

@@ -14,8 +14,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from backend.errors import StoreError
-from backend.store.clock import elapsed
 from backend.store.engine import Database
+from backend.store.leases import elapsed
 
 CHANNEL = "weir"
 RETRY_S = 1.0

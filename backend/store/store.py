@@ -24,17 +24,13 @@ from backend.expectations.model import Finding, Judgement, State, TableExpectati
 from backend.jobs.model import JobKind
 from backend.private_files import private_folder
 from backend.settings import Settings
-from backend.store import addresses, audit, hosts, inbox, leases, progress, rollups, rows, schema
-from backend.store.clock import moment
+from backend.store import addresses, audit, batches, inbox, leases, rows, schema
+from backend.store.annotations import Noticed, Pins, SavedQueries, Told
 from backend.store.engine import Database, insert, upsert
 from backend.store.jobs import Jobs, unfinished_act
-from backend.store.leases import stream_resource
+from backend.store.leases import moment, stream_resource
 from backend.store.migrate import migrate
-from backend.store.noticed import Noticed
 from backend.store.notices import Notices, NoticeTopic
-from backend.store.pins import Pins
-from backend.store.saved import SavedQueries
-from backend.store.told import Told
 from backend.stream_model.backlog import Backlog
 from backend.stream_model.overrides import changes, check_overrides, compare
 from backend.stream_model.rollup import Rollup
@@ -71,7 +67,7 @@ class ControlStore:
         self.saved = SavedQueries(self._database)
         self.noticed = Noticed(self._database)
         self.told = Told(self._database)
-        self._host_streams = hosts.Names(100)
+        self._host_streams = leases.Names(100)
 
     @classmethod
     def open(cls, settings: Settings) -> Self:
@@ -197,13 +193,13 @@ class ControlStore:
         """Adds micro-batches; one that is there already is kept once."""
         if items:
             with self._database.writing() as connection:
-                progress.add(connection, items)
+                batches.add(connection, items)
                 self.notices.tell(connection, NoticeTopic.STREAMS)
 
     def touch(self, name: str, *, at: datetime) -> None:
         """Notes that Spark reported on the stream (a batch or "idle") at `at`: `Observed.last_trigger_at`."""
         with self._database.writing() as connection:
-            progress.touch(connection, name, at)
+            batches.touch(connection, name, at)
 
     def progress(
         self, stream: str, *, since: datetime = schema.EPOCH, until: datetime = schema.LATEST, limit: int = 500,
@@ -212,12 +208,12 @@ class ControlStore:
         """The newest `limit` micro-batches of a time, oldest first; `raw`: with the JSON that Spark reported; `every`:
         only those whose id is a multiple of it."""
         with self._database.reading() as connection:
-            return progress.of_stream(connection, stream, since=since, until=until, limit=limit, raw=raw, every=every)
+            return batches.of_stream(connection, stream, since=since, until=until, limit=limit, raw=raw, every=every)
 
     def newest_batches(self) -> dict[str, int]:
         """What names the newest micro-batch of each declared stream: another one once a batch came."""
         with self._database.reading() as connection:
-            return progress.newest_ids(connection)
+            return batches.newest_ids(connection)
 
     def recent(
         self, streams: Collection[str] | None = None, *, limit: int, raw: bool = False
@@ -225,52 +221,52 @@ class ControlStore:
         """The newest `limit` micro-batches of these declared streams, None for all, oldest first. Durations by phase,
         expectations and Spark's JSON are the newest one's alone; with `raw` each has them."""
         with self._database.reading() as connection:
-            return progress.recent(connection, streams, limit=limit, raw=raw)
+            return batches.recent(connection, streams, limit=limit, raw=raw)
 
     def input_rows(self, streams: Collection[str], *, since: datetime) -> dict[str, list[int]]:
         """How many rows each micro-batch of these streams since then read, oldest first."""
         with self._database.reading() as connection:
-            return progress.input_rows(connection, streams, since=since)
+            return batches.input_rows(connection, streams, since=since)
 
     def batch(self, stream: str, batch_id: int) -> Progress | None:
         """The newest event of one batch; None where it is not kept."""
         with self._database.reading() as connection:
-            return progress.of_batch(connection, stream, batch_id)
+            return batches.of_batch(connection, stream, batch_id)
 
     def runs(self, stream: str, *, limit: int = 100) -> list[Run]:
         """The newest `limit` runs, newest first, each with its true first and last batch, gone or not."""
         with self._database.reading() as connection:
-            return rollups.runs(connection, stream, limit=limit)
+            return batches.runs(connection, stream, limit=limit)
 
     def not_rolled_up(self, *, most: int = CHUNK) -> dict[int, Progress]:
         """Batches that the figures per minute and per hour do not hold yet, by id."""
         with self._database.reading() as connection:
-            return rollups.waiting(connection, most=most)
+            return batches.waiting(connection, most=most)
 
-    def roll_up(self, ids: Collection[int], lags: rollups.Lags = rollups.NO_LAGS) -> int:
+    def roll_up(self, ids: Collection[int], lags: batches.Lags = batches.NO_LAGS) -> int:
         """Adds these batches to the figures, but for those that are in them; how many. `lags`: what waited after them,
         by stream and by when they ended."""
         with self._database.writing() as connection:
-            return rollups.roll_up(connection, ids=ids, lags=lags)
+            return batches.roll_up(connection, ids=ids, lags=lags)
 
     def rollups(self, stream: str, *, grain_s: int, since: datetime, until: datetime = schema.LATEST) -> list[Rollup]:
         """Those of a stream that begin in a time: one or more for each `grain_s` with a batch."""
         with self._database.reading() as connection:
-            return rollups.of_stream(connection, stream, grain_s=grain_s, since=since, until=until)
+            return batches.rollups_of(connection, stream, grain_s=grain_s, since=since, until=until)
 
     def prune_progress(self, *, before: datetime, keep: int) -> int:
         """Deletes batches that are added up and are from before, or more than the newest `keep`; how many."""
         deleted = 0
         while True:  # in pieces, so that nobody waits for long
             with self._database.writing() as connection:
-                piece = progress.prune(connection, before=before, keep=keep, most=CHUNK)
+                piece = batches.prune(connection, before=before, keep=keep, most=CHUNK)
             deleted += piece
             if piece < CHUNK:
                 return deleted
 
     def prune_rollups(self, *, grain_s: int, before: datetime) -> int:
         with self._database.writing() as connection:
-            return rollups.prune(connection, grain_s=grain_s, before=before)
+            return batches.prune_rollups(connection, grain_s=grain_s, before=before)
 
     # topics ----------------------------------------------------------------------------------------------------
 
@@ -394,7 +390,7 @@ class ControlStore:
 
     def beat(self, heartbeat: HostHeartbeat) -> None:
         with self._database.writing() as connection:
-            if hosts.beat(connection, heartbeat):
+            if leases.beat(connection, heartbeat):
                 self.notices.tell(connection, NoticeTopic.HOSTS)
 
     def hosts(self, *, now: datetime | None = None) -> list[HostHeartbeat]:
@@ -404,14 +400,14 @@ class ControlStore:
         if abs(ahead) < _NOTICED:
             ahead = timedelta()
         with self._database.reading() as connection:
-            every = hosts.read(connection, self._host_streams)
+            every = leases.hosts(connection, self._host_streams)
         newest = sorted(every, key=lambda host: host.beat_at, reverse=True)
         return [replace(host, started_at=host.started_at + ahead, beat_at=host.beat_at + ahead) for host in newest]
 
     def live_hosts(self, *, within_s: float) -> list[HostHeartbeat]:
         """Those whose heartbeat is no older than that, by id."""
         with self._database.reading() as connection:
-            return hosts.read(connection, self._host_streams, schema.host.c.beat_at > moment(connection, -within_s))
+            return leases.hosts(connection, self._host_streams, schema.host.c.beat_at > moment(connection, -within_s))
 
     def prune_hosts(self, *, before: datetime) -> int:
         with self._database.writing() as connection:

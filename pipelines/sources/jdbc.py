@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from backend.format import interval_s
 from backend.redaction import holds_secret, without_secrets
 from backend.settings import Settings
-from backend.store.clock import elapsed
+from backend.store.leases import elapsed
 from pipelines.jvm.failures import StreamStartError, describe
 from pipelines.specs.secrets import Secret, revealed, secret_problems
 from pipelines.specs.sources import Inputs, secret_options

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from backend.store.clock import elapsed
+from backend.store.leases import elapsed
 
 THREADS = 8  # a stop waits for what does not heed it
 
