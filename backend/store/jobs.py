@@ -4,6 +4,7 @@ Rule: an act is in the audit trail in the same transaction that makes it visible
 under the current token of its lease; one question has one living job, however many ask it.
 """
 
+import re
 import uuid
 from datetime import datetime
 from typing import Any
@@ -15,15 +16,16 @@ from backend.access import Access, Actor
 from backend.errors import JobNotFoundError, StreamRefusedError
 from backend.jobs.model import Job, JobEnd, JobKind, JobProgress, JobRequest, JobState
 from backend.jobs.policy_runs import KEPT, POLICY
-from backend.store import audit, leases, rows
+from backend.store import audit, leases
 from backend.store.engine import Database
 from backend.store.leases import job_resource
 from backend.store.notices import Notices, NoticeTopic
-from backend.store.schema import job, lease
+from backend.store.schema import Row, fetch, job, lease, row_of, value_of
 from backend.stream_model.stream import AuditEntry, Lease
 
 ANSWERS = (JobState.QUEUED, JobState.RUNNING, JobState.DONE)  # states in which a job serves who asks the same
 _OVER = tuple(state for state in JobState if state.is_over)
+_JOB_ID = re.compile(r"[0-9a-f]{12}")  # it names folders, which hosts delete
 _LOOKED_AT = 10  # the newest job that can be read is among so many
 ASKING = "job-questions"  # a lease row that is only locked: PostgreSQL lets two transactions look at once
 
@@ -48,7 +50,7 @@ class Jobs:
             made = _new(wanted, now)
             access = Access(wanted.actor, wanted.subject, f"{wanted.kind} job", wanted.reason, wanted.parameters)
             audit.admit(connection, access, now=now, outcome=f"job {made.job_id}")
-            connection.execute(sa.insert(job).values(**rows.job_row(made)))
+            connection.execute(sa.insert(job).values(_job_row(made)))
             self._notices.tell(connection, NoticeTopic.JOBS)
             return made
 
@@ -70,7 +72,7 @@ class Jobs:
     def get(self, job_id: str) -> Job | None:
         with self._database.reading() as connection:
             row = connection.execute(sa.select(job).where(job.c.job_id == job_id)).mappings().first()
-            return rows.job_of(row) if row else None
+            return _job_of(row) if row else None
 
     def find(self, fingerprint: str) -> Job | None:
         """The newest job that was asked the same."""
@@ -83,7 +85,7 @@ class Jobs:
         if of_tables:
             query = query.where(job.c.kind.in_([str(kind) for kind in JobKind if kind.is_table_act]))
         with self._database.reading() as connection:
-            return rows.readable(rows.job_of, "job", connection.execute(query).mappings())
+            return fetch(connection, _job_of, query)
 
     def acts_on_tables(self) -> list[Job]:
         """Of each table and kind of act the `KEPT` newest, and all that are not over; the newest request first."""
@@ -91,14 +93,13 @@ class Jobs:
         wanted = sa.or_(ranked.c.nth <= KEPT, job.c.state.not_in(list(map(str, _OVER))))
         query = sa.select(job).join(ranked, ranked.c.job_id == job.c.job_id).where(wanted)
         with self._database.reading() as connection:
-            newest_first = query.order_by(job.c.requested_at.desc(), job.c.job_id)
-            return rows.readable(rows.job_of, "job", connection.execute(newest_first).mappings())
+            return fetch(connection, _job_of, query.order_by(job.c.requested_at.desc(), job.c.job_id))
 
     def unfinished(self) -> list[Job]:
         """Queued and running, the oldest request first."""
         query = sa.select(job).where(job.c.state.not_in(list(map(str, _OVER)))).order_by(job.c.requested_at)
         with self._database.reading() as connection:
-            return rows.readable(rows.job_of, "job", connection.execute(query).mappings())
+            return fetch(connection, _job_of, query)
 
     # the host that holds the lease -----------------------------------------------------------------------------
 
@@ -108,14 +109,14 @@ class Jobs:
             before = _owned(connection, held, job_id)
             changes = {
                 "state": str(JobState.RUNNING), "host_id": held.owner, "started_at": now,
-                "attempts": before.attempts + 1, **rows.job_progress_row(JobProgress()),
+                "attempts": before.attempts + 1, **_progress_row(JobProgress()),
             }  # fmt: skip
             return _change(connection, job_id, changes)
 
     def report(self, held: Lease, job_id: str, progress: JobProgress) -> None:
         with self._database.writing() as connection:
             _owned(connection, held, job_id)
-            _change(connection, job_id, rows.job_progress_row(progress))
+            _change(connection, job_id, _progress_row(progress))
 
     def requeue(self, held: Lease, job_id: str) -> Job:
         """A host that stops gives its job back: the attempt does not count."""
@@ -124,9 +125,7 @@ class Jobs:
             self._notices.tell(connection, NoticeTopic.JOBS)
             changes = {"state": str(JobState.QUEUED), "host_id": None, "started_at": None}
             attempts = max(0, before.attempts - 1)
-            return _change(
-                connection, job_id, {**changes, "attempts": attempts, **rows.job_progress_row(JobProgress())}
-            )
+            return _change(connection, job_id, {**changes, "attempts": attempts, **_progress_row(JobProgress())})
 
     def end(self, held: Lease, job_id: str, end: JobEnd, *, now: datetime) -> Job:
         with self._database.writing() as connection:
@@ -149,11 +148,26 @@ class Jobs:
         is_over = job.c.state.in_(list(map(str, _OVER)))
         old = sa.select(job).where(is_over, job.c.ended_at < before, job.c.job_id.not_in(kept))
         with self._database.writing() as connection:
-            pruned = rows.readable(rows.job_of, "job", connection.execute(old.with_for_update()).mappings())
+            pruned = fetch(connection, _job_of, old.with_for_update())
             names = [ended.job_id for ended in pruned]
             connection.execute(sa.delete(job).where(job.c.job_id.in_(names)))
             connection.execute(sa.delete(lease).where(lease.c.resource.in_([job_resource(name) for name in names])))
             return pruned
+
+
+def _job_row(made: Job) -> dict[str, Any]:
+    return {name: field for name, field in row_of(made).items() if name != "progress"} | _progress_row(made.progress)
+
+
+def _progress_row(progress: JobProgress) -> dict[str, Any]:
+    return {"phase": progress.phase, "done_units": progress.done, "total_units": progress.total}
+
+
+def _job_of(row: Row) -> Job:
+    if not _JOB_ID.fullmatch(row["job_id"]):
+        raise ValueError("job_id: it is no name of a job")
+    progress = {"phase": row["phase"], "done": row["done_units"], "total": row["total_units"]}
+    return value_of(Job, {**row, "progress": progress})
 
 
 def _ranked() -> sa.Subquery:
@@ -185,8 +199,7 @@ def _newest(connection: Connection, fingerprint: str) -> Job | None:
 
 
 def _first(connection: Connection, query: sa.Select[Any]) -> Job | None:
-    looked_at = connection.execute(query.limit(_LOOKED_AT)).mappings()
-    return next(iter(rows.readable(rows.job_of, "job", looked_at)), None)
+    return next(iter(fetch(connection, _job_of, query.limit(_LOOKED_AT))), None)
 
 
 def _locked(connection: Connection, job_id: str) -> Job:
@@ -194,7 +207,7 @@ def _locked(connection: Connection, job_id: str) -> Job:
     row = connection.execute(query).mappings().first()
     if row is None:
         raise JobNotFoundError(f"no job {job_id}", hint="finished jobs are kept for jobs.retention_days")
-    return rows.job_of(row)
+    return _job_of(row)
 
 
 def _owned(connection: Connection, held: Lease, job_id: str) -> Job:

@@ -12,16 +12,14 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from backend.lru import Lru
-from backend.store import rows
 from backend.store.engine import insert, upsert
-from backend.store.schema import EPOCH, UtcDateTime, host, lease
+from backend.store.schema import EPOCH, UtcDateTime, fetch, host, lease, readable, row_of, value_of
 from backend.stream_model.stream import HostHeartbeat, Lease
 
 _SQLITE = "%Y-%m-%d %H:%M:%f"  # milliseconds: padded below to the microseconds that the columns hold
@@ -74,7 +72,7 @@ def job_resource(job_id: str) -> str:
 
 
 def acquire_all(connection: Connection, resources: Collection[str], owner: str, *, ttl_s: float) -> dict[str, Lease]:
-    """Grants each lease with the next token, but for those of other owners that have not expired."""
+    """Grants each lease with the next token, by resource, but for those of other owners that have not expired."""
     granted = {"owner": owner, "expires_at": moment(connection, ttl_s)}
     is_free = sa.or_(lease.c.owner.in_((NOBODY, owner)), lease.c.expires_at <= moment(connection))
     leases = dict[str, Lease]()
@@ -92,7 +90,7 @@ def acquire_all(connection: Connection, resources: Collection[str], owner: str, 
 
 
 def renew_all(connection: Connection, held: Collection[Lease], *, ttl_s: float) -> dict[str, Lease]:
-    """Extends these leases, also late ones that nobody took, but for those that have a new owner."""
+    """These leases with a later end, by resource, also late ones that nobody took; not those with a new owner."""
     renewed = dict[str, Lease]()
     for piece in _pieces(sorted(held, key=lambda former: former.resource)):
         keys = [(former.resource, former.owner, former.token) for former in piece]
@@ -105,21 +103,23 @@ def renew_all(connection: Connection, held: Collection[Lease], *, ttl_s: float) 
 
 def release(connection: Connection, held: Lease) -> None:
     """Gives the lease up; does nothing when it has a new owner."""
-    connection.execute(sa.update(lease).where(*_is(held)).values(owner=NOBODY, expires_at=EPOCH))
+    is_same = lease.c.resource == held.resource, lease.c.owner == held.owner, lease.c.token == held.token
+    connection.execute(sa.update(lease).where(*is_same).values(owner=NOBODY, expires_at=EPOCH))
 
 
 def held(connection: Connection) -> dict[str, Lease]:
     """By resource, those that have not expired."""
-    now = moment(connection)
-    current = connection.execute(sa.select(lease).where(lease.c.owner != NOBODY, lease.c.expires_at > now)).mappings()
-    return {lease.resource: lease for lease in rows.readable(partial(rows.value_of, Lease), "lease", current)}
+    return {lease.resource: lease for lease in fetch(connection, Lease, sa.select(lease).where(*_is_held(connection)))}
 
 
 def sign(connection: Connection) -> object:
-    """Another one once a lease has ended or has another owner."""
-    is_held = lease.c.owner != NOBODY, lease.c.expires_at > moment(connection)
-    counted = sa.select(sa.func.count(), sa.func.sum(lease.c.token)).where(*is_held)
+    """Another one once a lease has another owner, or none any more."""
+    counted = sa.select(sa.func.count(), sa.func.sum(lease.c.token)).where(*_is_held(connection))
     return tuple(connection.execute(counted).one())
+
+
+def _is_held(connection: Connection) -> tuple[sa.ColumnElement[bool], ...]:
+    return lease.c.owner != NOBODY, lease.c.expires_at > moment(connection)
 
 
 def is_current(connection: Connection, resource: str, token: int) -> bool:
@@ -136,16 +136,12 @@ def lock(connection: Connection, resource: str) -> None:
 
 
 def _by_resource(connection: Connection, statement: sa.Executable) -> dict[str, Lease]:
-    return {row["resource"]: rows.value_of(Lease, row) for row in connection.execute(statement).mappings()}
+    return {row["resource"]: value_of(Lease, row) for row in connection.execute(statement).mappings()}
 
 
 def _pieces(values: list[Value]) -> Iterator[list[Value]]:
     """No statement takes endless values."""
     return (values[at : at + AT_ONCE] for at in range(0, len(values), AT_ONCE))
-
-
-def _is(held: Lease) -> tuple[sa.ColumnElement[bool], ...]:
-    return (lease.c.resource == held.resource, lease.c.owner == held.owner, lease.c.token == held.token)
 
 
 Names = Lru[str, tuple[str, ...]]
@@ -155,7 +151,7 @@ _SHORT = tuple(column for column in host.c if column.name != "streams")
 def beat(connection: Connection, heartbeat: HostHeartbeat) -> bool:
     """Keeps it; whether its streams are others than before."""
     key = hashlib.sha256("\n".join(heartbeat.streams).encode()).hexdigest()[:32]
-    row = rows.row_of(heartbeat) | {"streams_key": key}
+    row = row_of(heartbeat) | {"streams_key": key}
     is_same = host.c.host_id == heartbeat.host_id, host.c.streams_key == key
     short = {name: value for name, value in row.items() if name != "streams"}
     if connection.execute(sa.update(host).where(*is_same).values(short)).rowcount:
@@ -172,9 +168,13 @@ def hosts(connection: Connection, names: Names, *where: sa.ColumnElement[bool]) 
     unread = {key: host_id for host_id, key in keys.items() if key not in streams}
     if unread:
         for row in connection.execute(sa.select(host).where(host.c.host_id.in_(unread.values()))).mappings():
-            for heartbeat in rows.readable(rows.host_of, "host", [row]):
+            for heartbeat in readable(HostHeartbeat, "host", [row]):
                 streams[keys[heartbeat.host_id]] = heartbeat.streams
                 if row["streams_key"] == keys[heartbeat.host_id]:
                     names.put(row["streams_key"], heartbeat.streams)
-    heartbeats = rows.readable(rows.host_of, "host", every)
+    heartbeats = readable(HostHeartbeat, "host", every)
     return [replace(heartbeat, streams=streams.get(keys[heartbeat.host_id], ())) for heartbeat in heartbeats]
+
+
+def prune_hosts(connection: Connection, *, before: datetime) -> int:
+    return int(connection.execute(sa.delete(host).where(host.c.beat_at < before)).rowcount)
