@@ -27,6 +27,7 @@ from backend.store.schema import (
     Row,
     declaration,
     fetch,
+    fetch_one,
     observed,
     progress,
     progress_rollup,
@@ -165,8 +166,7 @@ def _newest(column: str, *, place: int = 0) -> sa.ScalarSelect[Any]:
 def of_batch(connection: Connection, stream: str, batch_id: int) -> Progress | None:
     """The newest event of one batch; None where it is not kept."""
     query = sa.select(progress).where(progress.c.stream == stream, progress.c.batch_id == batch_id)
-    row = connection.execute(query.order_by(*_NEWEST_FIRST).limit(1)).mappings().first()
-    return _progress_of(row) if row else None
+    return fetch_one(connection, _progress_of, query.order_by(*_NEWEST_FIRST))
 
 
 def prune(connection: Connection, *, before: datetime, keep: int) -> int:

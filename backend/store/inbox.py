@@ -33,7 +33,10 @@ def is_empty(connection: Connection) -> bool:
 
 def take(connection: Connection, roots: Sequence[str]) -> None:
     """Takes the oldest events. One that the database refuses is left out, and keeps none of the others waiting."""
-    events = _pop(connection)
+    oldest = sa.select(attached_event.c.id).order_by(attached_event.c.id).limit(MOST)
+    taken = sa.delete(attached_event).where(attached_event.c.id.in_(oldest)).returning(*attached_event.c)
+    in_order = sorted(connection.execute(taken).mappings(), key=lambda row: row["id"])
+    events = readable(_event_of, "attached_event", in_order)
     attached, unreadable = _taken(connection, _known(connection, roots), events)
     for event in events[-1:]:
         _forget(connection, attached, before=event.at - FORGOTTEN_AFTER)
@@ -67,13 +70,6 @@ def apps(connection: Connection) -> dict[str, AttachedApp]:
         return AttachedApp(row["name"], value_of(HostHeartbeat, row))
 
     return {app.host.host_id: app for app in fetch(connection, app_of, attached_app)}
-
-
-def _pop(connection: Connection) -> list[AttachedEvent]:
-    oldest = sa.select(attached_event.c.id).order_by(attached_event.c.id).limit(MOST)
-    taken = sa.delete(attached_event).where(attached_event.c.id.in_(oldest)).returning(*attached_event.c)
-    popped = sorted(connection.execute(taken).mappings(), key=lambda row: row["id"])
-    return readable(_event_of, "attached_event", popped)
 
 
 def _known(connection: Connection, roots: Sequence[str]) -> Attached:

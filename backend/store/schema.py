@@ -8,7 +8,7 @@ which leaves the store as a `StoreError`.
 
 import logging
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -27,8 +27,18 @@ from backend.jobs.model import Job
 from backend.lake.model import Pin
 from backend.search.notice import Notice
 from backend.sql.saved import SavedQuery
+from backend.stream_model.backlog import Backlog
 from backend.stream_model.rollup import Rollup
-from backend.stream_model.stream import AuditEntry, Desired, HostHeartbeat, Lease, Observed, Progress
+from backend.stream_model.stream import (
+    AuditEntry,
+    Desired,
+    HostHeartbeat,
+    Lease,
+    Observed,
+    Progress,
+    StreamDeclaration,
+    TopicEnds,
+)
 
 EPOCH, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 UNREADABLE: dict[str, None] = {}  # rows that were passed over, by table and key
@@ -36,6 +46,7 @@ _MOST_NAMED = 1_000
 _log = logging.getLogger(__name__)
 Row = Mapping[Any, Any]  # keys are column names; SQLAlchemy types them more widely
 Value = TypeVar("Value")
+Read = type[Value] | Callable[[Row], Value]  # a kind of values, or what makes one of a row
 
 
 # types ---------------------------------------------------------------------------------------------------------------
@@ -86,13 +97,17 @@ _SHORT = ("generation", "pid", "max_streams", "attempts")  # whole numbers of 32
 
 
 def _columns(
-    kind: type, *, key: Collection[str] = (), without: Collection[str] = (), nullable: Collection[str] = ()
+    kind: type,
+    *,
+    key: Collection[str] = (),
+    only: Sequence[str] = (),
+    without: Collection[str] = (),
+    nullable: Collection[str] = (),
 ) -> Iterator[sa.Column[Any]]:
     """One for each field of a value; NULL for None, and in `nullable` ones for the field's default."""
-    for name, hint in get_type_hints(kind).items():
-        if name in without:
-            continue
-        given = set(get_args(hint)) if NoneType in get_args(hint) else {hint}
+    hints = get_type_hints(kind)
+    for name in only or [name for name in hints if name not in without]:
+        given = set(get_args(hints[name])) if NoneType in get_args(hints[name]) else {hints[name]}
         (plain,) = given - {NoneType}
         is_text = isinstance(plain, type) and issubclass(plain, StrEnum)
         type_ = sa.Integer() if name in _SHORT else _TYPES.get(str if is_text else plain, sa.JSON())
@@ -101,9 +116,9 @@ def _columns(
         )
 
 
-def _number(name: str = "id") -> sa.Column[int]:
+def _number() -> sa.Column[int]:
     """The key of rows that are counted up."""
-    return sa.Column(name, _BIG_ID, primary_key=True, autoincrement=True)
+    return sa.Column("id", _BIG_ID, primary_key=True, autoincrement=True)
 
 
 # streams -------------------------------------------------------------------------------------------------------------
@@ -113,27 +128,25 @@ metadata = sa.MetaData()
 desired = sa.Table("desired", metadata, *_columns(Desired, key=["name"], nullable=["overrides"]))
 observed = sa.Table("observed", metadata, *_columns(Observed, key=["name"]))
 
-# Values that only the code looks into: `body` is all of it but for the other columns.
+# Values into which no statement looks: `body` is all of one but for the other columns.
 declaration = sa.Table(
     "declaration",
     metadata,
-    sa.Column("name", sa.Text, primary_key=True),
+    *_columns(StreamDeclaration, key=["name"], only=["name"]),
     sa.Column("body", sa.JSON, nullable=False),
     sa.Column("declared_at", UtcDateTime, nullable=False),
 )
 topic_ends = sa.Table(
     "topic_ends",
     metadata,
-    sa.Column("stream", sa.Text, primary_key=True),
-    sa.Column("source", sa.Text, primary_key=True),
-    sa.Column("at", UtcDateTime, nullable=False),
+    *_columns(TopicEnds, key=["stream", "source"], only=["stream", "source", "at"]),
     sa.Column("body", sa.JSON, nullable=False),
 )
 backlog = sa.Table(
     "backlog",
     metadata,
     sa.Column("stream", sa.Text, primary_key=True),
-    sa.Column("seen_at", UtcDateTime, nullable=False),
+    *_columns(Backlog, only=["seen_at"]),
     sa.Column("body", sa.JSON, nullable=False),
 )
 
@@ -287,9 +300,7 @@ def row_with_body(value: object, **columns: object) -> dict[str, Any]:
     return {**columns, "body": {name: field for name, field in json_of(value).items() if name not in columns}}
 
 
-def fetch(
-    connection: Connection, read: type[Value] | Callable[[Row], Value], query: sa.Select[Any] | sa.Table
-) -> list[Value]:
+def fetch(connection: Connection, read: Read[Value], query: sa.Select[Any] | sa.Table) -> list[Value]:
     """The values of those rows that can be read."""
     if isinstance(query, sa.Table):
         query = sa.select(query)
@@ -297,13 +308,13 @@ def fetch(
     return readable(read, table, connection.execute(query).mappings())
 
 
-def readable(read: type[Value] | Callable[[Row], Value], table: str, rows: Iterable[Row]) -> list[Value]:
+def readable(read: Read[Value], table: str, rows: Iterable[Row]) -> list[Value]:
     """Those that can be read. One that another version of Weir wrote, or a stranger, keeps nobody from the others: it
     is passed over, and the log names it once."""
     values = []
     for row in rows:
         try:
-            values.append(value_of(read, row) if isinstance(read, type) else read(row))
+            values.append(_read(read, row))
         except (ValueError, TypeError, KeyError, zlib.error) as exc:
             name = f"{table} {next(iter(row.values()))!r:.80}"
             if name not in UNREADABLE and len(UNREADABLE) < _MOST_NAMED:
@@ -312,7 +323,11 @@ def readable(read: type[Value] | Callable[[Row], Value], table: str, rows: Itera
     return values
 
 
-def fetch_one(connection: Connection, kind: type[Value], query: sa.Select[Any]) -> Value | None:
+def fetch_one(connection: Connection, read: Read[Value], query: sa.Select[Any]) -> Value | None:
     """The value of the first row; None where there is none. Raises `ValueError` for one that cannot be read."""
     row = connection.execute(query.limit(1)).mappings().first()
-    return None if row is None else value_of(kind, row)
+    return None if row is None else _read(read, row)
+
+
+def _read(read: Read[Value], row: Row) -> Value:
+    return value_of(read, row) if isinstance(read, type) else read(row)

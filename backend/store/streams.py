@@ -104,8 +104,11 @@ def _request(
     generation = before.generation if before else 0
     after = Desired(name, _STATE_OF[action], generation + 1, access.reason.strip(), access.actor.name, now, overridden)
     is_same = before is not None and (before.state, before.overrides) == (after.state, after.overrides)
-    if action == "start" and is_same and _flows(connection, name, generation):
-        after = replace(after, generation=generation)
+    if action == "start" and is_same:
+        query = sa.select(schema.observed.c.state, schema.observed.c.generation).where(schema.observed.c.name == name)
+        seen = connection.execute(query).first()
+        if seen is not None and StreamState(seen.state).flows and seen.generation == generation:
+            after = replace(after, generation=generation)
     outcome = f"{before.state if before else 'new'} → {after.state}, generation {after.generation}"
     audit.admit(connection, access, now=now, outcome=outcome)
     upsert(connection, schema.desired, row_of(after))
@@ -120,12 +123,6 @@ def _declared(connection: Connection, name: str) -> StreamDeclaration:
     near = difflib.get_close_matches(name, names, n=3) or sorted(names)[:5]
     hint = f"known: {', '.join(near)}" if near else "no host has declared a stream yet: start one with `weir host`"
     raise StreamNotFoundError(f"no stream is called {name!r}", hint=hint)
-
-
-def _flows(connection: Connection, name: str, generation: int) -> bool:
-    query = sa.select(schema.observed.c.state, schema.observed.c.generation).where(schema.observed.c.name == name)
-    seen = connection.execute(query).first()
-    return seen is not None and StreamState(seen.state).flows and seen.generation == generation
 
 
 def ensure_all_desired(connection: Connection, names: Collection[str], state: DesiredState, *, now: datetime) -> None:
