@@ -13,8 +13,7 @@ from app import services
 from app.cli.output import say
 from app.ui.view.words import job_words
 from backend.errors import JobError, JobResultMissingError, StreamNotFoundError
-from backend.jobs.host_liveness import is_orphan, why_no_host
-from backend.jobs.model import JobState
+from backend.jobs.model import JobState, is_orphan, why_no_host
 from backend.stream_model.stream import HostHeartbeat
 
 if TYPE_CHECKING:

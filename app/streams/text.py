@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from backend.format import UNKNOWN, ago, cut, duration_text, things
-from backend.jobs.host_liveness import why_no_host
+from backend.jobs.model import why_no_host
 from backend.stream_model.overrides import trigger_text
 from backend.stream_model.rollup import HOUR_S
 from backend.stream_model.stream import Action, HostHeartbeat, Progress, StreamDeclaration

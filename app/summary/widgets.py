@@ -13,8 +13,7 @@ from app.ui.badges import state_mark
 from app.ui.frame import OpenTable
 from app.ui.view.words import KeyFigure, linked, markdown_safe, sentence
 from app.ui.waiting import spinner
-from backend.expectations.model import TableExpectation
-from backend.expectations.text import expected_text
+from backend.expectations.model import TableExpectation, expected_text
 from backend.format import ago_short, moment_help
 from backend.health.rules import gain_in
 from backend.lake.history.timeline import rhythm

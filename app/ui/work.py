@@ -14,8 +14,7 @@ from app import errors, services, viewer
 from app.ui.live import live
 from app.ui.view.words import job_share, job_words, markdown_safe
 from backend.errors import StoreError
-from backend.jobs.host_liveness import is_orphan, why_no_host
-from backend.jobs.model import Job
+from backend.jobs.model import Job, is_orphan, why_no_host
 
 Step = TypeVar("Step")
 _ASKED = "_asked_work"

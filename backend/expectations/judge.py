@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from statistics import median
 
 from backend.expectations.model import ExpectationKind, Finding, Judgement, Standing, State, TableExpectation
-from backend.jobs.host_liveness import is_alive
+from backend.jobs.model import is_alive
 from backend.lake.model import Commit
 from backend.stream_model.stream import HostHeartbeat
 
@@ -94,12 +94,9 @@ def _days_alike(days: Mapping[date, int | None], day: date) -> list[int]:
         for other, rows in days.items()
         if rows is not None and day - timedelta(days=MOST_DAYS) <= other < day
     }
-    alike = [rows for other, rows in before.items() if _is_weekend(other) == _is_weekend(day)]
+    is_weekend = day.weekday() >= _SATURDAY
+    alike = [rows for other, rows in before.items() if (other.weekday() >= _SATURDAY) == is_weekend]
     return alike if len(alike) >= FEWEST_DAYS else list(before.values())
-
-
-def _is_weekend(day: date) -> bool:
-    return day.weekday() >= _SATURDAY
 
 
 def settle(

@@ -11,8 +11,6 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 
-import pyarrow as pa
-
 from backend.cells import row_cells
 from backend.errors import ColumnNotFoundError, DiffError, LakehouseError, TableError
 from backend.expectations.judge import MOST_DAYS, LastData, added_rows, judge_fresh, judge_rows
@@ -24,7 +22,7 @@ from backend.lake.model import Snapshot, TableRef
 from backend.lake.table.metadata_diff import column_names
 from backend.lake.table.schema import spelled
 from backend.search.condition import Judge, verdict_text
-from backend.sql.session import CancelToken, Connection, session
+from backend.sql.session import CancelToken, session
 from backend.work import Stopped
 
 EXAMPLES = 5
@@ -32,15 +30,6 @@ MEMORY_BYTES = 256_000_000  # beside the streams of the host; more goes to disk
 FIRST_LOOK = 64  # commits
 COMMITS_AT_ONCE = 1_000
 MOST_COMMITS = 200_000
-
-
-@dataclass(frozen=True, slots=True)
-class BrokenKeys:
-    """How many keys break the rule, in how many rows, and a few of them as texts, those of most rows first."""
-
-    keys: int
-    rows: int
-    examples: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +61,10 @@ class Looks:
         table_id = self.lake.snapshot(ref).metadata.id
         if before is not None and before.day == day.isoformat() and before.seen.get("table") == table_id:
             return before
-        read_days = _known_days(before, table_id)
+        earlier = before.seen.get("days") if before and before.seen.get("table") == table_id else None
+        read_days: dict[date, int | None] = {}
+        if isinstance(earlier, Mapping):
+            read_days = {date.fromisoformat(past): rows for past, rows in earlier.items()}
         first = day - timedelta(days=MOST_DAYS)
         missing_from = max(read_days, default=first - timedelta(days=1)) + timedelta(days=1)
         if missing_from <= day:
@@ -99,19 +91,19 @@ class Looks:
         if not tables[0].num_files:  # of no rows every rule is true: it would stand as met once rows have come
             return Finding(State.UNKNOWN, f"v{version} holds no rows", version=version, is_early=True, seen=seen)
         try:
-            broken = self._broken(expected, tables, token)
+            keys, rows, examples = self._broken_keys(expected, tables, token)
         except DiffError as exc:  # the time or the memory was not enough, and will not be at the same versions
             late = token.seconds_left is not None and token.seconds_left <= 0
             reason = f"it took longer than {duration_text(token.time_limit_s)}" if late else exc.message
             return Finding(State.UNKNOWN, reason, version=version, other_version=other_version, seen=seen)
         return Finding(
-            State.BROKEN if broken.keys else State.MET,
-            since=tables[0].committed_at if broken.keys else None,
+            State.BROKEN if keys else State.MET,
+            since=tables[0].committed_at if keys else None,
             version=version,
             other_version=other_version,
-            broken_keys=broken.keys,
-            broken_rows=broken.rows,
-            examples=broken.examples,
+            broken_keys=keys,
+            broken_rows=rows,
+            examples=examples,
             seen=seen,
         )
 
@@ -136,14 +128,33 @@ class Looks:
         snapshot = self.lake.snapshot(ref)
         return snapshot, snapshot.metadata.id, snapshot.version if version is None else version
 
-    def _broken(self, expected: TableExpectation, tables: list[Snapshot], token: CancelToken) -> BrokenKeys:
-        columns = [_column(tables[0], name) for name in expected.columns]
-        if not expected.other:
-            return repeated(self.lake.read_files(tables[0], columns=columns), token)
-        other = _column(tables[1], expected.other_column)
-        rows = self.lake.read_files(tables[0], columns=columns)
-        others = self.lake.read_files(tables[1], columns=[other])
-        return missing(rows, others, token)
+    def _broken_keys(
+        self, expected: TableExpectation, tables: list[Snapshot], token: CancelToken
+    ) -> tuple[int, int, tuple[str, ...]]:
+        """How many keys (all columns) are in several rows, or not in the other table; in how many rows; and a few of
+        them as texts, those of most rows first. Raises `DiffError`, `Stopped`, and what reading the rows raises."""
+        keys = [f"k{number}" for number in range(len(expected.columns))]
+        names, has_no_null = ", ".join(keys), " AND ".join(f"{key} IS NOT NULL" for key in keys)
+        rows = self.lake.read_files(tables[0], columns=[_column(tables[0], name) for name in expected.columns])
+        others = None
+        if expected.other:
+            others = self.lake.read_files(tables[1], columns=[_column(tables[1], expected.other_column)])
+        with session(token, memory_bytes=MEMORY_BYTES, what="the keys") as connection:
+            connection.register("given", token.counted(rows))
+            source, having = f"given AS g({names})", "HAVING count(*) > 1"
+            if others is not None:
+                connection.register("others", token.counted(others))
+                connection.execute("CREATE TEMP TABLE present AS SELECT DISTINCT k0 FROM others AS o(k0)")
+                source, having = f"{source} ANTI JOIN present USING (k0)", ""
+            connection.execute(
+                f"CREATE TEMP TABLE broken AS SELECT {names}, count(*) AS n FROM {source} WHERE {has_no_null} "
+                f"GROUP BY {names} {having}"
+            )
+            ((num_keys, num_rows),) = connection.execute("SELECT count(*), coalesce(sum(n), 0) FROM broken").fetchall()
+            most_first = f"SELECT {names} FROM broken ORDER BY n DESC, {names} LIMIT {EXAMPLES}"
+            examples = row_cells(connection.sql(most_first).to_arrow_table())
+            texts = tuple(cut(", ".join(map(value_text, row.values()))) for row in examples)
+        return int(num_keys), int(num_rows), texts
 
 
 def _ref(uri: str, name: str) -> TableRef:
@@ -155,52 +166,6 @@ def _column(snapshot: Snapshot, name: str) -> str:
     if (column := spelled(name, column_names(snapshot.metadata))) is None:
         raise ColumnNotFoundError(f"{snapshot.ref.name} has no column {name}")
     return column
-
-
-def _known_days(before: Finding | None, table_id: str) -> dict[date, int | None]:
-    """Days read before of the same table, as far as they have no gap to the newest."""
-    seen = before.seen if before else {}
-    days = seen.get("days")
-    if seen.get("table") != table_id or not isinstance(days, Mapping):
-        return {}
-    return {date.fromisoformat(day): rows for day, rows in days.items()}
-
-
-def repeated(rows: pa.RecordBatchReader, token: CancelToken) -> BrokenKeys:
-    """Keys (all columns) that are in several rows; raises `DiffError`, `Stopped`, and what reading the rows raises."""
-    keys = [f"k{number}" for number in range(len(rows.schema))]
-    no_null = " AND ".join(f"{key} IS NOT NULL" for key in keys)
-    with session(token, memory_bytes=MEMORY_BYTES, what="the keys") as connection:
-        connection.register("given", token.counted(rows))
-        query = f"SELECT {', '.join(keys)}, count(*) AS n FROM given AS g({', '.join(keys)}) WHERE {no_null}"
-        connection.execute(f"CREATE TEMP TABLE broken AS {query} GROUP BY {', '.join(keys)} HAVING count(*) > 1")
-        return _broken(connection, keys)
-
-
-def missing(rows: pa.RecordBatchReader, others: pa.RecordBatchReader, token: CancelToken) -> BrokenKeys:
-    """Keys that the other table does not hold; raises as `repeated` does."""
-    with session(token, memory_bytes=MEMORY_BYTES, what="the keys") as connection:
-        connection.register("given", token.counted(rows))
-        connection.register("others", token.counted(others))
-        connection.execute("CREATE TEMP TABLE present AS SELECT DISTINCT k0 FROM others AS o(k0)")
-        connection.execute(
-            "CREATE TEMP TABLE broken AS SELECT k0, count(*) AS n FROM given AS g(k0) "
-            "ANTI JOIN present USING (k0) WHERE k0 IS NOT NULL GROUP BY k0"
-        )
-        return _broken(connection, ["k0"])
-
-
-def _broken(connection: Connection, keys: Sequence[str]) -> BrokenKeys:
-    (totals,) = connection.execute("SELECT count(*), coalesce(sum(n), 0) FROM broken").fetchall()
-    order = ", ".join(["n DESC", *keys])
-    examples = connection.sql(
-        f"SELECT {', '.join(keys)} FROM broken ORDER BY {order} LIMIT {EXAMPLES}"
-    ).to_arrow_table()
-    return BrokenKeys(
-        int(totals[0]),
-        int(totals[1]),
-        tuple(cut(", ".join(map(value_text, row.values()))) for row in row_cells(examples)),
-    )
 
 
 def last_data(lake: Lake, ref: TableRef) -> LastData:
@@ -245,7 +210,7 @@ def rows_by_day(
             oldest = min(oldest, day)
         high = low - 1
     whole = max(first, oldest + timedelta(days=1))
-    return {day: rows[day] for day in _days(whole, last)}
+    return {day: rows[day] for day in (whole + timedelta(days=n) for n in range((last - whole).days + 1))}
 
 
 def _added(lake: Lake, ref: TableRef, arrivals: Sequence[Arrival]) -> dict[int, int | None]:
@@ -261,7 +226,3 @@ def _added(lake: Lake, ref: TableRef, arrivals: Sequence[Arrival]) -> dict[int, 
             if commit.version in unsure:
                 added[commit.version] = added_rows(commit, removes=unsure[commit.version].removes_rows)
     return added
-
-
-def _days(first: date, last: date) -> list[date]:
-    return [first + timedelta(days=number) for number in range((last - first).days + 1)]

@@ -12,8 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from backend.expectations.judge import away, standing
-from backend.expectations.model import ExpectationKind, Judgement, Standing
-from backend.expectations.text import expected_text, found_text
+from backend.expectations.model import ExpectationKind, Judgement, Standing, expected_text, found_text
 from backend.format import ago, duration_text, things
 from backend.health.model import AttentionGroup, AttentionItem, Cause, Severity
 from backend.health.rules import gain_text, layout_text, merge_gain, severity_of

@@ -25,7 +25,7 @@ from backend.health.rules import (
 )
 from backend.lake.files.file_sizes import TargetSize, distribute
 from backend.lake.model import Commit, CommitReader, Snapshot, TableCard, TableRef, Timeline
-from backend.lake.table.property_values import parse_interval
+from backend.lake.table.properties import parse_interval
 from backend.settings import HealthSettings
 
 HISTORY = 1_000  # commits looked through for maintenance and for who writes small files

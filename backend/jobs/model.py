@@ -1,15 +1,19 @@
-"""The values that describe a job: work that a stream host does once, and whose result is kept for a while.
+"""The values that describe a job: work that a stream host does once, and whose result is kept for a while; and whether
+somebody is there to do it.
 
-Rule: a job's state is what its host last wrote; whether that host still is there is asked of its heartbeat.
+Rule: pure; the clock is a parameter. A job's state is what its host last wrote; whether that host still is there is
+asked of its heartbeat.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
 from backend.access import Actor
 from backend.errors import JobError
+from backend.format import ago, utc_text
+from backend.stream_model.stream import HostHeartbeat
 
 
 class JobKind(StrEnum):
@@ -133,3 +137,25 @@ class Job:
         if self.answer is None:
             raise JobError(f"job {self.job_id} has no answer: {self.error or f'it is {self.state}'}", hint=self.hint)
         return self.answer
+
+
+def is_alive(host: HostHeartbeat, *, now: datetime, stale_s: float) -> bool:
+    return host.silent_s(now) <= stale_s
+
+
+def why_no_host(hosts: Iterable[HostHeartbeat], *, now: datetime, stale_s: float) -> str | None:
+    """Why no job is begun; None while a host is alive."""
+    last = max(hosts, key=lambda host: host.beat_at, default=None)
+    if last is None:
+        return "no stream host has ever reported"
+    if is_alive(last, now=now, stale_s=stale_s):
+        return None
+    return f"no stream host is alive: the last one was seen at {utc_text(last.beat_at)} ({ago(last.beat_at, now)})"
+
+
+def is_orphan(job: Job, hosts: Iterable[HostHeartbeat], *, now: datetime, stale_s: float) -> bool:
+    """Whether a running job's host does not answer any more; another one takes it over when its lease is over."""
+    if job.state is not JobState.RUNNING:
+        return False
+    alive = {host.host_id for host in hosts if is_alive(host, now=now, stale_s=stale_s)}
+    return job.host_id not in alive

@@ -12,7 +12,7 @@ from functools import partial
 
 from backend.changes.host_job import question_of
 from backend.errors import LakehouseError
-from backend.jobs.host_query import HostQuery
+from backend.jobs.results import HostQuery
 from backend.jobs.model import Job, JobKind
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef

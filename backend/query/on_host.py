@@ -11,7 +11,7 @@ import pyarrow as pa
 from backend.access import Actor
 from backend.errors import JobError, QueryError
 from backend.format import cut
-from backend.jobs.host_query import HostAnswer, HostQuery, PinnedRead
+from backend.jobs.results import HostAnswer, HostQuery, PinnedRead
 from backend.jobs.model import Job, JobKind, JobRequest
 from backend.jobs.results import ResultLake, read_result
 from backend.query.plan import QueryPlan, plan_query

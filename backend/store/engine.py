@@ -8,10 +8,11 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 from psycopg import Error as PsycopgError
@@ -37,6 +38,8 @@ _POSTGRES_LINE = {
 SUPPORTED = ("sqlite", "postgresql")
 _log = logging.getLogger(__name__)
 _AFTER_USER = re.compile(r"^[^:]*://[^:/]*")
+P = ParamSpec("P")
+Value = TypeVar("Value")
 
 
 class Database:
@@ -201,6 +204,34 @@ def _on_sqlite_begin(connection: Connection) -> None:
 
 def _first_line(exc: BaseException) -> str:
     return (str(exc).strip().splitlines() or ["no message"])[0]
+
+
+def reading(statement: Callable[Concatenate[Connection, P], Value]) -> Callable[Concatenate[Any, P], Value]:
+    """A method that reads: the statement in a transaction of the owner's `_database`."""
+
+    @wraps(statement)
+    def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Value:
+        with self._database.reading() as connection:
+            return statement(connection, *args, **kwargs)
+
+    return method
+
+
+def writing(
+    statement: Callable[Concatenate[Connection, P], Value], *, tells: str = ""
+) -> Callable[Concatenate[Any, P], Value]:
+    """A method that writes: the statement in a transaction of the owner's `_database`. `tells`: the topic of its
+    `notices`, unless the statement answers that it changed nothing: False, or an empty collection."""
+
+    @wraps(statement)
+    def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Value:
+        with self._database.writing() as connection:
+            answer = statement(connection, *args, **kwargs)
+            if tells and (answer is None or answer):
+                self.notices.tell(connection, tells)
+            return answer
+
+    return method
 
 
 def insert(connection: Connection, table: sa.Table) -> sqlite.Insert | postgresql.Insert:

@@ -6,16 +6,16 @@ Rule: events are taken in one transaction with what follows from them, so each c
 import logging
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from functools import partial
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from backend.store import progress, rows
+from backend.store import batches
 from backend.store.engine import upsert
-from backend.store.schema import attached_app, attached_event, declaration, observed
+from backend.store.schema import Row, attached_app, attached_event, declaration, fetch, observed, readable, value_of
+from backend.store.streams import declaration_row, observed_row
 from backend.stream_model.attached import Attached, AttachedEvent, at_of
-from backend.stream_model.stream import AttachedApp, Observed
+from backend.stream_model.stream import AttachedApp, HostHeartbeat, Observed, StreamDeclaration
 
 MOST = 2_000  # events of one transaction
 FORGOTTEN_AFTER = timedelta(days=7)
@@ -33,7 +33,10 @@ def is_empty(connection: Connection) -> bool:
 
 def take(connection: Connection, roots: Sequence[str]) -> None:
     """Takes the oldest events. One that the database refuses is left out, and keeps none of the others waiting."""
-    events = _pop(connection)
+    oldest = sa.select(attached_event.c.id).order_by(attached_event.c.id).limit(MOST)
+    taken = sa.delete(attached_event).where(attached_event.c.id.in_(oldest)).returning(*attached_event.c)
+    in_order = sorted(connection.execute(taken).mappings(), key=lambda row: row["id"])
+    events = readable(_event_of, "attached_event", in_order)
     attached, unreadable = _taken(connection, _known(connection, roots), events)
     for event in events[-1:]:
         _forget(connection, attached, before=event.at - FORGOTTEN_AFTER)
@@ -61,25 +64,19 @@ def _taken(connection: Connection, known: Attached, events: Sequence[AttachedEve
 
 
 def apps(connection: Connection) -> dict[str, AttachedApp]:
-    """By id."""
-    registered = connection.execute(sa.select(attached_app)).mappings()
-    return {app.host.host_id: app for app in rows.readable(_app_of, "attached_app", registered)}
+    """The Spark applications that report their queries, by id."""
 
+    def app_of(row: Row) -> AttachedApp:
+        return AttachedApp(row["name"], value_of(HostHeartbeat, row))
 
-def _pop(connection: Connection) -> list[AttachedEvent]:
-    oldest = sa.select(attached_event.c.id).order_by(attached_event.c.id).limit(MOST)
-    taken = sa.delete(attached_event).where(attached_event.c.id.in_(oldest)).returning(*attached_event.c)
-    popped = sorted(connection.execute(taken).mappings(), key=lambda row: row["id"])
-    return list(rows.readable(_event_of, "attached_event", popped))
+    return {app.host.host_id: app for app in fetch(connection, app_of, attached_app)}
 
 
 def _known(connection: Connection, roots: Sequence[str]) -> Attached:
-    described = connection.execute(sa.select(declaration.c.name, declaration.c.body)).mappings()
-    every = {stream.name: stream for stream in rows.readable(rows.declaration_of, "declaration", described)}
+    every = {stream.name: stream for stream in fetch(connection, StreamDeclaration, declaration)}
     declared = {name: stream for name, stream in every.items() if stream.is_attached}
-    seen = connection.execute(sa.select(observed).where(observed.c.name.in_(declared))).mappings()
-    observed_rows = rows.readable(partial(rows.value_of, Observed), "observed", seen)
-    observations = {seen.name: seen for seen in observed_rows}
+    seen = fetch(connection, Observed, sa.select(observed).where(observed.c.name.in_(declared)))
+    observations = {observation.name: observation for observation in seen}
     return Attached(roots, apps(connection), declared, observations, every.keys() - declared.keys())
 
 
@@ -88,13 +85,12 @@ def _keep(connection: Connection, attached: Attached, now: datetime) -> None:
         row = {column.name: getattr(app.host, column.name) for column in attached_app.c if column.name != "name"}
         upsert(connection, attached_app, {**row, "name": app.name})
     for name in sorted(attached.changed & attached.declarations.keys()):
-        body = rows.json_of(attached.declarations[name])
-        upsert(connection, declaration, {"name": name, "body": body, "declared_at": now})
-        upsert(connection, observed, rows.observed_row(attached.observed[name]))
+        upsert(connection, declaration, declaration_row(attached.declarations[name], now))
+        upsert(connection, observed, observed_row(attached.observed[name]))
     if attached.progress:
-        progress.add(connection, attached.progress)
+        batches.add(connection, attached.progress)
     for name, at in attached.signs.items():
-        progress.touch(connection, name, at)
+        batches.touch(connection, name, at=at)
 
 
 def _forget(connection: Connection, streams: Attached, *, before: datetime) -> None:
@@ -108,11 +104,7 @@ def _forget(connection: Connection, streams: Attached, *, before: datetime) -> N
         connection.execute(sa.delete(declaration).where(declaration.c.name == name))
 
 
-def _event_of(row: rows.Row) -> AttachedEvent:
+def _event_of(row: Row) -> AttachedEvent:
     if not 0 <= row["at"] < LAST_S:
         raise ValueError(f"no time: {row['at']}")
     return AttachedEvent(row["app_id"], at_of(row["at"]), row["body"])
-
-
-def _app_of(row: rows.Row) -> AttachedApp:
-    return AttachedApp(row["name"], rows.host_of(row))

@@ -4,6 +4,7 @@ Rule: an act is in the audit trail in the same transaction that makes it visible
 under the current token of its lease; one question has one living job, however many ask it.
 """
 
+import re
 import uuid
 from datetime import datetime
 from typing import Any
@@ -15,41 +16,151 @@ from backend.access import Access, Actor
 from backend.errors import JobNotFoundError, StreamRefusedError
 from backend.jobs.model import Job, JobEnd, JobKind, JobProgress, JobRequest, JobState
 from backend.jobs.policy_runs import KEPT, POLICY
-from backend.store import audit, leases, rows
-from backend.store.engine import Database
+from backend.store import audit, leases
+from backend.store.engine import Database, reading, writing
 from backend.store.leases import job_resource
 from backend.store.notices import Notices, NoticeTopic
-from backend.store.schema import job, lease
+from backend.store.schema import Row, fetch, fetch_one, job, lease, row_of, value_of
 from backend.stream_model.stream import AuditEntry, Lease
 
 ANSWERS = (JobState.QUEUED, JobState.RUNNING, JobState.DONE)  # states in which a job serves who asks the same
-_OVER = tuple(state for state in JobState if state.is_over)
-_LOOKED_AT = 10  # the newest job that can be read is among so many
 ASKING = "job-questions"  # a lease row that is only locked: PostgreSQL lets two transactions look at once
+_JOB_ID = re.compile(r"[0-9a-f]{12}")  # it names folders, which hosts delete
+_LOOKED_AT = 10  # the newest job that can be read is among so many
+_OVER = [str(state) for state in JobState if state.is_over]
+_IS_OVER = job.c.state.in_(_OVER)
+_NEWEST_FIRST = (job.c.requested_at.desc(), job.c.job_id)
+
+
+# what is asked and answered ------------------------------------------------------------------------------------------
+
+
+def get(connection: Connection, job_id: str) -> Job | None:
+    return fetch_one(connection, _job_of, sa.select(job).where(job.c.job_id == job_id))
+
+
+def find(connection: Connection, fingerprint: str) -> Job | None:
+    """The newest job that was asked the same."""
+    return _first(connection, sa.select(job).where(job.c.fingerprint == fingerprint))
+
+
+def newest(connection: Connection, limit: int, *, of_tables: bool = False) -> list[Job]:
+    """The newest request first, whatever became of it; `of_tables`: acts on tables alone."""
+    query = sa.select(job).order_by(*_NEWEST_FIRST).limit(limit)
+    if of_tables:
+        query = query.where(job.c.kind.in_([str(kind) for kind in JobKind if kind.is_table_act]))
+    return fetch(connection, _job_of, query)
+
+
+def acts_on_tables(connection: Connection) -> list[Job]:
+    """Of each table and kind of act the `KEPT` newest, and all that are not over; the newest request first."""
+    ranked = _ranked()
+    query = sa.select(job).join(ranked, ranked.c.job_id == job.c.job_id)
+    return fetch(connection, _job_of, query.where(sa.or_(ranked.c.nth <= KEPT, ~_IS_OVER)).order_by(*_NEWEST_FIRST))
+
+
+def unfinished(connection: Connection) -> list[Job]:
+    """Queued and running, the oldest request first."""
+    return fetch(connection, _job_of, sa.select(job).where(~_IS_OVER).order_by(job.c.requested_at))
+
+
+def unfinished_act(connection: Connection, subject: str, *, of_table: bool = False) -> Job | None:
+    """The job that changes a table, or what a stream wrote, or will."""
+    acts = [str(kind) for kind in JobKind if kind.is_act and kind.is_of_table == of_table]
+    return _first(connection, sa.select(job).where(job.c.kind.in_(acts), job.c.subject == subject, ~_IS_OVER))
+
+
+# the host that holds the lease ---------------------------------------------------------------------------------------
+
+
+def begin(connection: Connection, held: Lease, job_id: str, *, now: datetime) -> Job:
+    """RUNNING on the lease's owner, once more."""
+    before = _owned(connection, held, job_id)
+    begun = {"state": str(JobState.RUNNING), "host_id": held.owner, "started_at": now, "attempts": before.attempts + 1}
+    return _change(connection, job_id, **begun, **_progress_row(JobProgress()))
+
+
+def report(connection: Connection, held: Lease, job_id: str, progress: JobProgress) -> None:
+    _owned(connection, held, job_id)
+    _change(connection, job_id, **_progress_row(progress))
+
+
+def requeue(connection: Connection, held: Lease, job_id: str) -> Job:
+    """A host that stops gives its job back: the attempt does not count."""
+    before = _owned(connection, held, job_id)
+    queued = {"state": str(JobState.QUEUED), "host_id": None, "started_at": None}
+    attempts = max(0, before.attempts - 1)
+    return _change(connection, job_id, **queued, attempts=attempts, **_progress_row(JobProgress()))
+
+
+def end(connection: Connection, held: Lease, job_id: str, end: JobEnd, *, now: datetime) -> Job:
+    before = _owned(connection, held, job_id)
+    if detail := end.detail or (end.error if before.kind.is_act else ""):
+        outcome, text = f"{before.kind} {end.state.lower()}", f"job {job_id}: {detail}"
+        audit.note(connection, AuditEntry(now, before.actor, outcome, before.subject, before.reason, text))
+    ended = {name: field for name, field in row_of(end).items() if name != "detail"}
+    return _change(connection, job_id, **ended, ended_at=now, host_id=held.owner)
+
+
+def prune(connection: Connection, *, before: datetime) -> list[Job]:
+    """Forgets jobs that ended before, but for the newest acts where policies act; whoever calls it deletes their
+    results."""
+    ranked = _ranked()
+    kept = sa.select(ranked.c.job_id).where(ranked.c.by_policy == 1, ranked.c.nth <= KEPT)
+    old = sa.select(job).where(_IS_OVER, job.c.ended_at < before, job.c.job_id.not_in(kept))
+    pruned = fetch(connection, _job_of, old.with_for_update())
+    names = [ended.job_id for ended in pruned]
+    connection.execute(sa.delete(job).where(job.c.job_id.in_(names)))
+    connection.execute(sa.delete(lease).where(lease.c.resource.in_([job_resource(name) for name in names])))
+    return pruned
 
 
 class Jobs:
-    """Thread-safe. Every method raises `StoreError` when the database does not answer."""
+    """The jobs of a store. Every method raises `StoreError` when the database does not answer."""
 
     def __init__(self, database: Database, notices: Notices) -> None:
-        self._database, self._notices = database, notices
+        self._database, self.notices = database, notices
 
-    # people ----------------------------------------------------------------------------------------------------
+    get = reading(get)
+    find = reading(find)
+    newest = reading(newest)
+    acts_on_tables = reading(acts_on_tables)
+    unfinished = reading(unfinished)
+    begin = writing(begin)
+    report = writing(report)
+    requeue = writing(requeue, tells=NoticeTopic.JOBS)
+    end = writing(end, tells=NoticeTopic.JOBS)
+    prune = writing(prune)
 
     def submit(self, wanted: JobRequest, *, now: datetime, instead_of: str | None = None) -> Job:
         """The job that answers the request: one that is there already, queued, running or done, or a new one.
-        `instead_of` is one whose result is gone."""
+        `instead_of` is one whose result is gone. Raises `StreamRefusedError` for a second act on one stream or
+        table."""
         with self._database.writing() as connection:
             leases.lock(connection, ASKING)
-            before = _newest(connection, wanted.fingerprint)
-            if before is not None and before.job_id != instead_of and _answers(before):
+            before = find(connection, wanted.fingerprint)
+            if (
+                before is not None
+                and before.job_id != instead_of
+                and before.state in ANSWERS
+                and not before.cancel_requested
+            ):
                 return before
-            _require_alone(connection, wanted)
-            made = _new(wanted, now)
-            access = Access(wanted.actor, wanted.subject, f"{wanted.kind} job", wanted.reason, wanted.parameters)
+            act, kind = f"{wanted.kind} of {wanted.subject}", wanted.kind
+            if kind.is_act and (other := unfinished_act(connection, wanted.subject, of_table=kind.is_of_table)):
+                raise StreamRefusedError(
+                    f"{act}: a {other.kind} of it is under way", hint="`weir jobs` says how far that is"
+                )
+            made = Job(
+                uuid.uuid4().hex[:12], kind, wanted.subject, wanted.fingerprint, wanted.request, wanted.actor.name,
+                wanted.reason.strip(), wanted.time_limit_s, JobState.QUEUED, now,
+            )  # fmt: skip
+            access = Access(wanted.actor, wanted.subject, f"{kind} job", wanted.reason, wanted.parameters)
             audit.admit(connection, access, now=now, outcome=f"job {made.job_id}")
-            connection.execute(sa.insert(job).values(**rows.job_row(made)))
-            self._notices.tell(connection, NoticeTopic.JOBS)
+            row = row_of(made) | _progress_row(made.progress)
+            del row["progress"]
+            connection.execute(sa.insert(job).values(row))
+            self.notices.tell(connection, NoticeTopic.JOBS)
             return made
 
     def cancel(self, job_id: str, *, actor: Actor, reason: str, now: datetime) -> Job:
@@ -61,99 +172,21 @@ class Jobs:
                 return asked
             access = Access(actor, asked.subject, f"cancel {asked.kind} job", reason, {"asked for by": asked.actor})
             audit.admit(connection, access, now=now, outcome=f"job {job_id}")
-            self._notices.tell(connection, NoticeTopic.JOBS)
-            changes: dict[str, object] = {"cancel_requested": True}
-            if asked.state is JobState.QUEUED:
-                changes |= {"state": str(JobState.CANCELLED), "ended_at": now}
-            return _change(connection, job_id, changes)
+            self.notices.tell(connection, NoticeTopic.JOBS)
+            is_queued = asked.state is JobState.QUEUED
+            ended = {"state": str(JobState.CANCELLED), "ended_at": now} if is_queued else {}
+            return _change(connection, job_id, cancel_requested=True, **ended)
 
-    def get(self, job_id: str) -> Job | None:
-        with self._database.reading() as connection:
-            row = connection.execute(sa.select(job).where(job.c.job_id == job_id)).mappings().first()
-            return rows.job_of(row) if row else None
 
-    def find(self, fingerprint: str) -> Job | None:
-        """The newest job that was asked the same."""
-        with self._database.reading() as connection:
-            return _newest(connection, fingerprint)
+def _progress_row(progress: JobProgress) -> dict[str, Any]:
+    return {"phase": progress.phase, "done_units": progress.done, "total_units": progress.total}
 
-    def newest(self, limit: int, *, of_tables: bool = False) -> list[Job]:
-        """The newest request first, whatever became of it; `of_tables`: acts on tables alone."""
-        query = sa.select(job).order_by(job.c.requested_at.desc(), job.c.job_id).limit(limit)
-        if of_tables:
-            query = query.where(job.c.kind.in_([str(kind) for kind in JobKind if kind.is_table_act]))
-        with self._database.reading() as connection:
-            return rows.readable(rows.job_of, "job", connection.execute(query).mappings())
 
-    def acts_on_tables(self) -> list[Job]:
-        """Of each table and kind of act the `KEPT` newest, and all that are not over; the newest request first."""
-        ranked = _ranked()
-        wanted = sa.or_(ranked.c.nth <= KEPT, job.c.state.not_in(list(map(str, _OVER))))
-        query = sa.select(job).join(ranked, ranked.c.job_id == job.c.job_id).where(wanted)
-        with self._database.reading() as connection:
-            newest_first = query.order_by(job.c.requested_at.desc(), job.c.job_id)
-            return rows.readable(rows.job_of, "job", connection.execute(newest_first).mappings())
-
-    def unfinished(self) -> list[Job]:
-        """Queued and running, the oldest request first."""
-        query = sa.select(job).where(job.c.state.not_in(list(map(str, _OVER)))).order_by(job.c.requested_at)
-        with self._database.reading() as connection:
-            return rows.readable(rows.job_of, "job", connection.execute(query).mappings())
-
-    # the host that holds the lease -----------------------------------------------------------------------------
-
-    def begin(self, held: Lease, job_id: str, *, now: datetime) -> Job:
-        """RUNNING on the lease's owner, once more."""
-        with self._database.writing() as connection:
-            before = _owned(connection, held, job_id)
-            changes = {
-                "state": str(JobState.RUNNING), "host_id": held.owner, "started_at": now,
-                "attempts": before.attempts + 1, **rows.job_progress_row(JobProgress()),
-            }  # fmt: skip
-            return _change(connection, job_id, changes)
-
-    def report(self, held: Lease, job_id: str, progress: JobProgress) -> None:
-        with self._database.writing() as connection:
-            _owned(connection, held, job_id)
-            _change(connection, job_id, rows.job_progress_row(progress))
-
-    def requeue(self, held: Lease, job_id: str) -> Job:
-        """A host that stops gives its job back: the attempt does not count."""
-        with self._database.writing() as connection:
-            before = _owned(connection, held, job_id)
-            self._notices.tell(connection, NoticeTopic.JOBS)
-            changes = {"state": str(JobState.QUEUED), "host_id": None, "started_at": None}
-            attempts = max(0, before.attempts - 1)
-            return _change(
-                connection, job_id, {**changes, "attempts": attempts, **rows.job_progress_row(JobProgress())}
-            )
-
-    def end(self, held: Lease, job_id: str, end: JobEnd, *, now: datetime) -> Job:
-        with self._database.writing() as connection:
-            before = _owned(connection, held, job_id)
-            self._notices.tell(connection, NoticeTopic.JOBS)
-            if detail := end.detail or (end.error if before.kind.is_act else ""):
-                outcome, text = f"{before.kind} {end.state.lower()}", f"job {job_id}: {detail}"
-                audit.note(connection, AuditEntry(now, before.actor, outcome, before.subject, before.reason, text))
-            changes = {
-                "state": str(end.state), "ended_at": now, "host_id": held.owner, "result_uri": end.result_uri,
-                "answer": end.answer, "error": end.error, "hint": end.hint,
-            }  # fmt: skip
-            return _change(connection, job_id, changes)
-
-    def prune(self, *, before: datetime) -> list[Job]:
-        """Forgets jobs that ended before, but for the newest acts where policies act; whoever calls it deletes their
-        results."""
-        ranked = _ranked()
-        kept = sa.select(ranked.c.job_id).where(ranked.c.by_policy == 1, ranked.c.nth <= KEPT)
-        is_over = job.c.state.in_(list(map(str, _OVER)))
-        old = sa.select(job).where(is_over, job.c.ended_at < before, job.c.job_id.not_in(kept))
-        with self._database.writing() as connection:
-            pruned = rows.readable(rows.job_of, "job", connection.execute(old.with_for_update()).mappings())
-            names = [ended.job_id for ended in pruned]
-            connection.execute(sa.delete(job).where(job.c.job_id.in_(names)))
-            connection.execute(sa.delete(lease).where(lease.c.resource.in_([job_resource(name) for name in names])))
-            return pruned
+def _job_of(row: Row) -> Job:
+    if not _JOB_ID.fullmatch(row["job_id"]):
+        raise ValueError("job_id: it is no name of a job")
+    progress = {"phase": row["phase"], "done": row["done_units"], "total": row["total_units"]}
+    return value_of(Job, {**row, "progress": progress})
 
 
 def _ranked() -> sa.Subquery:
@@ -162,39 +195,22 @@ def _ranked() -> sa.Subquery:
     by_policy = sa.case((job.c.actor == POLICY.name, 1), else_=0)
     ranks = sa.select(
         job.c.job_id,
-        sa.func.row_number().over(partition_by=same, order_by=(job.c.requested_at.desc(), job.c.job_id)).label("nth"),
+        sa.func.row_number().over(partition_by=same, order_by=_NEWEST_FIRST).label("nth"),
         sa.func.max(by_policy).over(partition_by=same).label("by_policy"),
     )
     return ranks.where(job.c.kind.in_([str(kind) for kind in JobKind if kind.is_of_table])).subquery()
 
 
-def _answers(asked: Job) -> bool:
-    return asked.state in ANSWERS and not asked.cancel_requested
-
-
-def _new(wanted: JobRequest, now: datetime) -> Job:
-    return Job(
-        uuid.uuid4().hex[:12], wanted.kind, wanted.subject, wanted.fingerprint, wanted.request, wanted.actor.name,
-        wanted.reason.strip(), wanted.time_limit_s, JobState.QUEUED, now,
-    )  # fmt: skip
-
-
-def _newest(connection: Connection, fingerprint: str) -> Job | None:
-    query = sa.select(job).where(job.c.fingerprint == fingerprint).order_by(job.c.requested_at.desc())
-    return _first(connection, query)
-
-
 def _first(connection: Connection, query: sa.Select[Any]) -> Job | None:
-    looked_at = connection.execute(query.limit(_LOOKED_AT)).mappings()
-    return next(iter(rows.readable(rows.job_of, "job", looked_at)), None)
+    """The newest that can be read."""
+    jobs = fetch(connection, _job_of, query.order_by(job.c.requested_at.desc()).limit(_LOOKED_AT))
+    return jobs[0] if jobs else None
 
 
 def _locked(connection: Connection, job_id: str) -> Job:
-    query = sa.select(job).where(job.c.job_id == job_id).with_for_update()
-    row = connection.execute(query).mappings().first()
-    if row is None:
-        raise JobNotFoundError(f"no job {job_id}", hint="finished jobs are kept for jobs.retention_days")
-    return rows.job_of(row)
+    if locked := fetch_one(connection, _job_of, sa.select(job).where(job.c.job_id == job_id).with_for_update()):
+        return locked
+    raise JobNotFoundError(f"no job {job_id}", hint="finished jobs are kept for jobs.retention_days")
 
 
 def _owned(connection: Connection, held: Lease, job_id: str) -> Job:
@@ -205,22 +221,6 @@ def _owned(connection: Connection, held: Lease, job_id: str) -> Job:
     return _locked(connection, job_id)
 
 
-def _change(connection: Connection, job_id: str, changes: dict[str, object]) -> Job:
+def _change(connection: Connection, job_id: str, **changes: object) -> Job:
     connection.execute(sa.update(job).where(job.c.job_id == job_id).values(**changes))
     return _locked(connection, job_id)
-
-
-def _require_alone(connection: Connection, wanted: JobRequest) -> None:
-    """Raises `StreamRefusedError` for a second act on one stream or table."""
-    if wanted.kind.is_act and (other := unfinished_act(connection, wanted.subject, of_table=wanted.kind.is_of_table)):
-        raise StreamRefusedError(
-            f"{wanted.kind} of {wanted.subject}: a {other.kind} of it is under way",
-            hint="`weir jobs` says how far that is",
-        )
-
-
-def unfinished_act(connection: Connection, subject: str, *, of_table: bool = False) -> Job | None:
-    """The job that changes a table, or what a stream wrote, or will."""
-    acts = [str(kind) for kind in JobKind if kind.is_act and kind.is_of_table == of_table]
-    query = sa.select(job).where(job.c.kind.in_(acts), job.c.subject == subject, job.c.state.not_in(map(str, _OVER)))
-    return _first(connection, query)

@@ -1,22 +1,60 @@
-"""Leases with fencing tokens: who may run a resource, until when.
+"""Who is there and what is theirs: leases with fencing tokens, hosts' signs of life, and the store's own clock, which
+judges both, for machines' clocks differ.
 
-Rule: the token grows with every grant and never falls, so a write that carries an older token is from a former owner
-(https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html). The database's clock alone says when a
-lease ends, in the statement that grants it.
+Rule: a time that several machines must agree on is written and compared inside the database. A lease's token grows with
+every grant and never falls, so a write that carries an older token is from a former owner
+(https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html).
 """
 
-from collections.abc import Collection, Iterator
-from functools import partial
+import hashlib
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from backend.store import rows
-from backend.store.clock import moment
-from backend.store.engine import insert
-from backend.store.schema import EPOCH, lease
-from backend.stream_model.stream import Lease
+from backend.caches import Lru
+from backend.store.engine import insert, upsert
+from backend.store.schema import EPOCH, UtcDateTime, fetch, host, lease, readable, row_of, value_of
+from backend.stream_model.stream import HostHeartbeat, Lease
+
+_SQLITE = "%Y-%m-%d %H:%M:%f"  # milliseconds: padded below to the microseconds that the columns hold
+
+
+def elapsed() -> float:
+    """Seconds that no change of the machine's clock alters; on Linux those while it slept, too."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()
+
+
+def moment(connection: Connection, after_s: float = 0.0) -> sa.ColumnElement[datetime]:
+    """The database's time when it gets to this, so many seconds on. SQLite's is its machine's."""
+    if connection.dialect.name == "sqlite":
+        text = sa.func.strftime(_SQLITE, "now", f"{after_s:+.3f} seconds", type_=sa.Text)
+        return sa.type_coerce(text + "000", UtcDateTime)
+    now = sa.func.clock_timestamp(type_=sa.DateTime(timezone=True))
+    return sa.type_coerce(now + timedelta(seconds=after_s), UtcDateTime)
+
+
+class StoreClock:
+    """The store's time as of the last `look`, and from there on by what has elapsed here."""
+
+    def __init__(self, look: Callable[[], datetime], *, elapsed: Callable[[], float] = elapsed) -> None:
+        self._look, self._elapsed = look, elapsed
+        self._zero = datetime.now(UTC) - timedelta(seconds=elapsed())
+
+    def __call__(self) -> datetime:
+        return self._zero + timedelta(seconds=self._elapsed())
+
+    def look(self) -> None:
+        """Asks the store; raises `StoreError`."""
+        asked = self._elapsed()
+        store_time = self._look()
+        self._zero = store_time - timedelta(seconds=(asked + self._elapsed()) / 2)
+
 
 NOBODY = ""
 AT_ONCE = 1_000
@@ -34,7 +72,7 @@ def job_resource(job_id: str) -> str:
 
 
 def acquire_all(connection: Connection, resources: Collection[str], owner: str, *, ttl_s: float) -> dict[str, Lease]:
-    """Grants each lease with the next token, but for those of other owners that have not expired."""
+    """Grants each lease with the next token, by resource, but for those of other owners that have not expired."""
     granted = {"owner": owner, "expires_at": moment(connection, ttl_s)}
     is_free = sa.or_(lease.c.owner.in_((NOBODY, owner)), lease.c.expires_at <= moment(connection))
     leases = dict[str, Lease]()
@@ -52,7 +90,7 @@ def acquire_all(connection: Connection, resources: Collection[str], owner: str, 
 
 
 def renew_all(connection: Connection, held: Collection[Lease], *, ttl_s: float) -> dict[str, Lease]:
-    """Extends these leases, also late ones that nobody took, but for those that have a new owner."""
+    """These leases with a later end, by resource, also late ones that nobody took; not those with a new owner."""
     renewed = dict[str, Lease]()
     for piece in _pieces(sorted(held, key=lambda former: former.resource)):
         keys = [(former.resource, former.owner, former.token) for former in piece]
@@ -65,21 +103,23 @@ def renew_all(connection: Connection, held: Collection[Lease], *, ttl_s: float) 
 
 def release(connection: Connection, held: Lease) -> None:
     """Gives the lease up; does nothing when it has a new owner."""
-    connection.execute(sa.update(lease).where(*_is(held)).values(owner=NOBODY, expires_at=EPOCH))
+    is_same = lease.c.resource == held.resource, lease.c.owner == held.owner, lease.c.token == held.token
+    connection.execute(sa.update(lease).where(*is_same).values(owner=NOBODY, expires_at=EPOCH))
 
 
 def held(connection: Connection) -> dict[str, Lease]:
     """By resource, those that have not expired."""
-    now = moment(connection)
-    current = connection.execute(sa.select(lease).where(lease.c.owner != NOBODY, lease.c.expires_at > now)).mappings()
-    return {lease.resource: lease for lease in rows.readable(partial(rows.value_of, Lease), "lease", current)}
+    return {lease.resource: lease for lease in fetch(connection, Lease, sa.select(lease).where(*_is_held(connection)))}
 
 
 def sign(connection: Connection) -> object:
-    """Another one once a lease has ended or has another owner."""
-    is_held = lease.c.owner != NOBODY, lease.c.expires_at > moment(connection)
-    counted = sa.select(sa.func.count(), sa.func.sum(lease.c.token)).where(*is_held)
+    """Another one once a lease has another owner, or none any more."""
+    counted = sa.select(sa.func.count(), sa.func.sum(lease.c.token)).where(*_is_held(connection))
     return tuple(connection.execute(counted).one())
+
+
+def _is_held(connection: Connection) -> tuple[sa.ColumnElement[bool], ...]:
+    return lease.c.owner != NOBODY, lease.c.expires_at > moment(connection)
 
 
 def is_current(connection: Connection, resource: str, token: int) -> bool:
@@ -96,7 +136,7 @@ def lock(connection: Connection, resource: str) -> None:
 
 
 def _by_resource(connection: Connection, statement: sa.Executable) -> dict[str, Lease]:
-    return {row["resource"]: rows.value_of(Lease, row) for row in connection.execute(statement).mappings()}
+    return {row["resource"]: value_of(Lease, row) for row in connection.execute(statement).mappings()}
 
 
 def _pieces(values: list[Value]) -> Iterator[list[Value]]:
@@ -104,5 +144,37 @@ def _pieces(values: list[Value]) -> Iterator[list[Value]]:
     return (values[at : at + AT_ONCE] for at in range(0, len(values), AT_ONCE))
 
 
-def _is(held: Lease) -> tuple[sa.ColumnElement[bool], ...]:
-    return (lease.c.resource == held.resource, lease.c.owner == held.owner, lease.c.token == held.token)
+Names = Lru[str, tuple[str, ...]]
+_SHORT = tuple(column for column in host.c if column.name != "streams")
+
+
+def beat(connection: Connection, heartbeat: HostHeartbeat) -> bool:
+    """Keeps it; whether its streams are others than before."""
+    key = hashlib.sha256("\n".join(heartbeat.streams).encode()).hexdigest()[:32]
+    row = row_of(heartbeat) | {"streams_key": key}
+    is_same = host.c.host_id == heartbeat.host_id, host.c.streams_key == key
+    short = {name: value for name, value in row.items() if name != "streams"}
+    if connection.execute(sa.update(host).where(*is_same).values(short)).rowcount:
+        return False
+    upsert(connection, host, row)
+    return True
+
+
+def hosts(connection: Connection, names: Names, *where: sa.ColumnElement[bool]) -> list[HostHeartbeat]:
+    """By host id. `names`: by key, what was read before."""
+    every = connection.execute(sa.select(*_SHORT).where(*where).order_by(host.c.host_id)).mappings().all()
+    keys = {row["host_id"]: row["streams_key"] or row["host_id"] for row in every}  # a former Weir writes no key
+    streams = names.find({row["streams_key"] for row in every if row["streams_key"]})
+    unread = {key: host_id for host_id, key in keys.items() if key not in streams}
+    if unread:
+        for row in connection.execute(sa.select(host).where(host.c.host_id.in_(unread.values()))).mappings():
+            for heartbeat in readable(HostHeartbeat, "host", [row]):
+                streams[keys[heartbeat.host_id]] = heartbeat.streams
+                if row["streams_key"] == keys[heartbeat.host_id]:
+                    names.put(row["streams_key"], heartbeat.streams)
+    heartbeats = readable(HostHeartbeat, "host", every)
+    return [replace(heartbeat, streams=streams.get(keys[heartbeat.host_id], ())) for heartbeat in heartbeats]
+
+
+def prune_hosts(connection: Connection, *, before: datetime) -> int:
+    return int(connection.execute(sa.delete(host).where(host.c.beat_at < before)).rowcount)

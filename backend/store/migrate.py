@@ -1,4 +1,4 @@
-"""Brings a store to the newest schema.
+"""Makes a new store, and brings one that is there to the newest schema.
 
 Rule: one transaction under the store's write lock. So two processes that open an empty store at once both succeed, and
 a killed migration leaves nothing behind.
@@ -12,9 +12,10 @@ from sqlalchemy.engine import Connection
 
 from backend.errors import StoreError
 from backend.store.engine import BUSY_TIMEOUT_S, Database
+from backend.store.schema import metadata
 
 ADVISORY_LOCK = 0x57454952  # "WEIR"
-FIRST_RELEASE = "0008"
+BASELINE = "0017"
 MIGRATIONS = Path(__file__).parent / "migrations"
 HEAD = max(file.name[1:5] for file in (MIGRATIONS / "versions").glob("v[0-9]*.py"))
 
@@ -47,12 +48,22 @@ def _upgrade(connection: Connection) -> None:
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
+    revision = _revision(connection)
+    if revision is None:
+        metadata.create_all(connection)
+        command.stamp(config, "head")
+        return
+    if revision < BASELINE:
+        raise StoreError(
+            f"an earlier Weir made the control store: its schema is {revision}, the oldest that is read is {BASELINE}",
+            hint=f"open it once with the Weir of 2026-11-28, which brings it to {BASELINE}, or point WEIR_STORE__URL "
+            "at a new store, in which hosts declare their streams anew and the audit trail begins",
+        )
     try:
         command.upgrade(config, "head")
     except CommandError as exc:
-        is_older = (_revision(connection) or "") < FIRST_RELEASE
         raise StoreError(
-            f"the control store was made by {'Weir before its first release' if is_older else 'a newer Weir'}",
+            f"a newer Weir made the control store: its schema is {revision}, the newest that is known is {HEAD}",
             hint="run that version, or point WEIR_STORE__URL elsewhere",
         ) from exc
 

@@ -14,8 +14,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from backend.errors import StoreError
-from backend.store.clock import elapsed
 from backend.store.engine import Database
+from backend.store.leases import elapsed
 
 CHANNEL = "weir"
 RETRY_S = 1.0
@@ -65,18 +65,15 @@ class Notices:
         while not self._closing.is_set():
             try:
                 with suppress(StoreError):  # whoever reads logs it
-                    self._hear()
+                    for topic in self._database.listen(CHANNEL, hello=NoticeTopic.HELLO, look_s=RETRY_S):
+                        if topic is not None:
+                            self._note(topic, is_listening=True)
+                        if self._closing.is_set():
+                            return
             finally:
                 with self._lock:
                     self._is_listening = False
             self._closing.wait(RETRY_S)
-
-    def _hear(self) -> None:
-        for topic in self._database.listen(CHANNEL, hello=NoticeTopic.HELLO, look_s=RETRY_S):
-            if topic is not None:
-                self._note(topic, is_listening=True)
-            if self._closing.is_set():
-                return
 
     def _note(self, topic: str, *, is_listening: bool = False) -> None:
         with self._lock:

@@ -19,7 +19,7 @@ from backend import logs
 from backend.errors import LakehouseError, StoreError
 from backend.lake.lake import Lake
 from backend.settings import Settings, load_settings
-from backend.store.clock import StoreClock
+from backend.store.leases import StoreClock
 from backend.store.store import ControlStore
 from backend.stream_model.stream import HostHeartbeat
 from pipelines.declare.check import refuse_problems

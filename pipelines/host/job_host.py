@@ -21,8 +21,7 @@ from backend.errors import LakehouseError, StoreError, StreamRefusedError
 from backend.jobs.model import Job, JobEnd, JobProgress, JobState
 from backend.redaction import without_secrets
 from backend.settings import Settings
-from backend.store.clock import elapsed
-from backend.store.leases import job_resource
+from backend.store.leases import elapsed, job_resource
 from backend.store.notices import KeptAnswer, NoticeTopic
 from backend.store.store import ControlStore
 from backend.stream_model.stream import Lease

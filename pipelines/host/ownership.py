@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from backend.store.clock import elapsed
-from backend.store.leases import stream_resource
+from backend.store.leases import elapsed, stream_resource
 from backend.store.notices import KeptAnswer, NoticeTopic
 from backend.store.store import ControlStore
 from backend.stream_model.stream import Desired, HostHeartbeat, Lease

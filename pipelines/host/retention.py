@@ -10,7 +10,8 @@ import structlog
 
 from backend.lake.lake import Lake
 from backend.settings import Settings
-from backend.store.store import CHUNK, ControlStore
+from backend.store.batches import CHUNK
+from backend.store.store import ControlStore
 from backend.stream_model.backlog import Lag
 from backend.stream_model.rollup import HOUR_S, MINUTE_S
 from backend.stream_model.stream import Progress, StreamDeclaration

@@ -16,7 +16,7 @@ import structlog
 
 from backend.errors import LakehouseError, StoreError, StreamRefusedError
 from backend.settings import Settings
-from backend.store.clock import StoreClock, elapsed
+from backend.store.leases import StoreClock, elapsed
 from backend.store.notices import KeptAnswer
 from backend.store.store import ControlStore
 from backend.stream_model.stream import Desired, DesiredState, HostHeartbeat, Observed, StreamDeclaration, StreamState

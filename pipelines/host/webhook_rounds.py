@@ -18,8 +18,8 @@ from backend.health.model import AttentionGroup, AttentionItem, Cause, Severity
 from backend.lake.lake import Lake
 from backend.redaction import without_secrets
 from backend.settings import Settings
+from backend.store.annotations import Item
 from backend.store.store import ControlStore
-from backend.store.told import Item
 from backend.streams.backlog.reader import BacklogReader
 from backend.streams.newest import Newest
 from backend.streams.status import statuses

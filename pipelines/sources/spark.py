@@ -17,7 +17,7 @@ from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 from backend.format import interval_s
 from backend.redaction import holds_secret, without_secrets
 from backend.settings import Settings
-from backend.store.clock import elapsed
+from backend.store.leases import elapsed
 from backend.streams.reset.starts import begun
 from pipelines.jvm.failures import SpecError, StreamStartError, describe
 from pipelines.jvm.hadoop import spark_uri

@@ -30,7 +30,7 @@ import pytest
 
 from backend.access import Actor
 from backend.errors import LakehouseError
-from backend.store.clock import elapsed
+from backend.store.leases import elapsed
 from backend.store.store import ControlStore
 from backend.stream_model.stream import DesiredState, StreamState
 from tests.worlds.cases import soak

@@ -8,8 +8,7 @@ from app.cli.output import print_json, print_table, say, shaped
 from app.cli.store import required_store
 from app.ui.view.words import job_words
 from backend.format import ago
-from backend.jobs.host_liveness import is_orphan
-from backend.jobs.model import Job, JobProgress, JobState
+from backend.jobs.model import Job, JobProgress, JobState, is_orphan
 from backend.stream_model.stream import HostHeartbeat
 
 _SHOWN = 50

@@ -9,8 +9,15 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from backend.expectations.judge import standing
-from backend.expectations.model import Judgement, Standing, State, TableExpectation
-from backend.expectations.text import expected_text, found_text, judged_text
+from backend.expectations.model import (
+    Judgement,
+    Standing,
+    State,
+    TableExpectation,
+    expected_text,
+    found_text,
+    judged_text,
+)
 from backend.format import duration_text, things
 
 

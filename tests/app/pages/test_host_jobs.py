@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from backend.changes.host_job import SoFar, question_of
 from backend.errors import DiffError
-from backend.jobs.host_query import HostQuery
+from backend.jobs.results import HostQuery
 from backend.jobs.model import JobState
 from backend.query.on_host import PLACE
 from backend.store.store import ControlStore

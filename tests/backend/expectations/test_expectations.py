@@ -15,8 +15,7 @@ from deltalake import DeltaTable
 
 from backend.expectations.judge import LastData, added_rows, judge_fresh, judge_rows, settle
 from backend.expectations.looks import Looks, last_data, rows_by_day
-from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
-from backend.expectations.text import found_text
+from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation, found_text
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, OperationMetrics, TableRef
 from backend.settings import load_settings

@@ -13,9 +13,9 @@ import sqlalchemy as sa
 
 from backend.access import Actor
 from backend.errors import StoreError, StreamRefusedError
-from backend.store import rows, schema
-from backend.store.rows import observed_row
+from backend.store import schema
 from backend.store.store import ControlStore
+from backend.store.streams import observed_row
 from backend.stream_model.attached import AttachedEvent
 from backend.stream_model.stream import DesiredState, HostHeartbeat, StreamState
 from backend.streams.status import statuses
@@ -257,7 +257,7 @@ def test_what_is_read_alone_is_refused_with_a_message(filled: ControlStore, stor
 
 
 def test_a_declaration_has_the_name_of_its_row(filled: ControlStore, store_url: str) -> None:
-    body = rows.json_of(DECLARATION)
+    body = schema.json_of(DECLARATION)
     forge(store_url, schema.declaration, "other", body=body)
     assert {name: stream.name for name, stream in filled.declarations().items()} == {"other": "other", NAME: NAME}
 

@@ -14,9 +14,8 @@ import sqlalchemy as sa
 
 from backend.errors import StoreError, StreamRefusedError
 from backend.store import leases
-from backend.store.clock import StoreClock
 from backend.store.engine import Database
-from backend.store.leases import stream_resource
+from backend.store.leases import StoreClock, stream_resource
 from backend.store.notices import KeptAnswer, NoticeTopic
 from backend.store.store import ControlStore
 from backend.stream_model.stream import DesiredState, HostHeartbeat, Lease

@@ -11,13 +11,17 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
 from backend.errors import SettingsError, StoreError
+from backend.lake.model import TableRef
 from backend.settings import load_settings
 from backend.store.engine import Database
+from backend.store.migrate import HEAD
 from backend.store.schema import metadata
 from backend.store.store import ControlStore
 from backend.stream_model.stream import DesiredState
 from tests.worlds.store.statements import past_the_store
-from tests.worlds.store.values import NOW
+from tests.worlds.store.values import DECLARATION, FRESH, JOB, JUMP, NOW, judgement, observed, progress
+
+STORES = Path(__file__).parents[2] / "worlds" / "store"
 
 OPEN = """
 import sys
@@ -28,11 +32,57 @@ ControlStore(sys.argv[1]).desired()
 """
 
 
-def test_the_migrations_make_the_schema_that_the_code_uses(empty_url: str) -> None:
-    ControlStore(empty_url).close()
-    with past_the_store(empty_url) as connection:
+@pytest.fixture
+def baseline_url(empty_url: str) -> str:
+    """A store of the oldest schema that is read, with rows in its tables."""
+    path = Path(empty_url.partition(":///")[2])
+    if empty_url.startswith("sqlite"):
+        path.parent.mkdir()
+        with sqlite3.connect(path) as connection:
+            connection.executescript((STORES / "schema_0017.sqlite.sql").read_text())
+    else:
+        with past_the_store(empty_url) as connection:
+            connection.exec_driver_sql((STORES / "schema_0017.postgresql.sql").read_text())
+    return empty_url
+
+
+def assert_is_newest(url: str) -> None:
+    with past_the_store(url) as connection:
         differences = compare_metadata(MigrationContext.configure(connection, opts={"compare_type": True}), metadata)
-    assert differences == []
+        (revision,) = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalars()
+    assert (differences, revision) == ([], HEAD)
+
+
+def test_a_new_store_has_the_schema_that_the_code_uses(empty_url: str) -> None:
+    ControlStore(empty_url).close()
+    assert_is_newest(empty_url)
+
+
+def test_a_store_of_the_baseline_gets_the_schema_that_the_code_uses(baseline_url: str) -> None:
+    ControlStore(baseline_url).close()
+    assert_is_newest(baseline_url)
+
+
+def test_what_a_store_of_the_baseline_holds_is_read(baseline_url: str) -> None:
+    store = ControlStore(baseline_url)
+    name = DECLARATION.name
+    assert store.declarations() == {name: DECLARATION}
+    wanted, seen = store.desired()[name], store.observed()[name]
+    assert (wanted.state, wanted.generation, wanted.actor, wanted.requested_at) == (DesiredState.RUNNING, 1, "ann", NOW)
+    assert seen == observed(last_trigger_at=NOW)
+    assert store.progress(name) == [progress(1), progress(2)]
+    assert [run.input_rows for run in store.runs(name)] == [20], "one batch is added up, one is not yet"
+    assert [host.streams for host in store.hosts()] == [(name,)] and len(store.leases()) == 0
+    assert store.judgements() == [judgement(FRESH)] and store.noticed.open() == [JUMP]
+    assert store.topic_ends()[name][0].ends == {"t": {0: 7}} and store.backlogs()[name].seen_at == NOW
+    assert store.pins.of_table(TableRef("/lake/silver/orders", "silver/orders", "/lake"))[0].name == "may"
+    assert store.saved.get("Totals").text == "SELECT 1" and len(store.told.items()) == 1
+    assert store.jobs.find(JOB.fingerprint) in store.jobs.unfinished()
+    assert [entry.action for entry in store.audit_entries()] == ["diff job", "save query", "pin", "start"]
+    assert store.unreadable() == ()
+    store.add_progress([progress(3)])
+    assert store.roll_up(store.not_rolled_up()) == 2
+    store.close()
 
 
 def test_processes_that_open_an_empty_store_at_once_all_succeed(empty_url: str) -> None:
@@ -53,7 +103,7 @@ def test_the_store_of_the_settings_is_made_under_home_in_wal_mode(tmp_path: Path
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
-@pytest.mark.parametrize(("revision", "maker"), [("9999", "a newer Weir"), ("0003", "before its first release")])
+@pytest.mark.parametrize(("revision", "maker"), [("9999", "a newer Weir"), ("0008", "an earlier Weir")])
 def test_a_store_of_another_weir_is_refused(store: ControlStore, store_url: str, revision: str, maker: str) -> None:
     with past_the_store(store_url) as connection:
         connection.execute(sa.text(f"UPDATE alembic_version SET version_num = '{revision}'"))

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.store import packed
-from backend.store.packed import pack, unpack
+from backend.store import batches as batch_rows
+from backend.store.batches import pack, unpack
 from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog, DataLoss, Lag, SourceBacklog
 from backend.stream_model.batches import WORK_PHASE
@@ -223,7 +223,7 @@ def test_spark_json_comes_out_as_it_went_in_whoever_packed_it(text: str) -> None
 
 def test_spark_json_is_packed_by_words_that_no_release_may_change() -> None:
     words = "0a9ebfe18f634228971240b4b1d63c6eb717a88289f7ff08fc5e30f1f42670ea"
-    assert hashlib.sha256(packed._WORDS).hexdigest() == words, "else older stores cannot be read"
+    assert hashlib.sha256(batch_rows._WORDS).hexdigest() == words, "else older stores cannot be read"
     batch = '{"name":"gold","batchId":7,"sources":[{"description":"DeltaSource[file:/l]","endOffset":{}}]}'
     assert len(pack(batch)) < 0.7 * len(zlib.compress(batch.encode(), 6))
 

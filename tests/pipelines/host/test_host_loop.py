@@ -11,8 +11,7 @@ from structlog.testing import capture_logs
 from backend.access import Actor
 from backend.errors import StoreError
 from backend.settings import load_settings
-from backend.store.clock import StoreClock, elapsed
-from backend.store.leases import stream_resource
+from backend.store.leases import StoreClock, elapsed, stream_resource
 from backend.store.store import ControlStore
 from backend.stream_model.stream import StreamState
 from backend.streams.status import statuses

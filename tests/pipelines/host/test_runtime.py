@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from backend.errors import OverrideError
 from backend.settings import load_settings
-from backend.store.clock import elapsed
+from backend.store.leases import elapsed
 from backend.streams.checkpoint import pinned_by
 from pipelines import Pipeline, append, files, rate, table
 from pipelines.declare.registry import declarations

@@ -17,8 +17,8 @@ from backend.access import Actor
 from backend.errors import SettingsError
 from backend.lake.lake import Lake
 from backend.settings import Settings, load_settings
+from backend.store.annotations import FAILS_FOR
 from backend.store.store import ControlStore
-from backend.store.told import FAILS_FOR
 from pipelines.host.webhook_rounds import LONGEST_WAIT_S, NEW_AFTER, OVER_AFTER, WebhookRounds
 from tests.worlds.store.values import JUMP, NOW
 

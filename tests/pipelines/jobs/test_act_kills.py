@@ -18,8 +18,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from backend.access import Actor
-from backend.jobs.host_liveness import is_orphan
-from backend.jobs.model import JobState
+from backend.jobs.model import JobState, is_orphan
 from backend.lake.lake import Lake
 from backend.maintenance.model import (
     ActPreview,

@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 from app.query.code import code
 from backend.access import Actor
 from backend.errors import LakehouseError
-from backend.jobs.host_query import HostQuery
+from backend.jobs.results import HostQuery
 from backend.jobs.model import Job, JobKind, JobRequest, JobState
 from backend.jobs.results import results_lake
 from backend.query.answer import answered

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from backend.lake.lake import Lake
 from backend.settings import Settings, load_settings
-from backend.store.clock import StoreClock
+from backend.store.leases import StoreClock
 from backend.store.notices import KeptAnswer, NoticeTopic
 from backend.store.store import ControlStore
 from backend.stream_model.stream import StreamState

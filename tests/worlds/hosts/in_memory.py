@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from backend.access import Actor
 from backend.errors import StreamError
 from backend.settings import load_settings
-from backend.store.clock import StoreClock, elapsed
+from backend.store.leases import StoreClock, elapsed
 from backend.store.store import ControlStore
 from backend.stream_model.stream import StreamDeclaration
 from pipelines.host.stream_host import StreamHost, new_heartbeat

@@ -16,7 +16,7 @@ from typing import Any
 
 from backend.errors import LakehouseError
 from backend.settings import load_settings
-from backend.store.clock import StoreClock
+from backend.store.leases import StoreClock
 from backend.store.store import ControlStore
 from backend.stream_model.stream import StreamDeclaration
 from pipelines.host.stream_host import Loop, StreamHost, declare, new_heartbeat

@@ -16,8 +16,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from backend.settings import load_settings
-from backend.store.clock import StoreClock
-from backend.store.leases import stream_resource
+from backend.store.leases import StoreClock, stream_resource
 from backend.store.store import ControlStore
 from backend.stream_model.stream import StreamDeclaration
 from pipelines.host.stream_host import StreamHost, declare, new_heartbeat

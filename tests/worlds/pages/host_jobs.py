@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 from backend.changes.changed_rows import RowBucket
 from backend.changes.host_job import SUMMARY, DiffSummary, SoFar, to_json
 from backend.changes.model import DiffMethod
-from backend.jobs.host_query import HostAnswer
+from backend.jobs.results import HostAnswer
 from backend.jobs.model import Job, JobEnd, JobProgress, JobState
 from backend.query.on_host import PLACE
 from backend.store.leases import job_resource

@@ -14,7 +14,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from backend.settings import Settings
-from backend.store.store import CHUNK, ControlStore
+from backend.store.batches import CHUNK
+from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog, Lag, SourceBacklog
 from backend.stream_model.events import parse_progress
 from backend.stream_model.stream import (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from backend.store import rows
+from backend.store.batches import rollup_row
 from backend.store.engine import Database
 from backend.store.leases import stream_resource
 from backend.store.schema import progress_rollup
@@ -199,4 +199,4 @@ def _row(name: str, grain_s: int, at: datetime, of: Rollup) -> dict[str, object]
         input_rows_per_s=replace(of.input_rows_per_s, total=of.input_rows_per_s.total * (10 + rise) / 10),
         longest_ms=9_000 if at.minute == rise else of.longest_ms,
     )
-    return rows.rollup_row(moved) | {"stream": name, "grain_s": grain_s, "at": at}
+    return rollup_row(moved) | {"stream": name, "grain_s": grain_s, "at": at}
