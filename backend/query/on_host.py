@@ -15,7 +15,7 @@ from backend.jobs.host_query import HostAnswer, HostQuery, PinnedRead
 from backend.jobs.model import Job, JobKind, JobRequest
 from backend.jobs.results import ResultLake, read_result
 from backend.query.plan import QueryPlan, plan_query
-from backend.query.translate import translated
+from backend.query.statement import translated
 from backend.query.views import World
 from backend.settings import Settings
 from backend.sql.saved import audit_text

@@ -1,14 +1,15 @@
-"""A filter on rows as a person types it (`amount > 10 AND status IN ('new', 'paid')`), and the text of one.
+"""What a condition says of rows in terms of columns and constants, for a typed filter and for WHERE of a statement; and
+the text of a filter.
 
-Rule: a filter is a condition as everywhere: DuckDB's parser reads it, and every node of its tree is on a list. What the
-tree compares with a constant becomes terms, by which files are ruled out and rows skipped; whatever else it says DuckDB
-computes over the rows that are left.
+Why: by terms files are ruled out and rows skipped; whatever else a filter says DuckDB computes over the rows that are
+left. Rule: it walks the one checked tree of `backend.sql.expression`, and reads no text again.
 """
 
 import math
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -32,9 +33,9 @@ from backend.lake.rows.filters import (
     Test,
     typed,
 )
-from backend.sql.condition import check_row_condition, satisfied
-from backend.sql.expression import Expression, position_of, require_truth, sql_name
-from backend.sql.quoting import quoted_name, quoted_text
+from backend.sql.condition import satisfied
+from backend.sql.expression import Expression, check_row_condition, conjuncts, position_of, require_truth
+from backend.sql.quoting import folded, plain_name, quoted_name, quoted_text
 from backend.sql.session import CancelToken, can_cast, type_of
 from backend.work import Work, still_runs
 
@@ -69,13 +70,24 @@ def parse_filter(text: str, schema: Sequence[SchemaField]) -> RowFilter | None:
     types = {field.path: kind for field in schema if field.depth == 0 and (kind := _sql_type(field, schema))}
     if all(name in types for name in condition.columns):
         require_truth(type_of(condition.text, {name: types[name] for name in condition.columns}))
-    root = condition.tree
-    conjuncts = root["children"] if root["type"] == "CONJUNCTION_AND" else [root]
-    reader = _Terms(condition, schema)
-    terms = [reader.node(conjunct) for conjunct in conjuncts]
-    said = tuple(term for term in terms if term is not None)
-    joined_terms = All(said) if len(said) > 1 else (said[0] if said else None)
-    return RowFilter(joined_terms, None if len(said) == len(terms) else _Computed(condition))
+    reader = _Terms(schema, "rows", condition.text)
+    terms = [reader.node(part) for part in conjuncts(condition.tree)]
+    exact = tuple(term for term in terms if term is not None)
+    joined_terms = All(exact) if len(exact) > 1 else (exact[0] if exact else None)
+    return RowFilter(joined_terms, None if len(exact) == len(terms) else _Computed(condition))
+
+
+def pruning_filter(
+    conditions: Iterable[Mapping[str, Any]], schema: Sequence[SchemaField], table: str
+) -> RowFilter | None:
+    """What files and readers can be told of conditions on the columns of one table of a statement, nodes of its tree;
+    None where that is nothing. DuckDB asks all of them again."""
+    reader, terms = _Terms(schema, table), list[Node]()
+    for condition in conditions:
+        with suppress(QueryError):  # whether a constant fits its column DuckDB says
+            if (term := reader.node(condition)) is not None:
+                terms.append(term)
+    return RowFilter(All(tuple(terms))) if terms else None
 
 
 def _sql_type(field: SchemaField, schema: Sequence[SchemaField]) -> str | None:
@@ -145,10 +157,10 @@ def within(
 
 
 class _Terms:
-    """Nodes of DuckDB's parse tree as terms; None for a node that is none."""
+    """Nodes of DuckDB's parse tree as terms; None for a node that is none. `table`: what columns may name it by."""
 
-    def __init__(self, condition: Expression, schema: Sequence[SchemaField]) -> None:
-        self._condition = condition
+    def __init__(self, schema: Sequence[SchemaField], table: str, text: str = "") -> None:
+        self._table, self._text = folded(table), text
         self._types = {field.names: field.type for field in schema}
 
     def node(self, tree: Mapping[str, Any]) -> Node | None:
@@ -200,7 +212,8 @@ class _Terms:
             column, sign, right = other, _MIRRORED[sign], left
         if column is None:
             return None
-        if column.type in FLOATS and sign == "=" and _is_nan(right):
+        is_nan = right["class"] == "CONSTANT" and str(right["literal"].get("text")).lower() == "nan"
+        if column.type in FLOATS and sign == "=" and is_nan:
             return Test(column, "IS NAN")
         value = self._value(right, column)
         return None if value is None else Test(column, sign, value)
@@ -218,7 +231,7 @@ class _Terms:
             return typed(kind, text, column.type)
         except ValueError as exc:
             if kind == "STRING" and not is_cast:
-                self._require_fit(text, column, exc, position_of(constant, self._condition.text))
+                self._require_fit(text, column, exc, position_of(constant, self._text))
             return None
 
     def _require_fit(self, text: str, column: FilterColumn, refusal: ValueError, position: int | None) -> None:
@@ -235,7 +248,7 @@ class _Terms:
         if tree["class"] != "COLUMN_REF":
             return None
         names = [str(name) for name in tree["column_names"]]
-        if len(names) > 1 and names[0].lower() == "rows":
+        if len(names) > 1 and folded(names[0]) == self._table:
             names = names[1:]
         path: tuple[str, ...] = ()
         for name in names:
@@ -266,10 +279,6 @@ def _alike(one: str, other: str) -> bool:
     return all(exact) or (one == other and one not in FLOATS)
 
 
-def _is_nan(tree: Mapping[str, Any]) -> bool:
-    return tree["class"] == "CONSTANT" and str(tree["literal"].get("text")).lower() == "nan"
-
-
 def _moment_text(tree: Mapping[str, Any], kind: str, text: str, column: FilterColumn) -> str:
     """The text of `DATE '…'` or `TIMESTAMP '…'` beside a column of time; else a `ValueError`."""
     type_name = tree["type_expr"]["type_name"].upper()
@@ -297,7 +306,7 @@ def operators(kind: str) -> tuple[str, ...]:
 
 def condition_text(column: str, operator: str, value: Any = None, *, kind: str = "") -> str:
     """One test on a column, of Spark's type `kind`; raises `QueryError` for a value that no filter can name."""
-    name = sql_name(column)
+    name = plain_name(column)
     if operator in _NULLS:
         return f"{name} {operator}"
     if value is None:
