@@ -28,8 +28,7 @@ from backend.errors import QueryError, QueryTooLargeError
 from backend.format import bytes_text, cut, duration_text
 from backend.query.answer import answered, first_rows, query_limits
 from backend.query.plan import QueryPlan, plan_query
-from backend.sql.export import Format
-from backend.sql.exports import RowsReader, estimated_from
+from backend.sql.export import Format, RowsReader
 from backend.sql.saved import Chart
 from backend.sql.session import CancelToken
 from backend.work import Interruptible, Work
@@ -342,8 +341,6 @@ def _offer(result: view.Result) -> ExportOffer:
             "the rows that the host kept",
             lambda form: ExportedQuery(form, lambda _: nullcontext(rows.to_reader())),
             (result.text, result.pins, result.by),
-            lambda: estimated_from(rows, rows.num_rows),
-            rows.num_columns,
             f"Read{result.read}. There are more: filter or group earlier." if result.is_cut else f"Read{result.read}",
             lambda _: words.command(result.text, result.pins, on_host.HOST),
         )
@@ -354,8 +351,6 @@ def _offer(result: view.Result) -> ExportOffer:
         "all rows of the query",
         lambda form: ExportedQuery(form, functools.partial(answered, services.world(), plan(), limits, viewer.actor())),
         (result.text, result.pins),
-        lambda: estimated_from(result.rows, None if result.is_cut else result.rows.num_rows),
-        result.rows.num_columns,
         f"Read{result.read}" if result.read else "",
         lambda _: words.command(result.text, result.pins),
     )

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from app import cache, services
 from backend.errors import ExportError, LakehouseError
-from backend.sql.exports import Export
+from backend.sql.export import Export
 from backend.work import Stopped
 
 CHUNK_BYTES = 1 << 20  # the least rate is looked at with each

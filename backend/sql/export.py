@@ -1,14 +1,22 @@
-"""Rows as a file: CSV, Parquet, Arrow or JSON, made piece by piece as they are read.
+"""Rows as a file (CSV, Parquet, Arrow or JSON), made piece by piece as they are read; and the tickets by which a
+browser fetches one.
 
-Rule: memory is that of one piece, nothing is written to disk, and no format changes a value's digits. Parquet and Arrow
-hold the values as they are. JSON is a list of objects, each value as `json_value` has it. CSV has nested values as
-JSON, binary as base64, null as an empty cell, and no text that a spreadsheet would take for a formula: such text gets
-an apostrophe in front, a number kept as text (a decimal) stays one.
+Why not DuckDB's COPY: it writes whole files to a disk, has no Arrow without an extension, writes nested values as its
+own text and decimals in JSON as doubles. Rule: memory is that of one piece, nothing is written to disk, and no format
+changes a value's digits. Parquet and Arrow hold the values as they are. JSON is a list of objects, each value as
+`json_value` has it. CSV has nested values as JSON, binary as base64, null as an empty cell, and no text that a
+spreadsheet would take for a formula: such text gets an apostrophe in front, a number kept as text (a decimal) stays
+one. A ticket is random and says nothing itself: what it gives was fixed by a page that could read it.
 """
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Protocol
 
 import orjson
@@ -17,7 +25,14 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from backend.cells import cell, row_cells
+from backend.errors import ExportError, LakehouseError, fault
+from backend.lake.model import Snapshot
+from backend.lake.rows.filters import RowFilter
+from backend.lru import Lru
+from backend.sql.filters import ended_by
+from backend.sql.session import CancelToken
 from backend.sql.values import json_value
+from backend.work import Stopped
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 _FORMULA = f"^[{''.join(_FORMULA_STARTS).replace('-', chr(92) + '-')}]"
@@ -26,6 +41,9 @@ PIECE_ROWS, PIECE_BYTES = 65_536, 16 << 20
 _JSON_ROWS = 1_000  # as Python values they take many times their size
 _TEXT_DAYS = 11_000_000  # since 1970, some 30,000 years
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # a spreadsheet takes the file for UTF-8
+MOST_OFFERED = 256
+AT_ONCE = 4  # each keeps a core busy
+VALID_S = 600.0
 
 
 class _Writer(Protocol):
@@ -197,3 +215,152 @@ def _json(scalar: pa.Scalar) -> str | None:
     if value is None or isinstance(value, str):
         return value
     return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+# files that pages offer, each by a ticket that works once -------------------------------------------------------------
+
+
+class RowsReader(Protocol):
+    """The part of `backend.lake.lake.Lake` that an export reads by."""
+
+    def read_files(
+        self,
+        snapshot: Snapshot,
+        files: pa.Table | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        where: RowFilter | None = None,
+    ) -> pa.RecordBatchReader: ...
+
+
+class Exported(Protocol):
+    """What a file is made of. `source` names it in the log."""
+
+    @property
+    def source(self) -> str: ...
+    @property
+    def file_name(self) -> str: ...
+    @property
+    def form(self) -> Format: ...
+    def opened(self, lake: RowsReader, token: CancelToken) -> AbstractContextManager[pa.RecordBatchReader]:
+        """The rows while they are read; `token` ends it from another thread."""
+        ...
+
+
+class ExportState(StrEnum):
+    OFFERED = "offered"
+    RUNNING = "running"
+    DONE = "done"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedRows:
+    """Which rows of a table, in which format."""
+
+    snapshot: Snapshot
+    columns: tuple[str, ...]
+    where: RowFilter | None
+    form: Format
+
+    @property
+    def source(self) -> str:
+        return self.snapshot.ref.name
+
+    @property
+    def file_name(self) -> str:
+        own = self.snapshot.ref.name.rstrip("/").rpartition("/")[2]
+        some = "_filtered" if self.where is not None else ""
+        return f"{own}_v{self.snapshot.version}{some}.{self.form.suffix}"
+
+    def opened(self, lake: RowsReader, token: CancelToken) -> AbstractContextManager[pa.RecordBatchReader]:
+        where = ended_by(token, self.where)
+        return nullcontext(lake.read_files(self.snapshot, columns=self.columns, where=where))
+
+
+@dataclass(slots=True)
+class Export:
+    """One file on its way. One thread reads `pieces`; others look, and `stop` it."""
+
+    rows: Exported
+    viewer: str = ""
+    ticket: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    state: ExportState = ExportState.OFFERED
+    num_rows: int = 0
+    size_bytes: int = 0
+    problem: LakehouseError | None = None
+    end_reason: str = ""
+    offered_at: float = field(default_factory=time.monotonic)
+    _token: CancelToken = field(default_factory=CancelToken)
+
+    def pieces(self, lake: RowsReader) -> Iterator[bytes]:
+        """The file in pieces; raises `Stopped`, or what the rows fail with. Left early, it is cancelled."""
+        try:
+            with self.rows.opened(lake, self._token) as rows:
+                checked = pa.RecordBatchReader.from_batches(rows.schema, self._checked(rows))
+                for num_rows, piece in encoded(checked, self.rows.form):
+                    self._token.check()
+                    self.num_rows, self.size_bytes = self.num_rows + num_rows, self.size_bytes + len(piece)
+                    yield piece
+            self.state = ExportState.DONE
+        except (LakehouseError, Stopped) as exc:
+            if isinstance(exc, LakehouseError):
+                self.state, self.problem = ExportState.FAILED, exc
+            raise
+        except Exception as exc:
+            self.state, self.problem = ExportState.FAILED, fault(exc)
+            raise self.problem from exc
+        finally:
+            if self.state is ExportState.RUNNING:
+                self.state = ExportState.CANCELLED
+
+    def stop(self, reason: str = "cancelled") -> None:
+        """End it; the file that a browser has so far is no whole one, and the browser is told so."""
+        self.end_reason = self.end_reason or reason
+        self._token.stop()
+        if self.state in (ExportState.OFFERED, ExportState.RUNNING):
+            self.state = ExportState.CANCELLED
+
+    def _checked(self, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        for batch in rows:
+            self._token.check()
+            yield batch
+
+
+class Exports:
+    """The exports of this process. Thread-safe."""
+
+    def __init__(
+        self, *, at_once: int = AT_ONCE, per_viewer: int = AT_ONCE, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._at_once, self._per_viewer, self._clock = at_once, per_viewer, clock
+        self._lock = threading.Lock()
+        self._offered: Lru[str, Export] = Lru(MOST_OFFERED)
+        self._taken: list[Export] = []
+
+    def offer(self, rows: Exported, viewer: str = "") -> Export:
+        """A new export, whose ticket can be taken once within `VALID_S`."""
+        export = Export(rows, viewer, offered_at=self._clock())
+        self._offered.put(export.ticket, export)
+        return export
+
+    def is_valid(self, export: Export) -> bool:
+        """Whether its ticket can still be taken."""
+        return export.state is ExportState.OFFERED and self._clock() - export.offered_at < VALID_S
+
+    def take(self, ticket: str) -> Export:
+        """The export of a ticket, running from now on; raises `ExportError`."""
+        with self._lock:
+            export = self._offered.get(ticket)
+            if export is None or not self.is_valid(export):
+                raise ExportError("this link was used, or is too old", hint="ask for the file on the page again")
+            self._taken = [taken for taken in self._taken if taken.state is ExportState.RUNNING]
+            if len(self._taken) >= self._at_once:
+                raise ExportError(f"{self._at_once} exports run already", hint="wait for one to end, or cancel it")
+            if sum(taken.viewer == export.viewer for taken in self._taken) >= self._per_viewer:
+                raise ExportError(f"{self._per_viewer} exports of yours run already", hint="wait, or cancel one")
+            self._offered.drop(ticket)
+            self._taken.append(export)
+            export.state = ExportState.RUNNING
+        return export

@@ -16,8 +16,7 @@ from structlog.testing import capture_logs
 from app import cache, services
 from app.server.exports import export
 from backend.errors import ExportError
-from backend.sql.export import FORMATS
-from backend.sql.exports import Export, ExportedRows, ExportState
+from backend.sql.export import FORMATS, Export, ExportedRows, ExportState
 from tests.worlds.lake import builders
 from tests.worlds.pages.opened import home
 from tests.worlds.pages.serving import serving

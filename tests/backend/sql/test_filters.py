@@ -18,8 +18,7 @@ from backend.lake.model import SchemaField
 from backend.lake.rows.filters import All, AnyOf, RowFilter
 from backend.lake.rows.filters import Test as OneTest
 from backend.lake.table.schema import fields
-from backend.sql.export import FORMATS
-from backend.sql.exports import ExportedRows, Exports
+from backend.sql.export import FORMATS, ExportedRows, Exports
 from backend.sql.filters import condition_text, narrowed, operators, parse_filter
 from backend.work import Stopped, Work
 from tests.worlds.lake import builders
