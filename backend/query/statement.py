@@ -83,10 +83,12 @@ def read_statement(text: str, *, most_rows: int | None = None) -> Statement:
         raise QueryError("the statement holds a null character", hint="type it anew")
     logging.getLogger("sqlglot").setLevel(logging.ERROR)  # it warns of each statement that is none of ours
     with _readable():
-        return _read(text, most_rows)
+        statement, tree = _read(text, most_rows)
+    return replace(statement, sources=_with_needs(statement.sources, tree))
 
 
-def _read(text: str, most_rows: int | None) -> Statement:
+def _read(text: str, most_rows: int | None) -> tuple[Statement, Mapping[str, Any]]:
+    """The statement as DuckDB gets it, with DuckDB's tree of it."""
     from sqlglot import exp
 
     trees = _parsed(text.removeprefix("\ufeff"))  # a file's byte order mark
@@ -109,7 +111,7 @@ def _read(text: str, most_rows: int | None) -> Statement:
     with_names = _rename_with_parts(tree, with_parts, prefix)
     sql = _writer(_DIALECT)(tree)
     checked = check_statement(sql, {source.name for source in sources} | set(with_names))
-    return Statement(text, sql, _with_needs(sources, checked), with_names)
+    return Statement(text, sql, sources, with_names), checked
 
 
 def _parsed(text: str) -> "list[exp.Expr]":

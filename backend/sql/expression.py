@@ -120,8 +120,7 @@ def nodes(root: Any) -> Iterator[dict[str, Any]]:
 
 def conjuncts(condition: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """The parts of a condition that all have to be true."""
-    parts: Sequence[Mapping[str, Any]] = condition["children"]
-    return parts if condition["type"] == "CONJUNCTION_AND" else [condition]
+    return condition["children"] if condition["type"] == "CONJUNCTION_AND" else [condition]
 
 
 def position_of(node: Mapping[str, Any], text: str) -> int | None:
