@@ -26,7 +26,7 @@ from backend.lake.model import SchemaField, Snapshot
 from backend.lake.rows.filters import RowFilter
 from backend.lake.rows.rows import SEARCH_FILES, RowPage, RowQuery
 from backend.lake.table.schema import fields, read_schema, readable_names
-from backend.sql.export import ExportedRows
+from backend.sql.export import exported_rows
 from backend.sql.filters import negated, parse_filter, within
 
 _HELP = (
@@ -113,7 +113,7 @@ def _offer(
     name, version = snapshot.ref.name, snapshot.version
     return ExportOffer(
         f"{name} v{version}",
-        lambda form: ExportedRows(snapshot, every, where, form),
+        lambda form: exported_rows(services.lake(), snapshot, every, where, form),
         (snapshot.ref.uri, snapshot.metadata.id, version, every, text),
         f"Filter: {text.strip()}" if where is not None else "",
         partial(export_command, name, version, columns=named, where=text.strip()),

@@ -13,11 +13,11 @@ import io
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 import pyarrow as pa
@@ -30,9 +30,12 @@ from backend.lake.model import Snapshot
 from backend.lake.rows.filters import RowFilter
 from backend.lru import Lru
 from backend.sql.filters import ended_by
-from backend.sql.session import CancelToken
+from backend.sql.session import CancelToken, regrouped
 from backend.sql.values import json_value
 from backend.work import Stopped
+
+if TYPE_CHECKING:
+    from backend.lake.lake import Lake
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 _FORMULA = f"^[{''.join(_FORMULA_STARTS).replace('-', chr(92) + '-')}]"
@@ -106,50 +109,31 @@ def _parquet(sink: io.RawIOBase, schema: pa.Schema) -> _Writer:
     return writer
 
 
-def _arrow(sink: io.RawIOBase, schema: pa.Schema) -> _Writer:
-    writer: _Writer = pa.ipc.new_file(sink, schema)
-    return writer
-
-
 FORMATS: Mapping[str, Format] = {
     "csv": Format("csv", "CSV", "text/csv; charset=utf-8", _Csv),
     "parquet": Format("parquet", "Parquet", "application/vnd.apache.parquet", _parquet),
-    "arrow": Format("arrow", "Arrow", "application/vnd.apache.arrow.file", _arrow),
+    "arrow": Format("arrow", "Arrow", "application/vnd.apache.arrow.file", pa.ipc.new_file),
     "json": Format("json", "JSON", "application/json", _Json),
 }
 
 
 def encoded(rows: pa.RecordBatchReader, form: Format) -> Iterator[tuple[int, bytes]]:
     """The file in pieces, each with the rows that it adds; closing the iterator closes the rows too."""
-    sink, schema = _Tap(), pa.schema([field.with_type(_plain(field.type)) for field in rows.schema])
-    pieces = _pieces(rows)
-    piece = next(pieces, None)  # what cannot be read at all is known before the first byte
+    kinds = [kind.value_type if pt.is_dictionary(kind) else kind for kind in rows.schema.types]
+    sink, schema = _Tap(), pa.schema([field.with_type(kind) for field, kind in zip(rows.schema, kinds, strict=True)])
+    groups = regrouped(rows, most_rows=PIECE_ROWS, most_bytes=PIECE_BYTES)
+    group = next(groups, None)  # what cannot be read at all is known before the first byte
     writer = form.open(sink, schema)
     try:
-        while piece is not None:
-            writer.write_table(piece.cast(schema))
+        while group is not None:
+            piece = pa.Table.from_batches(group).cast(schema)
+            writer.write_table(piece)
             yield piece.num_rows, sink.take()
-            piece = next(pieces, None)
+            group = next(groups, None)
         writer.close()
         yield 0, sink.take()
     finally:
-        pieces.close()  # type: ignore[attr-defined]
-
-
-def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    waiting: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        step = max(1, PIECE_BYTES * batch.num_rows // max(1, batch.nbytes))
-        for start in range(0, batch.num_rows, step):
-            part = batch.slice(start, step)
-            if waiting and (rows + part.num_rows > PIECE_ROWS or size + part.nbytes > PIECE_BYTES):
-                yield pa.Table.from_batches(waiting)
-                waiting, rows, size = [], 0, 0
-            waiting.append(part)
-            rows, size = rows + part.num_rows, size + part.nbytes
-    if waiting:
-        yield pa.Table.from_batches(waiting)
+        groups.close()  # type: ignore[attr-defined]
 
 
 class _Tap(io.RawIOBase):
@@ -174,10 +158,6 @@ class _Tap(io.RawIOBase):
     def take(self) -> bytes:
         held, self._held = b"".join(self._held), []
         return held
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if pt.is_dictionary(kind) else kind
 
 
 def _csv_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -220,31 +200,15 @@ def _json(scalar: pa.Scalar) -> str | None:
 # files that pages offer, each by a ticket that works once -------------------------------------------------------------
 
 
-class RowsReader(Protocol):
-    """The part of `backend.lake.lake.Lake` that an export reads by."""
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What a file is made of. `source` names it in the log; `opened`: the rows while they are read, which another
+    thread ends by the token."""
 
-    def read_files(
-        self,
-        snapshot: Snapshot,
-        files: pa.Table | None = None,
-        *,
-        columns: Sequence[str] | None = None,
-        where: RowFilter | None = None,
-    ) -> pa.RecordBatchReader: ...
-
-
-class Exported(Protocol):
-    """What a file is made of. `source` names it in the log."""
-
-    @property
-    def source(self) -> str: ...
-    @property
-    def file_name(self) -> str: ...
-    @property
-    def form(self) -> Format: ...
-    def opened(self, lake: RowsReader, token: CancelToken) -> AbstractContextManager[pa.RecordBatchReader]:
-        """The rows while they are read; `token` ends it from another thread."""
-        ...
+    source: str
+    file_name: str
+    form: Format
+    opened: Callable[[CancelToken], AbstractContextManager[pa.RecordBatchReader]]
 
 
 class ExportState(StrEnum):
@@ -255,28 +219,17 @@ class ExportState(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class ExportedRows:
-    """Which rows of a table, in which format."""
+def exported_rows(
+    lake: "Lake", snapshot: Snapshot, columns: Sequence[str], where: RowFilter | None, form: Format
+) -> Exported:
+    """The rows of a version that a filter lets through."""
+    own = snapshot.ref.name.rstrip("/").rpartition("/")[2]
+    some = "_filtered" if where is not None else ""
 
-    snapshot: Snapshot
-    columns: tuple[str, ...]
-    where: RowFilter | None
-    form: Format
+    def opened(token: CancelToken) -> AbstractContextManager[pa.RecordBatchReader]:
+        return nullcontext(lake.read_files(snapshot, columns=columns, where=ended_by(token, where)))
 
-    @property
-    def source(self) -> str:
-        return self.snapshot.ref.name
-
-    @property
-    def file_name(self) -> str:
-        own = self.snapshot.ref.name.rstrip("/").rpartition("/")[2]
-        some = "_filtered" if self.where is not None else ""
-        return f"{own}_v{self.snapshot.version}{some}.{self.form.suffix}"
-
-    def opened(self, lake: RowsReader, token: CancelToken) -> AbstractContextManager[pa.RecordBatchReader]:
-        where = ended_by(token, self.where)
-        return nullcontext(lake.read_files(self.snapshot, columns=self.columns, where=where))
+    return Exported(snapshot.ref.name, f"{own}_v{snapshot.version}{some}.{form.suffix}", form, opened)
 
 
 @dataclass(slots=True)
@@ -294,12 +247,11 @@ class Export:
     offered_at: float = field(default_factory=time.monotonic)
     _token: CancelToken = field(default_factory=CancelToken)
 
-    def pieces(self, lake: RowsReader) -> Iterator[bytes]:
+    def pieces(self) -> Iterator[bytes]:
         """The file in pieces; raises `Stopped`, or what the rows fail with. Left early, it is cancelled."""
         try:
-            with self.rows.opened(lake, self._token) as rows:
-                checked = pa.RecordBatchReader.from_batches(rows.schema, self._checked(rows))
-                for num_rows, piece in encoded(checked, self.rows.form):
+            with self.rows.opened(self._token) as rows:
+                for num_rows, piece in encoded(self._token.counted(rows), self.rows.form):
                     self._token.check()
                     self.num_rows, self.size_bytes = self.num_rows + num_rows, self.size_bytes + len(piece)
                     yield piece
@@ -321,11 +273,6 @@ class Export:
         self._token.stop()
         if self.state in (ExportState.OFFERED, ExportState.RUNNING):
             self.state = ExportState.CANCELLED
-
-    def _checked(self, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        for batch in rows:
-            self._token.check()
-            yield batch
 
 
 class Exports:

@@ -1,5 +1,5 @@
-"""Statements that people keep, how their rows are drawn, and dashboards of them: files beside `weir.toml`, each with its
-tiles.
+"""Statements that people keep, how their rows are drawn, and dashboards of them: files beside `weir.toml`, each with
+its tiles.
 
 Why files: a dashboard is reviewed and deployed as code is. Rule: one that is wrong says so and hides no other. Light:
 the store keeps saved statements, commands load this; it runs none.

@@ -17,7 +17,7 @@ from backend.lake.lake import Lake
 from backend.lake.model import Snapshot
 from backend.lake.rows.filters import RowFilter
 from backend.lake.table.schema import fields
-from backend.sql.export import FORMATS, ExportedRows, Exports, ExportState, encoded
+from backend.sql.export import FORMATS, Exports, ExportState, encoded, exported_rows
 from backend.sql.filters import parse_filter
 from backend.sql.values import json_value, same
 from backend.work import Stopped
@@ -154,7 +154,7 @@ def test_many_rows_come_in_pieces_of_bounded_size(root, lake: Lake):
 
 
 def offered(lake, exports: Exports, form: str = "csv", **asked):
-    return exports.offer(ExportedRows(*opened(lake, **asked), FORMATS[form]))
+    return exports.offer(exported_rows(lake, *opened(lake, **asked), FORMATS[form]))
 
 
 def test_a_link_works_once_and_not_for_ever(odd: Lake) -> None:
@@ -174,7 +174,7 @@ def test_so_many_run_at_once_and_no_more(odd: Lake) -> None:
     exports.take(first.ticket)
     with pytest.raises(ExportError, match="1 exports run already"):
         exports.take(second.ticket)
-    assert list(first.pieces(odd)) and first.state is ExportState.DONE and first.num_rows == 5
+    assert list(first.pieces()) and first.state is ExportState.DONE and first.num_rows == 5
     assert exports.take(second.ticket) is second
 
 
@@ -183,7 +183,7 @@ def test_whoever_cancels_or_leaves_ends_it_between_two_pieces(root, lake: Lake, 
     write(root / "t", {"id": list(range(200_000))})
     exports = Exports()
     export = exports.take(offered(lake, exports).ticket)
-    pieces = export.pieces(lake)
+    pieces = export.pieces()
     next(pieces)
     if is_cancelled:
         export.stop()
@@ -206,5 +206,5 @@ def test_a_file_that_was_vacuumed_or_leads_outside_is_the_problem_before_the_fir
     if is_linked:
         file.symlink_to(tmp_path / "away.parquet")
     with pytest.raises(fault):
-        next(export.pieces(lake))
+        next(export.pieces())
     assert export.state is ExportState.FAILED and isinstance(export.problem, fault)
