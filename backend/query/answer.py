@@ -14,8 +14,8 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING
 
 import pyarrow as pa
@@ -25,8 +25,6 @@ from backend.cells import distinct_names
 from backend.changes.read_local import table_rows, why_not_as_stored
 from backend.errors import QueryError, UnsupportedFeatureError
 from backend.format import cut, things
-from backend.lake.model import Metadata
-from backend.lake.rows.local_files import LocalFiles
 from backend.lake.table.schema import CASELESS, readable_names
 from backend.query.plan import QueryPlan, TableRead
 from backend.query.process import start_process
@@ -59,19 +57,26 @@ def answered(
 
     Raises `QueryError`, what a table's rows fail with, or `Stopped`, also while the rows are read.
     """
-    token, counted = token or Interruptible(), _Counted()
+    num_rows, problem = 0, ""
+
+    def counted(batches: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        nonlocal num_rows
+        for batch in batches:
+            num_rows += batch.num_rows
+            yield batch
+
     try:
-        with _started(world, plan, limits, token, process) as child:
+        with _started(world, plan, limits, token or Interruptible(), process) as child:
             rows = child.rows()
-            yield pa.RecordBatchReader.from_batches(rows.schema, counted.rows(rows))
+            yield pa.RecordBatchReader.from_batches(rows.schema, counted(rows))
     except BaseException as exc:
-        counted.problem = str(exc) or type(exc).__name__
+        problem = f", then {str(exc) or type(exc).__name__}"
         if isinstance(exc, QueryError) and (columns := _near(exc.message, plan)):
             raise QueryError(exc.message, hint=columns) from exc
         raise
     finally:
         if world.store is not None and actor is not None:
-            world.store.note(_entry(plan, actor, counted, world))
+            world.store.note(_entry(world, plan, actor, f"{things(num_rows, 'row')}{problem}"))
 
 
 def _near(message: str, plan: QueryPlan) -> str:
@@ -126,21 +131,9 @@ def first_rows(
     return rows.rename_columns(distinct_names(rows.column_names)), first.is_cut
 
 
-@dataclass(slots=True)
-class _Counted:
-    num_rows: int = 0
-    problem: str = ""
-
-    def rows(self, batches: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            self.num_rows += batch.num_rows
-            yield batch
-
-
-def _entry(plan: QueryPlan, actor: Actor, counted: _Counted, world: World) -> "AuditEntry":
+def _entry(world: World, plan: QueryPlan, actor: Actor, outcome: str) -> "AuditEntry":
     from backend.stream_model.stream import QUERY, AuditEntry
 
-    outcome = f"{things(counted.num_rows, 'row')}{f', then {counted.problem}' if counted.problem else ''}"
     versions = ", ".join(f"{table} v{version}" for table, version in plan.versions)
     detail = "; ".join(filter(None, (outcome, versions, audit_text(plan.statement.text))))
     tables = ", ".join(dict.fromkeys(read.table for read in plan.reads))
@@ -156,11 +149,9 @@ def _started(
     process: "subprocess.Popen[bytes] | None",
 ) -> Iterator["_Child"]:
     with ExitStack() as stack:
-        is_stored = [_is_stored(read) for read in plan.reads]
-        with session(CancelToken(), what="the columns of the files") if any(is_stored) else nullcontext() as connection:
-            looks = [connection if stored else None for stored in is_stored]
-            handed = (_handed(world, read, look) for read, look in zip(plan.reads, looks, strict=True))
-            tables = tuple(map(stack.enter_context, handed))
+        is_stored = any(map(_is_stored, plan.reads))
+        with session(CancelToken(), what="the columns of the files") if is_stored else nullcontext() as connection:
+            tables = tuple(stack.enter_context(_handed(world, read, connection)) for read in plan.reads)
         fed = [read for read, table in zip(plan.reads, tables, strict=True) if table.query is None]
         streams = [rows for read in fed for rows in (read.before, read.rows) if rows is not None]
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="weir-query-", ignore_cleanup_errors=True))
@@ -186,23 +177,19 @@ def _handed(world: World, read: TableRead, connection: "Connection | None") -> I
     reader of Delta tables gives is streamed."""
     caseless = tuple(column.name for column in read.collated if column.collation == CASELESS)
     streamed = HandedTable(read.name, is_difference=read.before is not None, caseless=caseless)
-    if connection is None or read.snapshot is None or read.files is None:
+    if connection is None or read.snapshot is None or read.files is None or not _is_stored(read):
         yield streamed
         return
     with ExitStack() as stack:
-        try:
+        table = None
+        with suppress(UnsupportedFeatureError):  # a file does not hold the columns as the log says
             files = stack.enter_context(world.lake.local_files(read.snapshot, read.files))
-            table = None if files is None else _by_files(connection, read, read.snapshot.metadata, files)
-        except UnsupportedFeatureError:
-            table = None
-        yield replace(table, caseless=caseless) if table else streamed
-
-
-def _by_files(connection: Connection, read: TableRead, metadata: Metadata, files: LocalFiles) -> HandedTable:
-    """Raises `UnsupportedFeatureError` where a file does not hold the columns as the log says."""
-    noted = _Noted(connection)
-    query = table_rows(noted, files, metadata, read.columns, prefix=read.name)
-    return HandedTable(read.name, query, files.paths, tuple(noted.tables.items()))
+            if files is not None:
+                noted = _Noted(connection)
+                query = table_rows(noted, files, read.snapshot.metadata, read.columns, prefix=read.name)
+                beside = tuple(noted.tables.items())
+                table = HandedTable(read.name, query, files.paths, beside, caseless=caseless)
+        yield table or streamed
 
 
 @dataclass(slots=True)

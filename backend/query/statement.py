@@ -211,7 +211,7 @@ def _parts(table: "exp.Table") -> tuple[list[str], "list[exp.Expr] | None"]:
         return [*above, this.name], this.expressions
     names = [part.name for part in this.flatten()] if isinstance(this, exp.Dot) else [this.name]
     if not isinstance(this, exp.Identifier | exp.Dot):
-        raise _refused(f"the table function {_kind(this)}")
+        raise _refused(f"the table function {re.sub(r'(?<=[a-z])(?=[A-Z])', ' ', type(this).__name__).upper()}")
     if table.args.get("when") or not all(names):
         raise QueryError("a version is named by VERSION AS OF or TIMESTAMP AS OF", hint=_ONE)
     return [*above, *names], None
@@ -288,31 +288,26 @@ def _rename(tree: "exp.Expr", sources: "Sequence[tuple[exp.Table, Source]]") -> 
 
 def _with_needs(sources: Sequence[Source], statement: Mapping[str, Any]) -> tuple[Source, ...]:
     """The tables with the columns that the statement may need of each, and with what WHERE asks of it alone."""
-    names, rows, is_natural = set[str](), set[str](), False
-    for node in every_node(statement):
-        names.update(text.lower() for text in _texts(node))
-        is_natural = is_natural or node.get("ref_type") == "NATURAL"
-        if node.get("class") == "COLUMN_REF" and len(node["column_names"]) == 1:
-            rows.add(folded(node["column_names"][0]))  # a table's name is its row
-        elif node.get("class") == "STAR":
-            rows.add(folded(node["relation_name"]))
-    needed, some = {source.name: source for source in sources}, frozenset(names)
+    nodes = list(every_node(statement))
+    values = (value for node in nodes for value in node.values())
+    texts = (text for value in values for text in (value if isinstance(value, list) else [value]))
+    names = frozenset(text.lower() for text in texts if isinstance(text, str))  # more than those of columns
+    bare = (node["column_names"] for node in nodes if node.get("class") == "COLUMN_REF")
+    rows = {folded(path[0]) for path in bare if len(path) == 1}  # a table's name is its row
+    rows |= {folded(node["relation_name"]) for node in nodes if node.get("class") == "STAR"}
+    is_natural = any(node.get("ref_type") == "NATURAL" for node in nodes)
+    needed = {source.name: source for source in sources}
     for select in select_nodes(statement):
         own = list(own_nodes(select))
-        is_whole = is_natural or any(node.get("class") == "STAR" for node in own)
+        is_whole = is_natural or any(node.get("class") in ("STAR", "POSITIONAL_REFERENCE") for node in own)
         asked = _conditions(select, own)
         for table in own:
             if table.get("type") == "BASE_TABLE" and (source := needed.get(table["table_name"])) is not None:
                 is_row = folded(source.alias) in rows or bool(table["column_name_alias"])
-                columns = None if is_whole or is_row else some
+                columns = None if is_whole or is_row else names
                 conditions = () if source.view or table["column_name_alias"] else asked.get(id(table), ())
                 needed[source.name] = replace(source, columns=columns, conditions=tuple(conditions[:MOST_CONDITIONS]))
     return tuple(needed.values())
-
-
-def _texts(node: Mapping[str, Any]) -> Iterator[str]:
-    for value in node.values():
-        yield from (text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str))
 
 
 def _conditions(
@@ -350,11 +345,6 @@ def _filtered(table: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 def _alias(table: "exp.Table") -> str:
     """By which columns name it: its own, or the end of its name as it is written."""
     return str(table.alias or _parts(table)[0][-1])
-
-
-def _kind(node: "exp.Expr") -> str:
-    """A part of a statement in words: TABLE SAMPLE."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).upper()
 
 
 def _refused(what: str) -> QueryError:

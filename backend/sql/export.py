@@ -161,7 +161,7 @@ class _Tap(io.RawIOBase):
 
 
 def _csv_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    if pt.is_nested(column.type) or _is_binary(column.type):
+    if pt.is_nested(column.type) or pt.is_binary(column.type) or pt.is_large_binary(column.type):
         return pa.chunked_array([pa.array(map(_json, column), pa.string())])
     if pt.is_date(column.type) or pt.is_timestamp(column.type):
         return _far_as_text(column)
@@ -184,10 +184,6 @@ def _safe_texts(texts: pa.ChunkedArray) -> pa.ChunkedArray:
         return texts
     odd = pc.and_(odd, pc.invert(pc.match_substring_regex(texts, _NUMBER)))
     return pc.if_else(odd, pc.binary_join_element_wise("'", texts, ""), texts)
-
-
-def _is_binary(kind: pa.DataType) -> bool:
-    return bool(pt.is_binary(kind) or pt.is_large_binary(kind))
 
 
 def _json(scalar: pa.Scalar) -> str | None:

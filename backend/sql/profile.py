@@ -5,7 +5,7 @@ they know: a figure that nobody counted is None.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -151,16 +151,28 @@ def _of(snapshot: Snapshot, rows: int | None, columns: tuple[ColumnProfile, ...]
 def _read_columns(
     read: Callable[[Sequence[str], str], Mapping[str, Any]], asked: Sequence[tuple[SchemaField, Sequence[float]]]
 ) -> list[ColumnProfile]:
+    """Columns with their edges; the commonest values of those whose values repeat."""
     measures = read([column.path for column, _ in asked], measures_sql(asked))
-    profiles = [_measured(*each, measures["all_rows"], measures[f"c{i}"]) for i, each in enumerate(asked)]
-    texts = {each.column: measures[f"c{i}"]["texts"] for i, each in enumerate(profiles) if _is_ranked(each)}
-    if texts:
-        counts = read(list(texts), counts_sql(texts))
-        for number, name in enumerate(texts):
-            at = next(i for i, each in enumerate(profiles) if each.column == name)
-            values = dict(zip(measures[f"c{at}"]["texts"], measures[f"c{at}"]["vals"], strict=True))
-            profiles[at] = replace(profiles[at], top=_top(values, counts[f"c{number}"]))
-    return profiles
+    rows, profiles = measures["all_rows"], list[ColumnProfile]()
+    candidates: dict[str, dict[str, Any]] = {}  # values of a column by their texts
+    for number, (column, edges) in enumerate(asked):
+        values = measures[f"c{number}"]
+        held, different = values["held"], values.get("different")
+        distinct = None if different is None else min(different, held)  # it is approximate, and may lie above
+        profiles.append(ColumnProfile(
+            column.path, column.type, rows, rows - held, values.get("low"), values.get("high"), is_exact=True,
+            distinct=distinct, bins=_bins(edges, values.get("bins") or {}),
+        ))  # fmt: skip
+        if distinct and column.type != "binary" and distinct <= max(FEW, held / 2):
+            candidates[column.path] = dict(zip(values["texts"], values["vals"], strict=True))
+    if not candidates:
+        return profiles
+    answers = read(list(candidates), counts_sql(candidates))
+    counts = {name: answers[f"c{number}"] for number, name in enumerate(candidates)}
+    return [
+        replace(each, top=_top(candidates[each.column], counts[each.column])) if each.column in counts else each
+        for each in profiles
+    ]
 
 
 def with_statistics(snapshot: Snapshot) -> list[str]:
@@ -222,28 +234,13 @@ def _measures(column: SchemaField, edges: Sequence[float]) -> str:
     return f"struct_pack({', '.join(parts)})"
 
 
-def counts_sql(texts: Mapping[str, Sequence[str]]) -> str:
+def counts_sql(texts: Mapping[str, Iterable[str]]) -> str:
     """Rows of each of some values of some columns, all as texts, as one value."""
     parts = [
         f"c{number} := histogram_exact({quoted_name(name)}::VARCHAR, [{', '.join(map(quoted_text, values))}])"
         for number, (name, values) in enumerate(texts.items())
     ]
     return f"SELECT struct_pack({', '.join(parts)}) FROM rows"
-
-
-def _measured(column: SchemaField, edges: Sequence[float], rows: int, measures: Mapping[str, Any]) -> ColumnProfile:
-    held, different = measures["held"], measures.get("different")
-    return ColumnProfile(
-        column.path, column.type, rows, rows - held, measures.get("low"), measures.get("high"), is_exact=True,
-        distinct=None if different is None else min(different, held),  # it is approximate, and may lie above
-        bins=_bins(edges, measures.get("bins") or {}),
-    )  # fmt: skip
-
-
-def _is_ranked(column: ColumnProfile) -> bool:
-    """Whether values repeat so much that the commonest say something."""
-    held = (column.rows or 0) - (column.nulls or 0)
-    return bool(column.distinct and column.type != "binary" and column.distinct <= max(FEW, held / 2))
 
 
 def _top(values: Mapping[str, Any], rows: Mapping[str, int]) -> tuple[TopValue, ...]:

@@ -451,7 +451,10 @@ def row_errors(what: str = "the condition") -> Iterator[None]:
 
 def _not_computed(exc: Exception, what: str) -> QueryError:
     """What the rows or their types make impossible of SQL that may run, as DuckDB says it."""
-    return QueryError(f"{what} cannot be computed: {_first_line(exc)}", hint=_hint(exc), position=_caret(exc))
+    caret, position = _CARET.search(str(exc)), None
+    if caret is not None and caret[0].startswith("LINE 2: ") and "..." not in caret["shown"]:
+        position = max(0, len(caret["blank"]) - len("LINE 2: "))  # in the expression, which is the second line
+    return QueryError(f"{what} cannot be computed: {_first_line(exc)}", hint=_hint(exc), position=position)
 
 
 def _first_line(exc: Exception) -> str:
@@ -470,11 +473,3 @@ def _hint(exc: Exception) -> str:
     if isinstance(exc, duckdb.BinderException):
         return "look at the types: a value may have to be cast, such as id::VARCHAR or '2026-01-31'::DATE"
     return "try a part of it by itself, or over fewer columns"
-
-
-def _caret(exc: Exception) -> int | None:
-    """Where DuckDB's caret points in the second line of the statement, which is the expression's first."""
-    match = _CARET.search(str(exc))
-    if match is None or not match[0].startswith("LINE 2: ") or "..." in match["shown"]:
-        return None
-    return max(0, len(match["blank"]) - len("LINE 2: "))
