@@ -11,7 +11,6 @@ from functools import lru_cache
 from threading import Lock
 from typing import Any
 
-import pyarrow as pa
 import streamlit as st
 
 from app import services
@@ -49,8 +48,7 @@ from backend.search.notice import Key, Notice
 from backend.search.search import Bisects
 from backend.search.suggest import Held, held_numbers
 from backend.sql import numbers, profile
-from backend.sql.exports import Exports, SizeEstimate, estimated
-from backend.sql.filters import parse_filter, within
+from backend.sql.export import Exports
 from backend.sql.numbers import Numbers
 from backend.store.notices import KeptAnswer, NoticeTopic
 from backend.stream_model.backlog import Lag
@@ -488,20 +486,6 @@ def column_totals(snapshot: Snapshot, columns: tuple[str, ...]) -> tuple[ColumnT
 @st.cache_data(show_spinner="Reading statistics …", show_time=True, max_entries=FIXED_ENTRIES)
 def _column_totals(key: str, columns: tuple[str, ...], _snapshot: Snapshot) -> tuple[ColumnTotals, ...]:  # noqa: ARG001
     return stats.column_totals(_snapshot, columns)
-
-
-def export_size(snapshot: Snapshot, columns: tuple[str, ...], text: str, *, seen: pa.Table) -> SizeEstimate:
-    """How large a file of the rows of a snapshot is that a filter lets through; `seen`: rows that a page read."""
-    return _export_size(_key(snapshot), columns, text, snapshot, seen)
-
-
-@st.cache_data(show_spinner="Estimating …", max_entries=FIXED_ENTRIES)
-def _export_size(key: str, columns: tuple[str, ...], text: str, _snapshot: Snapshot, _seen: pa.Table) -> SizeEstimate:  # noqa: ARG001
-    return within(
-        services.settings().lake.filter_time_limit_s,
-        parse_filter(text, fields(_snapshot.metadata)),
-        lambda where, _: estimated(services.lake(), _snapshot, columns, where, seen=_seen),
-    )
 
 
 def health(ref: TableRef, version: int) -> TableHealth:

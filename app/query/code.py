@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from backend.errors import QueryError
 from backend.query.plan import QueryPlan, TableRead
-from backend.query.translate import translated
+from backend.query.statement import translated
 from backend.redaction import without_secrets
 from backend.sql.quoting import backticked_name, trino_name
 

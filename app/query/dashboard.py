@@ -19,9 +19,8 @@ from app.ui.live_figures import LiveChart, live_chart, prepared
 from app.ui.view.figure_json import FigureLook
 from app.ui.view.theme import FIGURES_KEPT
 from app.ui.view.words import markdown_safe
-from backend.query.dashboards import WIDEST, Dashboard, Tile, read_dashboards, tiles, toml_text
 from backend.query.tiles import TileRows, TileState
-from backend.sql.saved import SavedQuery
+from backend.sql.saved import WIDEST, Dashboard, SavedQuery, Tile, read_dashboards, tiles, toml_text
 
 HEIGHT_PX = 320
 NARROWEST_PX = 320

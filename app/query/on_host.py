@@ -15,7 +15,7 @@ from backend.cells import distinct_names
 from backend.errors import JobError, JobResultMissingError
 from backend.jobs.model import Job, JobRequest, JobState
 from backend.jobs.results import results_lake
-from backend.query.on_host import job_request, kept_rows
+from backend.query.answer import job_request, kept_rows
 from backend.query.plan import QueryPlan
 
 LABEL, ICON, HOST = "Run on the stream host", ":material/dns:", "host"

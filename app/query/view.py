@@ -22,12 +22,11 @@ from app.ui.view.words import figure_safe
 from backend.cells import cells
 from backend.format import ago, cut, duration_text, figure_text, things
 from backend.lake.model import TableCard
-from backend.query.dashboards import WIDEST, Tile
-from backend.query.functions import FUNCTIONS
 from backend.query.tiles import TileRows
 from backend.query.views import LAKE_VIEWS, VIEW_COLUMNS
+from backend.sql.expression import FUNCTIONS
 from backend.sql.quoting import plain_name, quoted_name
-from backend.sql.saved import KINDS, Chart, Kind
+from backend.sql.saved import KINDS, WIDEST, Chart, Kind, Tile
 
 KEYWORDS = (
     "select distinct from where group by having qualify order asc desc nulls first last limit offset with as on using "

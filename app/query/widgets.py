@@ -28,8 +28,7 @@ from backend.errors import QueryError, QueryTooLargeError
 from backend.format import bytes_text, cut, duration_text
 from backend.query.answer import answered, first_rows, query_limits
 from backend.query.plan import QueryPlan, plan_query
-from backend.sql.export import Format
-from backend.sql.exports import RowsReader, estimated_from
+from backend.sql.export import Exported, Format
 from backend.sql.saved import Chart
 from backend.sql.session import CancelToken
 from backend.work import Interruptible, Work
@@ -318,21 +317,8 @@ def _chosen(key: str) -> None:
 # all rows as a file ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ExportedQuery:
-    """Rows of a statement, as `rows` opens them."""
-
-    form: Format
-    rows: Callable[[CancelToken], AbstractContextManager[pa.RecordBatchReader]]
-    source: str = "a query"
-
-    @property
-    def file_name(self) -> str:
-        return f"query.{self.form.suffix}"
-
-    def opened(self, lake: RowsReader, token: CancelToken) -> AbstractContextManager[pa.RecordBatchReader]:
-        del lake  # `rows` knows what to read
-        return self.rows(token)
+def _exported(form: Format, rows: Callable[[CancelToken], AbstractContextManager[pa.RecordBatchReader]]) -> Exported:
+    return Exported("a query", f"query.{form.suffix}", form, rows)
 
 
 def _offer(result: view.Result) -> ExportOffer:
@@ -340,10 +326,8 @@ def _offer(result: view.Result) -> ExportOffer:
         rows = result.rows
         return ExportOffer(
             "the rows that the host kept",
-            lambda form: ExportedQuery(form, lambda _: nullcontext(rows.to_reader())),
+            lambda form: _exported(form, lambda _: nullcontext(rows.to_reader())),
             (result.text, result.pins, result.by),
-            lambda: estimated_from(rows, rows.num_rows),
-            rows.num_columns,
             f"Read{result.read}. There are more: filter or group earlier." if result.is_cut else f"Read{result.read}",
             lambda _: words.command(result.text, result.pins, on_host.HOST),
         )
@@ -352,10 +336,8 @@ def _offer(result: view.Result) -> ExportOffer:
     plan = functools.cache(lambda: _plan(result.text, result.pins, None))  # the dialog asks every second
     return ExportOffer(
         "all rows of the query",
-        lambda form: ExportedQuery(form, functools.partial(answered, services.world(), plan(), limits, viewer.actor())),
+        lambda form: _exported(form, functools.partial(answered, services.world(), plan(), limits, viewer.actor())),
         (result.text, result.pins),
-        lambda: estimated_from(result.rows, None if result.is_cut else result.rows.num_rows),
-        result.rows.num_columns,
         f"Read{result.read}" if result.read else "",
         lambda _: words.command(result.text, result.pins),
     )

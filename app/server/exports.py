@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from app import cache, services
 from backend.errors import ExportError, LakehouseError
-from backend.sql.exports import Export
+from backend.sql.export import Export
 from backend.work import Stopped
 
 CHUNK_BYTES = 1 << 20  # the least rate is looked at with each
@@ -47,7 +47,7 @@ class _Download(Response):
         self._export = export
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        pieces = self._export.pieces(services.lake())
+        pieces = self._export.pieces()
         leaving = asyncio.create_task(self._watch(receive))
         loop, limit_s = asyncio.get_running_loop(), services.settings().ui.export_time_limit_s
         self._deadline = loop.time() + limit_s

@@ -12,7 +12,7 @@ import pyarrow as pa
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from app import cache, navigation, services, state
+from app import navigation, services, state
 from app.summary import narrowing
 from app.summary.view import data as view
 from app.summary.view.snippets import Asked, export_command, names, snippets, statement
@@ -26,7 +26,7 @@ from backend.lake.model import SchemaField, Snapshot
 from backend.lake.rows.filters import RowFilter
 from backend.lake.rows.rows import SEARCH_FILES, RowPage, RowQuery
 from backend.lake.table.schema import fields, read_schema, readable_names
-from backend.sql.exports import ExportedRows
+from backend.sql.export import exported_rows
 from backend.sql.filters import negated, parse_filter, within
 
 _HELP = (
@@ -58,7 +58,7 @@ def rows(opened: OpenTable, *, limit: int) -> None:
         clicked = st.container(horizontal=True, vertical_alignment="center", gap="xsmall", key="clicked")
         if columns:
             every = tuple(shown or columns)
-            export_button(_offer(snapshot, (every, names(columns, every)), (where, text), page.rows))
+            export_button(_offer(snapshot, (every, names(columns, every)), (where, text)))
         asked = Asked(snapshot.ref, snapshot.version, names(columns, chosen), where)
         _copy(asked)
         navigation.query_link(statement(asked))
@@ -107,17 +107,14 @@ def _offer(
     snapshot: Snapshot,
     columns: tuple[tuple[str, ...], tuple[str, ...] | None],
     filter_: tuple[RowFilter | None, str],
-    seen: pa.Table,
 ) -> ExportOffer:
-    """The rows of the page without its limit. `columns`: all of them, and those to name; `seen`: rows that it read."""
+    """The rows of the page without its limit. `columns`: all of them, and those to name."""
     (every, named), (where, text) = columns, filter_
     name, version = snapshot.ref.name, snapshot.version
     return ExportOffer(
         f"{name} v{version}",
-        lambda form: ExportedRows(snapshot, every, where, form),
+        lambda form: exported_rows(services.lake(), snapshot, every, where, form),
         (snapshot.ref.uri, snapshot.metadata.id, version, every, text),
-        lambda: cache.export_size(snapshot, every, text, seen=seen),
-        len(every),
         f"Filter: {text.strip()}" if where is not None else "",
         partial(export_command, name, version, columns=named, where=text.strip()),
     )

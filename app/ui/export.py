@@ -1,6 +1,6 @@
 """Every row of what a page shows as a file.
 
-Rule: the size is said before; the file is sent by our own server while it is read, and this page shows how far it is.
+Rule: the file is sent by our own server while it is read; the browser shows how far it is, this page what came of it.
 """
 
 from collections.abc import Callable, Hashable
@@ -13,8 +13,7 @@ from app import cache, errors, viewer
 from app.ui import export_link
 from app.ui.view import export as view
 from app.ui.view.words import markdown_safe
-from backend.sql.export import FORMATS, Format
-from backend.sql.exports import Export, Exported, ExportState, SizeEstimate
+from backend.sql.export import FORMATS, Export, Exported, ExportState, Format
 
 LOOK_S = 1.0
 _EXPORTS = "_exports"
@@ -24,15 +23,13 @@ _EXPORTS = "_exports"
 class ExportOffer:
     """Rows to be had as a file, without the limit of the page.
 
-    `key` stands for the rows among those that this viewer exports; `size` is asked once the dialog is open; `note`:
-    what the dialog says of the rows; `command`: the same in a terminal, by the file's name.
+    `key` stands for the rows among those that this viewer exports; `note`: what the dialog says of the rows; `command`:
+    the same in a terminal, by the file's name.
     """
 
     title: str
     rows: Callable[[Format], Exported]
     key: Hashable
-    size: Callable[[], SizeEstimate]
-    num_columns: int
     note: str
     command: Callable[[str], str]
 
@@ -45,12 +42,10 @@ def export_button(offer: ExportOffer) -> None:
 
 def _dialog(offer: ExportOffer) -> None:
     with errors.boundary():
-        size = offer.size()
         suffix = st.segmented_control(
             "Format", list(FORMATS), default="csv", required=True, key="export_format", format_func=_label
         )
         form = FORMATS[suffix]
-        st.markdown(markdown_safe(view.size_sentence(size, form, offer.num_columns)))
         with st.container():  # of one place, so that what follows keeps its own
             if offer.note:
                 st.caption(markdown_safe(offer.note))
@@ -59,7 +54,7 @@ def _dialog(offer: ExportOffer) -> None:
                     "An apostrophe stands before texts that a spreadsheet would run as formulas. "
                     "Parquet and Arrow keep texts as they are."
                 )
-        _live(offer, form, size)
+        _live(offer, form)
 
 
 def _label(suffix: str) -> str:
@@ -67,27 +62,21 @@ def _label(suffix: str) -> str:
 
 
 @st.fragment(run_every=LOOK_S)
-def _live(offer: ExportOffer, form: Format, size: SizeEstimate) -> None:
-    """The link, how far the file is, or what came of it."""
+def _live(offer: ExportOffer, form: Format) -> None:
+    """The link, or that the file is on its way, and what came of the last one."""
     rows = offer.rows(form)
     if export_link.is_served():
         last, export = _of_viewer(rows, (offer.key, form.suffix))
         if export.state is ExportState.RUNNING:
-            _running(export, size)
+            with st.container(horizontal=True, vertical_alignment="center", key="export_work"):
+                st.markdown("The browser saves the file; this window may be closed.")
+                st.button("Cancel", key="export_cancel", icon=":material/cancel:", on_click=export.stop)
         else:
             _ended(last)
             label = f"Download {rows.file_name}"
             export_link.export_link(export.ticket, label, name=rows.file_name, key="export_link")
     st.caption("The same in a terminal")
     st.code(offer.command(rows.file_name), language="bash", wrap_lines=True)
-
-
-def _running(export: Export, size: SizeEstimate) -> None:
-    share, words = view.progress(export, size.rows)
-    with st.container(horizontal=True, vertical_alignment="center", key="export_work"):
-        st.progress(share, words, width="stretch")
-        st.button("Cancel", key="export_cancel", icon=":material/cancel:", on_click=export.stop)
-    st.caption("The browser saves the file; this window may be closed.")
 
 
 def _ended(export: Export | None) -> None:

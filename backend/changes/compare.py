@@ -19,7 +19,7 @@ from backend.changes.explain import Findings, find
 from backend.changes.export import ChangedBatches
 from backend.changes.model import Limits, Partial, Question, RowChanges
 from backend.errors import QueryError
-from backend.sql.condition import find_matching
+from backend.sql.filters import find_matching
 from backend.sql.quoting import quoted_name, quoted_text
 from backend.sql.session import CancelToken, Connection, ended_within, pairs_joined, row_errors, session
 

@@ -30,7 +30,7 @@ from backend.lake.model import CommitReader, FileReader, Snapshot, TableRef
 from backend.lake.rows.log_subset import LocalFiles
 from backend.lake.table.metadata_diff import diff_properties, diff_schemas
 from backend.lake.table.schema import spelled
-from backend.sql.condition import check_row_condition
+from backend.sql.expression import check_row_condition
 from backend.sql.session import open_ahead
 
 _KEY_HISTORY = 200  # commits looked through for MERGE predicates

@@ -22,7 +22,7 @@ from backend.maintenance.readers import Users
 from backend.maintenance.restore import RESTORE_BACK, changed_properties, property_losses
 from backend.maintenance.rows_hit import RowsHit, count_hit
 from backend.settings import Settings
-from backend.sql.condition import check_row_condition
+from backend.sql.expression import check_row_condition
 
 _PROTOCOL = ("delta.feature.", "delta.columnMapping.mode", "delta.minReaderVersion", "delta.minWriterVersion")
 _RAISING = (

@@ -20,8 +20,8 @@ from backend.lake.table.metadata_diff import column_names
 from backend.lake.table.schema import fields
 from backend.maintenance.model import Repair
 from backend.settings import Settings
-from backend.sql.condition import check_value, computed, fields_of
-from backend.sql.filters import parse_filter
+from backend.sql.expression import check_value
+from backend.sql.filters import computed, fields_of, parse_filter
 
 _SHOWN = 3
 _FILE = "_weir_file"

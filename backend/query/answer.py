@@ -1,7 +1,9 @@
-"""A query's rows: its process is started, handed what the plan names, and killed when it is over, whatever ends it.
+"""A query's rows: of a process of its own, or of a job of a stream host.
 
-Rule: nothing is left behind: no process, no folder, no thread that reads. A person's query is in the audit trail with
-who, text, versions and rows once it ended, where there is a store.
+Rule: nothing is left behind of a process, whatever ends it: no folder, no thread that reads. A person's query is in the
+audit trail with who, text, versions and rows once it ended, where there is a store. The host plans the statement again,
+and reads the tables of the request or none; what Spark would not answer as DuckDB does, and what only Weir can read, is
+refused before a job is asked for.
 """
 
 import difflib
@@ -14,8 +16,8 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING
 
 import pyarrow as pa
@@ -23,18 +25,20 @@ import pyarrow as pa
 from backend.access import Actor
 from backend.cells import distinct_names
 from backend.changes.read_local import table_rows, why_not_as_stored
-from backend.errors import QueryError, UnsupportedFeatureError
+from backend.errors import JobError, QueryError, UnsupportedFeatureError
 from backend.format import cut, things
-from backend.lake.model import Metadata
-from backend.lake.rows.log_subset import LocalFiles
+from backend.jobs.model import Job, JobKind, JobRequest
+from backend.jobs.results import HostAnswer, HostQuery, PinnedRead, ResultLake, read_result
 from backend.lake.table.schema import CASELESS, readable_names
-from backend.query.plan import QueryPlan, TableRead
+from backend.query.plan import QueryPlan, TableRead, plan_query
 from backend.query.process import start_process
+from backend.query.statement import translated
 from backend.query.views import World
 from backend.query.worker import HandedTable, QueryLimits, QueryRequest
-from backend.settings import LakeSettings
+from backend.settings import LakeSettings, Settings
 from backend.sql.saved import audit_text
 from backend.sql.session import CancelToken, Connection, session
+from backend.times import Clock
 from backend.work import Interruptible, Stopped
 
 if TYPE_CHECKING:
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
 
 _HINT = "filter or group earlier, or raise WEIR_LAKE__QUERY_TIME_LIMIT_S"
 MOST_BYTES = 64_000_000  # of first rows
+PLACE = "place"  # of a row of the answer: the order in which a table's rows are read is nobody's promise
 
 
 @contextmanager
@@ -59,19 +64,26 @@ def answered(
 
     Raises `QueryError`, what a table's rows fail with, or `Stopped`, also while the rows are read.
     """
-    token, counted = token or Interruptible(), _Counted()
+    num_rows, problem = 0, ""
+
+    def counted(batches: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        nonlocal num_rows
+        for batch in batches:
+            num_rows += batch.num_rows
+            yield batch
+
     try:
-        with _started(world, plan, limits, token, process) as child:
+        with _started(world, plan, limits, token or Interruptible(), process) as child:
             rows = child.rows()
-            yield pa.RecordBatchReader.from_batches(rows.schema, counted.rows(rows))
+            yield pa.RecordBatchReader.from_batches(rows.schema, counted(rows))
     except BaseException as exc:
-        counted.problem = str(exc) or type(exc).__name__
+        problem = f", then {str(exc) or type(exc).__name__}"
         if isinstance(exc, QueryError) and (columns := _near(exc.message, plan)):
             raise QueryError(exc.message, hint=columns) from exc
         raise
     finally:
         if world.store is not None and actor is not None:
-            world.store.note(_entry(plan, actor, counted, world))
+            world.store.note(_entry(world, plan, actor, f"{things(num_rows, 'row')}{problem}"))
 
 
 def _near(message: str, plan: QueryPlan) -> str:
@@ -126,21 +138,9 @@ def first_rows(
     return rows.rename_columns(distinct_names(rows.column_names)), first.is_cut
 
 
-@dataclass(slots=True)
-class _Counted:
-    num_rows: int = 0
-    problem: str = ""
-
-    def rows(self, batches: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            self.num_rows += batch.num_rows
-            yield batch
-
-
-def _entry(plan: QueryPlan, actor: Actor, counted: _Counted, world: World) -> "AuditEntry":
+def _entry(world: World, plan: QueryPlan, actor: Actor, outcome: str) -> "AuditEntry":
     from backend.stream_model.stream import QUERY, AuditEntry
 
-    outcome = f"{things(counted.num_rows, 'row')}{f', then {counted.problem}' if counted.problem else ''}"
     versions = ", ".join(f"{table} v{version}" for table, version in plan.versions)
     detail = "; ".join(filter(None, (outcome, versions, audit_text(plan.statement.text))))
     tables = ", ".join(dict.fromkeys(read.table for read in plan.reads))
@@ -156,11 +156,9 @@ def _started(
     process: "subprocess.Popen[bytes] | None",
 ) -> Iterator["_Child"]:
     with ExitStack() as stack:
-        is_stored = [_is_stored(read) for read in plan.reads]
-        with session(CancelToken(), what="the columns of the files") if any(is_stored) else nullcontext() as connection:
-            looks = [connection if stored else None for stored in is_stored]
-            handed = (_handed(world, read, look) for read, look in zip(plan.reads, looks, strict=True))
-            tables = tuple(map(stack.enter_context, handed))
+        is_stored = any(map(_is_stored, plan.reads))
+        with session(CancelToken(), what="the columns of the files") if is_stored else nullcontext() as connection:
+            tables = tuple(stack.enter_context(_handed(world, read, connection)) for read in plan.reads)
         fed = [read for read, table in zip(plan.reads, tables, strict=True) if table.query is None]
         streams = [rows for read in fed for rows in (read.before, read.rows) if rows is not None]
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="weir-query-", ignore_cleanup_errors=True))
@@ -186,23 +184,19 @@ def _handed(world: World, read: TableRead, connection: "Connection | None") -> I
     reader of Delta tables gives is streamed."""
     caseless = tuple(column.name for column in read.collated if column.collation == CASELESS)
     streamed = HandedTable(read.name, is_difference=read.before is not None, caseless=caseless)
-    if connection is None or read.snapshot is None or read.files is None:
+    if connection is None or read.snapshot is None or read.files is None or not _is_stored(read):
         yield streamed
         return
     with ExitStack() as stack:
-        try:
+        table = None
+        with suppress(UnsupportedFeatureError):  # a file does not hold the columns as the log says
             files = stack.enter_context(world.lake.local_files(read.snapshot, read.files))
-            table = None if files is None else _by_files(connection, read, read.snapshot.metadata, files)
-        except UnsupportedFeatureError:
-            table = None
-        yield replace(table, caseless=caseless) if table else streamed
-
-
-def _by_files(connection: Connection, read: TableRead, metadata: Metadata, files: LocalFiles) -> HandedTable:
-    """Raises `UnsupportedFeatureError` where a file does not hold the columns as the log says."""
-    noted = _Noted(connection)
-    query = table_rows(noted, files, metadata, read.columns, prefix=read.name)
-    return HandedTable(read.name, query, files.paths, tuple(noted.tables.items()))
+            if files is not None:
+                noted = _Noted(connection)
+                query = table_rows(noted, files, read.snapshot.metadata, read.columns, prefix=read.name)
+                beside = tuple(noted.tables.items())
+                table = HandedTable(read.name, query, files.paths, beside, caseless=caseless)
+        yield table or streamed
 
 
 @dataclass(slots=True)
@@ -321,3 +315,72 @@ class _Child:
 def _pipe(pipe: "IO[bytes] | None") -> "IO[bytes]":
     assert pipe is not None
     return pipe
+
+
+# by a stream host -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class HostPlan:
+    """What the host runs: Spark's SQL, over tables called as the plan's reads are."""
+
+    plan: QueryPlan
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRows:
+    """The first rows of an answer, in its order; `is_cut`: there are more."""
+
+    rows: pa.Table
+    is_cut: bool
+    by: str
+
+
+def job_request(plan: QueryPlan, *, actor: Actor, reason: str, time_limit_s: float) -> JobRequest:
+    """The job that would answer; raises `QueryError` for what a host cannot do."""
+    _spark_sql(plan)
+    asked = HostQuery(plan.statement.text, _reads(plan))
+    tables = ", ".join(dict.fromkeys(read.table for read in plan.reads))
+    versions = ", ".join(f"{table} v{version}" for table, version in plan.versions)
+    told = {"versions": versions, "statement": audit_text(plan.statement.text)}
+    subject = cut(tables, 200) or "no table"
+    return JobRequest(JobKind.QUERY, subject, asked.fingerprint, asked.to_json(), actor, reason, time_limit_s, told)
+
+
+def host_plan(world: World, job: Job, clock: Clock) -> HostPlan:
+    """What the host that took the job runs. Every path that the logs name is looked at here, before Spark follows it:
+    raises `PathRefusedError` for one outside the roots, `JobError` where another table lies there by now."""
+    asked = HostQuery.of(job.request)
+    plan = plan_query(world, asked.text, clock, pins=[str(read.version) for read in asked.reads])
+    sql = _spark_sql(plan)
+    if _reads(plan) != asked.reads:
+        raise JobError("a table of the query was replaced by another one meanwhile", hint="run it again")
+    for read in plan.reads:
+        if read.snapshot is not None:
+            world.lake.require_files(read.snapshot, read.snapshot.columns(["path"]))
+    return HostPlan(plan, sql)
+
+
+def kept_rows(lake: ResultLake, settings: Settings, job: Job) -> KeptRows:
+    """What a job found; raises `JobError` where it found nothing, `JobResultMissingError`."""
+    answer = HostAnswer.of(job.require_answer())
+    names = [f"c{number}" for number in range(len(answer.columns))]
+    rows = read_result(lake, settings, job, [PLACE, *names], again="run it again").sort_by(PLACE)
+    return KeptRows(rows.select(names).rename_columns(answer.columns), answer.is_cut, answer.by)
+
+
+def _spark_sql(plan: QueryPlan) -> str:
+    for read in plan.reads:
+        if read.snapshot is None:
+            hint = "run it here: Weir reads it of the table's log, or of its own store"
+            raise QueryError(f"the stream host has no {read.table}", hint=hint)
+    return translated(plan.statement, "Spark", {})
+
+
+def _reads(plan: QueryPlan) -> tuple[PinnedRead, ...]:
+    return tuple(
+        PinnedRead(snapshot.ref.uri, read.table, snapshot.version, snapshot.metadata.id)
+        for read in plan.reads
+        if (snapshot := read.snapshot) is not None
+    )

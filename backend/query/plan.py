@@ -4,7 +4,6 @@ Rule: no data file is opened. A name means what it means elsewhere (`Lake.find`)
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -18,13 +17,13 @@ from backend.format import bytes_text, things
 from backend.lake.files.file_difference import DIFFERENCE_COLUMNS
 from backend.lake.lake import is_uri
 from backend.lake.model import Snapshot, TableRef
-from backend.lake.rows.filters import All, RowFilter
+from backend.lake.rows.filters import RowFilter
 from backend.lake.rows.rows import candidates
 from backend.lake.storage.paths import is_remote
 from backend.lake.table.schema import Column, columns, fields, readable_names
 from backend.query.statement import Source, Statement, read_statement
 from backend.query.views import Columns, World, lake_view, table_view
-from backend.sql.filters import parse_filter
+from backend.sql.filters import pruning_filter
 from backend.times import Clock, parse_time
 
 LEAST_CPU_S = 8.0
@@ -179,7 +178,7 @@ def _find(world: World, source: Source) -> TableRef:
 
 
 def _rows(world: World, source: Source, snapshot: Snapshot) -> TableRead:
-    read_columns, where = _columns(snapshot, source.columns), _filter(snapshot, source.conditions)
+    read_columns, where = _columns(snapshot, source.columns), _filter(snapshot, source)
     numbers = candidates(snapshot, where)
     files = snapshot.rows_at(numbers, DIFFERENCE_COLUMNS)
     some = None if is_remote(snapshot.ref.uri) else files
@@ -200,15 +199,11 @@ def _columns(snapshot: Snapshot, wanted: Columns) -> tuple[str, ...]:
     return tuple(name for name in every if wanted is None or name.lower() in wanted) or every[:1]
 
 
-def _filter(snapshot: Snapshot, conditions: Sequence[str]) -> RowFilter | None:
-    """What files and readers can be told of WHERE; DuckDB asks all of it again."""
-    collated = {each.path for each in columns(snapshot.metadata) if each.collation}  # bytes would rule out too much
-    terms, schema = [], [field for field in fields(snapshot.metadata) if field.path not in collated]
-    for condition in conditions:
-        with suppress(QueryError):  # no condition that a filter can be made of: whether it is one at all, DuckDB says
-            parsed = parse_filter(condition, schema)
-            terms += [parsed.terms] if parsed is not None and parsed.terms is not None else []
-    return RowFilter(All(tuple(terms))) if terms else None
+def _filter(snapshot: Snapshot, source: Source) -> RowFilter | None:
+    """What files and readers can be told of WHERE."""
+    collated = {column.path for column in columns(snapshot.metadata) if column.collation}  # bytes rule out too much
+    schema = [field for field in fields(snapshot.metadata) if field.path not in collated]
+    return pruning_filter(source.conditions, schema, source.alias)
 
 
 def _changes(world: World, source: Source, ref: TableRef, clock: Clock) -> TableRead:

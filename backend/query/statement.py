@@ -1,10 +1,11 @@
-"""One SELECT that a person typed: which tables it names, what of each it needs, and itself over tables that Weir hands
-to DuckDB.
+"""One SELECT that a person typed: which tables it names, itself over tables that Weir hands to DuckDB, and itself in
+another engine's SQL.
 
-Rule: nothing but this and `translate.py` imports sqlglot, whose errors leave as `QueryError`. A statement runs only as
-it is written anew, and after DuckDB's own parser found in that text nothing but what `functions.py` allows. Reading the
-longest one takes seconds, not minutes: no step looks at the whole statement for each of its parts, and sqlglot goes
-back in a text no more often, and reads no longer, than `MOST_READINGS` and `LONGEST_READ_S` allow.
+Why two readings: VERSION AS OF and the names of the lake are not DuckDB's, so sqlglot reads them and writes the
+statement anew; what runs, and what is needed of each table, is taken from DuckDB's own tree of that text. Rule: nothing
+else imports sqlglot, whose errors leave as `QueryError`. Reading the longest statement takes seconds, not minutes: no
+step looks at the whole of it for each of its parts, and sqlglot goes back in a text no more often, and reads no longer,
+than `MOST_READINGS` and `LONGEST_READ_S` allow. It knows no lake: `plan.py` looks tables up.
 """
 
 import logging
@@ -13,12 +14,12 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from backend.errors import QueryError
-from backend.query.functions import require_allowed
+from backend.sql.expression import check_statement, conjuncts, every_node, own_nodes, select_nodes
 from backend.sql.quoting import folded
 
 if TYPE_CHECKING:  # sqlglot takes 0.2 s to load
@@ -34,6 +35,7 @@ LONGEST_READ_S = 1.5  # of processor time: some characters cost a hundred times 
 VIEWS = ("history", "properties", "files", "partitions", "changes")
 _ONE = "a query is one SELECT over tables of the lake, such as SELECT status, count(*) FROM silver.orders GROUP BY 1"
 _DIALECT = "duckdb"
+_PRUNED_JOINS = ("INNER", "LEFT", "SEMI", "ANTI")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,8 @@ class Source:
 
     `name`: of the table that DuckDB gets for it; `parts`: as it is written, `view` ("history") split off; `version`: as
     written, `is_time` for TIMESTAMP AS OF; `arguments`: of `$changes`. `columns`: those that may be needed, in lower
-    case, None for all. `conditions`: true of each row that counts, in SQL over the table's columns alone.
+    case, None for all. `conditions`: true of each row that counts, nodes of DuckDB's tree over the columns of this
+    table alone, which they name by its `alias` or by nothing.
     """
 
     name: str
@@ -52,7 +55,8 @@ class Source:
     is_time: bool = False
     arguments: tuple[str, ...] = ()
     columns: frozenset[str] | None = None
-    conditions: tuple[str, ...] = ()
+    conditions: tuple[Mapping[str, Any], ...] = field(default=(), compare=False, repr=False)
+    alias: str = ""
 
     @property
     def written(self) -> str:
@@ -78,14 +82,16 @@ def read_statement(text: str, *, most_rows: int | None = None) -> Statement:
     if "\x00" in text:
         raise QueryError("the statement holds a null character", hint="type it anew")
     logging.getLogger("sqlglot").setLevel(logging.ERROR)  # it warns of each statement that is none of ours
-    with readable():
-        return _read(text, most_rows)
+    with _readable():
+        statement, tree = _read(text, most_rows)
+    return replace(statement, sources=_with_needs(statement.sources, tree))
 
 
-def _read(text: str, most_rows: int | None) -> Statement:
+def _read(text: str, most_rows: int | None) -> tuple[Statement, Mapping[str, Any]]:
+    """The statement as DuckDB gets it, with DuckDB's tree of it."""
     from sqlglot import exp
 
-    trees = parsed(text.removeprefix("\ufeff"))  # a file's byte order mark
+    trees = _parsed(text.removeprefix("\ufeff"))  # a file's byte order mark
     if len(trees) != 1:
         raise QueryError(f"there are {len(trees) or 'no'} statements; one is run at a time", hint=_ONE)
     tree = trees[0]
@@ -95,19 +101,20 @@ def _read(text: str, most_rows: int | None) -> Statement:
     if len(tables) > MOST_TABLES:
         raise QueryError(f"the statement names {len(tables):,} tables, more than {MOST_TABLES}", hint="join fewer")
     with_parts = [(table, _with_part(table)) for table in tables]
-    uses, write = [table for table, part in with_parts if part is None], writer(_DIALECT)
-    names = _Names(tree, text, write)
-    sources = tuple(names.source(number, table) for number, table in enumerate(uses))
+    uses = [table for table, part in with_parts if part is None]
+    longest = max(map(len, re.findall("lake_(_*)", text.lower())), default=-1)
+    prefix = f"lake_{'_' * (longest + 1)}"  # which no name of the statement begins with
+    sources = tuple(_source(f"{prefix}{number}", table) for number, table in enumerate(uses))
     _rename(tree, list(zip(uses, sources, strict=True)))
     if most_rows is not None and not tree.args.get("limit"):
         tree.set("limit", exp.Limit(expression=exp.Literal.number(most_rows)))
-    with_names = _rename_with_parts(tree, with_parts, names.prefix)
-    sql = write(tree)
-    require_allowed(sql, {source.name for source in sources} | set(with_names))
-    return Statement(text, sql, sources, with_names)
+    with_names = _rename_with_parts(tree, with_parts, prefix)
+    sql = _writer(_DIALECT)(tree)
+    checked = check_statement(sql, {source.name for source in sources} | set(with_names))
+    return Statement(text, sql, sources, with_names), checked
 
 
-def parsed(text: str) -> "list[exp.Expr]":
+def _parsed(text: str) -> "list[exp.Expr]":
     """The statements of a text. Where sqlglot cannot tell what a word is, it reads on, and again: twice as often with
     each `ROW(` within another, or each JOIN without ON. Raises `QueryError` for a text that it reads too often."""
     from sqlglot import exp
@@ -131,7 +138,7 @@ def parsed(text: str) -> "list[exp.Expr]":
     return [tree for tree in trees if tree is not None and not isinstance(tree, exp.Semicolon)]  # that: a comment
 
 
-def writer(dialect: str, *, pretty: bool = False) -> "Callable[[exp.Expr], str]":
+def _writer(dialect: str, *, pretty: bool = False) -> "Callable[[exp.Expr], str]":
     """Writes parts of one statement. Of some functions sqlglot writes an argument two or three times, and each within
     another as often again: raises `QueryError` for what grows too long."""
     from sqlglot.dialects.dialect import Dialect
@@ -156,7 +163,7 @@ def _too_long() -> QueryError:
 
 
 @contextmanager
-def readable() -> Iterator[None]:
+def _readable() -> Iterator[None]:
     """sqlglot's errors as `QueryError`."""
     from sqlglot.errors import SqlglotError
 
@@ -171,60 +178,27 @@ def readable() -> Iterator[None]:
         raise QueryError("the statement cannot be read", hint=_ONE) from exc
 
 
-class _Names:
-    """What a statement says of each table that it names."""
-
-    def __init__(self, tree: "exp.Expr", text: str, write: "Callable[[exp.Expr], str]") -> None:
-        from sqlglot import exp
-
-        longest = max(map(len, re.findall("lake_(_*)", text.lower())), default=-1)
-        self.prefix = f"lake_{'_' * (longest + 1)}"  # which no name of the statement begins with
-        self._identifiers = frozenset(node.name.lower() for node in tree.find_all(exp.Identifier))
-        stars = [star for star in tree.find_all(exp.Star, exp.Columns) if not isinstance(star.parent, exp.Count)]
-        self._whole = {id(star.find_ancestor(exp.Select)) for star in stars}  # SELECTs of every column
-        qualified = (star.parent for star in stars if isinstance(star.parent, exp.Column))
-        rows = (column.name for column in tree.find_all(exp.Column) if not column.table)  # a table's name is its row
-        self._rows = {*(column.table.lower() for column in qualified), *map(str.lower, rows)}
-        self._is_natural = any(join.method == "NATURAL" for join in tree.find_all(exp.Join))
-        self._conditions = {id(select): _conditions(select, write) for select in tree.find_all(exp.Select)}
-
-    def source(self, number: int, table: "exp.Table") -> Source:
-        from sqlglot import exp
-
-        parts, arguments = _parts(table)
-        version = table.args.get("version")
-        *above, last = parts
-        own, _, view = last.rpartition("$")
-        if not own or view.lower() not in VIEWS:
-            own, view = last, ""
-        if arguments is not None and view.lower() != "changes":
-            raise _refused(f"the table function {last}")
-        if view.lower() == "changes" and (arguments is None or len(arguments) != 2 or version):
-            raise QueryError(f'"{last}" takes two versions', hint=f"such as \"{last}\"(118, 'latest')")
-        select = table.find_ancestor(exp.Select)
-        is_whole = self._is_natural or id(select) in self._whole or _alias(table).lower() in self._rows
-        return Source(
-            f"{self.prefix}{number}",
-            (*above, own),
-            view.lower(),
-            None if version is None else _literal(version.expression),
-            version is not None and version.name == "TIMESTAMP",
-            tuple(map(_literal, arguments or ())),
-            None if is_whole else self._identifiers,
-            () if view or select is None else self._of(table, select),
-        )
-
-    def _of(self, table: "exp.Table", select: "exp.Select") -> tuple[str, ...]:
-        """What WHERE asks of rows of this table alone. Nothing where a join keeps rows that do not match, or matches by
-        their order."""
-        joins = select.args.get("joins") or ()
-        joined = next((join for join in joins if join.this is table), None)
-        is_plain = table.parent is select.args.get("from_") or (joined and joined.kind in ("", "INNER", "CROSS"))
-        if not is_plain or (joined and joined.side) or any(j.method or j.side in ("RIGHT", "FULL") for j in joins):
-            return ()
-        is_alone, found = not joins and not select.args.get("laterals"), self._conditions[id(select)]
-        own = [*found.get(folded(_alias(table)), ()), *(found.get("", ()) if is_alone else ())]
-        return tuple(own[:MOST_CONDITIONS])
+def _source(name: str, table: "exp.Table") -> Source:
+    """A table as the statement names it."""
+    parts, arguments = _parts(table)
+    version = table.args.get("version")
+    *above, last = parts
+    own, _, view = last.rpartition("$")
+    if not own or view.lower() not in VIEWS:
+        own, view = last, ""
+    if arguments is not None and view.lower() != "changes":
+        raise _refused(f"the table function {last}")
+    if view.lower() == "changes" and (arguments is None or len(arguments) != 2 or version):
+        raise QueryError(f'"{last}" takes two versions', hint=f"such as \"{last}\"(118, 'latest')")
+    return Source(
+        name,
+        (*above, own),
+        view.lower(),
+        None if version is None else _literal(version.expression),
+        version is not None and version.name == "TIMESTAMP",
+        tuple(map(_literal, arguments or ())),
+        alias=_alias(table),
+    )
 
 
 def _parts(table: "exp.Table") -> tuple[list[str], "list[exp.Expr] | None"]:
@@ -237,7 +211,7 @@ def _parts(table: "exp.Table") -> tuple[list[str], "list[exp.Expr] | None"]:
         return [*above, this.name], this.expressions
     names = [part.name for part in this.flatten()] if isinstance(this, exp.Dot) else [this.name]
     if not isinstance(this, exp.Identifier | exp.Dot):
-        raise _refused(f"the table function {_kind(this)}")
+        raise _refused(f"the table function {re.sub(r'(?<=[a-z])(?=[A-Z])', ' ', type(this).__name__).upper()}")
     if table.args.get("when") or not all(names):
         raise QueryError("a version is named by VERSION AS OF or TIMESTAMP AS OF", hint=_ONE)
     return [*above, *names], None
@@ -293,26 +267,6 @@ def _rename_with_parts(
     return written
 
 
-def _conditions(select: "exp.Select", write: "Callable[[exp.Expr], str]") -> Mapping[str, list[str]]:
-    """Those parts of WHERE that columns of one table decide, by how the columns name it."""
-    from sqlglot import exp
-
-    found, where = defaultdict[str, list[str]](list), select.args.get("where")
-    if where is None:
-        return found
-    for part in where.this.flatten() if isinstance(where.this, exp.And) else (where.this,):
-        tables = {folded(column.table) for column in part.find_all(exp.Column)}
-        if len(tables) == 1 and not part.find(exp.Query, exp.Window):
-            found[tables.pop()].append(write(part.transform(_unqualified)))
-    return found
-
-
-def _unqualified(node: "exp.Expr") -> "exp.Expr":
-    from sqlglot import exp
-
-    return exp.Column(this=node.this.copy()) if isinstance(node, exp.Column) else node
-
-
 def _rename(tree: "exp.Expr", sources: "Sequence[tuple[exp.Table, Source]]") -> None:
     """`silver.orders VERSION AS OF 3 o` as `lake_0 AS o`; columns that name the layer too lose it."""
     from sqlglot import exp
@@ -332,14 +286,65 @@ def _rename(tree: "exp.Expr", sources: "Sequence[tuple[exp.Table, Source]]") -> 
         table.set("alias", alias)
 
 
+def _with_needs(sources: Sequence[Source], statement: Mapping[str, Any]) -> tuple[Source, ...]:
+    """The tables with the columns that the statement may need of each, and with what WHERE asks of it alone."""
+    nodes = list(every_node(statement))
+    values = (value for node in nodes for value in node.values())
+    texts = (text for value in values for text in (value if isinstance(value, list) else [value]))
+    names = frozenset(text.lower() for text in texts if isinstance(text, str))  # more than those of columns
+    bare = (node["column_names"] for node in nodes if node.get("class") == "COLUMN_REF")
+    rows = {folded(path[0]) for path in bare if len(path) == 1}  # a table's name is its row
+    rows |= {folded(node["relation_name"]) for node in nodes if node.get("class") == "STAR"}
+    is_natural = any(node.get("ref_type") == "NATURAL" for node in nodes)
+    needed = {source.name: source for source in sources}
+    for select in select_nodes(statement):
+        own = list(own_nodes(select))
+        is_whole = is_natural or any(node.get("class") in ("STAR", "POSITIONAL_REFERENCE") for node in own)
+        asked = _conditions(select, own)
+        for table in own:
+            if table.get("type") == "BASE_TABLE" and (source := needed.get(table["table_name"])) is not None:
+                is_row = folded(source.alias) in rows or bool(table["column_name_alias"])
+                columns = None if is_whole or is_row else names
+                conditions = () if source.view or table["column_name_alias"] else asked.get(id(table), ())
+                needed[source.name] = replace(source, columns=columns, conditions=tuple(conditions[:MOST_CONDITIONS]))
+    return tuple(needed.values())
+
+
+def _conditions(
+    select: Mapping[str, Any], own: Sequence[Mapping[str, Any]]
+) -> Mapping[int, Sequence[Mapping[str, Any]]]:
+    """Those parts of WHERE that columns of one table decide, by the id of the table's node. None where a join keeps
+    rows that do not match, or matches by their order."""
+    joins = [node for node in own if node.get("type") == "JOIN"]
+    is_plain = all(j["join_type"] in _PRUNED_JOINS and j["ref_type"] in ("REGULAR", "CROSS") for j in joins)
+    where = select.get("where_clause")
+    if where is None or not is_plain:
+        return {}
+    by_name = defaultdict[str, list[Mapping[str, Any]]](list)
+    for part in conjuncts(where):
+        columns = [node["column_names"] for node in every_node(part) if node.get("class") == "COLUMN_REF"]
+        tables = {folded(names[0]) if len(names) > 1 else "" for names in columns}
+        if len(tables) == 1:
+            by_name[tables.pop()].append(part)
+    root = select["from_table"]
+    if root["type"] == "BASE_TABLE":
+        return {id(root): [*by_name[folded(root["alias"])], *by_name[""]]}
+    return {id(table): by_name[folded(table["alias"])] for table in _filtered(root)}
+
+
+def _filtered(table: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The tables of a FROM whose rows all have to pass WHERE."""
+    if table["type"] == "BASE_TABLE":
+        yield table
+    elif table["type"] == "JOIN":
+        yield from _filtered(table["left"])
+        if table["join_type"] == "INNER":
+            yield from _filtered(table["right"])
+
+
 def _alias(table: "exp.Table") -> str:
     """By which columns name it: its own, or the end of its name as it is written."""
     return str(table.alias or _parts(table)[0][-1])
-
-
-def _kind(node: "exp.Expr") -> str:
-    """A part of a statement in words: TABLE SAMPLE."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).upper()
 
 
 def _refused(what: str) -> QueryError:
@@ -352,3 +357,80 @@ def _first_error(exc: Exception) -> str:
         return str(exc).splitlines()[0][:200]
     what = re.sub(r"<class '[\w.]+\.(\w+)'>", r"\1", errors[0]["description"])
     return f"{what} (line {errors[0]['line']}, character {errors[0]['col']})"
+
+
+# in another engine's SQL ----------------------------------------------------------------------------------------------
+# An allow-list, as for what runs: a function is on it that sqlglot writes anew with the meaning that DuckDB gives it.
+# What is not on it is refused: rows that differ silently are worse than none.
+
+Engine = Literal["Spark", "Trino"]
+_TRANSLATED = frozenset(
+    """
+    and or case if cast trycast coalesce nullif exists count countif sum avg min max stddev stddevpop stddevsamp
+    variance variancepop covarpop covarsamp logicaland logicalor rownumber rank denserank percentrank cumedist ntile
+    lag lead firstvalue lastvalue nthvalue abs ceil floor round sign sqrt cbrt ln exp pow sin cos tan asin acos atan
+    atan2 degrees radians pi lower upper length concat concatws trim substring left right startswith reverse translate
+    replace strposition levenshtein pad timestamptrunc datetrunc year quarter month day dayofyear weekofyear hour
+    minute second lastday extract currentdate currenttimestamp
+    """.split()  # noqa: SIM905 - 80 words, each in quotes, are read by nobody
+)
+_ALSO_TRANSLATED = {
+    "Spark": frozenset(("median", "anyvalue", "contains", "endswith", "splitpart", "greatest", "least", "sha2"))
+}
+_PARTS = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE")  # of a time, which all count alike
+
+
+def translated(statement: Statement, engine: Engine, tables: Mapping[str, str]) -> str:
+    """Its SQL for the engine; `tables`: what stands there for each source, by its name. Raises `QueryError` for what
+    means something else there, or cannot be said at all."""
+    from sqlglot import exp
+
+    with _readable():
+        (tree,) = _parsed(statement.sql)
+        if (what := next(_unlike(tree, engine), "")) or (what := "${" if "${" in statement.sql else ""):
+            message = f"{what} cannot be said in {engine}'s SQL as DuckDB means it"
+            raise QueryError(message, hint="say it with other functions, or run it here")
+        sql = _writer(engine.lower(), pretty=True)(tree)
+        # No other word of a statement begins as the names of its sources do.
+        with_names = {
+            name: exp.to_identifier(written).sql(dialect=engine.lower())
+            for name, written in statement.with_names.items()
+        }
+    names = {**tables, **with_names}
+    return re.sub(r"\blake_\w+", lambda name: names.get(name[0], name[0]), sql)
+
+
+def _unlike(tree: "exp.Expr", engine: Engine) -> Iterator[str]:
+    """What of a statement the engine reads otherwise."""
+    from sqlglot import exp
+
+    functions, is_trino = _TRANSLATED | _ALSO_TRANSLATED.get(engine, frozenset()), engine == "Trino"
+    odd = (exp.Columns, exp.Slice, exp.Comprehension, exp.Glob, exp.SimilarTo, exp.Collate)
+    for node in tree.walk():
+        args = node.args
+        if isinstance(node, exp.Func) and node.key not in functions:
+            yield f"the function {(node.name if isinstance(node, exp.Anonymous) else node.sql_name()).lower()}"
+        elif isinstance(node, odd):
+            yield type(node).__name__.upper()
+        elif isinstance(node, exp.Extract) and node.name.upper() not in _PARTS:
+            yield f"extract({node.name} …)"
+        elif isinstance(node, exp.Cast) and node.to.is_type(*exp.DataType.INTEGER_TYPES) and not _is_whole(node.this):
+            yield "a cast to whole numbers (only of floor(…) or ceil(…), since each engine rounds its own way)"
+        elif isinstance(node, exp.Like | exp.ILike) and "\\" in node.expression.sql():
+            yield "LIKE with a backslash"
+        elif isinstance(node, exp.Star) and any(args.get(k) for k in ("replace", "rename", "except_")[: 2 + is_trino]):
+            yield "SELECT * with other columns"
+        elif isinstance(node, exp.SetOperation) and args.get("by_name"):
+            yield "BY NAME"
+        elif isinstance(node, exp.Join) and (node.method == "ASOF" or (is_trino and node.kind in ("SEMI", "ANTI"))):
+            yield f"{node.method or node.kind} JOIN"
+        elif isinstance(node, exp.Group) and args.get("all") and is_trino:
+            yield "GROUP BY ALL"
+        elif isinstance(node, exp.Limit) and not node.expression.is_int:
+            yield "LIMIT of anything but a number"
+
+
+def _is_whole(node: "exp.Expr") -> bool:
+    from sqlglot import exp
+
+    return isinstance(node, exp.Floor | exp.Ceil | exp.Count) or node.is_int

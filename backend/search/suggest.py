@@ -20,9 +20,8 @@ from backend.lake.model import Metadata, Snapshot, TableRef
 from backend.lake.table.metadata_diff import column_names
 from backend.lake.table.schema import readable_names
 from backend.search.notice import Measure
-from backend.sql.expression import sql_name
 from backend.sql.numbers import Numbers, Reading, ScannedLake, spread
-from backend.sql.quoting import quoted_name, quoted_text
+from backend.sql.quoting import plain_name, quoted_name, quoted_text
 from backend.sql.values import as_number
 
 MOST_VERSIONS, MOST_FILES, MOST_COLUMNS = 24, 50_000, 100
@@ -185,7 +184,7 @@ def suggest(held: Sequence[Held], key: Sequence[str] = ()) -> tuple[Suggestion, 
 def _of_repeats(held: Sequence[Held], key: Sequence[str]) -> Iterator[Suggestion]:
     if len(held) > 1 and held[0].repeats == 0 and held[-1].repeats:
         unique, (first, last) = held[-1].key, (held[0].version, held[-1].version)
-        names = ", ".join(map(sql_name, unique))
+        names = ", ".join(map(plain_name, unique))
         condition = f"({names})" if len(unique) > 1 else f"count(*) = count(DISTINCT {names})"
         is_key = unique == tuple(key)
         column, jump = (names, math.inf) if is_key else ("", 0.0)
@@ -201,19 +200,19 @@ def _of_ends(held: Sequence[Held]) -> Iterator[Suggestion]:
     ends, rows, now = (first.version, last.version), first.num_rows or 1, last.num_rows or 1
     for pair, count in first.later.items():
         if count == 0 and (broken := last.later.get(pair)):
-            one, two = map(sql_name, pair)
+            one, two = map(plain_name, pair)
             yield Suggestion(f"{one} <= {two}", f"{one} > {two}", Measure.WHERE, *ends, 0, broken, broken / now)
     for column, counts in first.values.items():
         gone = [value for value in counts if last.values.get(column) and value not in last.values[column]]
         if gone and counts[most := max(gone, key=lambda value: counts[value])] >= _LEAST_SHARE * rows:
-            where = f"{sql_name(column)} = {quoted_text(most)}"
+            where = f"{plain_name(column)} = {quoted_text(most)}"
             condition, jump = f"count(*) FILTER ({where}) > 0", counts[most] / rows
             yield Suggestion(condition, where, Measure.WHERE, *ends, counts[most], 0, jump)
     for column in first.whole:
         before, after = first.whole[column] / rows, last.whole.get(column, 0) / now
         if after - before >= _LEAST_WHOLE and after >= _WHOLE_ABOVE * before:
-            condition = f"count(*) FILTER ({_is_whole(sql_name(column))}) <= {(before + after) / 2:.4g} * count(*)"
-            yield Suggestion(condition, sql_name(column), Measure.WHOLE, *ends, before, after, after - before)
+            condition = f"count(*) FILTER ({_is_whole(plain_name(column))}) <= {(before + after) / 2:.4g} * count(*)"
+            yield Suggestion(condition, plain_name(column), Measure.WHOLE, *ends, before, after, after - before)
 
 
 def steps(held: Sequence[Held]) -> Iterator[Suggestion]:
@@ -252,7 +251,7 @@ def _of_bound(name: str, known: Sequence[tuple[int, ColumnTotals]], sign: int) -
     kind, most = known[-1][1].kind, min(step.after, outer[-1])
     limit = 0.0 if turned and kind not in TIMES else _rounded(step.before + 0.1 * scale, kind)
     limit = limit if limit < most else step.before
-    condition = f"{sql_name(name)} {'<=' if sign > 0 else '>='} {_literal(sign * limit + 0.0, kind)}"
+    condition = f"{plain_name(name)} {'<=' if sign > 0 else '>='} {_literal(sign * limit + 0.0, kind)}"
     measure = Measure.HIGHEST if sign > 0 else Measure.LOWEST
     before = next(end for (end, _), number in zip(ends, outer, strict=True) if number == step.before)
     place, after = step.place, ends[step.place + 1][0]
@@ -268,7 +267,7 @@ def _of_nulls(name: str, known: Sequence[tuple[int, ColumnTotals]]) -> Iterator[
         step = _Step(clean - 1, 0.0, values[clean])
     if step is None or values[-1] <= step.before or (step.size if step.before else values[-1]) < _LEAST_NULLS:
         return
-    column, (last, first) = sql_name(name), (shares[step.place][0], shares[step.place + 1][0])
+    column, (last, first) = plain_name(name), (shares[step.place][0], shares[step.place + 1][0])
     middle = (step.before + min(step.after, values[-1])) / 2
     condition = f"{column} IS NOT NULL" if not step.before else f"count({column}) >= {1 - middle:.4g} * count(*)"
     jump = step.size / max(step.before, _LEAST_NULLS)
@@ -307,7 +306,7 @@ def _of_quantiles(name: str, held: Sequence[Held]) -> Iterator[Suggestion]:
     if abs(by) < _LEAST_JUMP * scale:
         return
     limit = (before[moved] + after[moved]) / 2
-    condition = f"quantile_cont({sql_name(name)}, {QUANTILES[moved]}) {'<=' if by > 0 else '>='} {_plain(limit)}"
+    condition = f"quantile_cont({plain_name(name)}, {QUANTILES[moved]}) {'<=' if by > 0 else '>='} {_plain(limit)}"
     measure = Measure.MEDIAN if moved == 1 else Measure.MOST
     yield Suggestion(
         condition, name, measure, first.version, last.version, before[moved], after[moved], abs(by) / scale

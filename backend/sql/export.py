@@ -1,15 +1,23 @@
-"""Rows as a file: CSV, Parquet, Arrow or JSON, made piece by piece as they are read.
+"""Rows as a file (CSV, Parquet, Arrow or JSON), made piece by piece as they are read; and the tickets by which a
+browser fetches one.
 
-Rule: memory is that of one piece, nothing is written to disk, and no format changes a value's digits. Parquet and Arrow
-hold the values as they are. JSON is a list of objects, each value as `json_value` has it. CSV has nested values as
-JSON, binary as base64, null as an empty cell, and no text that a spreadsheet would take for a formula: such text gets
-an apostrophe in front, a number kept as text (a decimal) stays one.
+Why not DuckDB's COPY: it writes whole files to a disk, has no Arrow without an extension, writes nested values as its
+own text and decimals in JSON as doubles. Rule: memory is that of one piece, nothing is written to disk, and no format
+changes a value's digits. Parquet and Arrow hold the values as they are. JSON is a list of objects, each value as
+`json_value` has it. CSV has nested values as JSON, binary as base64, null as an empty cell, and no text that a
+spreadsheet would take for a formula: such text gets an apostrophe in front, a number kept as text (a decimal) stays
+one. A ticket is random and says nothing itself: what it gives was fixed by a page that could read it.
 """
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 import pyarrow as pa
@@ -17,7 +25,17 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from backend.cells import cell, row_cells
+from backend.errors import ExportError, LakehouseError, fault
+from backend.lake.model import Snapshot
+from backend.lake.rows.filters import RowFilter
+from backend.caches import Lru
+from backend.sql.filters import ended_by
+from backend.sql.session import CancelToken, regrouped
 from backend.sql.values import json_value
+from backend.work import Stopped
+
+if TYPE_CHECKING:
+    from backend.lake.lake import Lake
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 _FORMULA = f"^[{''.join(_FORMULA_STARTS).replace('-', chr(92) + '-')}]"
@@ -26,6 +44,9 @@ PIECE_ROWS, PIECE_BYTES = 65_536, 16 << 20
 _JSON_ROWS = 1_000  # as Python values they take many times their size
 _TEXT_DAYS = 11_000_000  # since 1970, some 30,000 years
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # a spreadsheet takes the file for UTF-8
+MOST_OFFERED = 256
+AT_ONCE = 4  # each keeps a core busy
+VALID_S = 600.0
 
 
 class _Writer(Protocol):
@@ -88,50 +109,31 @@ def _parquet(sink: io.RawIOBase, schema: pa.Schema) -> _Writer:
     return writer
 
 
-def _arrow(sink: io.RawIOBase, schema: pa.Schema) -> _Writer:
-    writer: _Writer = pa.ipc.new_file(sink, schema)
-    return writer
-
-
 FORMATS: Mapping[str, Format] = {
     "csv": Format("csv", "CSV", "text/csv; charset=utf-8", _Csv),
     "parquet": Format("parquet", "Parquet", "application/vnd.apache.parquet", _parquet),
-    "arrow": Format("arrow", "Arrow", "application/vnd.apache.arrow.file", _arrow),
+    "arrow": Format("arrow", "Arrow", "application/vnd.apache.arrow.file", pa.ipc.new_file),
     "json": Format("json", "JSON", "application/json", _Json),
 }
 
 
 def encoded(rows: pa.RecordBatchReader, form: Format) -> Iterator[tuple[int, bytes]]:
     """The file in pieces, each with the rows that it adds; closing the iterator closes the rows too."""
-    sink, schema = _Tap(), pa.schema([field.with_type(_plain(field.type)) for field in rows.schema])
-    pieces = _pieces(rows)
-    piece = next(pieces, None)  # what cannot be read at all is known before the first byte
+    kinds = [kind.value_type if pt.is_dictionary(kind) else kind for kind in rows.schema.types]
+    sink, schema = _Tap(), pa.schema([field.with_type(kind) for field, kind in zip(rows.schema, kinds, strict=True)])
+    groups = regrouped(rows, most_rows=PIECE_ROWS, most_bytes=PIECE_BYTES)
+    group = next(groups, None)  # what cannot be read at all is known before the first byte
     writer = form.open(sink, schema)
     try:
-        while piece is not None:
-            writer.write_table(piece.cast(schema))
+        while group is not None:
+            piece = pa.Table.from_batches(group).cast(schema)
+            writer.write_table(piece)
             yield piece.num_rows, sink.take()
-            piece = next(pieces, None)
+            group = next(groups, None)
         writer.close()
         yield 0, sink.take()
     finally:
-        pieces.close()  # type: ignore[attr-defined]
-
-
-def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    waiting: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        step = max(1, PIECE_BYTES * batch.num_rows // max(1, batch.nbytes))
-        for start in range(0, batch.num_rows, step):
-            part = batch.slice(start, step)
-            if waiting and (rows + part.num_rows > PIECE_ROWS or size + part.nbytes > PIECE_BYTES):
-                yield pa.Table.from_batches(waiting)
-                waiting, rows, size = [], 0, 0
-            waiting.append(part)
-            rows, size = rows + part.num_rows, size + part.nbytes
-    if waiting:
-        yield pa.Table.from_batches(waiting)
+        groups.close()  # type: ignore[attr-defined]
 
 
 class _Tap(io.RawIOBase):
@@ -158,12 +160,8 @@ class _Tap(io.RawIOBase):
         return held
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if pt.is_dictionary(kind) else kind
-
-
 def _csv_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    if pt.is_nested(column.type) or _is_binary(column.type):
+    if pt.is_nested(column.type) or pt.is_binary(column.type) or pt.is_large_binary(column.type):
         return pa.chunked_array([pa.array(map(_json, column), pa.string())])
     if pt.is_date(column.type) or pt.is_timestamp(column.type):
         return _far_as_text(column)
@@ -188,12 +186,124 @@ def _safe_texts(texts: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.if_else(odd, pc.binary_join_element_wise("'", texts, ""), texts)
 
 
-def _is_binary(kind: pa.DataType) -> bool:
-    return bool(pt.is_binary(kind) or pt.is_large_binary(kind))
-
-
 def _json(scalar: pa.Scalar) -> str | None:
     value = json_value(cell(scalar))
     if value is None or isinstance(value, str):
         return value
     return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+# files that pages offer, each by a ticket that works once -------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What a file is made of. `source` names it in the log; `opened`: the rows while they are read, which another
+    thread ends by the token."""
+
+    source: str
+    file_name: str
+    form: Format
+    opened: Callable[[CancelToken], AbstractContextManager[pa.RecordBatchReader]]
+
+
+class ExportState(StrEnum):
+    OFFERED = "offered"
+    RUNNING = "running"
+    DONE = "done"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+def exported_rows(
+    lake: "Lake", snapshot: Snapshot, columns: Sequence[str], where: RowFilter | None, form: Format
+) -> Exported:
+    """The rows of a version that a filter lets through."""
+    own = snapshot.ref.name.rstrip("/").rpartition("/")[2]
+    some = "_filtered" if where is not None else ""
+
+    def opened(token: CancelToken) -> AbstractContextManager[pa.RecordBatchReader]:
+        return nullcontext(lake.read_files(snapshot, columns=columns, where=ended_by(token, where)))
+
+    return Exported(snapshot.ref.name, f"{own}_v{snapshot.version}{some}.{form.suffix}", form, opened)
+
+
+@dataclass(slots=True)
+class Export:
+    """One file on its way. One thread reads `pieces`; others look, and `stop` it."""
+
+    rows: Exported
+    viewer: str = ""
+    ticket: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    state: ExportState = ExportState.OFFERED
+    num_rows: int = 0
+    size_bytes: int = 0
+    problem: LakehouseError | None = None
+    end_reason: str = ""
+    offered_at: float = field(default_factory=time.monotonic)
+    _token: CancelToken = field(default_factory=CancelToken)
+
+    def pieces(self) -> Iterator[bytes]:
+        """The file in pieces; raises `Stopped`, or what the rows fail with. Left early, it is cancelled."""
+        try:
+            with self.rows.opened(self._token) as rows:
+                for num_rows, piece in encoded(self._token.counted(rows), self.rows.form):
+                    self._token.check()
+                    self.num_rows, self.size_bytes = self.num_rows + num_rows, self.size_bytes + len(piece)
+                    yield piece
+            self.state = ExportState.DONE
+        except (LakehouseError, Stopped) as exc:
+            if isinstance(exc, LakehouseError):
+                self.state, self.problem = ExportState.FAILED, exc
+            raise
+        except Exception as exc:
+            self.state, self.problem = ExportState.FAILED, fault(exc)
+            raise self.problem from exc
+        finally:
+            if self.state is ExportState.RUNNING:
+                self.state = ExportState.CANCELLED
+
+    def stop(self, reason: str = "cancelled") -> None:
+        """End it; the file that a browser has so far is no whole one, and the browser is told so."""
+        self.end_reason = self.end_reason or reason
+        self._token.stop()
+        if self.state in (ExportState.OFFERED, ExportState.RUNNING):
+            self.state = ExportState.CANCELLED
+
+
+class Exports:
+    """The exports of this process. Thread-safe."""
+
+    def __init__(
+        self, *, at_once: int = AT_ONCE, per_viewer: int = AT_ONCE, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._at_once, self._per_viewer, self._clock = at_once, per_viewer, clock
+        self._lock = threading.Lock()
+        self._offered: Lru[str, Export] = Lru(MOST_OFFERED)
+        self._taken: list[Export] = []
+
+    def offer(self, rows: Exported, viewer: str = "") -> Export:
+        """A new export, whose ticket can be taken once within `VALID_S`."""
+        export = Export(rows, viewer, offered_at=self._clock())
+        self._offered.put(export.ticket, export)
+        return export
+
+    def is_valid(self, export: Export) -> bool:
+        """Whether its ticket can still be taken."""
+        return export.state is ExportState.OFFERED and self._clock() - export.offered_at < VALID_S
+
+    def take(self, ticket: str) -> Export:
+        """The export of a ticket, running from now on; raises `ExportError`."""
+        with self._lock:
+            export = self._offered.get(ticket)
+            if export is None or not self.is_valid(export):
+                raise ExportError("this link was used, or is too old", hint="ask for the file on the page again")
+            self._taken = [taken for taken in self._taken if taken.state is ExportState.RUNNING]
+            if len(self._taken) >= self._at_once:
+                raise ExportError(f"{self._at_once} exports run already", hint="wait for one to end, or cancel it")
+            if sum(taken.viewer == export.viewer for taken in self._taken) >= self._per_viewer:
+                raise ExportError(f"{self._per_viewer} exports of yours run already", hint="wait, or cancel one")
+            self._offered.drop(ticket)
+            self._taken.append(export)
+            export.state = ExportState.RUNNING
+        return export

@@ -1,20 +1,24 @@
-"""A filter on rows as a person types it (`amount > 10 AND status IN ('new', 'paid')`), and the text of one.
+"""Conditions on rows: what one says in terms of columns and constants, the rows that satisfy it, and the text of one.
 
-Rule: a filter is a condition as everywhere: DuckDB's parser reads it, and every node of its tree is on a list. What the
-tree compares with a constant becomes terms, by which files are ruled out and rows skipped; whatever else it says DuckDB
-computes over the rows that are left.
+Why: by terms files are ruled out and rows skipped, for a typed filter and for WHERE of a statement; whatever else a
+condition says DuckDB computes over the rows that are left. Rule: it walks the one checked tree of
+`backend.sql.expression`, and reads no text again. A condition is phrased in one way for the process that compares and
+for the workers of a stream host: columns under the table's own names, unknown is not satisfied. What rows make of it is
+a `QueryError`, whatever the method.
 """
 
 import math
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from backend.errors import QueryError
 from backend.lake.model import SchemaField
@@ -32,10 +36,18 @@ from backend.lake.rows.filters import (
     Test,
     typed,
 )
-from backend.sql.condition import check_row_condition, satisfied
-from backend.sql.expression import Expression, position_of, require_truth, sql_name
-from backend.sql.quoting import quoted_name, quoted_text
-from backend.sql.session import CancelToken, can_cast, type_of
+from backend.sql.expression import Expression, check_row_condition, conjuncts, position_of, require_truth
+from backend.sql.quoting import folded, plain_name, quoted_name, quoted_text
+from backend.sql.session import (
+    PIECE_BYTES,
+    CancelToken,
+    Connection,
+    can_cast,
+    close_doors,
+    row_errors,
+    session,
+    type_of,
+)
 from backend.work import Work, still_runs
 
 Result = TypeVar("Result")
@@ -69,13 +81,24 @@ def parse_filter(text: str, schema: Sequence[SchemaField]) -> RowFilter | None:
     types = {field.path: kind for field in schema if field.depth == 0 and (kind := _sql_type(field, schema))}
     if all(name in types for name in condition.columns):
         require_truth(type_of(condition.text, {name: types[name] for name in condition.columns}))
-    root = condition.tree
-    conjuncts = root["children"] if root["type"] == "CONJUNCTION_AND" else [root]
-    reader = _Terms(condition, schema)
-    terms = [reader.node(conjunct) for conjunct in conjuncts]
-    said = tuple(term for term in terms if term is not None)
-    joined_terms = All(said) if len(said) > 1 else (said[0] if said else None)
-    return RowFilter(joined_terms, None if len(said) == len(terms) else _Computed(condition))
+    reader = _Terms(schema, "rows", condition.text)
+    terms = [reader.node(part) for part in conjuncts(condition.tree)]
+    exact = tuple(term for term in terms if term is not None)
+    joined_terms = All(exact) if len(exact) > 1 else (exact[0] if exact else None)
+    return RowFilter(joined_terms, None if len(exact) == len(terms) else _Computed(condition))
+
+
+def pruning_filter(
+    conditions: Iterable[Mapping[str, Any]], schema: Sequence[SchemaField], table: str
+) -> RowFilter | None:
+    """What files and readers can be told of conditions on the columns of one table of a statement, nodes of its tree;
+    None where that is nothing. DuckDB asks all of them again."""
+    reader, terms = _Terms(schema, table), list[Node]()
+    for condition in conditions:
+        with suppress(QueryError):  # whether a constant fits its column DuckDB says
+            if (term := reader.node(condition)) is not None:
+                terms.append(term)
+    return RowFilter(All(tuple(terms))) if terms else None
 
 
 def _sql_type(field: SchemaField, schema: Sequence[SchemaField]) -> str | None:
@@ -145,10 +168,10 @@ def within(
 
 
 class _Terms:
-    """Nodes of DuckDB's parse tree as terms; None for a node that is none."""
+    """Nodes of DuckDB's parse tree as terms; None for a node that is none. `table`: what columns may name it by."""
 
-    def __init__(self, condition: Expression, schema: Sequence[SchemaField]) -> None:
-        self._condition = condition
+    def __init__(self, schema: Sequence[SchemaField], table: str, text: str = "") -> None:
+        self._table, self._text = folded(table), text
         self._types = {field.names: field.type for field in schema}
 
     def node(self, tree: Mapping[str, Any]) -> Node | None:
@@ -200,7 +223,8 @@ class _Terms:
             column, sign, right = other, _MIRRORED[sign], left
         if column is None:
             return None
-        if column.type in FLOATS and sign == "=" and _is_nan(right):
+        is_nan = right["class"] == "CONSTANT" and str(right["literal"].get("text")).lower() == "nan"
+        if column.type in FLOATS and sign == "=" and is_nan:
             return Test(column, "IS NAN")
         value = self._value(right, column)
         return None if value is None else Test(column, sign, value)
@@ -218,7 +242,7 @@ class _Terms:
             return typed(kind, text, column.type)
         except ValueError as exc:
             if kind == "STRING" and not is_cast:
-                self._require_fit(text, column, exc, position_of(constant, self._condition.text))
+                self._require_fit(text, column, exc, position_of(constant, self._text))
             return None
 
     def _require_fit(self, text: str, column: FilterColumn, refusal: ValueError, position: int | None) -> None:
@@ -235,7 +259,7 @@ class _Terms:
         if tree["class"] != "COLUMN_REF":
             return None
         names = [str(name) for name in tree["column_names"]]
-        if len(names) > 1 and names[0].lower() == "rows":
+        if len(names) > 1 and folded(names[0]) == self._table:
             names = names[1:]
         path: tuple[str, ...] = ()
         for name in names:
@@ -266,16 +290,133 @@ def _alike(one: str, other: str) -> bool:
     return all(exact) or (one == other and one not in FLOATS)
 
 
-def _is_nan(tree: Mapping[str, Any]) -> bool:
-    return tree["class"] == "CONSTANT" and str(tree["literal"].get("text")).lower() == "nan"
-
-
 def _moment_text(tree: Mapping[str, Any], kind: str, text: str, column: FilterColumn) -> str:
     """The text of `DATE '…'` or `TIMESTAMP '…'` beside a column of time; else a `ValueError`."""
     type_name = tree["type_expr"]["type_name"].upper()
     if kind != "STRING" or column.type not in _TIMES or type_name not in ("DATE", "TIMESTAMP", "TIMESTAMPTZ"):
         raise ValueError(type_name)
     return date.fromisoformat(text).isoformat() if type_name == "DATE" else text
+
+
+# over rows ------------------------------------------------------------------------------------------------------------
+
+
+def find_matching(connection: Connection, where: str, columns: Sequence[str], source: str) -> str:
+    """As `matching`, of rows whose c0, c1 … are these columns; raises `QueryError`."""
+    condition = check_row_condition(where, columns)
+    return matching(connection, condition, {name: f"c{columns.index(name)}" for name in condition.columns}, source)
+
+
+def matching(connection: Connection, condition: Expression, columns: Mapping[str, str], source: str) -> str:
+    """A query for the `row_id` of every row of `source` that satisfies the condition; `columns` are those it names, in
+    SQL over `source`. From here on the connection reads nothing else.
+
+    Raises `QueryError` for a condition that does not go with the columns' types, or is neither true nor false.
+    """
+    connection.execute("SET disabled_optimizers = 'statistics_propagation'")  # else errors depend on all rows' bounds
+    close_doors(connection)
+    rows, row_id = _named(columns, source)
+    wrapped = f"((\n{condition.text}\n))"  # an OR in it stays together
+    with row_errors():
+        kind = connection.execute(f"DESCRIBE SELECT {wrapped} FROM {rows}").fetchall()[0][1]
+    require_truth(str(kind))
+    return f"SELECT {row_id} AS row_id FROM {rows} WHERE coalesce({wrapped}, false)"
+
+
+def _named(columns: Mapping[str, str], source: str) -> tuple[str, str]:
+    """The rows of `source` under the names of their columns, and the name that their `row_id` has there."""
+    row_id, taken = "row_id", {name.lower() for name in columns}
+    while row_id in taken:
+        row_id += "_"
+    named = ", ".join(f"{value} AS {quoted_name(name)}" for name, value in columns.items())
+    return f"(SELECT {named}, row_id AS {row_id} FROM {source}) rows", row_id
+
+
+def satisfied(
+    condition: Expression, batches: Iterable[pa.StructArray], token: CancelToken | None = None
+) -> Iterator[pa.BooleanArray]:
+    """Whether each row of each batch satisfies the condition; fields are the columns that it names, in its order."""
+    columns = {name: f"c{i}" for i, name in enumerate(condition.columns)}
+
+    def prepare(connection: Connection) -> str:
+        return matching(connection, condition, columns, "batch")
+
+    for pieces in _computed(prepare, batches, "the condition", token or CancelToken()):
+        yield pa.concat_arrays([pc.is_in(_numbers(rows), value_set=found["row_id"]) for rows, found in pieces])
+
+
+def computed(value: Expression, target: str, batches: Iterable[pa.StructArray]) -> Iterator[pa.Array]:
+    """The value for each row of each batch, as the type of the column `target`; fields are `fields_of`."""
+    columns = {name: f"c{i}" for i, name in enumerate(fields_of(value, target))}
+
+    def prepare(connection: Connection) -> str:
+        close_doors(connection)
+        kind = connection.execute(f"DESCRIBE SELECT {columns[target]} FROM batch").fetchall()[0][1]
+        rows, row_id = _named(columns, "batch")
+        return f"SELECT CAST((\n{value.text}\n) AS {kind}) AS value, {row_id} AS row_id FROM {rows}"
+
+    for pieces in _computed(prepare, batches, "the value", CancelToken()):
+        values = [found.sort_by("row_id")["value"].combine_chunks() for _, found in pieces]
+        yield pa.concat_arrays([array.cast(rows.type.field(len(columns) - 1).type)
+                                for array, (rows, _) in zip(values, pieces, strict=True)])  # fmt: skip
+
+
+def fields_of(value: Expression, target: str) -> tuple[str, ...]:
+    """The columns that computing it takes: those that it names, and the one that it is for, at the end."""
+    return (*(name for name in value.columns if name != target), target)
+
+
+def require_fit(condition: Expression, schema: pa.Schema) -> None:
+    """Raise `QueryError` unless the condition can be asked of rows with these columns, by name."""
+    for _ in satisfied(condition, [_no_rows(schema, condition.columns)]):
+        pass
+
+
+def require_value(value: Expression, target: str, schema: pa.Schema) -> None:
+    """Raise `QueryError` unless the value can be had from rows with these columns, by name, and kept in `target`."""
+    for _ in computed(value, target, [_no_rows(schema, fields_of(value, target))]):
+        pass
+
+
+def _no_rows(schema: pa.Schema, names: Sequence[str]) -> pa.StructArray:
+    return pa.array([], pa.struct([schema.field(name) for name in names]))
+
+
+def _computed(
+    prepare: Callable[[Connection], str], batches: Iterable[pa.StructArray], what: str, token: CancelToken
+) -> Iterator[list[tuple[pa.StructArray, pa.Table]]]:
+    """Each batch in pieces, with what a query over the table `batch` gives of each; `prepare` makes the query.
+
+    In pieces since DuckDB looks up between them alone whether it is to end, and one pattern may take a second over a
+    megabyte.
+    """
+    with session(token, what=f"{what}'s rows") as connection:
+        query = ""
+        for batch in batches:
+            step = max(1, PIECE_BYTES * len(batch) // max(1, batch.nbytes))
+            pieces = []
+            with row_errors(what):
+                if not query:
+                    connection.register("batch", _numbered(batch[:0]))
+                    query = prepare(connection)
+                for start in range(0, max(1, len(batch)), step):
+                    token.check()
+                    rows = batch[start : start + step]
+                    connection.register("batch", _numbered(rows))
+                    pieces.append((rows, connection.sql(query).to_arrow_table()))
+            yield pieces
+
+
+def _numbered(rows: pa.StructArray) -> pa.RecordBatchReader:
+    """A stream, not a table: of that DuckDB would have Arrow filter rows, which compares NaN in another way."""
+    arrays = [*rows.flatten(), _numbers(rows)]
+    names = [*(f"c{i}" for i in range(len(arrays) - 1)), "row_id"]
+    batch = pa.record_batch(arrays, names)
+    return pa.RecordBatchReader.from_batches(batch.schema, [batch])
+
+
+def _numbers(rows: pa.StructArray) -> pa.Array:
+    return pa.array(range(len(rows)), pa.int64())
 
 
 # what a click on a value, or a typed box, adds to a filter ---------------------------------------------------------
@@ -297,7 +438,7 @@ def operators(kind: str) -> tuple[str, ...]:
 
 def condition_text(column: str, operator: str, value: Any = None, *, kind: str = "") -> str:
     """One test on a column, of Spark's type `kind`; raises `QueryError` for a value that no filter can name."""
-    name = sql_name(column)
+    name = plain_name(column)
     if operator in _NULLS:
         return f"{name} {operator}"
     if value is None:

@@ -8,15 +8,16 @@ import re
 # What DuckDB reserves, and what its or sqlglot's grammar takes for something else than a column somewhere.
 _RESERVED = frozenset(
     """
-    all alter analyse analyze and any array as asc asymmetric between both case cast check collate column
-    connect_by_root constraint create cross cube current_catalog current_date current_time current_timestamp
-    current_user default deferrable desc describe distinct do drop else end except false fetch for force foreign
-    from glob grant group having if ilike in initially inner insert install intersect interval into join lambda
-    lateral leading like limit list localtime localtimestamp lock map not notnull null nullable object offset on
-    only or order outer partitioned_by pivot pivot_longer pivot_wider placing positional primary qualify range
-    references regexp returning revoke rlike rollback rollup row select session_user show some struct summarize
-    symmetric table tablesample then to trailing true uncache union unique unpivot using variadic when where window
-    with xor
+    all alter analyse analyze and anti any array as asc asof asymmetric at authorization between binary both by
+    case cast check collate collation column concurrently connect_by_root constraint create cross cube
+    current_catalog current_date current_time current_timestamp current_user default deferrable desc describe
+    distinct do drop else end except false fetch for force foreign freeze from full glob grant group having if
+    ilike in initially inner insert install intersect interval into is isnull join lambda lateral leading left
+    like limit list localtime localtimestamp lock map natural not notnull null nullable object offset on only or
+    order outer overlaps partitioned_by pivot pivot_longer pivot_wider placing positional primary qualify range
+    references regexp returning revoke right rlike rollback rollup row select semi session_user show similar some
+    struct summarize symmetric table tablesample then to trailing true uncache union unique unpack unpivot using
+    variadic verbose when where window with xor
     """.split()  # noqa: SIM905 - words in quotes are read by nobody
 )
 

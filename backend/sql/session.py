@@ -279,7 +279,11 @@ class Computation(CancelToken):
         with _mapped(self, self._error), _lent(self._memory_limit) as connection:
             self.take(connection)
             try:
-                connection.register("rows", _handed(rows.schema, self._counted(rows)))
+                # In pieces of neither few rows (each costs DuckDB most of a millisecond, and a table of small files has
+                # one for each) nor many bytes.
+                groups = regrouped(self._counted(rows), most_rows=PIECE_ROWS, most_bytes=SLICE_BYTES)
+                pieces = (group[0] if len(group) == 1 else pa.concat_batches(group) for group in groups)
+                connection.register("rows", pa.RecordBatchReader.from_batches(rows.schema, pieces))
                 found = connection.execute(sql).fetchall()
                 kind = connection.description[0][1]
             finally:
@@ -389,33 +393,23 @@ def _lent(memory_limit: str) -> Iterator[Connection]:
     connection.close()
 
 
-def _handed(schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader:
-    """The rows in pieces that DuckDB takes well: neither few rows (each piece costs it most of a millisecond, and a
-    table of small files has one for each) nor many bytes."""
-    gathered = _gathered(batch for batch in batches if batch.num_rows)
-    return pa.RecordBatchReader.from_batches(schema, (piece for batch in gathered for piece in slices(batch)))
-
-
-def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def regrouped(batches: Iterable[pa.RecordBatch], *, most_rows: int, most_bytes: int) -> Iterator[list[pa.RecordBatch]]:
+    """The rows in groups of batches, of so many rows and bytes at most where no batch or row by itself holds more."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
-    for batch in batches:
-        is_large = batch.num_rows >= PIECE_ROWS or batch.nbytes >= PIECE_BYTES
-        if waiting and (is_large or rows >= PIECE_ROWS or size >= PIECE_BYTES):
-            yield pa.concat_batches(waiting)
+    for part in (part for batch in batches for part in slices(batch, most_bytes)):
+        if waiting and (rows + part.num_rows > most_rows or size + part.nbytes > most_bytes):
+            yield waiting
             waiting, rows, size = [], 0, 0
-        if is_large:
-            yield batch
-        else:
-            waiting.append(batch)
-            rows, size = rows + batch.num_rows, size + batch.nbytes
+        waiting.append(part)
+        rows, size = rows + part.num_rows, size + part.nbytes
     if waiting:
-        yield pa.concat_batches(waiting)
+        yield waiting
 
 
-def slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Pieces of about `SLICE_BYTES`; one row may hold more."""
-    step = max(1, SLICE_BYTES * batch.num_rows // max(1, batch.nbytes))
+def slices(batch: pa.RecordBatch, most_bytes: int = SLICE_BYTES) -> Iterator[pa.RecordBatch]:
+    """Pieces of about so many bytes; one row may hold more."""
+    step = max(1, most_bytes * batch.num_rows // max(1, batch.nbytes))
     for start in range(0, batch.num_rows, step):
         yield batch.slice(start, step)
 
@@ -457,7 +451,10 @@ def row_errors(what: str = "the condition") -> Iterator[None]:
 
 def _not_computed(exc: Exception, what: str) -> QueryError:
     """What the rows or their types make impossible of SQL that may run, as DuckDB says it."""
-    return QueryError(f"{what} cannot be computed: {_first_line(exc)}", hint=_hint(exc), position=_caret(exc))
+    caret, position = _CARET.search(str(exc)), None
+    if caret is not None and caret[0].startswith("LINE 2: ") and "..." not in caret["shown"]:
+        position = max(0, len(caret["blank"]) - len("LINE 2: "))  # in the expression, which is the second line
+    return QueryError(f"{what} cannot be computed: {_first_line(exc)}", hint=_hint(exc), position=position)
 
 
 def _first_line(exc: Exception) -> str:
@@ -476,11 +473,3 @@ def _hint(exc: Exception) -> str:
     if isinstance(exc, duckdb.BinderException):
         return "look at the types: a value may have to be cast, such as id::VARCHAR or '2026-01-31'::DATE"
     return "try a part of it by itself, or over fewer columns"
-
-
-def _caret(exc: Exception) -> int | None:
-    """Where DuckDB's caret points in the second line of the statement, which is the expression's first."""
-    match = _CARET.search(str(exc))
-    if match is None or not match[0].startswith("LINE 2: ") or "..." in match["shown"]:
-        return None
-    return max(0, len(match["blank"]) - len("LINE 2: "))

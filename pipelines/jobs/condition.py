@@ -16,15 +16,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from backend.errors import JobError, LakehouseError, QueryError
-from backend.sql.condition import (
-    check_row_condition,
-    check_value,
-    computed,
-    fields_of,
-    require_fit,
-    require_value,
-    satisfied,
-)
+from backend.sql.expression import check_row_condition, check_value
+from backend.sql.filters import computed, fields_of, require_fit, require_value, satisfied
 from backend.sql.session import engine_version
 
 _FAILED = re.compile(r"^backend\.errors\.\w+: (?P<message>.*)\n(?P<hint>.*)$", re.MULTILINE)

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 from backend.errors import JobError, QueryError
 from backend.format import bytes_text
 from backend.jobs.results import HostAnswer
-from backend.query.on_host import PLACE, HostPlan
+from backend.query.answer import PLACE, HostPlan
 from backend.query.plan import TableRead
 from backend.query.worker import HELD_BYTES
 from pipelines.jobs.results import tune, write_result

@@ -20,7 +20,7 @@ from backend.jobs.results import HostAnswer, HostQuery
 from backend.jobs.model import Job, JobEnd, JobKind, JobProgress, JobState
 from backend.lake.lake import Lake
 from backend.lake.storage.storage import Storage
-from backend.query.on_host import host_plan
+from backend.query.answer import host_plan
 from backend.query.views import World
 from backend.settings import Settings
 from backend.store.store import ControlStore

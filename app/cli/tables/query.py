@@ -7,7 +7,6 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -18,13 +17,10 @@ from app.query.text import cost_text, read_text
 from backend.cells import cells, distinct_names, row_cells
 from backend.errors import QueryError, SavedQueryNotFoundError
 from backend.format import things
-from backend.query.answer import FirstRows, answered, query_limits
+from backend.query.answer import FirstRows, KeptRows, answered, job_request, kept_rows, query_limits
 from backend.query.plan import QueryPlan, TableRead, plan_query
 from backend.sql.export import FORMATS, encoded
 from backend.sql.session import open_ahead
-
-if TYPE_CHECKING:
-    from backend.query.on_host import KeptRows
 
 MOST_ROWS = 1_000
 _SHAPES: Shapes = {TableRead: only("table", "version", "committed_at", "num_files", "size_bytes")}
@@ -88,10 +84,9 @@ def query(asked: AskedQuery, *, dry_run: bool, process: "subprocess.Popen[bytes]
     return _print(first, table, plan, asked.form)
 
 
-def _on_host(plan: QueryPlan) -> "KeptRows":
+def _on_host(plan: QueryPlan) -> KeptRows:
     from app.cli.store import found_on_host
     from backend.jobs.results import results_lake
-    from backend.query.on_host import job_request, kept_rows
 
     settings = services.settings()
     wanted = job_request(plan, actor=services.actor(), reason="weir query", time_limit_s=settings.jobs.time_limit_s)
@@ -110,7 +105,7 @@ def _taken(first: FirstRows, form: str) -> pa.Table:
     return schema.empty_table()
 
 
-def _print(first: FirstRows, table: pa.Table, plan: QueryPlan, form: str, kept: "KeptRows | None" = None) -> int:
+def _print(first: FirstRows, table: pa.Table, plan: QueryPlan, form: str, kept: KeptRows | None = None) -> int:
     """`kept`: of which they are the first, where a host computed them."""
     is_cut = first.is_cut or (kept is not None and kept.is_cut)
     by = kept.by if kept is not None else None

@@ -7,6 +7,7 @@ predicate for a reader is written anew from typed values, and means what DuckDB 
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
@@ -159,7 +160,10 @@ def _from_text(text: str, column_type: str) -> Literal:
     if column_type == "string":
         return text
     if column_type == "date":
-        return _day(text)
+        with suppress(ValueError):  # the 31st of June
+            if re.fullmatch(_DAY, text):
+                return date.fromisoformat(text)
+        raise ValueError(f"{text!r} is no date: write '2026-01-31'")
     if column_type in ("timestamp", "timestamp_ntz"):
         return _moment(text, zoned=column_type == "timestamp")
     digits = text.strip()
@@ -171,15 +175,6 @@ def _from_text(text: str, column_type: str) -> Literal:
             return _exact(digits, column_type)
         raise ValueError(f"{text!r} is no number that fits {column_type}")
     raise ValueError(f"a text does not fit a column of type {column_type}")
-
-
-def _day(text: str) -> date:
-    try:
-        if re.fullmatch(_DAY, text):
-            return date.fromisoformat(text)
-    except ValueError:
-        pass  # the 31st of June
-    raise ValueError(f"{text!r} is no date: write '2026-01-31'")
 
 
 def _scale(column_type: str) -> int:

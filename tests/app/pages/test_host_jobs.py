@@ -13,7 +13,7 @@ from backend.changes.host_job import SoFar, question_of
 from backend.errors import DiffError
 from backend.jobs.results import HostQuery
 from backend.jobs.model import JobState
-from backend.query.on_host import PLACE
+from backend.query.answer import PLACE
 from backend.store.store import ControlStore
 from tests.app.pages.test_query import rows, run
 from tests.worlds.lake import builders

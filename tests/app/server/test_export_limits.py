@@ -16,8 +16,7 @@ from structlog.testing import capture_logs
 from app import cache, services
 from app.server.exports import export
 from backend.errors import ExportError
-from backend.sql.export import FORMATS
-from backend.sql.exports import Export, ExportedRows, ExportState
+from backend.sql.export import FORMATS, Export, ExportState, exported_rows
 from tests.worlds.lake import builders
 from tests.worlds.pages.opened import home
 from tests.worlds.pages.serving import serving
@@ -46,7 +45,7 @@ def serve(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
 
 def offer(viewer: str) -> Export:
     lake = services.lake()
-    rows = ExportedRows(lake.snapshot(lake.find("t")), ("text",), None, FORMATS["csv"])
+    rows = exported_rows(lake, lake.snapshot(lake.find("t")), ("text",), None, FORMATS["csv"])
     return cache.exports().offer(rows, viewer)
 
 

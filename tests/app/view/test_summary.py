@@ -18,14 +18,11 @@ from app.summary.view import schema as view
 from app.summary.view import summary as table
 from app.summary.view.snippets import export_command
 from app.ui.view import exact_rows
-from app.ui.view import export as export_view
 from backend.cells import distinct_names
 from backend.lake.files.stats import ColumnTotals, StatKind
 from backend.lake.model import Metadata, Timeline, VersionTotals
 from backend.lake.rows.rows import RowPage
 from backend.lake.table.schema import Column, columns
-from backend.sql.export import FORMATS
-from backend.sql.exports import SizeEstimate
 from backend.sql.profile import ColumnProfile, Profile
 from tests.worlds.lake.made import NOW
 
@@ -108,31 +105,6 @@ def test_the_sentence_says_how_far_a_search_came() -> None:
 
 
 # An export ----------------------------------------------------------------
-
-
-SIZES = {"csv": 1_200_000_000, "parquet": 90_000_000, "arrow": 2_000_000_000}
-
-
-def size_of(
-    rows: int | None, *, counted: bool = True, sampled: int = 20_000, files: int | None = 8, **more: Any
-) -> str:
-    return export_view.size_sentence(SizeEstimate(rows, counted, SIZES | more, sampled, files), FORMATS["csv"], 8)
-
-
-def test_the_size_says_what_it_was_estimated_from() -> None:
-    assert size_of(5_100_000) == (
-        "About 1.2 GB as CSV: 5.1 M rows of 8 columns. Estimated from 20,000 rows of 8 files."
-    )
-    assert size_of(5_100_000, counted=False).startswith("About 1.2 GB as CSV: about 5.1 M rows")
-    assert size_of(5_100_000, files=None).endswith("Estimated from the 20,000 rows that the page read.")
-
-
-def test_what_is_known_is_no_estimate_and_what_is_unknown_is_said() -> None:
-    assert size_of(20_000, sampled=20_000) == "1.2 GB as CSV: 20,000 rows of 8 columns."
-    assert size_of(None, counted=False, csv=None) == (
-        "An unknown number of rows of 8 columns; how large the CSV file will be is not known before."
-    )
-    assert size_of(0, sampled=0) == "No row matches: the CSV file will hold the column names alone."
 
 
 def test_the_command_is_safe_to_paste() -> None:

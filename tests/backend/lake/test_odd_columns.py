@@ -19,9 +19,9 @@ from backend.lake.rows.pruning import may_match
 from backend.lake.rows.rows import RowQuery
 from backend.lake.table.misreadings import collections, lacks, perhaps_misspelled, write_filled
 from backend.lake.table.schema import fields
-from backend.sql.expression import sql_name
 from backend.sql.filters import condition_text, parse_filter
 from backend.sql.numbers import aggregates
+from backend.sql.quoting import plain_name
 from tests.worlds.lake.builders import (
     CHANGE_FEED,
     HandLog,
@@ -239,10 +239,10 @@ def test_a_name_is_a_name_whatever_a_log_calls_it(root, lake):
     first_commit(log, metadata(mapped, configuration=BY_NAME), put(log.table, "f", rows), reader=protocol(2, 5))
     snapshot = lake.snapshot(lake.find(TABLE))
     for number, name in enumerate(NAMES):
-        for text in (condition_text(name, "=", number), f"abs({sql_name(name)}) = {number}"):
+        for text in (condition_text(name, "=", number), f"abs({plain_name(name)}) = {number}"):
             where = parse_filter(text, fields(snapshot.metadata))
             assert lake.find_rows(snapshot, RowQuery((name,), where)).rows.to_pydict() == {name: [number]}
-        (*_, last) = aggregates().over(lake, snapshot.ref, f"sum({sql_name(name)})", [0])
+        (*_, last) = aggregates().over(lake, snapshot.ref, f"sum({plain_name(name)})", [0])
         assert (last.values[0].value, last.values[0].error) == (number, None), name
 
 

@@ -19,7 +19,7 @@ from backend.lake.lake import Lake
 from backend.maintenance.model import ActPreview, Arguments, Optimize, Vacuum
 from backend.maintenance.plan import preview
 from backend.maintenance.readers import TableReader, Users, load_users
-from backend.query.on_host import job_request as query_request
+from backend.query.answer import job_request as query_request
 from backend.query.plan import plan_query
 from backend.query.views import World
 from backend.settings import Settings, load_settings

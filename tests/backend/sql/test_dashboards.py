@@ -14,12 +14,11 @@ import pytest
 
 from backend.errors import QueryError, TableNotFoundError
 from backend.lake.model import TableRef
-from backend.query.dashboards import Dashboard, Tile, read_dashboards, toml_text
 from backend.query.plan import QueryPlan, TableRead
 from backend.query.statement import read_statement
 from backend.query.tiles import AGAIN_S, AT_ONCE, EVERY_S, LOOK_S, REST, TileRows, Tiles, TileState
 from backend.settings import load_settings
-from backend.sql.saved import Chart
+from backend.sql.saved import Chart, Dashboard, Tile, read_dashboards, toml_text
 from tests.worlds.processes import wait_until
 from tests.worlds.store.values import NOW
 

@@ -1,8 +1,7 @@
-"""Every row of a version as a file: the rows that deltalake reads, in each format; estimated, cancelled, refused."""
+"""Every row of a version as a file: the rows that deltalake reads, in each format; cancelled, refused."""
 
 import csv
 import io
-import math
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -18,8 +17,7 @@ from backend.lake.lake import Lake
 from backend.lake.model import Snapshot
 from backend.lake.rows.filters import RowFilter
 from backend.lake.table.schema import fields
-from backend.sql.export import FORMATS, encoded
-from backend.sql.exports import ExportedRows, Exports, ExportState, estimated
+from backend.sql.export import FORMATS, Exports, ExportState, encoded, exported_rows
 from backend.sql.filters import parse_filter
 from backend.sql.values import json_value, same
 from backend.work import Stopped
@@ -152,32 +150,11 @@ def test_many_rows_come_in_pieces_of_bounded_size(root, lake: Lake):
     assert sum(rows for rows, _ in pieces) == 100_000 and max(len(piece) for _, piece in pieces) < 20_000_000
 
 
-@pytest.mark.parametrize("where", ["", "id >= 5000"])
-def test_the_size_said_before_is_near_the_size_sent(root, lake: Lake, where):
-    for start in range(0, 60_000, 6_000):
-        ids = range(start, start + 6_000)
-        write(root / "t", {"id": list(ids), "text": [f"customer {number * 7919 % 10_007}" for number in ids]})
-    snapshot, columns, node = opened(lake, where=where)
-    size = estimated(lake, snapshot, columns, node, seen=pa.table({}))
-    rows = sum(1 for number in range(60_000) if not where or number >= 5000)
-    assert size.rows is not None and math.isclose(size.rows, rows, rel_tol=0.15)
-    assert size.is_counted == (not where) and size.sampled_rows < 30_000
-    for form in FORMATS:
-        sent = len(file_of(lake, form, where=where))
-        assert math.isclose(size.sizes_bytes[form] or 0, sent, rel_tol=0.25), form
-
-
-def test_the_size_of_a_small_table_is_exact(odd: Lake) -> None:
-    size = estimated(odd, *opened(odd, 2, "id > 1"), seen=pa.table({}))
-    assert (size.rows, size.is_counted, size.sampled_rows) == (4, True, 4)
-    assert size.sizes_bytes["csv"] == len(file_of(odd, "csv", 2, "id > 1"))
-
-
 # links -------------------------------------------------------------------------------------------------------------
 
 
 def offered(lake, exports: Exports, form: str = "csv", **asked):
-    return exports.offer(ExportedRows(*opened(lake, **asked), FORMATS[form]))
+    return exports.offer(exported_rows(lake, *opened(lake, **asked), FORMATS[form]))
 
 
 def test_a_link_works_once_and_not_for_ever(odd: Lake) -> None:
@@ -197,7 +174,7 @@ def test_so_many_run_at_once_and_no_more(odd: Lake) -> None:
     exports.take(first.ticket)
     with pytest.raises(ExportError, match="1 exports run already"):
         exports.take(second.ticket)
-    assert list(first.pieces(odd)) and first.state is ExportState.DONE and first.num_rows == 5
+    assert list(first.pieces()) and first.state is ExportState.DONE and first.num_rows == 5
     assert exports.take(second.ticket) is second
 
 
@@ -206,7 +183,7 @@ def test_whoever_cancels_or_leaves_ends_it_between_two_pieces(root, lake: Lake, 
     write(root / "t", {"id": list(range(200_000))})
     exports = Exports()
     export = exports.take(offered(lake, exports).ticket)
-    pieces = export.pieces(lake)
+    pieces = export.pieces()
     next(pieces)
     if is_cancelled:
         export.stop()
@@ -229,5 +206,5 @@ def test_a_file_that_was_vacuumed_or_leads_outside_is_the_problem_before_the_fir
     if is_linked:
         file.symlink_to(tmp_path / "away.parquet")
     with pytest.raises(fault):
-        next(export.pieces(lake))
+        next(export.pieces())
     assert export.state is ExportState.FAILED and isinstance(export.problem, fault)

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from backend.errors import QueryError
-from backend.sql.condition import check_row_condition, check_value, computed, fields_of, satisfied
-from backend.sql.expression import check_expression
+from backend.sql.expression import check_expression, check_row_condition, check_value
+from backend.sql.filters import computed, fields_of, satisfied
 from backend.sql.session import Computation
 from tests.worlds.lake import diffs
 

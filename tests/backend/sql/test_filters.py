@@ -18,8 +18,7 @@ from backend.lake.model import SchemaField
 from backend.lake.rows.filters import All, AnyOf, RowFilter
 from backend.lake.rows.filters import Test as OneTest
 from backend.lake.table.schema import fields
-from backend.sql.export import FORMATS
-from backend.sql.exports import ExportedRows, Exports
+from backend.sql.export import FORMATS, Exports, exported_rows
 from backend.sql.filters import condition_text, narrowed, operators, parse_filter
 from backend.work import Stopped, Work
 from tests.worlds.lake import builders
@@ -228,13 +227,14 @@ def test_an_export_that_is_cancelled_ends_its_filter(root: Path, lake: Lake) -> 
     builders.write(root / "t", pa.table({"id": list(range(40)), "text": ["a" * 1_000_000] * 40}))
     snapshot, exports, begun = lake.snapshot(lake.find("t")), Exports(), threading.Event()
     where = parse_filter(SLOW, fields(snapshot.metadata))
-    export = exports.take(exports.offer(ExportedRows(snapshot, ("id",), where, FORMATS["csv"])).ticket)
 
     def read_files(*args: Any, **options: Any) -> pa.RecordBatchReader:
         begun.set()
         return lake.read_files(*args, **options)
 
-    with Work(lambda: list(export.pieces(LakeWith(lake, read_files=read_files))), export.stop) as work:
+    rows = exported_rows(LakeWith(lake, read_files=read_files), snapshot, ("id",), where, FORMATS["csv"])
+    export = exports.take(exports.offer(rows).ticket)
+    with Work(lambda: list(export.pieces()), export.stop) as work:
         assert begun.wait(60) and not work.ended(0.1)
     assert work.ended(60)
     with pytest.raises(Stopped):

@@ -26,7 +26,8 @@ from backend.errors import QueryError
 from backend.jobs.model import Job, JobState
 from backend.jobs.results import results_lake
 from backend.lake.table.metadata_diff import column_names
-from backend.sql.condition import check_row_condition, satisfied
+from backend.sql.expression import check_row_condition
+from backend.sql.filters import satisfied
 from pipelines.jobs.condition import satisfies
 from pipelines.jobs.diff import DiffTask, SparkLimits, run_diff
 from pipelines.jobs.signed_rows import signed_rows

@@ -27,8 +27,7 @@ from backend.errors import LakehouseError
 from backend.jobs.results import HostQuery
 from backend.jobs.model import Job, JobKind, JobRequest, JobState
 from backend.jobs.results import results_lake
-from backend.query.answer import answered
-from backend.query.on_host import KeptRows, job_request, kept_rows
+from backend.query.answer import KeptRows, answered, job_request, kept_rows
 from backend.query.plan import QueryPlan, plan_query
 from backend.query.views import World as Asked
 from backend.query.worker import QueryLimits

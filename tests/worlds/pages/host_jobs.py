@@ -14,7 +14,7 @@ from backend.changes.host_job import SUMMARY, DiffSummary, SoFar, to_json
 from backend.changes.model import DiffMethod
 from backend.jobs.results import HostAnswer
 from backend.jobs.model import Job, JobEnd, JobProgress, JobState
-from backend.query.on_host import PLACE
+from backend.query.answer import PLACE
 from backend.store.leases import job_resource
 from backend.store.store import ControlStore
 from tests.worlds.lake import builders
