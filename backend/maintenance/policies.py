@@ -17,7 +17,7 @@ from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
 from backend.lake.storage.paths import normal_uri
 from backend.lake.table.schema import fields
-from backend.maintenance.merging import small_within
+from backend.maintenance.files import small_within
 from backend.maintenance.model import ActPreview, Arguments, Optimize, Repair, TableAct, Vacuum, act_job
 from backend.maintenance.places import commit_risk
 from backend.maintenance.plan import preview

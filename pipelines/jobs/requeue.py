@@ -23,9 +23,10 @@ from backend.jobs.model import Job, JobKind
 from backend.settings import Settings
 from backend.store.store import ControlStore
 from backend.streams.requeue import REASON, RequeueAnswer, RequeueRequest, Sample, why_never
-from backend.streams.reset.plan import is_stopped
+from backend.streams.reset import is_stopped
 from pipelines.declare.registry import declaration
 from pipelines.jobs.condition import satisfies, value_of, why_failed
+from pipelines.jobs.repair import exact_text
 from pipelines.jvm.delta import delta_log, make_active
 from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
 from pipelines.sinks.commits import mark
@@ -44,11 +45,6 @@ _LONGEST = 300  # characters of a value that is shown
 _ADDING = frozenset(
     ("STREAMING UPDATE", "OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "ADD COLUMNS", "CHANGE COLUMN")
 )
-_EXACT = {
-    "ignoreNullFields": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
 
 log = structlog.get_logger()
 
@@ -189,7 +185,7 @@ class _Work:
         """Rows that went leave the quarantine. The others keep their values, with the rules that those break today."""
         into = DeltaTable.forPath(self.session, self.quarantine).alias("q")
         names = [*_own(decided.columns), *REASON]
-        row = _as_text([F.col(f"q.{quoted(name)}").alias(name) for name in names])
+        row = exact_text([F.col(f"q.{quoted(name)}").alias(name) for name in names])
         decisions = decided.select(ROW, SENT, NOW).dropDuplicates([ROW]).alias("s")  # same rows were decided the same
         merge = into.merge(decisions, row == F.col(f"s.{ROW}")).whenMatchedDelete(f"s.{SENT}")
         merge = merge.whenMatchedUpdate(f"NOT (q.{REASON[0]} <=> s.{NOW})", set={REASON[0]: f"s.{NOW}"})
@@ -219,7 +215,7 @@ class _Work:
             rows = rows.where(satisfies(self.request.where, names, rows.schema))
         was = {name: F.col(place[name]) for name in own}
         now = {name: value_of(text, name, names, rows.schema) for name, text in self.request.repairs.items()}
-        key = _as_text([F.col(place[name]).alias(name) for name in (*own, *REASON)])
+        key = exact_text([F.col(place[name]).alias(name) for name in (*own, *REASON)])
         rows = rows.select(key.alias(ROW), _struct(was).alias(_WAS), _struct({**was, **now}).alias(_IS))
         as_was = marked(rows.select(ROW, _IS, f"{_WAS}.*"), self.spec.expectations).withColumnRenamed(BROKEN, NOW)
         judged = marked(as_was.select(ROW, NOW, f"{_IS}.*"), self.spec.expectations)
@@ -256,13 +252,8 @@ def _struct(values: dict[str, Column]) -> Column:
     return F.struct(*(value.alias(name) for name, value in values.items()))
 
 
-def _as_text(columns: Sequence[Column]) -> Column:
-    """A row, exactly: two texts are equal where all values are, of any type."""
-    return F.to_json(F.struct(*columns), _EXACT)
-
-
 def _samples(decided: DataFrame) -> list[Sample]:
-    after = _as_text([F.col(quoted(name)) for name in _own(decided.columns)]).alias("after")
+    after = exact_text([F.col(quoted(name)) for name in _own(decided.columns)]).alias("after")
     rows = decided.select(ROW, SENT, BROKEN, after)
     shown = [row for goes in (F.col(SENT), ~F.col(SENT)) for row in rows.where(goes).limit(_SHOWN).collect()]
     return [Sample(_values(row[ROW]), _values(row["after"]), tuple(row[BROKEN]), row[SENT]) for row in shown]
