@@ -73,8 +73,14 @@ class Requeues:
         try:
             if job.kind is JobKind.REQUEUE_PREVIEW:
                 listener.tell("trying the repair")
-                return work.tried()
-            self._require_stopped(work.spec)
+                tried = work.decided().persist()
+                try:
+                    return work.answer(tried)
+                finally:
+                    tried.unpersist()
+            name = work.spec.name
+            if not is_stopped(self._store.desired().get(name), self._store.observed().get(name)):
+                raise StreamRefusedError(f"{name} is not stopped", hint="stop it first")
             return self._send(job, work, listener)
         except (PySparkException, Py4JJavaError) as exc:
             if (failure := why_failed(exc)) is not None:
@@ -93,10 +99,6 @@ class Requeues:
             session.conf.set(key, value)
         return work
 
-    def _require_stopped(self, spec: StreamSpec) -> None:
-        if not is_stopped(self._store.desired().get(spec.name), self._store.observed().get(spec.name)):
-            raise StreamRefusedError(f"{spec.name} is not stopped", hint="stop it first")
-
     def _send(self, job: Job, work: "_Work", listener: ActListener) -> RequeueAnswer:
         folder = spark_uri(f"{self._settings.checkpoints_uri}/{_FOLDER}/{work.spec.name}")
         listener.tell("deciding which rows go")
@@ -104,13 +106,7 @@ class Requeues:
         decided = work.decided_in(f"{folder}/{job.job_id}")
         answer = work.answer(decided)
         listener.changes("writing rows")
-        mark(
-            work.session,
-            _writer(work.spec, job.job_id),
-            0,
-            _metadata(work.spec, job.job_id, by=job.actor, why=job.reason),
-        )
-        work.write(decided, job.job_id)
+        work.write(decided, job.job_id, by=job.actor, why=job.reason)
         listener.changes("taking them out of the quarantine")
         work.take_out(decided)
         log.info("rows_sent_again", stream=work.spec.name, rows=answer.met, left=answer.left)
@@ -127,9 +123,8 @@ class Requeues:
             if work.is_table(place) and work.has_begun(writer):
                 if not work.has_written(writer, work.quarantine):
                     ended.append(other)
-                mark(work.session, writer, 0, _metadata(work.spec, other, by=job.actor, why="ended what broke off"))
                 decided = work.session.read.format("delta").load(place)
-                work.write(decided, other)
+                work.write(decided, other, by=job.actor, why="ended what broke off")
                 work.take_out(decided)
             files.remove(place)
         if ended:
@@ -149,18 +144,11 @@ class _Work:
     session: SparkSession
     quarantine: str
 
-    def tried(self) -> RequeueAnswer:
-        decided = self._decided().persist()
-        try:
-            return self.answer(decided)
-        finally:
-            decided.unpersist()
-
     def decided_in(self, folder: str) -> DataFrame:
-        """Every chosen row, repaired, and whether it goes; decided on the first call alone."""
+        """The same, decided on the first call alone."""
         if not self.is_table(folder):
             self._require_only_more()
-            writer = self._decided().write.format("delta").option("delta.columnMapping.mode", "name")
+            writer = self.decided().write.format("delta").option("delta.columnMapping.mode", "name")
             writer.save(folder)
         return self.session.read.format("delta").load(folder)
 
@@ -174,8 +162,11 @@ class _Work:
         )
         return RequeueAnswer(chosen, met, broken, warned, tuple(_samples(decided)))
 
-    def write(self, decided: DataFrame, job_id: str) -> None:
-        """By the stream's own sinks: what they do with rows that come late, they do with these."""
+    def write(self, decided: DataFrame, job_id: str, *, by: str, why: str) -> None:
+        """By the stream's own sinks: what they do with rows that come late, they do with these. From here on commits
+        carry the job as their writer."""
+        metadata = {"stream": self.spec.name, "requeue": job_id, "by": by, "reason": why}
+        mark(self.session, _writer(self.spec, job_id), 0, metadata)
         rows = decided.where(SENT).select(*map(quoted, _own(decided.columns)))
         if not rows.isEmpty():
             target = replace(self.spec.target(self.settings), query_id=f"requeue-{job_id}", batch_id=0)
@@ -205,7 +196,8 @@ class _Work:
         """Whether a table's log holds a commit of this writer."""
         return bool(delta_log(self.session, uri).unsafeVolatileSnapshot().transactions().contains(writer))
 
-    def _decided(self) -> DataFrame:
+    def decided(self) -> DataFrame:
+        """Every chosen row, repaired, and whether it goes."""
         reader = self.session.read.format("delta").option("versionAsOf", self.request.version)
         present = reader.load(self.quarantine)
         names, own = present.columns, _own(present.columns)
@@ -237,10 +229,6 @@ class _Work:
 
 def _writer(spec: StreamSpec, job_id: str) -> str:
     return f"{spec.name}:requeue-{job_id}"
-
-
-def _metadata(spec: StreamSpec, job_id: str, *, by: str, why: str) -> dict[str, object]:
-    return {"stream": spec.name, "requeue": job_id, "by": by, "reason": why}
 
 
 def _own(columns: Sequence[str]) -> list[str]:
