@@ -12,7 +12,7 @@ from dataclasses import replace
 from backend.errors import QueryError
 from backend.format import cut, things
 from backend.lake.lake import Lake
-from backend.lake.model import Metadata, Protocol, Snapshot
+from backend.lake.model import Metadata, Snapshot
 from backend.lake.table.metadata_diff import column_names
 from backend.lake.table.properties import explain_properties
 from backend.lake.table.property_values import is_on
@@ -242,7 +242,9 @@ def _risks(snapshot: Snapshot, asked: Alter, after: Mapping[str, str], users: Us
         if key.startswith(_PROTOCOL) or (key in _RAISING and value.lower() not in ("false", "classic")):
             yield f"{key} raises the table's protocol for good: older readers and writers are shut out"
     yield from property_losses(snapshot.metadata.configuration, after, users)
-    if asked.add_constraints and not _has_constraints(snapshot.protocol):
+    protocol = snapshot.protocol
+    knows_constraints = "checkConstraints" in protocol.features or 3 <= protocol.min_writer_version <= 6
+    if asked.add_constraints and not knows_constraints:
         yield "a constraint raises the table's protocol for good: writers that do not know constraints are shut out"
     for key in (*asked.set_properties, *asked.unset_properties):
         if key in users.properties:
@@ -258,10 +260,6 @@ def _risks(snapshot: Snapshot, asked: Alter, after: Mapping[str, str], users: Us
             yield f"{reader.stream} reads the table: it stops once at the new column, and goes on when it is started"
     if asked.rename_columns or asked.drop_columns:
         yield "queries that name the column fail from here on; versions before have it as it was"
-
-
-def _has_constraints(protocol: Protocol) -> bool:
-    return "checkConstraints" in protocol.features or 3 <= protocol.min_writer_version <= 6
 
 
 def _way_back(snapshot: Snapshot, asked: Alter, properties: list[str]) -> str:

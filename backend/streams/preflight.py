@@ -299,7 +299,12 @@ def check_sink(start: Start) -> Iterator[Check]:
             queries = (start.query, f"{declared.name}:{start.query}") if start.query else ()
             batches += [batch for query in queries if (batch := table.transactions.get(query)) is not None]
         except TableNotFoundError:
-            yield _without_sink(planned)
+            if planned is None:
+                yield Check(faults.SINK, Outcome.OK, "It is not there yet; the host makes it")
+                return
+            gone = f"The table is gone, though the checkpoint has batch {planned}"
+            detail, remedy = f"{gone}: the rows before it will not come back", f"Put the table back. {faults.ELSE_RESET}."
+            yield Check(faults.SINK, Outcome.FAILED, detail, remedy)
             return
         except (PathRefusedError, StorageError) as exc:
             yield Check(faults.SINK, Outcome.UNKNOWN, exc.message)
@@ -307,7 +312,7 @@ def check_sink(start: Start) -> Iterator[Check]:
         except LakehouseError as exc:
             yield Check(faults.SINK, Outcome.FAILED, exc.message, "Make the table readable again.")
             return
-        keys = next((declared.keys for declared in declared.tables if declared.uri == output.uri), ())
+        keys = next((of.keys for of in declared.tables if of.uri == output.uri), ())
         if table.num_files and (before := keys_before(table.metadata.configuration, keys)):
             yield faults.KEYS_CHANGED.found(f"Its rows are written by the keys {before}, others are declared")
             return
@@ -324,13 +329,6 @@ def check_sink(start: Start) -> Iterator[Check]:
     else:
         detail = f"Its last batch of this query is {max(batches)}; the checkpoint agrees"
         yield Check(faults.SINK, Outcome.OK, detail)
-
-
-def _without_sink(planned: int | None) -> Check:
-    if planned is None:
-        return Check(faults.SINK, Outcome.OK, "It is not there yet; the host makes it")
-    detail = f"The table is gone, though the checkpoint has batch {planned}: the rows before it will not come back"
-    return Check(faults.SINK, Outcome.FAILED, detail, f"Put the table back. {faults.ELSE_RESET}.")
 
 
 def check_tables(start: Start) -> Iterator[Check]:

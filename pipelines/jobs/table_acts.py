@@ -256,8 +256,11 @@ class _Work:
         conf = self.session.conf
         conf.set("spark.databricks.delta.optimize.minFileSize", str(asked.small_bytes))
         conf.set("spark.databricks.delta.optimize.maxFileSize", str(asked.target_bytes))
-        where = " AND ".join(_equals(name, value) for name, value in asked.partition.items())
-        clause = f" WHERE {where}" if where else ""
+        equals = (
+            f"{quoted(name)} {'IS NULL' if value is None else f'= {literal(value)}'}"
+            for name, value in asked.partition.items()
+        )
+        clause = f" WHERE {' AND '.join(equals)}" if asked.partition else ""
         if asked.purge:
             self.session.sql(f"REORG TABLE {self._name}{clause} APPLY (PURGE)")
             return
@@ -420,7 +423,3 @@ def _wait(running: Callable[[], tuple[str, ...]], listener: ActListener) -> None
 def _told(commit: Commit) -> str:
     by = commit.origin.stream if commit.origin and commit.origin.stream else commit.user or commit.job or ""
     return f"v{commit.version} {commit.operation or 'a commit'}{f' by {by}' if by else ''}"
-
-
-def _equals(name: str, value: str | None) -> str:
-    return f"{quoted(name)} IS NULL" if value is None else f"{quoted(name)} = {literal(value)}"
