@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from backend.access import Actor
 from backend.errors import StreamRefusedError
-from backend.format import bytes_text, things
+from backend.format import bytes_text, cut, things
 from backend.jobs.model import Job
 from backend.lake.catalog import layer_of
 from backend.lake.files.clustering import look_up
@@ -46,6 +46,7 @@ from backend.maintenance.model import (
 from backend.maintenance.plan import preview
 from backend.maintenance.readers import Users, load_users
 from backend.maintenance.restore import load_rewind
+from backend.redaction import without_secrets
 from backend.settings import Settings
 from backend.store.store import ControlStore
 from backend.streams.faults import CONFLICTS
@@ -62,6 +63,7 @@ from pipelines.sinks.commits import sign
 from pipelines.specs.tables import quoted
 
 MOST_TRIES = 3
+_LONGEST_REFUSAL = 1_000  # characters of what Delta says
 _AT_ONCE_S = 1e-9
 PAUSE_S, MOST_S = 0.5, 900.0  # that a stream is waited for until it has stopped
 _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"  # VACUUM and RESTORE start 10,000 else
@@ -164,7 +166,10 @@ class TableActs:
                 if not error_class.startswith(CONFLICTS):
                     if not isinstance(planned.act.arguments, Alter):
                         raise
-                    raise StreamRefusedError(f"Delta refuses it: {message}", hint=f"it calls it {error_class}") from exc
+                    # What names the column or the constraint often stands in the lines beneath the first.
+                    lines = " ".join(str(exc).split()) if isinstance(exc, PySparkException) else message
+                    reason = cut(without_secrets(lines), _LONGEST_REFUSAL)
+                    raise StreamRefusedError(f"Delta refuses it: {reason}", hint=f"it calls it {error_class}") from exc
                 conflicts.append(work.newest_by_others() or message)
                 if isinstance(planned.act.arguments, Restore | Repair) or len(conflicts) == MOST_TRIES:
                     raise StreamRefusedError(
