@@ -94,7 +94,8 @@ def why_not_now(
     if runs.rests:
         return f"rests after {things(TRIES, 'failure')} in a row: {runs.failed[0].error}", None
     if job := runs.broken_off:
-        again = opening.next_after(job.requested_at) if policy.window else (job.ended_at or job.requested_at) + TRY_AGAIN
+        ended_at = job.ended_at or job.requested_at
+        again = opening.next_after(job.requested_at) if policy.window else ended_at + TRY_AGAIN
         if now < again:
             ended = "was cancelled" if job.state is JobState.CANCELLED else f"failed: {job.error}"
             return f"{ended}; tried again {clock_text(again, None, now)}", again

@@ -302,9 +302,9 @@ def check_sink(start: Start) -> Iterator[Check]:
             if planned is None:
                 yield Check(faults.SINK, Outcome.OK, "It is not there yet; the host makes it")
                 return
-            gone = f"The table is gone, though the checkpoint has batch {planned}"
-            detail, remedy = f"{gone}: the rows before it will not come back", f"Put the table back. {faults.ELSE_RESET}."
-            yield Check(faults.SINK, Outcome.FAILED, detail, remedy)
+            detail = f"The table is gone, though the checkpoint has batch {planned}"
+            detail += ": the rows before it will not come back"
+            yield Check(faults.SINK, Outcome.FAILED, detail, f"Put the table back. {faults.ELSE_RESET}.")
             return
         except (PathRefusedError, StorageError) as exc:
             yield Check(faults.SINK, Outcome.UNKNOWN, exc.message)
