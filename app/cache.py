@@ -58,14 +58,13 @@ from backend.stream_model.stream import HostHeartbeat, Progress, Run, StreamDecl
 from backend.streams.backlog.reader import BacklogReader
 from backend.streams.backlog.trail import Trails
 from backend.streams.checkpoint import pinned_by
+from backend.streams.faults import Preflight
 from backend.streams.latency import LayerLatency, layer_latencies, pipeline_latencies, read_trails
 from backend.streams.newest import Newest
 from backend.streams.points import DAY_S, MOST_POINTS, Points, plan_grain, points_of, points_over
-from backend.streams.preflight.model import Preflight
-from backend.streams.preflight.reading import preflight as load_preflight
-from backend.streams.reset.plan import ResetLevel, ResetPreview
-from backend.streams.reset.preview import load_preview
-from backend.streams.reset.starts import Starts
+from backend.streams.preflight import preflight as load_preflight
+from backend.streams.reset import ResetLevel, ResetPreview, load_preview
+from backend.streams.starts import Starts
 from backend.streams.status import RecentBatches, query_names, statuses
 from backend.streams.verdict import StreamStatus
 
@@ -407,11 +406,14 @@ def pinned_conf(name: str) -> Mapping[str, str]:
     return dict(pinned_by(services.settings(), services.store().declarations()[name]))
 
 
-@st.cache_data(show_spinner="Counting what it would do …", ttl=PREFLIGHT_TTL_S, max_entries=FIXED_ENTRIES)
-def act_preview(act: str) -> ActPreview:
-    """What an act (as `TableAct.text`) on a table would do; raises `LakehouseError`."""
-    asked, settings, lake, store = TableAct.parse(act), services.settings(), services.lake(), services.existing_store()
-    return plan.load_preview(settings, lake, store, asked.uri, asked.arguments, now=services.now())
+@st.cache_data(
+    show_spinner="Counting what it would do …", ttl=PREFLIGHT_TTL_S, max_entries=FIXED_ENTRIES,
+    hash_funcs={TableAct: TableAct.text},
+)  # fmt: skip
+def act_preview(act: TableAct) -> ActPreview:
+    """What an act on a table would do; raises `LakehouseError`."""
+    settings, lake, store = services.settings(), services.lake(), services.existing_store()
+    return plan.load_preview(settings, lake, store, act.uri, act.arguments, now=services.now())
 
 
 @st.cache_resource(show_spinner="Looking at what policies do next …", ttl=POLICIES_TTL_S, max_entries=1)

@@ -16,7 +16,7 @@ from app.ui.view.words import job_words, markdown_safe
 from app.ui.work import follow_job
 from backend.format import age_s
 from backend.jobs.model import Job, JobState
-from backend.maintenance.drop import dropped_tables
+from backend.maintenance.clone_and_drop import dropped_tables
 from backend.maintenance.model import ActResult, Purge, TableAct, Undrop
 
 MOST_ACTS = 100

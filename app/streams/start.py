@@ -25,7 +25,7 @@ from backend.stream_model.overrides import (
     spark_conf_of,
 )
 from backend.stream_model.stream import StreamDeclaration
-from backend.streams.preflight.model import Check, Outcome
+from backend.streams.faults import Check, Outcome
 
 
 def checklist(name: str) -> None:

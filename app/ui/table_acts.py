@@ -20,7 +20,7 @@ from backend.lake.model import Metadata, TableRef
 from backend.lake.storage.paths import normal_uri
 from backend.lake.table.metadata_diff import column_names
 from backend.lake.table.partitions import partition_values
-from backend.maintenance.column_types import read_column, read_pair
+from backend.maintenance.alter import read_column, read_pair
 from backend.maintenance.model import (
     ActPreview,
     Alter,
@@ -73,7 +73,7 @@ def _dialog(act: TableAct) -> None:
         arguments = choose[type(act.arguments)](act)
         if arguments is None:
             return
-        asked = replace(act, arguments=arguments).text()
+        asked = replace(act, arguments=arguments)
         planned = cache.act_preview(asked)
         st.markdown("\n".join(f"- {markdown_safe(line)}" for line in preview_lines(planned)))
         if planned.refused:

@@ -24,7 +24,7 @@ def way_back(ref: TableRef, latest: int, to_version: int, since: VersionDiff | N
         st.markdown(f"**Back to v{to_version}**")
         asked = Restore(to_version, keeps_properties=True, stops_writers=is_streamed)
         try:
-            planned = cache.act_preview(TableAct(ref.uri, ref.name, latest, asked).text())
+            planned = cache.act_preview(TableAct(ref.uri, ref.name, latest, asked))
         except LakehouseError as exc:
             st.caption(markdown_safe(f"{sentence(exc.message)} {sentence(exc.hint)}"))
             return

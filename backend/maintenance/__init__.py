@@ -1,1 +1,0 @@
-"""Acts on tables: what each would do, whether it may be done, and what it did."""

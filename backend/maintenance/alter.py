@@ -1,7 +1,8 @@
-"""What a change of a table's metadata would do: properties, comment, columns, CHECK constraints.
+"""A change of a table's metadata: how people type it, and what it would do to whoever uses the table.
 
-Rule: `plan_alter` is pure. Refused is what no engine would understand, a column of a table that a declared stream
-writes, and a constraint that rows violate.
+Rule: `plan_alter` is pure. What a column, a type or a property may become, Delta decides when the host asks it; refused
+here is what Delta cannot know: a column of a table that a declared stream writes, a misspelled property, rows that
+violate a constraint. Nothing of what was typed as a type reaches SQL but a type of the list here.
 """
 
 import re
@@ -10,17 +11,15 @@ from dataclasses import replace
 
 from backend.errors import QueryError
 from backend.format import cut, things
-from backend.lake.files.clustering import declared_clustering
 from backend.lake.lake import Lake
-from backend.lake.model import Metadata, Protocol, Snapshot
+from backend.lake.model import Metadata, Snapshot
 from backend.lake.table.metadata_diff import column_names
 from backend.lake.table.properties import explain_properties, is_on
-from backend.lake.table.schema import columns, constraints, spelled
-from backend.maintenance.column_types import may_widen, read_type
+from backend.lake.table.schema import constraints, spelled
 from backend.maintenance.model import ActPreview, Alter, Repair, TableAct
 from backend.maintenance.readers import Users
+from backend.maintenance.repair import RowsHit, column_kinds, count_hit
 from backend.maintenance.restore import RESTORE_BACK, changed_properties, property_losses
-from backend.maintenance.rows_hit import RowsHit, count_hit
 from backend.settings import Settings
 from backend.sql.expression import check_row_condition
 
@@ -33,16 +32,88 @@ _RAISING = (
     "delta.checkpointPolicy",
 )
 OF_ENGINES = ("delta.columnMapping.maxColumnId", "delta.inCommitTimestampEnablement", "delta.rowTracking.")
-CONSTRAINT = "delta.constraints."
-_MAPPING, _WIDENING, _NTZ = "delta.columnMapping.mode", "delta.enableTypeWidening", "delta.feature.timestampNtz"
-_NEEDS_MAPPING = frozenset(" ,;{}()\n\t=")
+_NO_PROPERTIES = (*OF_ENGINES, "delta.constraints.")
 _UNLIKE = ('"', "\\", "`", "--", "/*")  # what Spark and DuckDB read in two ways, or a log does not keep
-Refusal = tuple[str, str]  # why, and what helps
+
+_PLAIN = frozenset((
+    "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary", "date", "timestamp",
+    "timestamp_ntz",
+))  # fmt: skip
+_ALSO = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "real": "float"}
+_DECIMAL = re.compile(r"decimal\((\d{1,2})(?:,(\d{1,2}))?\)")
+_ARRAY = re.compile(r"array<(.+)>")
+_MAP = re.compile(r"map<(decimal\(\d+(?:,\d+)?\)|\w+),(.+)>")
+_LONGEST = 200  # characters: a type within types is read by recursion
+_NAME = re.compile(r'\s*(?:`(?P<ticked>(?:[^`]|``)+)`|"(?P<quoted>(?:[^"]|"")+)"|(?P<plain>[^\s=`"]+))\s*')
+_COMMENT = re.compile(r"(?P<type>.*?)\s+COMMENT\s+'(?P<comment>(?:[^']|'')*)'", re.IGNORECASE | re.DOTALL)
+_KNOWN = f"one of {', '.join(sorted(_PLAIN))}, decimal(10,2), array<int> or map<string,int>"
+
+
+# what people type ------------------------------------------------------------------------------------------------
+
+
+def read_name(text: str, *, such_as: str) -> tuple[str, str]:
+    """The name that the text begins with, in backticks or double quotes where it is no plain word, and what follows;
+    raises `QueryError`."""
+    match = _NAME.match(text)
+    if match is None:
+        raise QueryError(f"{text!r} begins with no name", hint=f"such as {such_as}; an odd name goes into `backticks`")
+    name = (match["ticked"] or "").replace("``", "`") or (match["quoted"] or "").replace('""', '"') or match["plain"]
+    return name, text[match.end() :]
+
+
+def read_whole_name(text: str, *, such_as: str) -> str:
+    """A name that is all of the text; raises `QueryError`."""
+    name, rest = read_name(text, such_as=such_as)
+    if rest:
+        raise QueryError(f"{text!r} is no name", hint=f"such as {such_as}; an odd name goes into `backticks`")
+    return name
+
+
+def read_pair(text: str, *, such_as: str) -> tuple[str, str]:
+    """A name and what stands behind its equals sign; raises `QueryError`."""
+    name, rest = read_name(text, such_as=such_as)
+    if not rest.startswith("=") or not rest[1:].strip():
+        raise QueryError(f"{text!r} says no value for {name!r}", hint=f"such as {such_as}")
+    return name, rest[1:].strip()
+
+
+def read_column(text: str) -> tuple[str, str, str]:
+    """ "discount decimal(10,2) COMMENT 'of the order'" as name, type and comment; raises `QueryError`."""
+    name, rest = read_name(text, such_as="discount decimal(10,2)")
+    match = _COMMENT.fullmatch(rest.strip())
+    kind, comment = (match["type"], match["comment"].replace("''", "'")) if match else (rest, "")
+    return name, read_type(kind), comment
+
+
+def read_type(text: str) -> str:
+    """A type as Spark's simple string; raises `QueryError` for one that is not offered here."""
+    kind = re.sub(r"\s+", "", text.lower())
+    read = _read_type(kind) if len(kind) <= _LONGEST else None
+    if read is None:
+        raise QueryError(f"{text.strip()!r} is no type that can be given here", hint=_KNOWN)
+    return read
+
+
+def _read_type(kind: str) -> str | None:
+    kind = _ALSO.get(kind, kind)
+    if kind in _PLAIN:
+        return kind
+    if match := _DECIMAL.fullmatch(kind):
+        precision, scale = int(match[1]), int(match[2] or 0)
+        return f"decimal({precision},{scale})" if 0 <= scale <= precision <= 38 and precision else None
+    if match := _ARRAY.fullmatch(kind):
+        inner = _read_type(match[1])
+        return inner and f"array<{inner}>"
+    if match := _MAP.fullmatch(kind):
+        key, value = map(_read_type, match.groups())
+        return f"map<{key},{value}>" if key and value else None
+    return None
 
 
 def checked_alter(metadata: Metadata, asked: Alter) -> Alter:
-    """The same with names as the table spells them and types as Spark does; raises `QueryError` for what the table does
-    not have, or nobody can mean."""
+    """The change with names as the table spells them and types as Spark does; raises `QueryError` for what the table
+    does not have, or nobody can mean."""
     names = column_names(metadata)
 
     def own(name: str) -> str:
@@ -84,6 +155,9 @@ def _check_constraint(name: str, text: str, names: tuple[str, ...]) -> None:
         check_row_condition(whole, names)
 
 
+# what it would do ------------------------------------------------------------------------------------------------
+
+
 def violations(lake: Lake, snapshot: Snapshot, asked: Alter, settings: Settings) -> dict[str, RowsHit]:
     """The rows that are there and violate a new constraint, by its name; as for Delta, unknown is a violation."""
     return {
@@ -98,13 +172,23 @@ def plan_alter(snapshot: Snapshot, asked: Alter, violating: Mapping[str, RowsHit
     now = metadata.configuration
     after = {key: value for key, value in {**now, **asked.set_properties}.items() if key not in asked.unset_properties}
     changed = changed_properties(now, after)
+    effect = "; ".join([*([f"properties change: {', '.join(changed)}"] if changed else []), *_changes(metadata, asked)])
     rows = {row.key: row for row in explain_properties(replace(metadata, configuration=after))}
-    others = list(_changes(metadata, asked))
-    effect = "; ".join([*([f"properties change: {', '.join(changed)}"] if changed else []), *others])
-    refused, way_out = next(_refusals(snapshot, asked, after, users), ("", ""))
-    if not refused and (hits := [name for name, hit in violating.items() if hit.rows]):
+    refused, way_out = "", ""
+    if wrong := [f"{key}: {rows[key].problem}" for key in asked.set_properties if key in rows and rows[key].problem]:
+        refused, way_out = "; ".join(wrong), "correct the spelling"
+    elif own := [key for key in (*asked.set_properties, *asked.unset_properties) if key.startswith(_NO_PROPERTIES)]:
+        refused = f"{', '.join(own)}: engines keep it themselves"
+        way_out = "for constraints: --add-constraint, --drop-constraint"
+    elif users.writers and (asked.rename_columns or asked.drop_columns):
+        streams = ", ".join(dict.fromkeys(writer.stream for writer in users.writers))
+        refused = f"{streams} writes the table, and which columns is not declared: its next start may fail"
+        way_out = "change what it writes, and leave it out of host.pipelines while the column goes"
+    elif hits := [name for name, hit in violating.items() if hit.rows]:
         refused = "; ".join(f"{things(violating[name].rows, 'row')} violate {name}" for name in hits)
         way_out = f"repair them first: weir repair {snapshot.ref.name} --where …"
+    elif not effect:
+        refused = "it is so already"
     counted = [hit.rows for hit in violating.values()]
     notes = [f"{key}: {row.meaning}" for key in asked.set_properties if (row := rows.get(key)) and row.meaning]
     notes += [f"{name}: {line}" for name, hit in violating.items() for line in (hit.unknown, *hit.samples) if line]
@@ -113,21 +197,21 @@ def plan_alter(snapshot: Snapshot, asked: Alter, violating: Mapping[str, RowsHit
         effect or "nothing changes",
         {
             "properties_changed": len(changed),
-            "columns_changed": sum(map(len, (asked.add_columns, *_touched(asked)))),
+            "columns_changed": len(asked.add_columns) + len(_touched(asked)),
             "rows_violating": None if None in counted else sum(filter(None, counted)),
         },
         tuple(notes),
         tuple(_risks(snapshot, asked, after, users)),
         way_back=_way_back(snapshot, asked, changed_properties(after, now)),
-        refused=refused or ("" if effect else "it is so already"),
+        refused=refused,
         way_out=way_out,
         typed=bool(asked.drop_columns),
     )
 
 
-def _touched(asked: Alter) -> tuple[tuple[str, ...], ...]:
+def _touched(asked: Alter) -> tuple[str, ...]:
     """Columns that are there and change: renamed, dropped, widened."""
-    return tuple(asked.rename_columns), asked.drop_columns, tuple(asked.widen_columns)
+    return (*asked.rename_columns, *asked.drop_columns, *asked.widen_columns)
 
 
 def _changes(metadata: Metadata, asked: Alter) -> Iterator[str]:
@@ -146,105 +230,20 @@ def _changes(metadata: Metadata, asked: Alter) -> Iterator[str]:
     yield from (f"rows need no longer satisfy {name}: {present.get(name)}" for name in asked.drop_constraints)
 
 
-def column_kinds(metadata: Metadata) -> dict[str, str]:
-    """Types of the outermost columns, as Spark's simple strings."""
-    return {column.name: column.type for column in columns(metadata) if column.depth == 0}
-
-
 def checks(metadata: Metadata) -> dict[str, str]:
     """CHECK conditions by name, which has no upper case in Delta."""
     return {constraint.name.lower(): constraint.expression for constraint in constraints(metadata)}
 
 
-# refused ---------------------------------------------------------------------------------------------------------
-
-
-def _refusals(snapshot: Snapshot, asked: Alter, after: Mapping[str, str], users: Users) -> Iterator[Refusal]:
-    """`after`: the properties as they will be."""
-    rows = {row.key: row for row in explain_properties(replace(snapshot.metadata, configuration=after))}
-    named = (*asked.set_properties, *asked.unset_properties)
-    if wrong := [f"{key}: {rows[key].problem}" for key in asked.set_properties if key in rows and rows[key].problem]:
-        yield "; ".join(wrong), "correct the spelling"
-    if own := [key for key in named if key.startswith(OF_ENGINES)]:
-        yield f"{', '.join(own)}: engines keep it themselves", ""
-    if of_constraints := [key for key in named if key.startswith(CONSTRAINT)]:
-        yield f"{', '.join(of_constraints)} is a constraint, no property", "--add-constraint, --drop-constraint"
-    present = checks(snapshot.metadata)
-    if known := [name for name in asked.add_constraints if name in present]:
-        yield f"there is a constraint {known[0]} already: {present[known[0]]}", "drop it first, or choose another name"
-    if unknown := [name for name in asked.drop_constraints if name not in present]:
-        yield f"there is no constraint {unknown[0]}", f"there are: {', '.join(present)}" if present else ""
-    yield from _of_writers(asked, users)
-    yield from _of_mapping(snapshot.metadata, asked, after)
-    yield from _of_types(snapshot, asked, after)
-    yield from _of_dependents(snapshot, asked, present)
-
-
-def _of_writers(asked: Alter, users: Users) -> Iterator[Refusal]:
-    if users.writers and (asked.rename_columns or asked.drop_columns):
-        streams = ", ".join(dict.fromkeys(writer.stream for writer in users.writers))
-        yield (
-            f"{streams} writes the table, and which columns is not declared: its next start may fail",
-            "change what it writes, and leave it out of host.pipelines while the column goes",
-        )
-
-
-def _of_mapping(metadata: Metadata, asked: Alter, after: Mapping[str, str]) -> Iterator[Refusal]:
-    """Names that are not those in the data files need Delta's column mapping."""
-    for name in (*asked.add_columns, *asked.rename_columns.values()):
-        if (present := spelled(name, column_names(metadata))) is not None:
-            yield f"there is a column {present} already", "choose another name"
-    if after.get(_MAPPING, "none").lower() == "none":
-        odd = [name for name in asked.add_columns if _NEEDS_MAPPING & set(name)]
-        if asked.rename_columns or asked.drop_columns or odd:
-            what = f"the name {odd[0]!r} needs" if odd else "renaming and dropping columns need"
-            yield f"{what} column mapping, which is off", f"--set {_MAPPING}=name, which is for good"
-
-
-def _of_types(snapshot: Snapshot, asked: Alter, after: Mapping[str, str]) -> Iterator[Refusal]:
-    kinds = column_kinds(snapshot.metadata)
-    for name, kind in asked.widen_columns.items():
-        if not may_widen(kinds.get(name, ""), kind):
-            yield f"{name} {kinds.get(name)} cannot become {kind} without being written anew", "add a column instead"
-    if asked.widen_columns and not is_on(after, _WIDENING):
-        yield f"wider types need {_WIDENING}, which is off", f"--set {_WIDENING}=true, which shuts out older readers"
-    new = (*asked.add_columns.values(), *asked.widen_columns.values())
-    supported = "timestampNtz" in snapshot.protocol.features or _NTZ in asked.set_properties
-    if any("timestamp_ntz" in kind for kind in new) and not supported:
-        yield "timestamp_ntz needs a table feature that is off", f"--set {_NTZ}=supported, which is for good"
-
-
-def _of_dependents(snapshot: Snapshot, asked: Alter, present: Mapping[str, str]) -> Iterator[Refusal]:
-    """What names the column in its text would read nothing, or something else, afterwards."""
-    partitions, clustered = snapshot.metadata.partition_columns, declared_clustering(snapshot)
-    for name in asked.drop_columns:
-        if name in (*partitions, *clustered):
-            yield f"the table is laid out by {name}", "write it anew without"
-        if set(column_names(snapshot.metadata)) == set(asked.drop_columns):
-            yield "a table needs a column", ""
-    kept = [(f"constraint {key}", text) for key, text in present.items() if key not in asked.drop_constraints]
-    kept += [(f"new constraint {key}", text) for key, text in asked.add_constraints.items()]
-    kept += [(f"column {c.path}", c.generated_as) for c in columns(snapshot.metadata) if c.generated_as]
-    for name in (name for names in _touched(asked) for name in names):
-        word = re.compile(rf"(?<!\w){re.escape(name)}(?!\w)", re.IGNORECASE)
-        if user := next((what for what, text in kept if word.search(text)), None):
-            yield f"{user} is computed from {name}", "drop it first, in an act of its own"
-
-
-# risks, way back -------------------------------------------------------------------------------------------------
-
-
 def _risks(snapshot: Snapshot, asked: Alter, after: Mapping[str, str], users: Users) -> Iterator[str]:
-    raising = [
-        key
-        for key, value in asked.set_properties.items()
-        if key.startswith(_PROTOCOL) or (key in _RAISING and value.lower() not in ("false", "classic"))
-    ]
-    yield from (
-        f"{key} raises the table's protocol for good: older readers and writers are shut out" for key in raising
-    )
+    """`after`: the properties as they will be."""
+    for key, value in asked.set_properties.items():
+        if key.startswith(_PROTOCOL) or (key in _RAISING and value.lower() not in ("false", "classic")):
+            yield f"{key} raises the table's protocol for good: older readers and writers are shut out"
     yield from property_losses(snapshot.metadata.configuration, after, users)
-    if asked.add_constraints and not _has_constraints(snapshot.protocol):
+    protocol = snapshot.protocol
+    knows_constraints = "checkConstraints" in protocol.features or 3 <= protocol.min_writer_version <= 6
+    if asked.add_constraints and not knows_constraints:
         yield "a constraint raises the table's protocol for good: writers that do not know constraints are shut out"
     for key in (*asked.set_properties, *asked.unset_properties):
         if key in users.properties:
@@ -254,16 +253,12 @@ def _risks(snapshot: Snapshot, asked: Alter, after: Mapping[str, str], users: Us
     if asked.add_constraints:
         yield from (f"{w.stream} writes the table: a row that violates the constraint stops it" for w in users.writers)
     for reader in users.readers:
-        if any(_touched(asked)):
+        if _touched(asked):
             yield f"{reader.stream} reads the table: it stops at this change, and goes on after a reset alone"
         elif asked.add_columns:
             yield f"{reader.stream} reads the table: it stops once at the new column, and goes on when it is started"
     if asked.rename_columns or asked.drop_columns:
         yield "queries that name the column fail from here on; versions before have it as it was"
-
-
-def _has_constraints(protocol: Protocol) -> bool:
-    return "checkConstraints" in protocol.features or 3 <= protocol.min_writer_version <= 6
 
 
 def _way_back(snapshot: Snapshot, asked: Alter, properties: list[str]) -> str:

@@ -7,13 +7,17 @@ import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import ClassVar, TypeAlias
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, ClassVar, TypeAlias
 
 from backend.access import Actor
-from backend.errors import JobError
+from backend.errors import JobError, SettingsError
+from backend.format import utc_text
 from backend.jobs.model import Job, JobKind, JobRequest
 
 TIME_LIMIT_S = 6 * 3_600.0
+_INTENT_HINT = "write it with --intent FILE of a command that acts on tables, such as `weir optimize`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,14 +189,21 @@ class TableAct:
     def parse(cls, text: str) -> "TableAct":
         """Raises `JobError` for what is no act."""
         try:
-            body = json.loads(text)
+            return cls.of(json.loads(text))
+        except ValueError as exc:
+            raise JobError(f"an act cannot be read: {exc}", hint="ask for it again") from exc
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> "TableAct":
+        """The act that a JSON object holds; raises `ValueError` for what is none."""
+        try:
             kind = _ARGUMENTS[JobKind(body["kind"])]
             given = {
                 key: tuple(value) if isinstance(value, list) else value for key, value in body["arguments"].items()
             }
             return cls(str(body["uri"]), str(body["name"]), int(body["version"]), kind(**given))
-        except (ValueError, KeyError, TypeError) as exc:
-            raise JobError(f"an act cannot be read: {exc}", hint="ask for it again") from exc
+        except (KeyError, TypeError, AttributeError) as exc:
+            raise ValueError(str(exc)) from exc
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,3 +274,51 @@ def _words(value: object) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key}={'null' if item is None else item}" for key, item in value.items())
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+# an act written down ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """An act in a file, to be reviewed and carried out later, while it would do what the file says it does: YAML, which
+    is comments for people and then one JSON document. `figures` and `risks`: of the preview that was reviewed."""
+
+    act: TableAct
+    reason: str
+    figures: Mapping[str, int | None]
+    risks: tuple[str, ...]
+
+    @classmethod
+    def of(cls, planned: ActPreview, reason: str) -> "Intent":
+        return cls(planned.act, reason, planned.figures, planned.risks)
+
+    def file(self, lines: tuple[str, ...], *, now: datetime) -> str:
+        """With the preview's lines as comments."""
+        title = f"{self.act.kind} of {self.act.name} at v{self.act.version}, previewed {utc_text(now)}"
+        comments = "".join(f"# {' '.join(line.split())}\n" for line in (title, *lines))
+        body = {**asdict(self), "act": json.loads(self.act.text())}
+        return f"{comments}{json.dumps(body, indent=2, ensure_ascii=False)}\n"
+
+    @classmethod
+    def parse(cls, text: str) -> "Intent":
+        """Raises `SettingsError` for what is no such file."""
+        try:
+            body = json.loads("\n".join(line for line in text.splitlines() if not line.startswith("#")))
+            return cls(TableAct.of(body["act"]), str(body["reason"]), dict(body["figures"]), tuple(body["risks"]))
+        except (ValueError, KeyError, TypeError, AttributeError) as exc:
+            raise SettingsError(f"this is no intent: {exc}", hint=_INTENT_HINT) from exc
+
+    def moved(self, planned: ActPreview) -> list[str]:
+        """What the act would do otherwise than it was reviewed; empty where nothing."""
+        figures = [
+            f"{name} was {self.figures.get(name)}, is {planned.figures.get(name)}"
+            for name in (*self.figures, *(set(planned.figures) - set(self.figures)))
+            if self.figures.get(name) != planned.figures.get(name)
+        ]
+        return figures + [f"a new risk: {risk}" for risk in planned.risks if risk not in self.risks]
+
+
+def digest(text: str) -> str:
+    """By which the audit trail names a file."""
+    return f"sha256:{sha256(text.encode()).hexdigest()}"

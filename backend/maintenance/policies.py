@@ -17,7 +17,7 @@ from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
 from backend.lake.storage.paths import normal_uri
 from backend.lake.table.schema import fields
-from backend.maintenance.merging import small_within
+from backend.maintenance.files import small_within
 from backend.maintenance.model import ActPreview, Arguments, Optimize, Repair, TableAct, Vacuum, act_job
 from backend.maintenance.places import commit_risk
 from backend.maintenance.plan import preview
@@ -93,9 +93,12 @@ def why_not_now(
         return f"its {runs.under_way.kind} is under way", None
     if runs.rests:
         return f"rests after {things(TRIES, 'failure')} in a row: {runs.failed[0].error}", None
-    if (job := runs.broken_off) and now < (again := _again_at(policy, job)):
-        ended = "was cancelled" if job.state is JobState.CANCELLED else f"failed: {job.error}"
-        return f"{ended}; tried again {clock_text(again, None, now)}", again
+    if job := runs.broken_off:
+        ended_at = job.ended_at or job.requested_at
+        again = opening.next_after(job.requested_at) if policy.window else ended_at + TRY_AGAIN
+        if now < again:
+            ended = "was cancelled" if job.state is JobState.CANCELLED else f"failed: {job.error}"
+            return f"{ended}; tried again {clock_text(again, None, now)}", again
     every = timedelta(hours=policy.when.every_hours)
     if runs.done_at and now < runs.done_at + every:
         next_at = opening.opens_at(runs.done_at + every)
@@ -223,13 +226,6 @@ def _asked(policy: TablePolicy, snapshot: Snapshot, now: datetime) -> Arguments:
             return Vacuum(lite)
         case OptimizeWhen():
             return Optimize()
-
-
-def _again_at(policy: TablePolicy, job: Job) -> datetime:
-    """When a job that was broken off is tried again: in the next window."""
-    return (
-        policy.opening.next_after(job.requested_at) if policy.window else (job.ended_at or job.requested_at) + TRY_AGAIN
-    )
 
 
 def _uses(stream: StreamStatus, ref: TableRef) -> bool:

@@ -5,10 +5,9 @@ Rule: a stream that is stopped counts like one that runs, and one of another app
 read is looked at now, whatever a host saw a moment ago. What cannot be told of one is said, never taken for nothing.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
 
 from backend.changes.host_job import question_of
 from backend.errors import LakehouseError
@@ -20,13 +19,12 @@ from backend.lake.storage.paths import normal_uri
 from backend.maintenance.model import Arguments, Drop, Vacuum
 from backend.settings import Settings
 from backend.store.store import ControlStore
-from backend.stream_model.backlog import Backlog, SourceBacklog
-from backend.stream_model.stream import InputKind, StreamInput
+from backend.stream_model.backlog import SourceBacklog
+from backend.stream_model.stream import InputKind, StreamDeclaration, StreamInput
 from backend.streams.backlog.reader import BacklogReader
 from backend.streams.newest import RECENT
-from backend.streams.reset.plan import is_stopped
+from backend.streams.reset import is_stopped
 from backend.streams.status import statuses
-from backend.streams.verdict import StreamStatus
 
 _DOES = {JobKind.DIFF: "compares", JobKind.QUERY: "reads"}
 
@@ -73,13 +71,13 @@ class KeptVersions:
 @dataclass(frozen=True, slots=True)
 class Users:
     """Everyone who uses one table. `properties`: what streams declare for it, which their next start puts back.
-    `untold`: streams of other applications that may read it: they have not told yet what they read."""
+    `unreported_readers`: streams of other applications that may read it: they have not told yet what they read."""
 
     writers: tuple[TableWriter, ...] = ()
     readers: tuple[TableReader, ...] = ()
     properties: dict[str, str] = field(default_factory=dict)
     kept: tuple[KeptVersions, ...] = ()
-    untold: tuple[str, ...] = ()
+    unreported_readers: tuple[str, ...] = ()
 
     @property
     def running_writers(self) -> tuple[str, ...]:
@@ -101,21 +99,32 @@ def load_users(
     if store is None:
         return Users()
     store.take_in(settings.roots)
-    streams = statuses(store, now=now, heartbeat_stale_s=settings.host.heartbeat_stale_s)
+    streams = [
+        (status.declaration, is_stopped(status.desired, status.observed))
+        for status in statuses(store, now=now, heartbeat_stale_s=settings.host.heartbeat_stale_s)
+    ]
+    writers = tuple(
+        TableWriter(declared.name, output.sink, stopped, declared.pipeline if declared.is_attached else "")
+        for declared, stopped in streams
+        for output in declared.outputs
+        if normal_uri(output.uri) == ref.uri
+    )
+    reading = list(_reading(streams, ref))
     properties = {
         key: value
-        for status in streams
-        for table in status.declaration.tables
+        for declared, _ in streams
+        for table in declared.tables
         if normal_uri(table.uri) == ref.uri
         for key, value in table.properties.items()
     }
-    users = Users(_writers(streams, ref), tuple(reader for *_, reader in _readers(streams, ref)), properties)
+    users = Users(writers, tuple(reader for *_, reader in reading), properties)
     if isinstance(arguments, Vacuum | Drop):
         users = replace(users, kept=(*_pinned(store, ref, now), *_read_by_jobs(store, ref)))
     if not isinstance(arguments, Vacuum):
         return users
-    readers = tuple(_with_files(settings, lake, store, streams, ref, now))
-    return replace(users, readers=readers, untold=tuple(_untold(streams)))
+    readers = tuple(_with_files(settings, lake, store, reading, ref, now))
+    unreported = (d.name for d, stopped in streams if d.is_attached and not d.inputs and not stopped)
+    return replace(users, readers=readers, unreported_readers=tuple(unreported))
 
 
 def _pinned(store: ControlStore, ref: TableRef, now: datetime) -> Iterator[KeptVersions]:
@@ -155,66 +164,33 @@ def _read_by(job: Job, ref: TableRef) -> Iterator[tuple[int, int]]:
         yield versions[0], versions[-1]
 
 
-def _untold(streams: Sequence[StreamStatus]) -> Iterator[str]:
-    for status in streams:
-        declared = status.declaration
-        if declared.is_attached and not declared.inputs and not is_stopped(status.desired, status.observed):
-            yield declared.name
-
-
-def _is_of(ref: TableRef, source: StreamInput) -> bool:
-    return source.is_table and normal_uri(source.uri) == ref.uri
-
-
-def _looked_at(
-    settings: Settings, lake: Lake, store: ControlStore, streams: Mapping[str, StreamStatus], now: datetime
-) -> dict[str, Backlog]:
-    """By the stream's name."""
-    reader = BacklogReader(settings, lake)
-    recent, topics = store.recent(list(streams), limit=RECENT, raw=True), store.topic_ends()
-    return {
-        name: reader.read(status.declaration, recent.get(name, ()), topics.get(name, ()), now=now)
-        for name, status in streams.items()
-    }
-
-
-def _writers(streams: Sequence[StreamStatus], ref: TableRef) -> tuple[TableWriter, ...]:
-    return tuple(
-        TableWriter(
-            status.declaration.name, output.sink, is_stopped(status.desired, status.observed), _application(status)
-        )
-        for status in streams
-        for output in status.declaration.outputs
-        if normal_uri(output.uri) == ref.uri
-    )
-
-
-def _readers(streams: Sequence[StreamStatus], ref: TableRef) -> Iterator[tuple[StreamStatus, StreamInput, TableReader]]:
+def _reading(
+    streams: Iterable[tuple[StreamDeclaration, bool]], ref: TableRef
+) -> Iterator[tuple[StreamDeclaration, StreamInput, TableReader]]:
     """One for each time that a stream reads the table."""
-    for status in streams:
-        declared, stopped = status.declaration, is_stopped(status.desired, status.observed)
-        application = _application(status)
-        for source in filter(partial(_is_of, ref), declared.inputs):
-            feed = source.kind == InputKind.CHANGE_FEED
-            yield status, source, TableReader(declared.name, stopped, feed, application=application)
-
-
-def _application(status: StreamStatus) -> str:
-    return status.declaration.pipeline if status.declaration.is_attached else ""
+    for declared, stopped in streams:
+        application = declared.pipeline if declared.is_attached else ""
+        for source in declared.inputs:
+            if source.is_table and normal_uri(source.uri) == ref.uri:
+                feed = source.kind == InputKind.CHANGE_FEED
+                yield declared, source, TableReader(declared.name, stopped, feed, application=application)
 
 
 def _with_files(
-    settings: Settings, lake: Lake, store: ControlStore, streams: Sequence[StreamStatus], ref: TableRef, now: datetime
-) -> Iterator[TableReader]:
-    """The same with what each has yet to read."""
-    found = list(_readers(streams, ref))
+    settings: Settings, lake: Lake, store: ControlStore,
+    reading: Sequence[tuple[StreamDeclaration, StreamInput, TableReader]], ref: TableRef, now: datetime,
+) -> Iterator[TableReader]:  # fmt: skip
+    """Readers with what each has yet to read."""
     latest = lake.latest_version(ref)  # before it is asked how many versions are unread
-    backlogs = _looked_at(settings, lake, store, {status.declaration.name: status for status, *_ in found}, now)
-    for status, source, reader in found:
+    looks, topics = BacklogReader(settings, lake), store.topic_ends()
+    recent = store.recent([declared.name for declared, *_ in reading], limit=RECENT, raw=True)
+    for declared, source, reader in reading:
         if source.is_static:  # such a one reads the latest version alone
             yield reader
             continue
-        counted = {each.name: each for each in backlogs[status.declaration.name].sources}.get(source.name)
+        name = declared.name
+        backlog = looks.read(declared, recent.get(name, ()), topics.get(name, ()), now=now)
+        counted = {of_source.name: of_source for of_source in backlog.sources}.get(source.name)
         unread, unknown = _unread(lake, ref, latest, counted, feed=reader.reads_feed)
         if reader.application and not unknown:  # it does not tell whether it reads the table or its feed
             unread |= _unread(lake, ref, latest, counted, feed=True)[0]

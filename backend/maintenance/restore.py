@@ -1,28 +1,42 @@
 """A restore: what comes back and what goes, which commits that undoes, what stays wrong, and until when it can be done.
+A rewind: a restore, and the stream that writes the table set back before the batches that it wrote since.
 
-Rule: `load_restore` reads, `plan_restore` is pure. Deletions of rows that come back stand first among the risks; of
-what is undone, the first commit, then those that changed most rows by their writers' counts.
+Rule: deletions of rows that come back stand first among the risks: they may have been a duty. Of what is undone, the
+first commit, then those that changed most rows by their writers' counts. Where nobody can tell which batches a stream
+wrote since, or their source can no longer be read, nothing is rewound.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.changes.model import CommitChanges
+from backend.errors import CheckpointError, StorageError, StreamRefusedError, TableNotFoundError
 from backend.format import bytes_text, count_text, cut, rows_text, things, utc_text
 from backend.lake.history.history_filter import predicate_text
 from backend.lake.lake import Lake
-from backend.lake.model import Commit, Snapshot
+from backend.lake.model import Commit, Snapshot, TableRef
 from backend.lake.retention.answers import Reach, judge_version
 from backend.lake.retention.runs import DELETED_FILES, LOG_RETENTION, FilesSeen, judge, retention_of
+from backend.lake.storage.storage import declared_folder
 from backend.lake.table.properties import is_on
-from backend.maintenance.model import ActPreview, Restore, TableAct
+from backend.maintenance.model import ActPreview, Restore, Rewind, TableAct
 from backend.maintenance.readers import Users
-from backend.search.notice import Notice, notice_text
+from backend.search.notice import notice_text
+from backend.settings import Settings
 from backend.store.store import ControlStore
+from backend.stream_model.stream import StreamDeclaration
+from backend.streams.backlog.reader import BacklogReader
+from backend.streams.checkpoint import query_id, read_checkpoint
+from backend.streams.faults import Outcome
+from backend.streams.preflight import checks_behind
+from backend.streams.reset import TableBack, downstream, reads_again, twice_outside, why_not_stopped
+from backend.streams.status import statuses
+from backend.streams.verdict import StreamStatus
 
 MOST_COMMITS = 1_000  # undone ones that a preview reads
 MOST_LOOKED_FOR = 20_000  # files that would come back; Spark looks for each of them
@@ -34,31 +48,15 @@ _LOSSES = {
     LOG_RETENTION: "older commits leave the log at the next checkpoint",
     "delta.setTransactionRetentionDuration": "a stream that pauses longer may write a batch twice",
 }
+_PASSING = ("skipChangeCommits", "ignoreChanges")  # options with which a stream reads on behind a restore
 
 
-@dataclass(frozen=True, slots=True)
-class RestoreFacts:
-    """What a restore of `then` comes to. `undone`: commits after it, newest first; `faults`: what was noticed of
-    commits up to it, and is open."""
-
-    then: Snapshot
-    files_back: int
-    bytes_back: int
-    rows_back: int | None
-    files_off: int
-    bytes_off: int
-    rows_off: int | None
-    undone: Sequence[Commit]
-    seen: FilesSeen | None
-    refused: str
-    until: datetime | None
-    faults: Sequence[Notice] = ()
-    is_late: bool = False  # `until` has passed: nobody promises the files any more
+# restore ---------------------------------------------------------------------------------------------------------
 
 
-def load_restore(
-    lake: Lake, now: Snapshot, asked: Restore, clock: datetime, store: ControlStore | None = None
-) -> RestoreFacts:
+def preview_restore(
+    lake: Lake, now: Snapshot, asked: Restore, users: Users, clock: datetime, store: ControlStore | None = None
+) -> ActPreview:
     """`store`: where it is known what is wrong with the table."""
     then = lake.snapshot(now.ref, asked.to_version)
     difference = lake.file_difference(now.ref, asked.to_version, now.version)
@@ -68,55 +66,37 @@ def load_restore(
     seen = FilesSeen(asked.to_version, then.num_files, checked, present.count(False))
     answer = judge_version(judge(lake.retention_facts(now.ref), clock), asked.to_version, seen).restore
     undone = lake.history(now.ref, starting_version=asked.to_version + 1, limit=MOST_COMMITS)
-    noticed = store.noticed.open() if store else ()
-    faults = [notice for notice in noticed if notice.uri == now.ref.uri and notice.version <= asked.to_version]
-    return RestoreFacts(
-        then, back.num_rows, _sum(back, "size_bytes") or 0, _rows(back), off.num_rows, _sum(off, "size_bytes") or 0,
-        _rows(off), undone, seen, answer.reasons[0] if answer.verdict is Reach.NO else "", answer.until,
-        faults, answer.until is not None and answer.until < clock,
-    )  # fmt: skip
-
-
-def plan_restore(now: Snapshot, asked: Restore, facts: RestoreFacts, users: Users) -> ActPreview:
-    """Deletions of rows that come back stand first among the risks: they may have been a duty."""
-    act = TableAct(now.ref.uri, now.ref.name, now.version, asked)
-    changing = sorted((one for one in facts.undone if one.may_change_rows), key=_weight, reverse=True)
-    first = min((commit.version for commit in changing), default=0)  # for which people go back
-    deletions = [commit for commit in changing if commit.operation == "DELETE" or commit.metrics.rows_deleted]
-    risks = [f"rows of a {_told(commit)} come back" for commit in deletions[:_NAMED]]
-    if len(deletions) > _NAMED:
-        risks.append(f"rows of {things(len(deletions) - _NAMED, 'more commit')} that took rows away come back")
-    properties = changed_properties(now.metadata.configuration, facts.then.metadata.configuration)
-    if properties and not asked.keeps_properties:
-        risks.append(f"properties fall back: {', '.join(properties)}")
-        risks += property_losses(now.metadata.configuration, facts.then.metadata.configuration, users)
-    if now.metadata.schema_json != facts.then.metadata.schema_json:
-        risks.append(f"the schema falls back to that of v{asked.to_version}")
-    risks += [_rereads(reader.stream, facts, feed=reader.reads_feed) for reader in users.readers]
-    others = sorted((each for each in changing if each not in deletions), key=lambda each: each.version > first)
-    refused, way_out = _why_not_restored(now, asked, facts, users)
-    changed = f", {len(changing):,} of which changed rows" if len(changing) < len(facts.undone) else ""
-    notes = [f"it undoes {things(now.version - asked.to_version, 'commit')}{changed}"]
-    notes += [f"it undoes {_told(commit)}" for commit in others[:_NAMED]]
-    notes += [f"stays as it is: {notice_text(notice)}" for notice in facts.faults]
-    if facts.seen and facts.seen.checked < facts.seen.total:
-        notes.append(f"{count_text(facts.seen.total - facts.seen.checked)} files were not looked for")
-    elif not facts.refused:
+    risks, notes = _of_commits(now.version - asked.to_version, undone)
+    risks += _of_metadata(now, then, asked, users)
+    risks += [_rereads(reader.stream, back, off, feed=reader.reads_feed) for reader in users.readers]
+    for notice in store.noticed.open() if store else ():
+        if notice.uri == now.ref.uri and notice.version <= asked.to_version:
+            notes.append(f"stays as it is: {notice_text(notice)}")
+    if checked < then.num_files:
+        notes.append(f"{count_text(then.num_files - checked)} files were not looked for")
+    elif answer.verdict is not Reach.NO:
         notes.append(f"no file of v{asked.to_version} is missing")
     if pause := pause_note(users, stops_writers=asked.stops_writers):
         notes.append(pause)
         risks.append("what the stream writes until it has stopped is undone as well, and it does not write that again")
-    if facts.until is not None:
-        until = "promised until" if facts.is_late else "possible until"
-        notes.append(f"{until} {utc_text(facts.until)}{', which has passed' if facts.is_late else ''}")
+    if answer.until is not None and answer.until < clock:  # nobody promises the files any more
+        notes.append(f"promised until {utc_text(answer.until)}, which has passed")
+    elif answer.until is not None:
+        notes.append(f"possible until {utc_text(answer.until)}")
+    refused, way_out = why_written(users, stops_writers=asked.stops_writers)
+    if asked.to_version == now.version:
+        refused, way_out = "it is the latest version", ""
+    elif answer.verdict is Reach.NO:
+        refused, way_out = answer.reasons[0], "choose a later version"
+    rows = f"it then has {rows_text(then.num_rows)}"
+    rows += "" if now.num_rows is None else f" (now {count_text(now.num_rows)})"
     return ActPreview(
-        act,
-        f"the table, now v{now.version}, becomes v{asked.to_version} again: {_files(facts)}; "
-        f"{_net(now, facts.then)}",
+        TableAct(now.ref.uri, now.ref.name, now.version, asked),
+        f"the table, now v{now.version}, becomes v{asked.to_version} again: {_moves(back, off)}; {rows}",
         {
-            "commits_undone": now.version - asked.to_version, "files_back": facts.files_back,
-            "bytes_back": facts.bytes_back, "files_off": facts.files_off, "bytes_off": facts.bytes_off,
-            "rows_before": now.num_rows, "rows_after": facts.then.num_rows,
+            "commits_undone": now.version - asked.to_version, "files_back": back.num_rows,
+            "bytes_back": _sum(back, "size_bytes") or 0, "files_off": off.num_rows,
+            "bytes_off": _sum(off, "size_bytes") or 0, "rows_before": now.num_rows, "rows_after": then.num_rows,
         },
         tuple(notes),
         tuple(risks),
@@ -127,13 +107,28 @@ def plan_restore(now: Snapshot, asked: Restore, facts: RestoreFacts, users: User
     )  # fmt: skip
 
 
-def _why_not_restored(now: Snapshot, asked: Restore, facts: RestoreFacts, users: Users) -> tuple[str, str]:
-    """With what helps."""
-    if asked.to_version == now.version:
-        return "it is the latest version", ""
-    if facts.refused:
-        return facts.refused, "choose a later version"
-    return why_written(users, stops_writers=asked.stops_writers)
+def _of_commits(count: int, undone: Sequence[Commit]) -> tuple[list[str], list[str]]:
+    """Risks and notes of the commits that are undone."""
+    changing = sorted((one for one in undone if one.may_change_rows), key=_weight, reverse=True)
+    first = min((commit.version for commit in changing), default=0)  # for which people go back
+    deletions = [commit for commit in changing if commit.operation == "DELETE" or commit.metrics.rows_deleted]
+    risks = [f"rows of a {_commit_text(commit)} come back" for commit in deletions[:_NAMED]]
+    if len(deletions) > _NAMED:
+        risks.append(f"rows of {things(len(deletions) - _NAMED, 'more commit')} that took rows away come back")
+    others = [commit for commit in changing if commit not in deletions]
+    others.sort(key=lambda commit: commit.version > first)
+    changed = f", {len(changing):,} of which changed rows" if len(changing) < len(undone) else ""
+    notes = [f"it undoes {things(count, 'commit')}{changed}"]
+    return risks, notes + [f"it undoes {_commit_text(commit)}" for commit in others[:_NAMED]]
+
+
+def _of_metadata(now: Snapshot, then: Snapshot, asked: Restore, users: Users) -> Iterator[str]:
+    before, after = now.metadata.configuration, then.metadata.configuration
+    if not asked.keeps_properties and (properties := changed_properties(before, after)):
+        yield f"properties fall back: {', '.join(properties)}"
+        yield from property_losses(before, after, users)
+    if now.metadata.schema_json != then.metadata.schema_json:
+        yield f"the schema falls back to that of v{asked.to_version}"
 
 
 def why_written(users: Users, *, stops_writers: bool) -> tuple[str, str]:
@@ -160,7 +155,7 @@ def _weight(commit: Commit) -> int:
     return sum(count or 0 for count in (counts.inserted, counts.updated, counts.deleted))
 
 
-def _told(commit: Commit) -> str:
+def _commit_text(commit: Commit) -> str:
     """ "v12 DELETE amount < 0 by anna, job nightly (1,204 rows)"."""
     condition = predicate_text(commit)
     by = f" by {commit.user}" if commit.user else ""
@@ -171,29 +166,29 @@ def _told(commit: Commit) -> str:
     return cut(f"{named}{stream}{by}{job}", _MOST_TEXT) + rows
 
 
-def _files(facts: RestoreFacts) -> str:
+def _moves(back: pa.Table, off: pa.Table) -> str:
     """ "2 files (3 kB) come back, 1 file (1 kB) goes": what does not happen is left out."""
-    back, off, moves = facts.files_back, facts.files_off, []
-    if back:
-        moves.append(f"{things(back, 'file')} ({bytes_text(facts.bytes_back)}) come{'s' * (back == 1)} back")
-    if off:
-        moves.append(f"{things(off, 'file')} ({bytes_text(facts.bytes_off)}) {'goes' if off == 1 else 'go'}")
+    moves = []
+    for files, one, many in ((back, "comes back", "come back"), (off, "goes", "go")):
+        if files.num_rows:
+            size = bytes_text(_sum(files, "size_bytes") or 0)
+            moves.append(f"{things(files.num_rows, 'file')} ({size}) {one if files.num_rows == 1 else many}")
     return ", ".join(moves) or "no file comes or goes"
 
 
-def _net(now: Snapshot, then: Snapshot) -> str:
-    return f"it then has {rows_text(then.num_rows)}" + (
-        "" if now.num_rows is None else f" (now {count_text(now.num_rows)})"
-    )
-
-
-def _rereads(stream: str, facts: RestoreFacts, *, feed: bool) -> str:
-    rows = "the rows" if facts.rows_back is None else things(facts.rows_back, "row")
+def _rereads(stream: str, back: pa.Table, off: pa.Table, *, feed: bool) -> str:
     if feed:
         return f"{stream} reads the change feed: it gets what the restore changes"
-    if facts.files_off:
+    records = _sum(back, "num_records")
+    marked = int(pc.sum(back["deleted_rows"]).as_py() or 0)
+    rows = "the rows" if records is None else things(records - marked, "row")
+    if off.num_rows:
         return f"{stream} reads the table: it stops at this commit, which takes rows away, or reads {rows} again"
     return f"{stream} reads the table: it reads {rows} that come back again"
+
+
+def _sum(files: pa.Table, name: str) -> int | None:
+    return None if files[name].null_count else int(pc.sum(files[name]).as_py() or 0)
 
 
 def changed_properties(now: Mapping[str, str], then: Mapping[str, str]) -> list[str]:
@@ -212,10 +207,148 @@ def property_losses(now: Mapping[str, str], then: Mapping[str, str], users: User
         yield f"{_FEED} off: changes from here on are in no feed" + (f", and {readers} stops" if readers else "")
 
 
-def _sum(files: pa.Table, name: str) -> int | None:
-    return None if files[name].null_count else int(pc.sum(files[name]).as_py() or 0)
+# rewind ----------------------------------------------------------------------------------------------------------
 
 
-def _rows(files: pa.Table) -> int | None:
-    records = _sum(files, "num_records")
-    return None if records is None else records - int(pc.sum(files["deleted_rows"]).as_py() or 0)
+@dataclass(frozen=True, slots=True)
+class Rewinding:
+    """Where a stream goes back to. `batch`: the last that stays done; `last_batch`: the last that was. `tables`: all
+    that go back, the one that was asked for first; `versions`: the latest of each table of the stream, by URI."""
+
+    declared: StreamDeclaration
+    batch: int
+    last_batch: int
+    tables: tuple[TableBack, ...]
+    versions: Mapping[str, int]
+
+
+def preview_rewind(
+    settings: Settings, lake: Lake, store: ControlStore | None, table: Snapshot, asked: Rewind, users: Users,
+    *, now: datetime,
+) -> ActPreview:  # fmt: skip
+    """As a restore of the table, with what the stream does then. Refused, too, where the checkpoint cannot be read."""
+    try:
+        back = load_rewind(settings, lake, store, table, asked, users, now=now)
+        assert store is not None
+        declared, name = back.declared, back.declared.name
+        checks = checks_behind(settings, lake, store, name, back.batch, now=now)
+        topics = store.topic_ends().get(name, ())
+        again = BacklogReader(settings, lake).from_batch(declared, back.batch, topics, now=now)
+        plain = Restore(asked.to_version, keeps_properties=True)
+        # What follows says who reads and writes all of the stream's tables.
+        restore = preview_restore(lake, table, plain, replace(users, readers=(), writers=()), now)
+    except (StreamRefusedError, CheckpointError, StorageError) as exc:
+        act = TableAct(table.ref.uri, table.ref.name, table.version, asked)
+        return ActPreview(act, "", refused=exc.message, way_out=exc.hint, typed=True)
+    failed = next((check for check in checks if check.outcome is Outcome.FAILED), None)
+    unsure = [check for check in checks if check.outcome in (Outcome.WARNING, Outcome.UNKNOWN)]
+    batches = f"{back.batch + 1} to {back.last_batch}" if back.last_batch > back.batch + 1 else str(back.last_batch)
+    notes = [
+        f"{name} goes back to the end of batch {back.batch}: its next start reads again what batch {batches} read, "
+        f"with the code as it is then ({reads_again(again)})"
+    ]
+    notes += [f"{other.name}, now v{other.version}, becomes v{other.to_version} again" for other in back.tables[1:]]
+    passing = downstream(declared, list(store.declarations().values()), passing=_PASSING)
+    return replace(
+        restore,
+        act=TableAct(table.ref.uri, table.ref.name, table.version, replace(asked, stream=name)),
+        figures={**restore.figures, "batch": back.batch, "rows_again": again.rows},
+        notes=(*notes, *restore.notes),
+        risks=(
+            *restore.risks, *passing, *twice_outside(declared), *(f"{check.name}: {check.detail}" for check in unsure)
+        ),
+        way_back=f"`weir reset {name} --level undo` takes both back",
+        refused=restore.refused or (f"{failed.name}: {failed.detail}" if failed else ""),
+        way_out=restore.way_out or (failed.remedy if failed else ""),
+    )  # fmt: skip
+
+
+def load_rewind(
+    settings: Settings, lake: Lake, store: ControlStore | None, table: Snapshot, asked: Rewind, users: Users,
+    *, now: datetime,
+) -> Rewinding:  # fmt: skip
+    """Raises `StreamRefusedError` where it cannot be, with what helps."""
+    streams = statuses(store, now=now, heartbeat_stale_s=settings.host.heartbeat_stale_s) if store else []
+    status = _writer(streams, users, table.ref.name)
+    declared = status.declaration
+    if why := why_not_stopped(status):
+        raise StreamRefusedError(f"{declared.name}: {why}", hint=f"weir stop {declared.name}")
+    checkpoint = read_checkpoint(folder := declared_folder(settings, declared.checkpoint_location))
+    query, first = query_id(folder), asked.to_version + 1
+    commits = lake.history(table.ref, starting_version=first, ending_version=asked.to_version + MOST_COMMITS)
+    batch = min(_batches(commits, query, declared.name)) - 1
+    kept = sorted({*checkpoint.planned} & {*checkpoint.finished})
+    if batch < 0:
+        why = f"it is older than the first batch of {declared.name}"
+        raise StreamRefusedError(why, hint=f"--level full reads all again: weir reset {declared.name}")
+    if batch not in kept:
+        oldest = f"batch {kept[0]} is the oldest" if kept else "there is none"
+        why = f"the checkpoint of {declared.name} no longer keeps batch {batch}: {oldest}"
+        raise StreamRefusedError(why, hint="choose a later one")
+    others = _other_tables(lake, declared, table.ref)
+    back = [TableBack(table.ref.uri, table.ref.name, table.version, asked.to_version)]
+    back += filter(None, (_goes_back(lake, other, query, batch, now) for other in others))
+    versions = {snapshot.ref.uri: snapshot.version for snapshot in (table, *others)}
+    return Rewinding(declared, batch, checkpoint.planned[-1], tuple(back), versions)
+
+
+def _writer(streams: Sequence[StreamStatus], users: Users, table: str) -> StreamStatus:
+    """The one stream that writes the table, and that a host here runs from a checkpoint."""
+    names = sorted({writer.stream for writer in users.writers})
+    if len(names) != 1:
+        why = f"{', '.join(names)} write it" if names else "no declared stream writes it"
+        raise StreamRefusedError(f"{table}: {why}", hint=f"`weir restore {table}` brings the table back alone")
+    status = next(status for status in streams if status.declaration.name == names[0])
+    if status.declaration.is_attached:
+        why = f"another Spark application runs {names[0]}"
+        raise StreamRefusedError(why, hint="restore the table, and set its checkpoint back there")
+    if status.declaration.is_view:
+        raise StreamRefusedError(f"{names[0]} is computed from all rows each time", hint="restore the table alone")
+    return status
+
+
+def _batches(commits: Iterable[Commit], query: str, stream: str) -> list[int]:
+    """What the stream wrote in these commits; one of another query has no place in its checkpoint."""
+    batches = []
+    for commit in commits:
+        if commit.origin is None or commit.origin.batch_id is None:
+            continue
+        if commit.origin.query_id != query:
+            raise StreamRefusedError(
+                f"v{commit.version} was written before the checkpoint of {stream} was set aside, or by another query",
+                hint=f"choose a later version, or `weir reset {stream}`",
+            )
+        batches.append(commit.origin.batch_id)
+    if not batches:
+        raise StreamRefusedError(f"{stream} wrote nothing since that version", hint="restore the table alone")
+    return batches
+
+
+def _other_tables(lake: Lake, declared: StreamDeclaration, ref: TableRef) -> list[Snapshot]:
+    """Further destinations, quarantine, dead letters: those that are there."""
+    tables = []
+    for table in declared.tables:
+        if table.uri != ref.uri:
+            with suppress(TableNotFoundError):
+                tables.append(lake.snapshot(lake.find(table.uri)))
+    return tables
+
+
+def _goes_back(lake: Lake, table: Snapshot, query: str, batch: int, now: datetime) -> TableBack | None:
+    """None where nothing was written to it behind that batch."""
+    to_version: int | None = None
+    for commit in (commits := lake.history(table.ref, limit=MOST_COMMITS)):
+        origin = commit.origin
+        if origin is None or origin.query_id != query or origin.batch_id is None:
+            continue
+        if origin.batch_id <= batch:
+            break
+        to_version = commit.version - 1
+    else:
+        if len(commits) == MOST_COMMITS or to_version == -1:
+            raise StreamRefusedError(f"the log of {table.ref.name} does not say what it held behind batch {batch}")
+    if to_version is None:
+        return None
+    if refused := preview_restore(lake, table, Restore(to_version), Users(), now).refused:
+        raise StreamRefusedError(f"{table.ref.name} cannot go back to v{to_version}: {refused}")
+    return TableBack(table.ref.uri, table.ref.name, table.version, to_version)

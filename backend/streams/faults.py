@@ -1,15 +1,56 @@
 """The faults that end a stream or keep it from going on: how each is recognised, its cause and its remedy, in words.
 
 Rule: said here and nowhere else: preflight, pages, commands and docs/operations.md take their words from this table.
+A check of a preflight that finds one is made of it, so that its remedy is this one.
 Error classes are Spark 4.2's and Delta 4.4's; where Spark raises a plain Java error, its message is what tells.
 """
 
 import sys
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import chain
 
 from backend.docs_table import with_table
 from backend.stream_model.stream import StreamFailure
+
+
+class Outcome(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """`detail` is the evidence; `remedy` what helps, empty where nothing is to be done."""
+
+    name: str
+    outcome: Outcome
+    detail: str
+    remedy: str = ""
+
+    @property
+    def ok(self) -> bool | None:
+        """None: not known."""
+        return None if self.outcome is Outcome.UNKNOWN else self.outcome is not Outcome.FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    name: str
+    checks: tuple[Check, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.failed
+
+    @property
+    def failed(self) -> tuple[Check, ...]:
+        return self.of(Outcome.FAILED)
+
+    def of(self, outcome: Outcome) -> tuple[Check, ...]:
+        return tuple(check for check in self.checks if check.outcome is outcome)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +73,10 @@ class Fault:
         return failure.error_class.startswith(self.classes or ("\0",)) or any(
             word in failure.message for word in self.words
         )
+
+    def found(self, detail: str, *, of: str = "", outcome: Outcome = Outcome.FAILED) -> Check:
+        """The check that sees it; `of`: the source that it is of."""
+        return Check(f"{self.check} of {of}" if of else self.check, outcome, detail, self.remedy)
 
 
 # What a preflight looks at.

@@ -1,45 +1,50 @@
 """A table's metadata changed by Spark, statement by statement, and proven from the log.
 
-Rule: what is so already is passed over, so that an act whose host died is carried on. Whatever was typed is a quoted
-name or a literal of SQL, but for types, which Weir wrote itself, and conditions, which its parser has read.
+Rule: Delta says what may be. Several statements are rehearsed on an empty table of the same protocol and metadata, so
+that what it refuses is refused before anything is done. An act whose host died passes over what it did. Whatever was
+typed is a quoted name or a literal of SQL, but for types, which Weir wrote itself, and conditions, which its parser has
+read.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from backend.lake.model import Metadata
-from backend.maintenance.alter import checks, column_kinds
+from pyspark.sql import SparkSession
+
+from backend.lake.model import Metadata, Snapshot
+from backend.maintenance.alter import checks
 from backend.maintenance.model import Alter, Proof
+from backend.maintenance.repair import column_kinds
+from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
 from pipelines.specs.tables import quoted
 
 
-def statements(asked: Alter, metadata: Metadata, table: str) -> Iterator[str]:
-    """What is still to be done, constraints before all that no data can break; `table` as SQL names it."""
-    act, present = f"ALTER TABLE {table}", column_kinds(metadata)
-    held = checks(metadata)
-    yield from (f"{act} DROP CONSTRAINT {quoted(name)}" for name in asked.drop_constraints if name in held)
-    for name in missing_constraints(asked, metadata):
-        yield f"{act} ADD CONSTRAINT {quoted(name)} CHECK (\n{asked.add_constraints[name]}\n)"
+def statements(asked: Alter, metadata: Metadata, table: str, *, begun: bool = False) -> Iterator[str]:
+    """What is to be done, constraints before all that no data can break; `table` as SQL names it. `begun`: columns and
+    constraints that are as asked are this act's own."""
+    act, present, held = f"ALTER TABLE {table}", column_kinds(metadata), checks(metadata)
+    gone = {name for name in asked.drop_constraints if begun and name not in held}
+    yield from (f"{act} DROP CONSTRAINT {quoted(name)}" for name in asked.drop_constraints if name not in gone)
+    for name, condition in asked.add_constraints.items():
+        if not (begun and name in held):
+            yield f"{act} ADD CONSTRAINT {quoted(name)} CHECK (\n{condition}\n)"
     now = metadata.configuration
     yield from set_statements(table, {key: text for key, text in asked.set_properties.items() if now.get(key) != text})
     if asked.comment is not None and asked.comment != (metadata.description or ""):
         yield f"COMMENT ON TABLE {table} IS {literal(asked.comment)}"
     for name, kind in asked.add_columns.items():
-        if name not in present:
+        if not (begun and name in present):
             comment = asked.column_comments.get(name)
             yield f"{act} ADD COLUMNS ({quoted(name)} {kind}{f' COMMENT {literal(comment)}' if comment else ''})"
     for old, new in asked.rename_columns.items():
-        if old in present:
+        if not begun or old in present:
             yield f"{act} RENAME COLUMN {quoted(old)} TO {quoted(new)}"
-    yield from (f"{act} DROP COLUMN {quoted(name)}" for name in asked.drop_columns if name in present)
+    yield from (f"{act} DROP COLUMN {quoted(name)}" for name in asked.drop_columns if not begun or name in present)
     for name, kind in asked.widen_columns.items():
         if present.get(name) != kind:
             yield f"{act} ALTER COLUMN {quoted(name)} TYPE {kind}"
     yield from unset_statements(table, [key for key in asked.unset_properties if key in now])
-
-
-def missing_constraints(asked: Alter, metadata: Metadata) -> list[str]:
-    present = checks(metadata)
-    return [name for name in asked.add_constraints if name not in present]
 
 
 def set_statements(table: str, properties: Mapping[str, str]) -> Iterator[str]:
@@ -50,6 +55,36 @@ def set_statements(table: str, properties: Mapping[str, str]) -> Iterator[str]:
 def unset_statements(table: str, keys: Sequence[str]) -> Iterator[str]:
     if names := ", ".join(map(literal, keys)):
         yield f"ALTER TABLE {table} UNSET TBLPROPERTIES IF EXISTS ({names})"
+
+
+def rehearse(session: SparkSession, snapshot: Snapshot, made: Callable[[str], Iterable[str]], folder: str) -> None:
+    """The statements that are `made` for a table, done to an empty one in `folder`, which is deleted after. Raises what
+    Delta says of the first that it refuses."""
+    files, uri = CheckpointFiles(session), spark_uri(folder)
+    files.write(f"{uri}/_delta_log/{0:020d}.json", "\n".join(map(json.dumps, _empty_table(snapshot))))
+    try:
+        for statement in made(f"delta.{quoted(uri)}"):
+            session.sql(statement)
+    finally:
+        files.remove(uri)
+
+
+def _empty_table(snapshot: Snapshot) -> Iterator[dict[str, object]]:
+    """The first commit of a table like this one, without a row. Source: Delta protocol, "Actions"."""
+    protocol, metadata = snapshot.protocol, snapshot.metadata
+    yield {"commitInfo": {"timestamp": 0, "inCommitTimestamp": 0, "operation": "CREATE TABLE"}}
+    versions = {"minReaderVersion": protocol.min_reader_version, "minWriterVersion": protocol.min_writer_version}
+    reader = {"readerFeatures": protocol.reader_features} if protocol.min_reader_version >= 3 else {}
+    writer = {"writerFeatures": protocol.writer_features} if protocol.min_writer_version >= 7 else {}
+    yield {"protocol": {**versions, **reader, **writer}}
+    about: dict[str, object] = {"schemaString": metadata.schema_json, "partitionColumns": metadata.partition_columns}
+    since = "delta.inCommitTimestampEnablement"  # of a later version
+    kept = {key: value for key, value in metadata.configuration.items() if not key.startswith(since)}
+    about |= {"configuration": kept, "format": {"provider": "parquet", "options": {}}}
+    yield {"metaData": {"id": str(uuid.uuid4()), **about}}
+    if "clustering" in protocol.writer_features:
+        for domain, configuration in snapshot.domains.items():
+            yield {"domainMetadata": {"domain": domain, "configuration": configuration, "removed": False}}
 
 
 def altered_proofs(asked: Alter, metadata: Metadata) -> Iterator[Proof]:

@@ -1,35 +1,33 @@
 """Rows of a table changed, replaced or deleted by Spark, once it is known to read the SQL as DuckDB does, row by row.
 
-Rule: one commit. What came of it is told by the commit's own metrics; rows that came from elsewhere are compared again.
+Rule: one commit. What came of it is told by the commit's own metrics; rows that came from elsewhere are compared again,
+whatever their order, as texts that hold every value exactly: a null counts, and a type is never guessed.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backend.errors import QueryError
 from backend.format import things
-from backend.lake.model import OperationMetrics
+from backend.lake.model import OperationMetrics, Snapshot
 from backend.maintenance.model import ActPreview, ActResult, Proof, Repair
 from pipelines.jobs.condition import satisfies, value_of
-from pipelines.jobs.same_rows import rows_proof
+from pipelines.jobs.signed_rows import opened
+from pipelines.jvm.delta import make_active
 from pipelines.jvm.failures import describe
 from pipelines.jvm.hadoop import spark_uri
 from pipelines.specs.tables import quoted
 
+_EXACT = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 _PLAIN = "write it in words that mean the same to DuckDB and Spark, such as plain comparisons"
-
-
-@dataclass(frozen=True, slots=True)
-class Repaired:
-    """The version of the repair's commit and its metrics; `planned`: None where its host died behind it."""
-
-    version: int
-    metrics: OperationMetrics
-    planned: ActPreview | None
 
 
 def repair_table(session: SparkSession, uri: str, asked: Repair) -> None:
@@ -50,20 +48,22 @@ def repair_table(session: SparkSession, uri: str, asked: Repair) -> None:
     session.sql(f"UPDATE {name} SET {values} WHERE {where}" if values else f"DELETE FROM {name} WHERE {where}")
 
 
-def repaired(session: SparkSession, uri: str, asked: Repair, done: Repaired) -> ActResult:
-    """What the log says of it, and for rows from elsewhere Spark."""
-    metrics = done.metrics
+def repaired(
+    session: SparkSession, uri: str, asked: Repair, version: int, metrics: OperationMetrics, planned: ActPreview | None
+) -> ActResult:
+    """What the log says of the commit, and for rows from elsewhere Spark. `planned`: None where the act's host died
+    behind it."""
     if not asked.takes_rows:
         changed = metrics.rows_updated if asked.values else metrics.rows_deleted
         effect = f"{things(changed, 'row')} {'changed' if asked.values else 'deleted'}"
-        return ActResult(effect, done.version, {"rows": changed}, (_as_previewed(done.planned, {"rows": changed}),))
+        return ActResult(effect, version, {"rows": changed}, (_as_previewed(planned, {"rows": changed}),))
     written, copied = metrics.rows_inserted, metrics.rows_copied or 0
     figures = {"rows": metrics.rows_deleted, "rows_in": None if written is None else written - copied}
     where = f"({asked.where})"
-    now, source = table_rows(session, uri, done.version).where(where), _source(session, uri, asked).where(where)
-    proofs = (_as_previewed(done.planned, figures), rows_proof("the rows are those of the source", now, source))
+    now, source = table_rows(session, uri, version).where(where), _source(session, uri, asked).where(where)
+    proofs = (_as_previewed(planned, figures), rows_proof("the rows are those of the source", now, source))
     effect = f"{things(figures['rows'], 'row')} replaced by {things(figures['rows_in'], 'row')}"
-    return ActResult(effect, done.version, figures, proofs)
+    return ActResult(effect, version, figures, proofs)
 
 
 def _as_previewed(planned: ActPreview | None, done: Mapping[str, int | None]) -> Proof:
@@ -110,3 +110,44 @@ def _compare_readings(asked: Repair, rows: DataFrame) -> None:
 
 def _numbered(values: Mapping[str, str]) -> list[tuple[int, tuple[str, str]]]:
     return list(enumerate(values.items()))
+
+
+# the same rows ---------------------------------------------------------------------------------------------------
+
+
+def rows_proof(what: str, rows: DataFrame, source: DataFrame) -> Proof:
+    """Of tables with the same columns."""
+    (count, digest), (expected, as_source) = (_counted(side.select(*_columns(source))) for side in (rows, source))
+    told = f"{count:,} rows against {expected:,}"
+    if count == expected:
+        told += ", each the same" if digest == as_source else ", but not the same ones"
+    return Proof(what, (count, digest) == (expected, as_source), told)
+
+
+def rewritten_proof(session: SparkSession, commits: Iterable[tuple[Snapshot, Snapshot]]) -> Proof:
+    """Of the files that commits took away against those that came in their place, as their states before and after
+    have them: the rows that a deletion vector marks are in neither."""
+    make_active(session)
+    went, came = list[DataFrame](), list[DataFrame]()
+    for before, after in ((opened(session, old), opened(session, new)) for old, new in commits):
+        went.append(before.rows(before.files_not_in(after), as_of=before))
+        came.append(after.rows(after.files_not_in(before), as_of=after))
+    what = "each row of the old files is in the new ones"
+    return rows_proof(what, reduce(DataFrame.unionAll, came), reduce(DataFrame.unionAll, went))
+
+
+def _columns(rows: DataFrame) -> list[str]:
+    return [quoted(name) for name in rows.columns]
+
+
+def _counted(rows: DataFrame) -> tuple[int, int]:
+    """How many, and the sum of their hashes: the same however they are split and sorted."""
+    text = exact_text([F.col(name) for name in _columns(rows)])
+    hashed = F.sum(F.xxhash64(text).cast("decimal(20,0)"))
+    count, digest = rows.select(F.count(F.lit(1)), F.coalesce(hashed, F.lit(0))).collect()[0]
+    return int(count), int(digest)
+
+
+def exact_text(columns: Sequence[Column]) -> Column:
+    """A row as JSON: two texts are equal where all values are, of any type."""
+    return F.to_json(F.struct(*columns), _EXACT)

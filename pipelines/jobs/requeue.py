@@ -23,9 +23,10 @@ from backend.jobs.model import Job, JobKind
 from backend.settings import Settings
 from backend.store.store import ControlStore
 from backend.streams.requeue import REASON, RequeueAnswer, RequeueRequest, Sample, why_never
-from backend.streams.reset.plan import is_stopped
+from backend.streams.reset import is_stopped
 from pipelines.declare.registry import declaration
 from pipelines.jobs.condition import satisfies, value_of, why_failed
+from pipelines.jobs.repair import exact_text
 from pipelines.jvm.delta import delta_log, make_active
 from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
 from pipelines.sinks.commits import mark
@@ -44,11 +45,6 @@ _LONGEST = 300  # characters of a value that is shown
 _ADDING = frozenset(
     ("STREAMING UPDATE", "OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "ADD COLUMNS", "CHANGE COLUMN")
 )
-_EXACT = {
-    "ignoreNullFields": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-}
 
 log = structlog.get_logger()
 
@@ -77,8 +73,14 @@ class Requeues:
         try:
             if job.kind is JobKind.REQUEUE_PREVIEW:
                 listener.tell("trying the repair")
-                return work.tried()
-            self._require_stopped(work.spec)
+                tried = work.decided().persist()
+                try:
+                    return work.answer(tried)
+                finally:
+                    tried.unpersist()
+            name = work.spec.name
+            if not is_stopped(self._store.desired().get(name), self._store.observed().get(name)):
+                raise StreamRefusedError(f"{name} is not stopped", hint="stop it first")
             return self._send(job, work, listener)
         except (PySparkException, Py4JJavaError) as exc:
             if (failure := why_failed(exc)) is not None:
@@ -97,10 +99,6 @@ class Requeues:
             session.conf.set(key, value)
         return work
 
-    def _require_stopped(self, spec: StreamSpec) -> None:
-        if not is_stopped(self._store.desired().get(spec.name), self._store.observed().get(spec.name)):
-            raise StreamRefusedError(f"{spec.name} is not stopped", hint="stop it first")
-
     def _send(self, job: Job, work: "_Work", listener: ActListener) -> RequeueAnswer:
         folder = spark_uri(f"{self._settings.checkpoints_uri}/{_FOLDER}/{work.spec.name}")
         listener.tell("deciding which rows go")
@@ -108,13 +106,7 @@ class Requeues:
         decided = work.decided_in(f"{folder}/{job.job_id}")
         answer = work.answer(decided)
         listener.changes("writing rows")
-        mark(
-            work.session,
-            _writer(work.spec, job.job_id),
-            0,
-            _metadata(work.spec, job.job_id, by=job.actor, why=job.reason),
-        )
-        work.write(decided, job.job_id)
+        work.write(decided, job.job_id, by=job.actor, why=job.reason)
         listener.changes("taking them out of the quarantine")
         work.take_out(decided)
         log.info("rows_sent_again", stream=work.spec.name, rows=answer.met, left=answer.left)
@@ -131,9 +123,8 @@ class Requeues:
             if work.is_table(place) and work.has_begun(writer):
                 if not work.has_written(writer, work.quarantine):
                     ended.append(other)
-                mark(work.session, writer, 0, _metadata(work.spec, other, by=job.actor, why="ended what broke off"))
                 decided = work.session.read.format("delta").load(place)
-                work.write(decided, other)
+                work.write(decided, other, by=job.actor, why="ended what broke off")
                 work.take_out(decided)
             files.remove(place)
         if ended:
@@ -153,18 +144,11 @@ class _Work:
     session: SparkSession
     quarantine: str
 
-    def tried(self) -> RequeueAnswer:
-        decided = self._decided().persist()
-        try:
-            return self.answer(decided)
-        finally:
-            decided.unpersist()
-
     def decided_in(self, folder: str) -> DataFrame:
-        """Every chosen row, repaired, and whether it goes; decided on the first call alone."""
+        """The same, decided on the first call alone."""
         if not self.is_table(folder):
             self._require_only_more()
-            writer = self._decided().write.format("delta").option("delta.columnMapping.mode", "name")
+            writer = self.decided().write.format("delta").option("delta.columnMapping.mode", "name")
             writer.save(folder)
         return self.session.read.format("delta").load(folder)
 
@@ -178,8 +162,11 @@ class _Work:
         )
         return RequeueAnswer(chosen, met, broken, warned, tuple(_samples(decided)))
 
-    def write(self, decided: DataFrame, job_id: str) -> None:
-        """By the stream's own sinks: what they do with rows that come late, they do with these."""
+    def write(self, decided: DataFrame, job_id: str, *, by: str, why: str) -> None:
+        """By the stream's own sinks: what they do with rows that come late, they do with these. From here on commits
+        carry the job as their writer."""
+        metadata = {"stream": self.spec.name, "requeue": job_id, "by": by, "reason": why}
+        mark(self.session, _writer(self.spec, job_id), 0, metadata)
         rows = decided.where(SENT).select(*map(quoted, _own(decided.columns)))
         if not rows.isEmpty():
             target = replace(self.spec.target(self.settings), query_id=f"requeue-{job_id}", batch_id=0)
@@ -189,7 +176,7 @@ class _Work:
         """Rows that went leave the quarantine. The others keep their values, with the rules that those break today."""
         into = DeltaTable.forPath(self.session, self.quarantine).alias("q")
         names = [*_own(decided.columns), *REASON]
-        row = _as_text([F.col(f"q.{quoted(name)}").alias(name) for name in names])
+        row = exact_text([F.col(f"q.{quoted(name)}").alias(name) for name in names])
         decisions = decided.select(ROW, SENT, NOW).dropDuplicates([ROW]).alias("s")  # same rows were decided the same
         merge = into.merge(decisions, row == F.col(f"s.{ROW}")).whenMatchedDelete(f"s.{SENT}")
         merge = merge.whenMatchedUpdate(f"NOT (q.{REASON[0]} <=> s.{NOW})", set={REASON[0]: f"s.{NOW}"})
@@ -209,7 +196,8 @@ class _Work:
         """Whether a table's log holds a commit of this writer."""
         return bool(delta_log(self.session, uri).unsafeVolatileSnapshot().transactions().contains(writer))
 
-    def _decided(self) -> DataFrame:
+    def decided(self) -> DataFrame:
+        """Every chosen row, repaired, and whether it goes."""
         reader = self.session.read.format("delta").option("versionAsOf", self.request.version)
         present = reader.load(self.quarantine)
         names, own = present.columns, _own(present.columns)
@@ -219,7 +207,7 @@ class _Work:
             rows = rows.where(satisfies(self.request.where, names, rows.schema))
         was = {name: F.col(place[name]) for name in own}
         now = {name: value_of(text, name, names, rows.schema) for name, text in self.request.repairs.items()}
-        key = _as_text([F.col(place[name]).alias(name) for name in (*own, *REASON)])
+        key = exact_text([F.col(place[name]).alias(name) for name in (*own, *REASON)])
         rows = rows.select(key.alias(ROW), _struct(was).alias(_WAS), _struct({**was, **now}).alias(_IS))
         as_was = marked(rows.select(ROW, _IS, f"{_WAS}.*"), self.spec.expectations).withColumnRenamed(BROKEN, NOW)
         judged = marked(as_was.select(ROW, NOW, f"{_IS}.*"), self.spec.expectations)
@@ -243,10 +231,6 @@ def _writer(spec: StreamSpec, job_id: str) -> str:
     return f"{spec.name}:requeue-{job_id}"
 
 
-def _metadata(spec: StreamSpec, job_id: str, *, by: str, why: str) -> dict[str, object]:
-    return {"stream": spec.name, "requeue": job_id, "by": by, "reason": why}
-
-
 def _own(columns: Sequence[str]) -> list[str]:
     """The columns that the stream's function returned."""
     return [name for name in columns if name not in (*REASON, ROW, SENT, NOW, BROKEN)]
@@ -256,13 +240,8 @@ def _struct(values: dict[str, Column]) -> Column:
     return F.struct(*(value.alias(name) for name, value in values.items()))
 
 
-def _as_text(columns: Sequence[Column]) -> Column:
-    """A row, exactly: two texts are equal where all values are, of any type."""
-    return F.to_json(F.struct(*columns), _EXACT)
-
-
 def _samples(decided: DataFrame) -> list[Sample]:
-    after = _as_text([F.col(quoted(name)) for name in _own(decided.columns)]).alias("after")
+    after = exact_text([F.col(quoted(name)) for name in _own(decided.columns)]).alias("after")
     rows = decided.select(ROW, SENT, BROKEN, after)
     shown = [row for goes in (F.col(SENT), ~F.col(SENT)) for row in rows.where(goes).limit(_SHOWN).collect()]
     return [Sample(_values(row[ROW]), _values(row["after"]), tuple(row[BROKEN]), row[SENT]) for row in shown]

@@ -5,7 +5,9 @@ not act twice: its commits carry its id, and behind the first of them it carries
 broke is tried again, a restore and a repair never.
 """
 
-from collections.abc import Callable, Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import structlog
@@ -14,16 +16,17 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from backend.access import Actor
 from backend.errors import StreamRefusedError
-from backend.format import bytes_text, things
+from backend.format import bytes_text, cut, things
 from backend.jobs.model import Job
 from backend.lake.catalog import layer_of
 from backend.lake.files.clustering import look_up
 from backend.lake.lake import Lake
-from backend.lake.model import Commit, OperationMetrics, Snapshot, TableRef
+from backend.lake.model import Commit, OperationMetrics, TableRef
 from backend.lake.retention.runs import DELETED_FILES, retention_of
 from backend.lake.storage.storage import Storage
-from backend.maintenance.alter import OF_ENGINES
+from backend.maintenance.alter import OF_ENGINES, checks
 from backend.maintenance.model import (
     ActPreview,
     ActResult,
@@ -42,33 +45,27 @@ from backend.maintenance.model import (
 )
 from backend.maintenance.plan import preview
 from backend.maintenance.readers import Users, load_users
-from backend.maintenance.rewind import load_rewind
+from backend.maintenance.restore import load_rewind
+from backend.redaction import without_secrets
 from backend.settings import Settings
 from backend.store.store import ControlStore
 from backend.streams.faults import CONFLICTS
-from pipelines.jobs.alter import (
-    altered_proofs,
-    literal,
-    missing_constraints,
-    set_statements,
-    statements,
-    unset_statements,
-)
-from pipelines.jobs.clone import clone_commits, clone_statement, cloned
+from backend.streams.reset import CheckpointMove, TableBack, read_move
+from pipelines.jobs.alter import altered_proofs, literal, rehearse, set_statements, statements, unset_statements
+from pipelines.jobs.clone_and_drop import Dropping, clone_commits, clone_statement, cloned
 from pipelines.jobs.condition import why_failed
-from pipelines.jobs.drop import Dropping
-from pipelines.jobs.repair import Repaired, repair_table, repaired, require_one_reading, table_rows
+from pipelines.jobs.repair import repair_table, repaired, require_one_reading, rewritten_proof, table_rows
 from pipelines.jobs.requeue import ActListener
-from pipelines.jobs.rewind import read_plan, set_back, write_plan
-from pipelines.jobs.same_rows import rewritten_proof
-from pipelines.jobs.stopped_writers import stopped_writers
+from pipelines.jobs.reset import set_back, write_move
 from pipelines.jvm.failures import describe
 from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
 from pipelines.sinks.commits import sign
 from pipelines.specs.tables import quoted
 
 MOST_TRIES = 3
+_LONGEST_REFUSAL = 1_000  # characters of what Delta says
 _AT_ONCE_S = 1e-9
+PAUSE_S, MOST_S = 0.5, 900.0  # that a stream is waited for until it has stopped
 _LISTING_TASKS = "spark.sql.sources.parallelPartitionDiscovery.parallelism"  # VACUUM and RESTORE start 10,000 else
 
 log = structlog.get_logger()
@@ -88,8 +85,9 @@ class TableActs:
         act = TableAct.parse(job.request)
         lake = Lake(self._looks_each_time)
         moves = isinstance(act.arguments, Drop | Undrop | Purge)
-        ref = self._place(act) if moves else lake.find(act.uri)
-        work = _Work(session, lake, ref, act, job)
+        root = Storage(self._settings).root_of(act.uri) if moves else ""
+        ref = TableRef(act.uri, act.name, root, layer_of(act.name)) if moves else lake.find(act.uri)
+        work = _Work(session, lake, ref, act, job, f"{self._settings.checkpoints_uri}/.rehearsed/{job.job_id}")
         listener.tell("looking at the table again")
         if moves:
             return Dropping(lake, ref, act, job, CheckpointFiles(session), lambda: self._previewed(work)).run(listener)
@@ -103,34 +101,31 @@ class TableActs:
             listener.changes(f"{act.kind} of {act.name}")
             if planned is None:
                 work.carry_on()
-                return work.done(None, ())
+                return work.done(None)
             return work.done(planned, self._do(work, planned))
 
     def _rewound(self, work: "_Work", asked: Rewind, listener: ActListener) -> ActResult:
         """A plan that is written down is carried on with, whichever host wrote it."""
-        files, now = CheckpointFiles(work.session), self._store.now()
-        plan = read_plan(self._settings, asked.stream, work.job)
-        if plan is None:
+        settings, job, files = self._settings, work.job, CheckpointFiles(work.session)
+        move = read_move(settings, asked.stream, job.job_id)
+        if move is None or move.batch is None:
             self._previewed(work)
-            users = self._users(work)
-            table = work.lake.snapshot(work.ref)
-            facts = load_rewind(self._settings, work.lake, self._store, table, asked, users, now=now)
-            plan = write_plan(self._settings, facts, work.job, files)
+            users, now, table = self._users(work), self._store.now(), work.lake.snapshot(work.ref)
+            back = load_rewind(settings, work.lake, self._store, table, asked, users, now=now)
+            versions = {spark_uri(uri): version for uri, version in back.versions.items()}
+            move = CheckpointMove.of(job, str(job.kind), versions, batch=back.batch, tables=back.tables)
+            write_move(settings, asked.stream, move, files)
         listener.changes(f"rewind of {asked.stream}")
-        restored = [work.restored(back.uri, back.name, back.version, back.to_version) for back in plan.tables]
-        told = set_back(self._settings, asked.stream, plan, work.job, files)
-        effect = f"{restored[0].effect}; {asked.stream} goes on behind batch {plan.batch}"
+        restored = [work.restored(table) for table in move.tables]
+        checkpoint = set_back(settings, asked.stream, f"{settings.checkpoints_uri}/{asked.stream}", move, files)
         proofs = [
-            replace(proof, what=f"{back.name} is what it was")
-            for back, result in zip(plan.tables, restored, strict=True)
+            replace(proof, what=f"{table.name} is what it was")
+            for table, result in zip(move.tables, restored, strict=True)
             for proof in result.proofs
         ]
-        log.info("stream_rewound", stream=asked.stream, batch=plan.batch, table=work.ref.name)
-        return ActResult(effect, restored[0].version, {"batch": plan.batch}, (*proofs, told))
-
-    def _place(self, act: TableAct) -> TableRef:
-        """Where a table was or is; raises `PathRefusedError`."""
-        return TableRef(act.uri, act.name, Storage(self._settings).root_of(act.uri), layer_of(act.name))
+        log.info("stream_rewound", stream=asked.stream, batch=move.batch, table=work.ref.name)
+        effect = f"{restored[0].effect}; {asked.stream} goes on behind batch {move.batch}"
+        return ActResult(effect, restored[0].version, {"batch": move.batch}, (*proofs, checkpoint))
 
     def _users(self, work: "_Work") -> Users:
         now = self._store.now()
@@ -169,7 +164,12 @@ class TableActs:
                     raise failure from exc
                 error_class, message = describe(exc)
                 if not error_class.startswith(CONFLICTS):
-                    raise
+                    if not isinstance(planned.act.arguments, Alter):
+                        raise
+                    # What names the column or the constraint often stands in the lines beneath the first.
+                    lines = " ".join(str(exc).split()) if isinstance(exc, PySparkException) else message
+                    reason = cut(without_secrets(lines), _LONGEST_REFUSAL)
+                    raise StreamRefusedError(f"Delta refuses it: {reason}", hint=f"it calls it {error_class}") from exc
                 conflicts.append(work.newest_by_others() or message)
                 if isinstance(planned.act.arguments, Restore | Repair) or len(conflicts) == MOST_TRIES:
                     raise StreamRefusedError(
@@ -186,10 +186,7 @@ class _Work:
     ref: TableRef
     asked: TableAct
     job: Job
-
-    @property
-    def _table(self) -> DeltaTable:
-        return DeltaTable.forPath(self.session, spark_uri(self.ref.uri))
+    rehearsal: str  # a folder of the job's own
 
     @property
     def _name(self) -> str:
@@ -222,12 +219,13 @@ class _Work:
             case Clone() as clone:
                 self.session.sql(clone_statement(self.lake, self.ref, clone))
 
-    def restored(self, uri: str, name: str, version: int, to_version: int) -> ActResult:
-        """A table of the same stream as it was, with the properties of today."""
-        asked = Restore(to_version, keeps_properties=True)
-        work = _Work(self.session, self.lake, self.lake.find(uri), TableAct(uri, name, version, asked), self.job)
+    def restored(self, back: TableBack) -> ActResult:
+        """A table of a rewound stream as it was, with the properties of today."""
+        asked = Restore(back.to_version, keeps_properties=True)
+        act = TableAct(back.uri, back.name, back.version, asked)
+        work = replace(self, ref=self.lake.find(back.uri), asked=act)
         work.carry_on() if work.own_commits() else work._restore(asked)
-        return work.done(None, ())
+        return work.done(None)
 
     def carry_on(self) -> None:
         """After a host that died behind the first of its commits."""
@@ -236,13 +234,24 @@ class _Work:
         elif isinstance(self.asked.arguments, Alter):
             self._alter(self.asked.arguments)
 
-    def done(self, planned: ActPreview | None, conflicts: tuple[str, ...]) -> ActResult:
+    def done(self, planned: ActPreview | None, conflicts: tuple[str, ...] = ()) -> ActResult:
         """What the log says of it now."""
-        proving: Mapping[type, Callable[[ActPreview | None], ActResult]] = {
-            Optimize: self._optimized, Vacuum: self._vacuumed, Restore: self._restored, Repair: self._repaired,
-            Alter: self._altered, Clone: self._cloned,
-        }  # fmt: skip
-        result = proving[type(self.asked.arguments)](planned)
+        match self.asked.arguments:
+            case Optimize() as optimize:
+                result = self._optimized(optimize)
+            case Restore() as restore:
+                result = self._restored(restore)
+            case Repair() as repair:
+                result = self._repaired(repair, planned)
+            case Alter() as alter:
+                snapshot = self.lake.snapshot(self.ref)
+                proofs = tuple(altered_proofs(alter, snapshot.metadata))
+                result = ActResult(", ".join(alter.words()), snapshot.version, {}, proofs)
+            case Clone() as clone:
+                result = cloned(self.session, self.lake, self.ref, clone)
+            case _:
+                assert planned is not None
+                result = self._vacuumed(planned)
         log.info("table_act_done", table=self.ref.name, act=str(self.asked.kind), version=result.version)
         return replace(result, conflicts=conflicts)
 
@@ -252,8 +261,11 @@ class _Work:
         conf = self.session.conf
         conf.set("spark.databricks.delta.optimize.minFileSize", str(asked.small_bytes))
         conf.set("spark.databricks.delta.optimize.maxFileSize", str(asked.target_bytes))
-        where = " AND ".join(_equals(name, value) for name, value in asked.partition.items())
-        clause = f" WHERE {where}" if where else ""
+        equals = (
+            f"{quoted(name)} {'IS NULL' if value is None else f'= {literal(value)}'}"
+            for name, value in asked.partition.items()
+        )
+        clause = f" WHERE {' AND '.join(equals)}" if asked.partition else ""
         if asked.purge:
             self.session.sql(f"REORG TABLE {self._name}{clause} APPLY (PURGE)")
             return
@@ -261,11 +273,15 @@ class _Work:
         full = " FULL" if asked.full else ""
         self.session.sql(f"OPTIMIZE {self._name}{full}{clause}{f' ZORDER BY ({order})' if order else ''}")
 
-    def _optimized(self, _: ActPreview | None) -> ActResult:
+    def _optimized(self, asked: Optimize) -> ActResult:
         """Its commits are looked at one by one: what others wrote in between is theirs."""
-        commits = self.own_commits()
+        commits, latest = self.own_commits(), self.lake.latest_version(self.ref)
         files = {"files_in": 0, "bytes_in": 0, "files_out": 0, "bytes_out": 0}
+        if not commits:
+            return ActResult("nothing was left to merge", latest, files)
         rows: dict[str, int | None] = {"in": 0, "out": 0}
+        versions = [commit.version for commit in commits]
+        around = [(self.lake.snapshot(self.ref, v - 1), self.lake.snapshot(self.ref, v)) for v in versions]
         for commit in commits:
             difference = self.lake.file_difference(self.ref, commit.version - 1, commit.version)
             for side, table in (("in", difference.only_first), ("out", difference.only_second)):
@@ -274,66 +290,48 @@ class _Work:
                 counted, known = table["num_records"], rows[side]
                 live = None if counted.null_count else sum(counted.to_pylist()) - sum(table["deleted_rows"].to_pylist())
                 rows[side] = None if known is None or live is None else known + live
-        holds = None if None in rows.values() else rows["in"] == rows["out"]
-        told = "a file does not say its rows"
-        if holds is not None:
-            told = f"{rows['in']:,} live rows in, {rows['out']:,} out"
         effect = (
             f"{things(files['files_in'], 'file')} ({bytes_text(files['bytes_in'])}) became "
             f"{things(files['files_out'], 'file')} ({bytes_text(files['bytes_out'])})"
-            if commits
-            else "nothing was left to merge"
         )
-        if commits:
-            effect += self._look_ups(commits[-1].version - 1, commits[0].version)
-        proofs = [Proof("the same rows", holds, told)] if commits else []
-        asked = self.asked.arguments
-        if commits and isinstance(asked, Optimize) and asked.prove_rows:
-            proofs.append(rewritten_proof(self.session, map(self._around, commits)))
-        return ActResult(effect, self.lake.latest_version(self.ref), files, tuple(proofs))
-
-    def _around(self, commit: Commit) -> tuple[Snapshot, Snapshot]:
-        return self.lake.snapshot(self.ref, commit.version - 1), self.lake.snapshot(self.ref, commit.version)
-
-    def _look_ups(self, before: int, after: int) -> str:
-        """What finding a value cost in two versions, where the statistics tell it of both by one column."""
-        asked = self.asked.arguments
-        assert isinstance(asked, Optimize)
-        was = look_up(self.lake.snapshot(self.ref, before), asked.zorder_by)
-        now = was and look_up(self.lake.snapshot(self.ref, after), (was.column,))
-        if was is None or now is None or was.column != now.column:
-            return ""
-        return f"; {now.look_up_text}, before {was.average_text}"
+        # What finding a value cost before and costs now, where the statistics tell it of both by one column.
+        was = look_up(around[-1][0], asked.zorder_by)
+        now = was and look_up(around[0][1], (was.column,))
+        if was is not None and now is not None and was.column == now.column:
+            effect += f"; {now.look_up_text}, before {was.average_text}"
+        proofs = [Proof("the same rows", None, "a file does not say its rows")]
+        if None not in rows.values():
+            detail = f"{rows['in']:,} live rows in, {rows['out']:,} out"
+            proofs = [Proof("the same rows", rows["in"] == rows["out"], detail)]
+        if asked.prove_rows:
+            proofs.append(rewritten_proof(self.session, around))
+        return ActResult(effect, latest, files, tuple(proofs))
 
     # VACUUM --------------------------------------------------------------------------------------------------------
 
-    def _vacuumed(self, planned: ActPreview | None) -> ActResult:
+    def _vacuumed(self, planned: ActPreview) -> ActResult:
         """Every file that versions within the retention need is looked for."""
-        snapshot = self.lake.snapshot(self.ref)
-        retention = retention_of(snapshot.metadata.configuration, DELETED_FILES)
-        now = self.job.requested_at
-        assert retention.duration is not None and planned is not None
-        left = self.lake.unneeded_files(self.ref, removed_before=now - retention.duration)
-        before, size = planned.figures["files"] or 0, planned.figures["size_bytes"] or 0
-        oldest = self.lake.version_at(self.ref, now - retention.duration)
+        snapshot, now = self.lake.snapshot(self.ref), self.job.requested_at
+        retention = retention_of(snapshot.metadata.configuration, DELETED_FILES).duration
+        assert retention is not None
+        left = self.lake.unneeded_files(self.ref, removed_before=now - retention)
+        oldest = self.lake.version_at(self.ref, now - retention)
         *_, seen = self.lake.see_files(self.ref, oldest or 0, sample=None)
         *_, latest = self.lake.see_files(self.ref, snapshot.version, sample=None)
         missing = seen.missing + latest.missing
         looked = f"all {seen.total:,} files of v{seen.version} and {latest.total:,} of v{latest.version} are there"
         gone = f"{things(missing, 'file')} of v{seen.version} or v{latest.version} are missing"
         proof = Proof("versions within the retention are whole", missing == 0, gone if missing else looked)
-        effect = f"{things(before - len(left.paths), 'file')} ({bytes_text(size - left.size_bytes)}) were deleted"
-        figures = {
-            "files": before - len(left.paths),
-            "size_bytes": size - left.size_bytes,
-            "files_left": len(left.paths),
-        }
+        files = (planned.figures["files"] or 0) - len(left.paths)
+        size_bytes = (planned.figures["size_bytes"] or 0) - left.size_bytes
+        figures = {"files": files, "size_bytes": size_bytes, "files_left": len(left.paths)}
+        effect = f"{things(files, 'file')} ({bytes_text(size_bytes)}) were deleted"
         return ActResult(effect, snapshot.version, figures, (proof,))
 
     # RESTORE -------------------------------------------------------------------------------------------------------
 
     def _restore(self, asked: Restore) -> None:
-        self._table.restoreToVersion(asked.to_version)
+        DeltaTable.forPath(self.session, spark_uri(self.ref.uri)).restoreToVersion(asked.to_version)
         self._keep_properties(asked)
 
     def _keep_properties(self, asked: Restore) -> None:
@@ -347,9 +345,7 @@ class _Work:
             for statement in (*set_statements(self._name, changed), *unset_statements(self._name, others)):
                 self.session.sql(statement)
 
-    def _restored(self, _: ActPreview | None) -> ActResult:
-        asked = self.asked.arguments
-        assert isinstance(asked, Restore)
+    def _restored(self, asked: Restore) -> ActResult:
         own = self.own_commits()
         latest = own[0].version if own else self.lake.latest_version(self.ref)
         difference = self.lake.file_difference(self.ref, asked.to_version, latest)
@@ -361,50 +357,74 @@ class _Work:
 
     # repair --------------------------------------------------------------------------------------------------------
 
-    def _repaired(self, planned: ActPreview | None) -> ActResult:
-        asked, own = self.asked.arguments, self.own_commits()
-        assert isinstance(asked, Repair)
-        latest = own[0].version if own else self.lake.latest_version(self.ref)
-        return repaired(self.session, self.ref.uri, asked, Repaired(latest, self._rows_moved(own), planned))
-
-    def _rows_moved(self, own: list[Commit]) -> OperationMetrics:
+    def _repaired(self, asked: Repair, planned: ActPreview | None) -> ActResult:
         """By the commit's own metrics; Spark leaves them out where whole files went and no row came."""
+        own = self.own_commits()
+        latest = own[0].version if own else self.lake.latest_version(self.ref)
         metrics = own[0].metrics if own else OperationMetrics(rows_inserted=0, rows_updated=0, rows_deleted=0)
-        if metrics.rows_deleted is not None or metrics.files_added != 0:
-            return metrics
-        before, after = (self.lake.snapshot(self.ref, own[0].version - back).num_rows for back in (1, 0))
-        gone = None if before is None or after is None else before - after
-        return replace(metrics, rows_inserted=0, rows_deleted=gone)
+        if metrics.rows_deleted is None and metrics.files_added == 0:
+            before, after = (self.lake.snapshot(self.ref, version).num_rows for version in (latest - 1, latest))
+            gone = None if before is None or after is None else before - after
+            metrics = replace(metrics, rows_inserted=0, rows_deleted=gone)
+        return repaired(self.session, self.ref.uri, asked, latest, metrics, planned)
 
     # metadata ------------------------------------------------------------------------------------------------------
 
     def _alter(self, asked: Alter) -> None:
-        metadata = self.lake.snapshot(self.ref).metadata
-        for name in missing_constraints(asked, metadata):
-            require_one_reading(Repair(asked.add_constraints[name]), table_rows(self.session, self.ref.uri))
-        for statement in statements(asked, metadata, self._name):
+        snapshot, begun = self.lake.snapshot(self.ref), bool(self.own_commits())
+        present = checks(snapshot.metadata)
+        for name, condition in asked.add_constraints.items():
+            if name not in present:
+                require_one_reading(Repair(condition), table_rows(self.session, self.ref.uri))
+        todo = list(statements(asked, snapshot.metadata, self._name, begun=begun))
+        if len(todo) > 1 and not begun:
+            rehearse(self.session, snapshot, lambda name: statements(asked, snapshot.metadata, name), self.rehearsal)
+        for statement in todo:
             self.session.sql(statement)
 
-    def _altered(self, _: ActPreview | None) -> ActResult:
-        asked = self.asked.arguments
-        assert isinstance(asked, Alter)
-        snapshot = self.lake.snapshot(self.ref)
-        return ActResult(
-            ", ".join(asked.words()), snapshot.version, {}, tuple(altered_proofs(asked, snapshot.metadata))
-        )
 
-    # copy ----------------------------------------------------------------------------------------------------------
+# streams that write the table ------------------------------------------------------------------------------------
 
-    def _cloned(self, _: ActPreview | None) -> ActResult:
-        asked = self.asked.arguments
-        assert isinstance(asked, Clone)
-        return cloned(self.session, self.lake, self.ref, asked)
+
+@contextmanager
+def stopped_writers(
+    store: ControlStore, job: Job, act: TableAct, users: Callable[[], Users], listener: ActListener
+) -> Iterator[frozenset[str]]:
+    """Stop, act, start in one request: the streams that the job stopped, while an act changes the rows of their table.
+
+    Only what the job itself stopped does it start again, however it ends; a person who asked for something else before
+    or meanwhile is not overruled. A host that takes the job over knows by the reason which streams those are. `users`:
+    who uses the table, as of now. Raises `StreamRefusedError` where one does not stop.
+    """
+    if not (isinstance(act.arguments, Restore | Repair) and act.arguments.stops_writers):
+        yield frozenset()
+        return
+    actor, reason = Actor(job.actor), f"{act.kind} of {act.name}, job {job.job_id}"
+    wanted = store.desired()
+    running = [name for name in users().stoppable_writers if name not in wanted or not wanted[name].wants_stop]
+    if running:
+        store.request_all(running, "stop", reason=reason, actor=actor, now=store.now())
+    ours = frozenset(name for name, desired in store.desired().items() if desired.reason == reason)
+    try:
+        _wait(lambda: users().stoppable_writers, listener)
+        yield ours
+    finally:
+        still = [name for name, desired in store.desired().items() if name in ours and desired.reason == reason]
+        if still:
+            store.request_all(still, "start", reason=reason, actor=actor, now=store.now())
+
+
+def _wait(running: Callable[[], tuple[str, ...]], listener: ActListener) -> None:
+    give_up = time.monotonic() + MOST_S
+    while names := running():
+        listener.tell(f"waiting for {', '.join(names)} to stop")
+        if time.monotonic() > give_up:
+            raise StreamRefusedError(
+                f"{', '.join(names)} did not stop within {MOST_S:.0f} s", hint="stop it, then ask for the act again"
+            )
+        time.sleep(PAUSE_S)
 
 
 def _told(commit: Commit) -> str:
     by = commit.origin.stream if commit.origin and commit.origin.stream else commit.user or commit.job or ""
     return f"v{commit.version} {commit.operation or 'a commit'}{f' by {by}' if by else ''}"
-
-
-def _equals(name: str, value: str | None) -> str:
-    return f"{quoted(name)} IS NULL" if value is None else f"{quoted(name)} = {literal(value)}"

@@ -26,7 +26,7 @@ from backend.jobs.model import Job, JobRequest, JobState
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.lake.storage.storage import declared_folder
-from backend.maintenance.drop import ASIDE, dropped_tables
+from backend.maintenance.clone_and_drop import ASIDE, dropped_tables
 from backend.maintenance.model import (
     ActResult,
     Alter,
@@ -41,11 +41,10 @@ from backend.maintenance.model import (
 )
 from backend.maintenance.plan import load_preview
 from backend.stream_model.stream import StreamState
-from backend.streams.preflight.model import Outcome
-from backend.streams.preflight.reading import preflight
-from backend.streams.reset.plan import ResetLevel, ResetRequest, reset_job
-from backend.streams.reset.preview import set_aside
-from backend.streams.reset.starts import read_starts
+from backend.streams.faults import Outcome
+from backend.streams.preflight import preflight
+from backend.streams.reset import ResetLevel, ResetRequest, reset_job, set_aside
+from backend.streams.starts import read_starts
 from tests.test_deploy import EXECUTOR, example, host_environment
 from tests.worlds.kustomize import one
 from tests.worlds.lake.object_store import SECRET, list_keys, make_bucket, server_url, storage_options

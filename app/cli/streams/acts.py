@@ -19,7 +19,7 @@ from backend.streams.checkpoint import pinned_by
 
 if TYPE_CHECKING:
     from backend.store.store import ControlStore
-    from backend.streams.preflight.model import Preflight
+    from backend.streams.faults import Preflight
     from backend.streams.verdict import StreamStatus
 
 Preflights = dict[str, "Preflight"]

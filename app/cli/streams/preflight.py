@@ -10,8 +10,8 @@ from app import services
 from app.cli.output import Shapes, only, print_json, say, shaped
 from app.cli.store import required_store
 from app.streams.text import preflight_sentence
-from backend.streams.preflight.model import Check, Outcome, Preflight
-from backend.streams.preflight.reading import preflight as load_preflight
+from backend.streams.faults import Check, Outcome, Preflight
+from backend.streams.preflight import preflight as load_preflight
 
 if TYPE_CHECKING:
     from backend.store.store import ControlStore

@@ -17,20 +17,21 @@ from app.ui.view.acts import preview_lines, result_lines
 from backend.changes.versions import resolve_version
 from backend.errors import QueryError, SettingsError, StreamRefusedError
 from backend.format import bytes_text, count_text, utc_text
-from backend.maintenance.column_types import read_column, read_pair, read_whole_name
-from backend.maintenance.drop import DroppedTable, dropped_tables
-from backend.maintenance.intent import Intent, digest
+from backend.maintenance.alter import read_column, read_pair, read_whole_name
+from backend.maintenance.clone_and_drop import DroppedTable, dropped_tables
 from backend.maintenance.model import (
     ActPreview,
     ActResult,
     Alter,
     Arguments,
     Clone,
+    Intent,
     Repair,
     Restore,
     Rewind,
     TableAct,
     act_job,
+    digest,
 )
 from backend.maintenance.plan import load_preview
 from backend.streams.requeue import parse_repairs

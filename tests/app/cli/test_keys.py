@@ -19,7 +19,7 @@ from app.cli.streams.listing import SHAPES
 from backend.access import Actor
 from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
 from backend.jobs.model import JobKind, JobRequest
-from backend.maintenance.drop import DroppedTable
+from backend.maintenance.clone_and_drop import DroppedTable
 from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog, DataLoss, SourceBacklog
 from backend.stream_model.stream import ExpectationCount, InputKind, Output, Progress, StreamInput

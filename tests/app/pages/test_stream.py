@@ -26,7 +26,7 @@ from backend.stream_model.stream import DesiredState, InputKind, Progress, Strea
 from backend.streams import faults
 from backend.streams.points import Points
 from backend.streams.requeue import RequeueAnswer, RequeueRequest, Sample
-from backend.streams.reset.plan import ResetLevel, ResetRequest
+from backend.streams.reset import ResetLevel, ResetRequest
 from tests.worlds.lake import builders
 from tests.worlds.pages.opened import (
     again,

@@ -45,7 +45,7 @@ from backend.lake.model import (
     UnreadableTable,
     VersionTotals,
 )
-from backend.maintenance.merging import merge_of
+from backend.maintenance.files import merge_of
 from backend.maintenance.model import Optimize
 from backend.search.notice import Measure
 from backend.settings import HealthSettings, load_settings

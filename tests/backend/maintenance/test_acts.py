@@ -21,7 +21,7 @@ from backend.jobs.model import Job, JobEnd, JobState
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
 from backend.lake.storage.paths import normal_uri
-from backend.maintenance.column_types import may_widen, read_column, read_name, read_pair, read_type
+from backend.maintenance.alter import read_column, read_name, read_pair
 from backend.maintenance.model import (
     ActPreview,
     ActResult,
@@ -36,13 +36,13 @@ from backend.maintenance.model import (
 )
 from backend.maintenance.plan import load_preview, preview
 from backend.maintenance.readers import TableReader, TableWriter, Users
-from backend.maintenance.restore import load_restore, plan_restore
+from backend.maintenance.restore import preview_restore
 from backend.search.notice import Measure, Notice
 from backend.settings import load_settings
 from backend.store.leases import job_resource
 from backend.store.store import ControlStore
 from backend.stream_model.stream import DesiredState
-from pipelines.jobs.stopped_writers import stopped_writers
+from pipelines.jobs.table_acts import stopped_writers
 from tests.worlds.lake import builders
 from tests.worlds.lake.diffs import diff
 from tests.worlds.store.policy_world import PolicyWorld
@@ -246,8 +246,7 @@ def rows(path: Path, version: int) -> Counter[tuple[object, ...]]:
 
 
 def going_back(lake: Lake, version: int) -> ActPreview:
-    snapshot, asked = lake.snapshot(lake.find("visits")), Restore(version)
-    return plan_restore(snapshot, asked, load_restore(lake, snapshot, asked, datetime.now(UTC)), Users())
+    return preview_restore(lake, lake.snapshot(lake.find("visits")), Restore(version), Users(), datetime.now(UTC))
 
 
 def test_deletions_come_first_then_what_changed_most_rows_and_what_stays_wrong(
@@ -345,15 +344,6 @@ def test_a_pair_is_cut_behind_its_name() -> None:
     for text in ("a", "a=", "a b=c", "=c"):
         with pytest.raises(QueryError):
             read_pair(text, such_as="")
-
-
-def test_types_widen_alone() -> None:
-    """The pairs of Delta's protocol; all pairs are asked of Spark in a test of its own."""
-    for before, after in (("int", "bigint"), ("tinyint", "decimal(12,2)"), ("decimal(5,2)", "decimal(7,3)")):
-        assert may_widen(before, after)
-    for before, after in (("long", "int"), ("bigint", "double"), ("int", "decimal(9,0)"), ("int", "float")):
-        assert not may_widen(before, read_type(after))
-    assert not may_widen("decimal(5,2)", "decimal(6,4)") and not may_widen("int", "int")
 
 
 ACT = TableAct("/lake/silver/orders", "silver/orders", 7, Restore(3, stops_writers=True))

@@ -29,7 +29,7 @@ from backend.store.leases import job_resource
 from backend.store.store import ControlStore
 from backend.stream_model.stream import DesiredState, Lease
 from backend.streams.requeue import RequeueAnswer, RequeueRequest
-from backend.streams.reset.plan import ResetLevel, ResetRequest
+from backend.streams.reset import ResetLevel, ResetRequest
 from pipelines.jobs.reset import Resets
 from pipelines.jobs.runner import SparkJobs
 from pipelines.sources.spark import table
@@ -234,5 +234,5 @@ def test_an_act_is_on_the_stream_that_its_row_locks(tmp_path: Path) -> None:
     streams = [pipeline_of(table("silver"), name=name).streams[0] for name in ("runs", "stopped")]
     store.ensure_desired("runs", DesiredState.RUNNING, now=datetime.now(UTC))
     request = ResetRequest("stopped", ResetLevel.REPROCESS).text()
-    with pytest.raises(StreamRefusedError, match="runs is not stopped"):
+    with pytest.raises(StreamRefusedError, match="runs: it is not stopped"):
         Resets(settings, store, Registry(streams)).run(job_of(JobKind.RESET, request, "runs"), None)  # type: ignore[arg-type]

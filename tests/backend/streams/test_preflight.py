@@ -35,20 +35,9 @@ from backend.stream_model.stream import (
     TopicEnds,
 )
 from backend.streams import faults
-from backend.streams.faults import Fault
-from backend.streams.preflight.judges import LEAST_ROOM_BYTES, judge_checkpoint, judge_room, judge_sink, judge_table
-from backend.streams.preflight.model import (
-    Check,
-    CheckpointSeen,
-    FilesLookedFor,
-    Outcome,
-    Preflight,
-    RoomSeen,
-    SinkSeen,
-    TableSeen,
-    Unread,
-)
-from backend.streams.preflight.reading import MOST_FILES, lost_state, preflight
+from backend.streams.faults import Check, Fault, Outcome, Preflight
+from backend.streams.preflight import LEAST_ROOM_BYTES, lost_state, preflight, room_for
+from backend.streams.preflight_sources import MOST_FILES, Unread, check_files, check_rows, check_schema
 from tests.worlds.lake.builders import CHANGE_FEED, write
 from tests.worlds.store.stream_store import open_store
 from tests.worlds.store.values import leased
@@ -72,15 +61,6 @@ def commit(version: int, operation: str = "WRITE", changed: Metadata | None = No
     return Commit(version, at, operation, {}, OperationMetrics(), {}, None, None, None, metadata=changed)
 
 
-def table(*unread: Unread, read_with: Metadata | None = None, present: Metadata | None = None) -> TableSeen:
-    files = FilesLookedFor(0, 0, 0)
-    return TableSeen(StreamInput("table", SOURCE), "t-1", "t-1", 9, 5, 5, 5, tuple(unread), read_with, present, files)
-
-
-def judged(seen: TableSeen) -> dict[str, Check]:
-    return {check.name: check for check in judge_table(seen)}
-
-
 def test_columns_ahead() -> None:
     base, required = metadata(BASE), metadata(BASE, required=("id",))
     for before, after, outcome, detail in (
@@ -93,8 +73,7 @@ def test_columns_ahead() -> None:
         (base, base, Outcome.OK, "No unread commit changes"),
         (None, base, Outcome.UNKNOWN, "no longer in the log"),
     ):
-        change = Unread(commit(7, "ADD COLUMNS", after), 0, 0)
-        check = judged(table(change, read_with=before, present=after))[f"schema of {SOURCE}"]
+        check = check_schema(SOURCE, before, after, [Unread(commit(7, "ADD COLUMNS", after), 0, 0)])
         is_told = outcome in (Outcome.WARNING, Outcome.FAILED)
         assert (check.outcome, check.remedy) == (outcome, faults.SCHEMA_CHANGED.remedy if is_told else "")
         assert detail in check.detail
@@ -102,19 +81,23 @@ def test_columns_ahead() -> None:
 
 def test_columns_that_change_and_change_back_fail_too() -> None:
     changed, back = commit(6, changed=metadata({"id": "string"})), commit(7, changed=metadata(BASE))
-    seen = table(Unread(changed, 1, 0), Unread(back, 1, 0), read_with=metadata(BASE), present=metadata(BASE))
-    check = judged(seen)[f"schema of {SOURCE}"]
+    ahead = [Unread(changed, 1, 0), Unread(back, 1, 0)]
+    check = check_schema(SOURCE, metadata(BASE), metadata(BASE), ahead)
     assert check.outcome is Outcome.FAILED
     assert "v6 (WRITE), v7 (WRITE) ahead" in check.detail
 
 
 def test_what_was_not_looked_at_is_not_claimed() -> None:
-    seen = replace(table(Unread(commit(5), 1, 0)), files=FilesLookedFor(900, 500, 200))
-    checks = judged(seen)
-    assert checks[f"unread files of {SOURCE}"].outcome is Outcome.UNKNOWN, "any of the other 300 may be gone"
-    assert "500 of them replaced since, as far as was looked" in checks[f"unread files of {SOURCE}"].detail
-    assert checks[f"changed rows of {SOURCE}"].detail.endswith("as far as was looked: v5 of 9")
-    assert checks[f"schema of {SOURCE}"].detail.endswith("as far as was looked: v5 of 9")
+    paths, far = [f"f{number}" for number in range(900)], ", as far as was looked: v5 of 9"
+    check = check_files(SOURCE, paths, set(paths[400:]), lambda chosen: [True] * len(chosen), far)
+    assert check.outcome is Outcome.UNKNOWN, "any of the other 300 may be gone"
+    assert "500 of them replaced since, as far as was looked" in check.detail
+    ahead = [Unread(commit(5), 1, 0)]
+    for check in (
+        check_rows(StreamInput("table", SOURCE), ahead, far),
+        check_schema(SOURCE, None, metadata(BASE), ahead, far),
+    ):
+        assert check.outcome is Outcome.OK and check.detail.endswith("as far as was looked: v5 of 9")
 
 
 def test_commits_that_take_rows_away() -> None:
@@ -127,9 +110,8 @@ def test_commits_that_take_rows_away() -> None:
         (2, "ignoreChanges", faults.ROWS_CHANGED, Outcome.WARNING),
         (2, "skipChangeCommits", None, Outcome.OK),
     ):
-        seen = table(Unread(commit(5), 1, 0), Unread(commit(6, "DELETE"), files, 3))
-        seen = replace(seen, source=replace(seen.source, options={option: "true"} if option else {}))
-        check = judged(seen)[f"changed rows of {SOURCE}"]
+        source = StreamInput("table", SOURCE, options={option: "true"} if option else {})
+        check = check_rows(source, [Unread(commit(5), 1, 0), Unread(commit(6, "DELETE"), files, 3)])
         assert (check.outcome, check.remedy) == (outcome, fault.remedy if fault else "")
         assert "v6 (DELETE) takes out 3 files" in check.detail
         assert ("most of them once more" in check.detail) is (outcome is Outcome.WARNING)
@@ -170,35 +152,14 @@ def test_state_that_the_next_batch_needs_is_looked_for(tmp_path: Path, lose: str
 
 
 def test_room_is_measured_by_the_state() -> None:
-    for room, outcome in (
-        (RoomSeen(LEAST_ROOM_BYTES), Outcome.OK),
-        (RoomSeen(LEAST_ROOM_BYTES - 1), Outcome.WARNING),
-        (RoomSeen(5 * 10**9, state_bytes=10**9), Outcome.OK),
-        (RoomSeen(5 * 10**9, state_bytes=2 * 10**9), Outcome.WARNING),
-        (RoomSeen(None, state_bytes=2 * 10**9), Outcome.UNKNOWN),
+    for free, state, outcome in (
+        (LEAST_ROOM_BYTES, None, Outcome.OK),
+        (LEAST_ROOM_BYTES - 1, None, Outcome.WARNING),
+        (5 * 10**9, 10**9, Outcome.OK),
+        (5 * 10**9, 2 * 10**9, Outcome.WARNING),
+        (None, 2 * 10**9, Outcome.UNKNOWN),
     ):
-        assert judge_room(room).outcome is outcome
-
-
-def test_a_first_batch_that_is_under_way_is_no_damage_and_commits_without_any_offsets_are() -> None:
-    under_way = CheckpointSeen("/c", has_metadata=True, planned=(0,), query_id="q")
-    assert [check.outcome for check in judge_checkpoint(under_way)] == [Outcome.OK, Outcome.OK]
-    (check,) = judge_checkpoint(CheckpointSeen("/c", has_metadata=True, finished=(0, 1), query_id="q"))
-    assert (check.outcome, check.remedy) == (Outcome.FAILED, faults.OFFSETS_MISSING.remedy)
-
-
-def test_the_sink_beside_the_checkpoint() -> None:
-    for sink, planned, outcome in (
-        (SinkSeen(True, 3, 8), (8, 9), Outcome.OK),
-        (SinkSeen(True, 3, 9), (8, 9), Outcome.OK),
-        (SinkSeen(True, 3, 10), (8, 9), Outcome.FAILED),
-        (SinkSeen(True, 3, None), (8, 9), Outcome.OK),
-        (SinkSeen(False), (8, 9), Outcome.FAILED),
-        (SinkSeen(False), (), Outcome.OK),
-        (SinkSeen(None, problem="away"), (8, 9), Outcome.UNKNOWN),
-        (SinkSeen(True, problem="damaged"), (8, 9), Outcome.FAILED),
-    ):
-        assert judge_sink(sink, CheckpointSeen("/c", bool(planned), planned, planned)).outcome is outcome
+        assert room_for(free, state).outcome is outcome
 
 
 NOW = datetime.now(UTC)
@@ -354,6 +315,17 @@ def test_what_of_a_checkpoint_may_not_be_opened_or_cannot_be_read_is_unknown_and
     found = world.check()
     assert of(found, faults.CHECKPOINT).outcome is of(found, faults.READABLE).outcome is Outcome.UNKNOWN
     assert found.ok, "what is not known fails nothing"
+
+
+def test_a_first_batch_that_is_under_way_is_no_damage_and_commits_without_any_offsets_are(world: World) -> None:
+    shutil.rmtree(world.checkpoint)
+    write_checkpoint(world.checkpoint, {0: [delta_offset(world.table_id, 1)]}, finished=())
+    names = (faults.CHECKPOINT, faults.REPLAY)
+    checks = [check.outcome for check in world.check().checks if check.name in names]
+    assert checks == [Outcome.OK, Outcome.OK]
+    world.stand(2)
+    shutil.rmtree(world.checkpoint / "offsets")
+    world.failed(faults.CHECKPOINT, faults.OFFSETS_MISSING)
 
 
 # the source ----------------------------------------------------------------------------------------------------------
@@ -572,6 +544,15 @@ def test_topics_are_judged_by_what_hosts_heard(
 
 
 # sink, owners --------------------------------------------------------------------------------------------------------
+
+
+def test_the_sink_beside_the_checkpoint(world: World) -> None:
+    assert world.said(faults.SINK).detail == "Its last batch of this query is 1; the checkpoint agrees"
+    log = sorted((world.sink / "_delta_log").glob("*.json"))
+    log[-1].write_text("no json")
+    assert world.said(faults.SINK).outcome is Outcome.FAILED
+    world.declare(sink_uri="/elsewhere/table")
+    assert world.said(faults.SINK).outcome is Outcome.UNKNOWN
 
 
 @pytest.mark.parametrize("app_id", [QUERY_ID, f"{NAME}:{QUERY_ID}"], ids=["delta sink", "foreach batch"])

@@ -24,9 +24,8 @@ from backend.store.store import ControlStore
 from backend.stream_model.events import parse_progress
 from backend.stream_model.stream import DesiredState, HostHeartbeat, StreamDeclaration, StreamFailure, StreamInput
 from backend.streams import faults
-from backend.streams.faults import Fault, recognise
-from backend.streams.preflight.model import Check, Outcome
-from backend.streams.preflight.reading import preflight
+from backend.streams.faults import Check, Fault, Outcome, recognise
+from backend.streams.preflight import preflight
 from pipelines.jvm.failures import describe, describe_java
 from tests.worlds.lake.builders import write
 from tests.worlds.processes import wait_until

@@ -11,12 +11,12 @@ from pyspark.sql import SparkSession
 
 from backend.access import Actor
 from backend.jobs.model import JobKind, JobRequest, JobState
-from backend.maintenance.intent import Intent
 from backend.maintenance.model import (
     Alter,
     Arguments,
     Clone,
     Drop,
+    Intent,
     Optimize,
     Purge,
     Repair,
@@ -28,7 +28,7 @@ from backend.maintenance.model import (
 )
 from backend.maintenance.policies import PolicyPlans
 from backend.streams.requeue import load_request, requeue_job
-from backend.streams.reset.plan import ResetLevel, ResetRequest, reset_job
+from backend.streams.reset import ResetLevel, ResetRequest, reset_job
 from backend.table_policies import TablePolicy
 from pipelines import expect, table
 from pipelines.declare.registry import declaration

@@ -21,13 +21,12 @@ from backend.maintenance.model import ActPreview, ActResult, Rewind
 from backend.settings import load_settings
 from backend.stream_model.stream import DesiredState
 from backend.streams.backlog.reader import BacklogReader
-from backend.streams.reset.plan import ResetLevel, ResetRequest
-from backend.streams.reset.preview import set_aside
-from backend.streams.reset.starts import begun_at, parse_starts
+from backend.streams.reset import ResetLevel, ResetRequest, set_aside
+from backend.streams.starts import begun_at, parse_starts
 from backend.times import Clock
 from pipelines import append, complete, expect, files, into, table
 from pipelines.declare.registry import declarations, load_registry
-from pipelines.jobs.rewind import is_behind
+from pipelines.jobs.reset import is_behind
 from tests.worlds.spark.act_host import ActHost, running_job
 from tests.worlds.spark.declared import Function, pipeline_of, same
 
@@ -149,7 +148,7 @@ def test_a_full_refresh_that_fails_halfway_can_be_taken_back(shop: Callable[...,
 def test_a_table_that_only_grows_is_refused_before_anything_moves(shop: Callable[..., World]) -> None:
     numbers = shop(table_properties={"delta.appendOnly": "true"})
     numbers.lake.process(NAME)
-    with pytest.raises(StreamRefusedError, match="no checkpoint of silver_numbers was set aside"):
+    with pytest.raises(StreamRefusedError, match="silver_numbers: no checkpoint of it was set aside"):
         numbers.ask(ResetLevel.UNDO, "job-0")
     with pytest.raises(StreamRefusedError, match="silver/silver_numbers is append-only"):
         numbers.ask(ResetLevel.FULL, "job-1")

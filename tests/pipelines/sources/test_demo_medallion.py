@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from backend.lake.lake import Lake
 from backend.store.store import ControlStore
-from backend.streams.preflight.model import Outcome
-from backend.streams.preflight.reading import preflight
+from backend.streams.faults import Outcome
+from backend.streams.preflight import preflight
 from pipelines.declare.registry import declarations, load_registry
 from tests.worlds.spark.host_process import check_lake
 from tests.worlds.spark.lakes import DemoLake, demo_lake

@@ -25,7 +25,7 @@ from backend.stream_model.backlog import Backlog
 from backend.stream_model.stream import StreamFailure
 from backend.streams.backlog.reader import BacklogReader
 from backend.streams.faults import FILE_UNREADABLE, recognise
-from backend.streams.preflight.reading import unreadable
+from backend.streams.preflight_sources import unreadable
 from pipelines import files
 from pipelines.sources.records import FITS, TEXT, WHOLE, columns_of, documents, judged, reason
 from pipelines.spark.tables import Analysis

@@ -8,7 +8,7 @@ from backend.access import Actor
 from backend.jobs.model import Job, JobEnd, JobState
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
-from backend.maintenance.drop import DroppedTable, folder_of
+from backend.maintenance.clone_and_drop import DroppedTable, folder_of
 from backend.maintenance.model import ActPreview, Arguments, act_job
 from backend.maintenance.plan import preview
 from backend.maintenance.policies import PolicyPlan, PolicyPlans

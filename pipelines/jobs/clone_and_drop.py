@@ -1,6 +1,7 @@
-"""A table moved aside, brought back, or deleted where it lies aside.
+"""A version of a table copied by Spark in one commit; a table moved aside, brought back, or deleted where it lies.
 
-Rule: a host that takes the job over carries on behind what was done. The note is written before anything moves, and
+Rule: a copy is there whole, or not at all; it is proven from both logs, and the rows of a deep one are read again and
+compared. A host that takes a move over carries on behind what was done: the note is written before anything moves, and
 goes last; what a job has begun is marked by a file named after it.
 """
 
@@ -8,18 +9,68 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
+from pyspark.sql import SparkSession
 
-from backend.errors import StreamRefusedError
+from backend.errors import StreamRefusedError, TableNotFoundError
 from backend.format import things
 from backend.jobs.model import Job
 from backend.lake.lake import Lake
-from backend.lake.model import TableRef
-from backend.maintenance.drop import NOTE, TABLE, DroppedTable, folder_of
-from backend.maintenance.model import ActPreview, ActResult, Drop, Proof, Purge, TableAct, Undrop
+from backend.lake.model import Commit, TableRef
+from backend.maintenance.alter import OF_ENGINES
+from backend.maintenance.clone_and_drop import NOTE, TABLE, DroppedTable, folder_of
+from backend.maintenance.model import ActPreview, ActResult, Clone, Drop, Proof, Purge, TableAct, Undrop
+from pipelines.jobs.alter import literal
+from pipelines.jobs.repair import rows_proof, table_rows
 from pipelines.jobs.requeue import ActListener
 from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
+from pipelines.specs.tables import quoted
 
 log = structlog.get_logger()
+
+
+def clone_commits(lake: Lake, asked: Clone, job_id: str) -> list[Commit]:
+    """That of this job in the copy's log."""
+    try:
+        commits = lake.history(lake.find(asked.target))
+    except TableNotFoundError:
+        return []
+    return [commit for commit in commits if job_id in (commit.user_metadata or "")]
+
+
+def clone_statement(lake: Lake, ref: TableRef, asked: Clone) -> str:
+    """Spark refuses it where a table is by now."""
+    source, target = (f"delta.{quoted(spark_uri(uri))}" for uri in (ref.uri, asked.target))
+    version = f"VERSION AS OF {asked.version}"
+    if asked.shallow:
+        return f"CREATE TABLE {target} SHALLOW CLONE {source} {version}"
+    metadata = lake.snapshot(ref, asked.version).metadata
+    kept = {key: value for key, value in metadata.configuration.items() if not key.startswith(OF_ENGINES)}
+    parts = [f"CREATE TABLE {target} USING delta"]
+    if metadata.partition_columns:
+        parts.append(f"PARTITIONED BY ({', '.join(map(quoted, metadata.partition_columns))})")
+    if metadata.description:
+        parts.append(f"COMMENT {literal(metadata.description)}")
+    if kept:
+        parts.append(f"TBLPROPERTIES ({', '.join(f'{literal(key)} = {literal(kept[key])}' for key in kept)})")
+    return " ".join([*parts, f"AS SELECT * FROM {source} {version}"])
+
+
+def cloned(session: SparkSession, lake: Lake, ref: TableRef, asked: Clone) -> ActResult:
+    """`version`: of the table that was copied."""
+    then, copy = lake.snapshot(ref, asked.version), lake.snapshot(lake.find(asked.target), 0)
+    if asked.shallow:
+        theirs, ours = ((s.num_files, s.size_bytes, s.num_rows) for s in (then, copy))
+        told = "{:,} files, {:,} bytes, {} rows".format(*ours)
+        proof = Proof("it reads the files of the version", theirs == ours, told)
+    else:
+        rows = table_rows(session, asked.target, 0)
+        proof = rows_proof("the rows are those of the version", rows, table_rows(session, ref.uri, asked.version))
+    effect = f"v{asked.version} was copied to {asked.target}, {things(copy.num_rows, 'row')}"
+    figures = {"rows": copy.num_rows, "files": copy.num_files, "bytes_written": 0 if asked.shallow else copy.size_bytes}
+    return ActResult(effect, lake.latest_version(ref), figures, (proof,))
+
+
+# moved aside -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,26 +1,37 @@
-"""A reset of a stream: what each level reads again, what it risks, and what undo brings back.
+"""A stream's checkpoint set aside: what a reset reads again, what it risks, and the one plan by which a host moves a
+checkpoint, whether it resets the stream, takes that back, or rewinds it with a table.
 
-Rule: pure; nothing is thrown away: the checkpoint is set aside, and a table is only written to by commits that a
+Rule: nothing is thrown away. The plan is written down before anything is done, in a folder of the job's own beside the
+checkpoint that it sets aside, where an undo finds it; nobody deletes it. A table is only written to by commits that a
 restore takes back.
 """
 
 import json
 import uuid
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from enum import StrEnum
+from types import MappingProxyType
 
 from backend.access import Actor
-from backend.errors import StreamError
+from backend.errors import LakehouseError, StreamError, StreamNotFoundError
 from backend.format import bytes_text, things
-from backend.jobs.model import JobKind, JobRequest
+from backend.jobs.model import Job, JobKind, JobRequest
+from backend.lake.lake import Lake
+from backend.lake.storage.storage import declared_folder
+from backend.settings import Settings
+from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog
 from backend.stream_model.stream import Desired, InputKind, Observed, StreamDeclaration, StreamState
-from backend.streams.reset.starts import Starts
+from backend.streams.backlog.reader import BacklogReader
+from backend.streams.starts import RESET_ALLOWED, Starts, begun_at
 from backend.streams.verdict import StreamStatus
 
 TIME_LIMIT_S = 3_600.0
-RESET_ALLOWED = "pipelines.reset.allowed"  # a table's property, as declarative pipelines know it
+NOTE, CHECKPOINT = "reset.json", "checkpoint"
+_FOLDER = ".set_aside"  # among the checkpoints, so that moving one is a rename
 
 
 class ResetLevel(StrEnum):
@@ -37,8 +48,6 @@ EFFECTS: Mapping[ResetLevel, str] = {
     ResetLevel.FULL: "its checkpoint is set aside and its tables are emptied; its next start fills them anew",
     ResetLevel.UNDO: "the checkpoint set aside last comes back, and its tables are restored to what they were then",
 }
-
-
 _PASSES = frozenset({"skipChangeCommits"})  # readers with such an option pass over a commit that takes rows away
 _PASSING = {ResetLevel.FULL: _PASSES | {"ignoreDeletes", "ignoreChanges"}}  # which drops whole files, and adds none
 _TWICE = {
@@ -68,6 +77,71 @@ class ResetRequest:
             raise StreamError(f"a reset cannot be read: {exc}") from exc
 
 
+# the plan of a move ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TableBack:
+    """One of a stream's tables: its latest version, and the one that becomes the latest again."""
+
+    uri: str
+    name: str
+    version: int
+    to_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointMove:
+    """What one job does to a stream's checkpoint and tables. `versions`: of its tables by Spark's URI, before anything
+    was done. `undoes`: the job whose checkpoint comes back. `batch`: the last that stays done of a rewind, and `tables`
+    that go back with it; None: nothing of the checkpoint stays."""
+
+    job_id: str
+    level: str
+    at: str
+    actor: str
+    reason: str
+    versions: dict[str, int]
+    undoes: str | None = None
+    batch: int | None = None
+    tables: tuple[TableBack, ...] = ()
+
+    @classmethod
+    def of(
+        cls, job: Job, level: str, versions: dict[str, int], *, undoes: str | None = None, batch: int | None = None,
+        tables: tuple[TableBack, ...] = (),
+    ) -> "CheckpointMove":  # fmt: skip
+        at = job.requested_at.isoformat()
+        return cls(job.job_id, level, at, job.actor, job.reason, versions, undoes, batch, tables)
+
+    def text(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def set_aside_folder(settings: Settings, stream: str) -> str:
+    return f"{settings.checkpoints_uri}/{_FOLDER}/{stream}"
+
+
+def read_move(settings: Settings, stream: str, job_id: str) -> CheckpointMove | None:
+    """What that job wrote down; None where it has not begun."""
+    folder = declared_folder(settings, set_aside_folder(settings, stream))
+    if folder.stat(f"{job_id}/{NOTE}") is None:
+        return None
+    body = json.loads(folder.read(f"{job_id}/{NOTE}"))
+    return CheckpointMove(**{**body, "tables": tuple(TableBack(**table) for table in body.get("tables", ()))})
+
+
+def set_aside(settings: Settings, stream: str) -> list[str]:
+    """Moves that can be taken back, by the jobs that did them, oldest first."""
+    folder = declared_folder(settings, set_aside_folder(settings, stream))
+    names = [entry.name for entry in folder.list("") if folder.holds(f"{entry.name}/{CHECKPOINT}")]
+    moves = [move for name in names if (move := read_move(settings, stream, name))]
+    return [move.job_id for move in sorted(moves, key=lambda move: move.at)]
+
+
+# what a reset would do -------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class ResetPreview:
     """`refused`: why it may not be done; empty where it may. `again`: what is read again, None for an undo."""
@@ -79,6 +153,34 @@ class ResetPreview:
     again: Backlog | None
     risks: tuple[str, ...]
     downstream: tuple[str, ...]
+
+
+def load_preview(
+    settings: Settings,
+    lake: Lake,
+    store: ControlStore,
+    statuses: Sequence[StreamStatus],
+    *,
+    name: str,
+    level: ResetLevel,
+    now: datetime,
+    starts: Starts = MappingProxyType({}),
+) -> ResetPreview:
+    """`starts`: where each source begins, of FROM. Raises `StreamNotFoundError` or `StoreError`."""
+    named = {status.declaration.name: status for status in statuses}
+    if name not in named:
+        raise StreamNotFoundError(f"no stream {name!r}", hint=f"streams: {', '.join(named) or 'none'}")
+    declared = named[name].declaration
+    topics = store.topic_ends().get(name, ())
+    again = BacklogReader(settings, lake).from_start(begun_at(declared, starts), topics, now=now)
+    return preview(
+        named[name],
+        level,
+        [status.declaration for status in statuses],
+        again=again,
+        set_aside=set_aside(settings, name),
+        kept=kept_by(lake, declared, level),
+    )
 
 
 def preview(
@@ -98,12 +200,22 @@ def preview(
     return ResetPreview(
         declared.name,
         level,
-        _refused(status, level, set_aside, kept),
+        why_refused(declared, why_not_stopped(status), level, set_aside, kept),
         EFFECTS[level],
         None if level is ResetLevel.UNDO else again,
         tuple(_risks(declared, level)),
         tuple(downstream(declared, others, passing=_PASSING.get(level, _PASSES), doubles=level in AGAIN)),
     )
+
+
+def kept_by(lake: Lake, declared: StreamDeclaration, level: ResetLevel) -> str:
+    """Why one of its tables may not be touched; one that cannot be read, or is not there, is not known to say so."""
+    tables = {output.uri: output.table for output in declared.outputs}
+    for uri, name in {**{table.uri: table.table for table in declared.tables}, **tables}.items():
+        with suppress(LakehouseError):
+            if why := why_kept(name, lake.snapshot(lake.find(uri)).metadata.configuration, level):
+                return why
+    return ""
 
 
 def is_stopped(desired: Desired | None, observed: Observed | None) -> bool:
@@ -153,18 +265,19 @@ def reads_again(again: Backlog | None) -> str:
     return (", ".join(parts) or "nobody knows how much") + unknown
 
 
-def _refused(status: StreamStatus, level: ResetLevel, set_aside: Sequence[str], kept: str) -> str:
-    if status.declaration.is_attached:
-        return f"another Spark application runs it: {status.declaration.pipeline}"
-    if status.declaration.outside and level is ResetLevel.FULL:
-        return f"nobody here empties {status.declaration.writes_to}: empty it yourself, then reprocess"
-    if not status.declaration.reset_allowed and level is not ResetLevel.UNDO:
+def why_refused(
+    declared: StreamDeclaration, running: str, level: ResetLevel, set_aside: Sequence[str], kept: str
+) -> str:
+    """Why a reset may not be done; empty where it may. `running`: why its checkpoint may not be touched now."""
+    if declared.is_attached:
+        return f"another Spark application runs it: {declared.pipeline}"
+    if declared.outside and level is ResetLevel.FULL:
+        return f"nobody here empties {declared.writes_to}: empty it yourself, then reprocess"
+    if not declared.reset_allowed and level is not ResetLevel.UNDO:
         return "it is declared with reset_allowed=False: its source no longer holds what its table does"
-    if kept:
-        return kept
-    if why := why_not_stopped(status):
-        return why
-    if level is ResetLevel.FROM and (status.declaration.is_view or not status.declaration.inputs):
+    if kept or running:
+        return kept or running
+    if level is ResetLevel.FROM and (declared.is_view or not declared.inputs):
         return "a view is computed from all rows each time"
     if level is ResetLevel.UNDO and not set_aside:
         return "no checkpoint of it was set aside"

@@ -1,7 +1,8 @@
-"""A table that is taken out of the lake: moved aside below its root, until somebody brings it back or purges it.
+"""A table copied to a free place, moved aside by a drop, brought back, or purged.
 
-Rule: a drop deletes nothing; what it moved lies in a folder whose name begins with a dot, which no walk of a root looks
-into. The note beside it says what it was, and the folder is named after the job that dropped it.
+Rule: nothing that is there is ever written over, and a drop deletes nothing. What it moved lies in a folder below the
+root whose name begins with a dot, which no walk of a root looks into. The note beside it says what it was, and the
+folder is named after the job that dropped it.
 """
 
 import json
@@ -14,12 +15,16 @@ from backend.errors import LakehouseError, TableNotFoundError
 from backend.format import bytes_text, rows_text, things, utc_text
 from backend.jobs.model import Job
 from backend.lake.catalog import layer_of
-from backend.lake.lake import is_uri
+from backend.lake.files.clustering import declared_clustering
+from backend.lake.lake import Lake, is_uri
 from backend.lake.log.listing import LOG
 from backend.lake.model import Snapshot, TableRef
+from backend.lake.retention.answers import Reach, judge_version
+from backend.lake.retention.runs import judge
 from backend.lake.storage.paths import is_remote, is_within, normal_uri
 from backend.lake.storage.storage import Storage
-from backend.maintenance.model import ActPreview, Drop, Purge, TableAct, Undrop
+from backend.lake.table.schema import columns
+from backend.maintenance.model import ActPreview, Clone, Drop, Purge, TableAct, Undrop
 from backend.maintenance.places import why_read_only, why_taken
 from backend.maintenance.readers import Users
 from backend.settings import Settings
@@ -27,6 +32,59 @@ from backend.settings import Settings
 ASIDE, NOTE, TABLE = ".dropped", "dropped.json", "table"
 
 _log = logging.getLogger(__name__)  # structlog would cost each command 0.2 s
+
+
+# copies ----------------------------------------------------------------------------------------------------------
+
+
+def preview_clone(settings: Settings, lake: Lake, latest: Snapshot, asked: Clone, now: datetime) -> ActPreview:
+    """A shallow copy reads the files of this table. The act names the address that is meant, and the version.
+
+    Raises `PathRefusedError` for a target outside the roots, and where there is no such version.
+    """
+    ref = latest.ref
+    target = normal_uri(asked.target if is_uri(asked.target) else f"{ref.root.rstrip('/')}/{asked.target.strip()}")
+    version = latest.version if asked.version is None else asked.version
+    then = lake.snapshot(ref, version)
+    travel = judge_version(judge(lake.retention_facts(ref), now), version).time_travel
+    names = target.removeprefix(Storage(settings).root_of(target)).strip("/").split("/")
+    refused, way_out = "", ""
+    if why_read_only(settings, target):
+        refused, way_out = f"{target} is read-only (lake.read_only_roots)", "copy to another root"
+    elif not names[0] or any(name.startswith((".", "_")) for name in names):
+        refused = f"{target} is no place for a table"
+        way_out = "name a folder below a root that begins with neither . nor _"
+    elif taken := why_taken(settings, target):
+        refused, way_out = f"{target}: {taken}", f"choose another place; {ref.name} is not copied over anything"
+    elif travel.verdict is Reach.NO:
+        refused, way_out = travel.reasons[0], "choose a later version"
+    files = f"{things(then.num_files, 'file')} ({bytes_text(then.size_bytes)})"
+    written, notes, risks = f"{files} are written anew", tuple(_left_behind(then)), tuple[str, ...]()
+    if asked.shallow:
+        written, notes = f"no file is written; it reads the {files} of {ref.name}", ()
+        risks = (f"a VACUUM of {ref.name} by another engine deletes files that the copy reads; Weir's is refused then",)
+    return ActPreview(
+        TableAct(ref.uri, ref.name, latest.version, replace(asked, target=target, version=version)),
+        f"{target} becomes a copy of v{version}: {rows_text(then.num_rows)}; {written}",
+        {"rows": then.num_rows, "files": then.num_files, "bytes_written": 0 if asked.shallow else then.size_bytes},
+        notes,
+        risks,
+        way_back=f"delete the folder {target}: nothing else changed",
+        refused=refused,
+        way_out=way_out,
+    )
+
+
+def _left_behind(then: Snapshot) -> list[str]:
+    """What Spark's CREATE TABLE AS SELECT does not take along."""
+    traits = [column for column in columns(then.metadata) if column.generated_as or column.identity]
+    left = ["its history"] + ([f"how {', '.join(c.path for c in traits)} is generated"] if traits else [])
+    left += ["NOT NULL"] if any(not column.nullable and column.depth == 0 for column in columns(then.metadata)) else []
+    left += ["clustering"] if declared_clustering(then) else []
+    return [f"properties, comments, constraints and partitions come along; {' and '.join(left)} not"]
+
+
+# moved aside -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +148,15 @@ def find_dropped(settings: Settings, name: str) -> DroppedTable:
 def plan_drop(settings: Settings, latest: Snapshot, users: Users) -> ActPreview:
     """Pure, but for the root of the table."""
     ref, root = latest.ref, Storage(settings).root_of(latest.ref.uri)
-    refused, way_out = _why_kept(ref, root, users)
+    reading = (reader.stream for reader in users.readers if not reader.stopped)
+    running, refused, way_out = ", ".join(dict.fromkeys((*users.running_writers, *reading))), "", ""
+    if ref.uri == root:
+        refused, way_out = "it is a root of the lake itself", "take the root out of lake.roots"
+    elif running:
+        refused = f"running streams read or write it: {running}"
+        way_out = f"stop them first: weir stop {running.replace(',', '')}"
+    elif users.kept:
+        refused, way_out = users.kept[0].reason, users.kept[0].way_out
     notes = ["every version goes along, and nothing is deleted: the same bytes stay in use"]
     if is_remote(ref.uri):
         notes.append(f"an object store moves by copying: {bytes_text(latest.size_bytes)} and more are read and written")
@@ -99,8 +165,8 @@ def plan_drop(settings: Settings, latest: Snapshot, users: Users) -> ActPreview:
     risks.append("a writer that Weir does not know makes a new table here; a shallow copy that reads its files breaks")
     return ActPreview(
         TableAct(ref.uri, ref.name, latest.version, Drop()),
-        f"{ref.name}, {_amount(latest.num_rows, latest.num_files, latest.size_bytes)}, is moved to {root}/{ASIDE}",
-        {"rows": latest.num_rows, "files": latest.num_files, "size_bytes": latest.size_bytes},
+        f"{ref.name}, {_amount(latest)}, is moved to {root}/{ASIDE}",
+        _figures(latest),
         tuple(notes),
         tuple(risks),
         way_back=f"weir undrop {ref.name}, until somebody purges it",
@@ -113,7 +179,6 @@ def plan_drop(settings: Settings, latest: Snapshot, users: Users) -> ActPreview:
 def preview_dropped(settings: Settings, asked: Undrop | Purge) -> ActPreview:
     """Of a table that was dropped; raises `TableNotFoundError` where it is not there any more."""
     table = find_dropped(settings, asked.dropped)
-    amount = _amount(table.num_rows, table.num_files, table.size_bytes)
     was = f"dropped {utc_text(datetime.fromisoformat(table.dropped_at))} by {table.actor}: {table.reason}"
     brings_back = isinstance(asked, Undrop)
     refused, way_out = "", ""
@@ -121,10 +186,11 @@ def preview_dropped(settings: Settings, asked: Undrop | Purge) -> ActPreview:
         refused, way_out = why, "act where it may be changed"
     elif brings_back and (taken := why_taken(settings, table.uri)):
         refused, way_out = f"{table.uri}: {taken}", "move that away first"
+    becomes = f"comes back to {table.uri}" if brings_back else "is deleted with all versions"
     return ActPreview(
         TableAct(table.uri, table.name, table.version, replace(asked, dropped=table.job_id)),
-        f"{table.name}, {amount}, {f'comes back to {table.uri}' if brings_back else 'is deleted with all versions'}",
-        {"rows": table.num_rows, "files": table.num_files, "size_bytes": table.size_bytes},
+        f"{table.name}, {_amount(table)}, {becomes}",
+        _figures(table),
         (was,),
         way_back=f"weir drop {table.name}" if brings_back else "none: it is gone for good",
         refused=refused,
@@ -148,16 +214,9 @@ def _dropped_below(storage: Storage, root: str) -> Iterator[DroppedTable]:
             _log.warning("%s/%s is passed over: %s", root, place, exc)
 
 
-def _why_kept(ref: TableRef, root: str, users: Users) -> tuple[str, str]:
-    if ref.uri == root:
-        return "it is a root of the lake itself", "take the root out of lake.roots"
-    reading = (reader.stream for reader in users.readers if not reader.stopped)
-    if running := ", ".join(dict.fromkeys((*users.running_writers, *reading))):
-        return f"running streams read or write it: {running}", f"stop them first: weir stop {running.replace(',', '')}"
-    if users.kept:
-        return users.kept[0].reason, users.kept[0].way_out
-    return "", ""
+def _amount(table: Snapshot | DroppedTable) -> str:
+    return f"{rows_text(table.num_rows)} in {things(table.num_files, 'file')} ({bytes_text(table.size_bytes)})"
 
 
-def _amount(rows: int | None, files: int, size_bytes: int) -> str:
-    return f"{rows_text(rows)} in {things(files, 'file')} ({bytes_text(size_bytes)})"
+def _figures(table: Snapshot | DroppedTable) -> dict[str, int | None]:
+    return {"rows": table.num_rows, "files": table.num_files, "size_bytes": table.size_bytes}

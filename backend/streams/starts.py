@@ -19,6 +19,7 @@ from backend.streams.checkpoint import read_checkpoint, read_offsets
 from backend.times import FORMS, Clock, parse_time
 
 START = "start.json"
+RESET_ALLOWED = "pipelines.reset.allowed"  # a table's property, as declarative pipelines know it
 Starts = Mapping[str, Mapping[str, str]]  # options of each source's reader, by `key_of`
 
 
