@@ -12,7 +12,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backend.changes.versions import resolve_version
+from backend.lake.history.versions import resolve_version
 from backend.errors import QueryError, QueryTooLargeError, TableNotFoundError
 from backend.format import bytes_text, things
 from backend.lake.files.file_difference import DIFFERENCE_COLUMNS

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from backend.access import Access, Actor
-from backend.changes.versions import check_name
+from backend.lake.history.versions import check_name
 from backend.errors import StreamRefusedError
 from backend.format import utc_text
 from backend.jobs.model import JobKind

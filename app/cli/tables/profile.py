@@ -10,7 +10,7 @@ from app import services
 from app.cli.output import Document, Shapes, only, print_json, print_table, say, shaped
 from app.cli.tables.lake import opened
 from app.profile import text as words
-from backend.changes.versions import resolve_version
+from backend.lake.history.versions import resolve_version
 from backend.lake.files.stats import column_totals
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from backend.changes.versions import resolve_version
+from backend.lake.history.versions import resolve_version
 from backend.errors import VersionNotFoundError
 from backend.lake.history.history_filter import HistoryFilter
 from backend.lake.history.unusual import MOST_JUMPS, rhythm, silences, unusual_jumps
