@@ -5,25 +5,18 @@ file is gone, a reader refuses), the next one does and the reason stays. Whoever
 stream host, the answer is made of them in one place (`answer_of`).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from backend.changes.commits import (
-    Gross,
-    counted_by_feed,
-    gross_changes,
-    sum_up,
-    why_incomplete,
-    why_not_whole,
-)
-from backend.changes.compare import Compared, Pairing, Read, Take, net_changes
-from backend.changes.explain import Findings, OneSided, explain, hold_against
+from backend.changes.commits import Gross, counted_by_feed, gross_changes, sum_up, why_incomplete, why_not_whole
+from backend.changes.compare import Compared, Pairing, Take, net_changes
 from backend.changes.export import ChangedBatches, change_schema
+from backend.changes.first_state import explained
 from backend.changes.model import (
     BY_ROW_ID,
     ROW_ID,
@@ -34,27 +27,19 @@ from backend.changes.model import (
     KeySource,
     Limits,
     NetCounts,
-    Population,
     Question,
-    Repeats,
     RowChange,
     RowChanges,
     VersionDiff,
 )
 from backend.changes.plan import BY_FILES, METHOD_NAMES
 from backend.changes.prepare import DiffLake, PreparedDiff, prepare
-from backend.changes.read_local import file_rows, why_not_by_duckdb, with_row_ids
-from backend.changes.read_stream import DiffInput, signed_rows
-from backend.changes.repeats import find_repeats, written_by
-from backend.errors import DiffError, LakehouseError, QueryError, TableError, UnsupportedFeatureError
-from backend.lake.files.file_difference import DIFFERENCE_COLUMNS
+from backend.changes.read import DiffInput, local_rows, signed_rows, why_not_by_duckdb
+from backend.errors import DiffError, QueryError, TableError, UnsupportedFeatureError
 from backend.lake.history.change_feed import FEED
-from backend.lake.model import Snapshot
 from backend.lake.rows.local_files import LocalFiles
-from backend.lake.storage.paths import is_remote
 from backend.lake.table.metadata_diff import column_names
-from backend.sql.session import CancelToken, Connection
-from backend.work import Stopped
+from backend.sql.session import CancelToken
 
 _SHOWN = 12  # columns named in a sentence
 _NO_ROWS = (DiffMethod.SAME_VERSION, DiffMethod.LOG_ONLY)
@@ -193,8 +178,7 @@ def _key_of(prepared: PreparedDiff, method: DiffMethod) -> KeyChoice | None:
 def _is_exact(prepared: PreparedDiff, method: DiffMethod, changes: RowChanges | None) -> bool:
     if changes is None:
         return method is DiffMethod.SAME_VERSION
-    is_whole = changes.partial is None and not prepared.input.unfit
-    return is_whole and changes.net.updated is not None and not changes.apart.rows
+    return not prepared.input.unfit and changes.net.updated is not None and not changes.apart.rows
 
 
 # the methods ----------------------------------------------------------------------------------------------------------
@@ -208,7 +192,7 @@ def _by_feed(prepared: PreparedDiff, token: CancelToken, take: Take | None) -> V
         feed, key, prepared.question, token, is_reverse=given.is_reverse, take=take, limits=prepared.limits
     )
     _require_complete(prepared, gross)
-    explanation = _explained(prepared, compared.findings, token)
+    explanation = explained(prepared, compared.findings, token)
     return answer_of(prepared, Answered(method, compared.changes, explanation, gross))
 
 
@@ -233,11 +217,11 @@ def _by_files(
     else:
         key = prepared.plan.key.columns if prepared.plan.key and method is DiffMethod.KEY_JOIN else ()
         compared = _by_duckdb_or_deltalake(prepared, Pairing(prepared.columns, key), token, take)
-    found = Answered(method, compared.changes, failed=failed)
-    if not compared.changes.partial and not token.ending():
-        explanation = _explained(prepared, compared.findings, token)
-        found = replace(found, explanation=explanation, commits=commits_by_feed(prepared, token))
-    return answer_of(prepared, found)
+    answered = Answered(method, compared.changes, failed=failed)
+    if not token.ending():
+        explanation = explained(prepared, compared.findings, token)
+        answered = replace(answered, explanation=explanation, commits=commits_by_feed(prepared, token))
+    return answer_of(prepared, answered)
 
 
 def _by_duckdb_or_deltalake(
@@ -252,7 +236,7 @@ def _by_duckdb_or_deltalake(
         try:
             with _local_files(prepared) as files:
                 if files is not None:
-                    return compare(_reading(prepared, files))
+                    return compare(lambda connection: local_rows(connection, given, files, columns))
         except (DiffError, UnsupportedFeatureError):
             token.check()
             token.rows_read, token.rows_total = 0, given.num_rows
@@ -266,10 +250,10 @@ def _by_row_ids(prepared: PreparedDiff, token: CancelToken, take: Take | None) -
 
     pairing = Pairing((*prepared.columns, ROW_ID), (ROW_ID,))
     with _local_files(prepared) as files:
-        read = _reading(prepared, with_row_ids(prepared.input, files), with_ids=True)
         return net_changes(
-            read, pairing, prepared.question, token, take=take_named if take else None, limits=prepared.limits
-        )
+            lambda connection: local_rows(connection, prepared.input, files, prepared.columns, with_ids=True),
+            pairing, prepared.question, token, take=take_named if take else None, limits=prepared.limits,
+        )  # fmt: skip
 
 
 @contextmanager
@@ -281,119 +265,6 @@ def _local_files(prepared: PreparedDiff) -> Iterator[tuple[LocalFiles, LocalFile
         prepared.lake.local_files(second, only_second) as after,
     ):
         yield None if before is None or after is None else (before, after)
-
-
-def _reading(prepared: PreparedDiff, files: tuple[LocalFiles, LocalFiles], *, with_ids: bool = False) -> Read:
-    given = prepared.input
-    metadata, columns, num_rows = given.newer.metadata, prepared.columns, given.num_rows
-    return partial(file_rows, files=files, metadata=metadata, columns=columns, num_rows=num_rows, with_ids=with_ids)
-
-
-# what stands out ------------------------------------------------------------------------------------------------------
-
-
-def explained_rows(prepared: PreparedDiff, rows: Read, pairing: Pairing) -> Explanation:
-    """What stands out among rows that were compared elsewhere, all of which `rows` gives as signed rows. Raises as
-    `net_changes` does."""
-    token, all_rows = CancelToken(), replace(prepared.question, row_limit=0, where=None)
-    compared = net_changes(rows, pairing, all_rows, token, limits=prepared.limits)
-    return _explained(prepared, compared.findings, token, reads_apart=False)
-
-
-def _explained(
-    prepared: PreparedDiff, findings: Findings, token: CancelToken, *, reads_apart: bool = True
-) -> Explanation:
-    """What stands out, held against the rows of the first state; where those cannot be read in time, what was done.
-    With `reads_apart` a large state's files that the second has not stand for it."""
-    common = _held_against(prepared, findings, token, reads_apart=reads_apart)
-    return replace(common, repeats=_repeats(prepared, findings.inserted, token))
-
-
-def _held_against(prepared: PreparedDiff, findings: Findings, token: CancelToken, *, reads_apart: bool) -> Explanation:
-    alone = Explanation(findings.done)
-    if not findings.groups:
-        return alone
-    first, files, is_whole = _others(prepared, len(findings.columns))
-    if not files.num_rows or not (is_whole or reads_apart):
-        return alone
-    try:
-        with ExitStack() as held:
-            rows = _reading_one_side(prepared, files, findings.columns, held)
-            num_rows, masks = hold_against(findings, rows, token)
-    except (LakehouseError, Stopped):
-        return alone
-    return explain(findings, Population(first.version, num_rows, is_whole), masks)
-
-
-def _repeats(prepared: PreparedDiff, inserted: OneSided | None, token: CancelToken) -> Repeats | None:
-    """Which inserted rows were there already; what cannot be read in time is not known, and of rows without a key not
-    asked. The key is read alone first: mostly that is all."""
-    first = prepared.input.first
-    if inserted is None or not first.num_files:
-        return None
-    declared = prepared.plan.key.columns if prepared.plan.key else ()
-    came = replace(inserted, key=declared if inserted.key is None else inserted.key)
-    unknown = Repeats(first.version, came.inserted, key=came.key or ()) if came.key else None
-    if came.rows is None:
-        return unknown
-
-    def find(asked: OneSided) -> tuple[Repeats, pa.Table] | None:
-        _, files, is_whole = _others(prepared, len(asked.columns))
-        if not is_whole:
-            raise DiffError("the first state is too much to read")
-        with ExitStack() as held:
-            return find_repeats(asked, first, _reading_one_side(prepared, files, asked.columns, held), token)
-
-    try:
-        found = find(came.of_key() if came.key else came)
-    except (LakehouseError, Stopped):
-        return unknown
-    if found is None:
-        return None
-    repeats, keys = replace(found[0], copies=None) if came.key else found[0], found[1]
-    if repeats.is_by_chance:
-        return repeats
-    # Where it is too much to read, or its versions are gone, the keys are known all the same.
-    with suppress(LakehouseError, Stopped):
-        wrote = written_by(prepared.lake, (first, prepared.input.as_of), came.key or came.columns, keys, token)
-        repeats = replace(repeats, written_by=wrote)
-    with suppress(LakehouseError, Stopped):
-        whole = find(came) if came.key else None
-        repeats = replace(repeats, copies=whole[0].copies) if whole else repeats
-    return repeats
-
-
-def _others(prepared: PreparedDiff, columns: int) -> tuple[Snapshot, pa.Table, bool]:
-    """The files of the first state where that is little to read, else those of them that the second has not."""
-    first, apart = prepared.input.states()[0]
-    most = prepared.limits.values_beside // (10 if is_remote(first.ref.uri) else 1)
-    rows, is_small = first.num_rows, first.size_bytes <= most
-    if is_small if rows is None else rows * columns <= most:
-        return first, first.columns(DIFFERENCE_COLUMNS), True
-    return first, apart, False
-
-
-def _reading_one_side(
-    prepared: PreparedDiff, files: pa.Table, columns: Sequence[str], held: ExitStack
-) -> Callable[[Connection], str]:
-    """The rows of files of the first state, by DuckDB where it can; `held` keeps its files open."""
-    lake, given, first = prepared.lake, prepared.input, prepared.input.first
-
-    def by_deltalake(connection: Connection) -> str:
-        connection.register("beside", lake.read_files(first, files, columns=columns, as_of=given.as_of))
-        return f"SELECT * FROM beside AS r({', '.join(f'c{i}' for i in range(len(columns)))})"  # names may be alike
-
-    def rows(connection: Connection) -> str:
-        if why_not_by_duckdb(given, columns) is not None:
-            return by_deltalake(connection)
-        try:
-            if (local := held.enter_context(lake.local_files(first, files))) is None:
-                return by_deltalake(connection)
-            return file_rows(connection, (local, local.only([])), given.newer.metadata, columns).whole.before
-        except UnsupportedFeatureError:
-            return by_deltalake(connection)
-
-    return rows
 
 
 # rows paired by their ids --------------------------------------------------------------------------------------------
@@ -444,10 +315,6 @@ def _not_said(prepared: PreparedDiff, method: DiffMethod, key: KeyChoice | None,
 
 def _on_rows(method: DiffMethod, key: KeyChoice | None, changes: RowChanges) -> list[str]:
     said = []
-    if changes.partial is not None:
-        said.append(f"the comparison was {changes.partial.text}: counts and rows are of these alone")
-        if changes.partial.null_keys:
-            said.append(f"{changes.partial.null_keys:,} rows with a null key are left out: others may cancel them")
     if key is None and changes.net.updated is None:
         said.append("without a key an updated row appears as a pair: its old values deleted, its new ones inserted")
     elif key is None and changes.net.updated:

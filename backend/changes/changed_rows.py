@@ -17,7 +17,6 @@ from backend.changes.model import (
     CommonChange,
     Limits,
     NetCounts,
-    Partial,
     RowChange,
     RowChanges,
     RowKind,
@@ -105,9 +104,7 @@ def _near(kind: pa.DataType, before: str, after: str, tolerance: float, depth: i
 # the first rows -------------------------------------------------------------------------------------------------------
 
 
-def fetch_rows(
-    changes: Changes, buckets: Mapping[str, RowBucket], limit: int, *, is_filtered: bool, partial: Partial | None
-) -> RowChanges:
+def fetch_rows(changes: Changes, buckets: Mapping[str, RowBucket], limit: int, *, is_filtered: bool) -> RowChanges:
     """The counts, and at most `limit` changed rows: updates, deletes, inserts, then those set apart, each in the order
     of the key."""
     sizes = bucket_sizes(buckets)
@@ -128,7 +125,6 @@ def fetch_rows(
         sum(sizes.values()) > len(rows),
         cells,
         tuple(each for name in list(cells)[:COMMON_COLUMNS] for each in _common(changes, name, differs[name])),
-        partial,
     )
 
 

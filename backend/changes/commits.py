@@ -12,7 +12,7 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backend.changes.compare import SIGN, Compared, Pairing, Take, column_name, net_changes
+from backend.changes.compare import SIGN, Compared, Pairing, Take, net_changes
 from backend.changes.model import CommitChanges, Limits, NetCounts, Question
 from backend.errors import DiffError, LakehouseError
 from backend.lake.model import Commit, TableRef
@@ -148,7 +148,7 @@ def sum_up(
 
 
 def _signed(reader: pa.RecordBatchReader, columns: Sequence[str], gross: Gross, plus: int) -> pa.RecordBatchReader:
-    fields = [pa.field(column_name(i), reader.schema.field(name).type) for i, name in enumerate(columns)]
+    fields = [pa.field(f"c{i}", reader.schema.field(name).type) for i, name in enumerate(columns)]
     schema = pa.schema([*fields, SIGN])
 
     def signed() -> Iterator[pa.RecordBatch]:

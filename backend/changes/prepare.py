@@ -21,8 +21,7 @@ from backend.changes.model import (
     Question,
 )
 from backend.changes.plan import DiffFacts, DiffPlan, FeedSupport, FilesFacts, plan_diff
-from backend.changes.read_local import why_not_by_duckdb
-from backend.changes.read_stream import DiffInput, two_tables, two_versions, why_no_changes, why_no_row_ids
+from backend.changes.read import DiffInput, two_tables, two_versions, why_no_changes, why_no_row_ids, why_not_by_duckdb
 from backend.errors import DiffColumnError, LakehouseError
 from backend.lake.files.clustering import declared_clustering
 from backend.lake.files.file_difference import FileDifference

@@ -22,7 +22,6 @@ import pyarrow as pa
 
 from backend.access import Actor
 from backend.cells import distinct_names
-from backend.changes.read_local import table_rows, why_not_as_stored
 from backend.errors import QueryError, UnsupportedFeatureError
 from backend.format import cut, things
 from backend.lake.model import Metadata
@@ -33,6 +32,7 @@ from backend.query.process import start_process
 from backend.query.views import World
 from backend.query.worker import HandedTable, QueryLimits, QueryRequest
 from backend.settings import LakeSettings
+from backend.sql.parquet_rows import table_rows, why_not_as_stored
 from backend.sql.saved import audit_text
 from backend.sql.session import CancelToken, Connection, session
 from backend.work import Interruptible, Stopped

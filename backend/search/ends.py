@@ -7,8 +7,8 @@ the latest.
 from collections.abc import Callable, Generator, Iterator
 from typing import Protocol, TypeVar
 
-from backend.lake.history.versions import VersionedLake, resolve_version
 from backend.errors import BisectError, LakehouseError, NothingBrokenError, QueryError
+from backend.lake.history.versions import VersionedLake, resolve_version
 from backend.lake.model import TableRef
 from backend.lake.retention.runs import FilesSeen
 from backend.search.condition import check_condition, verdict_text

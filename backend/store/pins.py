@@ -12,10 +12,10 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from backend.access import Access, Actor
-from backend.lake.history.versions import check_name
 from backend.errors import StreamRefusedError
 from backend.format import utc_text
 from backend.jobs.model import JobKind
+from backend.lake.history.versions import check_name
 from backend.lake.model import Pin, TableRef
 from backend.store import audit, leases, rows
 from backend.store.engine import Database

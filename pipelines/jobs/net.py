@@ -1,8 +1,7 @@
 """What is different in the end (net), out of signed rows, by Spark: one sum of whole rows, one look at each key.
 
 Rule: as in process (`backend.changes.compare`), what does not cancel is exactly the difference of the two states, and a
-key tells the updates in it. Equality is Spark's own grouping: no hash decides anything. Only counts and the asked
-number of rows leave Spark.
+key tells the updates in it. Equality is Spark's own grouping: no hash decides anything.
 """
 
 from collections.abc import Mapping, Sequence
@@ -119,19 +118,20 @@ def count(rows: NetRows) -> tuple[dict[str, RowBucket], dict[int, int]]:
     return buckets, {i: touched[field.name] for i, field in enumerate(fields) if touched and touched[field.name]}
 
 
-def first_lines(rows: NetRows, buckets: Mapping[str, RowBucket], limit: int) -> list[DataFrame]:
-    """At most `limit` changed rows, as lines of the result."""
-    shares = share_out(limit, bucket_sizes(buckets))
-    return [_first(rows, bucket, share) for bucket, share in shares.items() if share]
-
-
-def _first(rows: NetRows, bucket: str, share: int) -> DataFrame:
-    """The first rows in the order of the key, then of enough of the other columns to make it stable."""
+def kept_lines(rows: NetRows, buckets: Mapping[str, RowBucket], limit: int, most: int) -> list[DataFrame]:
+    """All changed rows as lines of the result where they are at most `most`, else the first `limit` of them; each
+    bucket in the order of the key, then of enough of the other columns to make it stable."""
+    sizes = bucket_sizes(buckets)
+    shares = sizes if sum(sizes.values()) <= most else share_out(limit, sizes)
     rest = [field.name for field in rows.fields if field.name not in rows.key][:ORDER_COLUMNS]
     ordered = {field.name for field in rows.fields if not holds_map(field.dataType)}
     order = [F.asc_nulls_last(f"row.{name}") for name in (*rows.key, *rest) if name in ordered]
-    first = rows.of_bucket(bucket).orderBy(*order, "n").limit(share)
-    return _lines(first, bucket, F.abs("n"))
+    kept = []
+    for bucket, share in shares.items():
+        lines = rows.of_bucket(bucket).orderBy(*order, "n")
+        if share:
+            kept.append(_lines(lines if share == sizes[bucket] else lines.limit(share), bucket, F.abs("n")))
+    return kept
 
 
 def common_lines(rows: NetRows, number: int) -> DataFrame:

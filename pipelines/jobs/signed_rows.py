@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 
 from backend.changes.model import BY_ROW_ID, DiffMethod
 from backend.changes.prepare import PreparedDiff
-from backend.changes.read_stream import DiffInput
+from backend.changes.read import DiffInput
 from backend.errors import DiffError
 from backend.lake.model import Snapshot
 from pipelines.jvm.delta import DeltaState, open_state

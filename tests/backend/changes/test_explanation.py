@@ -25,7 +25,7 @@ from backend.changes.answer import compare_rows
 from backend.changes.changed_rows import RowBucket
 from backend.changes.compare import Compared, column_name
 from backend.changes.explain import explain, hold_against
-from backend.changes.host_job import SUMMARY, UNEXPLAINED, DiffSummary, read_answer, to_json
+from backend.changes.host_job import SUMMARY, UNEXPLAINED, DiffSummary, read_answer
 from backend.changes.model import (
     Alteration,
     Common,
@@ -480,7 +480,7 @@ def as_by_host(prepared: PreparedDiff, found: VersionDiff, home: Path) -> Versio
     def side(values: Any) -> Any:
         return values and {f"c{i}": values[name] for i, name in enumerate(columns)}
 
-    rows = [(SUMMARY, 0, 0, to_json(summary), None, None)]
+    rows = [(SUMMARY, 0, 0, summary.to_json(), None, None)]
     for number, row in enumerate(found.changes.rows):
         rows.append((row.kind.value, number, row.copies, None, side(row.before), side(row.after)))
     kinds = {"what": pa.string(), "number": pa.int64(), "n": pa.int64(), "detail": pa.string()}
