@@ -32,8 +32,7 @@ from backend.changes.model import (
     RowChanges,
     VersionDiff,
 )
-from backend.changes.plan import BY_FILES, METHOD_NAMES
-from backend.changes.prepare import DiffLake, PreparedDiff, prepare
+from backend.changes.plan import BY_FILES, METHOD_NAMES, DiffLake, PreparedDiff, prepare
 from backend.changes.read import DiffInput, local_rows, signed_rows, why_not_by_duckdb
 from backend.errors import DiffError, QueryError, TableError, UnsupportedFeatureError
 from backend.lake.history.change_feed import FEED

@@ -14,8 +14,7 @@ from typing import TypeAlias, TypeVar
 
 from backend.changes.answer import diff, outline
 from backend.changes.model import DiffMethod, Question, VersionDiff
-from backend.changes.plan import DiffPlan
-from backend.changes.prepare import DiffLake, prepare
+from backend.changes.plan import DiffLake, DiffPlan, prepare
 from backend.lru import Lru
 from backend.sql.session import CancelToken
 from backend.work import Stopped, Work

@@ -16,7 +16,7 @@ from backend.cells import cells
 from backend.changes.compare import Pairing, Read, net_changes
 from backend.changes.explain import Findings, OneSided, explain, hold_against
 from backend.changes.model import Explanation, Population, Repeats
-from backend.changes.prepare import DiffLake, PreparedDiff
+from backend.changes.plan import DiffLake, PreparedDiff
 from backend.changes.read import why_not_by_duckdb
 from backend.errors import DiffError, LakehouseError, UnsupportedFeatureError
 from backend.lake.files.file_difference import DIFFERENCE_COLUMNS

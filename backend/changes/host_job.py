@@ -31,7 +31,7 @@ from backend.changes.model import (
     RowKind,
     VersionDiff,
 )
-from backend.changes.prepare import DiffLake, PreparedDiff, prepare
+from backend.changes.plan import DiffLake, PreparedDiff, prepare
 from backend.errors import DiffError, JobError, LakehouseError
 from backend.jobs.model import Job, JobKind, JobRequest
 from backend.jobs.question import of_document, question_of, question_text, to_document

@@ -18,8 +18,7 @@ from backend.changes.changed_rows import COMMON_COLUMNS
 from backend.changes.commits import Gross, why_not_whole
 from backend.changes.host_job import MOST_VALUES, SUMMARY, DiffSummary, host_methods
 from backend.changes.model import ROW_ID, DiffMethod, KeySource
-from backend.changes.plan import METHOD_NAMES
-from backend.changes.prepare import PreparedDiff
+from backend.changes.plan import METHOD_NAMES, PreparedDiff
 from backend.errors import DiffError, JobError
 from pipelines.jobs.condition import satisfies, why_failed
 from pipelines.jobs.net import common_lines, count, kept_lines, net_rows

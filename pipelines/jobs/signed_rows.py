@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 )
 
 from backend.changes.model import BY_ROW_ID, DiffMethod
-from backend.changes.prepare import PreparedDiff
+from backend.changes.plan import PreparedDiff
 from backend.changes.read import DiffInput
 from backend.errors import DiffError
 from backend.lake.model import Snapshot

@@ -39,7 +39,7 @@ from backend.changes.model import (
     Trait,
     VersionDiff,
 )
-from backend.changes.prepare import PreparedDiff
+from backend.changes.plan import PreparedDiff
 from backend.jobs.model import Job, JobKind, JobState
 from backend.jobs.results import results_lake
 from backend.lake.lake import Lake
