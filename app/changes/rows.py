@@ -18,7 +18,7 @@ from app.changes.view.rows import PAGE_ROWS, build_row_table, filter_rows, style
 from app.ui import lists
 from app.ui.view.words import markdown_safe
 from backend.changes.answer import diff as compare
-from backend.changes.export import ChangedBatches, exported, file_of
+from backend.changes.changed_rows import ChangedBatches, exported, file_of
 from backend.changes.model import DiffMethod, RowChange, RowKind, VersionDiff
 from backend.format import UNKNOWN, count_text
 from backend.sql.export import FORMATS, Format

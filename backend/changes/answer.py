@@ -13,9 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from backend.changes.changed_rows import ChangedBatches, change_schema
 from backend.changes.commits import Gross, counted_by_feed, gross_changes, sum_up, why_incomplete, why_not_whole
 from backend.changes.compare import Compared, Pairing, Take, net_changes
-from backend.changes.export import ChangedBatches, change_schema
 from backend.changes.first_state import explained
 from backend.changes.model import (
     BY_ROW_ID,

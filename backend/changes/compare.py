@@ -12,9 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from backend.changes.changed_rows import APART, Changes, RowBucket, changed_batches, fetch_rows
+from backend.changes.changed_rows import APART, ChangedBatches, Changes, RowBucket, changed_batches, fetch_rows
 from backend.changes.explain import Findings, find
-from backend.changes.export import ChangedBatches
 from backend.changes.model import Limits, Question, RowChanges
 from backend.errors import QueryError
 from backend.sql.condition import find_matching

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from backend.changes.export import exported
+from backend.changes.changed_rows import exported
 from backend.changes.model import DiffMethod, NetCounts
 from backend.errors import TableNotFoundError
 from backend.lake.lake import Lake

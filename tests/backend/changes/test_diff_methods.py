@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from backend.changes.export import exported
+from backend.changes.changed_rows import exported
 from backend.changes.key import key_memory
 from backend.changes.model import DiffMethod, FilesDiff, KeySource, NetCounts, RowKind, SetApart, VersionDiff
 from backend.errors import DataFileMissingError, DiffError, QueryError, TableError

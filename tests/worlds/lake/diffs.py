@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from backend.changes import answer
 from backend.changes import plan as preparation
+from backend.changes.changed_rows import ChangedBatches, file_of
 from backend.changes.compare import Compared, Pairing, Read, net_changes
-from backend.changes.export import ChangedBatches, file_of
 from backend.changes.model import (
     DiffMethod,
     FilesDiff,
