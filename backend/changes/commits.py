@@ -1,8 +1,9 @@
-"""What each commit between two versions did to rows (gross), by the change feed or as its writer reports it; and the
-whole feed summed up.
+"""What each commit between two versions did to rows (gross), by the change feed or as its writer reports it; the whole
+feed summed up; and its rows as they are.
 
 Rule: a row's inserts and postimages count +1, its deletes and preimages −1; `compare` does the rest. A count that
-neither the feed nor the writer gives is None; which of the two it is, is said.
+neither the feed nor the writer gives is None; which of the two it is, is said. Of rows as they are the first ones come
+by version, and no more is read than those need, as far as writers counted their changes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,10 +16,13 @@ import pyarrow.compute as pc
 from backend.changes.compare import SIGN, Compared, Pairing, Take, net_changes
 from backend.changes.model import CommitChanges, Limits, NetCounts, Question
 from backend.errors import DiffError, LakehouseError
+from backend.lake.history.arrivals import Arrival
+from backend.lake.lake import Lake
 from backend.lake.model import Commit, TableRef
 from backend.sql.session import CancelToken
 
 CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
+FEED_COLUMNS = (COMMIT_VERSION, COMMIT_TIMESTAMP, CHANGE_TYPE)
 _PLUS, _MINUS = ("insert", "update_postimage"), ("delete", "update_preimage")
 
 
@@ -168,3 +172,60 @@ def net_without_key(net: NetCounts, gross: Gross) -> NetCounts:
     if gross.unpaired():
         return replace(net, updated=None)
     return net if gross.total("update_postimage") else replace(net, updated=0)
+
+
+# its rows as they are --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FeedRows:
+    """`rows` by version, `FEED_COLUMNS` first; `truncated`: there are more."""
+
+    rows: pa.Table
+    truncated: bool
+
+
+def feed_rows(lake: Lake, ref: TableRef, versions: tuple[int, int], *, limit: int) -> FeedRows:
+    """At most `limit` rows of the commits after the first version, up to the second.
+
+    Raises `DiffError` where the feed does not cover them, and what `Lake.changes` raises.
+    """
+    first, last = versions
+    support = lake.cdf_support(ref, first, last)
+    if not support.covered:
+        raise DiffError(support.reason, hint=support.hint)
+    parts: list[pa.Table] = []
+    for low, high in _steps(lake.arrivals(ref, first + 1, last, feed=True), first, last, limit):
+        feed = lake.changes(ref, low, high)
+        parts.append(pa.Table.from_batches(_until(feed, limit), feed.schema).sort_by(COMMIT_VERSION))
+        if sum(part.num_rows for part in parts) > limit:
+            break
+    rows = pa.concat_tables(parts, promote_options="permissive")
+    rows = rows.select([*FEED_COLUMNS, *(name for name in rows.column_names if name not in FEED_COLUMNS)])
+    return FeedRows(rows.slice(0, limit), truncated=rows.num_rows > limit)
+
+
+def _steps(arrivals: Iterable[Arrival], first: int, last: int, limit: int) -> Iterator[tuple[int, int]]:
+    """Ranges of commits that together hold at most `limit` rows; a commit of more, or of nobody knows how many, is read
+    alone, since reading it can end early."""
+    start, rows = first, 0
+    for arrival in arrivals:
+        if arrival.rows is not None and rows + arrival.rows <= limit:
+            rows += arrival.rows
+            continue
+        if start < arrival.version - 1:
+            yield start, arrival.version - 1
+        yield arrival.version - 1, arrival.version
+        start, rows = arrival.version, 0
+    if start < last:
+        yield start, last
+
+
+def _until(feed: pa.RecordBatchReader, limit: int) -> Iterator[pa.RecordBatch]:
+    """Batches until there are more rows than that."""
+    num_rows = 0
+    for batch in feed:
+        yield batch
+        num_rows += batch.num_rows
+        if num_rows > limit:
+            return
