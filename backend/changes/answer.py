@@ -7,14 +7,11 @@ stream host, the answer is made of them in one place (`answer_of`).
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 
-from backend.changes.changed_rows import ChangedBatches, change_schema
-from backend.changes.commits import Gross, counted_by_feed, gross_changes, sum_up, why_incomplete, why_not_whole
+from backend.changes.commits import FeedCounts, counted_by_feed, gross_changes, sum_up, why_incomplete, why_not_whole
 from backend.changes.compare import Compared, Pairing, Take, net_changes
 from backend.changes.first_state import explained
 from backend.changes.model import (
@@ -28,7 +25,6 @@ from backend.changes.model import (
     Limits,
     NetCounts,
     Question,
-    RowChange,
     RowChanges,
     VersionDiff,
 )
@@ -82,8 +78,8 @@ def compare_rows(prepared: PreparedDiff, token: CancelToken, take: Take | None =
                 raise
             failed[method], hint = exc.message, exc.hint
         else:
-            return answer_of(prepared, Answered(method, failed=failed, hint=hint))
-    return answer_of(prepared, Answered(DiffMethod.LOG_ONLY, failed=failed))
+            return answer_of(prepared, method, failed=failed, hint=hint)
+    return answer_of(prepared, DiffMethod.LOG_ONLY, failed=failed)
 
 
 def outline(prepared: PreparedDiff) -> VersionDiff:
@@ -111,50 +107,46 @@ def _no_changes(prepared: PreparedDiff, method: DiffMethod) -> RowChanges:
 # the answer -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """What a method found, here or on the stream host. `changes` is None where none compared rows; `gross` is what the
-    method tells of each commit, else `commits` may have it from elsewhere. `failed` are the better methods that were
-    tried, and why they could not; `notes` are further reasons."""
-
-    method: DiffMethod
-    changes: RowChanges | None = None
-    explanation: Explanation = Explanation()
-    gross: Gross | None = None
-    commits: tuple[CommitChanges, ...] | None = None
-    failed: Mapping[DiffMethod, str] | None = None
-    hint: str = ""
-    notes: tuple[str, ...] = ()
-
-
-def answer_of(prepared: PreparedDiff, answered: Answered) -> VersionDiff:
-    """The whole answer. Of rows paired by row ids `changes` has `ROW_ID` as its last column and as key."""
-    method, plan, where = answered.method, prepared.plan, prepared.question.where
-    key = _key_of(prepared, method)
-    changes, num_rows = answered.changes or _no_changes(prepared, method), prepared.input.row_counts()
-    reasons, gap = [*plan.reasons(method, answered.failed)], None
-    if answered.changes is not None:
-        changes = _named_by(plan.key, changes) if method in BY_ROW_ID else changes
+def answer_of(
+    prepared: PreparedDiff,
+    method: DiffMethod,
+    changes: RowChanges | None = None,
+    *,
+    explanation: Explanation = Explanation(),
+    gross: FeedCounts | None = None,
+    commits: tuple[CommitChanges, ...] | None = None,
+    failed: Mapping[DiffMethod, str] | None = None,
+    hint: str = "",
+    notes: Sequence[str] = (),
+) -> VersionDiff:
+    """The whole answer, of what a method found here or on the stream host. `changes` is None where none compared rows;
+    `gross` is what the method tells of each commit, else `commits` may have it from elsewhere. `failed` are the better
+    methods that were tried, and why they could not; `notes` are further reasons."""
+    plan, given, where = prepared.plan, prepared.input, prepared.question.where
+    key, num_rows = _key_of(prepared, method), given.row_counts()
+    reasons, is_exact = list(plan.reasons(method, failed)), method is DiffMethod.SAME_VERSION
+    if changes is not None:
         num_rows = (None, None) if where else num_rows
         reasons += _not_said(prepared, method, key, changes)
         reasons += [] if changes.agree_with(num_rows) else [_DISAGREE]
-    commits = answered.commits or prepared.commits
-    if answered.gross is not None:
+        is_exact = not given.unfit and changes.net.updated is not None and not changes.apart.rows
+    if gross is not None:
         in_between = [each.commit for each in prepared.commits]
-        commits, gap = gross_changes(in_between, answered.gross), why_incomplete(in_between, answered.gross)
+        commits, gap = gross_changes(in_between, gross), why_incomplete(in_between, gross)
         reasons += [] if gap is None else [gap]
+        is_exact = is_exact and gap is None
     return VersionDiff(
         prepared.question,
         method,
         key,
-        (*reasons, *answered.notes),
-        exact=gap is None and _is_exact(prepared, method, answered.changes),
-        changes=changes,
-        commits=commits,
+        (*reasons, *notes),
+        exact=is_exact,
+        changes=changes or _no_changes(prepared, method),
+        commits=commits or prepared.commits,
         log=prepared.log,
         num_rows=num_rows,
-        hint=plan.hint or answered.hint,
-        explanation=answered.explanation,
+        hint=plan.hint or hint,
+        explanation=explanation,
     )
 
 
@@ -174,34 +166,23 @@ def _key_of(prepared: PreparedDiff, method: DiffMethod) -> KeyChoice | None:
     return prepared.plan.key
 
 
-def _is_exact(prepared: PreparedDiff, method: DiffMethod, changes: RowChanges | None) -> bool:
-    if changes is None:
-        return method is DiffMethod.SAME_VERSION
-    return not prepared.input.unfit and changes.net.updated is not None and not changes.apart.rows
-
-
 # the methods ----------------------------------------------------------------------------------------------------------
 
 
 def _by_feed(prepared: PreparedDiff, token: CancelToken, take: Take | None) -> VersionDiff:
-    given, method = prepared.input, DiffMethod.CHANGE_FEED
+    """Raises `TableError` for a feed that leaves rows out, where another method can tell them."""
+    given, key = prepared.input, prepared.plan.key.columns if prepared.plan.key else ()
     feed = prepared.lake.changes(given.first.ref, given.low, given.high, columns=prepared.columns)
-    key = prepared.plan.key.columns if prepared.plan.key else ()
     compared, gross = sum_up(
         feed, key, prepared.question, token, is_reverse=given.is_reverse, take=take, limits=prepared.limits
     )
-    _require_complete(prepared, gross)
-    explanation = explained(prepared, compared.findings, token)
-    return answer_of(prepared, Answered(method, compared.changes, explanation, gross))
-
-
-def _require_complete(prepared: PreparedDiff, gross: Gross) -> None:
-    """Raises `TableError` for a feed that leaves rows out, where another method can tell them."""
     others = [method for method in prepared.plan.methods if method in BY_FILES]
-    commits, num_rows = (each.commit for each in prepared.commits), prepared.input.row_counts()
-    why = why_not_whole(commits, gross, num_rows, is_reverse=prepared.input.is_reverse)
+    commits = (each.commit for each in prepared.commits)
+    why = why_not_whole(commits, gross, given.row_counts(), is_reverse=given.is_reverse)
     if why is not None and others:
         raise TableError(why, hint=f"compare by {METHOD_NAMES[others[0]]}")
+    explanation = explained(prepared, compared.findings, token)
+    return answer_of(prepared, DiffMethod.CHANGE_FEED, compared.changes, explanation=explanation, gross=gross)
 
 
 def _by_files(
@@ -211,48 +192,37 @@ def _by_files(
     if method not in BY_FILES:
         raise DiffError(f"{METHOD_NAMES[method]} is not computed here", hint="compare on the stream host")
     token.rows_total = prepared.input.num_rows
-    if method is DiffMethod.ROW_ID:
-        compared = _by_row_ids(prepared, token, take)
-    else:
-        key = prepared.plan.key.columns if prepared.plan.key and method is DiffMethod.KEY_JOIN else ()
-        compared = _by_duckdb_or_deltalake(prepared, Pairing(prepared.columns, key), token, take)
-    answered = Answered(method, compared.changes, failed=failed)
-    if not token.ending():
-        explanation = explained(prepared, compared.findings, token)
-        answered = replace(answered, explanation=explanation, commits=commits_by_feed(prepared, token))
-    return answer_of(prepared, answered)
+    key = prepared.plan.key.columns if prepared.plan.key and method is not DiffMethod.MULTISET else ()
+    pairing = Pairing(prepared.columns, key, by_ids=method is DiffMethod.ROW_ID)
+    compared = _by_duckdb_or_deltalake(prepared, pairing, token, take)
+    if token.ending():  # all is compared, no more is read
+        return answer_of(prepared, method, compared.changes, failed=failed)
+    explanation = explained(prepared, compared.findings, token)
+    commits = commits_by_feed(prepared, token)
+    return answer_of(prepared, method, compared.changes, explanation=explanation, commits=commits, failed=failed)
 
 
 def _by_duckdb_or_deltalake(
     prepared: PreparedDiff, pairing: Pairing, token: CancelToken, take: Take | None
 ) -> Compared:
-    """Read by DuckDB where it can, else, or when it refuses, by deltalake."""
-    lake, given, columns = prepared.lake, prepared.input, prepared.columns
+    """Read by DuckDB where it can, else, or when it refuses, by deltalake; row ids by DuckDB alone."""
+    given, columns, by_ids = prepared.input, prepared.columns, pairing.by_ids
     compare = partial(
         net_changes, pairing=pairing, question=prepared.question, token=token, take=take, limits=prepared.limits
     )
-    if len(columns) <= prepared.limits.many_columns and why_not_by_duckdb(given, columns) is None:
+    if by_ids or (len(columns) <= prepared.limits.many_columns and why_not_by_duckdb(given, columns) is None):
         try:
             with _local_files(prepared) as files:
-                if files is not None:
-                    return compare(lambda connection: local_rows(connection, given, files, columns))
+                if by_ids or files is not None:
+                    return compare(
+                        lambda connection: local_rows(connection, given, files, columns, with_ids=by_ids)
+                    )
         except (DiffError, UnsupportedFeatureError):
+            if by_ids:
+                raise
             token.check()
             token.rows_read, token.rows_total = 0, given.num_rows
-    return compare(lambda _: signed_rows(lake, given, columns))
-
-
-def _by_row_ids(prepared: PreparedDiff, token: CancelToken, take: Take | None) -> Compared:
-    def take_named(changed: ChangedBatches) -> None:
-        if take is not None:
-            take(_batches_named_by(prepared.plan.key, changed))
-
-    pairing = Pairing((*prepared.columns, ROW_ID), (ROW_ID,))
-    with _local_files(prepared) as files:
-        return net_changes(
-            lambda connection: local_rows(connection, prepared.input, files, prepared.columns, with_ids=True),
-            pairing, prepared.question, token, take=take_named if take else None, limits=prepared.limits,
-        )  # fmt: skip
+    return compare(lambda _: signed_rows(prepared.lake, given, columns))
 
 
 @contextmanager
@@ -264,40 +234,6 @@ def _local_files(prepared: PreparedDiff) -> Iterator[tuple[LocalFiles, LocalFile
         prepared.lake.local_files(second, only_second) as after,
     ):
         yield None if before is None or after is None else (before, after)
-
-
-# rows paired by their ids --------------------------------------------------------------------------------------------
-
-
-def _named_by(key: KeyChoice | None, changes: RowChanges) -> RowChanges:
-    """Changes whose rows were paired by `ROW_ID`, their last column: rows go by the table's key where it has one, and
-    then their ids are left out. Those without that column were paired by a key that was given, and stay."""
-    if ROW_ID not in changes.columns:
-        return changes
-    if key is None:
-        return replace(changes, rows=tuple(replace(row, key=None) for row in changes.rows))
-    columns = [field for field in changes.arrow_schema if field.name != ROW_ID]
-    return replace(changes, rows=tuple(_rows_by(key, changes)), arrow_schema=pa.schema(columns))
-
-
-def _batches_named_by(key: KeyChoice | None, changed: ChangedBatches) -> ChangedBatches:
-    """The same for all rows on their way out."""
-    if key is None:
-        return replace(changed, key=())
-    rows = pa.schema([field for field in changed.rows if field.name != ROW_ID])
-    names = change_schema(rows).names
-    return ChangedBatches(rows, key.columns, (batch.select(names) for batch in changed.batches))
-
-
-def _rows_by(key: KeyChoice, changes: RowChanges) -> Iterator[RowChange]:
-    for row in changes.rows:
-        before, after = _without_id(row.before), _without_id(row.after)
-        values = after or before or {}
-        yield replace(row, before=before, after=after, key={name: values[name] for name in key.columns})
-
-
-def _without_id(values: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    return None if values is None else {name: value for name, value in values.items() if name != ROW_ID}
 
 
 # what the numbers cannot say ------------------------------------------------------------------------------------------

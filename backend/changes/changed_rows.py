@@ -57,19 +57,25 @@ def bucket_sizes(buckets: Mapping[str, RowBucket]) -> dict[str, int]:
 class Changes:
     """Where the rows that differ are. `pairs` is a query for updated rows, before (b_c0 …) and after (a_c0 …) side by
     side, "" without a key; `one_sided` has one a bucket for the others, c0 … and `n`, how often each came (< 0: went).
-    `columns` are the table's names, `key` the numbers of those that name a row; two floats within `tolerance` are the
-    same."""
+    `columns` are the table's names, `key` the numbers of the columns that paired rows, one beyond these where row ids
+    did; `named` are those that name a row to people. Two floats within `tolerance` are the same."""
 
     connection: Connection
     columns: Sequence[str]
     key: Sequence[int]
+    named: Sequence[int]
     pairs: str
     one_sided: Mapping[str, str]
     tolerance: float
     limits: Limits
 
+    @property
+    def by_ids(self) -> bool:
+        """Whether row ids paired the rows."""
+        return any(number >= len(self.columns) for number in self.key)
+
     def key_of(self, values: Sequence[Any]) -> dict[str, Any] | None:
-        return {self.columns[i]: values[i] for i in self.key} if self.key else None
+        return {self.columns[i]: values[i] for i in self.named} if self.named else None
 
     def differs(self) -> dict[str, str]:
         """Per column, a condition on a row of `pairs`."""
@@ -117,7 +123,8 @@ def fetch_rows(changes: Changes, buckets: Mapping[str, RowBucket], limit: int, *
         for name, share in shares.items()
         for row in (_updates(changes, share) if name == "update" else _one_sided(changes, name, share))
     ]
-    schema = _arrow(changes.connection, f"SELECT * EXCLUDE n FROM ({changes.one_sided['insert']}) LIMIT 0").schema
+    names = ", ".join(f"c{i}" for i in range(len(changes.columns)))
+    schema = _arrow(changes.connection, f"SELECT {names} FROM ({changes.one_sided['insert']}) LIMIT 0").schema
     differs = changes.differs() if "update" in buckets else {}
     cells = _changed_cells(changes, differs)
     return RowChanges(
@@ -166,7 +173,8 @@ def _updates(changes: Changes, limit: int) -> Iterator[RowChange]:
     if limit <= 0:
         return
     width = len(changes.columns)
-    for values in _tuples(_first(changes, changes.pairs, [f"a_c{i}" for i in changes.key], limit)):
+    names = [f"{side}_c{i}" for side in "ba" for i in range(width)]
+    for values in _tuples(_first(changes, changes.pairs, [f"a_c{i}" for i in changes.key], limit).select(names)):
         before, after = values[:width], values[width:]
         changed = tuple(
             n for n, x, y in zip(changes.columns, before, after, strict=True) if not same(x, y, changes.tolerance)
@@ -203,7 +211,7 @@ def _one_sided(changes: Changes, bucket: str, limit: int) -> Iterator[RowChange]
         rest = [i for i in range(len(changes.columns)) if i not in changes.key]
         order = ", ".join(f"c{i}" for i in [*changes.key, *rest][: len(changes.key) + ORDER_COLUMNS])
         found = _arrow(changes.connection, f"SELECT * FROM ({rows}) ORDER BY {order}, n LIMIT {limit}")
-    for *values, n in _tuples(found):
+    for *values, n in _tuples(found.select([*(f"c{i}" for i in range(len(changes.columns))), "n"])):
         cells = dict(zip(changes.columns, values, strict=True))
         yield RowChange(
             RowKind.INSERT if n > 0 else RowKind.DELETE,
@@ -275,7 +283,7 @@ def changed_batches(
 ) -> ChangedBatches:
     """All rows of the buckets, in the order in which `fetch_rows` has the first of them; `rows` is their schema. They
     are read when they are asked for."""
-    keys = tuple(changes.columns[i] for i in changes.key)
+    keys = tuple(changes.columns[i] for i in changes.named)
     return ChangedBatches(rows, keys, _batches(changes, buckets, change_schema(rows), token))
 
 

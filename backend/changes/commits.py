@@ -6,9 +6,10 @@ neither the feed nor the writer gives is None; which of the two it is, is said. 
 by version, and no more is read than those need, as far as writers counted their changes.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,41 +27,7 @@ FEED_COLUMNS = (COMMIT_VERSION, COMMIT_TIMESTAMP, CHANGE_TYPE)
 _PLUS, _MINUS = ("insert", "update_postimage"), ("delete", "update_preimage")
 
 
-@dataclass(slots=True)
-class Gross:
-    """Rows of the feed per (commit version, change type), counted while they stream past."""
-
-    counts: dict[tuple[int, str], int] = field(default_factory=dict)
-
-    @classmethod
-    def of_rows(cls, rows: Iterable[tuple[int, str, int]]) -> "Gross":
-        """Of (commit version, change type, rows)."""
-        return cls({(version, kind): count for version, kind, count in rows})
-
-    def add(self, versions: pa.Array, types: pa.Array) -> None:
-        table = pa.table({"v": versions.cast(pa.int64()), "t": types})
-        for row in table.group_by(["v", "t"]).aggregate([([], "count_all")]).to_pylist():
-            if row["t"] not in (*_PLUS, *_MINUS):
-                raise DiffError(f"the change feed of v{row['v']} holds an unknown change type: {row['t']!r}")
-            key = (row["v"], row["t"])
-            self.counts[key] = self.counts.get(key, 0) + row["count_all"]
-
-    def of(self, version: int, change_type: str) -> int:
-        return self.counts.get((version, change_type), 0)
-
-    def total(self, change_type: str) -> int:
-        return sum(rows for (_, kind), rows in self.counts.items() if kind == change_type)
-
-    def rows_more(self, *, is_reverse: bool) -> int:
-        """By how many rows the second state has more than the first, if the feed is whole."""
-        signs = {**dict.fromkeys(_PLUS, 1), **dict.fromkeys(_MINUS, -1)}
-        more = sum(signs.get(kind, 0) * rows for (_, kind), rows in self.counts.items())
-        return -more if is_reverse else more
-
-    def unpaired(self) -> tuple[int, ...]:
-        """Commits whose preimages and postimages differ in number: their updates cannot be told."""
-        versions = sorted({version for version, _ in self.counts})
-        return tuple(v for v in versions if self.of(v, "update_preimage") != self.of(v, "update_postimage"))
+FeedCounts: TypeAlias = Counter[tuple[int, str]]  # rows of a feed by (commit version, change type)
 
 
 class CountingLake(Protocol):
@@ -69,9 +36,20 @@ class CountingLake(Protocol):
     def change_counts(self, ref: TableRef, version: int) -> Mapping[str, int]: ...
 
 
-def gross_changes(commits: Iterable[Commit], gross: Gross) -> tuple[CommitChanges, ...]:
-    """In the order given, as the feed counts them."""
-    return tuple(_counted(commit, gross) for commit in commits)
+def feed_counts(rows: Iterable[tuple[int, str, int]]) -> FeedCounts:
+    """Of (commit version, change type, rows)."""
+    return Counter({(version, kind): count for version, kind, count in rows})
+
+
+def gross_changes(commits: Iterable[Commit], gross: FeedCounts) -> tuple[CommitChanges, ...]:
+    """In the order given, as the feed counts them; as reported where it leaves rows of a commit out."""
+    kinds = ("insert", "update_postimage", "delete")
+    return tuple(
+        CommitChanges.reported(commit)
+        if why_incomplete([commit], gross)
+        else CommitChanges(commit, *(gross[commit.version, kind] for kind in kinds))
+        for commit in commits
+    )
 
 
 def counted_by_feed(
@@ -79,24 +57,23 @@ def counted_by_feed(
 ) -> tuple[CommitChanges, ...]:
     """By the change feed's counts where a commit has them, though the feed's rows may be beyond reach; else as
     reported."""
-    found = []
+    changes: list[CommitChanges] = []
     for commit in commits:
         token.check()
         try:
             counts = lake.change_counts(ref, commit.version)
         except LakehouseError:
-            found.append(CommitChanges.reported(commit))
-            continue
-        gross = Gross({(commit.version, kind): rows for kind, rows in counts.items()})
-        found.append(_counted(commit, gross))
-    return tuple(found)
+            changes.append(CommitChanges.reported(commit))
+        else:
+            changes += gross_changes([commit], feed_counts((commit.version, kind, n) for kind, n in counts.items()))
+    return tuple(changes)
 
 
-def why_incomplete(commits: Iterable[Commit], gross: Gross) -> str | None:
+def why_incomplete(commits: Iterable[Commit], gross: FeedCounts) -> str | None:
     """What shows that a change feed leaves rows out; None when nothing does. The UPDATE of deltalake (1.6.6, tried)
     does not record a row whose new values another row had before."""
     for version in sorted(commit.version for commit in commits):
-        before, after = (gross.of(version, kind) for kind in ("update_preimage", "update_postimage"))
+        before, after = (gross[version, kind] for kind in ("update_preimage", "update_postimage"))
         if before != after:
             where = f"the feed of v{version} is not complete"
             return f"{where}: rows before updates {before:,}, after them {after:,}"
@@ -104,22 +81,16 @@ def why_incomplete(commits: Iterable[Commit], gross: Gross) -> str | None:
 
 
 def why_not_whole(
-    commits: Iterable[Commit], gross: Gross, num_rows: tuple[int | None, int | None], *, is_reverse: bool
+    commits: Iterable[Commit], gross: FeedCounts, num_rows: tuple[int | None, int | None], *, is_reverse: bool
 ) -> str | None:
     """The same, or how the feed disagrees with the row counts of the two versions, where those are known."""
     if why := why_incomplete(commits, gross):
         return why
-    (before, after), more = num_rows, gross.rows_more(is_reverse=is_reverse)
-    if before is None or after is None or after - before == more:
+    (before, after), sign = num_rows, -1 if is_reverse else 1
+    more = sum((1 if kind in _PLUS else -1) * rows for (_, kind), rows in gross.items())
+    if before is None or after is None or after - before == sign * more:
         return None
     return "the change feed does not add up to the row counts of the two versions"
-
-
-def _counted(commit: Commit, gross: Gross) -> CommitChanges:
-    if why_incomplete([commit], gross):
-        return CommitChanges.reported(commit)
-    inserted, updated, deleted = (gross.of(commit.version, k) for k in ("insert", "update_postimage", "delete"))
-    return CommitChanges(commit, inserted, updated, deleted)
 
 
 # the feed's rows ------------------------------------------------------------------------------------------------------
@@ -134,14 +105,14 @@ def sum_up(
     is_reverse: bool = False,
     take: Take | None = None,
     limits: Limits = Limits(),
-) -> tuple[Compared, Gross]:
+) -> tuple[Compared, FeedCounts]:
     """Reads the feed once; `key` names columns of the feed. `is_reverse`: what undoing it all would change.
 
     Raises `DiffError` and what reading raises.
     """
     reader = feed.to_reader() if isinstance(feed, pa.Table) else feed
     columns = tuple(n for n in reader.schema.names if n not in (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP))
-    gross = Gross()
+    gross: FeedCounts = Counter()
     sign = -1 if is_reverse else 1
     signed, pairing = (lambda _: _signed(reader, columns, gross, sign)), Pairing(columns, key)
     compared = net_changes(signed, pairing, question, token, take=take, limits=limits)
@@ -151,14 +122,22 @@ def sum_up(
     return compared, gross
 
 
-def _signed(reader: pa.RecordBatchReader, columns: Sequence[str], gross: Gross, plus: int) -> pa.RecordBatchReader:
+def _count(gross: FeedCounts, versions: pa.Array, types: pa.Array) -> None:
+    table = pa.table({"v": versions.cast(pa.int64()), "t": types})
+    for row in table.group_by(["v", "t"]).aggregate([([], "count_all")]).to_pylist():
+        if row["t"] not in (*_PLUS, *_MINUS):
+            raise DiffError(f"the change feed of v{row['v']} holds an unknown change type: {row['t']!r}")
+        gross[row["v"], row["t"]] += row["count_all"]
+
+
+def _signed(reader: pa.RecordBatchReader, columns: Sequence[str], gross: FeedCounts, plus: int) -> pa.RecordBatchReader:
     fields = [pa.field(f"c{i}", reader.schema.field(name).type) for i, name in enumerate(columns)]
     schema = pa.schema([*fields, SIGN])
 
     def signed() -> Iterator[pa.RecordBatch]:
         for batch in reader:
             types = batch.column(CHANGE_TYPE).cast(pa.string())
-            gross.add(batch.column(COMMIT_VERSION), types)
+            _count(gross, batch.column(COMMIT_VERSION), types)
             came = pc.is_in(types, value_set=pa.array(_PLUS))
             sign = pc.if_else(came, pa.scalar(plus, pa.int8()), pa.scalar(-plus, pa.int8()))
             yield pa.record_batch([*(batch.column(name) for name in columns), sign], schema=schema)
@@ -166,12 +145,12 @@ def _signed(reader: pa.RecordBatchReader, columns: Sequence[str], gross: Gross, 
     return pa.RecordBatchReader.from_batches(schema, signed())
 
 
-def net_without_key(net: NetCounts, gross: Gross) -> NetCounts:
+def net_without_key(net: NetCounts, gross: FeedCounts) -> NetCounts:
     """Rows have no name, but a feed without updates tells that none is among the inserted and deleted ones; one with
     half an update leaves that open."""
-    if gross.unpaired():
+    if any(gross[version, "update_preimage"] != gross[version, "update_postimage"] for version, _ in tuple(gross)):
         return replace(net, updated=None)
-    return net if gross.total("update_postimage") else replace(net, updated=0)
+    return net if any(kind == "update_postimage" for _, kind in gross) else replace(net, updated=0)
 
 
 # its rows as they are --------------------------------------------------------------------------------------------------

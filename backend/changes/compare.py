@@ -28,10 +28,22 @@ _BUCKETS = {0: "update", 1: "insert", -1: "delete"}  # by `n`, the sum of both s
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """The columns of the rows to compare, and those among them that name a row: () for none."""
+    """The columns of the rows to compare, and those among them that pair rows: () for none. `by_ids`: a last column
+    beyond these, of row ids, pairs them; the key then only names them."""
 
     columns: tuple[str, ...]
     key: tuple[str, ...] = ()
+    by_ids: bool = False
+
+    @property
+    def width(self) -> int:
+        """How many columns the rows have."""
+        return len(self.columns) + self.by_ids
+
+    @property
+    def paired_by(self) -> list[int]:
+        """The numbers of the columns that pair rows."""
+        return [len(self.columns)] if self.by_ids else [self.columns.index(name) for name in self.key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +83,7 @@ def net_changes(
     Raises `DiffError`, `Stopped`, `QueryError` for a condition, and what reading the rows raises.
     """
     with session(token, memory_bytes=limits.memory_bytes) as connection:
-        if len(pairing.columns) > limits.many_columns:
+        if pairing.width > limits.many_columns:
             connection.execute("SET threads = 1")  # a batch of each thread is tens of megabytes
         comparison = _Comparison(connection, pairing, question, token, limits)
         comparison.read(read(connection))
@@ -100,9 +112,8 @@ class _Comparison:
         self, connection: Connection, pairing: Pairing, question: Question, token: CancelToken, limits: Limits
     ) -> None:
         self._connection, self._question, self._token, self._limits = connection, question, token, limits
-        columns = self._columns = pairing.columns
-        self._key = [columns.index(name) for name in pairing.key]
-        self._names = [f"c{i}" for i in range(len(columns))]
+        self._pairing, self._key = pairing, pairing.paired_by
+        self._names = [f"c{i}" for i in range(pairing.width)]
         self._keys = [f"c{i}" for i in self._key]
         self._has_apart = False
 
@@ -239,8 +250,9 @@ class _Comparison:
             for bucket in APART:
                 mine = f"SELECT * FROM keyed WHERE bucket = '{bucket}'"
                 one_sided[bucket] = f"SELECT summed.* FROM summed SEMI JOIN ({mine}) k ON {same}"
-        tolerance = self._question.tolerance
-        return Changes(self._connection, self._columns, self._key, pairs, one_sided, tolerance, self._limits)
+        tolerance, pairing = self._question.tolerance, self._pairing
+        columns, named = pairing.columns, [pairing.columns.index(name) for name in pairing.key]
+        return Changes(self._connection, columns, self._key, named, pairs, one_sided, tolerance, self._limits)
 
     def _keep_where(self, where: str) -> None:
         """Leaves out keys, or rows without a key, of which no row satisfies the condition before or after."""
@@ -252,7 +264,7 @@ class _Comparison:
         if self._has_apart or not self._key:
             states.append(f"SELECT {', '.join(self._names)}, -1 - rowid AS row_id FROM summed")
         rows = f"({' UNION ALL '.join(states)})"
-        query = find_matching(self._connection, where, self._columns, rows)
+        query = find_matching(self._connection, where, self._pairing.columns, rows)
         with row_errors():
             self._run(f"CREATE TEMP TABLE matched AS {query}")
         if not self._key:

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 
 from backend.access import Actor
 from backend.cells import row_cells
-from backend.changes.answer import Answered, answer_of, commits_by_feed, outline
+from backend.changes.answer import answer_of, commits_by_feed, outline
 from backend.changes.changed_rows import APART, ORDER, RowBucket, bucket_sizes, count_apart, count_net, share_out
-from backend.changes.commits import Gross, net_without_key
+from backend.changes.commits import FeedCounts, feed_counts, net_without_key
 from backend.changes.compare import SIGN, Pairing
 from backend.changes.first_state import explained_rows
 from backend.changes.model import (
@@ -52,12 +52,11 @@ MOST_CACHED = 32
 
 @dataclass(frozen=True, slots=True)
 class DiffSummary:
-    """The counts of a comparison. `columns` names c0, c1 … of its rows; `failed` are better methods that were
-    tried; `gross` is (commit version, change type, rows) where the method tells it."""
+    """The counts of a comparison. `pairing` names c0, c1 … of its rows; `failed` are better methods that were tried;
+    `gross` is (commit version, change type, rows) where the method tells it."""
 
     method: DiffMethod
-    columns: tuple[str, ...]
-    key: tuple[str, ...]
+    pairing: Pairing
     buckets: Mapping[str, RowBucket]
     changed_cells: Mapping[str, int]
     failed: Mapping[DiffMethod, str] = field(default_factory=dict)
@@ -72,12 +71,13 @@ class DiffSummary:
     def of(cls, text: str) -> "DiffSummary":
         """Raises `DiffError` for a document of another Weir."""
         body = of_document(text)
-        columns, key = tuple(body["columns"]), tuple(body["key"])
+        columns, key, by_ids = (body["pairing"][name] for name in ("columns", "key", "by_ids"))
         buckets = {name: RowBucket(**sizes) for name, sizes in body["buckets"].items()}
         failed = {DiffMethod(name): reason for name, reason in body["failed"].items()}
         gross = None if body["gross"] is None else tuple((v, t, n) for v, t, n in body["gross"])
         method = DiffMethod(body["method"])
-        return cls(method, columns, key, buckets, body["changed_cells"], failed, gross, body["by"])
+        pairing = Pairing(tuple(columns), tuple(key), by_ids)
+        return cls(method, pairing, buckets, body["changed_cells"], failed, gross, body["by"])
 
 
 # the question ---------------------------------------------------------------------------------------------------------
@@ -147,21 +147,19 @@ def read_answer(lake: ResultLake, settings: Settings, prepared: PreparedDiff, jo
     if not details:
         raise JobError("the result of the job holds no summary", hint="compare again")
     summary = DiffSummary.of(str(details[0]))
-    gross = None if summary.gross is None else Gross.of_rows(summary.gross)
+    gross = None if summary.gross is None else feed_counts(summary.gross)
     changed = rows.filter(pc.is_in(rows["what"], value_set=pa.array(ORDER)))
     is_whole = changed.num_rows == sum(bucket_sizes(summary.buckets).values())
     changes = _changes(prepared, summary, gross, rows)
     return answer_of(
         prepared,
-        Answered(
-            summary.method,
-            changes,
-            _explanation(prepared, summary, changed) if is_whole else Explanation(),
-            gross,
-            commits_by_feed(prepared, CancelToken()) if gross is None else None,
-            summary.failed,
-            notes=(f"{COMPUTED} {summary.by}", *((UNEXPLAINED,) * (not is_whole))),
-        ),
+        summary.method,
+        changes,
+        explanation=_explanation(prepared, summary, changed) if is_whole else Explanation(),
+        gross=gross,
+        commits=commits_by_feed(prepared, CancelToken()) if gross is None else None,
+        failed=summary.failed,
+        notes=(f"{COMPUTED} {summary.by}", *((UNEXPLAINED,) * (not is_whole))),
     )
 
 
@@ -173,7 +171,7 @@ def _explanation(prepared: PreparedDiff, summary: DiffSummary, changed: pa.Table
         return pa.concat_tables(sides).to_reader()
 
     try:
-        return explained_rows(prepared, signed, Pairing(summary.columns, summary.key))
+        return explained_rows(prepared, signed, summary.pairing)
     except LakehouseError:  # the answer stands without it
         return Explanation()
 
@@ -185,23 +183,23 @@ def _side(changed: pa.Table, side: str, sign: int) -> pa.Table:
     return cells.append_column(SIGN.name, pc.multiply(there["n"], pa.scalar(sign, pa.int64())))
 
 
-def _changes(prepared: PreparedDiff, summary: DiffSummary, gross: Gross | None, rows: pa.Table) -> RowChanges:
+def _changes(prepared: PreparedDiff, summary: DiffSummary, gross: FeedCounts | None, rows: pa.Table) -> RowChanges:
     """What the job counted, and as many rows as were asked for of those that it kept."""
-    sizes, question = bucket_sizes(summary.buckets), prepared.question
+    sizes, question, is_paired = bucket_sizes(summary.buckets), prepared.question, bool(summary.pairing.paired_by)
     shares = share_out(question.row_limit, sizes) | {COMMON: rows.num_rows}
     first = {
         what: row_cells(rows.filter(pc.equal(rows["what"], what)).sort_by("number").slice(0, share))
         for what, share in shares.items()
     }
     shown = [row for bucket in sizes for row in first[bucket]]
-    net = count_net(summary.buckets, has_key=bool(summary.key), is_filtered=question.where is not None)
+    net = count_net(summary.buckets, has_key=is_paired, is_filtered=question.where is not None)
     return RowChanges(
-        net if gross is None or summary.key else net_without_key(net, gross),
+        net if gross is None or is_paired else net_without_key(net, gross),
         _schema(summary, rows.schema),
         count_apart(summary.buckets),
         tuple(_change(summary, row, question.tolerance) for row in shown),
         sum(sizes.values()) > len(shown),
-        {name: summary.changed_cells[name] for name in summary.columns if name in summary.changed_cells},
+        {name: summary.changed_cells[name] for name in summary.pairing.columns if name in summary.changed_cells},
         tuple(_common(summary, row) for row in first[COMMON]),
     )
 
@@ -213,23 +211,23 @@ def _change(summary: DiffSummary, row: Mapping[str, Any], tolerance: float) -> R
     if before is not None and after is not None:
         changed = tuple(name for name in after if not same(before[name], after[name], tolerance))
     kind = RowKind.UPDATE if row["what"] == "update" else RowKind.INSERT if before is None else RowKind.DELETE
-    key = {name: cells[name] for name in summary.key} if summary.key else None
+    key = {name: cells[name] for name in summary.pairing.key} or None
     return RowChange(kind, key, before, after, changed, APART.get(row["what"]), row["n"])
 
 
 def _common(summary: DiffSummary, row: Mapping[str, Any]) -> CommonChange:
     number = int(row["detail"])
     before, after = (row[side][f"c{number}"] for side in ("before", "after"))
-    return CommonChange(summary.columns[number], before, after, row["n"])
+    return CommonChange(summary.pairing.columns[number], before, after, row["n"])
 
 
 def _cells(summary: DiffSummary, cells: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    return None if cells is None else {name: cells[f"c{i}"] for i, name in enumerate(summary.columns)}
+    return None if cells is None else {name: cells[f"c{i}"] for i, name in enumerate(summary.pairing.columns)}
 
 
 def _schema(summary: DiffSummary, rows: pa.Schema) -> pa.Schema:
     kinds = {field.name: field.type for field in rows.field("after").type}
-    return pa.schema([(name, kinds[f"c{i}"]) for i, name in enumerate(summary.columns)])
+    return pa.schema([(name, kinds[f"c{i}"]) for i, name in enumerate(summary.pairing.columns)])
 
 
 class DiffJobs:

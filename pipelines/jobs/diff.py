@@ -35,9 +35,10 @@ from backend.changes.changed_rows import (
     bucket_sizes,
     share_out,
 )
-from backend.changes.commits import Gross, why_not_whole
+from backend.changes.commits import feed_counts, why_not_whole
+from backend.changes.compare import Pairing
 from backend.changes.host_job import COMMON, MOST_VALUES, SUMMARY, DiffSummary, host_methods
-from backend.changes.model import ROW_ID, DiffMethod, KeySource
+from backend.changes.model import DiffMethod, KeySource
 from backend.changes.plan import METHOD_NAMES, PreparedDiff
 from backend.errors import DiffError, JobError
 from pipelines.jobs.condition import satisfies, why_failed
@@ -109,12 +110,12 @@ def _compare(
 ) -> None:
     """One method's answer."""
     prepared, gross = task.prepared, None
-    columns, key = _columns_and_key(prepared, method)
+    pairing = _pairing(prepared, method)
     tell(f"reading for {METHOD_NAMES[method]}")
     signed = signed_rows(session, prepared, method)
-    if columns != prepared.columns:
-        signed = signed.withColumn(f"c{len(prepared.columns)}", F.col(ID))
-    check_types(signed, columns)
+    check_types(signed, pairing.columns)
+    if pairing.by_ids:
+        signed = signed.withColumn(f"c{len(pairing.columns)}", F.col(ID))
     if method in FEEDS:
         tell("counting what each commit did")
         gross = gross_counts(signed)
@@ -126,13 +127,13 @@ def _compare(
     tell("comparing rows")
     question = prepared.question
     matched = None if question.where is None else satisfies(question.where, prepared.columns, signed.schema)
-    rows = net_rows(signed, [columns.index(name) for name in key], question.tolerance, matched)
+    rows = net_rows(signed, pairing.paired_by, question.tolerance, matched)
     rows.lines.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         buckets, cells = count(rows)  # does the work; the others read what is kept of it
         tell("writing the result")
-        updates = {columns[number]: count for number, count in cells.items()}
-        summary = DiffSummary(method, columns, key, buckets, updates, failed, gross, task.by)
+        updates = {pairing.columns[number]: count for number, count in cells.items()}
+        summary = DiffSummary(method, pairing, buckets, updates, failed, gross, task.by)
         row = StructType([StructField(column.name, column.dataType) for column in rows.fields])
         schema = StructType(
             [
@@ -141,7 +142,7 @@ def _compare(
             ]
         )  # fmt: skip
         lines = session.createDataFrame([(SUMMARY, 0, 0, summary.to_json(), None, None)], schema)
-        most = max(question.row_limit, task.limits.most_values // (2 * len(columns)))
+        most = max(question.row_limit, task.limits.most_values // (2 * pairing.width))
         kept = kept_lines(rows, buckets, question.row_limit, most)
         common = [common_lines(rows, number) for number in list(cells)[:COMMON_COLUMNS]]
         for more in (*kept, *common):
@@ -151,13 +152,11 @@ def _compare(
         rows.lines.unpersist()
 
 
-def _columns_and_key(prepared: PreparedDiff, method: DiffMethod) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Those of the rows, the row tracking's ids among them where they are the key."""
-    columns, key = prepared.columns, prepared.plan.key
+def _pairing(prepared: PreparedDiff, method: DiffMethod) -> Pairing:
+    key = prepared.plan.key
     is_key_given = key is not None and key.source is KeySource.GIVEN
-    if method is DiffMethod.ROW_ID or (method is DiffMethod.SPARK_CHANGES and not is_key_given):
-        return (*columns, ROW_ID), (ROW_ID,)
-    return columns, () if key is None or method is DiffMethod.MULTISET else key.columns
+    by_ids = method is DiffMethod.ROW_ID or (method is DiffMethod.SPARK_CHANGES and not is_key_given)
+    return Pairing(prepared.columns, () if key is None or method is DiffMethod.MULTISET else key.columns, by_ids)
 
 
 def _require_complete(prepared: PreparedDiff, method: DiffMethod, gross: GrossRows) -> None:
@@ -165,7 +164,7 @@ def _require_complete(prepared: PreparedDiff, method: DiffMethod, gross: GrossRo
     if prepared.question.method is not None and method is DiffMethod.CHANGE_FEED:
         return
     commits, given = (change.commit for change in prepared.commits), prepared.input
-    if why := why_not_whole(commits, Gross.of_rows(gross), given.row_counts(), is_reverse=given.is_reverse):
+    if why := why_not_whole(commits, feed_counts(gross), given.row_counts(), is_reverse=given.is_reverse):
         raise DiffError(why)
 
 

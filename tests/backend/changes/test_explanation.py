@@ -23,7 +23,7 @@ from app.cli.tables.changes import SHAPES
 from app.ui.view.explanation import explained
 from backend.changes.answer import compare_rows
 from backend.changes.changed_rows import RowBucket
-from backend.changes.compare import Compared, column_name
+from backend.changes.compare import Compared, Pairing
 from backend.changes.explain import explain, hold_against
 from backend.changes.host_job import SUMMARY, UNEXPLAINED, DiffSummary, read_answer
 from backend.changes.model import (
@@ -112,7 +112,7 @@ HOLDS: dict[Effect, Callable[[Alteration, Any, Any], bool]] = {
 
 
 def stream(before: pd.DataFrame, after: pd.DataFrame, types: Mapping[str, pa.DataType] = TYPES) -> pa.Table:
-    names, parts = [*(column_name(i) for i in range(len(types))), "sign"], []
+    names, parts = [*(f"c{i}" for i in range(len(types))), "sign"], []
     for sign, frame in ((-1, before), (1, after)):
         values = frame.astype("object").where(frame.notna(), None)
         arrays = [pa.array(values[name].tolist(), kind) for name, kind in types.items()]
@@ -127,7 +127,7 @@ def found(before: pd.DataFrame, after: pd.DataFrame, query: Asked = BY_ID) -> tu
 
     def beside(connection: Any) -> str:
         names = answer.findings.columns
-        connection.register("beside", old.select([column_name(COLUMNS.index(n)) for n in names]).rename_columns(names))
+        connection.register("beside", old.select([f"c{COLUMNS.index(n)}" for n in names]).rename_columns(names))
         return "SELECT " + ", ".join(f'"{name}" AS c{i}' for i, name in enumerate(names)) + " FROM beside"
 
     if not answer.findings.groups:
@@ -475,7 +475,7 @@ def as_by_host(prepared: PreparedDiff, found: VersionDiff, home: Path) -> Versio
         "delete": RowBucket(deleted, deleted, 0, deleted),
     }
     columns, key = changes.columns, found.key.columns if found.key else ()
-    summary = DiffSummary(found.method, columns, key, buckets, changes.changed_cells, by="by Spark")
+    summary = DiffSummary(found.method, Pairing(columns, key), buckets, changes.changed_cells, by="by Spark")
 
     def side(values: Any) -> Any:
         return values and {f"c{i}": values[name] for i, name in enumerate(columns)}

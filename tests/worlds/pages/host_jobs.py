@@ -10,6 +10,7 @@ from deltalake import write_deltalake
 from streamlit.testing.v1 import AppTest
 
 from backend.changes.changed_rows import RowBucket
+from backend.changes.compare import Pairing
 from backend.changes.host_job import SUMMARY, DiffSummary
 from backend.changes.model import DiffMethod
 from backend.jobs.host_query import HostAnswer
@@ -78,7 +79,7 @@ class ChangesOnHost:
     def answer(world: World, job: Job, *, truncated: bool = False) -> JobEnd:
         """As Spark writes it: order 2 was paid, order 1 is gone, order 4 came."""
         summary = DiffSummary(
-            DiffMethod.KEY_JOIN, ("order_id", "status"), ("order_id",),
+            DiffMethod.KEY_JOIN, Pairing(("order_id", "status"), ("order_id",)),
             {
                 "insert": RowBucket(1, 1 + truncated, 1, 0),
                 "update": RowBucket(1, 1, 1, 1),
