@@ -177,9 +177,7 @@ def _by_feed(prepared: PreparedDiff, token: CancelToken, take: Take | None) -> V
         feed, key, prepared.question, token, is_reverse=given.is_reverse, take=take, limits=prepared.limits
     )
     others = [method for method in prepared.plan.methods if method in BY_FILES]
-    commits = (each.commit for each in prepared.commits)
-    why = why_not_whole(commits, gross, given.row_counts(), is_reverse=given.is_reverse)
-    if why is not None and others:
+    if others and (why := why_not_whole(prepared.commits, gross, given)) is not None:
         raise TableError(why, hint=f"compare by {METHOD_NAMES[others[0]]}")
     explanation = explained(prepared, compared.findings, token)
     return answer_of(prepared, DiffMethod.CHANGE_FEED, compared.changes, explanation=explanation, gross=gross)

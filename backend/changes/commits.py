@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from backend.changes.compare import SIGN, Compared, Pairing, Take, net_changes
 from backend.changes.model import CommitChanges, Limits, NetCounts, Question
+from backend.changes.read import DiffInput
 from backend.errors import DiffError, LakehouseError
 from backend.lake.history.arrivals import Arrival
 from backend.lake.lake import Lake
@@ -80,13 +81,12 @@ def why_incomplete(commits: Iterable[Commit], gross: FeedCounts) -> str | None:
     return None
 
 
-def why_not_whole(
-    commits: Iterable[Commit], gross: FeedCounts, num_rows: tuple[int | None, int | None], *, is_reverse: bool
-) -> str | None:
-    """The same, or how the feed disagrees with the row counts of the two versions, where those are known."""
-    if why := why_incomplete(commits, gross):
+def why_not_whole(commits: Iterable[CommitChanges], gross: FeedCounts, given: DiffInput) -> str | None:
+    """What shows that a change feed leaves rows out, or how it disagrees with the row counts of the two versions, where
+    those are known."""
+    if why := why_incomplete((each.commit for each in commits), gross):
         return why
-    (before, after), sign = num_rows, -1 if is_reverse else 1
+    (before, after), sign = given.row_counts(), -1 if given.is_reverse else 1
     more = sum((1 if kind in _PLUS else -1) * rows for (_, kind), rows in gross.items())
     if before is None or after is None or after - before == sign * more:
         return None

@@ -19,9 +19,7 @@ from pyspark.sql.types import (
     DataType,
     DoubleType,
     FloatType,
-    LongType,
     MapType,
-    StringType,
     StructField,
     StructType,
 )
@@ -47,7 +45,6 @@ from pipelines.jobs.signed_rows import (
     FEEDS,
     ID,
     SIGN,
-    GrossRows,
     check_types,
     fields_of,
     gross_counts,
@@ -56,6 +53,8 @@ from pipelines.jobs.signed_rows import (
 )
 from pipelines.jvm.delta import make_active
 from pipelines.jvm.failures import describe
+
+_LINE = "what string, number long, n long, detail string"  # of the result, with a row before and after
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +108,7 @@ def _compare(
     tell: Callable[[str], None],
 ) -> None:
     """One method's answer."""
-    prepared, gross = task.prepared, None
+    prepared, question, gross = task.prepared, task.prepared.question, None
     pairing = _pairing(prepared, method)
     tell(f"reading for {METHOD_NAMES[method]}")
     signed = signed_rows(session, prepared, method)
@@ -119,13 +118,14 @@ def _compare(
     if method in FEEDS:
         tell("counting what each commit did")
         gross = gross_counts(signed)
-        _require_complete(prepared, method, gross)
+        is_asked_for = question.method is not None and method is DiffMethod.CHANGE_FEED  # told with its gaps
+        if (why := why_not_whole(prepared.commits, feed_counts(gross), prepared.input)) and not is_asked_for:
+            raise DiffError(why)
     if any(holds_map(column.dataType) for column in fields_of(signed)):
         # The code that Spark 4.2 generates to group by maps takes a null number in one for 0 (tried).
         session.conf.set("spark.sql.codegen.wholeStage", "false")
         session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
     tell("comparing rows")
-    question = prepared.question
     matched = None if question.where is None else satisfies(question.where, prepared.columns, signed.schema)
     rows = net_rows(signed, pairing.paired_by, question.tolerance, matched)
     rows.lines.persist(StorageLevel.MEMORY_AND_DISK)
@@ -134,19 +134,12 @@ def _compare(
         tell("writing the result")
         updates = {pairing.columns[number]: count for number, count in cells.items()}
         summary = DiffSummary(method, pairing, buckets, updates, failed, gross, task.by)
-        row = StructType([StructField(column.name, column.dataType) for column in rows.fields])
-        schema = StructType(
-            [
-                StructField("what", StringType()), StructField("number", LongType()), StructField("n", LongType()),
-                StructField("detail", StringType()), StructField("before", row), StructField("after", row),
-            ]
-        )  # fmt: skip
-        lines = session.createDataFrame([(SUMMARY, 0, 0, summary.to_json(), None, None)], schema)
         most = max(question.row_limit, task.limits.most_values // (2 * pairing.width))
         kept = kept_lines(rows, buckets, question.row_limit, most)
         common = [common_lines(rows, number) for number in list(cells)[:COMMON_COLUMNS]]
-        for more in (*kept, *common):
-            lines = lines.unionByName(more)
+        lines = session.createDataFrame([(SUMMARY, 0, 0, summary.to_json())], _LINE)
+        for more in (rows.lines.select("before", "after").limit(0), *kept, *common):
+            lines = lines.unionByName(more, allowMissingColumns=True)
         write_result(session, lines, task.result_uri)
     finally:
         rows.lines.unpersist()
@@ -157,15 +150,6 @@ def _pairing(prepared: PreparedDiff, method: DiffMethod) -> Pairing:
     is_key_given = key is not None and key.source is KeySource.GIVEN
     by_ids = method is DiffMethod.ROW_ID or (method is DiffMethod.SPARK_CHANGES and not is_key_given)
     return Pairing(prepared.columns, () if key is None or method is DiffMethod.MULTISET else key.columns, by_ids)
-
-
-def _require_complete(prepared: PreparedDiff, method: DiffMethod, gross: GrossRows) -> None:
-    """Raise `DiffError` for a feed that leaves rows out; one that was asked for by name is told with its gaps."""
-    if prepared.question.method is not None and method is DiffMethod.CHANGE_FEED:
-        return
-    commits, given = (change.commit for change in prepared.commits), prepared.input
-    if why := why_not_whole(commits, feed_counts(gross), given.row_counts(), is_reverse=given.is_reverse):
-        raise DiffError(why)
 
 
 # what is different in the end -----------------------------------------------------------------------------------------
@@ -280,12 +264,9 @@ def kept_lines(rows: NetRows, buckets: Mapping[str, RowBucket], limit: int, most
     rest = [field.name for field in rows.fields if field.name not in rows.key][:ORDER_COLUMNS]
     ordered = {field.name for field in rows.fields if not holds_map(field.dataType)}
     order = [F.asc_nulls_last(f"row.{name}") for name in (*rows.key, *rest) if name in ordered]
-    kept = []
-    for bucket, share in shares.items():
-        lines = rows.of_bucket(bucket).orderBy(*order, "n")
-        if share:
-            kept.append(_lines(lines if share == sizes[bucket] else lines.limit(share), bucket, F.abs("n")))
-    return kept
+    kept = {bucket: rows.of_bucket(bucket).orderBy(*order, "n") for bucket, share in shares.items() if share}
+    cut = {bucket: kept[bucket].limit(shares[bucket]) for bucket in kept if shares[bucket] < sizes[bucket]}
+    return [_lines(lines, bucket, F.abs("n")) for bucket, lines in (kept | cut).items()]
 
 
 def common_lines(rows: NetRows, number: int) -> DataFrame:
