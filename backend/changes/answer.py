@@ -239,27 +239,26 @@ def _local_files(prepared: PreparedDiff) -> Iterator[tuple[LocalFiles, LocalFile
 
 def _not_said(prepared: PreparedDiff, method: DiffMethod, key: KeyChoice | None, changes: RowChanges) -> list[str]:
     """What the numbers cannot say, in words: each way in which a count is less than exact has its sentence."""
-    where = prepared.question.where
-    filtered = [f"only rows that satisfy {where} before or after are counted; commits count all"] if where else []
-    whole = "without a key whole rows are compared, and floats have to be equal: the tolerance needs a key"
-    exact = [whole] if prepared.question.tolerance and key is None else []
-    return [*_on_rows(method, key, changes), *exact, *_on_columns(prepared.input, prepared.columns), *filtered]
-
-
-def _on_rows(method: DiffMethod, key: KeyChoice | None, changes: RowChanges) -> list[str]:
-    said = []
+    reasons, where = [], prepared.question.where
     if key is None and changes.net.updated is None:
-        said.append("without a key an updated row appears as a pair: its old values deleted, its new ones inserted")
+        reasons.append("without a key an updated row appears as a pair: its old values deleted, its new ones inserted")
     elif key is None and changes.net.updated:
-        said.append("updates are counted from what the feed holds; without a key their rows appear as pairs")
+        reasons.append("updates are counted from what the feed holds; without a key their rows appear as pairs")
     if changes.apart.rows:
-        said.append(
+        reasons.append(
             f"{changes.apart.rows:,} changed rows have a null key or share their key with another one: they are "
             "counted as inserted and deleted and shown apart"
         )
     if method is DiffMethod.KEY_JOIN:
-        said.append("whether the key is unique was seen among the rows that changed, not among those that did not")
-    return said
+        reasons.append("whether the key is unique was seen among the rows that changed, not among those that did not")
+    if prepared.question.tolerance and key is None:
+        reasons.append(
+            "without a key whole rows are compared, and floats have to be equal: the tolerance needs a key"
+        )
+    reasons += _on_columns(prepared.input, prepared.columns)
+    if where:
+        reasons.append(f"only rows that satisfy {where} before or after are counted; commits count all")
+    return reasons
 
 
 def _on_columns(given: DiffInput, columns: Sequence[str]) -> list[str]:

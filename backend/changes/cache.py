@@ -176,26 +176,23 @@ class Differences:
 
     def _compute(self, lake: DiffLake, question: Question, run: "_Run") -> VersionDiff:
         try:
-            return self._computed(lake, question, run)
+            while not self._turns.acquire(timeout=_POLL_S):
+                run.token.check()
+            try:
+                if (known := self.known(question)) is not None:  # found between a viewer's look and this thread
+                    return known
+                run.begin(self._time_limit_s)
+                answer = self.compute(lake, question, run.token)
+            finally:
+                self._turns.release()
+            if self._learn is not None:
+                self._learn(answer)
+            self._put(self._answers, question, answer, may_heal=not answer.is_available)
+            return answer
         finally:
             with self._lock:
                 if not run.viewers and self._running.get(question) is run:
                     del self._running[question]
-
-    def _computed(self, lake: DiffLake, question: Question, run: "_Run") -> VersionDiff:
-        while not self._turns.acquire(timeout=_POLL_S):
-            run.token.check()
-        try:
-            if (known := self.known(question)) is not None:  # found between a viewer's look and this thread
-                return known
-            run.begin(self._time_limit_s)
-            answer = self.compute(lake, question, run.token)
-        finally:
-            self._turns.release()
-        if self._learn is not None:
-            self._learn(answer)
-        self._put(self._answers, question, answer, may_heal=not answer.is_available)
-        return answer
 
     def _put(self, cache: "_Cache[Value]", question: Question, value: Value, *, may_heal: bool) -> None:
         cache.put(question, (value, self._clock() + self._limits.heals_after_s if may_heal else math.inf))

@@ -192,10 +192,11 @@ def _changes(prepared: PreparedDiff, summary: DiffSummary, gross: FeedCounts | N
         for what, share in shares.items()
     }
     shown = [row for bucket in sizes for row in first[bucket]]
+    kinds = {field.name: field.type for field in rows.schema.field("after").type}
     net = count_net(summary.buckets, has_key=is_paired, is_filtered=question.where is not None)
     return RowChanges(
         net if gross is None or is_paired else net_without_key(net, gross),
-        _schema(summary, rows.schema),
+        pa.schema([(name, kinds[f"c{i}"]) for i, name in enumerate(summary.pairing.columns)]),
         count_apart(summary.buckets),
         tuple(_change(summary, row, question.tolerance) for row in shown),
         sum(sizes.values()) > len(shown),
@@ -223,11 +224,6 @@ def _common(summary: DiffSummary, row: Mapping[str, Any]) -> CommonChange:
 
 def _cells(summary: DiffSummary, cells: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return None if cells is None else {name: cells[f"c{i}"] for i, name in enumerate(summary.pairing.columns)}
-
-
-def _schema(summary: DiffSummary, rows: pa.Schema) -> pa.Schema:
-    kinds = {field.name: field.type for field in rows.field("after").type}
-    return pa.schema([(name, kinds[f"c{i}"]) for i, name in enumerate(summary.pairing.columns)])
 
 
 class DiffJobs:

@@ -271,19 +271,16 @@ def prepare(lake: DiffLake, question: Question, *, limits: Limits = Limits()) ->
         open_ahead()
     first = lake.snapshot(question.ref, question.from_version)
     second = lake.snapshot(question.against or question.ref, question.to_version)
-    given = _input(lake, first, second, across_replace=question.across_replace)
+    if first.ref != second.ref or (question.across_replace and first.metadata.id != second.metadata.id):
+        given = two_tables(first, second)
+    else:
+        given = two_versions(first, second, lake.file_difference(first.ref, first.version, second.version))
     plan = plan_diff(question, _facts(lake, given, question))
     names = _compared(question.columns, given, plan)
     if question.where is not None:
         check_row_condition(question.where, names)
     log, commits = _log_changes(given, plan), _commits(lake, given)
     return PreparedDiff(lake, question, plan, given, names, log, commits, limits)
-
-
-def _input(lake: DiffLake, first: Snapshot, second: Snapshot, *, across_replace: bool) -> DiffInput:
-    if first.ref != second.ref or (across_replace and first.metadata.id != second.metadata.id):
-        return two_tables(first, second)
-    return two_versions(first, second, lake.file_difference(first.ref, first.version, second.version))
 
 
 def _facts(lake: DiffLake, given: DiffInput, question: Question) -> DiffFacts:
