@@ -18,7 +18,7 @@ from app.services import once
 from app.ui.lake import LakeReader, LakeReading
 from backend.caches import LatestAnswer
 from backend.changes.cache import Differences
-from backend.changes.feed_rows import FeedRows, feed_rows
+from backend.changes.commits import FeedRows, feed_rows
 from backend.changes.host_job import DiffJobs
 from backend.changes.key import key_memory
 from backend.changes.model import Question

@@ -16,7 +16,7 @@ from backend.changes.answer import compare_rows
 from backend.changes.changed_rows import share_out
 from backend.changes.commits import counted_by_feed
 from backend.changes.model import DiffMethod, Question
-from backend.changes.prepare import prepare
+from backend.changes.plan import prepare
 from backend.lake.lake import Lake
 from backend.sql.session import CancelToken
 from bench.diff_table import SCHEMA

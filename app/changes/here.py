@@ -24,7 +24,7 @@ _SOON_S = 0.15  # a wait that nobody notices, instead of a page that is drawn tw
 
 
 def known(question: Question, part: LogPart) -> VersionDiff | None:
-    """The answer, where it is there or comes soon; what an ended comparison had found; else None.
+    """The answer, where it is there or comes soon; else None.
 
     Where it is missing and was asked for, it is computed while the page is drawn.
     """
@@ -33,12 +33,12 @@ def known(question: Question, part: LogPart) -> VersionDiff | None:
     mark = _mark(question)
     if work.is_asked(mark) or _starts_alone(mark, part):
         return cache.differences().soon(services.lake(), question, _SOON_S)
-    cache.differences().abandon(question, _SOON_S)  # Cancel, not a page that reruns
-    return cache.differences().known(question) or cache.differences().so_far(question)
+    cache.differences().abandon(question)  # Cancel, not a page that reruns
+    return cache.differences().known(question)
 
 
-def offer(question: Question, part: LogPart, found: VersionDiff | None, slot: DeltaGenerator) -> bool:
-    """Draws the button that starts the comparison, and what became of an ended one (`found`).
+def offer(question: Question, part: LogPart, slot: DeltaGenerator) -> bool:
+    """Draws the button that starts the comparison, and what became of an ended one.
 
     Returns whether there is something to wait for: the page calls `compare` once the rest is drawn.
     """
@@ -47,30 +47,21 @@ def offer(question: Question, part: LogPart, found: VersionDiff | None, slot: De
         work.ask(mark)
     if work.is_asked(mark):
         return True
-    is_counting = not cache.differences().abandon(question)
     with slot, st.container(horizontal=True, vertical_alignment="center", key="offer"):
         st.button(
             text.start_label(part), key="start", type="primary", icon=":material/difference:",
             on_click=work.ask, args=(mark,),
         )  # fmt: skip
-        st.caption(text.offer_text(found, was_begun=mark in _begun(), is_counting=is_counting))
+        st.caption(text.offer_text(was_begun=mark in _begun()))
     if (failure := _failed().get(mark)) is not None:
         with slot:
             show(failure)
-    return is_counting
+    return False
 
 
 def compare(question: Question, slot: DeltaGenerator) -> None:
-    """Computes the rows and shows the progress in `slot`, then draws the page anew.
-
-    Of an ended comparison it only waits until the rows compared so far are counted.
-    """
+    """Computes the rows and shows the progress in `slot`, then draws the page anew."""
     mark, differences = _mark(question), cache.differences()
-    if not work.is_asked(mark):
-        beat = slot.empty()
-        while not differences.abandon(question, _SOON_S):
-            beat.empty()  # where a click may end the wait
-        st.rerun()
     _begun().add(mark)
     _failed().pop(mark, None)
     try:

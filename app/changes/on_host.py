@@ -26,9 +26,9 @@ LABEL = "Compare on the stream host"
 
 
 def known(question: Question, part: LogPart) -> VersionDiff | None:
-    """The answer that a host found; of a job that was ended, what it had found; else None."""
+    """The answer that a host found; else None."""
     found = part.outline if part.plan.method in _NO_JOB else _found(question)
-    if found is not None and found.changes.partial is None:
+    if found is not None:
         st.session_state.pop(_ASKED, None)  # this click asks nothing else later
     return found
 
@@ -41,8 +41,8 @@ def _found(question: Question) -> VersionDiff | None:
         return None  # `offer` says why
 
 
-def offer(question: Question, part: LogPart, found: VersionDiff | None, slot: DeltaGenerator) -> None:
-    """Draws the job that runs, or the button that starts one; `found` is what an ended one had found."""
+def offer(question: Question, part: LogPart, slot: DeltaGenerator) -> None:
+    """Draws the job that runs, or the button that starts one."""
     asked = st.session_state.pop(_ASKED, False)
     with slot:
         try:
@@ -51,7 +51,7 @@ def offer(question: Question, part: LogPart, found: VersionDiff | None, slot: De
             show(exc)
             return
         if job is None or job.state.is_over:
-            _offer(question, part, job, found, asked=asked)
+            _offer(question, part, job, asked=asked)
         else:
             note = "The job goes on when you leave this page; its answer is kept for everyone who asks the same."
             follow_job(job.job_id, page="the Changes page", note=note)
@@ -89,14 +89,14 @@ def _job(question: Question) -> Job | None:
     return services.store().jobs.find(wanted.fingerprint)
 
 
-def _offer(question: Question, part: LogPart, before: Job | None, found: VersionDiff | None, *, asked: bool) -> None:
+def _offer(question: Question, part: LogPart, before: Job | None, *, asked: bool) -> None:
     why = why_no_job()
     with st.container(horizontal=True, vertical_alignment="center", key="host_offer"):
         label = LABEL if before is None else "Compare again on the stream host"
         clicked = st.button(label, key="start_job", type="primary", icon=":material/dns:", disabled=why is not None)
         st.caption(markdown_safe(sentence(why)) if why else text.cost_words(part))
     if before is not None:
-        _say_end(before, found)
+        _say_end(before)
     if why is None and (clicked or asked):
         wanted = cache.diff_jobs().request(question, actor=viewer.actor(), reason="asked for on the Changes page")
         gone = before.job_id if before and before.state is JobState.DONE else None
@@ -104,9 +104,9 @@ def _offer(question: Question, part: LogPart, before: Job | None, found: Version
         st.rerun()
 
 
-def _say_end(job: Job, found: VersionDiff | None) -> None:
-    words = markdown_safe(text.ended_words(job) if found is None else text.offer_text(found, was_begun=True))
-    if found is not None or job.state is JobState.CANCELLED:
+def _say_end(job: Job) -> None:
+    words = markdown_safe(text.ended_words(job))
+    if job.state is JobState.CANCELLED:
         st.caption(words)
     else:
         st.error("\n\n".join(line for line in (words, markdown_safe(job.hint)) if line), icon=":material/error:")

@@ -18,7 +18,7 @@ from app.changes.view.rows import PAGE_ROWS, build_row_table, filter_rows, style
 from app.ui import lists
 from app.ui.view.words import markdown_safe
 from backend.changes.answer import diff as compare
-from backend.changes.export import ChangedBatches, exported, file_of
+from backend.changes.changed_rows import ChangedBatches, exported, file_of
 from backend.changes.model import DiffMethod, RowChange, RowKind, VersionDiff
 from backend.format import UNKNOWN, count_text
 from backend.sql.export import FORMATS, Format
@@ -39,8 +39,6 @@ def changed_rows(diff: VersionDiff) -> None:
         st.info("**No rows to show here.** Files and commits are under Commits.", icon=":material/table_rows:")
     elif diff.method is DiffMethod.SAME_VERSION:
         st.info("**Choose two different versions above.**", icon=":material/equal:")
-    elif not diff.changes.rows and diff.changes.partial:
-        st.info("**No changed row was found so far.** Not all rows were compared.", icon=":material/hourglass_top:")
     elif not diff.changes.rows:
         nothing = "**No row differs between the two states.**" + (
             "" if diff.question.against else " What the commits did is under Commits."
@@ -140,7 +138,7 @@ def _exports(diff: VersionDiff) -> None:
 
 
 def _can_be_whole(diff: VersionDiff) -> bool:
-    here = not diff.question.on_host and not diff.changes.partial
+    here = not diff.question.on_host
     return not diff.changes.truncated or (here and (diff.changes.net.total or MOST_EXPORTED + 1) <= MOST_EXPORTED)
 
 

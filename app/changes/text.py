@@ -76,8 +76,6 @@ def rows_text(diff: VersionDiff) -> str:
     if not diff.is_available:
         return f"rows cannot be compared, {_more_rows_text(diff.log.files)}"
     words = "no row differs" if diff.changes.net.total == 0 else counts_text(diff.changes.net, noun="row")
-    if diff.changes.partial is not None:
-        return f"so far {words}, {diff.changes.partial.text}"
     if diff.changes.net.updated is None or diff.changes.net.total == 0:
         return words
     share = changed_share(diff)
@@ -205,8 +203,6 @@ def exactness_text(diff: VersionDiff) -> str:
         return "Exact: every changed row is counted. Without a key a row with new values is one deleted, one inserted."
     if diff.exact:
         return "Exact: every changed row is counted, and updates are told from inserts and deletes."
-    if diff.changes.partial is not None:
-        return "Not whole: the comparison was ended; counts and rows are of what it had compared."
     if diff.changes.net.updated is None:
         return "Exact as rows that came and went; an updated row counts once as deleted and once as inserted."
     return "Not exact in every part; the reasons say where."
@@ -246,15 +242,8 @@ def start_label(part: LogPart) -> str:
     return f"Compare rows: read the change feed of {things(len(part.outline.commits), 'commit')}"
 
 
-def offer_text(so_far: VersionDiff | None, *, was_begun: bool, is_counting: bool = False) -> str:
-    """The words beside the start button: what became of an earlier comparison, or that none began.
-
-    `is_counting`: it was ended, and its rows are still being counted.
-    """
-    if is_counting:
-        return "Stopped: counting what was compared …"
-    if so_far is not None and so_far.changes.partial is not None:
-        return f"{so_far.changes.partial.text.capitalize()}. The numbers below are of the rows that were compared."
+def offer_text(*, was_begun: bool) -> str:
+    """The words beside the start button: what became of an earlier comparison, or that none began."""
     return "Stopped before rows were counted." if was_begun else "Rows are not compared yet; the rest is known."
 
 
@@ -283,7 +272,7 @@ def progress_text(step: DiffProgress) -> tuple[float, str]:
 
 def ended_words(job: Job) -> str:
     """Why there is no answer."""
-    if job.state is JobState.CANCELLED and job.result_uri is None:
+    if job.state is JobState.CANCELLED:
         return "Cancelled: no row was compared."
     if job.state is JobState.FAILED:
         return f"The stream host could not compare: {job.error}"
@@ -311,8 +300,7 @@ def shown_text(diff: VersionDiff, found: Sequence[RowChange]) -> str:
     fetched = len(diff.changes.rows)
     parts = [f"{count_text(len(found))} of {count_text(fetched)} rows listed" if len(found) < fetched else ""]
     if diff.changes.truncated:
-        whole = "; the counts above are whole" if diff.changes.partial is None else ""
-        parts.append(f"{count_text(fetched)} were fetched of {rows_known_text(diff)}{whole}")
+        parts.append(f"{count_text(fetched)} were fetched of {rows_known_text(diff)}; the counts above are whole")
     if any(row.changed for row in found):
         parts.append("● marks a changed cell")
     if diff.question.against is None and any(row.key is not None and row.set_apart is None for row in found):

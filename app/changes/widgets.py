@@ -71,7 +71,7 @@ def answer(
             help="Show every changed row", on_click=lambda: st.session_state.update({state.ROWS_WHERE: ""}),
         )  # fmt: skip
     slot = st.container(key="work")
-    waits = (found is None or found.changes.partial) and runner.offer(question, part, found, slot)
+    waits = found is None and runner.offer(question, part, slot)
     shown = found or part.outline
     if shown.method is DiffMethod.LOG_ONLY:
         _unavailable(shown)

@@ -16,9 +16,9 @@ from app.ui.live import VIEWERS, paced, redrawn
 from app.ui.table_acts import act_dialog
 from app.ui.view.words import HostFreshness, LakeFreshness, folders_and_name, markdown_safe, state_line, version_label
 from app.ui.waiting import spinner
-from backend.changes.versions import VERSIONS, resolve_version
 from backend.errors import LakehouseError, TableCorruptError, TableNotFoundError, UnsupportedFeatureError
 from backend.format import ago, bytes_text, moment_help, things
+from backend.lake.history.versions import VERSIONS, resolve_version
 from backend.lake.model import Snapshot, TableRef, UnreadableTable
 from backend.lake.table.properties import ownership
 

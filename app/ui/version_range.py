@@ -15,9 +15,9 @@ from app.ui.frame import OpenTable
 from app.ui.view.theme import operation_text
 from app.ui.view.words import markdown_safe
 from app.ui.view.writers import last_by_another, writer_text
-from backend.changes.versions import VERSIONS, resolve_version
 from backend.errors import LakehouseError
 from backend.format import cut, utc_text
+from backend.lake.history.versions import VERSIONS, resolve_version
 from backend.lake.model import Commit, TableRef
 
 CHOICES = 200

@@ -5,25 +5,15 @@ file is gone, a reader refuses), the next one does and the reason stays. Whoever
 stream host, the answer is made of them in one place (`answer_of`).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 
-from backend.changes.commits import (
-    Gross,
-    counted_by_feed,
-    gross_changes,
-    sum_up,
-    why_incomplete,
-    why_not_whole,
-)
-from backend.changes.compare import Compared, Pairing, Read, Take, net_changes
-from backend.changes.explain import Findings, OneSided, explain, hold_against
-from backend.changes.export import ChangedBatches, change_schema
+from backend.changes.commits import FeedCounts, counted_by_feed, gross_changes, sum_up, why_incomplete, why_not_whole
+from backend.changes.compare import Compared, Pairing, Take, net_changes
+from backend.changes.first_state import explained
 from backend.changes.model import (
     BY_ROW_ID,
     ROW_ID,
@@ -34,27 +24,17 @@ from backend.changes.model import (
     KeySource,
     Limits,
     NetCounts,
-    Population,
     Question,
-    Repeats,
-    RowChange,
     RowChanges,
     VersionDiff,
 )
-from backend.changes.plan import BY_FILES, METHOD_NAMES
-from backend.changes.prepare import DiffLake, PreparedDiff, prepare
-from backend.changes.read_local import file_rows, why_not_by_duckdb, with_row_ids
-from backend.changes.read_stream import DiffInput, signed_rows
-from backend.changes.repeats import find_repeats, written_by
-from backend.errors import DiffError, LakehouseError, QueryError, TableError, UnsupportedFeatureError
-from backend.lake.files.file_difference import DIFFERENCE_COLUMNS
+from backend.changes.plan import BY_FILES, METHOD_NAMES, DiffLake, PreparedDiff, prepare
+from backend.changes.read import DiffInput, local_rows, signed_rows, why_not_by_duckdb
+from backend.errors import DiffError, QueryError, TableError, UnsupportedFeatureError
 from backend.lake.history.change_feed import FEED
-from backend.lake.model import Snapshot
 from backend.lake.rows.log_subset import LocalFiles
-from backend.lake.storage.paths import is_remote
 from backend.lake.table.metadata_diff import column_names
-from backend.sql.session import CancelToken, Connection
-from backend.work import Stopped
+from backend.sql.session import CancelToken
 
 _SHOWN = 12  # columns named in a sentence
 _NO_ROWS = (DiffMethod.SAME_VERSION, DiffMethod.LOG_ONLY)
@@ -98,8 +78,8 @@ def compare_rows(prepared: PreparedDiff, token: CancelToken, take: Take | None =
                 raise
             failed[method], hint = exc.message, exc.hint
         else:
-            return answer_of(prepared, Answered(method, failed=failed, hint=hint))
-    return answer_of(prepared, Answered(DiffMethod.LOG_ONLY, failed=failed))
+            return answer_of(prepared, method, failed=failed, hint=hint)
+    return answer_of(prepared, DiffMethod.LOG_ONLY, failed=failed)
 
 
 def outline(prepared: PreparedDiff) -> VersionDiff:
@@ -127,50 +107,46 @@ def _no_changes(prepared: PreparedDiff, method: DiffMethod) -> RowChanges:
 # the answer -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """What a method found, here or on the stream host. `changes` is None where none compared rows; `gross` is what the
-    method tells of each commit, else `commits` may have it from elsewhere. `failed` are the better methods that were
-    tried, and why they could not; `notes` are further reasons."""
-
-    method: DiffMethod
-    changes: RowChanges | None = None
-    explanation: Explanation = Explanation()
-    gross: Gross | None = None
-    commits: tuple[CommitChanges, ...] | None = None
-    failed: Mapping[DiffMethod, str] | None = None
-    hint: str = ""
-    notes: tuple[str, ...] = ()
-
-
-def answer_of(prepared: PreparedDiff, answered: Answered) -> VersionDiff:
-    """The whole answer. Of rows paired by row ids `changes` has `ROW_ID` as its last column and as key."""
-    method, plan, where = answered.method, prepared.plan, prepared.question.where
-    key = _key_of(prepared, method)
-    changes, num_rows = answered.changes or _no_changes(prepared, method), prepared.input.row_counts()
-    reasons, gap = [*plan.reasons(method, answered.failed)], None
-    if answered.changes is not None:
-        changes = _named_by(plan.key, changes) if method in BY_ROW_ID else changes
+def answer_of(
+    prepared: PreparedDiff,
+    method: DiffMethod,
+    changes: RowChanges | None = None,
+    *,
+    explanation: Explanation = Explanation(),
+    gross: FeedCounts | None = None,
+    commits: tuple[CommitChanges, ...] | None = None,
+    failed: Mapping[DiffMethod, str] | None = None,
+    hint: str = "",
+    notes: Sequence[str] = (),
+) -> VersionDiff:
+    """The whole answer, of what a method found here or on the stream host. `changes` is None where none compared rows;
+    `gross` is what the method tells of each commit, else `commits` may have it from elsewhere. `failed` are the better
+    methods that were tried, and why they could not; `notes` are further reasons."""
+    plan, given, where = prepared.plan, prepared.input, prepared.question.where
+    key, num_rows = _key_of(prepared, method), given.row_counts()
+    reasons, is_exact = list(plan.reasons(method, failed)), method is DiffMethod.SAME_VERSION
+    if changes is not None:
         num_rows = (None, None) if where else num_rows
         reasons += _not_said(prepared, method, key, changes)
         reasons += [] if changes.agree_with(num_rows) else [_DISAGREE]
-    commits = answered.commits or prepared.commits
-    if answered.gross is not None:
+        is_exact = not given.unfit and changes.net.updated is not None and not changes.apart.rows
+    if gross is not None:
         in_between = [each.commit for each in prepared.commits]
-        commits, gap = gross_changes(in_between, answered.gross), why_incomplete(in_between, answered.gross)
+        commits, gap = gross_changes(in_between, gross), why_incomplete(in_between, gross)
         reasons += [] if gap is None else [gap]
+        is_exact = is_exact and gap is None
     return VersionDiff(
         prepared.question,
         method,
         key,
-        (*reasons, *answered.notes),
-        exact=gap is None and _is_exact(prepared, method, answered.changes),
-        changes=changes,
-        commits=commits,
+        (*reasons, *notes),
+        exact=is_exact,
+        changes=changes or _no_changes(prepared, method),
+        commits=commits or prepared.commits,
         log=prepared.log,
         num_rows=num_rows,
-        hint=plan.hint or answered.hint,
-        explanation=answered.explanation,
+        hint=plan.hint or hint,
+        explanation=explanation,
     )
 
 
@@ -190,35 +166,21 @@ def _key_of(prepared: PreparedDiff, method: DiffMethod) -> KeyChoice | None:
     return prepared.plan.key
 
 
-def _is_exact(prepared: PreparedDiff, method: DiffMethod, changes: RowChanges | None) -> bool:
-    if changes is None:
-        return method is DiffMethod.SAME_VERSION
-    is_whole = changes.partial is None and not prepared.input.unfit
-    return is_whole and changes.net.updated is not None and not changes.apart.rows
-
-
 # the methods ----------------------------------------------------------------------------------------------------------
 
 
 def _by_feed(prepared: PreparedDiff, token: CancelToken, take: Take | None) -> VersionDiff:
-    given, method = prepared.input, DiffMethod.CHANGE_FEED
+    """Raises `TableError` for a feed that leaves rows out, where another method can tell them."""
+    given, key = prepared.input, prepared.plan.key.columns if prepared.plan.key else ()
     feed = prepared.lake.changes(given.first.ref, given.low, given.high, columns=prepared.columns)
-    key = prepared.plan.key.columns if prepared.plan.key else ()
     compared, gross = sum_up(
         feed, key, prepared.question, token, is_reverse=given.is_reverse, take=take, limits=prepared.limits
     )
-    _require_complete(prepared, gross)
-    explanation = _explained(prepared, compared.findings, token)
-    return answer_of(prepared, Answered(method, compared.changes, explanation, gross))
-
-
-def _require_complete(prepared: PreparedDiff, gross: Gross) -> None:
-    """Raises `TableError` for a feed that leaves rows out, where another method can tell them."""
     others = [method for method in prepared.plan.methods if method in BY_FILES]
-    commits, num_rows = (each.commit for each in prepared.commits), prepared.input.row_counts()
-    why = why_not_whole(commits, gross, num_rows, is_reverse=prepared.input.is_reverse)
-    if why is not None and others:
+    if others and (why := why_not_whole(prepared.commits, gross, given)) is not None:
         raise TableError(why, hint=f"compare by {METHOD_NAMES[others[0]]}")
+    explanation = explained(prepared, compared.findings, token)
+    return answer_of(prepared, DiffMethod.CHANGE_FEED, compared.changes, explanation=explanation, gross=gross)
 
 
 def _by_files(
@@ -228,48 +190,37 @@ def _by_files(
     if method not in BY_FILES:
         raise DiffError(f"{METHOD_NAMES[method]} is not computed here", hint="compare on the stream host")
     token.rows_total = prepared.input.num_rows
-    if method is DiffMethod.ROW_ID:
-        compared = _by_row_ids(prepared, token, take)
-    else:
-        key = prepared.plan.key.columns if prepared.plan.key and method is DiffMethod.KEY_JOIN else ()
-        compared = _by_duckdb_or_deltalake(prepared, Pairing(prepared.columns, key), token, take)
-    found = Answered(method, compared.changes, failed=failed)
-    if not compared.changes.partial and not token.ending():
-        explanation = _explained(prepared, compared.findings, token)
-        found = replace(found, explanation=explanation, commits=commits_by_feed(prepared, token))
-    return answer_of(prepared, found)
+    key = prepared.plan.key.columns if prepared.plan.key and method is not DiffMethod.MULTISET else ()
+    pairing = Pairing(prepared.columns, key, by_ids=method is DiffMethod.ROW_ID)
+    compared = _by_duckdb_or_deltalake(prepared, pairing, token, take)
+    if token.ending():  # all is compared, no more is read
+        return answer_of(prepared, method, compared.changes, failed=failed)
+    explanation = explained(prepared, compared.findings, token)
+    commits = commits_by_feed(prepared, token)
+    return answer_of(prepared, method, compared.changes, explanation=explanation, commits=commits, failed=failed)
 
 
 def _by_duckdb_or_deltalake(
     prepared: PreparedDiff, pairing: Pairing, token: CancelToken, take: Take | None
 ) -> Compared:
-    """Read by DuckDB where it can, else, or when it refuses, by deltalake."""
-    lake, given, columns = prepared.lake, prepared.input, prepared.columns
+    """Read by DuckDB where it can, else, or when it refuses, by deltalake; row ids by DuckDB alone."""
+    given, columns, by_ids = prepared.input, prepared.columns, pairing.by_ids
     compare = partial(
         net_changes, pairing=pairing, question=prepared.question, token=token, take=take, limits=prepared.limits
     )
-    if len(columns) <= prepared.limits.many_columns and why_not_by_duckdb(given, columns) is None:
+    if by_ids or (len(columns) <= prepared.limits.many_columns and why_not_by_duckdb(given, columns) is None):
         try:
             with _local_files(prepared) as files:
-                if files is not None:
-                    return compare(_reading(prepared, files))
+                if by_ids or files is not None:
+                    return compare(
+                        lambda connection: local_rows(connection, given, files, columns, with_ids=by_ids)
+                    )
         except (DiffError, UnsupportedFeatureError):
+            if by_ids:
+                raise
             token.check()
             token.rows_read, token.rows_total = 0, given.num_rows
-    return compare(lambda _: signed_rows(lake, given, columns))
-
-
-def _by_row_ids(prepared: PreparedDiff, token: CancelToken, take: Take | None) -> Compared:
-    def take_named(changed: ChangedBatches) -> None:
-        if take is not None:
-            take(_batches_named_by(prepared.plan.key, changed))
-
-    pairing = Pairing((*prepared.columns, ROW_ID), (ROW_ID,))
-    with _local_files(prepared) as files:
-        read = _reading(prepared, with_row_ids(prepared.input, files), with_ids=True)
-        return net_changes(
-            read, pairing, prepared.question, token, take=take_named if take else None, limits=prepared.limits
-        )
+    return compare(lambda _: signed_rows(prepared.lake, given, columns))
 
 
 @contextmanager
@@ -283,183 +234,31 @@ def _local_files(prepared: PreparedDiff) -> Iterator[tuple[LocalFiles, LocalFile
         yield None if before is None or after is None else (before, after)
 
 
-def _reading(prepared: PreparedDiff, files: tuple[LocalFiles, LocalFiles], *, with_ids: bool = False) -> Read:
-    given = prepared.input
-    metadata, columns, num_rows = given.newer.metadata, prepared.columns, given.num_rows
-    return partial(file_rows, files=files, metadata=metadata, columns=columns, num_rows=num_rows, with_ids=with_ids)
-
-
-# what stands out ------------------------------------------------------------------------------------------------------
-
-
-def explained_rows(prepared: PreparedDiff, rows: Read, pairing: Pairing) -> Explanation:
-    """What stands out among rows that were compared elsewhere, all of which `rows` gives as signed rows. Raises as
-    `net_changes` does."""
-    token, all_rows = CancelToken(), replace(prepared.question, row_limit=0, where=None)
-    compared = net_changes(rows, pairing, all_rows, token, limits=prepared.limits)
-    return _explained(prepared, compared.findings, token, reads_apart=False)
-
-
-def _explained(
-    prepared: PreparedDiff, findings: Findings, token: CancelToken, *, reads_apart: bool = True
-) -> Explanation:
-    """What stands out, held against the rows of the first state; where those cannot be read in time, what was done.
-    With `reads_apart` a large state's files that the second has not stand for it."""
-    common = _held_against(prepared, findings, token, reads_apart=reads_apart)
-    return replace(common, repeats=_repeats(prepared, findings.inserted, token))
-
-
-def _held_against(prepared: PreparedDiff, findings: Findings, token: CancelToken, *, reads_apart: bool) -> Explanation:
-    alone = Explanation(findings.done)
-    if not findings.groups:
-        return alone
-    first, files, is_whole = _others(prepared, len(findings.columns))
-    if not files.num_rows or not (is_whole or reads_apart):
-        return alone
-    try:
-        with ExitStack() as held:
-            rows = _reading_one_side(prepared, files, findings.columns, held)
-            num_rows, masks = hold_against(findings, rows, token)
-    except (LakehouseError, Stopped):
-        return alone
-    return explain(findings, Population(first.version, num_rows, is_whole), masks)
-
-
-def _repeats(prepared: PreparedDiff, inserted: OneSided | None, token: CancelToken) -> Repeats | None:
-    """Which inserted rows were there already; what cannot be read in time is not known, and of rows without a key not
-    asked. The key is read alone first: mostly that is all."""
-    first = prepared.input.first
-    if inserted is None or not first.num_files:
-        return None
-    declared = prepared.plan.key.columns if prepared.plan.key else ()
-    came = replace(inserted, key=declared if inserted.key is None else inserted.key)
-    unknown = Repeats(first.version, came.inserted, key=came.key or ()) if came.key else None
-    if came.rows is None:
-        return unknown
-
-    def find(asked: OneSided) -> tuple[Repeats, pa.Table] | None:
-        _, files, is_whole = _others(prepared, len(asked.columns))
-        if not is_whole:
-            raise DiffError("the first state is too much to read")
-        with ExitStack() as held:
-            return find_repeats(asked, first, _reading_one_side(prepared, files, asked.columns, held), token)
-
-    try:
-        found = find(came.of_key() if came.key else came)
-    except (LakehouseError, Stopped):
-        return unknown
-    if found is None:
-        return None
-    repeats, keys = replace(found[0], copies=None) if came.key else found[0], found[1]
-    if repeats.is_by_chance:
-        return repeats
-    # Where it is too much to read, or its versions are gone, the keys are known all the same.
-    with suppress(LakehouseError, Stopped):
-        wrote = written_by(prepared.lake, (first, prepared.input.as_of), came.key or came.columns, keys, token)
-        repeats = replace(repeats, written_by=wrote)
-    with suppress(LakehouseError, Stopped):
-        whole = find(came) if came.key else None
-        repeats = replace(repeats, copies=whole[0].copies) if whole else repeats
-    return repeats
-
-
-def _others(prepared: PreparedDiff, columns: int) -> tuple[Snapshot, pa.Table, bool]:
-    """The files of the first state where that is little to read, else those of them that the second has not."""
-    first, apart = prepared.input.states()[0]
-    most = prepared.limits.values_beside // (10 if is_remote(first.ref.uri) else 1)
-    rows, is_small = first.num_rows, first.size_bytes <= most
-    if is_small if rows is None else rows * columns <= most:
-        return first, first.columns(DIFFERENCE_COLUMNS), True
-    return first, apart, False
-
-
-def _reading_one_side(
-    prepared: PreparedDiff, files: pa.Table, columns: Sequence[str], held: ExitStack
-) -> Callable[[Connection], str]:
-    """The rows of files of the first state, by DuckDB where it can; `held` keeps its files open."""
-    lake, given, first = prepared.lake, prepared.input, prepared.input.first
-
-    def by_deltalake(connection: Connection) -> str:
-        connection.register("beside", lake.read_files(first, files, columns=columns, as_of=given.as_of))
-        return f"SELECT * FROM beside AS r({', '.join(f'c{i}' for i in range(len(columns)))})"  # names may be alike
-
-    def rows(connection: Connection) -> str:
-        if why_not_by_duckdb(given, columns) is not None:
-            return by_deltalake(connection)
-        try:
-            if (local := held.enter_context(lake.local_files(first, files))) is None:
-                return by_deltalake(connection)
-            return file_rows(connection, (local, local.only([])), given.newer.metadata, columns).whole.before
-        except UnsupportedFeatureError:
-            return by_deltalake(connection)
-
-    return rows
-
-
-# rows paired by their ids --------------------------------------------------------------------------------------------
-
-
-def _named_by(key: KeyChoice | None, changes: RowChanges) -> RowChanges:
-    """Changes whose rows were paired by `ROW_ID`, their last column: rows go by the table's key where it has one, and
-    then their ids are left out. Those without that column were paired by a key that was given, and stay."""
-    if ROW_ID not in changes.columns:
-        return changes
-    if key is None:
-        return replace(changes, rows=tuple(replace(row, key=None) for row in changes.rows))
-    columns = [field for field in changes.arrow_schema if field.name != ROW_ID]
-    return replace(changes, rows=tuple(_rows_by(key, changes)), arrow_schema=pa.schema(columns))
-
-
-def _batches_named_by(key: KeyChoice | None, changed: ChangedBatches) -> ChangedBatches:
-    """The same for all rows on their way out."""
-    if key is None:
-        return replace(changed, key=())
-    rows = pa.schema([field for field in changed.rows if field.name != ROW_ID])
-    names = change_schema(rows).names
-    return ChangedBatches(rows, key.columns, (batch.select(names) for batch in changed.batches))
-
-
-def _rows_by(key: KeyChoice, changes: RowChanges) -> Iterator[RowChange]:
-    for row in changes.rows:
-        before, after = _without_id(row.before), _without_id(row.after)
-        values = after or before or {}
-        yield replace(row, before=before, after=after, key={name: values[name] for name in key.columns})
-
-
-def _without_id(values: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    return None if values is None else {name: value for name, value in values.items() if name != ROW_ID}
-
-
 # what the numbers cannot say ------------------------------------------------------------------------------------------
 
 
 def _not_said(prepared: PreparedDiff, method: DiffMethod, key: KeyChoice | None, changes: RowChanges) -> list[str]:
     """What the numbers cannot say, in words: each way in which a count is less than exact has its sentence."""
-    where = prepared.question.where
-    filtered = [f"only rows that satisfy {where} before or after are counted; commits count all"] if where else []
-    whole = "without a key whole rows are compared, and floats have to be equal: the tolerance needs a key"
-    exact = [whole] if prepared.question.tolerance and key is None else []
-    return [*_on_rows(method, key, changes), *exact, *_on_columns(prepared.input, prepared.columns), *filtered]
-
-
-def _on_rows(method: DiffMethod, key: KeyChoice | None, changes: RowChanges) -> list[str]:
-    said = []
-    if changes.partial is not None:
-        said.append(f"the comparison was {changes.partial.text}: counts and rows are of these alone")
-        if changes.partial.null_keys:
-            said.append(f"{changes.partial.null_keys:,} rows with a null key are left out: others may cancel them")
+    reasons, where = [], prepared.question.where
     if key is None and changes.net.updated is None:
-        said.append("without a key an updated row appears as a pair: its old values deleted, its new ones inserted")
+        reasons.append("without a key an updated row appears as a pair: its old values deleted, its new ones inserted")
     elif key is None and changes.net.updated:
-        said.append("updates are counted from what the feed holds; without a key their rows appear as pairs")
+        reasons.append("updates are counted from what the feed holds; without a key their rows appear as pairs")
     if changes.apart.rows:
-        said.append(
+        reasons.append(
             f"{changes.apart.rows:,} changed rows have a null key or share their key with another one: they are "
             "counted as inserted and deleted and shown apart"
         )
     if method is DiffMethod.KEY_JOIN:
-        said.append("whether the key is unique was seen among the rows that changed, not among those that did not")
-    return said
+        reasons.append("whether the key is unique was seen among the rows that changed, not among those that did not")
+    if prepared.question.tolerance and key is None:
+        reasons.append(
+            "without a key whole rows are compared, and floats have to be equal: the tolerance needs a key"
+        )
+    reasons += _on_columns(prepared.input, prepared.columns)
+    if where:
+        reasons.append(f"only rows that satisfy {where} before or after are counted; commits count all")
+    return reasons
 
 
 def _on_columns(given: DiffInput, columns: Sequence[str]) -> list[str]:

@@ -5,6 +5,7 @@ computation, which ends when the last one leaves. What may heal (a file that is 
 for moments only.
 """
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,8 +15,7 @@ from typing import TypeAlias, TypeVar
 from backend.caches import Lru
 from backend.changes.answer import diff, outline
 from backend.changes.model import DiffMethod, Question, VersionDiff
-from backend.changes.plan import DiffPlan
-from backend.changes.prepare import DiffLake, prepare
+from backend.changes.plan import DiffLake, DiffPlan, prepare
 from backend.sql.session import CancelToken
 from backend.work import Stopped, Work
 
@@ -23,7 +23,7 @@ SMALL_BYTES = 50_000_000  # up to here rows are compared unasked
 SMALL_FEED_COMMITS, SMALL_FEED_ROWS = 100, 1_000_000
 _POLL_S = 0.1
 Value = TypeVar("Value")
-_Cache: TypeAlias = Lru[Question, tuple[Value, float | None]]  # until when it is fresh
+_Cache: TypeAlias = Lru[Question, tuple[Value, float]]  # until when it is fresh
 Compute = Callable[[DiffLake, Question, CancelToken], VersionDiff]
 
 
@@ -99,7 +99,6 @@ class Differences:
         self._lock = threading.Lock()
         self._turns = threading.Semaphore(limits.at_once)
         self._answers: _Cache[VersionDiff] = Lru(limits.answers)
-        self._partial: _Cache[VersionDiff] = Lru(limits.answers)
         self._log_parts: _Cache[LogPart] = Lru(limits.answers)
         self._running: dict[Question, _Run] = {}
 
@@ -109,11 +108,11 @@ class Differences:
 
     def log_part(self, lake: DiffLake, question: Question) -> LogPart:
         """What the log tells, milliseconds; raises as `prepare` does."""
-        found = self._fresh(self._log_parts, question)
-        if found is None:
-            found = _log_part(lake, question)
-            self._put(self._log_parts, question, found, may_heal=not found.outline.is_available)
-        return found
+        part = self._fresh(self._log_parts, question)
+        if part is None:
+            part = _log_part(lake, question)
+            self._put(self._log_parts, question, part, may_heal=not part.outline.is_available)
+        return part
 
     def over(self, lake: DiffLake, question: Question) -> Iterator[DiffProgress]:
         """Compute, or join who computes it, telling how far it is ten times a second; close the iterator to leave.
@@ -144,16 +143,12 @@ class Differences:
             self._leave(question, run)
         return self.known(question)
 
-    def abandon(self, question: Question, within_s: float = 0.0) -> bool:
-        """Stop computing it, unless somebody waits for it; False while it still counts what it had compared, after so
-        many seconds."""
+    def abandon(self, question: Question) -> None:
+        """Stop computing it, unless somebody waits for it."""
         with self._lock:
             run = self._running.get(question)
-        return run is None or not self._stop_if_alone(run) or run.work.ended(within_s)
-
-    def so_far(self, question: Question) -> VersionDiff | None:
-        """What the last computation had found when it was ended; None when it found all or nothing."""
-        return self._fresh(self._partial, question)
+        if run is not None:
+            self._stop_if_alone(run)
 
     def _join(self, lake: DiffLake, question: Question) -> "_Run":
         with self._lock:
@@ -174,51 +169,37 @@ class Differences:
                 return
         self._after(self._limits.grace_s, lambda: self._stop_if_alone(run))
 
-    def _stop_if_alone(self, run: "_Run") -> bool:
+    def _stop_if_alone(self, run: "_Run") -> None:
         with self._lock:
             if not run.viewers and not run.token.is_stopped:  # once: the next interrupt would meet its last words
                 run.work.stop()
-            return not run.viewers
 
     def _compute(self, lake: DiffLake, question: Question, run: "_Run") -> VersionDiff:
         try:
-            return self._computed(lake, question, run)
+            while not self._turns.acquire(timeout=_POLL_S):
+                run.token.check()
+            try:
+                if (known := self.known(question)) is not None:  # found between a viewer's look and this thread
+                    return known
+                run.begin(self._time_limit_s)
+                answer = self.compute(lake, question, run.token)
+            finally:
+                self._turns.release()
+            if self._learn is not None:
+                self._learn(answer)
+            self._put(self._answers, question, answer, may_heal=not answer.is_available)
+            return answer
         finally:
             with self._lock:
                 if not run.viewers and self._running.get(question) is run:
                     del self._running[question]
 
-    def _computed(self, lake: DiffLake, question: Question, run: "_Run") -> VersionDiff:
-        while not self._turns.acquire(timeout=_POLL_S):
-            run.token.check()
-        try:
-            if (known := self.known(question)) is not None:  # found between a viewer's look and this thread
-                return known
-            run.begin(self._time_limit_s)
-            found = self.compute(lake, question, run.token)
-        finally:
-            self._turns.release()
-        if self._learn is not None:
-            self._learn(found)
-        if found.changes.partial:
-            self._put(self._partial, question, found, may_heal=False)
-        else:
-            self._put(self._answers, question, found, may_heal=not found.is_available)
-            self._partial.drop(question)
-        return found
-
     def _put(self, cache: "_Cache[Value]", question: Question, value: Value, *, may_heal: bool) -> None:
-        cache.put(question, (value, self._clock() + self._limits.heals_after_s if may_heal else None))
+        cache.put(question, (value, self._clock() + self._limits.heals_after_s if may_heal else math.inf))
 
     def _fresh(self, cache: "_Cache[Value]", question: Question) -> Value | None:
-        found = cache.get(question)
-        if found is None:
-            return None
-        value, until = found
-        if until is not None and self._clock() > until:
-            cache.drop(question)
-            return None
-        return value
+        value, fresh_until = cache.get(question) or (None, math.inf)
+        return value if self._clock() <= fresh_until else None
 
 
 class _Run:

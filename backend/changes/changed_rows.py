@@ -1,32 +1,34 @@
 """Rows that differ, read out of the tables of a comparison: the first ones for a page, or all of them for a file.
 
 Rule: the tables are handed in as queries. The limit of a page is shared between the kinds, so that ten thousand inserts
-do not hide one update; of all rows no more than a batch is in memory.
+do not hide one update; of all rows no more than a batch is in memory: they travel as record batches of `change_schema`,
+and `backend.sql.export` makes the file. What was cut off is said beside the data by the caller: `RowChanges.truncated`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from backend.cells import cells
-from backend.changes.export import ChangedBatches, change_schema
 from backend.changes.model import (
     ApartCounts,
     CommonChange,
     Limits,
     NetCounts,
-    Partial,
     RowChange,
     RowChanges,
     RowKind,
     SetApart,
+    VersionDiff,
 )
 from backend.errors import DiffError
+from backend.sql.export import Format, encoded
 from backend.sql.quoting import quoted_text
 from backend.sql.session import CancelToken, Connection
-from backend.sql.values import same
+from backend.sql.values import json_value, same
 
 COMMON_COLUMNS, COMMON_CHANGES = 12, 3
 ORDER_COLUMNS = 8  # enough to make the order of rows without a key stable
@@ -55,19 +57,25 @@ def bucket_sizes(buckets: Mapping[str, RowBucket]) -> dict[str, int]:
 class Changes:
     """Where the rows that differ are. `pairs` is a query for updated rows, before (b_c0 …) and after (a_c0 …) side by
     side, "" without a key; `one_sided` has one a bucket for the others, c0 … and `n`, how often each came (< 0: went).
-    `columns` are the table's names, `key` the numbers of those that name a row; two floats within `tolerance` are the
-    same."""
+    `columns` are the table's names, `key` the numbers of the columns that paired rows, one beyond these where row ids
+    did; `named` are those that name a row to people. Two floats within `tolerance` are the same."""
 
     connection: Connection
     columns: Sequence[str]
     key: Sequence[int]
+    named: Sequence[int]
     pairs: str
     one_sided: Mapping[str, str]
     tolerance: float
     limits: Limits
 
+    @property
+    def by_ids(self) -> bool:
+        """Whether row ids paired the rows."""
+        return any(number >= len(self.columns) for number in self.key)
+
     def key_of(self, values: Sequence[Any]) -> dict[str, Any] | None:
-        return {self.columns[i]: values[i] for i in self.key} if self.key else None
+        return {self.columns[i]: values[i] for i in self.named} if self.named else None
 
     def differs(self) -> dict[str, str]:
         """Per column, a condition on a row of `pairs`."""
@@ -105,9 +113,7 @@ def _near(kind: pa.DataType, before: str, after: str, tolerance: float, depth: i
 # the first rows -------------------------------------------------------------------------------------------------------
 
 
-def fetch_rows(
-    changes: Changes, buckets: Mapping[str, RowBucket], limit: int, *, is_filtered: bool, partial: Partial | None
-) -> RowChanges:
+def fetch_rows(changes: Changes, buckets: Mapping[str, RowBucket], limit: int, *, is_filtered: bool) -> RowChanges:
     """The counts, and at most `limit` changed rows: updates, deletes, inserts, then those set apart, each in the order
     of the key."""
     sizes = bucket_sizes(buckets)
@@ -117,7 +123,8 @@ def fetch_rows(
         for name, share in shares.items()
         for row in (_updates(changes, share) if name == "update" else _one_sided(changes, name, share))
     ]
-    schema = _arrow(changes.connection, f"SELECT * EXCLUDE n FROM ({changes.one_sided['insert']}) LIMIT 0").schema
+    names = ", ".join(f"c{i}" for i in range(len(changes.columns)))
+    schema = _arrow(changes.connection, f"SELECT {names} FROM ({changes.one_sided['insert']}) LIMIT 0").schema
     differs = changes.differs() if "update" in buckets else {}
     cells = _changed_cells(changes, differs)
     return RowChanges(
@@ -128,7 +135,6 @@ def fetch_rows(
         sum(sizes.values()) > len(rows),
         cells,
         tuple(each for name in list(cells)[:COMMON_COLUMNS] for each in _common(changes, name, differs[name])),
-        partial,
     )
 
 
@@ -167,7 +173,8 @@ def _updates(changes: Changes, limit: int) -> Iterator[RowChange]:
     if limit <= 0:
         return
     width = len(changes.columns)
-    for values in _tuples(_first(changes, changes.pairs, [f"a_c{i}" for i in changes.key], limit)):
+    names = [f"{side}_c{i}" for side in "ba" for i in range(width)]
+    for values in _tuples(_first(changes, changes.pairs, [f"a_c{i}" for i in changes.key], limit).select(names)):
         before, after = values[:width], values[width:]
         changed = tuple(
             n for n, x, y in zip(changes.columns, before, after, strict=True) if not same(x, y, changes.tolerance)
@@ -204,7 +211,7 @@ def _one_sided(changes: Changes, bucket: str, limit: int) -> Iterator[RowChange]
         rest = [i for i in range(len(changes.columns)) if i not in changes.key]
         order = ", ".join(f"c{i}" for i in [*changes.key, *rest][: len(changes.key) + ORDER_COLUMNS])
         found = _arrow(changes.connection, f"SELECT * FROM ({rows}) ORDER BY {order}, n LIMIT {limit}")
-    for *values, n in _tuples(found):
+    for *values, n in _tuples(found.select([*(f"c{i}" for i in range(len(changes.columns))), "n"])):
         cells = dict(zip(changes.columns, values, strict=True))
         yield RowChange(
             RowKind.INSERT if n > 0 else RowKind.DELETE,
@@ -248,12 +255,35 @@ def _tuples(table: pa.Table) -> Iterator[tuple[Any, ...]]:
 # all rows -------------------------------------------------------------------------------------------------------------
 
 
+_LEADING = (
+    pa.field("change", pa.string()),
+    pa.field("changed_columns", pa.list_(pa.string())),
+    pa.field("set_apart", pa.string()),
+    pa.field("copies", pa.int64()),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedBatches:
+    """`batches` of `change_schema(rows)`, paired by the columns `key` (() for none)."""
+
+    rows: pa.Schema
+    key: Sequence[str]
+    batches: Iterable[pa.RecordBatch]
+
+
+def change_schema(rows: pa.Schema) -> pa.Schema:
+    """How changed rows of a table travel: what changed, then its columns before and after."""
+    sides = (field.with_name(f"{side}.{field.name}") for side in ("before", "after") for field in rows)
+    return pa.schema([*_LEADING, *(field.with_nullable(True) for field in sides)])
+
+
 def changed_batches(
     changes: Changes, buckets: Mapping[str, RowBucket], rows: pa.Schema, token: CancelToken
 ) -> ChangedBatches:
     """All rows of the buckets, in the order in which `fetch_rows` has the first of them; `rows` is their schema. They
     are read when they are asked for."""
-    keys = tuple(changes.columns[i] for i in changes.key)
+    keys = tuple(changes.columns[i] for i in changes.named)
     return ChangedBatches(rows, keys, _batches(changes, buckets, change_schema(rows), token))
 
 
@@ -310,3 +340,77 @@ def _sorted(changes: Changes, name: str, bucket: RowBucket) -> str:
         return ""
     prefix = "a_c" if name == "update" else "c"
     return f" ORDER BY {', '.join(f'{prefix}{i}' for i in changes.key)}"
+
+
+# as a file ------------------------------------------------------------------------------------------------------------
+
+
+def fetched(diff: VersionDiff) -> ChangedBatches:
+    """The rows that a difference holds."""
+    lines = [(*_leading(row), *_cells(diff, row)) for row in diff.changes.rows]
+    schema = change_schema(diff.changes.arrow_schema)
+    columns = [pa.array([line[i] for line in lines], field.type) for i, field in enumerate(schema)]
+    key = next((tuple(row.key) for row in diff.changes.rows if row.key), ())
+    return ChangedBatches(diff.changes.arrow_schema, key, [pa.record_batch(columns, schema=schema)])
+
+
+def file_of(changed: ChangedBatches, form: Format) -> Iterator[tuple[int, bytes]]:
+    """The file in pieces, each with the rows that it adds. A column has two, one for each side; JSON is as
+    `row_document`."""
+    schema = change_schema(changed.rows)
+    if form.suffix != "json":
+        return encoded(pa.RecordBatchReader.from_batches(schema, changed.batches), form)
+    no_row = pa.record_batch([pa.array([], kind) for kind in schema.types], schema)
+    documents = (_documents(changed, batch) for batch in changed.batches)
+    return encoded(pa.RecordBatchReader.from_batches(_documents(changed, no_row).schema, documents), form)
+
+
+def exported(diff: VersionDiff, form: Format) -> bytes:
+    """The rows that a difference holds, as a file of one format."""
+    return b"".join(piece for _, piece in file_of(fetched(diff), form))
+
+
+def row_document(row: RowChange) -> dict[str, Any]:
+    """One changed row as JSON can hold it."""
+    change, columns, set_apart, copies = _leading(row)
+    return {
+        "change": change,
+        "key": json_value(row.key),
+        "before": json_value(row.before),
+        "after": json_value(row.after),
+        "changed_columns": columns,
+        "set_apart": set_apart,
+        "copies": copies,
+    }
+
+
+def _documents(changed: ChangedBatches, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows of a batch with the fields of `row_document`: a row before and after as one value each."""
+    names, leading = changed.rows.names, dict(zip(batch.schema.names, batch.columns, strict=True))
+    is_new, is_gone = (pc.equal(batch["change"], kind.value) for kind in (RowKind.INSERT, RowKind.DELETE))
+    before, after = batch.columns[len(_LEADING) : -len(names)], batch.columns[-len(names) :]
+    if changed.key:
+        places = [names.index(name) for name in changed.key]
+        key = _row(changed.key, [pc.if_else(is_gone, before[place], after[place]) for place in places])
+    else:
+        key = pa.nulls(batch.num_rows)
+    return pa.record_batch({
+        "change": batch["change"],
+        "key": key,
+        "before": _row(names, before, mask=is_new),
+        "after": _row(names, after, mask=is_gone),
+        **{field.name: leading[field.name] for field in _LEADING[1:]},
+    })  # fmt: skip
+
+
+def _row(names: Sequence[str], columns: Sequence[pa.Array], mask: pa.Array | None = None) -> pa.StructArray:
+    return pa.StructArray.from_arrays(columns, names=list(names), mask=mask)
+
+
+def _leading(row: RowChange) -> tuple[str, list[str], str | None, int]:
+    return row.kind.value, list(row.changed), row.set_apart.value if row.set_apart else None, row.copies
+
+
+def _cells(diff: VersionDiff, row: RowChange) -> tuple[Any, ...]:
+    sides = (row.before or {}, row.after or {})
+    return tuple(side.get(name) for side in sides for name in diff.changes.columns)

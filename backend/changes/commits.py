@@ -1,62 +1,34 @@
-"""What each commit between two versions did to rows (gross), by the change feed or as its writer reports it; and the
-whole feed summed up.
+"""What each commit between two versions did to rows (gross), by the change feed or as its writer reports it; the whole
+feed summed up; and its rows as they are.
 
 Rule: a row's inserts and postimages count +1, its deletes and preimages −1; `compare` does the rest. A count that
-neither the feed nor the writer gives is None; which of the two it is, is said.
+neither the feed nor the writer gives is None; which of the two it is, is said. Of rows as they are the first ones come
+by version, and no more is read than those need, as far as writers counted their changes.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backend.changes.compare import SIGN, Compared, Pairing, Take, column_name, net_changes
+from backend.changes.compare import SIGN, Compared, Pairing, Take, net_changes
 from backend.changes.model import CommitChanges, Limits, NetCounts, Question
+from backend.changes.read import DiffInput
 from backend.errors import DiffError, LakehouseError
+from backend.lake.history.change_feed import Arrival
+from backend.lake.lake import Lake
 from backend.lake.model import Commit, TableRef
 from backend.sql.session import CancelToken
 
 CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
+FEED_COLUMNS = (COMMIT_VERSION, COMMIT_TIMESTAMP, CHANGE_TYPE)
 _PLUS, _MINUS = ("insert", "update_postimage"), ("delete", "update_preimage")
 
 
-@dataclass(slots=True)
-class Gross:
-    """Rows of the feed per (commit version, change type), counted while they stream past."""
-
-    counts: dict[tuple[int, str], int] = field(default_factory=dict)
-
-    @classmethod
-    def of_rows(cls, rows: Iterable[tuple[int, str, int]]) -> "Gross":
-        """Of (commit version, change type, rows)."""
-        return cls({(version, kind): count for version, kind, count in rows})
-
-    def add(self, versions: pa.Array, types: pa.Array) -> None:
-        table = pa.table({"v": versions.cast(pa.int64()), "t": types})
-        for row in table.group_by(["v", "t"]).aggregate([([], "count_all")]).to_pylist():
-            if row["t"] not in (*_PLUS, *_MINUS):
-                raise DiffError(f"the change feed of v{row['v']} holds an unknown change type: {row['t']!r}")
-            key = (row["v"], row["t"])
-            self.counts[key] = self.counts.get(key, 0) + row["count_all"]
-
-    def of(self, version: int, change_type: str) -> int:
-        return self.counts.get((version, change_type), 0)
-
-    def total(self, change_type: str) -> int:
-        return sum(rows for (_, kind), rows in self.counts.items() if kind == change_type)
-
-    def rows_more(self, *, is_reverse: bool) -> int:
-        """By how many rows the second state has more than the first, if the feed is whole."""
-        signs = {**dict.fromkeys(_PLUS, 1), **dict.fromkeys(_MINUS, -1)}
-        more = sum(signs.get(kind, 0) * rows for (_, kind), rows in self.counts.items())
-        return -more if is_reverse else more
-
-    def unpaired(self) -> tuple[int, ...]:
-        """Commits whose preimages and postimages differ in number: their updates cannot be told."""
-        versions = sorted({version for version, _ in self.counts})
-        return tuple(v for v in versions if self.of(v, "update_preimage") != self.of(v, "update_postimage"))
+FeedCounts: TypeAlias = Counter[tuple[int, str]]  # rows of a feed by (commit version, change type)
 
 
 class CountingLake(Protocol):
@@ -65,9 +37,20 @@ class CountingLake(Protocol):
     def change_counts(self, ref: TableRef, version: int) -> Mapping[str, int]: ...
 
 
-def gross_changes(commits: Iterable[Commit], gross: Gross) -> tuple[CommitChanges, ...]:
-    """In the order given, as the feed counts them."""
-    return tuple(_counted(commit, gross) for commit in commits)
+def feed_counts(rows: Iterable[tuple[int, str, int]]) -> FeedCounts:
+    """Of (commit version, change type, rows)."""
+    return Counter({(version, kind): count for version, kind, count in rows})
+
+
+def gross_changes(commits: Iterable[Commit], gross: FeedCounts) -> tuple[CommitChanges, ...]:
+    """In the order given, as the feed counts them; as reported where it leaves rows of a commit out."""
+    kinds = ("insert", "update_postimage", "delete")
+    return tuple(
+        CommitChanges.reported(commit)
+        if why_incomplete([commit], gross)
+        else CommitChanges(commit, *(gross[commit.version, kind] for kind in kinds))
+        for commit in commits
+    )
 
 
 def counted_by_feed(
@@ -75,47 +58,39 @@ def counted_by_feed(
 ) -> tuple[CommitChanges, ...]:
     """By the change feed's counts where a commit has them, though the feed's rows may be beyond reach; else as
     reported."""
-    found = []
+    changes: list[CommitChanges] = []
     for commit in commits:
         token.check()
         try:
             counts = lake.change_counts(ref, commit.version)
         except LakehouseError:
-            found.append(CommitChanges.reported(commit))
-            continue
-        gross = Gross({(commit.version, kind): rows for kind, rows in counts.items()})
-        found.append(_counted(commit, gross))
-    return tuple(found)
+            changes.append(CommitChanges.reported(commit))
+        else:
+            changes += gross_changes([commit], feed_counts((commit.version, kind, n) for kind, n in counts.items()))
+    return tuple(changes)
 
 
-def why_incomplete(commits: Iterable[Commit], gross: Gross) -> str | None:
+def why_incomplete(commits: Iterable[Commit], gross: FeedCounts) -> str | None:
     """What shows that a change feed leaves rows out; None when nothing does. The UPDATE of deltalake (1.6.6, tried)
     does not record a row whose new values another row had before."""
     for version in sorted(commit.version for commit in commits):
-        before, after = (gross.of(version, kind) for kind in ("update_preimage", "update_postimage"))
+        before, after = (gross[version, kind] for kind in ("update_preimage", "update_postimage"))
         if before != after:
             where = f"the feed of v{version} is not complete"
             return f"{where}: rows before updates {before:,}, after them {after:,}"
     return None
 
 
-def why_not_whole(
-    commits: Iterable[Commit], gross: Gross, num_rows: tuple[int | None, int | None], *, is_reverse: bool
-) -> str | None:
-    """The same, or how the feed disagrees with the row counts of the two versions, where those are known."""
-    if why := why_incomplete(commits, gross):
+def why_not_whole(commits: Iterable[CommitChanges], gross: FeedCounts, given: DiffInput) -> str | None:
+    """What shows that a change feed leaves rows out, or how it disagrees with the row counts of the two versions, where
+    those are known."""
+    if why := why_incomplete((each.commit for each in commits), gross):
         return why
-    (before, after), more = num_rows, gross.rows_more(is_reverse=is_reverse)
-    if before is None or after is None or after - before == more:
+    (before, after), sign = given.row_counts(), -1 if given.is_reverse else 1
+    more = sum((1 if kind in _PLUS else -1) * rows for (_, kind), rows in gross.items())
+    if before is None or after is None or after - before == sign * more:
         return None
     return "the change feed does not add up to the row counts of the two versions"
-
-
-def _counted(commit: Commit, gross: Gross) -> CommitChanges:
-    if why_incomplete([commit], gross):
-        return CommitChanges.reported(commit)
-    inserted, updated, deleted = (gross.of(commit.version, k) for k in ("insert", "update_postimage", "delete"))
-    return CommitChanges(commit, inserted, updated, deleted)
 
 
 # the feed's rows ------------------------------------------------------------------------------------------------------
@@ -130,14 +105,14 @@ def sum_up(
     is_reverse: bool = False,
     take: Take | None = None,
     limits: Limits = Limits(),
-) -> tuple[Compared, Gross]:
+) -> tuple[Compared, FeedCounts]:
     """Reads the feed once; `key` names columns of the feed. `is_reverse`: what undoing it all would change.
 
     Raises `DiffError` and what reading raises.
     """
     reader = feed.to_reader() if isinstance(feed, pa.Table) else feed
     columns = tuple(n for n in reader.schema.names if n not in (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP))
-    gross = Gross()
+    gross: FeedCounts = Counter()
     sign = -1 if is_reverse else 1
     signed, pairing = (lambda _: _signed(reader, columns, gross, sign)), Pairing(columns, key)
     compared = net_changes(signed, pairing, question, token, take=take, limits=limits)
@@ -147,14 +122,22 @@ def sum_up(
     return compared, gross
 
 
-def _signed(reader: pa.RecordBatchReader, columns: Sequence[str], gross: Gross, plus: int) -> pa.RecordBatchReader:
-    fields = [pa.field(column_name(i), reader.schema.field(name).type) for i, name in enumerate(columns)]
+def _count(gross: FeedCounts, versions: pa.Array, types: pa.Array) -> None:
+    table = pa.table({"v": versions.cast(pa.int64()), "t": types})
+    for row in table.group_by(["v", "t"]).aggregate([([], "count_all")]).to_pylist():
+        if row["t"] not in (*_PLUS, *_MINUS):
+            raise DiffError(f"the change feed of v{row['v']} holds an unknown change type: {row['t']!r}")
+        gross[row["v"], row["t"]] += row["count_all"]
+
+
+def _signed(reader: pa.RecordBatchReader, columns: Sequence[str], gross: FeedCounts, plus: int) -> pa.RecordBatchReader:
+    fields = [pa.field(f"c{i}", reader.schema.field(name).type) for i, name in enumerate(columns)]
     schema = pa.schema([*fields, SIGN])
 
     def signed() -> Iterator[pa.RecordBatch]:
         for batch in reader:
             types = batch.column(CHANGE_TYPE).cast(pa.string())
-            gross.add(batch.column(COMMIT_VERSION), types)
+            _count(gross, batch.column(COMMIT_VERSION), types)
             came = pc.is_in(types, value_set=pa.array(_PLUS))
             sign = pc.if_else(came, pa.scalar(plus, pa.int8()), pa.scalar(-plus, pa.int8()))
             yield pa.record_batch([*(batch.column(name) for name in columns), sign], schema=schema)
@@ -162,9 +145,66 @@ def _signed(reader: pa.RecordBatchReader, columns: Sequence[str], gross: Gross, 
     return pa.RecordBatchReader.from_batches(schema, signed())
 
 
-def net_without_key(net: NetCounts, gross: Gross) -> NetCounts:
+def net_without_key(net: NetCounts, gross: FeedCounts) -> NetCounts:
     """Rows have no name, but a feed without updates tells that none is among the inserted and deleted ones; one with
     half an update leaves that open."""
-    if gross.unpaired():
+    if any(gross[version, "update_preimage"] != gross[version, "update_postimage"] for version, _ in tuple(gross)):
         return replace(net, updated=None)
-    return net if gross.total("update_postimage") else replace(net, updated=0)
+    return net if any(kind == "update_postimage" for _, kind in gross) else replace(net, updated=0)
+
+
+# its rows as they are --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FeedRows:
+    """`rows` by version, `FEED_COLUMNS` first; `truncated`: there are more."""
+
+    rows: pa.Table
+    truncated: bool
+
+
+def feed_rows(lake: Lake, ref: TableRef, versions: tuple[int, int], *, limit: int) -> FeedRows:
+    """At most `limit` rows of the commits after the first version, up to the second.
+
+    Raises `DiffError` where the feed does not cover them, and what `Lake.changes` raises.
+    """
+    first, last = versions
+    support = lake.cdf_support(ref, first, last)
+    if not support.covered:
+        raise DiffError(support.reason, hint=support.hint)
+    parts: list[pa.Table] = []
+    for low, high in _steps(lake.arrivals(ref, first + 1, last, feed=True), first, last, limit):
+        feed = lake.changes(ref, low, high)
+        parts.append(pa.Table.from_batches(_until(feed, limit), feed.schema).sort_by(COMMIT_VERSION))
+        if sum(part.num_rows for part in parts) > limit:
+            break
+    rows = pa.concat_tables(parts, promote_options="permissive")
+    rows = rows.select([*FEED_COLUMNS, *(name for name in rows.column_names if name not in FEED_COLUMNS)])
+    return FeedRows(rows.slice(0, limit), truncated=rows.num_rows > limit)
+
+
+def _steps(arrivals: Iterable[Arrival], first: int, last: int, limit: int) -> Iterator[tuple[int, int]]:
+    """Ranges of commits that together hold at most `limit` rows; a commit of more, or of nobody knows how many, is read
+    alone, since reading it can end early."""
+    start, rows = first, 0
+    for arrival in arrivals:
+        if arrival.rows is not None and rows + arrival.rows <= limit:
+            rows += arrival.rows
+            continue
+        if start < arrival.version - 1:
+            yield start, arrival.version - 1
+        yield arrival.version - 1, arrival.version
+        start, rows = arrival.version, 0
+    if start < last:
+        yield start, last
+
+
+def _until(feed: pa.RecordBatchReader, limit: int) -> Iterator[pa.RecordBatch]:
+    """Batches until there are more rows than that."""
+    num_rows = 0
+    for batch in feed:
+        yield batch
+        num_rows += batch.num_rows
+        if num_rows > limit:
+            return

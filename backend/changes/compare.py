@@ -6,18 +6,15 @@ so nothing is dropped. Inside, columns are c0, c1 …: a table's own names canno
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import date
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from backend.changes.changed_rows import APART, Changes, RowBucket, changed_batches, fetch_rows
+from backend.changes.changed_rows import APART, ChangedBatches, Changes, RowBucket, changed_batches, fetch_rows
 from backend.changes.explain import Findings, find
-from backend.changes.export import ChangedBatches
-from backend.changes.model import Limits, Partial, Question, RowChanges
+from backend.changes.model import Limits, Question, RowChanges
 from backend.errors import QueryError
 from backend.sql.filters import find_matching
 from backend.sql.quoting import quoted_name, quoted_text
@@ -31,10 +28,22 @@ _BUCKETS = {0: "update", 1: "insert", -1: "delete"}  # by `n`, the sum of both s
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """The columns of the rows to compare, and those among them that name a row: () for none."""
+    """The columns of the rows to compare, and those among them that pair rows: () for none. `by_ids`: a last column
+    beyond these, of row ids, pairs them; the key then only names them."""
 
     columns: tuple[str, ...]
     key: tuple[str, ...] = ()
+    by_ids: bool = False
+
+    @property
+    def width(self) -> int:
+        """How many columns the rows have."""
+        return len(self.columns) + self.by_ids
+
+    @property
+    def paired_by(self) -> list[int]:
+        """The numbers of the columns that pair rows."""
+        return [len(self.columns)] if self.by_ids else [self.columns.index(name) for name in self.key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,35 +55,18 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Rows of both sides, a query for each (c0, c1 … and `n`: −1 before, 1 after), and how many their files hold, 0
-    where that is not known. `bounds` are the number of a key column and between which values it lies: no other part has
-    such values."""
+class Sides:
+    """Rows that DuckDB reads itself: a query for each side (c0, c1 … and `n`: −1 before, 1 after)."""
 
     before: str
     after: str
-    num_rows: int
-    bounds: tuple[int, Any, Any] | None = None
 
     @property
     def both(self) -> str:
         return f"{self.before} UNION ALL {self.after}"
 
 
-@dataclass(frozen=True, slots=True)
-class FileRows:
-    """Rows of files that DuckDB reads itself: all of them, and for a key (numbers of its columns) the same in parts of
-    about so many rows that share no key."""
-
-    whole: Part
-    parts: Callable[[Sequence[int], int], Sequence[Part]]
-
-
-Read = Callable[[Connection], pa.RecordBatchReader | FileRows]  # a stream has c0, c1 … and SIGN
-
-
-def column_name(number: int) -> str:
-    return f"c{number}"
+Read = Callable[[Connection], pa.RecordBatchReader | Sides]  # a stream has c0, c1 … and SIGN
 
 
 def net_changes(
@@ -86,22 +78,18 @@ def net_changes(
     take: Take | None = None,
     limits: Limits = Limits(),
 ) -> Compared:
-    """Compares the rows; `token.rows_total` is how many they are, where that is known. Files are joined part by part
-    where their footers tell keys apart: what was joined when the token ended it is a partial answer, unless all rows
-    are to be taken (`take`).
+    """Compares the rows; `token.rows_total` is how many they are, where that is known.
 
     Raises `DiffError`, `Stopped`, `QueryError` for a condition, and what reading the rows raises.
     """
     with session(token, memory_bytes=limits.memory_bytes) as connection:
-        if len(pairing.columns) > limits.many_columns:
+        if pairing.width > limits.many_columns:
             connection.execute("SET threads = 1")  # a batch of each thread is tens of megabytes
         comparison = _Comparison(connection, pairing, question, token, limits)
-        left_out = comparison.read(read(connection))
-        with nullcontext() if left_out is None else token.sheltered():  # it was ended once already
-            changes, buckets = comparison.found()
+        comparison.read(read(connection))
+        changes, buckets = comparison.found()
         with token.sheltered():  # all is compared: an end that comes now would lose it
-            is_filtered = question.where is not None
-            first = fetch_rows(changes, buckets, question.row_limit, is_filtered=is_filtered, partial=left_out)
+            first = fetch_rows(changes, buckets, question.row_limit, is_filtered=question.where is not None)
         findings: list[Findings] = []
         with suppress(QueryError), row_errors():  # values that cannot be reckoned with: the answer stands without it
             ended_within(token, lambda: findings.append(find(changes, buckets, first)))
@@ -111,17 +99,12 @@ def net_changes(
     return Compared(first, findings[0] if findings else Findings())
 
 
-class _NotWithin(Exception):
-    """A part holds other keys than the footers of its files say."""
-
-
 class _Comparison:
     """One comparison in a database of its own. Its tables:
 
     `changed`  rows that differ by key: b_c0 … before, a_c0 … after, `n` −1 and 1 where there is no after and no before
-    `unnamed`  keys that a side of the part has twice
-    `apart`    rows of null and repeated keys that do not cancel in their part: c0 … and `n`, how often each came
-    `summed`   whole rows that do not cancel: of a stream, of rows without a key, in the end of `apart`
+    `unnamed`  keys that a side has twice
+    `summed`   whole rows that do not cancel: of a stream, of rows without a key, in the end of those set apart
     `keyed`    the keys of `summed` when it holds rows set apart
     """
 
@@ -129,32 +112,31 @@ class _Comparison:
         self, connection: Connection, pairing: Pairing, question: Question, token: CancelToken, limits: Limits
     ) -> None:
         self._connection, self._question, self._token, self._limits = connection, question, token, limits
-        columns = self._columns = pairing.columns
-        self._key = [columns.index(name) for name in pairing.key]
-        self._names = [column_name(i) for i in range(len(columns))]
-        self._keys = [column_name(i) for i in self._key]
+        self._pairing, self._key = pairing, pairing.paired_by
+        self._names = [f"c{i}" for i in range(pairing.width)]
+        self._keys = [f"c{i}" for i in self._key]
         self._has_apart = False
 
-    def read(self, rows: pa.RecordBatchReader | FileRows) -> Partial | None:
-        """Finds what differs; what is left out where the token ended it."""
-        if isinstance(rows, FileRows):
+    def read(self, rows: pa.RecordBatchReader | Sides) -> None:
+        """Finds what differs."""
+        if isinstance(rows, Sides):
             if self._key:
-                return self._join_files(rows)
+                self._join(rows, self._token.rows_total)
+                return
             with self._token.reading(self._token.rows_total):
-                self._sum(rows.whole.both)
-            return None
-        self._sum_stream(rows)
+                self._sum(rows.both)
+            return
+        self._connection.register("given", self._token.counted(rows))
+        values = [f"{_with_sorted_maps(f.type, f.name) or f.name} AS {f.name}" for f in rows.schema]
+        self._sum(f"SELECT {', '.join(values)}, sign AS n FROM given")
+        self._connection.unregister("given")
         if self._key:
-            sides = [f"SELECT * FROM summed WHERE n {sign} 0" for sign in "<>"]
             ((num_rows,),) = self._run("SELECT count(*) FROM summed")
             self._token.rows_total = self._token.rows_read + num_rows
-            self._join([Part(sides[0], sides[1], num_rows)])
-        return None
+            self._join(Sides("SELECT * FROM summed WHERE n < 0", "SELECT * FROM summed WHERE n > 0"), num_rows)
 
     def found(self) -> tuple[Changes, dict[str, RowBucket]]:
         """What was found and is wanted: no update within the tolerance, nothing that fails the condition."""
-        if self._has_apart:
-            self._name_apart()
         changes = self._changes()
         if self._key and self._question.tolerance:
             differs = " OR ".join(changes.differs().values())
@@ -167,111 +149,59 @@ class _Comparison:
         found: list[tuple[Any, ...]] = self._connection.execute(sql).fetchall()
         return found
 
-    # whole rows
-
-    def _sum_stream(self, rows: pa.RecordBatchReader) -> None:
-        self._connection.register("given", self._token.counted(rows))
-        values = [f"{_with_sorted_maps(f.type, f.name) or f.name} AS {f.name}" for f in rows.schema]
-        self._sum(f"SELECT {', '.join(values)}, sign AS n FROM given")
-        self._connection.unregister("given")
-
     def _sum(self, rows: str) -> None:
-        self._run(f"CREATE OR REPLACE TEMP TABLE summed AS {self._summed(rows)}")
-
-    def _summed(self, rows: str, more: str = "") -> str:
         """Whole rows that do not cancel, each once."""
         names = ", ".join(self._names)
-        return f"SELECT {names}, CAST(sum(n) AS BIGINT) AS n{more} FROM ({rows}) GROUP BY {names} HAVING sum(n) <> 0"
+        self._run(
+            f"CREATE OR REPLACE TEMP TABLE summed AS SELECT {names}, CAST(sum(n) AS BIGINT) AS n FROM ({rows}) "
+            f"GROUP BY {names} HAVING sum(n) <> 0"
+        )
 
     # the join by key
 
-    def _join_files(self, rows: FileRows) -> Partial | None:
-        total, most_rows = self._token.rows_total, max(1, self._limits.values_at_once // len(self._columns))
-        if total is not None and total <= most_rows:
-            return self._join([rows.whole])
-        parts = rows.parts(self._key, most_rows)
-        if len(parts) > 1:
-            self._token.rows_total = sum(part.num_rows for part in parts)
-        try:
-            return self._join(parts)
-        except _NotWithin:
-            self._run("DROP TABLE changed; DROP TABLE IF EXISTS apart")
-            self._has_apart, self._token.rows_read = False, 0
-            return self._join([rows.whole])
-
-    def _join(self, parts: Sequence[Part]) -> Partial | None:
-        self._join_one(parts[0], 0)  # until then nothing can be told
-        for number, part in enumerate(parts[1:], 1):
-            if ended_within(self._token, partial(self._join_one, part, number)):
-                with self._token.sheltered():
-                    return self._left_out(parts, number)
-        return None
-
-    def _left_out(self, parts: Sequence[Part], number: int) -> Partial:
-        """Takes out what cannot be told: the part that was ended, and null keys, which may cancel in a later part."""
-        self._run(f"DELETE FROM changed WHERE part = {number}")
-        null_keys = 0
-        if self._has_apart:
-            self._run(f"DELETE FROM apart WHERE part = {number}")
-            null = _is_null(self._keys)
-            ((null_keys,),) = self._run(f"SELECT CAST(coalesce(sum(abs(n)), 0) AS BIGINT) FROM apart WHERE {null}")
-            self._run(f"DELETE FROM apart WHERE {null}")
-        read, total = (sum(part.num_rows for part in some) for some in (parts[:number], parts))
-        return Partial(self._token.ended(), read, total, null_keys)
-
-    def _join_one(self, part: Part, number: int) -> None:
-        """Joins a part. A key that both sides have names a row each exactly where as many pairs come of it as each side
-        has such rows: so the pairs are counted, and no more are made than keys that name rows can make."""
-        told = [self._run(f"SELECT count(*), coalesce(max(abs(n)), 1) FROM ({side})")[0] for side in _sides(part)]
-        (gone, _), (came, _) = told
-        has_copies = any(copies > 1 for _, copies in told)  # a stream sums up equal rows
-        into = "CREATE TEMP TABLE changed AS" if number == 0 else "INSERT INTO changed"
-        with self._token.reading(part.num_rows or self._token.rows_total):
-            self._run(f"{into} {self._differing(part, number, limit=gone + came + 1)}")
+    def _join(self, sides: Sides, num_rows: int | None) -> None:
+        """A key that both sides have names a row each exactly where as many pairs come of it as each side has such
+        rows: so the pairs are counted, and no more are made than keys that name rows can make."""
+        counts = [
+            self._run(f"SELECT count(*), coalesce(max(abs(n)), 1) FROM ({side})")[0]
+            for side in (sides.before, sides.after)
+        ]
+        (gone, most_gone), (came, most_came) = counts
+        with self._token.reading(num_rows):
+            self._run(f"CREATE TEMP TABLE changed AS {self._differing(sides, limit=gone + came + 1)}")
         pairs = pairs_joined(self._connection)
-        self._require_within(part, number)
-        alone = dict(self._run(f"SELECT n, count(*) FROM changed WHERE part = {number} AND n <> 0 GROUP BY n"))
+        alone = dict(self._run("SELECT n, count(*) FROM changed WHERE n <> 0 GROUP BY n"))
         named = gone - alone.get(-1, 0)
         is_named = pairs is not None and named == came - alone.get(1, 0) == pairs - sum(alone.values())
-        if is_named and not has_copies:
+        if is_named and most_gone == most_came == 1:  # a stream sums up equal rows
             values = ", ".join(f"coalesce(a_{name}, b_{name}) AS {name}" for name in self._names)
-            rows = f"SELECT {values}, n FROM changed WHERE part = {number} AND n <> 0"
+            rows = f"SELECT {values}, n FROM changed WHERE n <> 0"
             self._find_unnamed(rows)
             ((unnamed,),) = self._run(f"SELECT count(*) FROM ({rows}) WHERE {self._is_unnamed(self._keys)}")
             if unnamed:
-                self._set_apart(rows, number)
+                self._set_apart(rows)
             return
         if self._token.rows_total is not None:  # rows are read twice more
-            self._token.rows_total += 2 * part.num_rows
-        with self._token.reading(part.num_rows):
-            self._find_unnamed(part.both)
+            self._token.rows_total += 2 * (num_rows or 0)
+        with self._token.reading(num_rows):
+            self._find_unnamed(sides.both)
         if pairs is None or pairs > gone + came:  # cut off: the pairs of other keys may be missing
-            self._run(f"DELETE FROM changed WHERE part = {number}")
-            sides = [f"SELECT * FROM ({side}) WHERE NOT ({self._is_unnamed(self._keys)})" for side in _sides(part)]
-            self._run(f"INSERT INTO changed {self._differing(Part(sides[0], sides[1], 0), number)}")
-        with self._token.reading(part.num_rows):
-            self._set_apart(part.both, number)
+            named_rows = f"WHERE NOT ({self._is_unnamed(self._keys)})"
+            some = Sides(*(f"SELECT * FROM ({side}) {named_rows}" for side in (sides.before, sides.after)))
+            self._run(f"DELETE FROM changed; INSERT INTO changed {self._differing(some)}")
+        with self._token.reading(num_rows):
+            self._set_apart(sides.both)
 
-    def _differing(self, part: Part, number: int, *, limit: int | None = None) -> str:
+    def _differing(self, sides: Sides, *, limit: int | None = None) -> str:
         names = ", ".join(f"{side}.{name} AS {side}_{name}" for side in "ba" for name in self._names)
         on = " AND ".join(f"b.{name} = a.{name}" for name in self._keys)
         others = (name for name in self._names if name not in self._keys)
         differs = "".join(f" OR b_{name} IS DISTINCT FROM a_{name}" for name in others)
-        if part.bounds is not None:  # kept, to be seen
-            differs += f" OR NOT (a_c{part.bounds[0]} {_between(part.bounds)})"
         n = "CASE WHEN b.n IS NULL THEN 1 WHEN a.n IS NULL THEN -1 ELSE 0 END"
         return (
-            f"SELECT * FROM (SELECT {names}, CAST({n} AS TINYINT) AS n, CAST({number} AS USMALLINT) AS part "
-            f"FROM ({part.before}) b FULL JOIN ({part.after}) a ON {on}{'' if limit is None else f' LIMIT {limit}'}) "
-            f"WHERE n <> 0{differs}"
+            f"SELECT * FROM (SELECT {names}, CAST({n} AS TINYINT) AS n FROM ({sides.before}) b FULL JOIN "
+            f"({sides.after}) a ON {on}{'' if limit is None else f' LIMIT {limit}'}) WHERE n <> 0{differs}"
         )
-
-    def _require_within(self, part: Part, number: int) -> None:
-        if part.bounds is not None:
-            name, between = column_name(part.bounds[0]), _between(part.bounds)
-            outside = f"part = {number} AND NOT (coalesce(a_{name}, b_{name}) {between})"
-            if self._run(f"SELECT 1 FROM changed WHERE {outside} LIMIT 1"):
-                raise _NotWithin
 
     # rows set apart
 
@@ -285,20 +215,14 @@ class _Comparison:
     def _is_unnamed(self, keys: Sequence[str]) -> str:
         return f"{_is_null(keys)} OR ({', '.join(keys)}) IN (SELECT * FROM unnamed)"
 
-    def _set_apart(self, rows: str, number: int) -> None:
-        """Moves the rows of unnamed keys; `rows` holds all that the part has of them."""
-        if not self._has_apart:
-            types = ", ".join(f"a_{name} AS {name}" for name in self._names)
-            self._run(f"CREATE TEMP TABLE apart AS SELECT {types}, CAST(n AS BIGINT) AS n, part FROM changed LIMIT 0")
-            self._has_apart = True
-        mine = f"SELECT * FROM ({rows}) WHERE {self._is_unnamed(self._keys)}"
-        self._run(f"INSERT INTO apart {self._summed(mine, f', {number}')}")
-        keys = [f"coalesce(a_{name}, b_{name})" for name in self._keys]
-        self._run(f"DELETE FROM changed WHERE part = {number} AND ({self._is_unnamed(keys)})")
-
-    def _name_apart(self) -> None:
-        """Sums up the rows set apart; those whose key is one row a side after all become changed ones."""
-        self._sum("SELECT * FROM apart")
+    def _set_apart(self, rows: str) -> None:
+        """Moves the rows of unnamed keys, all of which `rows` holds, and sums them up; those whose key is one row a
+        side after all become changed ones again."""
+        self._has_apart = True
+        self._sum(f"SELECT * FROM ({rows}) WHERE {self._is_unnamed(self._keys)}")
+        self._run(
+            f"DELETE FROM changed WHERE {self._is_unnamed([f'coalesce(a_{name}, b_{name})' for name in self._keys])}"
+        )
         keys = ", ".join(self._keys)
         self._run(
             f"CREATE TEMP TABLE keyed AS SELECT *, CASE WHEN {_is_null(self._keys)} THEN 'null' "
@@ -309,7 +233,7 @@ class _Comparison:
         )
         sides = [f"SELECT * FROM summed SEMI JOIN (FROM keyed WHERE bucket NOT IN ('null', 'duplicate')) "
                  f"USING ({keys}) WHERE n {sign} 0" for sign in "<>"]  # fmt: skip
-        self._run(f"INSERT INTO changed {self._differing(Part(sides[0], sides[1], 0), 0)}")
+        self._run(f"INSERT INTO changed {self._differing(Sides(*sides))}")
 
     # what is wanted
 
@@ -326,8 +250,9 @@ class _Comparison:
             for bucket in APART:
                 mine = f"SELECT * FROM keyed WHERE bucket = '{bucket}'"
                 one_sided[bucket] = f"SELECT summed.* FROM summed SEMI JOIN ({mine}) k ON {same}"
-        tolerance = self._question.tolerance
-        return Changes(self._connection, self._columns, self._key, pairs, one_sided, tolerance, self._limits)
+        tolerance, pairing = self._question.tolerance, self._pairing
+        columns, named = pairing.columns, [pairing.columns.index(name) for name in pairing.key]
+        return Changes(self._connection, columns, self._key, named, pairs, one_sided, tolerance, self._limits)
 
     def _keep_where(self, where: str) -> None:
         """Leaves out keys, or rows without a key, of which no row satisfies the condition before or after."""
@@ -339,7 +264,7 @@ class _Comparison:
         if self._has_apart or not self._key:
             states.append(f"SELECT {', '.join(self._names)}, -1 - rowid AS row_id FROM summed")
         rows = f"({' UNION ALL '.join(states)})"
-        query = find_matching(self._connection, where, self._columns, rows)
+        query = find_matching(self._connection, where, self._pairing.columns, rows)
         with row_errors():
             self._run(f"CREATE TEMP TABLE matched AS {query}")
         if not self._key:
@@ -371,23 +296,9 @@ class _Comparison:
         return buckets
 
 
-def _sides(part: Part) -> tuple[str, str]:
-    return part.before, part.after
-
-
 def _is_null(names: Sequence[str]) -> str:
     """Whether any of these is."""
     return " OR ".join(f"{name} IS NULL" for name in names)
-
-
-def _between(bounds: tuple[int, Any, Any]) -> str:
-    return f"BETWEEN {' AND '.join(_literal(value) for value in bounds[1:])}"
-
-
-def _literal(value: int | date | str) -> str:
-    if isinstance(value, int):
-        return str(value)
-    return quoted_text(value) if isinstance(value, str) else f"DATE {quoted_text(value.isoformat())}"
 
 
 def _with_sorted_maps(kind: pa.DataType, value: str, depth: int = 0) -> str | None:

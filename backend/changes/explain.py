@@ -18,7 +18,6 @@ import pyarrow as pa
 from backend.cells import cells
 from backend.changes.changed_rows import Changes, RowBucket
 from backend.changes.model import (
-    ROW_ID,
     Alteration,
     Common,
     Effect,
@@ -133,9 +132,8 @@ def find(changes: Changes, buckets: Mapping[str, RowBucket], page: RowChanges) -
 
 def _one_sided(changes: Changes, buckets: Mapping[str, RowBucket]) -> OneSided | None:
     """None where no row was inserted."""
-    numbers = [i for i, name in enumerate(changes.columns) if name != ROW_ID]
-    names, columns = ", ".join(f"c{i}" for i in numbers), tuple(changes.columns[i] for i in numbers)
-    by_id, others = len(numbers) < len(changes.columns), [name for name in buckets if name != "update"]
+    numbers, by_id = range(len(changes.columns)), changes.by_ids
+    names, others = ", ".join(f"c{i}" for i in numbers), [name for name in buckets if name != "update"]
     parts = [f"SELECT {names}, n, true AS is_new FROM ({changes.one_sided[each]})" for each in others]
     if by_id and "update" in buckets:
         for side, n in (("b", -1), ("a", 1)):
@@ -146,7 +144,7 @@ def _one_sided(changes: Changes, buckets: Mapping[str, RowBucket]) -> OneSided |
     fits = entries * len(numbers) <= _MOST_ONE_SIDED
     key = None if by_id else tuple(changes.columns[i] for i in changes.key)
     rows = _arrow(changes.connection, " UNION ALL ".join(parts)) if inserted and fits else None
-    return OneSided(columns, key, inserted, rows) if inserted else None
+    return OneSided(tuple(changes.columns), key, inserted, rows) if inserted else None
 
 
 def hold_against(
@@ -207,7 +205,7 @@ def _altered_group(changes: Changes, done: Alteration, where: str) -> Group:
 def _group(changes: Changes, kind: RowKind, query: str) -> Group:
     connection = changes.connection
     types = [str(row[1]) for row in connection.execute(f"DESCRIBE {query}").fetchall()[:-1]]
-    flat = [i for i, each in enumerate(types) if _is_flat(each) and changes.columns[i] != ROW_ID][:_MOST_COLUMNS]
+    flat = [i for i, each in enumerate(types) if _is_flat(each)][:_MOST_COLUMNS]
     connection.execute(f"CREATE OR REPLACE TEMP TABLE sample AS {_sampled(query)}")
     few = _few_values(changes, flat)
     conditions = [each for number in few for each in _value_sets(changes, query, number, types[number])]
@@ -425,8 +423,8 @@ def _taken_over(
 ) -> Iterator[_Tried]:
     """Two columns swapped, one copied from another: from the one that the sample agrees with, more than by chance."""
     after, name = f"a_c{number}", changes.columns[number]
-    same_type = (i for i, each in enumerate(changes.columns) if types[f"b_c{i}"] == types[after] and each != ROW_ID)
-    others = [i for i in same_type if i != number][:_MOST_COLUMNS]
+    same_type = (i for i in range(len(changes.columns)) if i != number and types[f"b_c{i}"] == types[after])
+    others = list(same_type)[:_MOST_COLUMNS]
     if not others or not _is_flat(types[after]):
         return
     mine = f"FROM sample WHERE ({differs[name]})"

@@ -1,4 +1,4 @@
-"""A question about two versions, and its answer: values that page, terminal, exports and stream hosts read alike.
+"""The answer to what changed between two versions: values that page, terminal, exports and stream hosts read alike.
 
 Rule: net (state to state) and gross (per commit) are apart and named; a number that cannot be known is None, and
 `reasons` say how everything else is known.
@@ -11,22 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from backend.lake.model import Commit, TableRef
+from backend.jobs.question import DiffMethod as DiffMethod  # asked of stream hosts too: it lies below
+from backend.jobs.question import Question as Question
+from backend.lake.model import Commit
 from backend.lake.table.metadata_diff import PropertyChange, SchemaDiff
 from backend.sql.session import DIFF_BYTES
-
-
-class DiffMethod(StrEnum):
-    """How changed rows were found."""
-
-    CHANGE_FEED = "change_feed"
-    SPARK_CHANGES = "spark_changes"  # Spark's own CHANGES clause, from row tracking; by the stream host alone
-    ROW_ID = "row_id"  # rows of the files that only one state has, paired by the id that row tracking gave them
-    KEY_JOIN = "key_join"  # rows of the files that only one state has, paired by a key
-    MULTISET = "multiset"  # the same rows without a key: what came and what went
-    LOG_ONLY = "log_only"  # `reasons` say why; everything but rows is still there
-    SAME_VERSION = "same_version"  # from = to: nothing to find
-
 
 BY_ROW_ID = (DiffMethod.ROW_ID, DiffMethod.SPARK_CHANGES)
 ROW_ID = "_row_id"  # the ids as a column of the rows compared
@@ -40,36 +29,6 @@ class KeySource(StrEnum):
     MERGE = "merge predicate"
     REMEMBERED = "the last comparison"
     ROW_TRACKING = "row tracking"  # the rows' own ids: no key is known
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What changed between two versions of a table, or between one of it and one of the table `against`? Page, terminal
-    and stream host ask it alike.
-
-    `from_version` may be the newer one: what would going back change? `key` and `columns` are as a person gave them
-    (None: the key that is found, all columns), `remembered_key` is the one given last. Only changes whose row satisfies
-    the SQL `where` before or after are wanted; floats within `tolerance` are equal. `method` is the only one allowed
-    (None: the best). At most `row_limit` changed rows come back. At most `max_bytes` of data files are read here,
-    unless a method is named; the stream host (`on_host`) reads any amount. `table_ids` tell tables under one path
-    apart; where the table was replaced between the two versions, they are compared `across_replace` as two tables.
-    """
-
-    ref: TableRef
-    from_version: int
-    to_version: int
-    against: TableRef | None = None
-    key: tuple[str, ...] | None = None
-    remembered_key: tuple[str, ...] | None = None
-    columns: tuple[str, ...] | None = None
-    where: str | None = None
-    tolerance: float = 0.0
-    method: DiffMethod | None = None
-    row_limit: int = 1_000
-    max_bytes: int | None = None
-    on_host: bool = False
-    table_ids: tuple[str, ...] = ()
-    across_replace: bool = False
 
 
 class RowKind(StrEnum):
@@ -317,34 +276,15 @@ class FilesDiff:
 
 
 @dataclass(frozen=True, slots=True)
-class Partial:
-    """A comparison that was ended ("cancelled", "stopped at the time limit of 60 s") when `rows_read` of `rows_total`
-    rows of both states were compared: those whose key no other row has. `null_keys` are rows among those read that no
-    count has: what cancels them may be among the others."""
-
-    ended: str
-    rows_read: int
-    rows_total: int
-    null_keys: int = 0
-
-    @property
-    def text(self) -> str:
-        """ "cancelled when 4,080,000 of 10,200,000 rows were compared"."""
-        return f"{self.ended} when {self.rows_read:,} of {self.rows_total:,} rows were compared"
-
-
-@dataclass(frozen=True, slots=True)
 class Limits:
     """How much memory a comparison takes.
 
-    DuckDB spills to disk beyond `memory_bytes`. Files are joined in parts of about `values_at_once` values. A table of
-    more than `many_columns` is read by deltalake and by one thread, as each batch holds whole rows. Up to `sorted_rows`
-    changed rows are written out in the order of their key, in batches of `batch_rows`. To explain changed rows, at most
-    `values_beside` values are read beside them.
+    DuckDB spills to disk beyond `memory_bytes`. A table of more than `many_columns` is read by deltalake and by one
+    thread, as each batch holds whole rows. Up to `sorted_rows` changed rows are written out in the order of their key,
+    in batches of `batch_rows`. To explain changed rows, at most `values_beside` values are read beside them.
     """
 
     memory_bytes: int = DIFF_BYTES
-    values_at_once: int = 16_000_000
     many_columns: int = 500
     sorted_rows: int = 1_000_000
     batch_rows: int = 16_384
@@ -356,8 +296,7 @@ class RowChanges:
     """Rows that differ: `net` counts all of them, `rows` are the first ones, `truncated` where there are more.
 
     `changed_cells` counts, per column, the updates that touch it; `common` are the changes of a column that most
-    updates share. `arrow_schema` types the values in `rows`. `partial`: the comparison was ended early, and all of this
-    is about the rows compared until then.
+    updates share. `arrow_schema` types the values in `rows`.
     """
 
     net: NetCounts
@@ -367,7 +306,6 @@ class RowChanges:
     truncated: bool = False
     changed_cells: Mapping[str, int] = field(default_factory=dict)
     common: tuple[CommonChange, ...] = ()
-    partial: Partial | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -377,7 +315,7 @@ class RowChanges:
     def agree_with(self, num_rows: tuple[int | None, int | None]) -> bool:
         """Whether the row counts of both states, where the log has them, are apart by the rows that came and went."""
         before, after = num_rows
-        if before is None or after is None or self.net.inserted is None or self.net.deleted is None or self.partial:
+        if before is None or after is None or self.net.inserted is None or self.net.deleted is None:
             return True
         return after - before == self.net.inserted - self.net.deleted
 
@@ -427,7 +365,7 @@ class VersionDiff:
         log, changes = self.log, self.changes
         if changes.net.total or not log.schema.is_empty or log.properties:
             return True
-        if changes.partial or (changes.net.total is None and (log.files.added or log.files.removed)):
+        if changes.net.total is None and (log.files.added or log.files.removed):
             return None
         return False
 
@@ -435,7 +373,7 @@ class VersionDiff:
     def unchanged(self) -> int | None:
         """Rows of the second state that the first has too."""
         rows, net = self.num_rows[1], self.changes.net
-        if rows is None or net.inserted is None or net.updated is None or self.changes.partial:
+        if rows is None or net.inserted is None or net.updated is None:
             return None
         return rows - net.inserted - net.updated if self.changes.agree_with(self.num_rows) else None
 

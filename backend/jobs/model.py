@@ -95,9 +95,8 @@ class JobProgress:
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
-    """How a job ended: `result_uri` of a comparison's or a query's rows, all of them when it is DONE, else those that a
-    comparison had found by then, None for none; `answer`, a JSON document, of all kinds but comparisons; `error` and
-    `hint` when it FAILED. `detail`: what it did, for the audit trail."""
+    """How a job ended: `result_uri` of a comparison's or a query's rows when it is DONE; `answer`, a JSON document, of
+    all kinds but comparisons; `error` and `hint` when it FAILED. `detail`: what it did, for the audit trail."""
 
     state: JobState
     result_uri: str | None = None

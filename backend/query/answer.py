@@ -24,7 +24,6 @@ import pyarrow as pa
 
 from backend.access import Actor
 from backend.cells import distinct_names
-from backend.changes.read_local import table_rows, why_not_as_stored
 from backend.errors import JobError, QueryError, UnsupportedFeatureError
 from backend.format import cut, things
 from backend.jobs.model import Job, JobKind, JobRequest
@@ -36,6 +35,7 @@ from backend.query.statement import translated
 from backend.query.views import World
 from backend.query.worker import HandedTable, QueryLimits, QueryRequest
 from backend.settings import LakeSettings, Settings
+from backend.sql.parquet_rows import table_rows, why_not_as_stored
 from backend.sql.saved import audit_text
 from backend.sql.session import CancelToken, Connection, session
 from backend.times import Clock

@@ -16,7 +16,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Protocol, TypeVar
 
-from backend.changes.versions import VersionedLake, resolve_version
+from backend.lake.history.versions import VersionedLake, resolve_version
 from backend.caches import Lru
 from backend.errors import BisectError, LakehouseError, NothingBrokenError, QueryError
 from backend.lake.model import Commit, TableRef

@@ -59,11 +59,6 @@ IDLE = 2  # locked connections kept
 _CARET = re.compile(r"^LINE \d+: (?P<shown>.*)\n(?P<blank> *)\^", re.MULTILINE)
 
 
-def ended_words(*, is_cancelled: bool, time_limit_s: float | None) -> str:
-    """What ended a comparison, for "… when so many rows were compared"."""
-    return "cancelled" if is_cancelled else f"stopped at the time limit of {time_limit_s:g} s"
-
-
 class CancelToken(Interruptible):
     """What a computation tells of itself while it runs, and how another thread ends it. `rows_total` is None where it
     is not known before."""
@@ -97,10 +92,6 @@ class CancelToken(Interruptible):
             f"comparing rows took longer than {self.time_limit_s:g} s and was stopped",
             hint="compare a shorter range or fewer columns, or raise WEIR_LAKE__DIFF_TIME_LIMIT_S",
         )
-
-    def ended(self) -> str:
-        """What ended it, in words."""
-        return ended_words(is_cancelled=self.is_stopped, time_limit_s=self.time_limit_s)
 
     def check(self) -> None:
         """Raise `Stopped`, or `DiffError` when the time is over."""

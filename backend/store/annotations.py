@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from backend.access import Access, Actor
-from backend.changes.versions import check_name
+from backend.lake.history.versions import check_name
 from backend.errors import SavedQueryNotFoundError, StreamRefusedError
 from backend.expectations.model import Finding, Judgement, State, TableExpectation
 from backend.format import cut, utc_text

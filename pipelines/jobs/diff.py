@@ -1,34 +1,50 @@
 """A diff as a Spark job: the methods are tried in order, the answer is written as one small Delta table.
 
-Rule: the table holds counts and the asked number of rows, never the tables compared. Each of its versions is an answer:
-the last one of all rows, those before it of what had been compared by then.
+Rule: as in process (`backend.changes.compare`), what does not cancel is exactly the difference of the two states, and a
+key tells the updates in it. Equality is Spark's own grouping: no hash decides anything. Which rows differ is handed on,
+all of them up to `MOST_VALUES`, else the first ones that were asked for: who reads the result explains them. The tables
+compared are never in it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DoubleType,
+    FloatType,
+    MapType,
+    StructField,
+    StructType,
+)
 from pyspark.storagelevel import StorageLevel
 
-from backend.changes.changed_rows import COMMON_COLUMNS, RowBucket
-from backend.changes.commits import Gross, why_not_whole
-from backend.changes.host_job import SUMMARY, DiffSummary, SoFar, host_methods, to_json
-from backend.changes.model import ROW_ID, DiffMethod, KeySource
-from backend.changes.plan import METHOD_NAMES
-from backend.changes.prepare import PreparedDiff
+from backend.changes.changed_rows import (
+    COMMON_CHANGES,
+    COMMON_COLUMNS,
+    ORDER_COLUMNS,
+    RowBucket,
+    bucket_sizes,
+    share_out,
+)
+from backend.changes.commits import feed_counts, why_not_whole
+from backend.changes.compare import Pairing
+from backend.changes.host_job import COMMON, MOST_VALUES, SUMMARY, DiffSummary, host_methods
+from backend.changes.model import DiffMethod, KeySource
+from backend.changes.plan import METHOD_NAMES, PreparedDiff
 from backend.errors import DiffError, JobError
 from pipelines.jobs.condition import satisfies, why_failed
-from pipelines.jobs.net import NetRows, common_lines, count, first_lines, net_rows
 from pipelines.jobs.results import tune, write_result
 from pipelines.jobs.signed_rows import (
     FEEDS,
     ID,
-    GrossRows,
+    SIGN,
     check_types,
     fields_of,
     gross_counts,
@@ -38,17 +54,16 @@ from pipelines.jobs.signed_rows import (
 from pipelines.jvm.delta import make_active
 from pipelines.jvm.failures import describe
 
-_SPREAD_COLUMNS = 4  # of rows without a key: enough to make parts of about one size
+_LINE = "what string, number long, n long, detail string"  # of the result, with a row before and after
 
 
 @dataclass(frozen=True, slots=True)
 class SparkLimits:
-    """From `compiled_bytes` of files on, compiling plans pays for itself. Rows are compared in parts of about
-    `part_bytes`, so that an ended job tells something: at most `most_parts`, since each reads every file once more."""
+    """From `compiled_bytes` of files on, compiling plans pays for itself. A result holds all changed rows up to
+    `most_values` values."""
 
     compiled_bytes: int = 4 * 1024**2
-    part_bytes: int = 64 * 1024**2
-    most_parts: int = 4
+    most_values: int = MOST_VALUES
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +76,8 @@ class DiffTask:
     limits: SparkLimits = field(default_factory=SparkLimits)
 
 
-def run_diff(session: SparkSession, task: DiffTask, tell: Callable[[str], None], wrote: Callable[[], None]) -> None:
-    """Compute and write. `tell` gets what goes on now, and raises when the job is to end; `wrote`: the result can be
-    read, whole or of what was compared so far.
+def run_diff(session: SparkSession, task: DiffTask, tell: Callable[[str], None]) -> None:
+    """Compute and write. `tell` gets what goes on now, and raises when the job is to end.
 
     Raises `DiffError` or `JobError` with the reason of each method that could not.
     """
@@ -73,8 +87,7 @@ def run_diff(session: SparkSession, task: DiffTask, tell: Callable[[str], None],
     methods, where = host_methods(task.prepared), task.prepared.question.where
     for method in methods:
         try:
-            columns, key = _columns_and_key(task.prepared, method)
-            _Comparison(session, task, method, failed, tell, columns, key).run(wrote)
+            _compare(session, task, method, failed, tell)
             return
         except (PySparkException, Py4JJavaError, DiffError) as exc:
             tell(f"not by {METHOD_NAMES[method]}")  # raises when it was the cancelling that broke it
@@ -87,124 +100,190 @@ def run_diff(session: SparkSession, task: DiffTask, tell: Callable[[str], None],
     raise JobError(why, hint="files that were vacuumed cannot be compared any more")
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Signed rows that share no key with another part's, and how many they are (0 where that was not counted)."""
-
-    rows: DataFrame
-    num_rows: int = 0
-
-
-@dataclass(slots=True)
-class _Comparison:
-    """One method's answer, part by part where rows are many. `columns` are those of its rows, the row tracking's ids
-    among them where they are the `key`."""
-
-    session: SparkSession
-    task: DiffTask
-    method: DiffMethod
-    failed: dict[DiffMethod, str]
-    tell: Callable[[str], None]
-    columns: tuple[str, ...]
-    key: tuple[str, ...]
-    gross: GrossRows | None = None
-
-    def run(self, wrote: Callable[[], None]) -> None:
-        parts = self._parts(self._signed_rows())
-        compared: list[NetRows] = []
-        try:
-            for number, part in enumerate(parts, 1):
-                self.tell(f"comparing rows, part {number} of {len(parts)}" if parts[1:] else "comparing rows")
-                compared.append(self._net_rows(part.rows))
-                rows = replace(compared[0], lines=reduce(DataFrame.unionAll, (net.lines for net in compared)))
-                buckets, cells = count(rows)  # does the work; the others read what is kept of it
-                if number < len(parts):
-                    read, total = (sum(part.num_rows for part in some) for some in (parts[:number], parts))
-                    self._write(rows, buckets, cells, SoFar(read, total))
-                    wrote()
-            self.tell("writing the result")
-            self._write(rows, buckets, cells)
-        finally:
-            for net in compared:
-                net.lines.unpersist()
-
-    def _signed_rows(self) -> DataFrame:
-        prepared, method = self.task.prepared, self.method
-        self.tell(f"reading for {METHOD_NAMES[method]}")
-        signed = signed_rows(self.session, prepared, method)
-        if self.columns != prepared.columns:
-            signed = signed.withColumn(f"c{len(prepared.columns)}", F.col(ID))
-        check_types(signed, self.columns)
-        if method in FEEDS:
-            self.tell("counting what each commit did")
-            self.gross = gross_counts(signed)
-            _require_complete(prepared, method, Gross.of_rows(self.gross))
-        if any(holds_map(column.dataType) for column in fields_of(signed)):
-            # The code that Spark 4.2 generates to group by maps takes a null number in one for 0 (tried).
-            self.session.conf.set("spark.sql.codegen.wholeStage", "false")
-            self.session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
-        return signed
-
-    def _parts(self, signed: DataFrame) -> list[_Part]:
-        limits = self.task.limits
-        count = min(limits.most_parts, self.task.prepared.input.size_bytes // limits.part_bytes)
-        spread = self._spread_columns(signed)
-        if count < 2 or not spread:
-            return [_Part(signed)]
-        self.tell("counting rows")
-        number = F.pmod(F.xxhash64(*spread), F.lit(count)).alias("part")
-        sizes = {row["part"]: row["count"] for row in signed.groupBy(number).count().collect()}
-        return [_Part(signed.filter(number == part), sizes.get(part, 0)) for part in range(count)]
-
-    def _spread_columns(self, signed: DataFrame) -> list[str]:
-        """Columns that say which part a row belongs to: rows of one key to one part, and so equal rows."""
-        if self.key:
-            return [f"c{self.columns.index(name)}" for name in self.key]
-        if self.method in FEEDS:  # without a key its updates are known in the end
-            return []
-        return [column.name for column in fields_of(signed) if not holds_map(column.dataType)][:_SPREAD_COLUMNS]
-
-    def _net_rows(self, signed: DataFrame) -> NetRows:
-        question, columns = self.task.prepared.question, self.task.prepared.columns
-        matched = None if question.where is None else satisfies(question.where, columns, signed.schema)
-        rows = net_rows(signed, [self.columns.index(name) for name in self.key], question.tolerance, matched)
-        rows.lines.persist(StorageLevel.MEMORY_AND_DISK)
-        return rows
-
-    def _write(
-        self, rows: NetRows, buckets: Mapping[str, RowBucket], cells: Mapping[int, int], so_far: SoFar | None = None
-    ) -> None:
-        """Another version of the result."""
-        updates = {self.columns[number]: count for number, count in cells.items()}
-        named = (self.method, self.columns, self.key)
-        summary = DiffSummary(*named, buckets, updates, self.failed, self.gross, self.task.by, so_far)
-        row = StructType([StructField(column.name, column.dataType) for column in rows.fields])
-        schema = StructType(
-            [
-                StructField("what", StringType()), StructField("number", LongType()), StructField("n", LongType()),
-                StructField("detail", StringType()), StructField("before", row), StructField("after", row),
-            ]
-        )  # fmt: skip
-        lines = self.session.createDataFrame([(SUMMARY, 0, 0, to_json(summary), None, None)], schema)
-        for more in first_lines(rows, buckets, self.task.prepared.question.row_limit):
-            lines = lines.unionByName(more)
-        for number in list(cells)[:COMMON_COLUMNS]:
-            lines = lines.unionByName(common_lines(rows, number))
-        write_result(self.session, lines, self.task.result_uri)
+def _compare(
+    session: SparkSession,
+    task: DiffTask,
+    method: DiffMethod,
+    failed: dict[DiffMethod, str],
+    tell: Callable[[str], None],
+) -> None:
+    """One method's answer."""
+    prepared, question, gross = task.prepared, task.prepared.question, None
+    pairing = _pairing(prepared, method)
+    tell(f"reading for {METHOD_NAMES[method]}")
+    signed = signed_rows(session, prepared, method)
+    check_types(signed, pairing.columns)
+    if pairing.by_ids:
+        signed = signed.withColumn(f"c{len(pairing.columns)}", F.col(ID))
+    if method in FEEDS:
+        tell("counting what each commit did")
+        gross = gross_counts(signed)
+        is_asked_for = question.method is not None and method is DiffMethod.CHANGE_FEED  # told with its gaps
+        if (why := why_not_whole(prepared.commits, feed_counts(gross), prepared.input)) and not is_asked_for:
+            raise DiffError(why)
+    if any(holds_map(column.dataType) for column in fields_of(signed)):
+        # The code that Spark 4.2 generates to group by maps takes a null number in one for 0 (tried).
+        session.conf.set("spark.sql.codegen.wholeStage", "false")
+        session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    tell("comparing rows")
+    matched = None if question.where is None else satisfies(question.where, prepared.columns, signed.schema)
+    rows = net_rows(signed, pairing.paired_by, question.tolerance, matched)
+    rows.lines.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        buckets, cells = count(rows)  # does the work; the others read what is kept of it
+        tell("writing the result")
+        updates = {pairing.columns[number]: count for number, count in cells.items()}
+        summary = DiffSummary(method, pairing, buckets, updates, failed, gross, task.by)
+        most = max(question.row_limit, task.limits.most_values // (2 * pairing.width))
+        kept = kept_lines(rows, buckets, question.row_limit, most)
+        common = [common_lines(rows, number) for number in list(cells)[:COMMON_COLUMNS]]
+        lines = session.createDataFrame([(SUMMARY, 0, 0, summary.to_json())], _LINE)
+        for more in (rows.lines.select("before", "after").limit(0), *kept, *common):
+            lines = lines.unionByName(more, allowMissingColumns=True)
+        write_result(session, lines, task.result_uri)
+    finally:
+        rows.lines.unpersist()
 
 
-def _columns_and_key(prepared: PreparedDiff, method: DiffMethod) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    columns, key = prepared.columns, prepared.plan.key
+def _pairing(prepared: PreparedDiff, method: DiffMethod) -> Pairing:
+    key = prepared.plan.key
     is_key_given = key is not None and key.source is KeySource.GIVEN
-    if method is DiffMethod.ROW_ID or (method is DiffMethod.SPARK_CHANGES and not is_key_given):
-        return (*columns, ROW_ID), (ROW_ID,)
-    return columns, () if key is None or method is DiffMethod.MULTISET else key.columns
+    by_ids = method is DiffMethod.ROW_ID or (method is DiffMethod.SPARK_CHANGES and not is_key_given)
+    return Pairing(prepared.columns, () if key is None or method is DiffMethod.MULTISET else key.columns, by_ids)
 
 
-def _require_complete(prepared: PreparedDiff, method: DiffMethod, gross: Gross) -> None:
-    """Raise `DiffError` for a feed that leaves rows out; one that was asked for by name is told with its gaps."""
-    if prepared.question.method is not None and method is DiffMethod.CHANGE_FEED:
-        return
-    commits, given = (change.commit for change in prepared.commits), prepared.input
-    if why := why_not_whole(commits, gross, given.row_counts(), is_reverse=given.is_reverse):
-        raise DiffError(why)
+# what is different in the end -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NetRows:
+    """A line a changed row: its `bucket`, the row `before` and `after` (structs of c0, c1 …; one is null but in
+    updates), and `n`, how often it came (< 0: went). `key` are the columns that name a row."""
+
+    lines: DataFrame
+    fields: tuple[StructField, ...]
+    key: tuple[str, ...]
+    tolerance: float
+
+    def of_bucket(self, bucket: str) -> DataFrame:
+        """Its lines, with the row as `row`: as it is after the change, of a deleted one before."""
+        return self.lines.filter(F.col("bucket") == bucket).withColumn("row", F.coalesce("after", "before"))
+
+    def differs(self, field: StructField) -> Column:
+        """Whether a column of an updated row changed."""
+        before, after = F.col(f"before.{field.name}"), F.col(f"after.{field.name}")
+        if self.tolerance or holds_map(field.dataType):
+            return ~_near(field.dataType, before, after, self.tolerance)
+        return ~before.eqNullSafe(after)
+
+
+def _near(kind: DataType, before: Column, after: Column, tolerance: float) -> Column:
+    """Whether values are equal, or are but for floats in them that are within the tolerance. Maps have no order, but
+    grouping gave each one order of entries."""
+    match kind:
+        case FloatType() | DoubleType():
+            near = F.abs(before.cast("double") - after.cast("double")) <= tolerance
+            return before.eqNullSafe(after) | F.coalesce(near, F.lit(False))
+        case StructType():
+            parts = (_near(f.dataType, before.getField(f.name), after.getField(f.name), tolerance) for f in kind)
+            near = reduce(lambda a, b: a & b, parts, before.isNotNull() & after.isNotNull())
+        case ArrayType():
+            of_item = kind.elementType
+            pairs = F.zip_with(before, after, lambda x, y: _near(of_item, x, y, tolerance))
+            near = (F.size(before) == F.size(after)) & F.forall(pairs, lambda is_near: is_near)
+        case MapType():
+            sides = [(part(before), part(after)) for part in (F.map_keys, F.map_values)]
+            kinds = (ArrayType(kind.keyType), ArrayType(kind.valueType))
+            near = reduce(
+                lambda a, b: a & b, (_near(k, *side, tolerance) for k, side in zip(kinds, sides, strict=True))
+            )
+        case _:
+            return before.eqNullSafe(after)
+    return (before.isNull() & after.isNull()) | F.coalesce(near, F.lit(False))
+
+
+def net_rows(signed: DataFrame, key: Sequence[int], tolerance: float, satisfies: Column | None = None) -> NetRows:
+    """Lazy. Only rows that satisfy the condition stay, with a key the other rows of their keys too."""
+    fields = fields_of(signed)
+    row, came = F.struct(*(field.name for field in fields)), F.col("n") > 0
+    lines = (
+        signed.groupBy(*(field.name for field in fields)).agg(F.sum(SIGN).alias("n")).filter("n <> 0")
+        .withColumn("wanted", F.lit(True) if satisfies is None else satisfies)
+        .withColumns({"before": F.when(~came, row), "after": F.when(came, row)})
+    )  # fmt: skip
+    names = tuple(f"c{i}" for i in key)
+    lines = _by_key(lines, names) if key else lines.withColumn("bucket", F.when(came, "insert").otherwise("delete"))
+    rows = NetRows(lines.filter("wanted").select("bucket", "before", "after", "n"), fields, names, tolerance)
+    if key and tolerance:
+        any_differs = reduce(lambda a, b: a | b, (rows.differs(field) for field in fields))
+        rows = replace(rows, lines=rows.lines.filter((F.col("bucket") != "update") | any_differs))
+    return rows
+
+
+def _by_key(lines: DataFrame, key: Sequence[str]) -> DataFrame:
+    """A key names a row where no side has it twice: its two rows become one line. Those of other keys are set apart."""
+    of_key, n = Window.partitionBy(*key), F.col("n")
+    added, removed = (F.sum(F.greatest(side, F.lit(0))).over(of_key) for side in (n, -n))
+    is_null = reduce(lambda a, b: a | b, (F.col(name).isNull() for name in key))
+    bucket = (
+        F.when(is_null, "null")
+        .when((added == 1) & (removed == 1), "update")
+        .when((added == 1) & (removed == 0), "insert")
+        .when((added == 0) & (removed == 1), "delete")
+        .otherwise("duplicate")
+    )
+    is_update = F.col("bucket") == "update"
+    went = F.when(is_update, F.first("before", ignorenulls=True).over(of_key)).otherwise(F.col("before"))
+    lines = lines.withColumns({"bucket": bucket, "wanted": F.bool_or("wanted").over(of_key)})
+    return lines.withColumn("before", went).filter(~is_update | (n > 0))
+
+
+def count(rows: NetRows) -> tuple[dict[str, RowBucket], dict[int, int]]:
+    """Sizes of the buckets, and per number of a column the updates that touch it."""
+    is_update = F.col("bucket") == "update"
+    sides = (
+        F.sum(F.when(F.col(side).isNotNull(), F.abs("n")).otherwise(0)).alias(name)
+        for name, side in (("added", "after"), ("removed", "before"))
+    )
+    fields = rows.fields if rows.key else ()
+    cells = (F.count_if(is_update & rows.differs(field)).alias(field.name) for field in fields)
+    sums = rows.lines.groupBy("bucket").agg(F.count(F.lit(1)).alias("lines"), *sides, *cells).collect()
+    buckets = {row["bucket"]: RowBucket(row["lines"], row["lines"], row["added"], row["removed"]) for row in sums}
+    if "duplicate" in buckets:
+        keys = rows.of_bucket("duplicate").select(*(f"row.{name}" for name in rows.key)).distinct().count()
+        buckets["duplicate"] = replace(buckets["duplicate"], keys=keys)
+    touched = next((row for row in sums if row["bucket"] == "update"), None)
+    return buckets, {i: touched[field.name] for i, field in enumerate(fields) if touched and touched[field.name]}
+
+
+def kept_lines(rows: NetRows, buckets: Mapping[str, RowBucket], limit: int, most: int) -> list[DataFrame]:
+    """All changed rows as lines of the result where they are at most `most`, else the first `limit` of them; each
+    bucket in the order of the key, then of enough of the other columns to make it stable."""
+    sizes = bucket_sizes(buckets)
+    shares = sizes if sum(sizes.values()) <= most else share_out(limit, sizes)
+    rest = [field.name for field in rows.fields if field.name not in rows.key][:ORDER_COLUMNS]
+    ordered = {field.name for field in rows.fields if not holds_map(field.dataType)}
+    order = [F.asc_nulls_last(f"row.{name}") for name in (*rows.key, *rest) if name in ordered]
+    kept = {bucket: rows.of_bucket(bucket).orderBy(*order, "n") for bucket, share in shares.items() if share}
+    cut = {bucket: kept[bucket].limit(shares[bucket]) for bucket in kept if shares[bucket] < sizes[bucket]}
+    return [_lines(lines, bucket, F.abs("n")) for bucket, lines in (kept | cut).items()]
+
+
+def common_lines(rows: NetRows, number: int) -> DataFrame:
+    """The changes of one column that most updates share, each as one of these updates."""
+    field = rows.fields[number]
+    cells = [F.col(f"{side}.{field.name}") for side in ("before", "after")]
+    examples = (F.first(side).alias(side) for side in ("before", "after"))
+    changes = rows.of_bucket("update").filter(rows.differs(field)).groupBy(*cells)
+    shared = changes.agg(F.count(F.lit(1)).alias("n"), *examples).filter("n > 1")
+    order = () if holds_map(field.dataType) else (cell.asc_nulls_last() for cell in cells)
+    top = shared.orderBy(F.desc("n"), *order).limit(COMMON_CHANGES)
+    return _lines(top, COMMON, F.col("n"), number * COMMON_CHANGES, str(number))
+
+
+def _lines(rows: DataFrame, what: str, n: Column, first: int = 0, detail: str | None = None) -> DataFrame:
+    number = F.lit(first) + F.monotonically_increasing_id()
+    return rows.select(
+        F.lit(what).alias("what"), number.alias("number"), n.alias("n"),
+        F.lit(detail).cast("string").alias("detail"), "before", "after",
+    )  # fmt: skip

@@ -62,7 +62,6 @@ class _Run:
     group: str
     listen: Callable[[str], None]
     phase: str = ""
-    has_result: bool = False
     cancelled: threading.Event = field(default_factory=threading.Event)
     is_changing: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -71,9 +70,6 @@ class _Run:
         self.listen(phase)
         self._raise_if_cancelled()
         self.phase = phase
-
-    def wrote(self) -> None:
-        self.has_result = True
 
     def changes(self, phase: str) -> None:
         """Tables are changed from here on, which no cancel breaks off."""
@@ -157,11 +153,6 @@ class SparkJobs:
         total = sum(stage.numTasks for stage in seen)
         return JobProgress(run.phase, sum(stage.numCompletedTasks for stage in seen), total or None)
 
-    def so_far(self, job: Job) -> str | None:
-        """The address of what was compared so far; None before anything was."""
-        run = self._runs.get(job.job_id)
-        return self.result_uri(job) if run is not None and run.has_result else None
-
     def forget(self, result_uri: str) -> None:
         """Delete a result that nobody asks for any more."""
         try:
@@ -197,7 +188,7 @@ class SparkJobs:
             within_reach(self._settings, compared.ref.uri)
         session = self._begun(job, run)
         task = DiffTask(prepared, self.result_uri(job), f"by {self._by(session)}", self.limits)
-        run_diff(session, task, run.tell, run.wrote)
+        run_diff(session, task, run.tell)
 
     def _query(self, job: Job, run: _Run) -> HostAnswer:
         now = datetime.now(UTC)

@@ -21,8 +21,8 @@ from pyspark.sql.types import (
 )
 
 from backend.changes.model import BY_ROW_ID, DiffMethod
-from backend.changes.prepare import PreparedDiff
-from backend.changes.read_stream import DiffInput
+from backend.changes.plan import PreparedDiff
+from backend.changes.read import DiffInput
 from backend.errors import DiffError
 from backend.lake.model import Snapshot
 from pipelines.jvm.delta import DeltaState, open_state
@@ -32,7 +32,6 @@ from pipelines.specs.tables import quoted
 FEEDS = (DiffMethod.CHANGE_FEED, DiffMethod.SPARK_CHANGES)
 SIGN, ID = "sign", "row_id"
 _CHANGE_TYPE, _COMMIT_VERSION = "_change_type", "_commit_version"
-GrossRows = tuple[tuple[int, str, int], ...]  # commit version, change type, rows
 
 
 def signed_rows(session: SparkSession, prepared: PreparedDiff, method: DiffMethod) -> DataFrame:
@@ -56,9 +55,9 @@ def signed_rows(session: SparkSession, prepared: PreparedDiff, method: DiffMetho
     return parts[0].unionAll(parts[1])
 
 
-def gross_counts(signed: DataFrame) -> GrossRows:
-    """What each commit of a feed did, by the types of Delta's change feed. An insert and a delete of one row id in one
-    commit are its update."""
+def gross_counts(signed: DataFrame) -> tuple[tuple[int, str, int], ...]:
+    """What each commit of a feed did: (commit version, type of Delta's change feed, rows). An insert and a delete of one
+    row id in one commit are its update."""
     if ID not in signed.columns:
         by_kind = signed.groupBy(_COMMIT_VERSION, _CHANGE_TYPE).count().collect()
         return tuple(sorted((int(version), str(kind), int(rows)) for version, kind, rows in by_kind))

@@ -103,9 +103,6 @@ class Answering:
     def progress(self, job_id: str) -> JobProgress:
         return JobProgress()
 
-    def so_far(self, job: Job) -> str | None:
-        return None
-
     def result_uri(self, job: Job) -> str:
         return f"/results/{job.job_id}"
 

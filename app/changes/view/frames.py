@@ -32,14 +32,14 @@ def net_figures(diff: VersionDiff, *, is_pending: bool = False) -> list[KeyFigur
     files, pending = diff.log.files, "Rows are not compared yet." if is_pending else ""
     no_key = "Without a key an update cannot be told from a delete and an insert."
     updated = "Rows that both states have, with other values" if diff.changes.net.updated is not None else no_key
-    share, net = changed_share(diff), "net" if diff.changes.partial is None else "net so far"
+    share = changed_share(diff)
     return [
         KeyFigure(
-            f"Inserted ({net})", _moved(diff.changes.net.inserted, 1), pending or "Rows that only the second state has"
+            "Inserted (net)", _moved(diff.changes.net.inserted, 1), pending or "Rows that only the second state has"
         ),
-        KeyFigure(f"Updated ({net})", count_text(diff.changes.net.updated), pending or updated),
+        KeyFigure("Updated (net)", count_text(diff.changes.net.updated), pending or updated),
         KeyFigure(
-            f"Deleted ({net})", _moved(diff.changes.net.deleted, -1), pending or "Rows that only the first state has"
+            "Deleted (net)", _moved(diff.changes.net.deleted, -1), pending or "Rows that only the first state has"
         ),
         KeyFigure(
             "Rows changed",

@@ -15,7 +15,7 @@ from pandas.io.formats.style import Styler
 
 from app.ui.view.writers import writer_text
 from backend.cells import cells
-from backend.changes.feed_rows import FEED_COLUMNS
+from backend.changes.commits import FEED_COLUMNS
 from backend.changes.model import RowChange, RowKind, VersionDiff
 from backend.format import UNKNOWN, datetime_text, utc_text
 from backend.lake.model import Commit

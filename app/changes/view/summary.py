@@ -56,7 +56,7 @@ def _rows(diff: VersionDiff, *, is_pending: bool) -> list[str]:
     cells = " | ".join("unknown" if count is None else count_text(count) for _, count in named)
     return [
         "",
-        f"| net rows{' so far' if diff.changes.partial else ''} | {' | '.join(name for name, _ in named)} |",
+        f"| net rows | {' | '.join(name for name, _ in named)} |",
         "|---|---:|---:|---:|---:|",
         f"| | {cells} |",
     ]

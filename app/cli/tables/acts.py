@@ -14,9 +14,9 @@ from app.cli.output import Shapes, print_json, print_table, say, shaped
 from app.cli.store import done_on_host, required_store
 from app.cli.tables.lake import opened
 from app.ui.view.acts import preview_lines, result_lines
-from backend.changes.versions import resolve_version
 from backend.errors import QueryError, SettingsError, StreamRefusedError
 from backend.format import bytes_text, count_text, utc_text
+from backend.lake.history.versions import resolve_version
 from backend.maintenance.alter import read_column, read_pair, read_whole_name
 from backend.maintenance.clone_and_drop import DroppedTable, dropped_tables
 from backend.maintenance.model import (

@@ -24,14 +24,14 @@ from app.ui.view.explanation import explained
 from backend.cells import row_cells
 from backend.changes.answer import diff as compare
 from backend.changes.cache import Differences
+from backend.changes.changed_rows import ChangedBatches, fetched, file_of, row_document
 from backend.changes.compare import Take
-from backend.changes.export import ChangedBatches, fetched, file_of, row_document
-from backend.changes.feed_rows import feed_rows
+from backend.changes.commits import feed_rows
 from backend.changes.host_job import DiffJobs
 from backend.changes.key import key_memory, parse_names
 from backend.changes.model import CommitChanges, Question, RowChange, RowKind, Trait, VersionDiff
-from backend.changes.versions import resolve_version
 from backend.format import bytes_text, count_text, things, utc_text
+from backend.lake.history.versions import resolve_version
 from backend.lake.model import Commit, TableRef
 from backend.lake.table.metadata_diff import FieldChange, FieldState, SchemaDiff
 from backend.sql.export import FORMATS, encoded
@@ -60,8 +60,7 @@ def diff(question: Question, *, shown: int | None, output: Path | None, as_json:
     if answer.is_changed:
         return CHANGED
     if answer.is_changed is None:
-        what = "no change was found so far" if answer.changes.partial else "rows cannot be compared"
-        return fail(f"{what}: {'; '.join(answer.reasons)}", answer.hint)
+        return fail(f"rows cannot be compared: {'; '.join(answer.reasons)}", answer.hint)
     return 0
 
 
@@ -141,7 +140,7 @@ def _diff_document(diff: VersionDiff) -> Document:
         "reasons": diff.reasons,
         "hint": diff.hint or None,
         "exact": diff.exact,
-        "partial": changes.partial,
+        "partial": None,  # an answer is whole
         "key": diff.key,
         "first_covered_version": log.first_covered_version,
         "net": fields_of(changes.net) | {"unchanged": diff.unchanged},
@@ -262,8 +261,7 @@ def _print(found: VersionDiff, shown: int) -> None:
 
 def net_words(found: VersionDiff) -> str:
     """The net counts in one line."""
-    so_far = " so far" if found.changes.partial else ""
-    words = f"net{so_far}: {counts_text(found.changes.net, noun='row')}"
+    words = f"net: {counts_text(found.changes.net, noun='row')}"
     return words if found.exact else f"{words} (not exact, see below)"
 
 

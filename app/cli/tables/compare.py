@@ -1,11 +1,9 @@
 """How `weir diff` waits for an answer: of this process, or of a stream host.
 
-Rule: the first Ctrl-C ends a comparison here with what it had compared, a second one does not wait for that. On a host
-it cancels the job, which may leave a part of the answer.
+Rule: Ctrl-C ends a comparison here; on a host it cancels the job.
 """
 
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
@@ -21,7 +19,6 @@ from backend.changes.model import Question, VersionDiff
 if TYPE_CHECKING:
     from backend.lake.lake import Lake
 
-_POLL_S = 0.1
 _SILENT_S = 1.0  # what is over sooner needs no word
 
 
@@ -29,8 +26,7 @@ _SILENT_S = 1.0  # what is over sooner needs no word
 
 
 def here(differences: Differences, lake: "Lake", question: Question) -> VersionDiff:
-    """The answer, or what there is of it when it was interrupted; raises what comparing raises, `KeyboardInterrupt`
-    where there is nothing yet or somebody does not wait for it."""
+    """The answer; raises what comparing raises, `KeyboardInterrupt` where it was interrupted."""
     with _presses() as pressed, ExitStack() as stack:
         show: Callable[[str], None] | None = None
         for step in differences.over(lake, question):
@@ -42,15 +38,7 @@ def here(differences: Differences, lake: "Lake", question: Question) -> VersionD
                 show = stack.enter_context(status_line())
             if show is not None:
                 show(progress_text(step)[1])
-        stack.close()
-        sys.stderr.write("ended: what was compared is counted, Ctrl-C again leaves at once\n")
-        while not differences.abandon(question, _POLL_S):
-            if len(pressed) > 1:
-                raise KeyboardInterrupt
-    answer = differences.known(question) or differences.so_far(question)
-    if answer is None:
-        raise KeyboardInterrupt
-    return answer
+    raise KeyboardInterrupt
 
 
 @contextmanager
@@ -68,7 +56,7 @@ def _presses() -> Iterator[list[int]]:
 
 
 def on_host(jobs: DiffJobs, question: Question) -> VersionDiff:
-    """The answer as a host finds it, or what it had found when it was ended; raises as `found_on_host` does."""
+    """The answer as a host finds it; raises as `found_on_host` does."""
     if (answer := jobs.without_rows(question)) is not None:
         return answer
     wanted = jobs.request(question, actor=services.actor(), reason="weir diff")

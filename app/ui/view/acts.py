@@ -140,7 +140,7 @@ def preview_lines(planned: ActPreview) -> list[str]:
 def loss_text(diff: VersionDiff | None) -> str:
     """What going back from the second version to the first does to rows; exact copies of rows that stay are no loss.
     Empty where rows were not compared."""
-    if diff is None or diff.changes.partial or diff.changes.net.total is None:
+    if diff is None or diff.changes.net.total is None:
         return ""
     net, repeats = diff.changes.net, diff.explanation.repeats
     copies = repeats.copies if repeats and repeats.copies else 0

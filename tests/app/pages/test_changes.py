@@ -1,7 +1,6 @@
 """The Changes page: two versions of a real table compared."""
 
 import json
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,11 +14,9 @@ from app import cache, services
 from app.changes.rows import every_row
 from backend.changes import cache as diff_cache
 from backend.changes.answer import diff
-from backend.changes.model import DiffMethod, Limits, Question, VersionDiff
-from backend.errors import DiffError, StorageError
+from backend.changes.model import DiffMethod, Question, VersionDiff
+from backend.errors import StorageError
 from backend.sql.export import FORMATS
-from backend.sql.session import CancelToken
-from backend.work import Stopped
 from tests.worlds.lake import builders
 from tests.worlds.lake.planted import plant
 from tests.worlds.pages.fixtures import Place
@@ -231,50 +228,6 @@ def test_what_costs_more_waits_for_a_click_that_names_the_bytes(
     again(app)
     assert len(computed) == 1
     assert "2 rows inserted, 1 updated, 1 deleted (80 % of rows)" in words(app)
-
-
-@pytest.fixture
-def ends_early(home: Path, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """v2 three files of ten orders each, all updated until v5; compared file by file, and out of time after two of them
-    until the event is set."""
-    path = home / "lake" / "silver" / "orders"
-    for first in (0, 10, 20):
-        builders.write(path, {"order_id": list(range(first, first + 10)), "status": ["new"] * 10})
-    for first in (0, 10, 20):  # one update writes one file for all that it changes
-        DeltaTable(str(path)).update(
-            updates={"status": "'paid'"}, predicate=f"order_id BETWEEN {first} AND {first + 9}"
-        )
-    monkeypatch.setattr(diff_cache, "SMALL_BYTES", -1)
-    lasts = threading.Event()
-
-    class EndsEarly(CancelToken):
-        def ending(self) -> Stopped | DiffError | None:
-            if self.rows_read >= 40 and not lasts.is_set():
-                self.time_limit_s = 0.0
-            return super().ending()
-
-    def compute(*asked: Any) -> VersionDiff:
-        lake, question, token = asked
-        return diff(lake, question, EndsEarly(token.time_limit_s), limits=Limits(values_at_once=40))
-
-    cache.differences().compute = compute
-    return lasts
-
-
-def test_a_comparison_that_was_ended_shows_what_it_had_found_and_says_so(ends_early: threading.Event) -> None:
-    app = changes(2, 5, key="order_id")
-    press(app, "start")
-    text, shown = words(again(app)), metrics(app)
-    ended = "stopped at the time limit of 0 s when 40 of 60 rows were compared"
-    assert f"so far 0 rows inserted, 20 updated, 0 deleted, {ended}" in text.lower()
-    assert f"{ended}. the numbers below are of the rows that were compared." in text.lower()
-    assert (shown["Updated (net so far)"], shown["Rows changed"]) == ("20", "–")
-    assert len(frame_with(app, "Change")) == 20
-    ends_early.set()
-    press(app, "start")
-    text = words(again(app))
-    assert "30 updated" in text and "so far" not in text
-    assert "start" not in keys(app.button)
 
 
 def test_above_the_limit_the_log_answers_and_a_click_reads_all_the_same(

@@ -1,7 +1,6 @@
 """Changes and Query with what a stream host answers; what holds for both is in tests/contracts/test_jobs.py."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,10 +8,10 @@ import pytest
 from deltalake import write_deltalake
 from streamlit.testing.v1 import AppTest
 
-from backend.changes.host_job import SoFar, question_of
 from backend.errors import DiffError
-from backend.jobs.results import HostQuery
 from backend.jobs.model import JobState
+from backend.jobs.question import question_of
+from backend.jobs.results import HostQuery
 from backend.query.answer import PLACE
 from backend.store.store import ControlStore
 from tests.app.pages.test_query import rows, run
@@ -33,26 +32,6 @@ def changes(home: Path, place: Place, store: ControlStore, monkeypatch: pytest.M
 
 def changes_page(**more: str) -> AppTest:
     return open_page("changes", **ChangesOnHost.link, **more)
-
-
-@pytest.mark.parametrize("state", [JobState.CANCELLED, JobState.FAILED])
-def test_what_a_comparison_had_found_when_it_was_ended_is_shown_as_that(changes: World, state: JobState) -> None:
-    app = asked(changes, ChangesOnHost)
-    first = changes.job()
-    found = ChangesOnHost.answer(changes, first, SoFar(4_000, 6_000))
-    changes.run(first, replace(found, state=state, error="the job took longer than 3600 s and was stopped"))
-    app = again(app)
-    shown, text = metrics(app), words(app)
-    ended = "cancelled" if state is JobState.CANCELLED else "stopped at the time limit of 3600 s"
-    partial = f"{ended} when 4,000 of 6,000 rows were compared"
-    assert f"so far 1 row inserted, 1 updated, 1 deleted, {partial}" in text
-    assert f"{partial.capitalize()}. The numbers below are of the rows that were compared." in text
-    assert "by Spark 4.2.0 on host-a" in text and "No row differs" not in text
-    assert (shown["Updated (net so far)"], shown["Rows changed"]) == ("1", "–")
-    assert len(frame_with(app, "Change")) == 3
-    press(app, "start_job")
-    assert changes.job().job_id != first.job_id
-    assert app.button(key="cancel_job") and "so far" not in words(app)
 
 
 def test_changes_that_a_host_found_are_those_of_its_table_and_no_other_question_is_asked(changes: World) -> None:

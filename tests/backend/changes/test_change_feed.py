@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.changes.commits import counted_by_feed, sum_up
-from backend.changes.feed_rows import FEED_COLUMNS, FeedRows, feed_rows
+from backend.changes.commits import FEED_COLUMNS, FeedRows, feed_rows
 from backend.changes.model import CommitChanges, NetCounts, Question, RowChanges, RowKind
 from backend.errors import DataFileMissingError, DiffError, TableCorruptError
 from backend.lake.lake import Lake

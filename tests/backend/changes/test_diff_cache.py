@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from backend.changes.cache import CacheLimits, Differences, DiffProgress
-from backend.changes.model import DiffMethod, NetCounts, Partial, Question, VersionDiff
+from backend.changes.model import DiffMethod, NetCounts, Question, VersionDiff
 from backend.errors import DiffError
 from backend.sql.session import CancelToken
-from tests.worlds.lake.diffs import NOWHERE, answer_of, but
+from tests.worlds.lake.diffs import NOWHERE, answer_of
 from tests.worlds.processes import wait_until
 
 NO_LAKE: Any = None
@@ -114,30 +114,6 @@ def test_only_the_last_who_leaves_or_cancels_stops_it(slow: Slow, is_cancelled: 
             later.passes()
         assert slow.tokens[0].is_stopped is is_stopped
     assert differences.known(question()) is None
-
-
-def test_what_was_found_when_it_was_cancelled_is_kept_until_all_is_found() -> None:
-    found_when_stopped, go = answer(), threading.Event()
-    some = but(found_when_stopped, partial=Partial("cancelled", 4, 10))
-
-    def compute(*given: Any) -> VersionDiff:
-        token: CancelToken = given[-1]
-        while not go.wait(0.005):
-            if token.is_stopped:
-                return some
-        return found_when_stopped
-
-    differences = Differences(compute=compute)
-    steps = differences.over(NO_LAKE, question())
-    next(steps)
-    steps.close()
-    assert differences.so_far(question()) is None
-    differences.abandon(question(), 60.0)
-    assert differences.so_far(question()) == some
-    assert differences.known(question()) is None
-    go.set()
-    assert last(differences.over(NO_LAKE, question())).result == answer() == differences.known(question())
-    assert differences.so_far(question()) is None
 
 
 def test_a_failure_reaches_everybody_who_waits_and_is_not_kept() -> None:

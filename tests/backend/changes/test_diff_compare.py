@@ -1,4 +1,4 @@
-"""What a comparison finds is what a recount in plain Python finds: of a stream, of files at once and part by part."""
+"""What a comparison finds is what a recount in plain Python finds: of a stream, and of files."""
 
 import threading
 from collections import Counter, defaultdict
@@ -15,8 +15,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from backend.changes.compare import FileRows, Part, Read
-from backend.changes.model import ApartCounts, Limits, NetCounts, Partial, RowChanges, RowKind, SetApart
+from backend.changes.compare import Read, Sides
+from backend.changes.model import ApartCounts, Limits, NetCounts, RowChanges, RowKind, SetApart
 from backend.errors import DiffError
 from backend.sql.session import CancelToken
 from backend.work import Stopped
@@ -44,28 +44,13 @@ def as_stream(table: pa.Table) -> Read:
     return lambda _: table.to_reader(3)
 
 
-def sides(table: pa.Table, where: str = "true") -> tuple[str, str]:
+def as_files(table: pa.Table) -> Read:
+    """As files that DuckDB reads."""
     names = ", ".join(table.schema.names[:-1])
-    before, after = (f"SELECT {names}, sign AS n FROM given WHERE sign = {sign} AND ({where})" for sign in (-1, 1))
-    return before, after
 
-
-def as_files(table: pa.Table, *ends: int, shift: int = 0) -> Read:
-    """As files that DuckDB reads: at once, or in parts that end at these keys. Null keys are anywhere. `shift`: footers
-    say that each part of keys begins and ends so much later."""
-
-    def read(connection: Any) -> FileRows:
+    def read(connection: Any) -> Sides:
         connection.register("given", table)
-        whole = Part(*sides(table), table.num_rows)
-        if not ends:
-            return FileRows(whole, lambda *_: [whole])
-        parts, low = [], -1_000
-        for end in (*ends, 1_000_000):
-            is_mine = f"c0 BETWEEN {low} AND {end} OR (c0 IS NULL AND length(c1) % {len(ends) + 1} = {len(parts)})"
-            ((rows,),) = connection.execute(f"SELECT count(*) FROM given WHERE {is_mine}").fetchall()
-            parts.append(Part(*sides(table, is_mine), rows, (0, low + shift, end + shift)))
-            low = end + 1
-        return FileRows(whole, lambda *_: parts)
+        return Sides(*(f"SELECT {names}, sign AS n FROM given WHERE sign = {sign}" for sign in (-1, 1)))
 
     return read
 
@@ -217,10 +202,10 @@ def test_what_is_found_is_what_a_recount_finds(
     expected = recounted(before, after, numbers, keep=keep, tolerance=options.get("tolerance", 0.0) if key else 0.0)
     if not key and keep is not None and (expected.net.inserted or expected.net.deleted):
         expected = replace(expected, net=replace(expected.net, updated=None))  # its other half may be left out
-    answers = [compared(way, query) for way in (as_stream(table), as_files(table), as_files(table, 1, 3))]
+    answers = [compared(way, query) for way in (as_stream(table), as_files(table))]
     for answer in answers:
         assert told(answer) == expected
-        assert answer.partial is None and answer.arrow_schema.names == list(COLUMNS)
+        assert answer.arrow_schema.names == list(COLUMNS)
     seen = [(dict(answer.changed_cells), str(answer.common).replace("-0.0", "0.0")) for answer in answers]
     assert seen[0] == seen[1] == seen[2]
 
@@ -372,59 +357,6 @@ def steps(first: int, count: int, v: str = "x") -> list[Row]:
 OLD = [row for n in range(4) for row in steps(100 * n, 10)]
 NEW = [(i, p, "y" if i % 100 == 0 else v, f) for i, p, v, f in OLD] + steps(400, 2)
 TABLE = table_of(OLD, NEW, SCHEMA)
-ENDS = (99, 199, 299)  # parts of 20, 20, 20 and 22 rows: in each one row is updated, in the last two are new
-SOME = BY_ID | asked(limits=Limits(values_at_once=4 * 20))
-
-
-def test_files_that_share_no_key_are_joined_apart() -> None:
-    token = Told()
-    found = compared(as_files(TABLE, *ENDS), SOME, token)
-    assert token.read == [20, 20, 20, 22] and (token.rows_read, token.rows_total) == (82, 82)
-    assert (found.net, found.partial) == (NetCounts(2, 4, 0), None)
-    token = Told()
-    token.rows_total = 20
-    compared(as_files(TABLE, *ENDS), SOME, token)
-    assert token.read == [82], "few enough for one join"
-
-
-def test_footers_that_do_not_hold_are_not_believed() -> None:
-    token = Told()
-    found = compared(as_files(TABLE, *ENDS, shift=50), SOME, token)
-    assert told(found) == recounted(OLD, NEW, [0]) and token.read[-1] == 82
-    equal = compared(as_files(table_of(OLD, OLD, SCHEMA), *ENDS, shift=50), SOME, token := Told())
-    assert equal.net.total == 0 and token.read == [20, 20, 80], "seen also where nothing differs"
-
-
-@pytest.mark.parametrize("is_stopped", [True, False])
-def test_what_was_compared_when_it_was_ended_is_told_as_that(is_stopped: bool) -> None:
-    found = compared(as_files(TABLE, *ENDS), SOME, Told(40, is_stopped=is_stopped))
-    ended = "cancelled" if is_stopped else "stopped at the time limit of 0 s"
-    assert found.partial == Partial(ended, 40, 82)
-    assert found.partial.text == f"{ended} when 40 of 82 rows were compared"
-    assert told(found) == recounted(OLD[:20], NEW[:20], [0])
-    assert found.changed_cells == {"v": 2}
-
-
-@pytest.mark.parametrize(
-    ("query", "net"),
-    [
-        (SOME | asked(where="v = 'y' AND id < 100"), NetCounts(0, 1, 0)),
-        (SOME | asked(where="v = 'x' AND id > 400"), NetCounts(0, 0, 0)),
-        (SOME | asked(tolerance=0.5), NetCounts(0, 2, 0)),
-    ],
-)
-def test_of_what_was_compared_only_what_is_wanted_is_told(query: Asked, net: NetCounts) -> None:
-    found = compared(as_files(TABLE, *ENDS), query, Told(40))
-    assert (found.partial, found.net, len(found.rows)) == (Partial("cancelled", 40, 82), net, net.total)
-
-
-@pytest.mark.parametrize("query", [SOME, SOME | asked(take=lambda _: pytest.fail("not whole"))])
-def test_nothing_is_told_of_what_was_ended_too_early(query: Asked) -> None:
-    rows = 0 if "take" not in query else 40
-    with pytest.raises(Stopped):
-        compared(as_files(TABLE, *ENDS), query, Told(rows))
-    with pytest.raises(DiffError, match="longer than"):
-        compared(as_files(TABLE, *ENDS), query, Told(rows, is_stopped=False))
 
 
 @pytest.mark.parametrize("read", [as_stream(TABLE), as_files(TABLE)])
@@ -432,43 +364,6 @@ def test_nothing_is_told_of_what_was_ended_too_early(query: Asked) -> None:
 def test_rows_that_are_compared_at_once_are_all_or_nothing(read: Read, query: Asked) -> None:
     with pytest.raises(Stopped):
         compared(read, query, Told(0))
-
-
-dirty = st.lists(
-    st.tuples(st.sampled_from([None, 0, 1, 2]), st.just("a"), st.sampled_from("xyz"), st.none()), max_size=6
-)
-_TWICE = [([(1, "a", "x", None)], [(1, "a", "y", None)]), ([(0, "a", "x", None), (0, "a", "y", None)], [])]
-
-
-@drawn(5)
-@example(_TWICE, 3)  # ended between the join of a part and what sets its repeated keys apart
-@example(_TWICE, 9)
-@given(st.lists(st.tuples(dirty, dirty), min_size=2, max_size=5), st.integers(1, 30))
-def test_of_null_and_repeated_keys_no_more_is_told_than_what_was_compared_whole(
-    drawn: list[tuple[list[Row], list[Row]]], read: int
-) -> None:
-    """Each pair of lists is a part; the null keys of all are in the second one."""
-    both = [[(9, "a", "x", None), *pair[side]] for pair in drawn for side in (0, 1)]
-    parts = [[(None if i is None else 100 * (n // 2) + i, *rest) for i, *rest in rows] for n, rows in enumerate(both)]
-    before, after = ([row for rows in parts[side::2] for row in rows] for side in (0, 1))
-    table = table_of(before, after, SCHEMA)
-    ends = [100 * number + 99 for number in range(len(drawn) - 1)]
-    try:
-        found = compared(as_files(table, *ends), BY_ID, Told(read))
-    except Stopped:
-        return
-    if found.partial is None:
-        assert told(found) == recounted(before, after, [0])
-        return
-    named = [[row for row in rows if row[0] is not None] for rows in parts]
-    nulls = sum(row[0] is None for row in (*before, *after))
-    sizes = [
-        len(one) + len(two) + nulls * (n == 1) for n, (one, two) in enumerate(zip(named[::2], named[1::2], strict=True))
-    ]
-    count = {sum(sizes[:count]): count for count in range(1, len(sizes))}[found.partial.rows_read]
-    read_before, read_after = ([row for rows in named[side : 2 * count : 2] for row in rows] for side in (0, 1))
-    assert told(found) == recounted(read_before, read_after, [0])
-    assert found.partial.null_keys <= (nulls if count > 1 else 0)
 
 
 class EndsLate(CancelToken):
@@ -499,7 +394,7 @@ class EndsLate(CancelToken):
 @pytest.mark.parametrize("is_stopped", [True, False])
 def test_when_all_is_compared_an_end_loses_nothing(is_stopped: bool) -> None:
     token = EndsLate(is_stopped=is_stopped)
-    assert compared(as_files(TABLE, *ENDS), SOME, token) == compared(as_files(TABLE, *ENDS), SOME)
+    assert compared(as_files(TABLE), BY_ID, token) == compared(as_files(TABLE), BY_ID)
     assert token.ending() is not None and token.ended_times
 
 
@@ -520,8 +415,7 @@ def test_random_rows_that_do_not_fit_into_memory_are_spilled(key: tuple[str, ...
     values = "CAST(hash(i) >> 1 AS BIGINT) AS c0, CAST(hash(i, {}) >> 1 AS BIGINT) AS c1, i / 3 AS c2, {} AS n"
     side = f"SELECT {values} FROM range({{}}) t(i)"
     before, after = side.format(1, -1, count), side.format("1 + i % 2", 1, count)
-    whole = Part(before, after, 2 * count)
     query = asked(key=key, row_limit=10, limits=Limits(memory_bytes=100_000_000))
-    found = compared(lambda _: FileRows(whole, lambda *_: [whole]), query, columns=("id", "v", "f"))
+    found = compared(lambda _: Sides(before, after), query, columns=("id", "v", "f"))
     half = count // 2
     assert found.net == (NetCounts(0, half, 0) if key else NetCounts(half, None, half))

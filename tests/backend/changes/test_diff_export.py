@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from backend.changes.export import ChangedBatches, exported, row_document
+from backend.changes.changed_rows import ChangedBatches, exported, row_document
 from backend.changes.model import KeyChoice, KeySource, Limits, RowChange, RowKind, VersionDiff
 from backend.lake.lake import Lake
 from backend.sql.export import FORMATS

@@ -23,9 +23,9 @@ from app.cli.tables.changes import SHAPES
 from app.ui.view.explanation import explained
 from backend.changes.answer import compare_rows
 from backend.changes.changed_rows import RowBucket
-from backend.changes.compare import Compared, column_name
+from backend.changes.compare import Compared, Pairing
 from backend.changes.explain import explain, hold_against
-from backend.changes.host_job import SUMMARY, UNEXPLAINED, DiffSummary, read_answer, to_json
+from backend.changes.host_job import SUMMARY, UNEXPLAINED, DiffSummary, read_answer
 from backend.changes.model import (
     Alteration,
     Common,
@@ -39,7 +39,7 @@ from backend.changes.model import (
     Trait,
     VersionDiff,
 )
-from backend.changes.prepare import PreparedDiff
+from backend.changes.plan import PreparedDiff
 from backend.jobs.model import Job, JobKind, JobState
 from backend.jobs.results import results_lake
 from backend.lake.lake import Lake
@@ -112,7 +112,7 @@ HOLDS: dict[Effect, Callable[[Alteration, Any, Any], bool]] = {
 
 
 def stream(before: pd.DataFrame, after: pd.DataFrame, types: Mapping[str, pa.DataType] = TYPES) -> pa.Table:
-    names, parts = [*(column_name(i) for i in range(len(types))), "sign"], []
+    names, parts = [*(f"c{i}" for i in range(len(types))), "sign"], []
     for sign, frame in ((-1, before), (1, after)):
         values = frame.astype("object").where(frame.notna(), None)
         arrays = [pa.array(values[name].tolist(), kind) for name, kind in types.items()]
@@ -127,7 +127,7 @@ def found(before: pd.DataFrame, after: pd.DataFrame, query: Asked = BY_ID) -> tu
 
     def beside(connection: Any) -> str:
         names = answer.findings.columns
-        connection.register("beside", old.select([column_name(COLUMNS.index(n)) for n in names]).rename_columns(names))
+        connection.register("beside", old.select([f"c{COLUMNS.index(n)}" for n in names]).rename_columns(names))
         return "SELECT " + ", ".join(f'"{name}" AS c{i}' for i, name in enumerate(names)) + " FROM beside"
 
     if not answer.findings.groups:
@@ -475,12 +475,12 @@ def as_by_host(prepared: PreparedDiff, found: VersionDiff, home: Path) -> Versio
         "delete": RowBucket(deleted, deleted, 0, deleted),
     }
     columns, key = changes.columns, found.key.columns if found.key else ()
-    summary = DiffSummary(found.method, columns, key, buckets, changes.changed_cells, by="by Spark")
+    summary = DiffSummary(found.method, Pairing(columns, key), buckets, changes.changed_cells, by="by Spark")
 
     def side(values: Any) -> Any:
         return values and {f"c{i}": values[name] for i, name in enumerate(columns)}
 
-    rows = [(SUMMARY, 0, 0, to_json(summary), None, None)]
+    rows = [(SUMMARY, 0, 0, summary.to_json(), None, None)]
     for number, row in enumerate(found.changes.rows):
         rows.append((row.kind.value, number, row.copies, None, side(row.before), side(row.after)))
     kinds = {"what": pa.string(), "number": pa.int64(), "n": pa.int64(), "detail": pa.string()}

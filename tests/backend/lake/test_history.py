@@ -8,10 +8,10 @@ from random import Random
 
 import pytest
 
-from backend.changes.versions import resolve_version
 from backend.errors import VersionNotFoundError
 from backend.lake.history.history_filter import HistoryFilter
 from backend.lake.history.timeline import MOST_JUMPS, rhythm, silences, unusual_jumps
+from backend.lake.history.versions import resolve_version
 from backend.lake.lake import Lake
 from backend.lake.log.commit_info import in_commit_time, normalise_metrics, read_commit, reported_at
 from backend.lake.log.commits import CommitRecord, FileCounts

@@ -9,7 +9,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from backend.access import Actor
-from backend.changes.host_job import to_json
 from backend.changes.model import Question
 from backend.errors import (
     JobError,
@@ -21,6 +20,7 @@ from backend.errors import (
 )
 from backend.jobs.model import JobEnd, JobKind, JobProgress, JobState
 from backend.jobs.policy_runs import KEPT, POLICY
+from backend.jobs.question import question_text
 from backend.jobs.results import read_result, results_lake
 from backend.lake.model import TableRef
 from backend.maintenance.model import ActResult
@@ -190,7 +190,7 @@ def refused(home: Path, folder: Path, first: int, second: int, against: Path | N
     tables = [TableRef(str(path), "t", "") for path in (folder, against) if path]
     question = Question(tables[0], first, second, tables[1] if against else None, on_host=True)
     with pytest.raises(PathRefusedError) as caught:
-        SparkJobs(lake_of(home), no_spark, "host-a").run(job_of(JobKind.DIFF, to_json(question)))
+        SparkJobs(lake_of(home), no_spark, "host-a").run(job_of(JobKind.DIFF, question_text(question)))
     return caught.value.message
 
 

@@ -35,14 +35,12 @@ def is_set() -> threading.Event:
 class Runner:
     """Jobs that wait until `release`d or cancelled, and then raise their `problem`.
 
-    `deaf` ones do not heed a cancel, `changing` ones are beyond it. `has_part`: a partial result can be read.
-    `may_forget`: until then a result is being deleted.
+    `deaf` ones do not heed a cancel, `changing` ones are beyond it. `may_forget`: until then a result is being deleted.
     """
 
     release: threading.Event = field(default_factory=threading.Event)
     problem: Exception | None = None
     deaf: bool = False
-    has_part: bool = False
     changing: bool = False
     said: str = ""
     asked_to_stop: threading.Event = field(default_factory=threading.Event)
@@ -80,9 +78,6 @@ class Runner:
 
     def progress(self, job_id: str) -> JobProgress:
         return JobProgress("comparing rows", 3, 8)
-
-    def so_far(self, job: Job) -> str | None:
-        return self.result_uri(job) if self.has_part else None
 
     def result_uri(self, job: Job) -> str:
         return f"/results/{job.job_id}-{job.attempts}"
@@ -306,20 +301,20 @@ def test_a_cancel_that_the_store_did_not_take_is_recorded_when_it_answers(world:
 
 
 @pytest.mark.parametrize("state", [JobState.CANCELLED, JobState.FAILED])
-def test_a_job_ended_by_a_cancel_or_its_time_limit_keeps_the_part_of_its_result(world: World, state: JobState) -> None:
-    runner = Runner(has_part=True)
+def test_a_job_ended_by_a_cancel_or_its_time_limit_leaves_no_result(world: World, state: JobState) -> None:
+    runner = Runner()
     job = world.running(runner, time_limit_s=5.0)
     if state is JobState.CANCELLED:
         world.cancel(job)
     else:
         world.watch.forward(6)
     ended = world.until(job, JobState.CANCELLED, JobState.FAILED)
-    assert (ended.state, ended.result_uri) == (state, f"/results/{job.job_id}-1")
+    assert (ended.state, ended.result_uri) == (state, None)
     assert ("longer than 5 s" in ended.error) is (state is JobState.FAILED)
     assert ("WEIR_JOBS__TIME_LIMIT_S" in ended.hint) is (state is JobState.FAILED)
     wait_until(lambda: not world.hosts[0].busy, "the job's thread has ended")
-    assert runner.forgotten == []
-    assert world.ask().job_id != job.job_id, "what is not whole answers nobody"
+    wait_until(lambda: runner.forgotten == [f"/results/{job.job_id}-1"], "what it wrote by then is deleted")
+    assert world.ask().job_id != job.job_id
 
 
 @pytest.mark.parametrize("problem", [JobError("no such column", hint="name another"), ValueError("no such column")])

@@ -6,7 +6,6 @@ everywhere: Spark's own idea of one is nowhere asked.
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections import Counter
@@ -20,11 +19,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from backend.access import Actor
-from backend.changes.host_job import job_request, read_answer
-from backend.changes.model import DiffMethod, NetCounts, VersionDiff
+from backend.changes.host_job import UNEXPLAINED, job_request
+from backend.changes.model import DiffMethod, Explanation, NetCounts, VersionDiff
 from backend.errors import QueryError
 from backend.jobs.model import Job, JobState
-from backend.jobs.results import results_lake
 from backend.lake.table.metadata_diff import column_names
 from backend.sql.expression import check_row_condition
 from backend.sql.filters import satisfied
@@ -34,7 +32,7 @@ from pipelines.jobs.signed_rows import signed_rows
 from tests.worlds.cases import soak
 from tests.worlds.lake.diffs import Asked, asked, diff, prepare
 from tests.worlds.processes import wait_until
-from tests.worlds.spark.diff_world import MID_ROWS, World, open_world
+from tests.worlds.spark.diff_world import World, open_world
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -48,12 +46,13 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
 FEED, CHANGES, IDS, KEY, ROWS = (
     DiffMethod.CHANGE_FEED, DiffMethod.SPARK_CHANGES, DiffMethod.ROW_ID, DiffMethod.KEY_JOIN, DiffMethod.MULTISET,
 )  # fmt: skip
-WHOLE, IN_PARTS = SparkLimits(), SparkLimits(part_bytes=1, most_parts=3)
+WHOLE, CUT = SparkLimits(), SparkLimits(most_values=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A question to both; of Spark within `limits`, of DuckDB by the method `same_as` where it has not Spark's own.
+    """A question to both; of Spark within `limits`, of DuckDB by the method `same_as` where it has not Spark's own. A
+    result that is `CUT` holds no more rows than were asked for.
     `net`: what both must find, beyond what they agree on."""
 
     table: str
@@ -66,7 +65,7 @@ class Case:
 
     def __str__(self) -> str:
         wanted = ", ".join(f"{name}={value}" for name, value in self.wanted.items())
-        return f"{self.table} {self.first}-{self.second} {wanted}{' in parts' * (self.limits is IN_PARTS)}"
+        return f"{self.table} {self.first}-{self.second} {wanted}{' cut' * (self.limits is CUT)}"
 
 
 CHANGED = "id IS NULL OR id % 5 = 0 OR id > 99 OR id IN (3, 9)"
@@ -78,7 +77,7 @@ CASES = (
 CI_CASES = (
     Case("tracked", 0, 4, asked(method=IDS)),
     Case("tracked", 0, 4, asked(method=FEED, key=("id",))),
-    Case("random", 1, 0, asked(method=KEY, key=("k", "f"), row_limit=40), IN_PARTS),
+    Case("random", 1, 0, asked(method=KEY, key=("k", "f"), row_limit=40), CUT),
     # Row 1's null became 0, row 4 has its entries in another order, 2 and 5 differ by microseconds.
     Case("maps", 0, 2, asked(method=KEY, key=("id",)), SparkLimits(compiled_bytes=0), net=NetCounts(0, 3, 0)),
     # Within 2 are row 3's number, and one of 1's and 2's beside their NaN; 4 and 5 are further apart.
@@ -102,24 +101,24 @@ MORE_CASES = (
     Case("plain", 2, 4, asked(key=("id", "v.w"), columns=("f", "more", "mp"))),
     Case("tracked", 0, 4, asked(method=IDS, where="v = 'u' OR f > 10")),
     Case("plain", 0, 4, asked(method=ROWS, where=NOT_OF_OTHERS)),
-    Case("tracked", 4, 0, asked(method=KEY, key=("id",), tolerance=0.01, row_limit=9), IN_PARTS),
+    Case("tracked", 4, 0, asked(method=KEY, key=("id",), tolerance=0.01, row_limit=9), CUT),
     Case("tracked", 0, 4, asked(method=FEED, key=("id",), where="v = 'm'")),
     Case("plain", 4, 0, asked(method=ROWS, where="m > 3.1 OR \"v.w\" = 'u'", row_limit=9)),
     Case("plain", 0, 4, asked(method=KEY, key=("p q",), where="id = 101 OR id = 5")),  # a key that names many
     Case("random", 0, 1, asked(method=KEY, key=("k",), where="v = 'a' AND f >= 0")),
-    Case("random", 0, 1, asked(method=ROWS, where="v = 'a' OR k IS NULL"), IN_PARTS),
+    Case("random", 0, 1, asked(method=ROWS, where="v = 'a' OR k IS NULL"), CUT),
     Case("widened", 0, 5, asked(method=ROWS)),
     Case("mapped_by_id", 4, 1, asked(method=ROWS)),
     Case("partition_moves", 1, 0, asked(method=ROWS)),
     Case("overwritten", 2, 0, asked(method=ROWS)),
     Case("restored", 0, 3, asked(method=IDS)),
     Case("plain", 0, 4, asked(method=KEY)),
-    Case("plain", 0, 4, asked(method=KEY, row_limit=95), IN_PARTS),
-    Case("tracked", 0, 4, asked(method=ROWS, row_limit=98), IN_PARTS),
-    Case("tracked", 0, 4, asked(method=KEY, key=("v",), row_limit=99), IN_PARTS),
-    Case("tracked", 0, 4, asked(method=IDS, row_limit=97), IN_PARTS),
-    Case("tracked", 0, 4, asked(method=FEED, key=("id",), row_limit=96), IN_PARTS),
-    Case("tracked", 1, 2, asked(method=KEY, key=("id",)), IN_PARTS, net=NetCounts(0, 0, 0)),
+    Case("plain", 0, 4, asked(method=KEY, row_limit=95), CUT),
+    Case("tracked", 0, 4, asked(method=ROWS, row_limit=98), CUT),
+    Case("tracked", 0, 4, asked(method=KEY, key=("v",), row_limit=99), CUT),
+    Case("tracked", 0, 4, asked(method=IDS, row_limit=97), CUT),
+    Case("tracked", 0, 4, asked(method=FEED, key=("id",), row_limit=96), CUT),
+    Case("tracked", 1, 2, asked(method=KEY, key=("id",)), CUT, net=NetCounts(0, 0, 0)),
     Case("tracked", 0, 2, asked(method=CHANGES, where="id < 20 AND v = 'u'"), same_as=IDS, net=NetCounts(0, 3, 0)),
     Case("maps", 0, 2, asked(method=ROWS), SparkLimits(compiled_bytes=0)),
     Case("maps", 2, 3, asked(method=ROWS), SparkLimits(compiled_bytes=0)),
@@ -137,6 +136,10 @@ MORE_CASES = (
 
 def assert_same(spark: VersionDiff, here: VersionDiff) -> None:
     """Everything that a method finds; what the log says is the same code."""
+    if UNEXPLAINED in spark.reasons:
+        assert spark.changes.truncated and spark.explanation == Explanation()
+    elif spark.method is here.method:
+        assert spark.explanation == here.explanation
     assert spark.changes.net == here.changes.net
     assert spark.changes.apart == here.changes.apart
     assert spark.changes.changed_cells == here.changes.changed_cells
@@ -157,7 +160,7 @@ ALL_CASES = [
 
 @pytest.mark.parametrize("case", ALL_CASES, ids=str)
 def test_both_engines_give_one_answer(world: World, case: Case) -> None:
-    with world.limited(case.limits) as phases:
+    with world.limited(case.limits):
         spark = world.by_spark(case.table, case.first, case.second, case.wanted)
     method = {"method": case.same_as} if case.same_as else {}
     here = world.here(case.table, case.first, case.second, case.wanted | method)
@@ -165,7 +168,7 @@ def test_both_engines_give_one_answer(world: World, case: Case) -> None:
     assert spark.method is (case.wanted["method"] if case.same_as else here.method)
     assert case.same_as or spark.commits == here.commits
     assert any(reason.startswith("computed by Spark") for reason in spark.reasons)
-    assert any("part 2 of 3" in phase for phase in phases) is (case.limits is IN_PARTS)
+    assert (UNEXPLAINED in spark.reasons) is (case.limits is CUT and spark.changes.truncated)
     if case.net is not None:
         assert here.changes.net == case.net
     elif "where" in case.wanted:
@@ -328,63 +331,10 @@ def test_what_a_job_reads_it_reads_with_its_own_settings(world: World, spark: Sp
     options = asked(method=KEY, key=("id",), row_limit=77, on_host=True)
     prepared = prepare(world.lake, world.find("tracked"), 0, 4, **options)
     result = f"{world.settings.results_uri}/own-settings"
-    run_diff(
-        session, DiffTask(prepared, result, "by a test", SparkLimits(compiled_bytes=0)), lambda _: None, lambda: None
-    )
+    run_diff(session, DiffTask(prepared, result, "by a test", SparkLimits(compiled_bytes=0)), lambda _: None)
     rows = signed_rows(session, prepared, KEY)._jdf.sparkSession()
     assert rows.equals(session._jsparkSession) and rows.conf().get("spark.sql.codegen.wholeStage") == "true"
     assert spark.conf.get("spark.sql.codegen.wholeStage") == before
-
-
-@pytest.mark.ci
-@pytest.mark.parametrize(("key", "is_cancelled"), [(("id",), False), (None, True), *soak((("id",), True))])
-def test_what_was_compared_when_a_job_was_ended_is_told_as_that(
-    world: World, key: tuple[str, ...] | None, is_cancelled: bool
-) -> None:
-    options = asked(method=KEY if key else ROWS, key=key, row_limit=20 + is_cancelled)
-    with world.halted(", part 2 of 3", IN_PARTS) as is_halted:
-        job = world.ask("mid", 0, 1, options, limit_s=60)
-        assert is_halted.wait(90)
-        if is_cancelled:
-            world.store.jobs.cancel(job.job_id, actor=Actor("bob"), reason="enough", now=datetime.now(UTC))
-        else:
-            world.host._running[job.job_id].ends_at = 0.0
-        ended = world.ended(job)
-
-    assert ended.state is (JobState.CANCELLED if is_cancelled else JobState.FAILED)
-    prepared = prepare(world.lake, world.find("mid"), 0, 1, **(options | asked(on_host=True)))
-    found = read_answer(results_lake(world.settings), world.settings, prepared, ended)
-    partial, net = found.changes.partial, found.changes.net
-    assert partial is not None and not found.exact and found.unchanged is None
-    assert partial.ended == ("cancelled" if is_cancelled else "stopped at the time limit of 60 s")
-    assert partial.rows_total == 2 * MID_ROWS and 0.2 < partial.rows_read / partial.rows_total < 0.5
-    assert len(found.changes.rows) == options.get("row_limit")  # every row differs, so every one that was compared
-    assert (
-        net.updated == partial.rows_read / 2 if key else (net.inserted or 0) + (net.deleted or 0) == partial.rows_read
-    )
-    again = world.ask("mid", 0, 1, options)  # an answer that is not whole answers nobody else
-    assert again.job_id != job.job_id
-    assert world.ended(again).state is JobState.DONE
-
-
-@pytest.mark.ci
-@pytest.mark.parametrize("is_by_ctrl_c", [True, *soak((False,))])
-def test_a_terminal_prints_what_a_job_had_found_when_it_was_ended(world: World, is_by_ctrl_c: bool) -> None:
-    with world.halted(", part 2 of 3", IN_PARTS) as is_halted:
-        command = weir(world, "mid", "--from", "0", "--to", "1", "--on", "host", "--key", "id", "--json")
-        assert is_halted.wait(90)
-        (job,) = [job for job in world.store.jobs.unfinished() if job.subject == "mid"]
-        if is_by_ctrl_c:
-            command.send_signal(signal.SIGINT)
-        else:
-            world.store.jobs.cancel(job.job_id, actor=Actor("bob"), reason="enough", now=datetime.now(UTC))
-        out, err = command.communicate(timeout=60)
-    assert command.returncode == 10, err
-    assert (f"job {job.job_id} is cancelled" in err) is is_by_ctrl_c
-    found = json.loads(out)
-    partial = found["partial"]
-    assert not found["exact"] and found["net"]["updated"] == partial["rows_read"] / 2 > 0
-    assert (partial["ended"], partial["rows_total"], partial["null_keys"]) == ("cancelled", 2 * MID_ROWS, 0)
 
 
 @pytest.mark.ci

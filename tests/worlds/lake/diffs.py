@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from backend.changes import answer
-from backend.changes import prepare as preparation
+from backend.changes import plan as preparation
+from backend.changes.changed_rows import ChangedBatches, file_of
 from backend.changes.compare import Compared, Pairing, Read, net_changes
-from backend.changes.export import ChangedBatches, file_of
 from backend.changes.model import (
     DiffMethod,
     FilesDiff,
@@ -22,7 +22,7 @@ from backend.changes.model import (
     RowChanges,
     VersionDiff,
 )
-from backend.changes.prepare import PreparedDiff
+from backend.changes.plan import PreparedDiff
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.lake.table.metadata_diff import SchemaDiff

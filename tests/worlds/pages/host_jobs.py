@@ -10,7 +10,8 @@ from deltalake import write_deltalake
 from streamlit.testing.v1 import AppTest
 
 from backend.changes.changed_rows import RowBucket
-from backend.changes.host_job import SUMMARY, DiffSummary, SoFar, to_json
+from backend.changes.compare import Pairing
+from backend.changes.host_job import SUMMARY, DiffSummary
 from backend.changes.model import DiffMethod
 from backend.jobs.results import HostAnswer
 from backend.jobs.model import Job, JobEnd, JobProgress, JobState
@@ -75,21 +76,21 @@ class ChangesOnHost:
     shown, cancelled = "1 row inserted, 1 updated, 1 deleted", "Cancelled: no row was compared."
 
     @staticmethod
-    def answer(world: World, job: Job, so_far: SoFar | None = None, *, truncated: bool = False) -> JobEnd:
+    def answer(world: World, job: Job, *, truncated: bool = False) -> JobEnd:
         """As Spark writes it: order 2 was paid, order 1 is gone, order 4 came."""
         summary = DiffSummary(
-            DiffMethod.KEY_JOIN, ("order_id", "status"), ("order_id",),
+            DiffMethod.KEY_JOIN, Pairing(("order_id", "status"), ("order_id",)),
             {
                 "insert": RowBucket(1, 1 + truncated, 1, 0),
                 "update": RowBucket(1, 1, 1, 1),
                 "delete": RowBucket(1, 1, 0, 1),
             },
             {"status": 1},
-            by="by Spark 4.2.0 on host-a", so_far=so_far,
+            by="by Spark 4.2.0 on host-a",
         )  # fmt: skip
         new = [{"c0": i, "c1": "new"} for i in (1, 2, 4)]
         rows = [
-            (SUMMARY, 0, 0, to_json(summary), None, None),
+            (SUMMARY, 0, 0, summary.to_json(), None, None),
             ("insert", 0, 1, None, None, new[2]),
             ("update", 0, 1, None, new[1], {"c0": 2, "c1": "paid"}),
             ("delete", 0, 1, None, new[0], None),

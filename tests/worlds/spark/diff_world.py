@@ -44,7 +44,7 @@ VALUES = (
     "AS f, CAST(id / 8 AS DECIMAL(12, 3)) AS m, timestamp_seconds(1767225600.5 + id) AS t, "
     "named_struct('a', id, 'b b', 'x') AS s, array(id, NULL) AS l, CAST(concat('b', id) AS BINARY) AS b"
 )
-BIG_ROWS, MID_ROWS = 1_500_000, 3_000
+BIG_ROWS = 1_500_000
 FEED_ON = "'delta.enableChangeDataFeed' = 'true'"
 TABLES = {
     "plain": (
@@ -302,7 +302,6 @@ def _write_gaps(folder: Path) -> None:
 
 WRITTEN: dict[str, Callable[[Path], None]] = {
     "big": partial(_write_all_changed, BIG_ROWS),
-    "mid": partial(_write_all_changed, MID_ROWS),
     "narrowed": _write_narrowed,
     "odd": _write_odd,
     "gaps": _write_gaps,

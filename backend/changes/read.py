@@ -2,6 +2,7 @@
 
 Rule: a file that both states have (path and deletion vector) is not opened. Old files are read with the newer schema,
 as Delta reads them today (column mapping, added columns, wider types); where that cannot be, each side with its own.
+DuckDB reads files of this machine itself where it can, else deltalake does.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,18 +11,20 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backend.changes.compare import SIGN, column_name
+from backend.changes.compare import SIGN, Sides
 from backend.changes.model import ROW_ID
-from backend.errors import DiffError
+from backend.errors import DiffError, UnsupportedFeatureError
 from backend.lake.files.file_difference import DIFFERENCE_COLUMNS, FileDifference
 from backend.lake.model import FileReader, Snapshot
+from backend.lake.rows.log_subset import LocalFiles
 from backend.lake.table.metadata_diff import SchemaDiff, column_types, diff_schemas
 from backend.lake.table.partitions import physical_names
 from backend.lake.table.properties import is_row_tracked
 from backend.lake.table.schema import readable_names
+from backend.sql.parquet_rows import ROW_ID_COLUMN, numbered_rows, why_not_as_stored
+from backend.sql.session import Connection
 
 FILES_AT_ONCE = 64
-ROW_ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"  # where the ids of rows that moved are written
 _WIDER = {
     "byte": ("short", "integer", "long", "double", "decimal"),
     "short": ("integer", "long", "double", "decimal"),
@@ -138,16 +141,53 @@ def why_no_changes(given: DiffInput) -> str | None:
     return None if given.schema.is_empty else "the schema changed in between"
 
 
+def why_not_by_duckdb(given: DiffInput, columns: Sequence[str]) -> str | None:
+    """Why DuckDB cannot read these columns of both states; None where it can."""
+    if not given.is_one_table:
+        return "two tables have schemas of their own"
+    if not given.schema.is_empty:
+        return "the schema changed in between"
+    return why_not_as_stored(given.newer.metadata, columns)
+
+
 def _partitioning(snapshot: Snapshot) -> list[str]:
     physical = physical_names(snapshot.metadata)
     return [physical.get(name, name) for name in snapshot.metadata.partition_columns]
+
+
+def local_rows(
+    connection: Connection,
+    given: DiffInput,
+    files: tuple[LocalFiles, LocalFiles] | None,
+    columns: Sequence[str],
+    *,
+    with_ids: bool = False,
+) -> Sides:
+    """The rows of the files apart as DuckDB reads them, `with_ids` their row ids as the last column. Raises
+    `UnsupportedFeatureError` for files that are not on this machine, or do not hold what the log says."""
+    if files is None:
+        raise UnsupportedFeatureError(
+            f"row ids of {given.first.ref.name} are not read from an object store", hint="compare on the stream host"
+        )
+    queries = []
+    for (snapshot, _), side, sign, prefix in zip(given.states(), files, (-1, 1), ("before", "after"), strict=True):
+        missing = side.files["base_row_id"].null_count
+        if with_ids and missing:
+            raise UnsupportedFeatureError(
+                f"{missing:,} of {side.files.num_rows:,} files of v{snapshot.version} without a base row id: tracking "
+                "began later",
+                hint="compare by key",
+            )
+        rows = numbered_rows(connection, side, given.newer.metadata, columns, prefix=f"{prefix}_", with_ids=with_ids)
+        queries.append(f"SELECT *, CAST({sign} AS TINYINT) AS n FROM ({rows})")
+    return Sides(*queries)
 
 
 def signed_rows(reader: FileReader, given: DiffInput, columns: Sequence[str]) -> pa.RecordBatchReader:
     """Every row of the files apart as c0, c1 … with −1 for the first state's and +1 for the second's."""
     readers = [_read(reader, given, side, columns) for side in (0, 1)]
     kinds = [field.type for field in readers[1][0]]
-    fields = [pa.field(column_name(i), kind) for i, kind in enumerate(kinds)]
+    fields = [pa.field(f"c{i}", kind) for i, kind in enumerate(kinds)]
     schema = pa.schema([*fields, SIGN])
 
     def signed() -> Iterator[pa.RecordBatch]:

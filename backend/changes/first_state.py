@@ -1,0 +1,224 @@
+"""Changed rows held against the rows of the first state: what they have in common beyond what the table has anyway, and
+which inserted rows were there already.
+
+Rule: exact, or not said. What cannot be read in time, or is too much to read, is left out; the answer stands without
+it. How many rows hold a key in the second state is arithmetic.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from itertools import count
+
+import pyarrow as pa
+
+from backend.cells import cells
+from backend.changes.compare import Pairing, Read, net_changes
+from backend.changes.explain import Findings, OneSided, explain, hold_against
+from backend.changes.model import Explanation, Population, Repeats
+from backend.changes.plan import DiffLake, PreparedDiff
+from backend.changes.read import why_not_by_duckdb
+from backend.errors import DiffError, LakehouseError, UnsupportedFeatureError
+from backend.lake.files.file_difference import DIFFERENCE_COLUMNS
+from backend.lake.model import FILE_COLUMNS, Commit, Snapshot
+from backend.lake.storage.paths import is_remote
+from backend.lake.table.metadata_diff import column_names
+from backend.sql.parquet_rows import numbered_rows
+from backend.sql.session import CancelToken, Connection, session
+from backend.work import Stopped
+
+_LISTED = 10
+_MOST_FILES, _MOST_PATHS = 20_000, 20  # of the state, and of them those that hold such rows
+
+
+def explained_rows(prepared: PreparedDiff, rows: Read, pairing: Pairing) -> Explanation:
+    """What stands out among rows that were compared elsewhere, all of which `rows` gives as signed rows. Raises as
+    `net_changes` does."""
+    token, all_rows = CancelToken(), replace(prepared.question, row_limit=0, where=None)
+    compared = net_changes(rows, pairing, all_rows, token, limits=prepared.limits)
+    return explained(prepared, compared.findings, token, reads_apart=False)
+
+
+def explained(
+    prepared: PreparedDiff, findings: Findings, token: CancelToken, *, reads_apart: bool = True
+) -> Explanation:
+    """What stands out; where the first state cannot be read in time, what was done. With `reads_apart` a large state's
+    files that the second has not stand for it."""
+    explanation = _held_against(prepared, findings, token, reads_apart=reads_apart)
+    return replace(explanation, repeats=_repeats(prepared, findings.inserted, token))
+
+
+def _held_against(prepared: PreparedDiff, findings: Findings, token: CancelToken, *, reads_apart: bool) -> Explanation:
+    alone = Explanation(findings.done)
+    if not findings.groups:
+        return alone
+    first, files, is_whole = _files_to_read(prepared, len(findings.columns))
+    if not files.num_rows or not (is_whole or reads_apart):
+        return alone
+    try:
+        with ExitStack() as held:
+            rows = _rows_of_first(prepared, files, findings.columns, held)
+            num_rows, masks = hold_against(findings, rows, token)
+    except (LakehouseError, Stopped):
+        return alone
+    return explain(findings, Population(first.version, num_rows, is_whole), masks)
+
+
+def _files_to_read(prepared: PreparedDiff, columns: int) -> tuple[Snapshot, pa.Table, bool]:
+    """The files of the first state where that is little to read, else those of them that the second has not."""
+    first, apart = prepared.input.states()[0]
+    most = prepared.limits.values_beside // (10 if is_remote(first.ref.uri) else 1)
+    rows, is_small = first.num_rows, first.size_bytes <= most
+    if is_small if rows is None else rows * columns <= most:
+        return first, first.columns(DIFFERENCE_COLUMNS), True
+    return first, apart, False
+
+
+def _rows_of_first(
+    prepared: PreparedDiff, files: pa.Table, columns: Sequence[str], held: ExitStack
+) -> Callable[[Connection], str]:
+    """A query for the rows of files of the first state, by DuckDB where it can; `held` keeps its files open."""
+    lake, given, first = prepared.lake, prepared.input, prepared.input.first
+
+    def rows(connection: Connection) -> str:
+        if why_not_by_duckdb(given, columns) is None:
+            with suppress(UnsupportedFeatureError):
+                local = held.enter_context(lake.local_files(first, files))
+                if local is not None:
+                    return numbered_rows(connection, local, given.newer.metadata, columns)
+        connection.register("beside", lake.read_files(first, files, columns=columns, as_of=given.as_of))
+        return f"SELECT * FROM beside AS r({', '.join(f'c{i}' for i in range(len(columns)))})"  # names may be alike
+
+    return rows
+
+
+# rows that were there already -----------------------------------------------------------------------------------------
+
+
+def _repeats(prepared: PreparedDiff, inserted: OneSided | None, token: CancelToken) -> Repeats | None:
+    """Which inserted rows were there already; what cannot be read in time is not known, and of rows without a key not
+    asked. The key is read alone first: mostly that is all."""
+    first = prepared.input.first
+    if inserted is None or not first.num_files:
+        return None
+    declared = prepared.plan.key.columns if prepared.plan.key else ()
+    came = replace(inserted, key=declared if inserted.key is None else inserted.key)
+    unknown = Repeats(first.version, came.inserted, key=came.key or ()) if came.key else None
+    if came.rows is None:
+        return unknown
+
+    def find(asked: OneSided) -> tuple[Repeats, pa.Table] | None:
+        _, files, is_whole = _files_to_read(prepared, len(asked.columns))
+        if not is_whole:
+            raise DiffError("the first state is too much to read")
+        with ExitStack() as held:
+            return _find_repeats(asked, first, _rows_of_first(prepared, files, asked.columns, held), token)
+
+    try:
+        found = find(came.of_key() if came.key else came)
+    except (LakehouseError, Stopped):
+        return unknown
+    if found is None:
+        return None
+    repeats, keys = replace(found[0], copies=None) if came.key else found[0], found[1]
+    if repeats.is_by_chance:
+        return repeats
+    # Where it is too much to read, or its versions are gone, the keys are known all the same.
+    with suppress(LakehouseError, Stopped):
+        wrote = _written_by(prepared.lake, (first, prepared.input.as_of), came.key or came.columns, keys, token)
+        repeats = replace(repeats, written_by=wrote)
+    with suppress(LakehouseError, Stopped):
+        whole = find(came) if came.key else None
+        repeats = replace(repeats, copies=whole[0].copies) if whole else repeats
+    return repeats
+
+
+def _find_repeats(
+    came: OneSided, first: Snapshot, rows: Callable[[Connection], str], token: CancelToken
+) -> tuple[Repeats, pa.Table] | None:
+    """What of the inserted rows was there in the first state, and the keys that were (a column each); None where
+    nothing was. `rows` gives a query for the first state's rows, c0, c1 … as `came` has them. Without a key whole rows
+    are compared."""
+    names, key = [f"c{i}" for i in range(len(came.columns))], came.key or came.columns
+    keys = [names[came.columns.index(name)] for name in key]
+    listed, filled = ", ".join(keys), " AND ".join(f"{name} IS NOT NULL" for name in keys) if came.key else "true"
+    with session(token) as connection:
+        connection.register("came", came.rows)
+        has_map = "MAP(" in str(connection.execute("DESCRIBE came").fetchall())  # equal only with entries in one order
+        connection.execute(
+            f"CREATE TEMP TABLE keys AS SELECT DISTINCT {listed} FROM came WHERE is_new AND n > 0 AND {filled}"
+        )
+        connection.execute(
+            f"CREATE TEMP TABLE there AS SELECT r.* FROM ({rows(connection)}) AS r({', '.join(names)}) "
+            f"SEMI JOIN keys k ON {_same('r', 'k', keys)}"
+        )
+        has = [f"EXISTS (SELECT 1 FROM there t WHERE {_same('t', 'c', some)})" for some in (keys, names)]
+        sums = (f"CAST(coalesce(sum(n) FILTER ({each}), 0) AS BIGINT)" for each in ("true", "has_key", "is_copy"))
+        ((of, known, copies),) = connection.execute(
+            f"SELECT {', '.join(sums)} FROM (SELECT n, {has[0]} AS has_key, {has[1]} AS is_copy FROM came c "
+            "WHERE is_new AND n > 0)"
+        ).fetchall()
+        if not known:
+            return None
+        holding = (
+            f"SELECT {listed}, CAST(sum(n) AS BIGINT) AS holding FROM (SELECT {listed}, n FROM came UNION ALL SELECT "
+            f"{listed}, 1 FROM there) x SEMI JOIN keys k ON {_same('x', 'k', keys)} GROUP BY ALL HAVING sum(n) > 1"
+        )
+        ((repeated,),) = connection.execute(f"SELECT count(*) FROM ({holding})").fetchall()
+        some = connection.sql(f"{holding} ORDER BY ALL LIMIT {_LISTED}").to_arrow_table()
+        old = connection.sql(f"SELECT DISTINCT {listed} FROM there").to_arrow_table()
+    values = zip(*(cells(column) for column in some.columns), strict=True)
+    rows_of = tuple((dict(zip(key, each[:-1], strict=True)), each[-1]) for each in values)
+    return Repeats(first.version, of, known, None if has_map else copies, repeated, came.key or (), rows_of), old
+
+
+def _same(one: str, other: str, names: Sequence[str]) -> str:
+    return " AND ".join(f"{one}.{name} IS NOT DISTINCT FROM {other}.{name}" for name in names)
+
+
+def _written_by(
+    lake: DiffLake, state: tuple[Snapshot, Snapshot | None], columns: Sequence[str], keys: pa.Table, token: CancelToken
+) -> tuple[Commit, ...]:
+    """The commits whose files hold the rows with these keys in a state (and the version whose schema they are read
+    with), oldest first; none where the files are too many. Raises what reading raises."""
+    snapshot, as_of = state
+    if snapshot.num_files > _MOST_FILES:
+        return ()
+    files, number = snapshot.columns(FILE_COLUMNS), "_" * (1 + max(map(len, column_names(snapshot.metadata))))
+    names = keys.column_names
+    with session(token) as connection:
+        connection.register("keys", keys)
+        read = lake.read_files(snapshot, files, columns=[*columns, number], as_of=as_of, numbered=number)
+        connection.register("beside", read)
+        found = connection.execute(
+            f"SELECT DISTINCT r.file FROM beside AS r({', '.join(names)}, file) SEMI JOIN keys k "
+            f"ON {_same('r', 'k', names)} LIMIT {_MOST_PATHS + 1}"
+        ).fetchall()
+    if len(found) > _MOST_PATHS:
+        return ()
+    paths = files["path"].take(pa.array([place for (place,) in found])).to_pylist()
+    versions = sorted(set(_added_at(lake, snapshot, paths)))
+    ref = snapshot.ref
+    return tuple(
+        commit for v in versions for commit in lake.history(ref, limit=1, starting_version=v, ending_version=v)
+    )
+
+
+def _added_at(lake: DiffLake, snapshot: Snapshot, paths: Sequence[str]) -> Iterator[int]:
+    """The version that added each file: back in steps that double until it is not there, then halved."""
+
+    def has(version: int, path: str) -> bool:
+        return path in set(lake.snapshot(snapshot.ref, version).columns(["path"])["path"].to_pylist())
+
+    for path in paths:
+        with_it, without = snapshot.version, -1
+        for step in count():
+            version = snapshot.version - 2**step
+            if version < 0 or not has(version, path):
+                without = max(version, -1)
+                break
+            with_it = version
+        while with_it - without > 1:
+            middle = (with_it + without) // 2
+            with_it, without = (middle, without) if has(middle, path) else (with_it, middle)
+        yield with_it
