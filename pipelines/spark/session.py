@@ -73,7 +73,8 @@ def _java_options(settings: Settings) -> str:
     log4j = f"-Dlog4j2.configurationFile=file:{_log_folder(settings)}/log4j2.properties"
     classes = [f"-XX:SharedArchiveFile={CLASS_ARCHIVE}"] if CLASS_ARCHIVE.exists() else []
     ours = [log4j, *(_LOCAL_JVM if _is_local(settings) else ()), *classes]
-    return " ".join([*ours, settings.spark.conf.get(JAVA_OPTIONS, "")]).strip()
+    quoted = (f'"{option}"' for option in ours)  # a folder's name may hold a space
+    return " ".join([*quoted, settings.spark.conf.get(JAVA_OPTIONS, "")]).strip()
 
 
 CLASS_ARCHIVE = LIB / "classes.jsa"  # of `class_archive.py`
