@@ -4,11 +4,10 @@ Rule: pure; a table in order says so in one sentence; nothing is recommended wit
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from backend.format import ago, bytes_text, count_text, duration_text, percent, things
 from backend.health.model import HealthEvidence, Offender, Recommendation, Severity
-from backend.health.rules import fine_text, gain_in, layout_text
+from backend.health.rules import fine_text, gain_in, large_files_text, layout_text
 
 DELETED_ROWS = 0.05  # Delta's OPTIMIZE rewrites files above it
 CHECKPOINT_LATE = 2  # times the interval
@@ -107,7 +106,7 @@ def _large_files(e: HealthEvidence) -> Iterator[Recommendation]:
     yield Recommendation(
         "large files",
         Severity.NOTE,
-        layout_text(replace(gain_in(e), small_partitions=0)),
+        large_files_text(gain_in(e)),
         "Each change of a row rewrites such a file whole. OPTIMIZE leaves them; with ZORDER BY it writes files of "
         f"{bytes_text(e.rule.target_bytes)}.",
     )

@@ -91,9 +91,14 @@ def gain_text(gain: MergeGain) -> str:
 
 
 def layout_text(gain: MergeGain) -> str:
-    """ "1,500 partitions hold less than one file should, even merged."."""
+    """ "1,500 partitions hold less than one file should, even merged."; without such, of the large files."""
     if gain.small_partitions:
         return f"{things(gain.small_partitions, 'partition')} hold less than one file should, even merged."
+    return large_files_text(gain)
+
+
+def large_files_text(gain: MergeGain) -> str:
+    """ "2 files of 40 are over 5 times the target size."."""
     larger = f"{things(gain.large_files, 'file')} of {count_text(gain.num_files)}"
     return f"{larger} {'is' if gain.large_files == 1 else 'are'} over {LARGE} times the target size."
 
