@@ -47,7 +47,7 @@ READER_FEATURES = ROW_FEATURES | {
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """A table at one version as the log says."""
+    """A table at one version as the log says. `read_past`: what is to be said of commits without a byte."""
 
     version: int
     segment: Segment  # the way that protocol and metadata were read from
@@ -55,6 +55,7 @@ class LogState:
     metadata: Metadata
     files: FileSet
     small_actions: Callable[[], tuple[Mapping[str, int], Mapping[str, str]]] = field(compare=False)
+    read_past: tuple[str, ...] = ()
 
 
 def named_last(
