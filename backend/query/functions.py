@@ -9,7 +9,7 @@ from collections.abc import Collection
 from typing import Any
 
 from backend.errors import QueryError
-from backend.sql.expression import AGGREGATES, SCALARS, every_node
+from backend.sql.expression import AGGREGATES, SCALARS, every_node, function_name
 from backend.sql.quoting import folded
 from backend.sql.session import parse_tree
 
@@ -84,8 +84,7 @@ def _require_node(node: dict[str, Any], kind: str, tables: Collection[str]) -> N
 
 
 def _require_function(node: dict[str, Any]) -> None:
-    parts = (node.get("catalog"), node.get("schema"), node["function_name"])
-    name = ".".join(folded(str(part)) for part in parts if part)
+    name = function_name(node)
     if name not in FUNCTIONS:
         near = difflib.get_close_matches(name, FUNCTIONS, n=1, cutoff=0.75)
         raise QueryError(f"the function {name} is not allowed", hint=f"did you mean {near[0]}?" if near else _HINT)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from backend.errors import QueryError
-from backend.sql.quoting import quoted_name
+from backend.sql.quoting import folded, quoted_name
 from backend.sql.session import parse_tree
 
 MOST_CHARACTERS = 10_000  # a pasted list of keys is long
@@ -229,10 +229,15 @@ def _check_class(node: dict[str, Any], text: str) -> None:
         raise QueryError(f"{words} is not allowed here{_at(at)}", hint=_HINT, position=at)
 
 
+def function_name(node: Mapping[str, Any]) -> str:
+    """Of a function's node, as DuckDB compares names, behind its schema where it has one."""
+    parts = (node.get("catalog"), node.get("schema"), node.get("function_name"))
+    return ".".join(folded(str(part)) for part in parts if part)
+
+
 def _check_function(node: dict[str, Any], text: str) -> bool:
     """Whether it is an aggregate; raises for a function that is on neither list."""
-    parts = (node.get("catalog"), node.get("schema"), node.get("function_name"))
-    name = ".".join(str(part).lower() for part in parts if part)
+    name = function_name(node)
     if name not in AGGREGATES | SCALARS:
         at = position_of(node, text)
         near = difflib.get_close_matches(name, AGGREGATES | SCALARS, n=1, cutoff=0.75)
