@@ -39,7 +39,6 @@ from backend.lake.files.stats import ColumnTotals
 from backend.lake.find import FoundTable, LakeFinder
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableCard, TableRef
-from backend.lake.table.schema import fields
 from backend.maintenance import plan
 from backend.maintenance.model import ActPreview, TableAct
 from backend.maintenance.policies import PolicyPlan, PolicyPlans

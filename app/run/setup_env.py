@@ -139,8 +139,11 @@ def resolve_jars(purpose: str) -> None:
             done.write_text(key)
     key, done = fingerprint(("requirements.txt", "pipelines/spark/class_archive.py")), JAR_FOLDER / ".weir-classes"
     if not (done.is_file() and done.read_text() == key):
-        step("classes of Spark", [str(VENV_PYTHON), "-m", "pipelines.spark.class_archive"])
-        done.write_text(key)
+        try:
+            step("classes of Spark", [str(VENV_PYTHON), "-m", "pipelines.spark.class_archive"])
+            done.write_text(key)
+        except SetupError as exc:
+            tell(f"{exc} Without them each stream host starts later.")
 
 
 def fingerprint(files: tuple[str, ...]) -> str:

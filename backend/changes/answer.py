@@ -212,9 +212,7 @@ def _by_duckdb_or_deltalake(
         try:
             with _local_files(prepared) as files:
                 if by_ids or files is not None:
-                    return compare(
-                        lambda connection: local_rows(connection, given, files, columns, with_ids=by_ids)
-                    )
+                    return compare(lambda connection: local_rows(connection, given, files, columns, with_ids=by_ids))
         except (DiffError, UnsupportedFeatureError):
             if by_ids:
                 raise
@@ -252,9 +250,7 @@ def _not_said(prepared: PreparedDiff, method: DiffMethod, key: KeyChoice | None,
     if method is DiffMethod.KEY_JOIN:
         reasons.append("whether the key is unique was seen among the rows that changed, not among those that did not")
     if prepared.question.tolerance and key is None:
-        reasons.append(
-            "without a key whole rows are compared, and floats have to be equal: the tolerance needs a key"
-        )
+        reasons.append("without a key whole rows are compared, and floats have to be equal: the tolerance needs a key")
     reasons += _on_columns(prepared.input, prepared.columns)
     if where:
         reasons.append(f"only rows that satisfy {where} before or after are counted; commits count all")

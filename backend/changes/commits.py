@@ -44,13 +44,12 @@ def feed_counts(rows: Iterable[tuple[int, str, int]]) -> FeedCounts:
 
 def gross_changes(commits: Iterable[Commit], gross: FeedCounts) -> tuple[CommitChanges, ...]:
     """In the order given, as the feed counts them; as reported where it leaves rows of a commit out."""
-    kinds = ("insert", "update_postimage", "delete")
-    return tuple(
-        CommitChanges.reported(commit)
-        if why_incomplete([commit], gross)
-        else CommitChanges(commit, *(gross[commit.version, kind] for kind in kinds))
-        for commit in commits
-    )
+
+    def counted(commit: Commit) -> CommitChanges:
+        inserted, updated, deleted = (gross[commit.version, kind] for kind in ("insert", "update_postimage", "delete"))
+        return CommitChanges(commit, inserted, updated, deleted)
+
+    return tuple(CommitChanges.reported(each) if why_incomplete([each], gross) else counted(each) for each in commits)
 
 
 def counted_by_feed(
@@ -153,7 +152,7 @@ def net_without_key(net: NetCounts, gross: FeedCounts) -> NetCounts:
     return net if any(kind == "update_postimage" for _, kind in gross) else replace(net, updated=0)
 
 
-# its rows as they are --------------------------------------------------------------------------------------------------
+# its rows as they are -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ never urgent, only what readers would save by merging. Opening a file counts as 
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from backend.format import ago, bytes_text, count_text, duration_text, percent, things
@@ -96,9 +96,14 @@ def gain_text(gain: MergeGain) -> str:
 
 
 def layout_text(gain: MergeGain) -> str:
-    """ "1,500 partitions hold less than one file should, even merged."."""
+    """ "1,500 partitions hold less than one file should, even merged."; without such, of the large files."""
     if gain.small_partitions:
         return f"{things(gain.small_partitions, 'partition')} hold less than one file should, even merged."
+    return large_files_text(gain)
+
+
+def large_files_text(gain: MergeGain) -> str:
+    """ "2 files of 40 are over 5 times the target size."."""
     larger = f"{things(gain.large_files, 'file')} of {count_text(gain.num_files)}"
     return f"{larger} {'is' if gain.large_files == 1 else 'are'} over {LARGE} times the target size."
 
@@ -297,7 +302,7 @@ def _large_files(e: HealthEvidence) -> Iterator[Recommendation]:
     yield Recommendation(
         "large files",
         Severity.NOTE,
-        layout_text(replace(gain_in(e), small_partitions=0)),
+        large_files_text(gain_in(e)),
         "Each change of a row rewrites such a file whole. OPTIMIZE leaves them; with ZORDER BY it writes files of "
         f"{bytes_text(e.rule.target_bytes)}.",
     )

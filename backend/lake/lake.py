@@ -395,7 +395,9 @@ class Lake:
             newest = self.history(ref, starting_version=snapshot.version, ending_version=snapshot.version)
         owner = ownership(snapshot.metadata)
         fields: tuple[Column, ...] = ()
-        with suppress(LakehouseError):  # a schema that cannot be read makes no card unreadable: the table's page says it
+        with suppress(
+            LakehouseError
+        ):  # a schema that cannot be read makes no card unreadable: the table's page says it
             fields = columns(snapshot.metadata)
         return TableCard(
             ref=ref,

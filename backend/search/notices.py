@@ -188,7 +188,11 @@ class TableJudge:
             for first in firsts[:_MOST_OF_A_COMMIT]:
                 notice = self._notice(first, commit, streams)
                 if notice.kind is Measure.TWICE:
-                    self._open[notice.key] = notice, lambda _, place=notice.subject: not self._habits.is_twice(place)
+
+                    def is_once(_: Held, place: str = notice.subject) -> bool:
+                        return not self._habits.is_twice(place)
+
+                    self._open[notice.key] = notice, is_once
                 yield notice
         if not (commit is None or commit.may_change_rows if self._past else held.num_rows):
             return

@@ -16,9 +16,9 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Protocol, TypeVar
 
-from backend.lake.history.versions import VersionedLake, resolve_version
 from backend.caches import Lru
 from backend.errors import BisectError, LakehouseError, NothingBrokenError, QueryError
+from backend.lake.history.versions import VersionedLake, resolve_version
 from backend.lake.model import Commit, TableRef
 from backend.lake.retention.runs import FilesSeen
 from backend.search.condition import Examples, Judge, VersionCondition, VersionVerdict, check_condition, verdict_text

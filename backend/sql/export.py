@@ -24,11 +24,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from backend.caches import Lru
 from backend.cells import cell, row_cells
 from backend.errors import ExportError, LakehouseError, fault
 from backend.lake.model import Snapshot
 from backend.lake.rows.filters import RowFilter
-from backend.caches import Lru
 from backend.sql.filters import ended_by
 from backend.sql.session import CancelToken, regrouped
 from backend.sql.values import json_value

@@ -14,10 +14,10 @@ from itertools import count
 import pyarrow as pa
 
 from backend.errors import UnsupportedFeatureError
-from backend.lake.table.misreadings import goes_by_id
 from backend.lake.model import Metadata
 from backend.lake.rows.log_subset import LocalFiles
 from backend.lake.table.metadata_diff import column_types
+from backend.lake.table.misreadings import goes_by_id
 from backend.lake.table.partitions import physical_names
 from backend.sql.quoting import quoted_name, quoted_text
 from backend.sql.session import Connection

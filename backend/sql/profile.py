@@ -149,7 +149,7 @@ def _of(snapshot: Snapshot, rows: int | None, columns: tuple[ColumnProfile, ...]
 def _read_columns(
     read: Callable[[Sequence[str], str], Mapping[str, Any]], asked: Sequence[tuple[SchemaField, Sequence[float]]]
 ) -> list[ColumnProfile]:
-    """Columns with their edges. The ranking is approximate, so the values that it names are counted in a second pass."""
+    """Columns with their edges. The ranking is approximate: what it names is counted in a second pass."""
     parts = [f"c{number} := {_measures(column, edges)}" for number, (column, edges) in enumerate(asked)]
     names = [column.path for column, _ in asked]
     measures = read(names, f"SELECT struct_pack(all_rows := count(*), {', '.join(parts)}) FROM rows")

@@ -56,8 +56,8 @@ def signed_rows(session: SparkSession, prepared: PreparedDiff, method: DiffMetho
 
 
 def gross_counts(signed: DataFrame) -> tuple[tuple[int, str, int], ...]:
-    """What each commit of a feed did: (commit version, type of Delta's change feed, rows). An insert and a delete of one
-    row id in one commit are its update."""
+    """What each commit of a feed did: (commit version, type of Delta's change feed, rows). An insert and a delete of
+    one row id in one commit are its update."""
     if ID not in signed.columns:
         by_kind = signed.groupBy(_COMMIT_VERSION, _CHANGE_TYPE).count().collect()
         return tuple(sorted((int(version), str(kind), int(rows)) for version, kind, rows in by_kind))

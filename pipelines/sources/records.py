@@ -205,6 +205,7 @@ def avro_by_schema(schema: Schema) -> Callable[[bytes | None], _Decoded]:
 
 def avro_by_registry(registry: str, login: str | None) -> Callable[[bytes | None], _Decoded]:
     """Decodes records that begin with the id of a schema in the registry."""
+
     def decode(value: bytes | None) -> _Decoded:
         if value is None:
             return None, None

@@ -56,7 +56,7 @@ def spark_conf(settings: Settings) -> dict[str, str]:
     java_options = [f"-Dlog4j2.configurationFile=file:{_log_folder(settings)}/log4j2.properties"]
     java_options += _LOCAL_JVM if _is_local(settings) else ()
     java_options += [f"-XX:SharedArchiveFile={CLASS_ARCHIVE}"] if CLASS_ARCHIVE.exists() else []
-    java_options += [settings.spark.conf.get(JAVA_OPTIONS, "")]
+    quoted = (f'"{option}"' for option in java_options)  # a folder's name may hold a space
     return {
         **_DELTA,
         **({} if writes_s3(settings) else _FILES),
@@ -67,7 +67,7 @@ def spark_conf(settings: Settings) -> dict[str, str]:
         "spark.driver.memory": settings.spark.driver_memory,
         "spark.sql.warehouse.dir": str(settings.home / "warehouse"),
         **settings.spark.conf,
-        JAVA_OPTIONS: " ".join(java_options).strip(),
+        JAVA_OPTIONS: " ".join([*quoted, settings.spark.conf.get(JAVA_OPTIONS, "")]).strip(),
         **KEPT,
     }
 

@@ -33,7 +33,6 @@ from backend.errors import LakehouseError
 from backend.store.leases import elapsed
 from backend.store.store import ControlStore
 from backend.stream_model.stream import DesiredState, StreamState
-from tests.worlds.cases import soak
 from tests.worlds.hosts.at_rest import statements_at_rest
 from tests.worlds.hosts.engine import STREAMS
 from tests.worlds.hosts.simulated import Simulation
@@ -379,12 +378,8 @@ def world(tmp_path: Path, dice: random.Random, request: pytest.FixtureRequest) -
             opened.close()
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize(
-    ("world", "for_s"),
-    [("postgresql", 5.0), *soak(("postgresql", 600.0), ("sqlite", 600.0))],
-    indirect=["world"],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize(("world", "for_s"), [("postgresql", 600.0), ("sqlite", 600.0)], indirect=["world"])
 def test_whatever_happens_each_stream_has_one_writer(world: World, for_s: float) -> None:
     world.until_as_desired()
     began, every = elapsed(), cycle(world.faults)
@@ -524,8 +519,8 @@ def pages(tmp_path: Path, dice: random.Random) -> Iterator[Pages]:
         world.close()
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize("times", [len(VICTIMS), *soak((200,))])
+@pytest.mark.soak
+@pytest.mark.parametrize("times", [200])
 def test_killed_at_any_moment_no_act_is_lost_or_done_twice(pages: Pages, times: int) -> None:
     world, dice = pages.world, pages.world.dice
     world.until_as_desired()

@@ -25,8 +25,8 @@ from backend.cells import row_cells
 from backend.changes.answer import diff as compare
 from backend.changes.cache import Differences
 from backend.changes.changed_rows import ChangedBatches, fetched, file_of, row_document
-from backend.changes.compare import Take
 from backend.changes.commits import feed_rows
+from backend.changes.compare import Take
 from backend.changes.host_job import DiffJobs
 from backend.changes.key import key_memory, parse_names
 from backend.changes.model import CommitChanges, Question, RowChange, RowKind, Trait, VersionDiff

@@ -69,7 +69,7 @@ READER_FEATURES = ROW_FEATURES | {
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """A table at one version as the log says."""
+    """A table at one version as the log says. `read_past`: what is to be said of commits without a byte."""
 
     version: int
     segment: Segment  # the way that protocol and metadata were read from
@@ -77,6 +77,7 @@ class LogState:
     metadata: Metadata
     files: FileSet
     small_actions: Callable[[], tuple[Mapping[str, int], Mapping[str, str]]] = field(compare=False)
+    read_past: tuple[str, ...] = ()
 
 
 def named_last(
@@ -189,7 +190,7 @@ class TableLog:
             state = self._states.get(version)
             if state is None or self._is_gone(state):
                 state = self._reconstruct(version)
-                if not self._empty_commits(state):  # one may yet be written to its end
+                if not state.read_past:  # one may yet be written to its end
                     self._states.put(version, state)
             return state
 
@@ -329,15 +330,16 @@ class TableLog:
     def _reconstruct(self, version: int) -> LogState:
         from backend.lake.log.file_set import FileSet
 
-        def named(segment: Segment) -> tuple[Protocol, Metadata]:
+        def named(segment: Segment) -> tuple[tuple[Protocol, Metadata], tuple[str, ...]]:
             base, commits = self._base(segment.checkpoint), self._read(segment.steps)
-            names = named_last(base, (commit.record for commit in commits), segment.version)
+            records = [commit.record for commit in commits]
+            names = named_last(base, records, segment.version)
             self.file_actions(commits)
-            return names
+            return names, tuple(str(record.fault) for record in records if record.is_empty)
 
-        segment, (protocol, metadata), _ = self._first_readable(version, named)
+        segment, ((protocol, metadata), read_past), _ = self._first_readable(version, named)
         files = FileSet(metadata, lambda again: self._live_files(version, again=again), self._lock)
-        return LogState(version, segment, protocol, metadata, files, lambda: self._small_actions(segment))
+        return LogState(version, segment, protocol, metadata, files, lambda: self._small_actions(segment), read_past)
 
     def _is_gone(self, state: LogState) -> bool:
         """Whether the checkpoint that a cached state is read from was cleaned away. An object store is not asked: there
@@ -417,12 +419,7 @@ class TableLog:
 
     def _findings(self, state: LogState) -> tuple[str, ...]:
         state.files.resolve()
-        return (*state.files.findings, *self._empty_commits(state), *self._disagreement(state))
-
-    def _empty_commits(self, state: LogState) -> list[str]:
-        """What is said of the commits without a byte that the state was read past."""
-        records = (commit.record for commit in self._read(state.segment.steps))
-        return [str(record.fault) for record in records if record.is_empty]
+        return (*state.files.findings, *state.read_past, *self._disagreement(state))
 
     def _disagreement(self, state: LogState) -> tuple[str, ...]:
         written = self.checksum(state.version)

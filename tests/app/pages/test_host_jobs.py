@@ -9,7 +9,6 @@ from deltalake import write_deltalake
 from streamlit.testing.v1 import AppTest
 
 from backend.errors import DiffError
-from backend.jobs.model import JobState
 from backend.jobs.question import question_of
 from backend.jobs.results import HostQuery
 from backend.query.answer import PLACE

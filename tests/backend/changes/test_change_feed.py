@@ -13,8 +13,7 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.changes.commits import counted_by_feed, sum_up
-from backend.changes.commits import FEED_COLUMNS, FeedRows, feed_rows
+from backend.changes.commits import FEED_COLUMNS, FeedRows, counted_by_feed, feed_rows, sum_up
 from backend.changes.model import CommitChanges, NetCounts, Question, RowChanges, RowKind
 from backend.errors import DataFileMissingError, DiffError, TableCorruptError
 from backend.lake.lake import Lake

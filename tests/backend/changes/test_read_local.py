@@ -16,7 +16,7 @@ from backend.changes.model import DiffMethod, NetCounts, RowChanges, VersionDiff
 from backend.lake.model import Metadata
 from backend.lake.rows.log_subset import LocalFiles
 from backend.sql.parquet_rows import numbered_rows
-from tests.worlds.cases import drawn, few
+from tests.worlds.cases import few
 from tests.worlds.lake import diffs
 from tests.worlds.lake.builders import (
     HandLog,

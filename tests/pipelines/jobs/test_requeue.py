@@ -198,7 +198,7 @@ def test_which_rows_go_is_decided_once_and_what_stays_says_which_rules_it_breaks
     assert as_appended(repaired(FIRST)) == rows_of(orders, append())
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_the_next_job_ends_one_that_never_came_back(shop: Callable[..., Shop]) -> None:
     orders = shop(append())
     for job_id, phase in (("job-1", "writing rows"), ("job-2", "taking them out")):

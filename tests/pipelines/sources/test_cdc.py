@@ -21,6 +21,7 @@ from pipelines.declare.cdc import children, debezium, flatten
 from pipelines.jvm.failures import SpecError
 from pipelines.spark.tables import Analysis
 from pipelines.specs.sinks import Sink
+from tests.worlds.cases import soak
 from tests.worlds.spark.declared import lake_of, pipeline_of, registry_of
 from tests.worlds.spark.lakes import DemoLake
 
@@ -178,7 +179,7 @@ def test_a_stream_ends_at_what_it_cannot_take(
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("sink", [upsert, history])
+@pytest.mark.parametrize("sink", [history, *soak((upsert,))])
 def test_changes_at_one_place_in_the_log_come_in_the_order_of_their_file(
     spark: SparkSession, tmp_path: Path, sink: Any
 ) -> None:

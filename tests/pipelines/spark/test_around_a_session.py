@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import stat
@@ -220,6 +221,11 @@ def test_the_role_of_a_kubernetes_account_is_taken_where_no_keys_are_given(tmp_p
     assert key not in hadoop_options(settings(tmp_path, OPTIONS), around)
     own = {"spark.hadoop.fs.s3a.aws.credentials.provider": "my.Provider"}
     assert key not in hadoop_options(settings(tmp_path, **own), around)
+
+
+def test_a_folder_with_a_space_is_one_option_of_the_jvm(tmp_path: Path) -> None:
+    options = shlex.split(spark_conf(load_settings(home=tmp_path / "a b"))["spark.driver.extraJavaOptions"])
+    assert f"-Dlog4j2.configurationFile=file:{tmp_path}/a b/logs/log4j2.properties" in options
 
 
 def test_nobody_has_spark_read_the_hosts_environment(tmp_path: Path) -> None:
