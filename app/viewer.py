@@ -10,7 +10,9 @@ from streamlit import config
 
 from app import services
 from backend.access import Actor, is_loopback
+from backend.errors import StoreError
 from backend.format import zone_of
+from backend.jobs.model import why_no_host
 from backend.settings import UiSettings
 from backend.times import Clock
 
@@ -54,6 +56,18 @@ def actor() -> Actor:
 def read_only_reason() -> str | None:
     """Why this viewer may not act, None when they may."""
     return actor().refused or None
+
+
+def why_no_job() -> str | None:
+    """Why this viewer can ask no stream host for anything; None when they can."""
+    if (refused := read_only_reason()) is not None:
+        return refused
+    now, stale_s = services.now(), services.settings().host.heartbeat_stale_s
+    try:
+        store = services.existing_store()
+        return why_no_host(store.hosts(now=now) if store is not None else (), now=now, stale_s=stale_s)
+    except StoreError as exc:
+        return exc.message
 
 
 def clean_name(header: object) -> str:

@@ -13,7 +13,7 @@ from app.changes.options import compare_on_host
 from app.changes.view.frames import method_choices
 from app.errors import show
 from app.ui.view.words import markdown_safe, sentence
-from app.ui.work import follow_job, why_no_job
+from app.ui.work import follow_job
 from backend.changes.cache import LogPart
 from backend.changes.host_job import COMPUTED, UNEXPLAINED
 from backend.changes.model import DiffMethod, Question, VersionDiff
@@ -62,7 +62,7 @@ def too_large(part: LogPart, *, view_of_rows: str) -> None:
     if part.plan.method is not DiffMethod.LOG_ONLY or part.possible.bytes_to_read is None:
         return
     if any(method is not DiffMethod.LOG_ONLY for method in method_choices(part)):
-        why = why_no_job()
+        why = viewer.why_no_job()
         st.button(
             LABEL, key="to_host", icon=":material/dns:", on_click=_go, args=(view_of_rows,),
             disabled=why is not None, help=markdown_safe(why) if why else None,
@@ -90,7 +90,7 @@ def _job(question: Question) -> Job | None:
 
 
 def _offer(question: Question, part: LogPart, before: Job | None, *, asked: bool) -> None:
-    why = why_no_job()
+    why = viewer.why_no_job()
     with st.container(horizontal=True, vertical_alignment="center", key="host_offer"):
         label = LABEL if before is None else "Compare again on the stream host"
         clicked = st.button(label, key="start_job", type="primary", icon=":material/dns:", disabled=why is not None)

@@ -10,7 +10,7 @@ from app import errors, services, state, viewer
 from app.query import text as words
 from app.query import view
 from app.ui.view.words import markdown_safe, sentence
-from app.ui.work import follow_job, why_no_job
+from app.ui.work import follow_job
 from backend.cells import distinct_names
 from backend.errors import JobError, JobResultMissingError
 from backend.jobs.model import Job, JobRequest, JobState
@@ -69,7 +69,7 @@ def _offer(
     is_new: bool,
 ) -> None:  # fmt: skip
     """`before`: a job of the same request that left no rows, or (`problem`) whose rows cannot be read any more."""
-    why = why_no_job()
+    why = viewer.why_no_job()
     if is_new and why is None:
         gone = before.job_id if before is not None and problem is not None else None
         services.store().jobs.submit(wanted, now=services.now(), instead_of=gone)

@@ -67,7 +67,7 @@ def editor() -> str:
                 "Run", key="query_run", type="primary", icon=":material/play_arrow:", help="Ctrl+Enter", on_click=_run
             )
             st.form_submit_button("What it reads", key="query_plan", on_click=_sent)
-            why = work.why_no_job()
+            why = viewer.why_no_job()
             st.form_submit_button(
                 on_host.LABEL, key="query_host", icon=on_host.ICON, on_click=_run_on_host, disabled=why is not None,
                 help=markdown_safe(sentence(why)) if why else "By Spark, for what is too large for this machine",
@@ -198,7 +198,7 @@ def _is_small(plan: QueryPlan, text: str) -> bool:
             "the partition, or read it all the same.",
             icon=":material/warning:",
         )
-        confirmed, why = (_asked(text, is_confirmed=True),), work.why_no_job()
+        confirmed, why = (_asked(text, is_confirmed=True),), viewer.why_no_job()
         with st.container(horizontal=True, vertical_alignment="center", key="query_too_large"):
             st.button(f"Read {bytes_text(plan.size_bytes)}", key="query_confirm", on_click=work.ask, args=confirmed)
             st.button(

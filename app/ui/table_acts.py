@@ -13,7 +13,6 @@ from app import cache, errors, services, viewer
 from app.ui import dialogs
 from app.ui.view.acts import GLYPHS, LABELS, act_title, preview_lines
 from app.ui.view.words import markdown_safe, sentence
-from app.ui.work import why_no_job
 from backend.lake.files.file_sizes import partition_codes
 from backend.lake.history.versions import resolve_version
 from backend.lake.model import Metadata, TableRef
@@ -80,7 +79,7 @@ def _dialog(act: TableAct) -> None:
             cache.act_preview.clear(asked)  # whoever does what it says opens the dialog again at once
             way_out = f" {sentence(planned.way_out)}" if planned.way_out else ""
             st.warning(markdown_safe(f"{sentence(planned.refused)}{way_out}"), icon=":material/block:")
-        elif silent := why_no_job():
+        elif silent := viewer.why_no_job():
             st.warning(markdown_safe(sentence(silent)), icon=":material/cloud_off:")
         else:
             _ask(planned)

@@ -13,7 +13,6 @@ import streamlit as st
 from app import errors, services, viewer
 from app.ui.live import live
 from app.ui.view.words import job_share, job_words, markdown_safe
-from backend.errors import StoreError
 from backend.jobs.model import Job, is_orphan, why_no_host
 
 Step = TypeVar("Step")
@@ -80,18 +79,6 @@ def follow_job(job_id: str, *, page: str, every_s: float | None = None, note: st
             st.caption(note)
 
     live(region, key="job_live", every_s=every_s)
-
-
-def why_no_job() -> str | None:
-    """Why this viewer can ask no stream host for anything; None when they can."""
-    if (refused := viewer.read_only_reason()) is not None:
-        return refused
-    now, stale_s = services.now(), services.settings().host.heartbeat_stale_s
-    try:
-        store = services.existing_store()
-        return why_no_host(store.hosts(now=now) if store is not None else (), now=now, stale_s=stale_s)
-    except StoreError as exc:
-        return exc.message
 
 
 def _job_line(job: Job) -> str:
