@@ -11,8 +11,15 @@ from app.ui import dialogs
 from app.ui.view.words import markdown_safe, sentence
 from app.ui.work import why_no_job
 from backend.errors import LakehouseError
-from backend.streams.reset.plan import ResetLevel, ResetPreview, ResetRequest, reset_job, why_not_stopped
-from backend.streams.reset.starts import Starts, parse_starts
+from backend.streams.reset import (
+    ResetLevel,
+    ResetPreview,
+    ResetRequest,
+    Starts,
+    parse_starts,
+    reset_job,
+    why_not_stopped,
+)
 from backend.streams.verdict import StreamStatus
 
 _RESET, _LEVEL = "reset", "reset_level"

@@ -10,13 +10,12 @@ from datetime import datetime
 from backend.format import UNKNOWN, ago, cut, duration_text, things
 from backend.jobs.host_liveness import why_no_host
 from backend.stream_model.overrides import trigger_text
-from backend.stream_model.rollup import HOUR_S
+from backend.stream_model.rollup import HOUR_S, Points
 from backend.stream_model.stream import Action, HostHeartbeat, Progress, StreamDeclaration
 from backend.streams.acts import LeftOut
-from backend.streams.points import Points
 from backend.streams.preflight.model import Check, Outcome, Preflight
 from backend.streams.requeue import RequeueAnswer, RequeueRequest, Sample, breaking, quarantine_of
-from backend.streams.reset.plan import ResetLevel, ResetPreview, reads_again
+from backend.streams.reset import ResetLevel, ResetPreview, reads_again
 from backend.streams.verdict import StreamStatus
 
 Versions = Mapping[tuple[str, int], int]  # that batches wrote, by query id and batch: after a reset numbers begin anew

@@ -22,10 +22,9 @@ from backend.settings import Settings
 from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog, SourceBacklog
 from backend.stream_model.stream import InputKind, StreamInput
-from backend.streams.backlog.reader import BacklogReader
-from backend.streams.newest import RECENT
-from backend.streams.reset.plan import is_stopped
-from backend.streams.status import statuses
+from backend.streams.backlog import BacklogReader
+from backend.streams.reset import is_stopped
+from backend.streams.status import RECENT, statuses
 from backend.streams.verdict import StreamStatus
 
 _DOES = {JobKind.DIFF: "compares", JobKind.QUERY: "reads"}

@@ -20,12 +20,12 @@ from backend.settings import Settings
 from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog
 from backend.stream_model.stream import StreamDeclaration
-from backend.streams.backlog.reader import BacklogReader
+from backend.streams.backlog import BacklogReader
 from backend.streams.checkpoint import query_id, read_checkpoint
 from backend.streams.preflight.judges import judge_checkpoint, judge_sources
 from backend.streams.preflight.model import Check, Outcome
 from backend.streams.preflight.reading import load_evidence
-from backend.streams.reset.plan import downstream, reads_again, twice_outside, why_not_stopped
+from backend.streams.reset import downstream, reads_again, twice_outside, why_not_stopped
 from backend.streams.status import statuses
 from backend.streams.verdict import StreamStatus
 

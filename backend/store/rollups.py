@@ -18,7 +18,7 @@ from backend.store import rows
 from backend.store.engine import insert
 from backend.store.schema import progress, progress_rollup
 from backend.stream_model.backlog import Lag
-from backend.stream_model.batches import is_batch
+from backend.stream_model.progress import is_batch
 from backend.stream_model.rollup import GRAINS_S, HOUR_S, Rollup, merged, rollup_of
 from backend.stream_model.stream import Progress, Run
 

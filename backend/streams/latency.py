@@ -12,8 +12,7 @@ from datetime import datetime, timedelta
 
 from backend.store.store import ControlStore
 from backend.stream_model.stream import Progress
-from backend.streams.backlog.reader import BacklogReader
-from backend.streams.backlog.trail import Trail, Trails, least_known
+from backend.streams.backlog import BacklogReader, Trail, Trails, least_known
 from backend.streams.graph import in_graph_order
 from backend.streams.verdict import StreamStatus
 

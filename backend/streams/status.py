@@ -1,30 +1,68 @@
 """Every declared stream as pages and the CLI show it, and its recent batches.
 
-Rule: reads the store and the sources, computes the rest; nothing shown here is remembered.
+Rule: reads the store and the sources, computes the rest. What is kept between readings is read anew where it changed:
+one statement tells where, and one reads that.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from threading import Lock
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog
 from backend.stream_model.overrides import compare, with_overrides
 from backend.stream_model.stream import Progress, StreamDeclaration, StreamState, TopicEnds
-from backend.streams.balance import NO_STREAMS, why_nobody_can
 from backend.streams.graph import WINDOW, reads_several, with_causes
-from backend.streams.newest import RECENT, Newest
+from backend.streams.reconcile import NO_STREAMS, why_nobody_can
 from backend.streams.verdict import StreamEvidence, StreamStatus, judge
+
+RECENT = 10  # batches
+
+Value = TypeVar("Value")
+
+
+class ByStream(Generic[Value]):
+    """A value of each stream. `marks`: what tells a stream's value from its next one. Several threads may read."""
+
+    def __init__(
+        self,
+        marks: Callable[[ControlStore], Mapping[str, object]],
+        read: Callable[[ControlStore, Collection[str]], Mapping[str, Value]],
+    ) -> None:
+        self._marks, self._read = marks, read
+        self._lock = Lock()
+        self._known: Mapping[str, object] = {}
+        self._values: dict[str, Value] = {}
+
+    def read(self, store: ControlStore) -> Mapping[str, Value]:
+        with self._lock:
+            marks = self._marks(store)
+            changed = [name for name, mark in marks.items() if self._known.get(name) != mark]
+            values = {**self._values, **(self._read(store, changed) if changed else {})}
+            self._known, self._values = marks, {name: values[name] for name in marks if name in values}
+            return self._values
+
+
+class Newest:
+    """For one process. `batches`: the newest `RECENT` of each stream, of which only the newest has what takes long to
+    read (`ControlStore.recent`)."""
+
+    def __init__(self) -> None:
+        self.batches = ByStream[list[Progress]](
+            ControlStore.newest_batches, lambda store, names: store.recent(names, limit=RECENT)
+        )
+        self.backlogs = ByStream[Backlog](ControlStore.backlogs_seen_at, ControlStore.backlogs)
+
 
 SEEN_BY_HOST = timedelta(minutes=1)  # a host with a thousand streams needs a third of it for a round
 MOST_BATCHES = 5_000  # of one stream in the graph's window: one each 60 ms
 
 
 class Backlogs(Protocol):
-    """The part of `backend.streams.backlog.reader.BacklogReader` that a status needs."""
+    """The part of `backend.streams.backlog.BacklogReader` that a status needs."""
 
     def read(
         self,

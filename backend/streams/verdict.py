@@ -11,7 +11,7 @@ from enum import StrEnum
 from statistics import median
 
 from backend.format import rate_text, span_text, things, utc_text
-from backend.stream_model.backlog import Backlog, Lag, Trend, trend
+from backend.stream_model.backlog import Backlog, Lag, Trend, trend, waiting_text
 from backend.stream_model.overrides import Setting
 from backend.stream_model.stream import (
     Desired,
@@ -23,7 +23,6 @@ from backend.stream_model.stream import (
     StreamFailure,
     StreamState,
 )
-from backend.streams.backlog.text import waiting
 
 WINDOW = 10  # batches
 FAR = 3  # times its trigger and its usual batch: as far behind as a stream that keeps up may be
@@ -218,7 +217,7 @@ def _with_dropped(verdict: Verdict, because: str, evidence: StreamEvidence, now:
 
 def _of_unread(backlog: Backlog, *, stall_after_s: float) -> tuple[Verdict, str]:
     """Of a stream that had nothing to read, and now has."""
-    waits = waiting(backlog, now=backlog.seen_at)
+    waits = waiting_text(backlog, now=backlog.seen_at)
     if (backlog.behind_s or 0.0) > stall_after_s:
         return Verdict.STALLED, f"runs, but takes nothing of what waits: {waits}"
     return Verdict.OK, f"takes at its next trigger what came: {waits}"
@@ -229,7 +228,10 @@ def _of_backlog(
 ) -> tuple[Verdict, str]:
     """By how far behind it was after each batch: batches may outlast their trigger while that does not grow."""
     if backlog.is_first_read:
-        return Verdict.CATCHING_UP, f"reads its sources for the first time: {waiting(backlog, now=backlog.seen_at)}"
+        return (
+            Verdict.CATCHING_UP,
+            f"reads its sources for the first time: {waiting_text(backlog, now=backlog.seen_at)}",
+        )
     trigger_s = evidence.declaration.trigger_interval_ms / 1_000
     lags = [lag for lag in backlog.lags if lag.at > window[0].progressed_at]
     behind_by = [seconds for seconds in (_behind_s(lag, window) for lag in lags) if seconds is not None]
@@ -243,7 +245,7 @@ def _of_backlog(
             return Verdict.OK, _keeps_up(window, behind if behind_s > usual_s else "")
         stays = tendency in (Trend.STEADY, Trend.GROWING) and median(behind_by) > max(FAR * trigger_s, LEAST_STALL_S)
         return Verdict.SLOW if stays else Verdict.OK, f"does not hold its trigger: {_pace(trigger_s, window)}; {behind}"
-    waits = waiting(backlog, now=backlog.seen_at)
+    waits = waiting_text(backlog, now=backlog.seen_at)
     if tendency is Trend.STEADY:
         return Verdict.SLOW, f"is {behind} and does not catch up: {_gains(lags, window)}{waits}"
     if backlog.drain_s is not None:
@@ -297,7 +299,7 @@ def _waits(evidence: StreamEvidence, now: datetime) -> str:
     backlog = evidence.backlog
     if backlog is None or backlog.is_caught_up is None:
         return ""
-    return "; nothing is unread" if backlog.is_caught_up else f"; unread: {waiting(backlog, now=now)}"
+    return "; nothing is unread" if backlog.is_caught_up else f"; unread: {waiting_text(backlog, now=now)}"
 
 
 def _usual_s(window: Sequence[Progress]) -> float:

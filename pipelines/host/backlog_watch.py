@@ -13,8 +13,8 @@ from backend.settings import Settings
 from backend.store.store import ControlStore
 from backend.stream_model.overrides import with_overrides
 from backend.stream_model.stream import StreamDeclaration
-from backend.streams.backlog.reader import BacklogReader
-from backend.streams.newest import RECENT
+from backend.streams.backlog import BacklogReader
+from backend.streams.status import RECENT
 from pipelines.host.rounds import Rounds
 
 EVERY_S = 5.0

@@ -10,7 +10,7 @@ from backend.lake.lake import Lake
 from backend.settings import Settings
 from backend.store.store import ControlStore
 from backend.stream_model.stream import Desired, DesiredState, Observed, StreamDeclaration, TopicEnds
-from backend.streams.backlog.reader import BacklogReader
+from backend.streams.backlog import BacklogReader
 from pipelines.host.fleet import utc_now
 from pipelines.host.ownership import wanted_of
 from pipelines.host.rounds import Rounds

@@ -22,7 +22,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from backend.errors import LakehouseError, StoreError
-from backend.stream_model.events import parse_progress, parse_time
+from backend.stream_model.progress import parse_progress, parse_time
 from backend.stream_model.stream import Progress
 
 CAPACITY = 5_000

@@ -15,7 +15,7 @@ from backend.store.leases import stream_resource
 from backend.store.notices import KeptAnswer, NoticeTopic
 from backend.store.store import ControlStore
 from backend.stream_model.stream import Desired, HostHeartbeat, Lease
-from backend.streams.balance import Move, Shares, plan_shares
+from backend.streams.reconcile import Move, Shares, plan_shares
 
 RENEW_AFTER = 1 / 3  # of its time
 LOOK_AFTER = 1 / 3  # of it, where no notice came
@@ -134,8 +134,8 @@ class Share:
 class Sharing:
     """What this host takes, and what it gives up to another one. Used by one thread, the host's loop.
 
-    Decided in `backend.streams.balance` from leases and heartbeats, which every host sees alike. A host gives only when
-    that has been uneven for a while and no host came or went, so that one which comes and goes moves nothing.
+    Decided in `backend.streams.reconcile` from leases and heartbeats, which every host sees alike. A host gives only
+    when that has been uneven for a while and no host came or went, so that one which comes and goes moves nothing.
     """
 
     def __init__(

@@ -14,7 +14,7 @@ from backend.store.store import CHUNK, ControlStore
 from backend.stream_model.backlog import Lag
 from backend.stream_model.rollup import HOUR_S, MINUTE_S
 from backend.stream_model.stream import Progress, StreamDeclaration
-from backend.streams.backlog.reader import BacklogReader
+from backend.streams.backlog import BacklogReader
 from pipelines.host.rounds import Rounds
 
 EVERY_S = 30.0

@@ -20,8 +20,7 @@ from backend.store.clock import StoreClock, elapsed
 from backend.store.notices import KeptAnswer
 from backend.store.store import ControlStore
 from backend.stream_model.stream import Desired, DesiredState, HostHeartbeat, Observed, StreamDeclaration, StreamState
-from backend.streams.balance import Move
-from backend.streams.reconcile import Action, Forget, Host, Offer, RecordState, RestartLimits, Start, Stop, plan
+from backend.streams.reconcile import Action, Forget, Host, Move, Offer, RecordState, RestartLimits, Start, Stop, plan
 from pipelines.host.fleet import Fleet, QueryRunner
 from pipelines.host.metrics import HostMetrics
 from pipelines.host.ownership import ANOTHER_HAS_IT, RAN_OUT, Ownership, Sharing, wanted_of

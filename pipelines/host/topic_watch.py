@@ -15,9 +15,8 @@ from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
 from backend.store.store import ControlStore
 from backend.stream_model.stream import TopicEnds
-from backend.streams.backlog.kafka import places
-from backend.streams.backlog.positions import KafkaPosition, read_positions
-from backend.streams.checkpoint import read_checkpoint
+from backend.streams.checkpoint import KafkaPosition, read_checkpoint, read_positions
+from backend.streams.unread import places
 from pipelines.host.rounds import Rounds
 from pipelines.jvm.failures import describe
 from pipelines.jvm.kafka import PATIENCE, KafkaClient, Offsets, Place

@@ -21,9 +21,8 @@ from backend.redaction import without_secrets
 from backend.settings import Settings
 from backend.store.store import ControlStore
 from backend.store.told import Item
-from backend.streams.backlog.reader import BacklogReader
-from backend.streams.newest import Newest
-from backend.streams.status import statuses
+from backend.streams.backlog import BacklogReader
+from backend.streams.status import Newest, statuses
 from pipelines.host.rounds import Rounds, Turn
 
 EVERY_S = 15.0

@@ -23,7 +23,7 @@ from backend.jobs.model import Job, JobKind
 from backend.settings import Settings
 from backend.store.store import ControlStore
 from backend.streams.requeue import REASON, RequeueAnswer, RequeueRequest, Sample, why_never
-from backend.streams.reset.plan import is_stopped
+from backend.streams.reset import is_stopped
 from pipelines.declare.registry import declaration
 from pipelines.jobs.condition import satisfies, value_of, why_failed
 from pipelines.jvm.delta import delta_log, make_active

@@ -16,9 +16,19 @@ from backend.jobs.model import Job
 from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
 from backend.store.store import ControlStore
-from backend.streams.reset.plan import ResetLevel, ResetRequest, is_stopped, why_kept
-from backend.streams.reset.preview import CHECKPOINT, NOTE, ResetNote, read_note, set_aside, set_aside_folder
-from backend.streams.reset.starts import START
+from backend.streams.reset import (
+    CHECKPOINT,
+    NOTE,
+    START,
+    ResetLevel,
+    ResetNote,
+    ResetRequest,
+    is_stopped,
+    read_note,
+    set_aside,
+    set_aside_folder,
+    why_kept,
+)
 from pipelines.jvm.hadoop import CheckpointFiles
 from pipelines.sinks.commits import sign
 from pipelines.specs.registry import Registry

@@ -18,7 +18,7 @@ from backend.maintenance.model import Proof
 from backend.maintenance.rewind import RewindFacts, TableBack
 from backend.settings import Settings
 from backend.streams.checkpoint import query_id, read_checkpoint
-from backend.streams.reset.preview import CHECKPOINT, NOTE, ResetNote, set_aside_folder
+from backend.streams.reset import CHECKPOINT, NOTE, ResetNote, set_aside_folder
 from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
 
 PLAN = "rewind.json"

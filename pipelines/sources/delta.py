@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 
 from backend.settings import Settings
-from backend.streams.reset.starts import begun
+from backend.streams.reset import begun
 from pipelines.jvm.hadoop import spark_uri
 from pipelines.specs.sources import Inputs, option_texts, unknown_options
 

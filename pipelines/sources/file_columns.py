@@ -17,7 +17,7 @@ from pyspark.sql.types import DataType, StructType
 from backend.errors import LakehouseError
 from backend.lake.storage.paths import is_within, normal_uri
 from backend.lake.storage.storage import declared_folder
-from backend.streams.backlog.files import files_of_batch, has_pattern
+from backend.streams.unread import files_of_batch, has_pattern
 from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
 from pipelines.specs.sources import Inputs
 

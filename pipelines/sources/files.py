@@ -19,7 +19,7 @@ from pyspark.sql.types import StringType, StructType
 
 from backend.settings import Settings
 from backend.stream_model.overrides import limits_of
-from backend.streams.backlog.files import has_pattern
+from backend.streams.unread import has_pattern
 from pipelines.jvm.failures import SpecError
 from pipelines.sources.file_columns import PATTERN, BatchFiles, Columns, NewColumnsError, NotedColumns, extended, new_in
 from pipelines.sources.json_text import FITS, TEXT, columns_of, documents, judged, reason, refusal

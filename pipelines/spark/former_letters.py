@@ -14,9 +14,8 @@ from pyspark.sql import functions as F
 
 from backend.lake.storage.folder import Folder
 from backend.lake.storage.storage import declared_folder
-from backend.streams.backlog.kafka import places
-from backend.streams.backlog.positions import KafkaPosition, read_positions
-from backend.streams.checkpoint import query_id, read_checkpoint
+from backend.streams.checkpoint import KafkaPosition, query_id, read_checkpoint, read_positions
+from backend.streams.unread import places
 from pipelines.jvm.delta import delta_log
 from pipelines.jvm.hadoop import CheckpointFiles
 from pipelines.jvm.kafka import Offsets

@@ -12,7 +12,7 @@ from backend.errors import StreamNotFoundError
 from backend.expectations.model import TableExpectation
 from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
-from backend.streams.reset.starts import read_starts
+from backend.streams.reset import read_starts
 from pipelines.specs.sources import Inputs, StreamSource
 from pipelines.specs.streams import Problem, StreamSpec, ViewSpec
 from pipelines.specs.table_expectations import TableExpectations

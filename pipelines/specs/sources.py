@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from backend.settings import Settings
 from backend.stream_model.overrides import limits_of
-from backend.streams.reset.starts import Starts
+from backend.streams.reset import Starts
 from pipelines.specs.secrets import Secret
 from pipelines.specs.tables import within_reach
 

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from backend.format import interval_s
 from backend.settings import Settings
 from backend.stream_model.overrides import TRIGGER, require_settable, spark_conf_of
-from backend.streams.reset.plan import RESET_ALLOWED
+from backend.streams.reset import RESET_ALLOWED
 from pipelines.jvm.failures import SpecError
 from pipelines.specs.expectations import Expectation, OnViolation, judge, names
 from pipelines.specs.sinks import CHANGE, Destination, ExportSink, Sink, Target

@@ -43,9 +43,7 @@ from backend.maintenance.plan import load_preview
 from backend.stream_model.stream import StreamState
 from backend.streams.preflight.model import Outcome
 from backend.streams.preflight.reading import preflight
-from backend.streams.reset.plan import ResetLevel, ResetRequest, reset_job
-from backend.streams.reset.preview import set_aside
-from backend.streams.reset.starts import read_starts
+from backend.streams.reset import ResetLevel, ResetRequest, read_starts, reset_job, set_aside
 from tests.test_deploy import EXECUTOR, example, host_environment
 from tests.worlds.kustomize import one
 from tests.worlds.lake.object_store import SECRET, list_keys, make_bucket, server_url, storage_options

@@ -13,8 +13,6 @@ from backend.lake.table.metadata_diff import SchemaDiff, diff_schemas
 from backend.stream_model.overrides import TABLE_CHANGES
 from backend.stream_model.stream import DesiredState, InputKind, Lease, StreamDeclaration
 from backend.streams import faults
-from backend.streams.backlog.kafka import kafka_backlog
-from backend.streams.balance import why_nobody_can
 from backend.streams.faults import Fault
 from backend.streams.preflight.model import (
     Check,
@@ -31,7 +29,9 @@ from backend.streams.preflight.model import (
     TopicsSeen,
     Unread,
 )
+from backend.streams.reconcile import why_nobody_can
 from backend.streams.table_changes import approved_changes
+from backend.streams.unread import kafka_backlog
 
 # A small stream's offsets, its spilled shuffles and the files of one batch need about this much.
 LEAST_ROOM_BYTES = 1 << 30

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from backend.lake.model import Commit, Metadata
 from backend.stream_model.stream import Desired, HostHeartbeat, Lease, StreamDeclaration, StreamInput, TopicEnds
-from backend.streams.backlog.positions import KafkaPosition
+from backend.streams.checkpoint import KafkaPosition
 from backend.streams.table_changes import DeclaredChange
 
 

@@ -42,11 +42,17 @@ from backend.stream_model.stream import (
     TopicEnds,
 )
 from backend.streams import faults
-from backend.streams.backlog.files import has_pattern, named_elsewhere
-from backend.streams.backlog.positions import DeltaPosition, KafkaPosition, Position, read_positions
-from backend.streams.backlog.reader import matched
-from backend.streams.backlog.tables import without_read
-from backend.streams.checkpoint import check_commit, query_id, read_checkpoint, read_offsets
+from backend.streams.backlog import matched
+from backend.streams.checkpoint import (
+    DeltaPosition,
+    KafkaPosition,
+    Position,
+    check_commit,
+    query_id,
+    read_checkpoint,
+    read_offsets,
+    read_positions,
+)
 from backend.streams.preflight.judges import judge
 from backend.streams.preflight.model import (
     CheckpointSeen,
@@ -62,6 +68,7 @@ from backend.streams.preflight.model import (
     Unread,
 )
 from backend.streams.table_changes import DeclaredChange, PresentTable, table_changes
+from backend.streams.unread import has_pattern, named_elsewhere, without_read
 
 _LOOKED_AT = ("kafka", "postgresql")
 MOST_VERSIONS = 1_000  # unread commits looked at

@@ -15,6 +15,7 @@ from app.ui.states import summary_sentence
 from app.ui.view.figure_json import FigureLook, moment_json
 from backend.jobs.model import JobKind
 from backend.stream_model.backlog import Backlog, Lag, SourceBacklog
+from backend.stream_model.rollup import points_of
 from backend.stream_model.stream import (
     AuditEntry,
     Desired,
@@ -25,7 +26,6 @@ from backend.stream_model.stream import (
     StreamFailure,
     StreamState,
 )
-from backend.streams.points import points_of
 from backend.streams.status import status_of
 from backend.streams.verdict import StreamEvidence, StreamStatus, Verdict
 from tests.backend.streams.test_stream_batches import event

@@ -29,7 +29,7 @@ from backend.store.leases import job_resource
 from backend.store.store import ControlStore
 from backend.stream_model.stream import DesiredState, Lease
 from backend.streams.requeue import RequeueAnswer, RequeueRequest
-from backend.streams.reset.plan import ResetLevel, ResetRequest
+from backend.streams.reset import ResetLevel, ResetRequest
 from pipelines.jobs.reset import Resets
 from pipelines.jobs.runner import SparkJobs
 from pipelines.sources.delta import table

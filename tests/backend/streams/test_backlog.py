@@ -19,10 +19,9 @@ from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog, Lag, SourceBacklog
 from backend.stream_model.stream import Progress, StreamInput, TopicEnds
-from backend.streams.backlog.kafka import kafka_backlog
-from backend.streams.backlog.lags import UNREAD, BatchEnd, batch_end, lags, lags_since
-from backend.streams.backlog.positions import KafkaPosition
-from backend.streams.backlog.reader import BacklogReader
+from backend.streams.backlog import UNREAD, BacklogReader, BatchEnd, batch_end, lags, lags_since
+from backend.streams.checkpoint import KafkaPosition
+from backend.streams.unread import kafka_backlog
 from pipelines.host import backlog_watch
 from pipelines.host.backlog_watch import BacklogWatch
 from tests.worlds.lake import builders

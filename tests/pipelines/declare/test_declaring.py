@@ -12,7 +12,7 @@ from backend.redaction import without_secrets
 from backend.settings import load_settings
 from backend.stream_model.stream import Output, StreamState
 from backend.streams.graph import Lineage, build_graph, lineage
-from backend.streams.reset.plan import ResetLevel, preview
+from backend.streams.reset import ResetLevel, preview
 from backend.streams.verdict import StreamStatus, Verdict
 from pipelines import (
     Pipeline,

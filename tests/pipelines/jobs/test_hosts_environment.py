@@ -28,7 +28,7 @@ from backend.maintenance.model import (
 )
 from backend.maintenance.policies import PolicyPlans
 from backend.streams.requeue import load_request, requeue_job
-from backend.streams.reset.plan import ResetLevel, ResetRequest, reset_job
+from backend.streams.reset import ResetLevel, ResetRequest, reset_job
 from backend.table_policies import TablePolicy
 from pipelines import expect, table
 from pipelines.declare.registry import declaration

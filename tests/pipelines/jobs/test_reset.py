@@ -20,10 +20,8 @@ from backend.jobs.model import Job, JobKind
 from backend.maintenance.model import ActPreview, ActResult, Rewind
 from backend.settings import load_settings
 from backend.stream_model.stream import DesiredState
-from backend.streams.backlog.reader import BacklogReader
-from backend.streams.reset.plan import ResetLevel, ResetRequest
-from backend.streams.reset.preview import set_aside
-from backend.streams.reset.starts import begun_at, parse_starts
+from backend.streams.backlog import BacklogReader
+from backend.streams.reset import ResetLevel, ResetRequest, begun_at, parse_starts, set_aside
 from backend.times import Clock
 from pipelines import append, complete, expect, files, into, table
 from pipelines.declare.registry import declarations, load_registry

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from backend.errors import StreamRefusedError
 from backend.settings import load_settings
-from backend.streams.reset.plan import ResetLevel
+from backend.streams.reset import ResetLevel
 from pipelines import Pipeline, append, complete, expect, foreach_batch, into, table, upsert
 from pipelines.declare.registry import declaration
 from pipelines.specs.expectations import BROKEN, Expectation, OnViolation, breaks_any, judge

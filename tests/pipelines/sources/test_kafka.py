@@ -22,10 +22,9 @@ from backend.lake.lake import Lake
 from backend.settings import load_settings
 from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog
-from backend.stream_model.events import parse_progress
+from backend.stream_model.progress import parse_progress
 from backend.stream_model.stream import StreamFailure, TopicEnds
-from backend.streams.backlog.lags import batch_end, lags
-from backend.streams.backlog.reader import BacklogReader
+from backend.streams.backlog import BacklogReader, batch_end, lags
 from backend.streams.faults import MISFIT, recognise
 from pipelines import Pipeline, append, complete, expect, kafka, secret, update
 from pipelines.declare.registry import declaration, declarations

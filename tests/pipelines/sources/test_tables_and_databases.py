@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from backend.lake.lake import Lake
 from backend.settings import load_settings
-from backend.streams.backlog.reader import BacklogReader
+from backend.streams.backlog import BacklogReader
 from pipelines import jdbc, kafka, rate, secret, spark_source, table
 from pipelines.declare.registry import declaration
 from pipelines.sources.jdbc import JdbcSource

@@ -14,7 +14,7 @@ from backend.store.clock import StoreClock
 from backend.store.notices import KeptAnswer, NoticeTopic
 from backend.store.store import ControlStore
 from backend.stream_model.stream import StreamState
-from backend.streams.backlog.reader import BacklogReader
+from backend.streams.backlog import BacklogReader
 from backend.streams.status import Newest, statuses
 from pipelines.host.backlog_watch import BacklogWatch
 from pipelines.host.drain_watch import DrainWatch

@@ -1,12 +1,17 @@
-"""How far each stream is behind, from its checkpoint and its sources, whether it runs or not.
+"""How far each stream is behind and was after each of its batches, from its checkpoint and its sources.
+
+Nothing is sampled: it follows from the offsets that batches reported and the times at which input came, so a restart
+forgets nothing, and a stream may run or not.
 
 Rule: never raises for one stream: what cannot be read is unknown, with the reason.
 """
 
+import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from threading import Lock
 
@@ -16,23 +21,219 @@ from backend.lake.lake import Lake
 from backend.lake.storage.folder import Folder
 from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
-from backend.stream_model.backlog import Backlog, Lag, SourceBacklog
+from backend.stream_model.backlog import Backlog, Lag, SourceBacklog, known_sum
 from backend.stream_model.stream import InputKind, Progress, StreamDeclaration, StreamInput, TopicEnds
-from backend.streams.backlog.files import files_backlog, read_files
-from backend.streams.backlog.kafka import kafka_backlog
-from backend.streams.backlog.lags import BatchEnd, batch_end, lags, lags_since
-from backend.streams.backlog.positions import (
+from backend.streams.checkpoint import (
     DeltaPosition,
     FilesPosition,
     KafkaPosition,
     Position,
     VersionsPosition,
     parse_position,
+    position_of,
+    read_checkpoint,
     read_positions,
 )
-from backend.streams.backlog.tables import MOST_VERSIONS, is_skipped, table_backlog, view_backlog
-from backend.streams.backlog.trail import Trail, topic_trail, trail_of
-from backend.streams.checkpoint import read_checkpoint
+from backend.streams.unread import (
+    MOST_VERSIONS,
+    files_backlog,
+    is_skipped,
+    kafka_backlog,
+    read_files,
+    table_backlog,
+    unread_records,
+    view_backlog,
+)
+
+MOST = 240  # points of a chart
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEnd:
+    """Where each source stood when a batch had ended, in Spark's order, () where the event does not say; `latest`: the
+    ends of its topics when it was planned, at `began_at`, by the source's number. `run_id`: the query's life."""
+
+    at: datetime
+    positions: tuple[Position, ...] = ()
+    latest: Mapping[int, KafkaPosition] = field(default_factory=dict)
+    began_at: datetime | None = None
+    run_id: str = ""
+
+
+def batch_end(batch: Progress) -> BatchEnd:
+    """As Spark's JSON of a batch says it."""
+    try:
+        sources = json.loads(batch.raw_json)["sources"]
+        positions = tuple(position_of(source["endOffset"]) for source in sources)
+        newest = [position_of(source.get("latestOffset")) for source in sources]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return BatchEnd(batch.ended_at)
+    latest = {place: position for place, position in enumerate(newest) if isinstance(position, KafkaPosition)}
+    return BatchEnd(batch.ended_at, positions, latest, batch.progressed_at, batch.run_id)
+
+
+def lags(ends: Iterable[BatchEnd], arrivals: Mapping[int, Sequence[Arrival]]) -> tuple[Lag, ...]:
+    """One a batch whose positions are known. `arrivals` by the source's number; a file's version is that of the entry
+    in the source's log that names it, or `UNREAD`."""
+    every = (_lag(end, arrivals) for end in ends)
+    return tuple(lag for lag in every if lag is not None)
+
+
+def lags_since(last: BatchEnd, arrivals: Mapping[int, Sequence[Arrival]], now: datetime) -> tuple[Lag, ...]:
+    """How what waits grew while nothing was read: at the end of the last batch, at arrivals since (at most `MOST`), and
+    now. Of topics the first alone is known."""
+    times = sorted(
+        {arrival.committed_at for of in arrivals.values() for arrival in of if arrival.files and arrival.committed_at}
+    )
+    later = [at for at in times if last.at < at < now]
+    thinned = later[:: len(later) // MOST + 1]
+    return lags([last, *(BatchEnd(at, last.positions) for at in (*thinned, now))], arrivals)
+
+
+def _lag(end: BatchEnd, arrivals: Mapping[int, Sequence[Arrival]]) -> Lag | None:
+    """Of a topic no times are known, and its end only as the batch was planned."""
+    timed = [place for place, position in enumerate(end.positions) if _has_times(position)]
+    topics = {place: arrival for place, arrival in enumerate(end.positions) if isinstance(arrival, KafkaPosition)}
+    if not (timed or topics) or timed != sorted(arrivals) or topics.keys() - end.latest.keys():
+        return None
+    unread = [arrival for place in timed for arrival in _unread(arrivals[place], end.positions[place], end.at)]
+    oldest = min((arrival.committed_at for arrival in unread if arrival.committed_at), default=end.at)
+    records = [unread_records(topic.offsets, end.latest[place].offsets) for place, topic in topics.items()]
+    behind_s = None if any(records) else (end.at - oldest).total_seconds()
+    return Lag(end.at, behind_s, known_sum([0, *records, *(arrival.rows for arrival in unread)]))
+
+
+def _has_times(position: Position) -> bool:
+    return isinstance(position, FilesPosition) or (isinstance(position, DeltaPosition) and not position.is_initial)
+
+
+def _unread(arrivals: Sequence[Arrival], position: Position, at: datetime) -> list[Arrival]:
+    """What was there at a moment and lay behind a position; a half-read commit counts whole."""
+    there = [arrival for arrival in arrivals if arrival.files and arrival.committed_at and arrival.committed_at <= at]
+    match position:
+        case DeltaPosition():
+            began = position.version, position.files_read
+            return [arrival for arrival in there if (arrival.version, arrival.files) > began]
+        case FilesPosition():
+            return [arrival for arrival in there if arrival.version > position.log_offset]
+    return []
+
+
+ALL = datetime.max.replace(tzinfo=UTC)  # nothing that has come until now was left behind
+Mark = datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trail:
+    """One source of a stream. `ended`: when batches had ended, ascending; `marks`: when the oldest input that each left
+    behind had come, `ALL` where none was left, None where that is not known."""
+
+    source: StreamInput
+    ended: tuple[datetime, ...] = ()
+    marks: tuple[Mark, ...] = ()
+
+    def until(self, at: datetime) -> datetime | None:
+        """All that came before this moment had been read at `at`."""
+        place = bisect_right(self.ended, at) - 1
+        mark = self.marks[place] if place >= 0 else None
+        return None if mark is None else min(mark, at)
+
+
+def trail_of(source: StreamInput, place: int, ends: Sequence[BatchEnd], arrivals: Sequence[Arrival] | None) -> Trail:
+    """The trail of a table or folder that has this number in the checkpoint. `arrivals`: what came to it since the
+    first of these batches; None where nobody can tell."""
+    stood = [(end.at, end.positions[place]) for end in ends if len(end.positions) > place]
+    oldest = _Oldest(arrivals or ())
+    marks = (oldest.after(position, source) if arrivals is not None else None for _, position in stood)
+    return Trail(source, tuple(at for at, _ in stood), tuple(marks))
+
+
+def topic_trail(
+    source: StreamInput, place: int, ends: Sequence[BatchEnd], reported: TopicEnds | None, *, trigger: timedelta
+) -> Trail:
+    """The trail of topics, whose records' times are not known here: all was read when a batch reached the ends that it
+    was planned with, and while the triggers of the same run found nothing new. `reported`: what a broker told since."""
+    marks: list[Mark] = [None]
+    followers = [*ends[1:], None]
+    for end, after in zip(ends, followers, strict=True):
+        has_all = len(end.positions) > place and end.positions[place] == end.latest.get(place, ())
+        marks.append(_quiet_until(end, after, reported, place, trigger) if has_all else marks[-1])
+    return Trail(source, tuple(end.at for end in ends), tuple(marks[1:]))
+
+
+def _quiet_until(
+    end: BatchEnd, after: BatchEnd | None, reported: TopicEnds | None, place: int, trigger: timedelta
+) -> datetime:
+    began = end.began_at or end.at
+    if after is not None:
+        found_nothing = (after.began_at or after.at) - trigger  # unless the batch went on past it
+        return found_nothing if after.run_id == end.run_id and found_nothing >= end.at else began
+    position = end.positions[place]
+    is_all = reported is not None and isinstance(position, KafkaPosition) and position.offsets == reported.ends
+    return max(began, reported.at) if reported is not None and is_all else began
+
+
+class _Oldest:
+    """When the oldest input behind a position had come."""
+
+    def __init__(self, arrivals: Sequence[Arrival]) -> None:
+        there = sorted(
+            (arrival for arrival in arrivals if arrival.files), key=lambda arrival: (arrival.version, arrival.files)
+        )
+        self._places = [(arrival.version, arrival.files) for arrival in there]
+        self._since: list[datetime] = [ALL]  # of this arrival and all that follow it
+        for arrival in reversed(there):
+            self._since.append(min(self._since[-1], arrival.committed_at or ALL))
+        self._since.reverse()
+
+    def after(self, position: Position, source: StreamInput) -> Mark:
+        read = _read_to(position, source)
+        return None if read is None else self._since[bisect_right(self._places, read)]
+
+
+def _read_to(position: Position, source: StreamInput) -> tuple[int, float] | None:
+    """The version and how many of its files were read."""
+    match position:
+        case DeltaPosition(is_initial=False):
+            return position.version, position.files_read
+        case FilesPosition():
+            return position.log_offset, float("inf")
+        case VersionsPosition():
+            return position.versions.get(source.uri, -1), float("inf")
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Trails:
+    """Those of all streams by name, as they were `read_at`. `writers`: the streams that write a table, by its URI."""
+
+    of: Mapping[str, Sequence[Trail]]
+    writers: Mapping[str, Sequence[str]]
+    read_at: datetime
+
+    def horizon(self, stream: str, at: datetime, *, below: frozenset[str] = frozenset()) -> datetime | None:
+        """All that had landed before this moment was in the stream's table at `at`, through every stream above it.
+
+        `below`: streams that were passed on the way up, so that a circle of foreign streams ends.
+        """
+        return least_known(self._through(trail, at, below | {stream}) for trail in self.of.get(stream, ()))
+
+    def _through(self, trail: Trail, at: datetime, below: frozenset[str]) -> datetime | None:
+        read = trail.until(at)
+        writers = self.writers.get(trail.source.uri, ()) if trail.source.is_table else ()
+        if read is None or not writers:
+            return read
+        if below & set(writers):
+            return None
+        return least_known(self.horizon(writer, read, below=below) for writer in writers)
+
+
+def least_known(moments: Iterable[datetime | None]) -> datetime | None:
+    """The earliest; None as soon as one is not known, or where there is none."""
+    every = list(moments)
+    known = [moment for moment in every if moment is not None]
+    return min(known) if known and len(known) == len(every) else None
+
 
 KEEP_S = 5.0
 _OF_KIND: dict[InputKind, type[Position]] = {

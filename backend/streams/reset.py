@@ -1,25 +1,37 @@
-"""A reset of a stream: what each level reads again, what it risks, and what undo brings back.
+"""A reset of a stream: what each level reads again, where it begins, what it risks, and what undo brings back.
 
-Rule: pure; nothing is thrown away: the checkpoint is set aside, and a table is only written to by commits that a
-restore takes back.
+Rule: reads alone; a host does it. Nothing is thrown away: the checkpoint is set aside in a folder of its own with a
+note, by which an undo finds it, and a table is only written to by commits that a restore takes back. Spark honours
+options of where to begin until its checkpoint has a place in the source: so they lie in the new, empty checkpoint.
 """
 
 import json
+import re
 import uuid
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timedelta
 from enum import StrEnum
+from types import MappingProxyType
 
 from backend.access import Actor
-from backend.errors import StreamError
+from backend.errors import LakehouseError, StreamError, StreamNotFoundError, StreamRefusedError, VersionFormatError
 from backend.format import bytes_text, things
 from backend.jobs.model import JobKind, JobRequest
+from backend.lake.lake import Lake
+from backend.lake.storage.folder import Folder
+from backend.lake.storage.storage import declared_folder
+from backend.settings import Settings
+from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog
-from backend.stream_model.stream import Desired, InputKind, Observed, StreamDeclaration, StreamState
-from backend.streams.reset.starts import Starts
+from backend.stream_model.stream import Desired, InputKind, Observed, StreamDeclaration, StreamInput, StreamState
+from backend.streams.backlog import BacklogReader
+from backend.streams.checkpoint import KafkaPosition, parse_position, read_checkpoint, read_offsets
 from backend.streams.verdict import StreamStatus
+from backend.times import FORMS, Clock, parse_time
 
 TIME_LIMIT_S = 3_600.0
+Starts = Mapping[str, Mapping[str, str]]  # options of each source's reader, by `key_of`
 RESET_ALLOWED = "pipelines.reset.allowed"  # a table's property, as declarative pipelines know it
 
 
@@ -221,3 +233,180 @@ def twice_outside(declared: StreamDeclaration) -> list[str]:
     """What becomes of rows that are sent again to where nobody here can take them back."""
     twice = _TWICE.get(declared.sink, "nobody here knows what it does with rows that come twice")
     return [f"{declared.writes_to} keeps what it holds: {twice}"] if declared.outside else []
+
+
+START = "start.json"
+
+
+def key_of(source: StreamInput) -> str:
+    return source.uri or source.name
+
+
+def parse_starts(lake: Lake, declared: StreamDeclaration, wheres: Sequence[str], clock: Clock) -> Starts:
+    """What people write: "42", "2 h ago", "2026-11-23 10:00", "latest", or `SOURCE=…` for each of several sources.
+
+    Raises `StreamRefusedError` for what cannot be, or a `LakehouseError` where a table cannot be read.
+    """
+    named = {source.name: source for source in declared.inputs if source.has_place}
+    given: dict[str, str] = {}
+    for where in wheres:
+        name, equals, rest = where.partition("=")
+        if equals and name in named:
+            given[name] = rest.strip()
+        elif len(named) == 1:
+            given[next(iter(named))] = where.strip()
+    if missing := sorted(named.keys() - given.keys()):
+        hint = ", ".join(f"--from '{name}=…'" for name in missing)
+        raise StreamRefusedError(f"{declared.name}: each source needs a place to begin at", hint=f"say {hint}")
+    return {key_of(named[name]): _options(lake, named[name], where, clock) for name, where in given.items()}
+
+
+def begun_at(declared: StreamDeclaration, starts: Starts) -> StreamDeclaration:
+    """The declaration with the options of a first start from there."""
+    inputs = (
+        replace(source, options=begun(source.options, starts.get(key_of(source), {}))) if source.has_place else source
+        for source in declared.inputs
+    )
+    return replace(declared, inputs=tuple(inputs))
+
+
+def begun(declared: Mapping[str, str], start: Mapping[str, str]) -> dict[str, str]:
+    """A reader's options; a start takes the place of where it was declared to begin."""
+    others = {key: value for key, value in declared.items() if not (start and key.lower().startswith("starting"))}
+    return {**others, **start}
+
+
+def read_starts(checkpoint: Folder) -> Starts:
+    """Those that a reset left; {} once a batch has a place in each source, or where there are none."""
+    if checkpoint.stat(START) is None:
+        return {}
+    planned = read_checkpoint(checkpoint).planned
+    if planned and None not in read_offsets(checkpoint, planned[-1]).sources:
+        return {}
+    starts: Starts = json.loads(checkpoint.read(START))
+    return starts
+
+
+def _options(lake: Lake, source: StreamInput, where: str, clock: Clock) -> Mapping[str, str]:
+    match source.kind:
+        case InputKind.TABLE | InputKind.CHANGE_FEED:
+            return {"startingVersion": str(_version(lake, source, where, clock))}
+        case InputKind.KAFKA:
+            return _of_topics(source, where, clock)
+    raise StreamRefusedError(
+        f"{source.name}: nobody can begin within a source of kind {source.kind}", hint="reprocess all instead"
+    )
+
+
+def _version(lake: Lake, source: StreamInput, where: str, clock: Clock) -> int:
+    ref = lake.find(source.uri)
+    latest = lake.latest_version(ref)
+    if re.fullmatch(r"v?\d{1,18}", where):
+        version = int(where.removeprefix("v"))
+    elif where == "latest":
+        version = latest + 1
+    else:
+        before = _time(where, source, clock) - timedelta(microseconds=1)
+        held = lake.version_at(ref, before)
+        version = 0 if held is None else held + 1
+    if version > latest + 1:
+        raise StreamRefusedError(f"{source.name} has no version {version}", hint=f"the latest is {latest}")
+    if version <= latest and not lake.history(ref, limit=1, starting_version=version, ending_version=version):
+        raise StreamRefusedError(f"version {version} of {source.name} is no longer in its log", hint="begin later")
+    return version
+
+
+def _of_topics(source: StreamInput, where: str, clock: Clock) -> Mapping[str, str]:
+    if where in ("earliest", "latest"):
+        return {"startingOffsets": where}
+    if where.startswith("{"):
+        if not isinstance(parse_position(where), KafkaPosition):
+            raise StreamRefusedError(f"{source.name}: these are no offsets", hint='{"topic": {"0": 42, "1": 7}}')
+        return {"startingOffsets": where}
+    millis = round(_time(where, source, clock).timestamp() * 1_000)
+    return {"startingTimestamp": str(millis), "startingOffsetsByTimestampStrategy": "latest"}
+
+
+def _time(where: str, source: StreamInput, clock: Clock) -> datetime:
+    try:
+        return parse_time(where, clock)
+    except VersionFormatError as exc:
+        wanted = "a version" if source.is_table else "offsets as JSON, earliest"
+        hint = f"{wanted}, latest, or a time: {FORMS}"
+        raise StreamRefusedError(f"{where!r} is no place in {source.name}", hint=hint) from exc
+
+
+NOTE, CHECKPOINT = "reset.json", "checkpoint"
+_FOLDER = ".set_aside"  # among the checkpoints, so that moving one is a rename
+
+
+@dataclass(frozen=True, slots=True)
+class ResetNote:
+    """What a reset found: `versions` of the stream's tables by URI, before it did anything. `undoes`: another's job."""
+
+    job_id: str
+    level: str
+    at: str
+    actor: str
+    reason: str
+    versions: dict[str, int]
+    undoes: str | None = None
+
+
+def load_preview(
+    settings: Settings,
+    lake: Lake,
+    store: ControlStore,
+    statuses: Sequence[StreamStatus],
+    *,
+    name: str,
+    level: ResetLevel,
+    now: datetime,
+    starts: Starts = MappingProxyType({}),
+) -> ResetPreview:
+    """`starts`: where each source begins, of FROM. Raises `StreamNotFoundError` or `StoreError`."""
+    named = {status.declaration.name: status for status in statuses}
+    if name not in named:
+        raise StreamNotFoundError(f"no stream {name!r}", hint=f"streams: {', '.join(named) or 'none'}")
+    declared = named[name].declaration
+    topics = store.topic_ends().get(name, ())
+    again = BacklogReader(settings, lake).from_start(begun_at(declared, starts), topics, now=now)
+    return preview(
+        named[name],
+        level,
+        [status.declaration for status in statuses],
+        again=again,
+        set_aside=set_aside(settings, name),
+        kept=_kept(lake, declared, level),
+    )
+
+
+def set_aside_folder(settings: Settings, stream: str) -> str:
+    return f"{settings.checkpoints_uri}/{_FOLDER}/{stream}"
+
+
+def set_aside(settings: Settings, stream: str) -> list[str]:
+    """Resets that can be taken back, by the names of their folders, oldest first."""
+    folder = declared_folder(settings, set_aside_folder(settings, stream))
+    names = [entry.name for entry in folder.list("")]
+    notes = {name: read_note(folder, name) for name in names if folder.stat(f"{name}/{NOTE}")}
+    whole = [name for name in notes if folder.holds(f"{name}/{CHECKPOINT}")]
+    return sorted(whole, key=lambda name: notes[name].at)
+
+
+def read_note(folder: Folder, name: str) -> ResetNote:
+    """The note of one of the folders in that of a stream."""
+    return ResetNote(**json.loads(folder.read(f"{name}/{NOTE}")))
+
+
+def _kept(lake: Lake, declared: StreamDeclaration, level: ResetLevel) -> str:
+    """Why one of its tables may not be touched. One that cannot be read, or is not there, is not known to say so: the
+    host looks again."""
+    for output in declared.outputs:
+        try:
+            properties = lake.snapshot(lake.find(output.uri)).metadata.configuration
+        except LakehouseError:
+            continue
+        if why := why_kept(output.table, properties, level):
+            return why
+    return ""
