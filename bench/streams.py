@@ -28,7 +28,7 @@ from pipelines import Pipeline, kafka, rate, table, upsert
 from pipelines.host.listener import ProgressListener, ProgressWriter
 from pipelines.spark.runtime import Runtime
 from pipelines.spark.session import open_session
-from pipelines.specs.registry import Registry
+from pipelines.specs.streams import Registry
 from tests.worlds.streams.kafka_broker import KafkaBroker
 
 RECORDS, PARTITIONS, PER_BATCH = 10_000_000, 4, 1_000_000

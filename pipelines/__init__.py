@@ -21,10 +21,8 @@ if TYPE_CHECKING:
     from pipelines.sources.kafka import kafka
     from pipelines.sources.rate import rate
     from pipelines.sources.spark import spark_source
-    from pipelines.specs.expectations import expect
-    from pipelines.specs.secrets import secret
-    from pipelines.specs.sinks import into
-    from pipelines.specs.table_expectations import fresh, references, rows_per_day, unique
+    from pipelines.specs.ends import into, secret
+    from pipelines.specs.expectations import expect, fresh, references, rows_per_day, unique
 
 __all__ = [
     "Pipeline",
@@ -60,7 +58,7 @@ _MODULES = {
     "expect": "pipelines.specs.expectations",
     **dict.fromkeys(("append", "complete"), "pipelines.sinks.append"),
     "history": "pipelines.sinks.history",
-    "into": "pipelines.specs.sinks",
+    "into": "pipelines.specs.ends",
     **dict.fromkeys(("update", "upsert"), "pipelines.sinks.upsert"),
     "files": "pipelines.sources.files",
     "foreach_batch": "pipelines.sinks.foreach_batch",
@@ -69,10 +67,10 @@ _MODULES = {
     "kafka_topic": "pipelines.sinks.kafka_topic",
     "postgres_table": "pipelines.sinks.postgres_table",
     "rate": "pipelines.sources.rate",
-    "secret": "pipelines.specs.secrets",
+    "secret": "pipelines.specs.ends",
     "spark_source": "pipelines.sources.spark",
     "table": "pipelines.sources.delta",
-    **dict.fromkeys(("fresh", "references", "rows_per_day", "unique"), "pipelines.specs.table_expectations"),
+    **dict.fromkeys(("fresh", "references", "rows_per_day", "unique"), "pipelines.specs.expectations"),
 }
 
 

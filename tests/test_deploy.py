@@ -21,7 +21,7 @@ from sqlalchemy import make_url
 from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
 from backend.settings import load_settings
 from backend.stream_model.stream import Observed, StreamState
-from pipelines.declare.registry import load_registry
+from pipelines.declare.pipeline import load_registry
 from pipelines.host.__main__ import CLOSE_S
 from pipelines.host.listener import ProgressWriter
 from pipelines.host.metrics import HostMetrics

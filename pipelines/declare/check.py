@@ -22,12 +22,12 @@ from backend.lake.lake import Lake
 from backend.lake.storage.paths import normal_uri
 from backend.lake.table.metadata_diff import column_names
 from backend.settings import Settings, load_settings
-from pipelines.declare.registry import load_registry
+from pipelines.declare.pipeline import load_registry
 from pipelines.spark.analysis import Analysis
 from pipelines.spark.session import open_session
 from pipelines.specs.expectations import OnViolation
-from pipelines.specs.registry import Registry
-from pipelines.specs.streams import Place, Problem, StreamKind, StreamSpec, ViewSpec
+from pipelines.specs.streams import Registry, StreamKind, StreamSpec, ViewSpec
+from pipelines.specs.tables import Place, Problem
 
 # A stream's name is also a folder and a label of metrics; an expectation's is part of a column's name.
 _NAME = re.compile(r"[a-z0-9_]{1,63}")

@@ -23,7 +23,7 @@ from backend.store.clock import StoreClock
 from backend.store.store import ControlStore
 from backend.stream_model.stream import HostHeartbeat
 from pipelines.declare.check import refuse_problems
-from pipelines.declare.registry import declarations, load_registry
+from pipelines.declare.pipeline import declarations, load_registry
 from pipelines.host.backlog_watch import BacklogWatch
 from pipelines.host.drain_watch import DrainWatch
 from pipelines.host.job_host import JobHost
@@ -40,7 +40,7 @@ from pipelines.host.topic_watch import TopicWatch
 from pipelines.host.webhook_rounds import WebhookRounds
 from pipelines.jobs.runner import Acts, SparkJobs
 from pipelines.spark.runtime import Runtime
-from pipelines.specs.registry import Registry
+from pipelines.specs.streams import Registry
 from pipelines.stop_signals import stop_signals
 
 CLOSE_S = 5.0  # beside `host.stop_timeout_s`, which the batches get; whoever stops a host gives it 10 s beside that

@@ -21,7 +21,7 @@ from pipelines.host.rounds import Rounds
 from pipelines.jvm.failures import describe
 from pipelines.jvm.kafka import PATIENCE, KafkaClient, Offsets, Place
 from pipelines.sources.kafka import KafkaSource, by_topic
-from pipelines.specs.registry import Registry
+from pipelines.specs.streams import Registry
 
 EVERY_S = 10.0
 POLL_S = 0.5

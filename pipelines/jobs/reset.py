@@ -31,8 +31,7 @@ from backend.streams.reset import (
 )
 from pipelines.jvm.hadoop import CheckpointFiles
 from pipelines.sinks.commits import sign
-from pipelines.specs.registry import Registry
-from pipelines.specs.streams import StreamSpec
+from pipelines.specs.streams import Registry, StreamSpec
 
 log = structlog.get_logger()
 

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from pipelines.sinks.commits import append_rows
-from pipelines.specs.sinks import OutputMode, Target
+from pipelines.specs.ends import OutputMode, Target
 from pipelines.specs.tables import TableSpec
 
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
 from pipelines.sinks.positions import in_one_log
-from pipelines.specs.sinks import CHANGE
+from pipelines.specs.ends import CHANGE
 from pipelines.specs.tables import path_of, quoted
 
 UNCHANGED = "_weir_unchanged"  # paths of columns and of what lies in them, as SQL writes them

@@ -10,7 +10,7 @@ from typing import get_args
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipelines.specs.sinks import OutputMode, Target
+from pipelines.specs.ends import OutputMode, Target
 
 BatchFunction = Callable[[DataFrame, int, SparkSession], object]
 

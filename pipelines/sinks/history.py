@@ -25,7 +25,7 @@ from pipelines.sinks.upsert import (
     tombstones_of,
     truncations_of,
 )
-from pipelines.specs.sinks import CHANGE, OutputMode, Target
+from pipelines.specs.ends import CHANGE, OutputMode, Target
 from pipelines.specs.tables import TableSpec, quoted
 
 FROM, TO, CURRENT = "valid_from", "valid_to", "is_current"

@@ -35,8 +35,7 @@ from pipelines.sinks.postgres_columns import (
     has_unique_index,
     primary_key,
 )
-from pipelines.specs.secrets import Secret
-from pipelines.specs.sinks import OutputMode, Target
+from pipelines.specs.ends import OutputMode, Secret, Target
 from pipelines.specs.tables import quoted
 
 BATCHES = "weir_batches"

@@ -25,7 +25,7 @@ from pipelines.sinks.changes import (
 )
 from pipelines.sinks.commits import unnumbered
 from pipelines.sinks.positions import newer
-from pipelines.specs.sinks import CHANGE, OutputMode, Target
+from pipelines.specs.ends import CHANGE, OutputMode, Target
 from pipelines.specs.tables import TableSpec, quoted
 
 _DELETED = "_deleted"

@@ -27,7 +27,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from pipelines.jvm.failures import SpecError
-from pipelines.specs.secrets import Secret, secret_problems
+from pipelines.specs.ends import Secret, secret_problems
 
 _PATIENCE_S = 10.0  # for one answer of a registry
 _ABSENT_S = 10.0  # an id that it does not know is asked for again after this time

@@ -13,7 +13,7 @@ from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 from backend.settings import Settings
 from backend.streams.reset import begun
 from pipelines.jvm.hadoop import spark_uri
-from pipelines.specs.sources import Inputs, option_texts, unknown_options
+from pipelines.specs.ends import Inputs, option_texts, unknown_options
 
 _OPTIONS = (
     *("maxFilesPerTrigger", "maxBytesPerTrigger", "skipChangeCommits", "ignoreDeletes", "ignoreChanges"),

@@ -19,7 +19,7 @@ from backend.lake.storage.paths import is_within, normal_uri
 from backend.lake.storage.storage import declared_folder
 from backend.streams.unread import files_of_batch, has_pattern
 from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
-from pipelines.specs.sources import Inputs
+from pipelines.specs.ends import Inputs
 
 PATTERN = re.compile(r"[*?\[\]{}\\]")
 

@@ -24,7 +24,7 @@ from pipelines.jvm.failures import SpecError
 from pipelines.sources.file_columns import PATTERN, BatchFiles, Columns, NewColumnsError, NotedColumns, extended, new_in
 from pipelines.sources.json_text import FITS, TEXT, columns_of, documents, judged, reason, refusal
 from pipelines.specs.dead_letters import without_dead_letters
-from pipelines.specs.sources import Inputs, Misfit, option_texts, unknown_options
+from pipelines.specs.ends import Inputs, Misfit, option_texts, unknown_options
 from pipelines.specs.tables import parse_schema, quoted
 
 Format = Literal["json", "csv", "parquet", "text", "binary"]

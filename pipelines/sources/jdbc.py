@@ -15,8 +15,7 @@ from backend.redaction import holds_secret, without_secrets
 from backend.settings import Settings
 from backend.store.clock import elapsed
 from pipelines.jvm.failures import StreamStartError, describe
-from pipelines.specs.secrets import Secret, revealed, secret_problems
-from pipelines.specs.sources import Inputs, secret_options
+from pipelines.specs.ends import Inputs, Secret, revealed, secret_options, secret_problems
 
 _DRIVERS = {"postgresql": "org.postgresql.Driver"}  # Spark finds no driver among its own JARs without the name
 _HINT = "look at its address and login, whether it runs, and whether its driver is there (docs/pipelines.md)"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 
 from backend.settings import Settings
-from pipelines.specs.sources import Inputs
+from pipelines.specs.ends import Inputs
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,7 @@ from pyspark.sql import DataFrame
 
 from backend.settings import Settings
 from pipelines.jvm.failures import SpecError
-from pipelines.specs.secrets import Secret, revealed, secret_problems
-from pipelines.specs.sources import Inputs, secret_options
+from pipelines.specs.ends import Inputs, Secret, revealed, secret_options, secret_problems
 from pipelines.specs.tables import parse_schema
 
 _OWN = {"delta": "table(…)", "kafka": "kafka(…)"}  # with a backlog, a preflight and a reset

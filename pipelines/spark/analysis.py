@@ -22,12 +22,10 @@ from backend.settings import Settings
 from pipelines.jvm.failures import SpecError, describe
 from pipelines.spark.tables import differences, keys_changed, properties_of
 from pipelines.spark.writing import quarantine_schema
+from pipelines.specs.ends import CHANGE, ExportSink, Inputs
 from pipelines.specs.expectations import BROKEN
-from pipelines.specs.registry import Registry
-from pipelines.specs.sinks import CHANGE, ExportSink
-from pipelines.specs.sources import Inputs
-from pipelines.specs.streams import Problem, StreamKind, StreamSpec, ViewSpec
-from pipelines.specs.tables import Evolution, TableSpec, parse_schema, within_reach
+from pipelines.specs.streams import Registry, StreamKind, StreamSpec, ViewSpec
+from pipelines.specs.tables import Evolution, Problem, TableSpec, parse_schema, within_reach
 
 FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")  # which Delta lets no table with a feed have
 TableSchemas = list[tuple[TableSpec, StructType]]

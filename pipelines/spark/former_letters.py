@@ -20,7 +20,7 @@ from pipelines.jvm.delta import delta_log
 from pipelines.jvm.hadoop import CheckpointFiles
 from pipelines.jvm.kafka import Offsets
 from pipelines.sources.kafka import KafkaSource, by_topic
-from pipelines.specs.sources import Inputs
+from pipelines.specs.ends import Inputs
 from pipelines.specs.streams import StreamSpec
 
 _NOTE = "dead_letters_read.json"

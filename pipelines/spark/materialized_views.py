@@ -15,8 +15,7 @@ from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.settings import load_settings
 from pipelines.sinks.commits import stamp
-from pipelines.specs.sinks import Target
-from pipelines.specs.sources import Inputs
+from pipelines.specs.ends import Inputs, Target
 from pipelines.specs.streams import StreamSpec
 from pipelines.specs.tables import parse_schema, quoted
 

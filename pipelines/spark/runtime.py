@@ -32,11 +32,10 @@ from pipelines.spark.dead_mans_switch import DeadMansSwitch
 from pipelines.spark.materialized_views import read_versions
 from pipelines.spark.session import KEPT, open_session
 from pipelines.spark.tables import change_table, create_table, fit_table
+from pipelines.specs.ends import ExportSink
 from pipelines.specs.expectations import BROKEN
-from pipelines.specs.registry import Registry
-from pipelines.specs.sinks import ExportSink
-from pipelines.specs.streams import Problem, StreamKind, StreamSpec
-from pipelines.specs.tables import quoted
+from pipelines.specs.streams import Registry, StreamKind, StreamSpec
+from pipelines.specs.tables import Problem, quoted
 
 _LOOK_S = 0.05
 NO_OVERRIDES: Mapping[str, str] = MappingProxyType({})

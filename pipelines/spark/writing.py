@@ -19,9 +19,8 @@ from pipelines.sinks.commits import append_rows, query_id, stamp
 from pipelines.spark.former_letters import not_read_before, read_before
 from pipelines.spark.materialized_views import recompute
 from pipelines.specs.dead_letters import Kept
+from pipelines.specs.ends import Inputs, Target
 from pipelines.specs.expectations import BROKEN, OnViolation, breaks_any, names
-from pipelines.specs.sinks import Target
-from pipelines.specs.sources import Inputs
 from pipelines.specs.streams import StreamKind, StreamSpec
 
 BatchWriter = Callable[[DataFrame, int], None]

@@ -31,8 +31,7 @@ from pipelines import (
     upsert,
 )
 from pipelines.declare.check import PipelineError, find_problems, refuse_problems
-from pipelines.declare.pipeline import TriggerError, trigger_s
-from pipelines.declare.registry import MOST_CODE, declaration, declarations, load_registry
+from pipelines.declare.pipeline import MOST_CODE, TriggerError, declaration, declarations, load_registry, trigger_s
 from pipelines.spark.analysis import in_order
 from pipelines.specs.tables import Evolution
 from tests.worlds.spark import declared

@@ -18,8 +18,8 @@ from backend.stream_model.progress import parse_progress
 from backend.stream_model.stream import Progress
 from backend.streams.backlog import BacklogReader
 from pipelines import files, table
-from pipelines.declare.registry import declaration
-from pipelines.specs.registry import Registry
+from pipelines.declare.pipeline import declaration
+from pipelines.specs.streams import Registry
 from tests.worlds.cases import few
 from tests.worlds.spark.declared import pipeline_of
 from tests.worlds.spark.lakes import DemoLake, open_lake

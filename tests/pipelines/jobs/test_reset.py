@@ -24,7 +24,7 @@ from backend.streams.backlog import BacklogReader
 from backend.streams.reset import ResetLevel, ResetRequest, begun_at, parse_starts, set_aside
 from backend.times import Clock
 from pipelines import append, complete, expect, files, into, table
-from pipelines.declare.registry import declarations, load_registry
+from pipelines.declare.pipeline import declarations, load_registry
 from pipelines.jobs.rewind import is_behind
 from tests.worlds.spark.act_host import ActHost, running_job
 from tests.worlds.spark.declared import Function, pipeline_of, same

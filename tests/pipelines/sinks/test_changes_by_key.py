@@ -25,7 +25,7 @@ from pipelines.sinks.commits import stamp
 from pipelines.sinks.history import history
 from pipelines.sinks.upsert import update, upsert
 from pipelines.spark.tables import create_table
-from pipelines.specs.sinks import CHANGE, Sink, Target
+from pipelines.specs.ends import CHANGE, Sink, Target
 from pipelines.specs.tables import TableSpec
 from tests.worlds.cases import soak
 

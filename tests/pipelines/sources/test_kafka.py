@@ -27,13 +27,13 @@ from backend.stream_model.stream import StreamFailure, TopicEnds
 from backend.streams.backlog import BacklogReader, batch_end, lags
 from backend.streams.faults import MISFIT, recognise
 from pipelines import Pipeline, append, complete, expect, kafka, secret, update
-from pipelines.declare.registry import declaration, declarations
+from pipelines.declare.pipeline import declaration, declarations
 from pipelines.host.fleet import utc_now
 from pipelines.host.topic_watch import TopicWatch
 from pipelines.jvm.failures import StreamStartError
 from pipelines.sources.kafka import KafkaSource
 from pipelines.spark.analysis import Analysis
-from pipelines.specs.sinks import Sink, Target
+from pipelines.specs.ends import Sink, Target
 from tests.worlds.cases import soak
 from tests.worlds.processes import wait_until
 from tests.worlds.spark.declared import Dying, lake_of, pipeline_of, registry_of, same

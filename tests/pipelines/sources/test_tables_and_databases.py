@@ -13,7 +13,7 @@ from backend.lake.lake import Lake
 from backend.settings import load_settings
 from backend.streams.backlog import BacklogReader
 from pipelines import jdbc, kafka, rate, secret, spark_source, table
-from pipelines.declare.registry import declaration
+from pipelines.declare.pipeline import declaration
 from pipelines.sources.jdbc import JdbcSource
 from pipelines.spark.analysis import Analysis
 from tests.worlds.lake import builders

@@ -25,8 +25,8 @@ from pipelines.jvm.failures import describe, describe_traceback
 from pipelines.jvm.hadoop import CheckpointFiles
 from pipelines.spark.s3 import hadoop_options, s3_jars, uses_s3
 from pipelines.spark.session import CLASS_ARCHIVE, spark_conf
-from pipelines.specs import sources
-from pipelines.specs.sources import Inputs
+from pipelines.specs import ends
+from pipelines.specs.ends import Inputs
 
 POM = (
     "<project><modelVersion>4.0.0</modelVersion>"
@@ -299,7 +299,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (shared / "weir-no-rows").mkdir(parents=True)
     (shared / "weir-no-rows" / "planted.parquet").write_bytes(b"PAR1")
     monkeypatch.setattr(tempfile, "tempdir", str(shared))
-    monkeypatch.setattr(sources, "_empty", [])  # another test of this process may have made one
+    monkeypatch.setattr(ends, "_empty", [])  # another test of this process may have made one
     before = os.umask(0)
     yield shared
     os.umask(before)
