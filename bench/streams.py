@@ -25,7 +25,7 @@ from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 from bench.harness import Bench, BenchError, Line, Suite, Watch, at_most, counted, duration, require_equal
 from pipelines import Pipeline, kafka, rate, table, upsert
-from pipelines.host.listener import ProgressListener, ProgressWriter
+from pipelines.host.progress import ProgressListener, ProgressWriter
 from pipelines.spark.runtime import Runtime
 from pipelines.spark.session import open_session
 from pipelines.specs.streams import Registry

@@ -11,13 +11,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import partial
 from itertools import compress
 from typing import Protocol
 
 import structlog
 
-from backend.errors import LakehouseError, StoreError, StreamRefusedError
+from backend.errors import LakehouseError, StreamRefusedError
 from backend.jobs.model import Job, JobEnd, JobProgress, JobState
 from backend.redaction import without_secrets
 from backend.settings import Settings
@@ -26,11 +25,10 @@ from backend.store.leases import job_resource
 from backend.store.notices import KeptAnswer, NoticeTopic
 from backend.store.store import ControlStore
 from backend.stream_model.stream import Lease
-from pipelines.host.fleet import utc_now
 from pipelines.host.ownership import CUT_AFTER, LOOK_AFTER, leases_of
-from pipelines.host.rounds import Rounds
+from pipelines.host.periodic import Rounds, Work
+from pipelines.host.stream_host import utc_now
 from pipelines.jobs.runner import JobCancelled
-from pipelines.jvm.failures import SparkLostError
 
 POLL_S = 0.25  # so that a cancel takes effect within a second
 REPORT_S = 1.0
@@ -81,30 +79,27 @@ class JobHost:
         poll_s: float = POLL_S,
     ) -> None:
         self._settings, self._store, self._runner, self._host_id = settings, store, runner, host_id
-        self._clock, self._elapsed, self._poll_s = clock, elapsed, poll_s
+        self._clock, self._elapsed = clock, elapsed
         ttl_s = settings.host.lease_ttl_s
         self._leased = leases_of(store, ttl_s=ttl_s, elapsed=elapsed)
         self._unfinished = KeptAnswer(
             store.notices, store.jobs.unfinished, NoticeTopic.JOBS, every_s=ttl_s * LOOK_AFTER, elapsed=elapsed
         )
         self._running: dict[str, _Running] = {}
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._loop, name="jobs", daemon=True)
-        self._leases = Rounds("job-leases", self._refuse_late, every_s=poll_s, failed="job_leases_not_watched")
-        self._old = Rounds("job-results", self.prune, every_s=PRUNE_EVERY_S, failed="jobs_not_pruned")
+        self._steps = Rounds(Work("jobs", poll_s, lambda _: self.step(), "jobs_round_failed"))
+        self._leases = Rounds(Work("job-leases", poll_s, lambda _: self._refuse_late(), "job_leases_not_watched"))
+        self._old = Rounds(Work("job-results", PRUNE_EVERY_S, lambda _: self.prune(), "jobs_not_pruned"))
 
     def start(self) -> None:
-        self._thread.start()
+        self._steps.start()
         self._leases.start()  # until the process ends: what a stop leaves may still change tables
         self._old.start()
 
     def stop(self, limit_s: float) -> None:
         """Takes no more jobs. Running ones are ended and put back into the queue, but for those that change tables."""
         deadline = time.monotonic() + limit_s
-        self._stop.set()
         self._old.stop(0)
-        if self._thread.ident is not None:
-            self._thread.join(limit_s)
+        self._steps.stop(limit_s)
         left = [running for running in self._running.values() if not running.is_settled]
         short = [self._runner.stops_short(running.job.job_id) for running in left]
         for running in compress(left, short):
@@ -112,7 +107,10 @@ class JobHost:
         for running in self._running.values():
             running.thread.join(max(0.0, deadline - time.monotonic()))
         for running, is_short in zip(left, short, strict=True):
-            self._quietly(partial(self._hand_over, running, is_short=is_short))
+            try:
+                self._hand_over(running, is_short=is_short)
+            except LakehouseError as exc:
+                log.warning("job_shutdown_step_failed", error=exc.message)
 
     def step(self) -> None:
         """One round over all jobs. Raises `StoreError`; running jobs go on then."""
@@ -134,21 +132,6 @@ class JobHost:
     def busy(self) -> int:
         """Jobs whose thread has not ended."""
         return len(self._running)
-
-    def _loop(self) -> None:
-        is_silent = False
-        while not self._stop.wait(self._poll_s):
-            try:
-                self.step()
-                is_silent = False
-            except StoreError as exc:
-                if not is_silent:
-                    log.error("jobs_store_silent", error=exc.message)
-                is_silent = True
-            except SparkLostError as exc:  # the host's own loop ends the process
-                log.error("jobs_spark_lost", error=exc.message)
-            except Exception:  # the job boundary: jobs must not end with one round
-                log.exception("jobs_round_failed")
 
     # one that runs ---------------------------------------------------------------------------------------------
 
@@ -289,12 +272,6 @@ class JobHost:
             log.exception("job_broke", job=running.job.job_id)
             end = JobEnd(JobState.FAILED, None, without_secrets(f"{type(exc).__name__}: {exc}"), "see logs/host.log")
         running.outcome.append(end)
-
-    def _quietly(self, act: Callable[[], None]) -> None:
-        try:
-            act()
-        except LakehouseError as exc:
-            log.warning("job_shutdown_step_failed", error=exc.message)
 
 
 def _hopeless(job: Job) -> JobEnd | None:

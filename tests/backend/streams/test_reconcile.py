@@ -38,7 +38,7 @@ from backend.streams.reconcile import (
     backoff_s,
     plan,
 )
-from pipelines.host.drain_watch import DrainWatch
+from pipelines.host.backlogs import DrainWatch
 from tests.worlds.lake import builders
 from tests.worlds.store.values import leased
 from tests.worlds.streams.checkpoints import delta_offset, write_checkpoint

@@ -28,8 +28,8 @@ from backend.streams.backlog import BacklogReader, batch_end, lags
 from backend.streams.faults import MISFIT, recognise
 from pipelines import Pipeline, append, complete, expect, kafka, secret, update
 from pipelines.declare.pipeline import declaration, declarations
-from pipelines.host.fleet import utc_now
-from pipelines.host.topic_watch import TopicWatch
+from pipelines.host.backlogs import TopicWatch
+from pipelines.host.stream_host import utc_now
 from pipelines.jvm.failures import StreamStartError
 from pipelines.sources.kafka import KafkaSource
 from pipelines.spark.analysis import Analysis
