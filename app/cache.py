@@ -59,9 +59,9 @@ from backend.stream_model.backlog import Lag
 from backend.stream_model.progress import versions_of
 from backend.stream_model.rollup import DAY_S, MINUTE_S, MOST_POINTS, Points, plan_grain, points_of, points_over
 from backend.stream_model.stream import HostHeartbeat, Progress, Run, StreamDeclaration
-from backend.streams.backlog import BacklogReader, Trails
+from backend.streams.backlog import BacklogReader
 from backend.streams.checkpoint import pinned_by
-from backend.streams.latency import LayerLatency, layer_latencies, pipeline_latencies, read_trails
+from backend.streams.latency import Trails, LayerLatency, layer_latencies, pipeline_latencies, read_trails
 from backend.streams.preflight.model import Preflight
 from backend.streams.preflight.reading import preflight as load_preflight
 from backend.streams.reset import ResetLevel, ResetPreview, Starts, load_preview

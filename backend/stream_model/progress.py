@@ -53,7 +53,12 @@ def phases_ms(progress: Progress) -> dict[str, int]:
 
 def expectation_totals(events: Iterable[Progress], declared: Iterable[str] = ()) -> list[ExpectationTotal]:
     """Passed and failed rows per expectation, the declared ones first even where no event counts them."""
-    return merged_totals((_totals_of(event) for event in events), declared)
+    totals = (
+        ExpectationTotal(count.name, count.passed, count.failed, event.progressed_at if count.failed else None)
+        for event in events
+        for count in event.expectations
+    )
+    return merged_totals([totals], declared)
 
 
 def merged_totals(parts: Iterable[Iterable[ExpectationTotal]], declared: Iterable[str] = ()) -> list[ExpectationTotal]:
@@ -69,13 +74,6 @@ def merged_totals(parts: Iterable[Iterable[ExpectationTotal]], declared: Iterabl
             max((total.last_failed_at for total in totals if total.last_failed_at), default=None),
         )
         for name, totals in by_name.items()
-    ]
-
-
-def _totals_of(event: Progress) -> list[ExpectationTotal]:
-    return [
-        ExpectationTotal(count.name, count.passed, count.failed, event.progressed_at if count.failed else None)
-        for count in event.expectations
     ]
 
 

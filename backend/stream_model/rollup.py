@@ -116,6 +116,9 @@ def merged(parts: Sequence[Rollup]) -> Rollup:
     """Of one part or more that share no batch."""
     first = min(parts, key=lambda part: (part.first_at, part.first_batch))
     last = max(parts, key=lambda part: (part.last_at, part.last_batch))
+    phases_ms = Counter[str]()
+    for part in parts:
+        phases_ms.update(part.phases_ms)
     return Rollup(
         query_id=last.query_id,
         run_id=last.run_id,
@@ -132,7 +135,7 @@ def merged(parts: Sequence[Rollup]) -> Rollup:
         processed_rows_per_s=_added(part.processed_rows_per_s for part in parts),
         duration_ms=_added(part.duration_ms for part in parts),
         longest_ms=_most(part.longest_ms for part in parts),
-        phases_ms=_phases(part.phases_ms for part in parts),
+        phases_ms=dict(phases_ms),
         watermark=last.watermark,
         state_rows=last.state_rows,
         most_behind_ms=_most(part.most_behind_ms for part in parts),
@@ -152,13 +155,6 @@ def _added(sums: Iterable[Sum]) -> Sum:
 
 def _most(values: Iterable[int | None]) -> int | None:
     return max((value for value in values if value is not None), default=None)
-
-
-def _phases(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    sums = Counter[str]()
-    for part in parts:
-        sums.update(part)
-    return dict(sums)
 
 
 MOST_POINTS = 240
@@ -253,7 +249,8 @@ def plan_grain(window_s: float, *, batches_kept_s: float, minutes_kept_s: float)
 def points_of(events: Sequence[Progress], *, trigger_interval_ms: int = 0, most: int = MOST_POINTS) -> Points:
     """Events (oldest first) as at most about `most` points. The spans of bins stand still while time goes on."""
     batches = [event for event in events if is_batch(event)]
-    width_s = _width_s(_span_s(batches), most) if len(batches) > most else None
+    span_s = (batches[-1].progressed_at - batches[0].progressed_at).total_seconds() if batches else 0.0
+    width_s = _width_s(span_s, most) if len(batches) > most else None
     longest_pause_s = max(LEAST_PAUSE_S, 5 * trigger_interval_ms / 1_000)
 
     def goes_on(before: Rollup, after: Rollup) -> bool:
@@ -293,10 +290,6 @@ def points_over(
 
 def _pause_s(before: Rollup, after: Rollup) -> float:
     return (after.first_at - before.ended_at).total_seconds()
-
-
-def _span_s(batches: Sequence[Progress]) -> float:
-    return (batches[-1].progressed_at - batches[0].progressed_at).total_seconds()
 
 
 def _width_s(span_s: float, most: int) -> int:

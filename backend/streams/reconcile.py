@@ -12,11 +12,11 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from enum import StrEnum
 from heapq import heapify, heappop, heappush
 from types import MappingProxyType
 
 from backend.format import things
+from backend.settings import HostSettings
 from backend.stream_model.stream import (
     Desired,
     DesiredState,
@@ -147,35 +147,18 @@ def why_nobody_can(
     return ""
 
 
-class Phase(StrEnum):
-    """What a query of this host is doing at this moment."""
-
-    ABSENT = "ABSENT"
-    STARTING = "STARTING"  # a start is on its way
-    ACTIVE = "ACTIVE"
-    STOPPING = "STOPPING"  # a stop is on its way
-    ENDED = "ENDED"  # ended by itself, without an error
-    FAILED = "FAILED"  # ended by an error, or could not be started
-
-
 @dataclass(frozen=True, slots=True)
 class Live:
-    """One stream as the host finds it. `failure` only with FAILED; `read_until`: what its sources took in before
-    then has been read."""
+    """What the query of one stream does at this moment: STOPPED where there is none, STARTING or STOPPING while that is
+    on its way, COMPLETED where it ended by itself, FAILED where it ended by an error or could not be started.
 
-    phase: Phase
+    `failure` only with FAILED; `read_until`: what its sources took in before then has been read."""
+
+    state: StreamState
     query_id: str | None = None
     run_id: str | None = None
     failure: StreamFailure | None = None
     read_until: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RestartLimits:
-    max_restarts: int
-    restart_window_s: float
-    backoff_initial_s: float
-    backoff_max_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +206,7 @@ class Host:
     """Who plans, under which limits, and when."""
 
     host_id: str
-    limits: RestartLimits
+    limits: HostSettings
     now: datetime
 
 
@@ -232,67 +215,52 @@ def plan(
 ) -> tuple[Action, ...]:
     """The next actions for every stream in `live` (those that the host owns) that is desired at all."""
     actions: list[Action] = []
-    for name in sorted(live):
-        if name in desired:
-            actions += _plan_one(desired[name], observed.get(name) or _unseen(desired[name], host), live[name], host)
+    for name in sorted(live.keys() & desired.keys()):
+        want = desired[name]
+        unseen = Observed(name, StreamState.STOPPED, "", want.generation - 1, host.now)
+        actions += _plan_one(want, observed.get(name) or unseen, live[name], host)
     return tuple(actions)
 
 
 def _plan_one(want: Desired, seen: Observed, live: Live, host: Host) -> Iterable[Action]:
-    match live.phase:
-        case Phase.ABSENT:
+    match live.state:
+        case StreamState.STOPPED:
             return _absent(want, seen, host)
-        case Phase.ACTIVE:
+        case StreamState.RUNNING:
             return _active(want, seen, live, host)
-        case Phase.ENDED:
-            return _ended(want, seen, host)
-        case Phase.FAILED:
+        case StreamState.COMPLETED:
+            if want.wants_stop or want.generation > seen.generation:
+                return _in_order(_absent(want, seen, host), Forget(want.name))
+            return (RecordState(_carried_out(want, seen, StreamState.COMPLETED, host)), Forget(want.name))
+        case StreamState.FAILED:
             return _failed(want, seen, live, host)
-        case Phase.STARTING | Phase.STOPPING:
-            return ()
+    return ()  # a start or a stop is on its way
 
 
 def _absent(want: Desired, seen: Observed, host: Host) -> Iterable[Action]:
     if want.wants_stop:
-        return _to_rest(want, seen, host)
+        rest = (StreamState.STOPPED, StreamState.FAILED) if want.drains else (StreamState.STOPPED,)
+        if seen.state in rest and seen.generation == want.generation:
+            return _adopt(seen, host)
+        return (RecordState(_carried_out(want, seen, StreamState.STOPPED, host)),)
     if want.generation == seen.generation:
         if seen.state in (StreamState.FAILED, StreamState.COMPLETED):
             return _adopt(seen, host)
         if seen.state is StreamState.BACKOFF and seen.next_start_at is not None and host.now < seen.next_start_at:
             return _adopt(seen, host)
-    return _to_start(want, seen, host)
-
-
-def _to_rest(want: Desired, seen: Observed, host: Host) -> Iterable[Action]:
-    rest = (StreamState.STOPPED, StreamState.FAILED) if want.drains else (StreamState.STOPPED,)
-    if seen.state in rest and seen.generation == want.generation:
-        return _adopt(seen, host)
-    return (RecordState(_carried_out(want, seen, StreamState.STOPPED, host)),)
-
-
-def _to_start(want: Desired, seen: Observed, host: Host) -> Iterable[Action]:
     return (RecordState(_carried_out(want, seen, StreamState.STARTING, host)), Start(want.name))
 
 
 def _active(want: Desired, seen: Observed, live: Live, host: Host) -> Iterable[Action]:
-    if (want.wants_stop or want.generation > seen.generation) and not _drains(want, live):
+    has_read = live.read_until is not None and live.read_until > want.requested_at  # what it shall before it stops
+    if (want.wants_stop or want.generation > seen.generation) and (has_read or not want.drains):
         if seen.state is StreamState.STOPPING:
             return (Stop(want.name),)
         stopping = replace(seen, state=StreamState.STOPPING, host_id=host.host_id, observed_at=host.now)
         return (RecordState(stopping), Stop(want.name))
     if seen.state is StreamState.RUNNING and (seen.query_id, seen.run_id) == (live.query_id, live.run_id):
         return _adopt(seen, host)
-    return (RecordState(_running(seen, live, host)),)
-
-
-def _drains(want: Desired, live: Live) -> bool:
-    """Whether it has yet to read what was there when its stop was asked for."""
-    read = live.read_until is not None and live.read_until > want.requested_at
-    return want.drains and not read
-
-
-def _running(seen: Observed, live: Live, host: Host) -> Observed:
-    return replace(
+    running = replace(
         seen,
         state=StreamState.RUNNING,
         host_id=host.host_id,
@@ -302,12 +270,7 @@ def _running(seen: Observed, live: Live, host: Host) -> Observed:
         started_at=host.now,
         next_start_at=None,
     )
-
-
-def _ended(want: Desired, seen: Observed, host: Host) -> Iterable[Action]:
-    if want.wants_stop or want.generation > seen.generation:
-        return _in_order(_absent(want, seen, host), Forget(want.name))
-    return (RecordState(_carried_out(want, seen, StreamState.COMPLETED, host)), Forget(want.name))
+    return (RecordState(running),)
 
 
 def _failed(want: Desired, seen: Observed, live: Live, host: Host) -> Iterable[Action]:
@@ -353,16 +316,12 @@ def _adopt(seen: Observed, host: Host) -> Iterable[Action]:
     return () if seen.host_id == host.host_id else (RecordState(replace(seen, host_id=host.host_id)),)
 
 
-def _unseen(want: Desired, host: Host) -> Observed:
-    return Observed(want.name, StreamState.STOPPED, "", want.generation - 1, host.now)
-
-
 def _recent(seen: Observed, live: Live, host: Host) -> tuple[StreamFailure, ...]:
     oldest = host.now - timedelta(seconds=host.limits.restart_window_s)
     recent = tuple(failure for failure in seen.failures if failure.failed_at > oldest)
     return (*recent, live.failure or StreamFailure("Unknown", "the query ended with an error", None, host.now))
 
 
-def backoff_s(failures: int, limits: RestartLimits) -> float:
+def backoff_s(failures: int, limits: HostSettings) -> float:
     """The pause after so many failures within the window: 1, 2, 4 … times the first, never above the longest."""
     return float(min(limits.backoff_initial_s * 2 ** min(failures - 1, 30), limits.backoff_max_s))

@@ -43,9 +43,15 @@ def table_backlog(lake: Lake, source: StreamInput, position: DeltaPosition | Non
     ref = lake.find(source.uri)
     present = lake.snapshot(ref)
     blank = SourceBacklog(source.name, source.kind)
-    position = position or _begins_at(source, present)
+    begins_at = source.options.get("startingVersion", "")
+    if position is None and begins_at.isdigit():
+        position = DeltaPosition(present.metadata.id, int(begins_at), -1, is_initial=False)
+    if position is None and set(_STARTS) & source.options.keys():  # a time, or "latest"
+        return replace(blank, unknown="the stream has not begun, and its options say where it will")
     if position is None:
-        return _not_begun(blank, source, present)
+        files = present.columns(["size_bytes", "num_records", "deleted_rows"])
+        backlog = _with_files(replace(blank, versions=0, files=0, size_bytes=0, rows=0), files, at=present.committed_at)
+        return replace(backlog, versions=1, detail=f"not begun: all of v{present.version}", is_first_read=True)
     if position.table_id != present.metadata.id:
         return replace(blank, unknown="the table was made anew since: its id is another one")
     first = position.version + position.is_initial
@@ -53,7 +59,8 @@ def table_backlog(lake: Lake, source: StreamInput, position: DeltaPosition | Non
         versions = present.version - first + 1
         return replace(blank, versions=versions, unknown=f"more than {MOST_VERSIONS:,} versions are unread")
     arrivals = lake.arrivals(ref, first, present.version, feed=source.kind == InputKind.CHANGE_FEED)
-    lost = _lost(first, present.version, arrivals)
+    first_there = arrivals[0].version if arrivals else present.version + 1
+    lost = max(0, min(first_there, present.version + 1) - first)
     left = without_read(lake, ref, source, position, arrivals)
     backlog = _counted(blank, present, [arrival for arrival in left if not is_skipped(arrival, source)])
     detail = f"{lost:,} unread versions are no longer in the log" if lost else ""
@@ -85,20 +92,6 @@ def view_backlog(lake: Lake, source: StreamInput, version: int | None) -> Source
         return replace(backlog, unknown=why)
     arrivals = lake.arrivals(ref, version + 1, latest, feed=False)
     return replace(backlog, oldest_unread_at=arrivals[0].committed_at if arrivals else None, unknown=why)
-
-
-def _begins_at(source: StreamInput, present: Snapshot) -> DeltaPosition | None:
-    """Where a first start begins by its options; None for the whole snapshot, for a time and for "latest"."""
-    version = source.options.get("startingVersion", "")
-    return DeltaPosition(present.metadata.id, int(version), -1, is_initial=False) if version.isdigit() else None
-
-
-def _not_begun(blank: SourceBacklog, source: StreamInput, present: Snapshot) -> SourceBacklog:
-    if set(_STARTS) & source.options.keys():
-        return replace(blank, unknown="the stream has not begun, and its options say where it will")
-    files = present.columns(["size_bytes", "num_records", "deleted_rows"])
-    backlog = _with_files(replace(blank, versions=0, files=0, size_bytes=0, rows=0), files, at=present.committed_at)
-    return replace(backlog, versions=1, detail=f"not begun: all of v{present.version}", is_first_read=True)
 
 
 def _with_snapshot(lake: Lake, backlog: SourceBacklog, ref: TableRef, position: DeltaPosition) -> SourceBacklog:
@@ -149,12 +142,6 @@ def is_skipped(arrival: Arrival, source: StreamInput) -> bool:
     return says == "true" and arrival.removes_rows and source.kind == InputKind.TABLE
 
 
-def _lost(first: int, latest: int, arrivals: Sequence[Arrival]) -> int:
-    """Versions before the first that is still there."""
-    there = arrivals[0].version if arrivals else latest + 1
-    return max(0, min(there, latest + 1) - first)
-
-
 def _data_loss(present: Snapshot, arrivals: Sequence[Arrival]) -> DataLoss | None:
     """The log's cleaning takes the oldest unread commit; VACUUM takes files that later commits removed."""
     losses = []
@@ -197,8 +184,12 @@ def read_files(settings: Settings, source: StreamInput, *, checkpoint: Folder, p
     `place`: the source's number in the checkpoint, None for a first start. Raises `LakehouseError` where they cannot be
     listed as Spark does.
     """
-    if why := _uncounted(source):
-        raise StorageError(why)
+    if not source.uri:
+        raise StorageError("its folder is not known")
+    if has_pattern(source.uri) or "pathGlobFilter" in source.options:
+        raise StorageError("its files are chosen by a pattern")
+    if "maxFileAge" in source.options:
+        raise StorageError("its reader passes over old files")
     folder = declared_folder(settings, source.uri)
     named = {} if place is None else _named(checkpoint, place)
     there = list(_files(folder, reads_all=source.options.get("recursiveFileLookup") == "true"))
@@ -256,14 +247,6 @@ def has_pattern(uri: str) -> bool:
     return not (Path(uri).is_dir() and (not others or any(iglob(f"{escape(uri)}/*"))))  # noqa: PTH207
 
 
-def _uncounted(source: StreamInput) -> str:
-    if not source.uri:
-        return "its folder is not known"
-    if has_pattern(source.uri) or "pathGlobFilter" in source.options:
-        return "its files are chosen by a pattern"
-    return "its reader passes over old files" if "maxFileAge" in source.options else ""
-
-
 def _files(folder: Folder, *, reads_all: bool) -> Iterator[tuple[str, Entry]]:
     """Path and entry of each file that Spark would take, in sub-folders those of partitions unless it `reads_all`; one
     more than `MOST_FILES` at most."""
@@ -307,14 +290,10 @@ def _entries(checkpoint: Folder, name: str) -> Iterator[tuple[str, int]]:
             continue
         try:
             entry = json.loads(line)
-            yield _path(entry["path"]), int(entry["batchId"])
+            path = normal_uri(entry["path"])
+            yield unquote(path) if is_remote(entry["path"]) else path, int(entry["batchId"])  # Spark writes %20
         except (ValueError, KeyError, TypeError) as exc:
             raise CheckpointError(f"line {number + 1} of {name} cannot be read", file=name) from exc
-
-
-def _path(uri: str) -> str:
-    """Spark writes addresses with percent signs."""
-    return unquote(normal_uri(uri)) if is_remote(uri) else normal_uri(uri)
 
 
 STALE_S = 60.0  # hosts ask every few seconds

@@ -77,19 +77,13 @@ class Pipeline:
 
         def declare(function: _F) -> _F:
             place = _place(function)
-            stream = StreamSpec(
-                name=name,
-                table=self._table(name, place, function, about_table),
-                sources=_listed(source),
-                function=function,
+            stream = replace(
+                self._stream(name, function, _listed(source), trigger, about_table),
                 sink=sink or append(),
-                trigger_interval_s=self._trigger_s(name, place, trigger),
                 expectations=tuple(expectations),
-                pipeline=self.name,
                 spark_conf=dict(spark_conf or {}),
                 tags=dict(tags or {}),
                 reset_allowed=reset_allowed,
-                declared_at=place,
                 also=tuple(self._also(destination, name, place, function) for destination in also),
             )
             if calls(function, debezium):
@@ -119,23 +113,16 @@ class Pipeline:
         """
 
         def declare(function: _F) -> _F:
-            place = _place(function)
             named = [table(name) for name in inspect.signature(function).parameters]
-            stream = StreamSpec(
-                name=name,
-                table=self._table(name, place, function, about_table),
-                sources=_listed(source) if source is not None else tuple(named),
-                function=function,
-                sink=append(),
-                trigger_interval_s=self._trigger_s(name, place, refresh),
+            sources = _listed(source) if source is not None else tuple(named)
+            stream = replace(
+                self._stream(name, function, sources, refresh, about_table),
                 kind=StreamKind.MATERIALIZED_VIEW,
-                pipeline=self.name,
                 spark_conf=dict(spark_conf or {}),
                 tags=dict(tags or {}),
-                declared_at=place,
             )
             self.streams.append(stream)
-            self._look_at(stream.sources, name, place)
+            self._look_at(stream.sources, name, stream.declared_at)
             return function
 
         return declare
@@ -172,6 +159,22 @@ class Pipeline:
             for stream in self.streams
         ]
         return Pipeline(self.name, streams, self.views, self.problems, self.expected)
+
+    def _stream(
+        self, name: str, function: Function, sources: tuple[StreamSource, ...], trigger: str, about: Mapping[str, object]
+    ) -> StreamSpec:
+        """What every stream says of itself; appended rows, unless it says otherwise."""
+        place = _place(function)
+        return StreamSpec(
+            name=name,
+            table=self._table(name, place, function, about),
+            sources=sources,
+            function=function,
+            sink=append(),
+            trigger_interval_s=self._trigger_s(name, place, trigger),
+            pipeline=self.name,
+            declared_at=place,
+        )
 
     def _look_at(self, sources: Sequence[StreamSource], name: str, place: Place) -> None:
         judged = [source for source in sources if isinstance(source, _JUDGED)]

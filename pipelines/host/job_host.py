@@ -108,17 +108,25 @@ class JobHost:
             running.thread.join(max(0.0, deadline - time.monotonic()))
         for running, is_short in zip(left, short, strict=True):
             try:
-                self._hand_over(running, is_short=is_short)
+                if running.outcome:
+                    self._settle(running, running.outcome[0])
+                elif is_short or not running.thread.is_alive():
+                    self._give_back(running)
+                else:
+                    effect = "it is begun again when its lease has run out"
+                    log.warning("job_left", job=running.job.job_id, effect=effect)
             except LakehouseError as exc:
                 log.warning("job_shutdown_step_failed", error=exc.message)
 
     def step(self) -> None:
         """One round over all jobs. Raises `StoreError`; running jobs go on then."""
         for running in list(self._running.values()):
-            if running.is_settled:
-                self._leave(running)
-            else:
+            if not running.is_settled:
                 self._watch(running)
+            elif not running.thread.is_alive():
+                if running.job.kind.keeps_rows and not running.keeps_result:  # half written, or finished too late
+                    self._runner.forget(self._runner.result_uri(running.job))
+                del self._running[running.job.job_id]
         self._take()
 
     def prune(self) -> None:
@@ -140,7 +148,9 @@ class JobHost:
         try:
             if not self._renew(running):
                 raise StreamRefusedError(f"job {job_id}: another host holds its lease")
-            end, is_over = self._due(running), not running.thread.is_alive()
+            cancelled = {job.job_id for job in self._unfinished() if job.cancel_requested}
+            is_late, is_over = self._elapsed() > running.ends_at, not running.thread.is_alive()
+            end = JobEnd(JobState.CANCELLED) if job_id in cancelled else _too_long(running.job) if is_late else None
             if running.outcome:
                 self._settle(running, running.outcome[0])
             elif end is not None and (is_over or self._runner.stops_short(job_id)):
@@ -154,13 +164,6 @@ class JobHost:
             running.is_settled = True
             self._end(job_id)
 
-    def _due(self, running: _Running) -> JobEnd | None:
-        """How it is to end now, if it is."""
-        cancelled = {job.job_id for job in self._unfinished() if job.cancel_requested}
-        if running.job.job_id in cancelled:
-            return JobEnd(JobState.CANCELLED)
-        return _too_long(running.job) if self._elapsed() > running.ends_at else None
-
     def _settle(self, running: _Running, end: JobEnd) -> None:
         """Writes the end, then stops the work: who cancelled sees at once what had been compared."""
         job_id = running.job.job_id
@@ -169,13 +172,6 @@ class JobHost:
         self._end(job_id)
         self._store.release(running.lease)
         log.info("job_ended", job=job_id, state=end.state.value, error=end.error or None)
-
-    def _leave(self, running: _Running) -> None:
-        if running.thread.is_alive():
-            return
-        if running.job.kind.keeps_rows and not running.keeps_result:  # half written, or finished after it was cancelled
-            self._runner.forget(self._runner.result_uri(running.job))
-        del self._running[running.job.job_id]
 
     def _end(self, job_id: str) -> None:
         try:
@@ -210,15 +206,6 @@ class JobHost:
         for running in list(self._running.values()):
             if running.job.kind.is_act and running.leased_at < late:
                 self._end(running.job.job_id)
-
-    def _hand_over(self, running: _Running, *, is_short: bool) -> None:
-        is_over = not running.thread.is_alive()
-        if running.outcome:
-            self._settle(running, running.outcome[0])
-        elif is_over or is_short:
-            self._give_back(running)
-        else:
-            log.warning("job_left", job=running.job.job_id, effect="it is begun again when its lease has run out")
 
     def _give_back(self, running: _Running) -> None:
         self._store.jobs.requeue(running.lease, running.job.job_id)

@@ -167,7 +167,12 @@ class Sharing:
         are on their way to other hosts."""
         leases = self._leases()
         by_stream = {name: leases[stream_resource(name)] for name in desired if stream_resource(name) in leases}
-        self._note(by_stream, can)
+        for name in by_stream.keys() & can:
+            lease = by_stream[name]
+            if self._others.get(name) != lease.owner:  # said once
+                self._others[name] = lease.owner
+                if lease.owner != self._host_id:
+                    log.info("stream_refused", stream=name, owner=lease.owner, until=lease.expires_at.isoformat())
         alive = self.alive()
         everyone: dict[str, Collection[str]] = {host.host_id: host.streams for host in alive}
         everyone[self._host_id] = can
@@ -190,11 +195,3 @@ class Sharing:
         if self._uneven_since is None or now - self._uneven_since < SETTLE * self._ttl_s:
             return ()
         return tuple(move for move in plan.moves if move.host == self._host_id)
-
-    def _note(self, leases: Mapping[str, Lease], can: Collection[str]) -> None:
-        """Says once of each stream that another host has it."""
-        for name, lease in leases.items():
-            if name in can and self._others.get(name) != lease.owner:
-                self._others[name] = lease.owner
-                if lease.owner != self._host_id:
-                    log.info("stream_refused", stream=name, owner=lease.owner, until=lease.expires_at.isoformat())

@@ -134,11 +134,13 @@ def at_work(table: Iterable[Work], store: ControlStore, host_id: str) -> Iterato
     lines = [Rounds(work, LeaderLease(store, work.name, host_id)) for work in table]
     for rounds in lines:
         rounds.start()
-    yield
-    deadline = time.monotonic() + STOP_LIMIT_S
-    for limit_s in (0.0, STOP_LIMIT_S):
-        for rounds in lines:
-            rounds.stop(min(limit_s, max(0.0, deadline - time.monotonic())))
+    try:
+        yield
+    finally:
+        deadline = time.monotonic() + STOP_LIMIT_S
+        for limit_s in (0.0, STOP_LIMIT_S):
+            for rounds in lines:
+                rounds.stop(min(limit_s, max(0.0, deadline - time.monotonic())))
 
 
 def end_process() -> None:

@@ -40,9 +40,7 @@ from backend.streams.reconcile import (
     Live,
     Move,
     Offer,
-    Phase,
     RecordState,
-    RestartLimits,
     Start,
     Stop,
     plan,
@@ -70,7 +68,7 @@ class QueryRunner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Operation:
-    phase: Phase
+    state: StreamState  # STARTING or STOPPING
     done: Future[Any]  # nobody looks at its result
 
 
@@ -103,7 +101,7 @@ class Fleet:
         return live
 
     def start(self, name: str, overrides: Mapping[str, str]) -> None:
-        self._operations[name] = _Operation(Phase.STARTING, self._starters.submit(self._runner.start, name, overrides))
+        self._operations[name] = _Operation(StreamState.STARTING, self._starters.submit(self._runner.start, name, overrides))
 
     def stop(self, name: str, *, timeout_s: float | None = None) -> None:
         """Stops after the running micro-batch, or at the limit. A start that is under way is awaited first."""
@@ -129,31 +127,26 @@ class Fleet:
 
     def _end(self, name: str, timeout_s: float | None) -> None:
         before = self._operations.get(name)
-        if before is not None and before.phase is Phase.STOPPING:
+        if before is not None and before.state is StreamState.STOPPING:
             return
         self._failures.pop(name, None)
         done = self._stoppers.submit(self._halt, name, before.done if before else None, timeout_s)
-        self._operations[name] = _Operation(Phase.STOPPING, done)
+        self._operations[name] = _Operation(StreamState.STOPPING, done)
 
     def _live(self, name: str) -> Live:
         self._settle(name)
         operation = self._operations.get(name)
         if operation is not None:
-            return Live(operation.phase)
+            return Live(operation.state)
         if name in self._failures:
-            return Live(Phase.FAILED, failure=self._failures[name])
+            return Live(StreamState.FAILED, failure=self._failures[name])
         if name not in self._started:
-            return Live(Phase.ABSENT)
-        return self._of(self._runner.poll(name))
-
-    def _of(self, state: QueryState) -> Live:
-        if state.active:
-            return Live(Phase.ACTIVE, state.query_id, state.run_id)
-        if state.failure is None:
-            return Live(Phase.ENDED, state.query_id, state.run_id)
-        error_class, message = state.failure
-        failure = StreamFailure(error_class, message, state.batch_id, self._clock())
-        return Live(Phase.FAILED, state.query_id, state.run_id, failure)
+            return Live(StreamState.STOPPED)
+        query = self._runner.poll(name)
+        if query.active or query.failure is None:
+            return Live(StreamState.RUNNING if query.active else StreamState.COMPLETED, query.query_id, query.run_id)
+        failure = StreamFailure(*query.failure, query.batch_id, self._clock())
+        return Live(StreamState.FAILED, query.query_id, query.run_id, failure)
 
     def _settle(self, name: str) -> None:
         """Takes note of an operation that is done."""
@@ -164,21 +157,17 @@ class Fleet:
         problem = operation.done.exception()
         if isinstance(problem, SparkLostError):
             raise problem
-        if operation.phase is Phase.STARTING:
-            self._settle_start(name, problem)
+        if operation.state is StreamState.STARTING and problem is None:
+            self._started.add(name)
+        elif operation.state is StreamState.STARTING:
+            message = problem.message if isinstance(problem, LakehouseError) else str(problem)
+            error_class = getattr(problem, "error_class", None) or type(problem).__name__
+            self._failures[name] = StreamFailure(str(error_class), message, None, self._clock())
         elif problem is None:
             self._started.discard(name)
         else:
             log.warning("stream_stop_failed", stream=name, error=str(problem))
             self.cut(name)  # until that succeeds: its batch may still write, though Spark calls the query ended
-
-    def _settle_start(self, name: str, problem: BaseException | None) -> None:
-        if problem is None:
-            self._started.add(name)
-            return
-        message = problem.message if isinstance(problem, LakehouseError) else str(problem)
-        error_class = getattr(problem, "error_class", None) or type(problem).__name__
-        self._failures[name] = StreamFailure(str(error_class), message, None, self._clock())
 
     def _halt(self, name: str, starting: "Future[Any] | None", timeout_s: float | None) -> None:
         if starting is not None:
@@ -276,7 +265,7 @@ class StreamHost:
         desired = self._desired()
         self._refresh_ownership(desired)
         owned = tuple(name for name in self._ownership.held if name not in self._giving)
-        host = Host(self.heartbeat.host_id, self._limits(), self.clock())
+        host = Host(self.heartbeat.host_id, self.settings.host, self.clock())
         live = {
             name: replace(query, read_until=self.read_until(name)) for name, query in self._fleet.live(owned).items()
         }
@@ -406,10 +395,6 @@ class StreamHost:
         self._ownership.release(name)
         self._unlearn(name)
 
-    def _limits(self) -> RestartLimits:
-        host = self.settings.host
-        return RestartLimits(host.max_restarts, host.restart_window_s, host.backoff_initial_s, host.backoff_max_s)
-
     def _quietly(self, act: Callable[[], object]) -> None:
         try:
             act()
@@ -444,9 +429,17 @@ class Loop:
         while not self._stop.is_set():
             try:
                 self._host.tick()
-                self._well()
+                self._trouble = 0
+                self._metrics.round_ended(store_up=True)
+                if self._silent_since is not None:
+                    silent_s = (self._host.clock() - self._silent_since).total_seconds()
+                    log.info("store_back", silent_s=round(silent_s, 1))
+                    self._silent_since = None
             except StoreError as exc:
-                self._store_silent(exc)
+                self._metrics.round_ended(store_up=False)
+                if self._silent_since is None:
+                    self._silent_since = self._host.clock()
+                    log.error("store_silent", error=exc.message, effect="streams run on while their leases last")
             except SparkLostError as exc:
                 log.error("spark_lost", error=exc.message, hint=exc.hint)
                 return 1
@@ -458,17 +451,3 @@ class Loop:
             self.ended += 1
             self._stop.wait(self._interval_s)
         return 0
-
-    def _well(self) -> None:
-        self._trouble = 0
-        self._metrics.round_ended(store_up=True)
-        if self._silent_since is not None:
-            silent_s = (self._host.clock() - self._silent_since).total_seconds()
-            log.info("store_back", silent_s=round(silent_s, 1))
-            self._silent_since = None
-
-    def _store_silent(self, exc: StoreError) -> None:
-        self._metrics.round_ended(store_up=False)
-        if self._silent_since is None:
-            self._silent_since = self._host.clock()
-            log.error("store_silent", error=exc.message, effect="streams run on while their leases last")

@@ -78,7 +78,7 @@ class Webhook:
             self._store.told.keep(told)
 
     def _groups(self, now: datetime) -> tuple[AttentionGroup, ...]:
-        """Those that are severe enough."""
+        """What needs attention and is severe enough."""
         stale_s = self._settings.host.heartbeat_stale_s
         streams = statuses(self._store, self._backlogs, now=now, heartbeat_stale_s=stale_s, newest=self._newest)
         items = load_attention(self._settings, self._store, self._lake.cards(), streams, now=now)

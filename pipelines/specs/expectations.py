@@ -56,8 +56,18 @@ def judge(df: DataFrame, expectations: Sequence[Expectation]) -> DataFrame:
     if not expectations:
         return df
     judged = marked(df, expectations)
-    counted = judged.observe(OBSERVATION, *(count for expectation in expectations for count in _counts(expectation)))
-    return _without_dropped(_failing(counted, expectations), expectations)
+    counts = []
+    for expectation in expectations:
+        failed = F.array_contains(BROKEN, expectation.name)
+        counts.append(F.count_if(~failed).alias(f"{expectation.name}_passed"))
+        counts.append(F.count_if(failed).alias(f"{expectation.name}_failed"))
+    rows = judged.observe(OBSERVATION, *counts)
+    if fatal := names(expectations, OnViolation.FAIL):
+        message = F.concat(F.lit("expectation broken: "), F.array_join(BROKEN, ", "))
+        fails = F.when(breaks_any(fatal), F.raise_error(message).cast("boolean"))
+        rows = rows.where(fails.otherwise(F.lit(True)))  # a filter, since Spark prunes a column that nobody reads
+    dropping = names(expectations, OnViolation.DROP)
+    return rows.where(~breaks_any(dropping)) if dropping else rows
 
 
 def marked(df: DataFrame, expectations: Sequence[Expectation]) -> DataFrame:
@@ -75,24 +85,6 @@ def breaks_any(broken_names: Sequence[str]) -> Column:
     return F.arrays_overlap(F.col(BROKEN), F.array(*(F.lit(name) for name in broken_names)))
 
 
-def _counts(expectation: Expectation) -> tuple[Column, Column]:
-    failed = F.array_contains(BROKEN, expectation.name)
-    passed = F.count_if(~failed).alias(f"{expectation.name}_passed")
-    return passed, F.count_if(failed).alias(f"{expectation.name}_failed")
-
-
-def _without_dropped(df: DataFrame, expectations: Sequence[Expectation]) -> DataFrame:
-    dropping = names(expectations, OnViolation.DROP)
-    return df.where(~breaks_any(dropping)) if dropping else df
-
-
-def _failing(df: DataFrame, expectations: Sequence[Expectation]) -> DataFrame:
-    fatal = names(expectations, OnViolation.FAIL)
-    if not fatal:
-        return df
-    message = F.concat(F.lit("expectation broken: "), F.array_join(BROKEN, ", "))
-    fails = F.when(breaks_any(fatal), F.raise_error(message).cast("boolean"))
-    return df.where(fails.otherwise(F.lit(True)))  # a filter, since Spark prunes a column that nobody reads
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,9 @@ from backend.stream_model.rollup import (
     rollup_of,
 )
 from backend.stream_model.stream import Progress, StreamInput, TopicEnds
-from backend.streams.backlog import UNREAD, BatchEnd, Trail, Trails, topic_trail, trail_of
+from backend.streams.backlog import BatchEnd, Trail, topic_trail, trail_of
+from backend.streams.latency import Trails
+from backend.streams.unread import UNREAD
 from tests.worlds.streams.values import ended_batch
 
 START = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
