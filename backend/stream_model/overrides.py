@@ -198,7 +198,10 @@ def _is_count(value: str) -> bool:
 
 _COUNT = (_is_count, "a number above 0")
 _VALUES: Mapping[str, tuple[Callable[[str], object], str]] = {
-    TRIGGER: (lambda value: value == AVAILABLE_NOW or interval_s(value) is not None, '"30 seconds", "1 minute" or "available now"'),
+    TRIGGER: (
+        lambda value: value == AVAILABLE_NOW or interval_s(value) is not None,
+        '"30 seconds", "1 minute" or "available now"',
+    ),
     "maxBytesPerTrigger": (_is_count, "a number of bytes"),
     "maxTriggerDelay": (_DELAY.fullmatch, "a span, like 5m"),
     **dict.fromkeys(

@@ -9,8 +9,8 @@ Rule: never raises for one stream: what cannot be read is unknown, with the reas
 import json
 import time
 from bisect import bisect_right
-from contextlib import suppress
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count

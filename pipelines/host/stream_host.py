@@ -101,7 +101,8 @@ class Fleet:
         return live
 
     def start(self, name: str, overrides: Mapping[str, str]) -> None:
-        self._operations[name] = _Operation(StreamState.STARTING, self._starters.submit(self._runner.start, name, overrides))
+        done = self._starters.submit(self._runner.start, name, overrides)
+        self._operations[name] = _Operation(StreamState.STARTING, done)
 
     def stop(self, name: str, *, timeout_s: float | None = None) -> None:
         """Stops after the running micro-batch, or at the limit. A start that is under way is awaited first."""

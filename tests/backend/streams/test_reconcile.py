@@ -234,7 +234,8 @@ def carry_out(actions: Iterable[Action], observed: dict[str, Observed], live: di
                 assert live[name].state is StreamState.RUNNING, "only what is active can be stopped"
                 live[name] = STOPPING
             case Forget(name):
-                assert live[name].state in (StreamState.COMPLETED, StreamState.FAILED), "only what is over can be forgotten"
+                over = (StreamState.COMPLETED, StreamState.FAILED)
+                assert live[name].state in over, "only what is over can be forgotten"
                 live[name] = ABSENT
 
 
