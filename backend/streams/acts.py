@@ -148,10 +148,6 @@ def _drain_blocked(status: StreamStatus) -> str | None:
     return None if status.state is StreamState.RUNNING else "It does not run, so it cannot catch up."
 
 
-def _restart_blocked(status: StreamStatus) -> str | None:
-    return "It is wanted stopped: use Start." if _stop_wanted(status) else None
-
-
 def _stop_wanted(status: StreamStatus) -> bool:
     return status.desired is not None and status.desired.wants_stop
 
@@ -161,5 +157,5 @@ _BLOCKED = {
     "stop": _stop_blocked,
     "drain": _drain_blocked,
     "drain through": _drain_blocked,
-    "restart": _restart_blocked,
+    "restart": lambda status: "It is wanted stopped: use Start." if _stop_wanted(status) else None,
 }

@@ -25,7 +25,7 @@ from backend.settings import Settings
 from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog
 from backend.stream_model.stream import Desired, InputKind, Observed, StreamDeclaration, StreamState
-from backend.streams.backlog.reader import BacklogReader
+from backend.streams.backlog import BacklogReader
 from backend.streams.starts import RESET_ALLOWED, Starts, begun_at
 from backend.streams.verdict import StreamStatus
 

@@ -14,8 +14,7 @@ from backend.errors import StreamRefusedError, VersionFormatError
 from backend.lake.lake import Lake
 from backend.lake.storage.folder import Folder
 from backend.stream_model.stream import InputKind, StreamDeclaration, StreamInput
-from backend.streams.backlog.positions import KafkaPosition, parse_position
-from backend.streams.checkpoint import read_checkpoint, read_offsets
+from backend.streams.checkpoint import KafkaPosition, parse_position, read_checkpoint, read_offsets
 from backend.times import FORMS, Clock, parse_time
 
 START = "start.json"

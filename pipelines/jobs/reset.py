@@ -39,10 +39,10 @@ from backend.streams.reset import (
     why_refused,
 )
 from backend.streams.starts import START
-from pipelines.declare.registry import declaration
+from pipelines.declare.pipeline import declaration
 from pipelines.jvm.hadoop import CheckpointFiles
 from pipelines.sinks.commits import sign
-from pipelines.specs.registry import Registry
+from pipelines.specs.streams import Registry
 
 _NUMBERED = re.compile(r"\.?(\d+)")
 
