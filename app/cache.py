@@ -55,12 +55,11 @@ from backend.stream_model.progress import versions_of
 from backend.stream_model.rollup import DAY_S, MINUTE_S, MOST_POINTS, Points, plan_grain, points_of, points_over
 from backend.stream_model.stream import HostHeartbeat, Progress, Run, StreamDeclaration
 from backend.streams.backlog import BacklogReader
-from backend.streams.checkpoint import pinned_by
+from backend.streams.checkpoint import Starts, pinned_by
 from backend.streams.faults import Preflight
 from backend.streams.latency import LayerLatency, Trails, layer_latencies, pipeline_latencies, read_trails
 from backend.streams.preflight import preflight as load_preflight
 from backend.streams.reset import ResetLevel, ResetPreview, load_preview
-from backend.streams.starts import Starts
 from backend.streams.status import Newest, RecentBatches, query_names, statuses
 from backend.streams.verdict import StreamStatus
 

@@ -4,7 +4,7 @@ Rule: pure. A stream that was named is asked in any case; of many that were chos
 not be asked are left out, each with the reason.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -152,7 +152,7 @@ def _stop_wanted(status: StreamStatus) -> bool:
     return status.desired is not None and status.desired.wants_stop
 
 
-_BLOCKED = {
+_BLOCKED: Mapping[Action, Callable[[StreamStatus], str | None]] = {
     "start": _start_blocked,
     "stop": _stop_blocked,
     "drain": _drain_blocked,

@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog
 from backend.stream_model.overrides import compare, with_overrides
-from backend.stream_model.stream import Progress, StreamDeclaration, StreamState, TopicEnds
+from backend.stream_model.stream import Progress, StreamDeclaration, TopicEnds
 from backend.streams.graph import WINDOW, reads_several, with_causes
 from backend.streams.reconcile import NO_STREAMS, why_nobody_can
 from backend.streams.verdict import StreamStatus, judged

@@ -137,5 +137,3 @@ def _waits(key: str, before: str | None, after: str, features: Collection[str]) 
 
 def _raises(feature: str) -> str:
     return f"it raises the table's protocol by {feature}: readers and writers without it are shut out"
-
-

@@ -159,7 +159,12 @@ class Pipeline:
         return Pipeline(self.name, streams, self.views, self.problems, self.expected)
 
     def _stream(
-        self, name: str, function: Function, sources: tuple[StreamSource, ...], trigger: str, about: Mapping[str, object]
+        self,
+        name: str,
+        function: Function,
+        sources: tuple[StreamSource, ...],
+        trigger: str,
+        about: Mapping[str, object],
     ) -> StreamSpec:
         """What every stream says of itself; appended rows, unless it says otherwise."""
         place = _place(function)

@@ -18,7 +18,7 @@ from backend.format import interval_s
 from backend.redaction import holds_secret, without_secrets
 from backend.settings import Settings
 from backend.store.leases import elapsed
-from backend.streams.starts import begun
+from backend.streams.checkpoint import begun
 from pipelines.jvm.failures import SpecError, StreamStartError, describe
 from pipelines.jvm.hadoop import spark_uri
 from pipelines.specs.ends import (

@@ -19,7 +19,7 @@ from backend.errors import SettingsError
 from backend.redaction import holds_secret, is_secret, remember
 from backend.settings import Settings
 from backend.stream_model.overrides import limits_of
-from backend.streams.starts import Starts
+from backend.streams.checkpoint import Starts
 from pipelines.specs.tables import TableSpec, within_reach
 
 

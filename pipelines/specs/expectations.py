@@ -85,8 +85,6 @@ def breaks_any(broken_names: Sequence[str]) -> Column:
     return F.arrays_overlap(F.col(BROKEN), F.array(*(F.lit(name) for name in broken_names)))
 
 
-
-
 @dataclass(frozen=True, slots=True)
 class TableRule:
     """What is expected, as it was written: `within` of fresh, `columns` of a key, `refers_to` as `table.column`."""

@@ -18,7 +18,8 @@ from backend.format import interval_s
 from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
 from backend.stream_model.overrides import TRIGGER, require_settable, spark_conf_of
-from backend.streams.starts import RESET_ALLOWED, read_starts
+from backend.stream_model.stream import RESET_ALLOWED
+from backend.streams.checkpoint import read_starts
 from pipelines.jvm.failures import SpecError
 from pipelines.specs.ends import CHANGE, Destination, ExportSink, Inputs, Sink, StreamSource, Target
 from pipelines.specs.expectations import Expectation, OnViolation, TableExpectations, judge, names

@@ -20,10 +20,9 @@ from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog, Lag, SourceBacklog
 from backend.stream_model.stream import Progress, StreamInput, TopicEnds
-from backend.streams.unread import UNREAD
 from backend.streams.backlog import BacklogReader, BatchEnd, batch_end, lags, lags_since
 from backend.streams.checkpoint import KafkaPosition
-from backend.streams.unread import kafka_backlog
+from backend.streams.unread import UNREAD, kafka_backlog
 from pipelines.host import backlogs
 from pipelines.host.backlogs import keep_backlogs
 from tests.worlds.hosts.rounds import rounds_of
