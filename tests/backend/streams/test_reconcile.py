@@ -178,7 +178,7 @@ def test_a_failure_is_kept_with_its_time_and_the_pause_doubles_up_to_its_limit()
     third = recorded(want("RUNNING"), second, FAILED)
     assert (third.state, third.last_failure, third.next_start_at) == (StreamState.FAILED, BROKE, None)
     assert [backoff_s(n, LIMITS) for n in (1, 2, 3, 4, 7, 10_000)] == [1, 2, 4, 8, 60, 60]
-    never = replace(HOST, limits=replace(LIMITS, max_restarts=0))
+    never = replace(HOST, limits=LIMITS.model_copy(update={"max_restarts": 0}))
     assert recorded(want("RUNNING"), seen("RUNNING"), FAILED, never).state is StreamState.FAILED
 
 
