@@ -309,7 +309,7 @@ def _stream_lags(
     batches = services.store().progress(name, since=since, limit=2 * MOST_POINTS, every=every)
     if not batches:
         batches = services.store().progress(name, limit=1)  # what has come since then
-    return tuple(lag for lag in _backlogs().history(_stream, batches, now=_now) if lag.at >= since)
+    return tuple(lag for lag in _backlogs().look(_stream, batches, now=_now).history() if lag.at >= since)
 
 
 def batch_versions(stream: StreamDeclaration) -> dict[tuple[str, int], int]:

@@ -233,7 +233,7 @@ def preview_rewind(
         declared, name = back.declared, back.declared.name
         checks = checks_behind(settings, lake, store, name, back.batch, now=now)
         topics = store.topic_ends().get(name, ())
-        again = BacklogReader(settings, lake).from_batch(declared, back.batch, topics, now=now)
+        again = BacklogReader(settings, lake).look(declared, (), topics, now=now).backlog(behind=back.batch)
         plain = Restore(asked.to_version, keeps_properties=True)
         # What follows says who reads and writes all of the stream's tables.
         restore = preview_restore(lake, table, plain, replace(users, readers=(), writers=()), now)

@@ -20,6 +20,11 @@ from backend.stream_model.stream import ExpectationCount, ObservedMetric, Progre
 TOTAL_PHASE = "triggerExecution"
 WORK_PHASE = "addBatch"
 REST_PHASE = "other"
+MOST_METRICS = 100  # of one batch that are shown
+_LONGEST = 200  # characters of a value that is no number
+OBSERVATION = "expectations"  # the name under which pipelines observe their expectations, two metrics each
+_OWN = "_weir_"  # begins the names of what pipelines count for themselves
+_METRIC = re.compile(r"(?P<name>.+?)_{1,2}(?P<outcome>passed|failed)", re.S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +98,7 @@ def versions_of(commits: Iterable[Commit]) -> dict[tuple[str, int], int]:
     return versions
 
 
-MOST_METRICS = 100  # of one batch that are shown
-_LONGEST = 200  # characters of a value that is no number
-OBSERVATION = "expectations"  # the name under which pipelines observe their expectations, two metrics each
-_OWN = "_weir_"  # begins the names of what pipelines count for themselves
-_METRIC = re.compile(r"(?P<name>.+?)_{1,2}(?P<outcome>passed|failed)", re.S)
+# Spark's JSON --------------------------------------------------------------------------------------------------------
 
 
 def parse_progress(text: str) -> Progress:

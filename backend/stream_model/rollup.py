@@ -17,6 +17,11 @@ from backend.stream_model.stream import Progress
 
 MINUTE_S, HOUR_S = 60, 3_600
 GRAINS_S = (MINUTE_S, HOUR_S)
+MOST_POINTS = 240
+MOST_LONG_POINTS = 360  # of a window that is drawn from figures per minute or hour
+WIDTHS_S = (30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 21_600, 86_400)
+LEAST_PAUSE_S = 30.0
+DAY_S = 86_400
 NO_LAGS: Mapping[datetime, Lag] = MappingProxyType({})
 
 
@@ -157,11 +162,7 @@ def _most(values: Iterable[int | None]) -> int | None:
     return max((value for value in values if value is not None), default=None)
 
 
-MOST_POINTS = 240
-MOST_LONG_POINTS = 360  # of a window that is drawn from figures per minute or hour
-WIDTHS_S = (30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 21_600, 86_400)
-LEAST_PAUSE_S = 30.0
-DAY_S = 86_400
+# points of a chart ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -221,55 +221,31 @@ class BacklogReader:
         *,
         now: datetime,
     ) -> Backlog:
-        """What waits for one stream. `recent`: its newest batches, oldest first, with Spark's JSON; `topics`: what a
-        host reported of its topics."""
+        """What waits for one stream, as `look` finds it at most `keep_s` ago."""
         with self._lock:
             cached = self._known.get(declared.name)
             if cached is None or self._clock() - cached[0] >= self._keep_s:
-                backlog = self._look(declared, recent, topics, now).backlog()
+                backlog = self.look(declared, recent, topics, now=now).backlog()
                 cached = self._known[declared.name] = self._clock(), backlog
             return cached[1]
 
-    def from_start(self, declared: StreamDeclaration, topics: Sequence[TopicEnds] = (), *, now: datetime) -> Backlog:
-        """What a first start would read: all that its sources hold."""
-        return self._look(declared, (), topics, now).from_start()
-
-    def from_batch(
-        self, declared: StreamDeclaration, batch: int, topics: Sequence[TopicEnds] = (), *, now: datetime
-    ) -> Backlog:
-        """What a start behind this batch of its checkpoint would read."""
-        return self._look(declared, (), topics, now).backlog(behind=batch)
-
-    def history(self, declared: StreamDeclaration, batches: Sequence[Progress], *, now: datetime) -> tuple[Lag, ...]:
-        """What waited after each of these batches (oldest first, with Spark's JSON), and since the last one until now;
-        () where its sources keep no times."""
-        if not batches:
-            return ()
-        look = self._look(declared, batches, (), now)
-        look.backlog()
-        return (*lags(look.ends[:-1], look.arrivals), *lags_since(look.ends[-1], look.arrivals, now))
-
-    def trails(
+    def look(
         self,
         declared: StreamDeclaration,
-        batches: Sequence[Progress],
+        batches: Sequence[Progress] = (),
         topics: Sequence[TopicEnds] = (),
         *,
         now: datetime,
-    ) -> tuple[Trail, ...]:
-        """How far each of its sources was read, over these batches (oldest first, with Spark's JSON)."""
-        return self._look(declared, batches, topics, now).trails()
-
-    def _look(
-        self, declared: StreamDeclaration, batches: Sequence[Progress], topics: Sequence[TopicEnds], now: datetime
-    ) -> "_Look":
+    ) -> "SourceLook":
+        """`batches`: of the stream, oldest first, with Spark's JSON; `topics`: what a host reported of its topics."""
         reported = {topic.source: topic for topic in topics}
-        return _Look(self._settings, self._lake, declared, [batch_end(batch) for batch in batches], reported, now)
+        return SourceLook(self._settings, self._lake, declared, [batch_end(batch) for batch in batches], reported, now)
 
 
 @dataclass(slots=True)
-class _Look:
-    """One look at the sources of one stream; collects what came to each since the oldest of its recent batches."""
+class SourceLook:
+    """One look at the sources of one stream; collects what came to each since the oldest of the batches it was given.
+    One question is asked of it."""
 
     settings: Settings
     lake: Lake
@@ -285,7 +261,7 @@ class _Look:
         return [source for source in self.declared.inputs if source.has_place]
 
     def backlog(self, *, behind: int | None = None) -> Backlog:
-        """Of what the newest batch left. `behind`: a batch of the checkpoint in its place."""
+        """What the newest batch left. `behind`: a batch of the checkpoint in its place."""
         has_planned: bool | None = None
         try:
             if self.declared.is_attached:  # its checkpoint may lie where nobody here may read
@@ -304,13 +280,23 @@ class _Look:
         return Backlog(sources, self.now, lags(self.ends, self.arrivals), has_planned)
 
     def from_start(self) -> Backlog:
+        """What a first start would read: all that its sources hold."""
         try:
             self.checkpoint = declared_folder(self.settings, self.declared.checkpoint_location)
         except LakehouseError as exc:
             return Backlog(self._all_unknown(exc), self.now)
         return Backlog(tuple(self._count(each, _begins_at(each)) for each in self.inputs), self.now)
 
+    def history(self) -> tuple[Lag, ...]:
+        """What waited after each of the batches, and since the last one until now; () where its sources keep no
+        times."""
+        if not self.ends:
+            return ()
+        self.backlog()
+        return (*lags(self.ends[:-1], self.arrivals), *lags_since(self.ends[-1], self.arrivals, self.now))
+
     def trails(self) -> tuple[Trail, ...]:
+        """How far each source was read, over the batches."""
         if not self.declared.is_attached:
             with suppress(LakehouseError):
                 self.checkpoint = declared_folder(self.settings, self.declared.checkpoint_location)

@@ -12,8 +12,8 @@ source), and offsets as DeltaSourceOffset, FileStreamSourceOffset and KafkaSourc
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from backend.errors import (
@@ -69,13 +69,11 @@ class StreamCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Where the sources stood at the end of a batch, in Spark's order: each as its JSON, None for "nothing yet"."""
+    """Where the sources stood at the end of a batch, in Spark's order: each as its JSON, None for "nothing yet".
+    `conf`: Spark's settings that the checkpoint goes on with."""
 
-    batch_id: int
-    planned_at: datetime | None
     sources: tuple[str | None, ...]
-    conf: Mapping[str, str] = field(default_factory=dict)
-    watermark: datetime | None = None
+    conf: Mapping[str, str]
 
 
 def read_checkpoint(folder: Folder) -> StreamCheckpoint:
@@ -107,13 +105,8 @@ def read_offsets(folder: Folder, batch_id: int) -> Offsets:
     if len(lines) < 3:
         raise CheckpointError(f"{name} names no source: its writer was cut off", file=name)
     metadata = _json(lines[1], name)
-    return Offsets(
-        batch_id,
-        _moment(metadata.get("batchTimestampMs")),
-        tuple(None if line == _NONE else line for line in lines[2:]),
-        {str(key): str(value) for key, value in (metadata.get("conf") or {}).items()},
-        _moment(metadata.get("batchWatermarkMs")),
-    )
+    conf = {str(key): str(value) for key, value in (metadata.get("conf") or {}).items()}
+    return Offsets(tuple(None if line == _NONE else line for line in lines[2:]), conf)
 
 
 def check_commit(folder: Folder, batch_id: int) -> None:
@@ -159,11 +152,6 @@ def _json(text: str, name: str) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise CheckpointError(f"{name} holds no JSON object", file=name)
     return body
-
-
-def _moment(millis: Any) -> datetime | None:
-    """Spark writes 0 until it knows."""
-    return datetime.fromtimestamp(millis / 1_000, UTC) if isinstance(millis, int) and millis > 0 else None
 
 
 # positions -----------------------------------------------------------------------------------------------------------

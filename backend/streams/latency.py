@@ -77,7 +77,7 @@ def read_trails(
     topics, of = store.topic_ends(), dict[str, Sequence[Trail]]()
     for status in statuses:
         name, batches = status.declaration.name, _batches(store, status, now)
-        of[name] = backlogs.trails(status.declaration, batches, topics.get(name, ()), now=now)
+        of[name] = backlogs.look(status.declaration, batches, topics.get(name, ()), now=now).trails()
     writers: dict[str, list[str]] = {}
     for status in statuses:
         for output in status.declaration.outputs:

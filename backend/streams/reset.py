@@ -179,7 +179,7 @@ def load_preview(
         raise StreamNotFoundError(f"no stream {name!r}", hint=f"streams: {', '.join(named) or 'none'}")
     declared = named[name].declaration
     topics = store.topic_ends().get(name, ())
-    again = BacklogReader(settings, lake).from_start(begun_at(declared, starts), topics, now=now)
+    again = BacklogReader(settings, lake).look(begun_at(declared, starts), (), topics, now=now).from_start()
     return preview(
         named[name],
         level,

@@ -20,6 +20,8 @@ from backend.streams.reconcile import NO_STREAMS, why_nobody_can
 from backend.streams.verdict import StreamStatus, judged
 
 RECENT = 10  # batches
+SEEN_BY_HOST = timedelta(minutes=1)  # a host with a thousand streams needs a third of it for a round
+MOST_BATCHES = 5_000  # of one stream in the graph's window: one each 60 ms
 
 Value = TypeVar("Value")
 
@@ -57,8 +59,7 @@ class Newest:
         self.backlogs = ByStream[Backlog](ControlStore.backlogs_seen_at, ControlStore.backlogs)
 
 
-SEEN_BY_HOST = timedelta(minutes=1)  # a host with a thousand streams needs a third of it for a round
-MOST_BATCHES = 5_000  # of one stream in the graph's window: one each 60 ms
+# statuses ------------------------------------------------------------------------------------------------------------
 
 
 class Backlogs(Protocol):
@@ -82,22 +83,8 @@ def statuses(
     heartbeat_stale_s: float,
     newest: Newest | None = None,
 ) -> list[StreamStatus]:
-    """One per declared stream, by name; raises `StoreError`. Without `backlogs` nobody looks at the sources. `newest`
-    keeps what has not changed until the next call."""
-    gathered = gather_evidence(store, backlogs, now=now, heartbeat_stale_s=heartbeat_stale_s, newest=newest)
-    return with_causes([judged(each, now=now, heartbeat_stale_s=heartbeat_stale_s) for each in gathered], now=now)
-
-
-def gather_evidence(
-    store: ControlStore,
-    backlogs: Backlogs | None = None,
-    *,
-    now: datetime,
-    heartbeat_stale_s: float,
-    newest: Newest | None = None,
-) -> list[StreamStatus]:
-    """What is known of each declared stream, by name, not judged yet, in as many statements for one as for all; raises
-    `StoreError`."""
+    """One per declared stream, by name, in as many statements for one as for all; raises `StoreError`. Without
+    `backlogs` nobody looks at the sources. `newest` keeps what has not changed until the next call."""
     desired, observed, newest = store.desired(), store.observed(), newest or Newest()
     hosts = {host.host_id: host for host in store.hosts()} | {key: app.host for key, app in store.apps().items()}
     alive = [host for host in hosts.values() if host.silent_s(now) <= heartbeat_stale_s]
@@ -121,10 +108,10 @@ def gather_evidence(
                 overrides=compare(declared, overrides, overrides) if overrides else (),
             )
         )
-    if backlogs is None:
-        return gathered
-    waits = _waiting(store, backlogs, gathered, newest.backlogs.read(store), now=now)
-    return [replace(of_stream, backlog=waits[of_stream.declaration.name]) for of_stream in gathered]
+    if backlogs is not None:
+        waits = _waiting(store, backlogs, gathered, newest.backlogs.read(store), now=now)
+        gathered = [replace(of_stream, backlog=waits[of_stream.declaration.name]) for of_stream in gathered]
+    return with_causes([judged(each, now=now, heartbeat_stale_s=heartbeat_stale_s) for each in gathered], now=now)
 
 
 def _waiting(

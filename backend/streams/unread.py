@@ -36,6 +36,12 @@ from backend.streams.checkpoint import DeltaPosition, FilesPosition, KafkaPositi
 MOST_VERSIONS = 10_000  # commits read for one look; they are kept for the next
 CLEANUP = "delta.enableExpiredLogCleanup"
 _STARTS = ("startingVersion", "startingTimestamp")
+UNREAD = 2**62  # stands for the log entry of a file that no entry names
+MOST_FILES = 100_000
+_PATTERN = frozenset("*?[]{}")
+_HIDDEN = (".", "_")
+STALE_S = 60.0  # hosts ask every few seconds
+Offsets = Mapping[str, Mapping[int, int]]
 
 
 def table_backlog(lake: Lake, source: StreamInput, position: DeltaPosition | None) -> SourceBacklog:
@@ -172,10 +178,7 @@ def _property(present: Snapshot, name: str, default: str) -> str:
     return present.metadata.configuration.get(name, default).lower()
 
 
-UNREAD = 2**62  # stands for the log entry of a file that no entry names
-MOST_FILES = 100_000
-_PATTERN = frozenset("*?[]{}")
-_HIDDEN = (".", "_")
+# folders of files ----------------------------------------------------------------------------------------------------
 
 
 def read_files(settings: Settings, source: StreamInput, *, checkpoint: Folder, place: int | None) -> list[Arrival]:
@@ -296,8 +299,7 @@ def _entries(checkpoint: Folder, name: str) -> Iterator[tuple[str, int]]:
             raise CheckpointError(f"line {number + 1} of {name} cannot be read", file=name) from exc
 
 
-STALE_S = 60.0  # hosts ask every few seconds
-Offsets = Mapping[str, Mapping[int, int]]
+# topics --------------------------------------------------------------------------------------------------------------
 
 
 def unread_records(read: Offsets, ends: Offsets) -> int:

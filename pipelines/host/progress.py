@@ -209,7 +209,7 @@ def _lags(
     lags = dict[str, dict[datetime, Lag]]()
     for name, of_stream in recent.items():
         try:
-            lags[name] = {lag.at: lag for lag in backlogs.history(declared[name], of_stream, now=now)}
+            lags[name] = {lag.at: lag for lag in backlogs.look(declared[name], of_stream, now=now).history()}
         except Exception:  # the sums must go on
             log.exception("lags_not_kept", stream=name)
     return lags

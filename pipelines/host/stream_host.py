@@ -52,6 +52,8 @@ from pipelines.spark.runtime import QueryState, RunningQuery
 
 STARTERS = 4
 STOPPERS = 16  # they mostly wait for a micro-batch to end
+CUT_S = 2.0  # what a query takes that is cut at the limit
+TROUBLE_LIMIT = 10  # after so many unexplained failures in a row the process is started anew
 
 log = structlog.get_logger()
 
@@ -179,8 +181,7 @@ class Fleet:
             self._runner.stop(name, timeout_s=timeout_s)
 
 
-CUT_S = 2.0  # what a query takes that is cut at the limit
-TROUBLE_LIMIT = 10  # after so many unexplained failures in a row the process is started anew
+# the host ------------------------------------------------------------------------------------------------------------
 
 
 def new_heartbeat(now: datetime, tags: Sequence[str] = (), max_streams: int | None = None) -> HostHeartbeat:

@@ -65,9 +65,7 @@ def test_offsets_name_each_source_and_what_had_none(place: Path, folder: Folder)
     write_checkpoint(place, {3: ['{"logOffset":3}', None]}, at=AT)
     found = read_offsets(folder, 3)
     assert found.sources == ('{"logOffset":3}', None)
-    assert found.planned_at == AT
     assert found.conf == {"spark.sql.shuffle.partitions": "2"}
-    assert found.watermark is None, "0 is what Spark writes before it knows"
     assert query_id(folder) == "query-1"
 
 

@@ -59,7 +59,7 @@ class World(ActHost):
         """The rows of the preview."""
         (declared,) = declarations(self.registry, self.settings)
         reader = BacklogReader(self.settings, self.reader())
-        return reader.from_start(begun_at(declared, self.starts), now=datetime.now(UTC)).rows
+        return reader.look(begun_at(declared, self.starts), now=datetime.now(UTC)).from_start().rows
 
     @property
     def checkpoint(self) -> Path:
