@@ -12,13 +12,22 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StructField, StructType, TimestampNTZType, TimestampType
 
-from pipelines.declare.cdc_images import Fit, Modes, fit, image_of, sent_of, type_of
-from pipelines.declare.cdc_values import Decimals, TimeUnit, any_of, fields_of
+from pipelines.declare.cdc_values import (
+    Decimals,
+    Fit,
+    Modes,
+    TimeUnit,
+    any_of,
+    fields_of,
+    fit,
+    image_of,
+    sent_of,
+    type_of,
+)
 from pipelines.jvm.failures import SpecError
 from pipelines.sinks.changes import Flavour, Servers, position_of, record_of
 from pipelines.specs.dead_letters import without_dead_letters
-from pipelines.specs.sinks import CHANGE
-from pipelines.specs.sources import Misfit
+from pipelines.specs.ends import CHANGE, Misfit
 from pipelines.specs.streams import CALL, LETTER
 from pipelines.specs.tables import parse_schema, path_of
 

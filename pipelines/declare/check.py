@@ -10,7 +10,7 @@ import re
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -22,12 +22,12 @@ from backend.lake.lake import Lake
 from backend.lake.storage.paths import normal_uri
 from backend.lake.table.metadata_diff import column_names
 from backend.settings import Settings, load_settings
-from pipelines.declare.registry import load_registry
+from pipelines.declare.pipeline import load_registry
 from pipelines.spark.session import open_session
 from pipelines.spark.tables import Analysis
 from pipelines.specs.expectations import OnViolation
-from pipelines.specs.registry import Registry
-from pipelines.specs.streams import Place, Problem, StreamKind, StreamSpec, ViewSpec
+from pipelines.specs.streams import Registry, StreamKind, StreamSpec, ViewSpec
+from pipelines.specs.tables import Place, Problem
 
 # A stream's name is also a folder and a label of metrics; an expectation's is part of a column's name.
 _NAME = re.compile(r"[a-z0-9_]{1,63}")
@@ -215,7 +215,8 @@ def columns_problems(registry: Registry, schemas: Mapping[str, StructType], sett
             if name in tables and name not in schemas:
                 continue  # its own problem is reported already
             try:
-                there = schemas[name].names if name in tables else _columns_of(lake, name)
+                snapshot = None if name in tables else lake.snapshot(lake.find(normal_uri(name)))
+                there = list(column_names(snapshot.metadata)) if snapshot else schemas[name].names
             except LakehouseError as exc:
                 yield Problem(expected.declared_at, expected.table, exc.message, exc.hint)
                 continue
@@ -223,10 +224,6 @@ def columns_problems(registry: Registry, schemas: Mapping[str, StructType], sett
             for column in dict.fromkeys(name for name in columns if name.lower() not in present):
                 message, hint = f"{name} has no column {column}", f"it has {', '.join(there)}"
                 yield Problem(expected.declared_at, expected.table, message, hint)
-
-
-def _columns_of(lake: Lake, uri: str) -> Sequence[str]:
-    return column_names(lake.snapshot(lake.find(normal_uri(uri))).metadata)
 
 
 def _failed_import(exc: Exception) -> Problem:
