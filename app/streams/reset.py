@@ -10,8 +10,8 @@ from app.streams.text import RESET_LABELS, reset_lines
 from app.ui import dialogs
 from app.ui.view.words import markdown_safe, sentence
 from backend.errors import LakehouseError
-from backend.streams.checkpoint import Starts, parse_starts
-from backend.streams.reset import ResetLevel, ResetPreview, ResetRequest, reset_job, why_not_stopped
+from backend.streams.checkpoint import Starts
+from backend.streams.reset import ResetLevel, ResetPreview, ResetRequest, parse_starts, reset_job, why_not_stopped
 from backend.streams.verdict import StreamStatus
 
 _RESET, _LEVEL = "reset", "reset_level"

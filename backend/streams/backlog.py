@@ -28,8 +28,10 @@ from backend.streams.checkpoint import (
     DeltaPosition,
     FilesPosition,
     KafkaPosition,
+    Placed,
     Position,
     VersionsPosition,
+    matched,
     parse_position,
     position_of,
     read_checkpoint,
@@ -49,14 +51,6 @@ from backend.streams.unread import (
 KEEP_S = 5.0
 MOST = 240  # points of a chart
 ALL = datetime.max.replace(tzinfo=UTC)  # nothing that has come until now was left behind
-_OF_KIND: dict[InputKind, type[Position]] = {
-    InputKind.TABLE: DeltaPosition,
-    InputKind.CHANGE_FEED: DeltaPosition,
-    InputKind.FILES: FilesPosition,
-    InputKind.KAFKA: KafkaPosition,
-}
-
-Placed = tuple[int, Position]  # a position, and its source's number in the checkpoint
 Mark = datetime | None
 
 
@@ -406,25 +400,3 @@ def _told_by_spark(inputs: Sequence[StreamInput], ends: Sequence[BatchEnd]) -> I
 
 def _unknown(source: StreamInput, why: str) -> SourceBacklog:
     return SourceBacklog(source.name, source.kind, unknown=why)
-
-
-def matched(
-    inputs: Sequence[StreamInput], placed: Sequence[Placed], table_ids: Sequence[str | None]
-) -> Mapping[int, Placed]:
-    """Positions by the input's number: tables by their id, since Spark's plan orders the sources, what is left in the
-    order of both."""
-    left, matches = list(placed), dict[int, Placed]()
-
-    def take(number: int, fitting: Iterator[Placed]) -> None:
-        if (first := next(fitting, None)) is not None:
-            matches[number] = first
-            left.remove(first)
-
-    for number, table_id in enumerate(table_ids):
-        tables = ((pair, at) for pair in left if isinstance(at := pair[1], DeltaPosition))
-        take(number, (pair for pair, at in tables if at.table_id == table_id))
-    for number, source in enumerate(inputs):
-        kind = _OF_KIND.get(InputKind(source.kind))
-        if number not in matches and kind is not None:
-            take(number, (pair for pair in left if isinstance(pair[1], kind)))
-    return matches

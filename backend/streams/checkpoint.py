@@ -1,5 +1,5 @@
 """The checkpoint of a stream as Spark left it in its folder: what was planned, what was finished, where sources stood;
-and where a stream begins that is reset to a version, an offset or a time.
+and where a first start begins, which a reset left there.
 
 Rule: reads and never judges; a file that cannot be read is named in the error.
 An offset is known by its shape; one of an unknown shape is kept as text and counted by nobody.
@@ -11,7 +11,7 @@ source), and offsets as DeltaSourceOffset, FileStreamSourceOffset and KafkaSourc
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -204,6 +204,13 @@ class OtherPosition:
 
 
 Position = DeltaPosition | FilesPosition | KafkaPosition | VersionsPosition | OtherPosition
+Placed = tuple[int, Position]  # a position, and its source's number in the checkpoint
+_OF_KIND: dict[InputKind, type[Position]] = {
+    InputKind.TABLE: DeltaPosition,
+    InputKind.CHANGE_FEED: DeltaPosition,
+    InputKind.FILES: FilesPosition,
+    InputKind.KAFKA: KafkaPosition,
+}
 
 
 def read_positions(checkpoint: Folder, batch: int | None) -> dict[int, Position]:
@@ -260,30 +267,33 @@ def _kafka(found: Mapping[str, Mapping[str, Any]]) -> KafkaPosition | None:
         return None
 
 
+def matched(
+    inputs: Sequence[StreamInput], placed: Sequence[Placed], table_ids: Sequence[str | None]
+) -> Mapping[int, Placed]:
+    """Positions by the input's number: tables by their id, since Spark's plan orders the sources, what is left in the
+    order of both."""
+    left, matches = list(placed), dict[int, Placed]()
+
+    def take(number: int, fitting: Iterator[Placed]) -> None:
+        if (first := next(fitting, None)) is not None:
+            matches[number] = first
+            left.remove(first)
+
+    for number, table_id in enumerate(table_ids):
+        tables = ((pair, at) for pair in left if isinstance(at := pair[1], DeltaPosition))
+        take(number, (pair for pair, at in tables if at.table_id == table_id))
+    for number, source in enumerate(inputs):
+        kind = _OF_KIND.get(InputKind(source.kind))
+        if number not in matches and kind is not None:
+            take(number, (pair for pair in left if isinstance(pair[1], kind)))
+    return matches
+
+
 # where a first start begins ------------------------------------------------------------------------------------------
 
 
 def key_of(source: StreamInput) -> str:
     return source.uri or source.name
-
-
-def parse_starts(lake: Lake, declared: StreamDeclaration, wheres: Sequence[str], clock: Clock) -> Starts:
-    """What people write: "42", "2 h ago", "2026-11-23 10:00", "latest", or `SOURCE=…` for each of several sources.
-
-    Raises `StreamRefusedError` for what cannot be, or a `LakehouseError` where a table cannot be read.
-    """
-    named = {source.name: source for source in declared.inputs if source.has_place}
-    given: dict[str, str] = {}
-    for where in wheres:
-        name, equals, rest = where.partition("=")
-        if equals and name in named:
-            given[name] = rest.strip()
-        elif len(named) == 1:
-            given[next(iter(named))] = where.strip()
-    if missing := sorted(named.keys() - given.keys()):
-        hint = ", ".join(f"--from '{name}=…'" for name in missing)
-        raise StreamRefusedError(f"{declared.name}: each source needs a place to begin at", hint=f"say {hint}")
-    return {key_of(named[name]): _options(lake, named[name], where, clock) for name, where in given.items()}
 
 
 def begun_at(declared: StreamDeclaration, starts: Starts) -> StreamDeclaration:
@@ -310,52 +320,3 @@ def read_starts(checkpoint: Folder) -> Starts:
         return {}
     starts: Starts = json.loads(checkpoint.read(START))
     return starts
-
-
-def _options(lake: Lake, source: StreamInput, where: str, clock: Clock) -> Mapping[str, str]:
-    match source.kind:
-        case InputKind.TABLE | InputKind.CHANGE_FEED:
-            return {"startingVersion": str(_version(lake, source, where, clock))}
-        case InputKind.KAFKA:
-            return _of_topics(source, where, clock)
-    raise StreamRefusedError(
-        f"{source.name}: nobody can begin within a source of kind {source.kind}", hint="reprocess all instead"
-    )
-
-
-def _version(lake: Lake, source: StreamInput, where: str, clock: Clock) -> int:
-    ref = lake.find(source.uri)
-    latest = lake.latest_version(ref)
-    if re.fullmatch(r"v?\d{1,18}", where):
-        version = int(where.removeprefix("v"))
-    elif where == "latest":
-        version = latest + 1
-    else:
-        before = _time(where, source, clock) - timedelta(microseconds=1)
-        held = lake.version_at(ref, before)
-        version = 0 if held is None else held + 1
-    if version > latest + 1:
-        raise StreamRefusedError(f"{source.name} has no version {version}", hint=f"the latest is {latest}")
-    if version <= latest and not lake.history(ref, limit=1, starting_version=version, ending_version=version):
-        raise StreamRefusedError(f"version {version} of {source.name} is no longer in its log", hint="begin later")
-    return version
-
-
-def _of_topics(source: StreamInput, where: str, clock: Clock) -> Mapping[str, str]:
-    if where in ("earliest", "latest"):
-        return {"startingOffsets": where}
-    if where.startswith("{"):
-        if not isinstance(parse_position(where), KafkaPosition):
-            raise StreamRefusedError(f"{source.name}: these are no offsets", hint='{"topic": {"0": 42, "1": 7}}')
-        return {"startingOffsets": where}
-    millis = round(_time(where, source, clock).timestamp() * 1_000)
-    return {"startingTimestamp": str(millis), "startingOffsetsByTimestampStrategy": "latest"}
-
-
-def _time(where: str, source: StreamInput, clock: Clock) -> datetime:
-    try:
-        return parse_time(where, clock)
-    except VersionFormatError as exc:
-        wanted = "a version" if source.is_table else "offsets as JSON, earliest"
-        hint = f"{wanted}, latest, or a time: {FORMS}"
-        raise StreamRefusedError(f"{where!r} is no place in {source.name}", hint=hint) from exc

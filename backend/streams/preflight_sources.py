@@ -23,8 +23,7 @@ from backend.lake.table.metadata_diff import SchemaDiff, diff_schemas
 from backend.settings import Settings
 from backend.stream_model.stream import InputKind, StreamDeclaration, StreamFailure, StreamInput, TopicEnds
 from backend.streams import faults
-from backend.streams.backlog import matched
-from backend.streams.checkpoint import DeltaPosition, KafkaPosition, Position
+from backend.streams.checkpoint import DeltaPosition, KafkaPosition, Position, matched
 from backend.streams.faults import Check, Outcome
 from backend.streams.unread import has_pattern, kafka_backlog, named_elsewhere, without_read
 

@@ -21,8 +21,8 @@ from backend.maintenance.model import ActPreview, ActResult, Rewind
 from backend.settings import load_settings
 from backend.stream_model.stream import DesiredState
 from backend.streams.backlog import BacklogReader
-from backend.streams.checkpoint import begun_at, parse_starts
-from backend.streams.reset import ResetLevel, ResetRequest, set_aside
+from backend.streams.checkpoint import begun_at
+from backend.streams.reset import ResetLevel, ResetRequest, parse_starts, set_aside
 from backend.times import Clock
 from pipelines import append, complete, expect, files, into, table
 from pipelines.declare.pipeline import declarations, load_registry
