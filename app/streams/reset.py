@@ -11,8 +11,8 @@ from app.ui import dialogs
 from app.ui.view.words import markdown_safe, sentence
 from backend.errors import LakehouseError
 from backend.streams.checkpoint import Starts
-from backend.streams.reset import ResetLevel, ResetPreview, ResetRequest, parse_starts, reset_job, why_not_stopped
-from backend.streams.verdict import StreamStatus
+from backend.streams.reset import ResetLevel, ResetPreview, ResetRequest, parse_starts, reset_job
+from backend.streams.verdict import StreamStatus, why_not_stopped
 
 _RESET, _LEVEL = "reset", "reset_level"
 

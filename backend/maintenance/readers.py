@@ -22,8 +22,8 @@ from backend.store.store import ControlStore
 from backend.stream_model.backlog import SourceBacklog
 from backend.stream_model.stream import InputKind, StreamDeclaration, StreamInput
 from backend.streams.backlog import BacklogReader
-from backend.streams.reset import is_stopped
 from backend.streams.status import RECENT, statuses
+from backend.streams.verdict import is_stopped
 
 _DOES = {JobKind.DIFF: "compares", JobKind.QUERY: "reads"}
 

@@ -34,9 +34,9 @@ from backend.streams.backlog import BacklogReader
 from backend.streams.checkpoint import query_id, read_checkpoint
 from backend.streams.faults import Outcome
 from backend.streams.preflight import checks_behind
-from backend.streams.reset import TableBack, downstream, reads_again, twice_outside, why_not_stopped
+from backend.streams.reset import TableBack, downstream, reads_again, twice_outside
 from backend.streams.status import statuses
-from backend.streams.verdict import StreamStatus
+from backend.streams.verdict import StreamStatus, why_not_stopped
 
 MOST_COMMITS = 1_000  # undone ones that a preview reads
 MOST_LOOKED_FOR = 20_000  # files that would come back; Spark looks for each of them

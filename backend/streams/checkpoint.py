@@ -10,25 +10,19 @@ source), and offsets as DeltaSourceOffset, FileStreamSourceOffset and KafkaSourc
 """
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
 from typing import Any
 
 from backend.errors import (
     CheckpointError,
     LakehouseError,
     ObjectMissingError,
-    StreamRefusedError,
-    VersionFormatError,
 )
-from backend.lake.lake import Lake
 from backend.lake.storage.folder import Folder
 from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
 from backend.stream_model.stream import InputKind, StreamDeclaration, StreamInput
-from backend.times import FORMS, Clock, parse_time
 
 START = "start.json"
 Starts = Mapping[str, Mapping[str, str]]  # options of each source's reader, by `key_of`

@@ -27,16 +27,13 @@ from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog
 from backend.stream_model.stream import (
     RESET_ALLOWED,
-    Desired,
     InputKind,
-    Observed,
     StreamDeclaration,
     StreamInput,
-    StreamState,
 )
 from backend.streams.backlog import BacklogReader
 from backend.streams.checkpoint import KafkaPosition, Starts, begun_at, key_of, parse_position
-from backend.streams.verdict import StreamStatus
+from backend.streams.verdict import StreamStatus, why_not_stopped
 from backend.times import FORMS, Clock, parse_time
 
 TIME_LIMIT_S = 3_600.0
@@ -226,26 +223,6 @@ def kept_by(lake: Lake, declared: StreamDeclaration, level: ResetLevel) -> str:
             if why := why_kept(name, lake.snapshot(lake.find(uri)).metadata.configuration, level):
                 return why
     return ""
-
-
-def is_stopped(desired: Desired | None, observed: Observed | None) -> bool:
-    """Whether no host runs it or is about to. Nor one that failed for good or has read all, though wanted."""
-    if observed is None:
-        return desired is None or desired.wants_stop
-    if observed.state is StreamState.STOPPED:
-        return desired is None or desired.wants_stop
-    return observed.state in (StreamState.FAILED, StreamState.COMPLETED)
-
-
-def why_not_stopped(status: StreamStatus) -> str:
-    """Why its checkpoint and tables may not be touched now; empty where it is stopped."""
-    if is_stopped(status.desired, status.observed):
-        return ""
-    if status.state is StreamState.STOPPED:
-        return "it is wanted to run, so a host may start it: stop it first"
-    if status.state is StreamState.UNKNOWN:
-        return "no host watches it, so it may run: start a host, then stop it"
-    return f"it is {status.state.value.lower()}: stop it first"
 
 
 def why_kept(table: str, properties: Mapping[str, str], level: ResetLevel) -> str:

@@ -103,6 +103,26 @@ class StreamStatus:
         return self.progress.processed_rows_per_s if self.progress and self.input_rows_per_s else None
 
 
+def is_stopped(desired: Desired | None, observed: Observed | None) -> bool:
+    """Whether no host runs it or is about to. Nor one that failed for good or has read all, though wanted."""
+    if observed is None:
+        return desired is None or desired.wants_stop
+    if observed.state is StreamState.STOPPED:
+        return desired is None or desired.wants_stop
+    return observed.state in (StreamState.FAILED, StreamState.COMPLETED)
+
+
+def why_not_stopped(status: StreamStatus) -> str:
+    """Why its checkpoint and tables may not be touched now; empty where it is stopped."""
+    if is_stopped(status.desired, status.observed):
+        return ""
+    if status.state is StreamState.STOPPED:
+        return "it is wanted to run, so a host may start it: stop it first"
+    if status.state is StreamState.UNKNOWN:
+        return "no host watches it, so it may run: start a host, then stop it"
+    return f"it is {status.state.value.lower()}: stop it first"
+
+
 def judged(status: StreamStatus, *, now: datetime, heartbeat_stale_s: float) -> StreamStatus:
     """With the state that is shown, its verdict, and the sentence behind it, which begins with the stream's name."""
     state, verdict, because = _judge(status, now, heartbeat_stale_s)

@@ -23,7 +23,7 @@ from backend.jobs.model import Job, JobKind
 from backend.settings import Settings
 from backend.store.store import ControlStore
 from backend.streams.requeue import REASON, RequeueAnswer, RequeueRequest, Sample, why_never
-from backend.streams.reset import is_stopped
+from backend.streams.verdict import is_stopped
 from pipelines.declare.pipeline import declaration
 from pipelines.jobs.condition import satisfies, value_of, why_failed
 from pipelines.jobs.repair import exact_text

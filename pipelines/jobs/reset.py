@@ -31,13 +31,13 @@ from backend.streams.reset import (
     CheckpointMove,
     ResetLevel,
     ResetRequest,
-    is_stopped,
     kept_by,
     read_move,
     set_aside,
     set_aside_folder,
     why_refused,
 )
+from backend.streams.verdict import is_stopped
 from pipelines.declare.pipeline import declaration
 from pipelines.jvm.hadoop import CheckpointFiles
 from pipelines.sinks.commits import sign

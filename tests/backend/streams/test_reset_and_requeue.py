@@ -16,8 +16,8 @@ from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog, SourceBacklog
 from backend.stream_model.stream import Desired, DesiredState, Observed, StreamDeclaration, StreamInput, StreamState
 from backend.streams.requeue import RequeueRequest, checked, parse_repairs, quarantine_of, why_never, why_not
-from backend.streams.reset import ResetLevel, ResetPreview, ResetRequest, is_stopped, preview, why_kept
-from backend.streams.verdict import StreamStatus, Verdict
+from backend.streams.reset import ResetLevel, ResetPreview, ResetRequest, preview, why_kept
+from backend.streams.verdict import StreamStatus, Verdict, is_stopped
 from tests.worlds.store.stream_store import open_store
 from tests.worlds.streams.values import stream
 
