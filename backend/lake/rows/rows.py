@@ -26,9 +26,16 @@ from backend.lake.log.commits import CommitSlice
 from backend.lake.log.log import ROW_FEATURES
 from backend.lake.model import FILE_COLUMNS, FileNumbers, Snapshot
 from backend.lake.rows.files_on_disk import files_at_once, files_on_disk
-from backend.lake.rows.filters import AnyOf, FilterColumn, RowFilter, Test
+from backend.lake.rows.filters import (
+    FEW_FILES,
+    AnyOf,
+    FilterColumn,
+    RowFilter,
+    Test,
+    may_match,
+    misread_partitions,
+)
 from backend.lake.rows.log_subset import log_subset, written_feed
-from backend.lake.rows.pruning import FEW_FILES, may_match, misread_partitions
 from backend.lake.storage.paths import is_remote
 from backend.lake.storage.storage import Storage, TableFiles
 from backend.lake.table.misreadings import goes_by_id, in_old_calendar, misspelled, perhaps_misspelled

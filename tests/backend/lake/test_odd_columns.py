@@ -15,7 +15,7 @@ import pytest
 from backend.changes.model import DiffMethod, NetCounts
 from backend.errors import UnsupportedFeatureError
 from backend.lake.files.stats import column_totals, columns_with_stats
-from backend.lake.rows.pruning import may_match
+from backend.lake.rows.filters import may_match
 from backend.lake.rows.rows import RowQuery
 from backend.lake.table.misreadings import collections, lacks, perhaps_misspelled, write_filled
 from backend.lake.table.schema import fields
