@@ -25,7 +25,6 @@ from backend.lake.history.change_feed import feed_files
 from backend.lake.log.commits import CommitSlice
 from backend.lake.log.log import ROW_FEATURES
 from backend.lake.model import FILE_COLUMNS, FileNumbers, Snapshot
-from backend.lake.rows.files_on_disk import files_at_once, files_on_disk
 from backend.lake.rows.filters import (
     FEW_FILES,
     AnyOf,
@@ -35,7 +34,7 @@ from backend.lake.rows.filters import (
     may_match,
     misread_partitions,
 )
-from backend.lake.rows.log_subset import log_subset, written_feed
+from backend.lake.rows.log_subset import files_at_once, files_on_disk, log_subset, written_feed
 from backend.lake.storage.paths import is_remote
 from backend.lake.storage.storage import Storage, TableFiles
 from backend.lake.table.misreadings import goes_by_id, in_old_calendar, misspelled, perhaps_misspelled
