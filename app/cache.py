@@ -27,9 +27,16 @@ from backend.expectations import judge
 from backend.expectations.model import Judgement
 from backend.health.attention import AttentionRules, grouped
 from backend.health.attention import attention as attention_items
-from backend.health.health import JudgedTable, LakeJudge, health_judge, table_evidence, table_health
+from backend.health.health import (
+    JudgedTable,
+    LakeJudge,
+    NoticeWatch,
+    NoticedSoFar,
+    health_judge,
+    table_evidence,
+    table_health,
+)
 from backend.health.model import AttentionGroup, HealthEvidence, TableHealth
-from backend.health.watch import NoticedSoFar, NoticeWatch
 from backend.jobs.model import Job
 from backend.jobs.policy_runs import RestingPolicy, resting
 from backend.lake.files import clustering, file_sizes, stats

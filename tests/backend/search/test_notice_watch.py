@@ -10,7 +10,7 @@ import pytest
 
 from backend.errors import StorageError, StoreError
 from backend.health import watch
-from backend.health.watch import NoticedSoFar, NoticeWatch
+from backend.health.health import NoticedSoFar, NoticeWatch
 from backend.lake.lake import Lake
 from backend.lake.model import TableCard, TableRef
 from backend.search.notice import Key, Measure, Notice, notice_text
