@@ -17,7 +17,7 @@ from app.ui.work import why_no_job
 from backend.lake.files.file_sizes import partition_codes
 from backend.lake.history.versions import resolve_version
 from backend.lake.model import Metadata, TableRef
-from backend.lake.storage.paths import normal_uri
+from backend.lake.storage.folder import normal_uri
 from backend.lake.table.metadata_diff import column_names
 from backend.lake.table.partitions import partition_values
 from backend.maintenance.alter import read_column, read_pair

@@ -23,8 +23,7 @@ from backend.lake.log.commits import commit_name
 from backend.lake.log.listing import LOG
 from backend.lake.log.log import READER_FEATURES
 from backend.lake.model import CardColumn, Commit, TableCard, TableRef, UnreadableTable
-from backend.lake.storage.folder import Folder
-from backend.lake.storage.paths import is_remote
+from backend.lake.storage.folder import Folder, is_remote
 from backend.lake.storage.storage import Storage
 from backend.settings import Settings
 

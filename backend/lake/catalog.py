@@ -16,8 +16,7 @@ from typing import TypeVar
 from backend.errors import LakehouseError, PathRefusedError, StorageError, TableNotFoundError
 from backend.lake.log.listing import LOG
 from backend.lake.model import TableRef, UnreadableTable
-from backend.lake.storage.folder import Folder
-from backend.lake.storage.paths import is_remote
+from backend.lake.storage.folder import Folder, is_remote
 from backend.lake.storage.storage import Storage
 
 LAYERS = ("bronze", "silver", "gold")

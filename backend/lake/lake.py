@@ -20,7 +20,7 @@ from backend.lake.log.actions import Checksum
 from backend.lake.log.listing import LOG, LogListing
 from backend.lake.log.log import TableLog
 from backend.lake.model import CardColumn, Commit, Snapshot, TableCard, TableRef, Timeline
-from backend.lake.storage.paths import is_remote, normal_uri
+from backend.lake.storage.folder import is_remote, normal_uri
 from backend.lake.storage.storage import Storage
 from backend.lake.table.properties import ownership
 from backend.lake.table.schema import Column, columns

@@ -15,7 +15,7 @@ from backend.jobs.model import Job, JobKind, JobRequest, JobState
 from backend.jobs.policy_runs import POLICY, TRIES, PolicyRuns, by_table, kind_of, reason_of, runs_of
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
-from backend.lake.storage.paths import normal_uri
+from backend.lake.storage.folder import normal_uri
 from backend.lake.table.schema import fields
 from backend.maintenance.files import small_within
 from backend.maintenance.model import ActPreview, Arguments, Optimize, Repair, TableAct, Vacuum, act_job

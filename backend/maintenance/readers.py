@@ -15,7 +15,7 @@ from backend.jobs.question import question_of
 from backend.jobs.results import HostQuery
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
-from backend.lake.storage.paths import normal_uri
+from backend.lake.storage.folder import normal_uri
 from backend.maintenance.model import Arguments, Drop, Vacuum
 from backend.settings import Settings
 from backend.store.store import ControlStore

@@ -19,7 +19,7 @@ from backend.lake.lake import is_uri
 from backend.lake.model import Snapshot, TableRef
 from backend.lake.rows.filters import RowFilter
 from backend.lake.rows.rows import candidates
-from backend.lake.storage.paths import is_remote
+from backend.lake.storage.folder import is_remote
 from backend.lake.table.schema import Column, columns, fields, readable_names
 from backend.query.statement import Source, Statement, read_statement
 from backend.query.views import Columns, World, lake_view, table_view

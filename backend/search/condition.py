@@ -22,7 +22,7 @@ from backend.caches import Lru
 from backend.errors import QueryError
 from backend.format import cut
 from backend.lake.model import FILE_COLUMNS, Snapshot
-from backend.lake.storage.paths import is_remote
+from backend.lake.storage.folder import is_remote
 from backend.lake.table.metadata_diff import column_names
 from backend.lake.table.schema import fields, readable_names
 from backend.sql.expression import AGGREGATES, Expression, nodes, read_expression, require_truth, source_of

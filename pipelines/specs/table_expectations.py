@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from backend.expectations.model import ExpectationKind, TableExpectation
 from backend.format import interval_s
-from backend.lake.storage.paths import normal_uri
+from backend.lake.storage.folder import normal_uri
 from backend.settings import Settings
 from pipelines.specs.streams import Place, Problem
 from pipelines.specs.tables import TableSpec

@@ -18,8 +18,7 @@ import orjson
 
 from backend.errors import ObjectMissingError, TableCorruptError, TableNotFoundError, VersionNotFoundError
 from backend.lake.log.commits import commit_name
-from backend.lake.storage.folder import Entry, Folder
-from backend.lake.storage.paths import is_remote
+from backend.lake.storage.folder import Entry, Folder, is_remote
 
 LOG = "_delta_log"
 STAGED = f"{LOG}/_staged_commits"

@@ -31,8 +31,7 @@ from backend.lake.log.commit_info import CommitCache, version_at
 from backend.lake.log.commits import CommitRecord, CommitSlice, commit_name
 from backend.lake.log.listing import LOG, STAGED, Checkpoint, LogListing, LogNames, Segment, Step, staged_version_of
 from backend.lake.model import Commit, Metadata, Protocol, Snapshot, TableRef
-from backend.lake.storage.folder import Folder
-from backend.lake.storage.paths import check_paths, is_remote
+from backend.lake.storage.folder import Folder, check_paths, is_remote
 from backend.settings import LakeSettings
 
 if TYPE_CHECKING:

@@ -24,8 +24,7 @@ from backend.lake.log.listing import LOG
 from backend.lake.log.log import TableLog
 from backend.lake.model import Snapshot
 from backend.lake.retention.runs import FilesSeen
-from backend.lake.storage.folder import Entry, Folder
-from backend.lake.storage.paths import is_remote, is_within, resolve_log_path
+from backend.lake.storage.folder import Entry, Folder, is_remote, is_within, resolve_log_path
 from backend.lake.storage.storage import Storage, TableFile, TableFiles
 
 SAMPLE = 200

@@ -36,7 +36,7 @@ from backend.lake.log.listing import LOG
 from backend.lake.log.log import ROW_FEATURES
 from backend.lake.model import FILE_COLUMNS, Metadata, Protocol, Snapshot
 from backend.lake.storage.local_folder import LocalFolder, real
-from backend.lake.storage.paths import is_remote
+from backend.lake.storage.folder import is_remote
 from backend.lake.storage.storage import Storage, TableFile, TableFiles
 from backend.lake.table.misreadings import (
     MISSPELLED,

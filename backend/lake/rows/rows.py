@@ -35,7 +35,7 @@ from backend.lake.rows.filters import (
     misread_partitions,
 )
 from backend.lake.rows.log_subset import files_at_once, files_on_disk, log_subset, written_feed
-from backend.lake.storage.paths import is_remote
+from backend.lake.storage.folder import is_remote
 from backend.lake.storage.storage import Storage, TableFiles
 from backend.lake.table.misreadings import goes_by_id, in_old_calendar, misspelled, perhaps_misspelled
 from backend.lake.table.partitions import has_decimals

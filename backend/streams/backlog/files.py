@@ -14,8 +14,7 @@ from urllib.parse import unquote
 
 from backend.errors import CheckpointError, StorageError
 from backend.lake.history.change_feed import Arrival
-from backend.lake.storage.folder import Entry, Folder
-from backend.lake.storage.paths import is_remote, is_within, normal_uri
+from backend.lake.storage.folder import Entry, Folder, is_remote, is_within, normal_uri
 from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
 from backend.stream_model.backlog import SourceBacklog, known_sum
