@@ -20,7 +20,7 @@ from typing import Protocol
 from backend.caches import Lru
 from backend.format import cut, duration_text
 from backend.lake.history.history_filter import clauses_text, condition_shape, predicate_text, stream_of
-from backend.lake.history.metadata_changes import InForce, compare
+from backend.lake.table.metadata_diff import InForce, compare
 from backend.lake.history.timeline import rhythm, silences
 from backend.lake.model import Commit, CommitReader, Metadata, TableRef
 from backend.lake.table.partitions import column_types, physical_names, show_partition

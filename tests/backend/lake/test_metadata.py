@@ -2,16 +2,19 @@
 
 import pytest
 
-from backend.lake.history.metadata_changes import (
+from backend.lake.table.metadata_diff import (
     ChangeKind,
+    FieldChange,
     InForce,
+    PropertyChange,
     TableChange,
     compare,
+    diff_properties,
+    diff_schemas,
     metadata_changes,
     needs_before,
 )
 from backend.lake.model import Commit, Metadata, OperationMetrics, Protocol
-from backend.lake.table.metadata_diff import FieldChange, PropertyChange, diff_properties, diff_schemas
 from backend.lake.table.properties import explain_features, explain_properties
 from backend.lake.table.schema import fields
 from tests.worlds.lake.builders import column, schema_json, struct
