@@ -23,7 +23,7 @@ from backend.lake.files.stats import ColumnTotals, StatKind
 from backend.lake.model import Metadata, Timeline, VersionTotals
 from backend.lake.rows.rows import RowPage
 from backend.lake.table.schema import Column, columns
-from backend.sql.profile import ColumnProfile, Profile
+from backend.sql.numbers import ColumnProfile, Profile
 from tests.worlds.lake.made import NOW
 
 

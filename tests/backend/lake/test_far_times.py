@@ -19,8 +19,7 @@ from backend.lake.table.schema import fields
 from backend.search.key_history import key_history
 from backend.sql.export import FORMATS, encoded
 from backend.sql.filters import condition_text, parse_filter
-from backend.sql.numbers import Reading
-from backend.sql.profile import profiles, readable
+from backend.sql.numbers import Reading, profiles, readable
 from tests.worlds.lake.builders import (
     CHANGE_FEED,
     HandLog,

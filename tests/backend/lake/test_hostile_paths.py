@@ -26,7 +26,7 @@ from backend.lake.rows import log_subset
 from backend.lake.rows.rows import RowQuery
 from backend.lake.storage.local_folder import LocalFolder
 from backend.search.search import BisectRequest, bisect
-from backend.sql.profile import profiles
+from backend.sql.numbers import profiles
 from tests.worlds.cases import some
 from tests.worlds.lake.builders import (
     CHANGE_FEED,

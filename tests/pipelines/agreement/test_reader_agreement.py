@@ -31,7 +31,7 @@ from backend.lake.model import Commit, Snapshot, TableRef
 from backend.lake.table.schema import fields
 from backend.settings import load_settings
 from backend.sql.filters import condition_text, parse_filter
-from backend.sql.profile import profiles, readable
+from backend.sql.numbers import profiles, readable
 from tests.worlds.cases import few
 from tests.worlds.lake.diffs import diff
 from tests.worlds.spark.delta_tables import RECIPES, make_table
