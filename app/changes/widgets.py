@@ -34,7 +34,7 @@ from backend.errors import DiffError, LakehouseError
 from backend.format import UNKNOWN, cut, things, utc_text
 from backend.lake.history.history_filter import predicate_text
 from backend.maintenance.model import Repair
-from backend.sql.quoting import quoted_name
+from backend.sql.values import quoted_name
 
 COMMITS = lists.Look(
     formats=dict.fromkeys(("Inserted", "Updated", "Deleted", "Files added", "Files removed"), "count")

@@ -26,7 +26,7 @@ from app.ui.waiting import spinner
 from backend.lake.table.metadata_diff import load_metadata_changes
 from backend.lake.history.timeline import Jump, unusual_jumps
 from backend.lake.model import Commit, TableRef
-from backend.sql.quoting import quoted_name
+from backend.sql.values import quoted_name
 
 _LISTED = "_listed_versions"
 _CHART = "history_chart"

@@ -27,7 +27,7 @@ from backend.changes.model import (
     RowKind,
     Trait,
 )
-from backend.sql.quoting import quoted_text
+from backend.sql.values import quoted_text
 from backend.sql.session import CancelToken, Connection, session
 
 LEAST_ROWS, MOST_ROWS = 6, 5_000_000  # fewer changed rows speak for themselves, of more nothing is said

@@ -23,7 +23,7 @@ import pyarrow as pa
 from backend.cells import WHOLE
 from backend.errors import LakehouseError, QueryError
 from backend.format import bytes_text
-from backend.sql.quoting import quoted_name
+from backend.sql.values import quoted_name
 from backend.sql.session import Connection, close_doors, open_alone, query_errors, slices
 
 BATCH_ROWS = 10_000

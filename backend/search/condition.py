@@ -27,7 +27,7 @@ from backend.lake.table.metadata_diff import column_names
 from backend.lake.table.schema import fields, readable_names
 from backend.sql.expression import AGGREGATES, Expression, nodes, read_expression, require_truth, source_of
 from backend.sql.numbers import FILES_AT_ONCE, Numbers, Reading, ValueSource, narrowest
-from backend.sql.quoting import quoted_name
+from backend.sql.values import quoted_name
 
 EXAMPLES = 5
 EXAMPLE_COLUMNS = 8  # so many of the table's, if the condition itself does not name more

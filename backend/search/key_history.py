@@ -26,9 +26,8 @@ from backend.lake.rows.rows import RowPage, RowQuery
 from backend.lake.table.schema import fields
 from backend.sql.filters import parse_filter
 from backend.sql.numbers import Numbers, ScannedLake, VersionValue
-from backend.sql.quoting import quoted_name, quoted_text
+from backend.sql.values import quoted_name, quoted_text, same
 from backend.sql.session import CancelToken
-from backend.sql.values import same
 from backend.work import Work
 
 MOST_VERSIONS = 200  # states that one history looks at, the newest

@@ -21,8 +21,7 @@ from backend.lake.table.metadata_diff import column_names
 from backend.lake.table.schema import readable_names
 from backend.search.notice import Measure
 from backend.sql.numbers import Numbers, Reading, ScannedLake, spread
-from backend.sql.quoting import plain_name, quoted_name, quoted_text
-from backend.sql.values import as_number
+from backend.sql.values import as_number, plain_name, quoted_name, quoted_text
 
 MOST_VERSIONS, MOST_FILES, MOST_COLUMNS = 24, 50_000, 100
 MOST_HELD = 1_000  # versions kept

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from backend.errors import QueryError
-from backend.sql.quoting import folded, plain_name
+from backend.sql.values import folded, plain_name
 from backend.sql.session import parse_tree
 
 MOST_CHARACTERS = 10_000  # a pasted list of keys is long

@@ -37,7 +37,7 @@ from backend.lake.rows.filters import (
     typed,
 )
 from backend.sql.expression import Expression, check_row_condition, conjuncts, position_of, require_truth
-from backend.sql.quoting import folded, plain_name, quoted_name, quoted_text
+from backend.sql.values import folded, plain_name, quoted_name, quoted_text
 from backend.sql.session import (
     PIECE_BYTES,
     CancelToken,

@@ -23,9 +23,8 @@ from backend.lake.files.stats import ColumnTotals, StatKind, column_totals, colu
 from backend.lake.model import FileReader, SchemaField, Snapshot, SnapshotReader, TableRef
 from backend.lake.table.schema import fields, read_schema, readable_names
 from backend.sql.expression import Expression, check_expression
-from backend.sql.quoting import quoted_name, quoted_text
+from backend.sql.values import as_number, quoted_name, quoted_text
 from backend.sql.session import Computation
-from backend.sql.values import as_number
 from backend.work import Stopped, Work, still_runs
 
 MOST_VALUES = 20_000

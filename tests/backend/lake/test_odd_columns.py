@@ -21,7 +21,7 @@ from backend.lake.table.misreadings import collections, lacks, perhaps_misspelle
 from backend.lake.table.schema import fields
 from backend.sql.filters import condition_text, parse_filter
 from backend.sql.numbers import aggregates
-from backend.sql.quoting import plain_name
+from backend.sql.values import plain_name
 from tests.worlds.lake.builders import (
     CHANGE_FEED,
     HandLog,

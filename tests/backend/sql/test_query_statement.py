@@ -16,7 +16,7 @@ from backend.query.views import World
 from backend.settings import load_settings
 from backend.sql.expression import FUNCTIONS
 from backend.sql.filters import pruning_filter
-from backend.sql.quoting import plain_name, quoted_name
+from backend.sql.values import plain_name, quoted_name
 from backend.times import Clock
 from tests.worlds.cases import MORE, some
 from tests.worlds.lake import builders
