@@ -32,7 +32,7 @@ from backend.changes.key import likely_keys
 from backend.changes.model import DiffMethod, Question, VersionDiff
 from backend.errors import DiffError, LakehouseError
 from backend.format import UNKNOWN, cut, things, utc_text
-from backend.lake.history.history_filter import predicate_text
+from backend.lake.history.history import predicate_text
 from backend.maintenance.model import Repair
 from backend.sql.values import quoted_name
 

@@ -19,7 +19,7 @@ from app.ui.view.theme import operation_style
 from app.ui.view.words import markdown_safe
 from app.ui.view.writers import stream_text
 from backend.format import ago, count_text, moment_help, things
-from backend.lake.history.history_filter import stream_of
+from backend.lake.history.history import stream_of
 from backend.lake.table.metadata_diff import TableChange, load_metadata_changes
 from backend.lake.model import Commit, TableRef
 

@@ -16,7 +16,7 @@ from app.ui.view.table_changes import changes_sentence
 from app.ui.view.words import markdown_safe
 from backend.format import things
 from backend.lake.table.metadata_diff import ChangeKind, InForce, TableChange, compare
-from backend.lake.history.versions import VERSIONS, resolve_version
+from backend.lake.history.history import VERSIONS, resolve_version
 from backend.lake.model import Metadata, Protocol, Snapshot
 from backend.lake.table.properties import explain_features, explain_properties
 from backend.maintenance.model import Alter, Drop

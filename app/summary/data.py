@@ -21,7 +21,7 @@ from app.ui.export import ExportOffer, export_button
 from app.ui.frame import OpenTable
 from app.ui.view.words import markdown_safe
 from backend.format import things
-from backend.lake.history.history_filter import example_condition
+from backend.lake.history.history import example_condition
 from backend.lake.model import SchemaField, Snapshot
 from backend.lake.rows.filters import RowFilter
 from backend.lake.rows.rows import SEARCH_FILES, RowPage, RowQuery

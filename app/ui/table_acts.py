@@ -15,7 +15,7 @@ from app.ui.view.acts import GLYPHS, LABELS, act_title, preview_lines
 from app.ui.view.words import markdown_safe, sentence
 from app.ui.work import why_no_job
 from backend.lake.files.file_sizes import partition_codes
-from backend.lake.history.versions import resolve_version
+from backend.lake.history.history import resolve_version
 from backend.lake.model import Metadata, TableRef
 from backend.lake.storage.folder import normal_uri
 from backend.lake.table.metadata_diff import column_names

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from backend.errors import QueryError, QueryTooLargeError, TableNotFoundError
 from backend.format import bytes_text, things
 from backend.lake.files.file_difference import DIFFERENCE_COLUMNS
-from backend.lake.history.versions import resolve_version
+from backend.lake.history.history import resolve_version
 from backend.lake.lake import is_uri
 from backend.lake.model import Snapshot, TableRef
 from backend.lake.rows.filters import RowFilter

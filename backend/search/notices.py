@@ -19,7 +19,7 @@ from typing import Protocol
 
 from backend.caches import Lru
 from backend.format import cut, duration_text
-from backend.lake.history.history_filter import clauses_text, condition_shape, predicate_text, stream_of
+from backend.lake.history.history import clauses_text, condition_shape, predicate_text, stream_of
 from backend.lake.table.metadata_diff import InForce, compare
 from backend.lake.history.timeline import rhythm, silences
 from backend.lake.model import Commit, CommitReader, Metadata, TableRef

@@ -18,7 +18,7 @@ from typing import Protocol, TypeVar
 
 from backend.caches import Lru
 from backend.errors import BisectError, LakehouseError, NothingBrokenError, QueryError
-from backend.lake.history.versions import VersionedLake, resolve_version
+from backend.lake.history.history import VersionedLake, resolve_version
 from backend.lake.model import Commit, TableRef
 from backend.lake.retention.runs import FilesSeen
 from backend.search.condition import Examples, Judge, VersionCondition, VersionVerdict, check_condition, verdict_text

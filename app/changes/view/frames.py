@@ -18,7 +18,7 @@ from app.ui.view.writers import writer_text
 from backend.changes.cache import LogPart
 from backend.changes.model import CommitChanges, DiffMethod, VersionDiff
 from backend.format import bytes_text, count_text, cut, percent, signed, signed_bytes, things, utc_text
-from backend.lake.history.history_filter import predicate_text
+from backend.lake.history.history import predicate_text
 from backend.lake.table.metadata_diff import PropertyChange, SchemaDiff
 
 MAX_BARS = 200

@@ -18,7 +18,7 @@ from app.ui.view.explanation import explained
 from app.ui.view.writers import writer_text
 from backend.changes.model import CommitChanges, DiffMethod, VersionDiff
 from backend.format import count_text, cut, utc_text
-from backend.lake.history.history_filter import predicate_text
+from backend.lake.history.history import predicate_text
 
 MOST_COMMITS = 20
 MOST_LINES = 20

@@ -31,7 +31,7 @@ from backend.changes.host_job import DiffJobs
 from backend.changes.key import key_memory, parse_names
 from backend.changes.model import CommitChanges, Question, RowChange, RowKind, Trait, VersionDiff
 from backend.format import bytes_text, count_text, things, utc_text
-from backend.lake.history.versions import resolve_version
+from backend.lake.history.history import resolve_version
 from backend.lake.model import Commit, TableRef
 from backend.lake.table.metadata_diff import FieldChange, FieldState, SchemaDiff
 from backend.sql.export import FORMATS, encoded

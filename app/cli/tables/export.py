@@ -16,7 +16,7 @@ from app.cli.tables.lake import opened
 from backend.changes.key import parse_names
 from backend.errors import ColumnNotFoundError, StorageError
 from backend.format import bytes_text, things
-from backend.lake.history.versions import resolve_version
+from backend.lake.history.history import resolve_version
 from backend.lake.model import Snapshot
 from backend.lake.table.schema import fields, read_schema, readable_names
 from backend.sql.export import FORMATS, Format, encoded

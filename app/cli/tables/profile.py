@@ -11,7 +11,7 @@ from app.cli.output import Document, Shapes, only, print_json, print_table, say,
 from app.cli.tables.lake import opened
 from app.profile import text as words
 from backend.lake.files.stats import column_totals
-from backend.lake.history.versions import resolve_version
+from backend.lake.history.history import resolve_version
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
 from backend.sql.numbers import ColumnProfile, Profile, from_log, profiles, readable, with_statistics

@@ -26,7 +26,7 @@ from backend.changes.model import (
     RowKind,
     VersionDiff,
 )
-from backend.lake.history.history_filter import predicate_text
+from backend.lake.history.history import predicate_text
 from backend.lake.model import Commit, OperationMetrics, TableRef
 from backend.lake.table.metadata_diff import FieldChange, FieldState, PropertyChange, SchemaDiff
 from tests.worlds.lake.diffs import answer_of, but
