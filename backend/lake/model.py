@@ -340,23 +340,6 @@ class Bucket:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaField:
-    """One column or nested field. `names` lead to it from the top, `path` is the text of them that no other one of the
-    table has ("address.city"); `type` is Spark's simple string."""
-
-    path: str
-    names: tuple[str, ...]
-    type: str
-    nullable: bool
-    comment: str | None
-    is_partition: bool
-
-    @property
-    def depth(self) -> int:
-        return len(self.names) - 1
-
-
 class CardColumn(typing.NamedTuple):
     """A column as a search knows it. A tuple: a lake has a hundred thousand of them."""
 

@@ -20,7 +20,7 @@ from backend.lake.model import Snapshot, TableRef
 from backend.lake.rows.filters import RowFilter
 from backend.lake.rows.rows import candidates
 from backend.lake.storage.folder import is_remote
-from backend.lake.table.schema import Column, columns, fields, readable_names
+from backend.lake.table.schema import Column, columns, readable_names
 from backend.query.statement import Source, Statement, read_statement
 from backend.query.views import Columns, World, lake_view, table_view
 from backend.sql.filters import pruning_filter
@@ -202,7 +202,7 @@ def _columns(snapshot: Snapshot, wanted: Columns) -> tuple[str, ...]:
 def _filter(snapshot: Snapshot, source: Source) -> RowFilter | None:
     """What files and readers can be told of WHERE."""
     collated = {column.path for column in columns(snapshot.metadata) if column.collation}  # bytes rule out too much
-    schema = [field for field in fields(snapshot.metadata) if field.path not in collated]
+    schema = [field for field in columns(snapshot.metadata) if field.path not in collated]
     return pruning_filter(source.conditions, schema, source.alias)
 
 

@@ -23,7 +23,7 @@ from backend.errors import DiffError, LakehouseError, UnsupportedFeatureError
 from backend.lake.model import CommitReader, Snapshot, TableRef
 from backend.lake.rows.filters import RowFilter
 from backend.lake.rows.rows import RowPage, RowQuery
-from backend.lake.table.schema import fields
+from backend.lake.table.schema import columns
 from backend.sql.filters import parse_filter
 from backend.sql.numbers import Numbers, ScannedLake, VersionValue
 from backend.sql.values import quoted_name, quoted_text, same
@@ -111,7 +111,7 @@ def whole_life(lake: KeyLake, ref: TableRef, versions: tuple[int, int], key: Key
 
 def key_filter(snapshot: Snapshot, key: Key) -> RowFilter:
     """A filter for the key's rows; raises `DiffError` for other columns, `QueryError` for values that do not fit."""
-    schema = fields(snapshot.metadata)
+    schema = columns(snapshot.metadata)
     types = {field.path: field.type for field in schema if field.depth == 0}
     if missing := sorted(key.keys() - types.keys()):
         raise DiffError(f"no column {', '.join(missing)} to look a key up by")

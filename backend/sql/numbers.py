@@ -20,8 +20,8 @@ import pyarrow as pa
 from backend.caches import Lru
 from backend.errors import LakehouseError, QueryError, TableError
 from backend.lake.files.stats import ColumnTotals, StatKind, column_totals, columns_with_stats
-from backend.lake.model import FileReader, SchemaField, Snapshot, SnapshotReader, TableRef
-from backend.lake.table.schema import fields, read_schema, readable_names
+from backend.lake.model import FileReader, Snapshot, SnapshotReader, TableRef
+from backend.lake.table.schema import Column, columns, read_schema, readable_names
 from backend.sql.expression import Expression, check_expression
 from backend.sql.values import as_number, quoted_name, quoted_text
 from backend.sql.session import Computation
@@ -237,7 +237,7 @@ def narrowest(snapshot: Snapshot) -> tuple[str, ...]:
     if snapshot.metadata.partition_columns:
         return snapshot.metadata.partition_columns[:1]
     names = readable_names(snapshot.metadata)
-    top = [field for field in fields(snapshot.metadata) if field.depth == 0 and field.path in names]
+    top = [field for field in columns(snapshot.metadata) if field.depth == 0 and field.path in names]
     flat = [field for field in top if not field.type.startswith(("struct", "array", "map"))]
     return tuple(field.path for field in (flat or top)[:1])
 
@@ -318,10 +318,10 @@ class Profile:
     left_out: tuple[str, ...] = ()
 
 
-def profiled(snapshot: Snapshot) -> list[SchemaField]:
+def profiled(snapshot: Snapshot) -> list[Column]:
     """The columns that a profile is of: the outermost ones that can be read."""
     left_out = read_schema(snapshot.metadata.schema_json).left_out
-    return [field for field in fields(snapshot.metadata) if field.depth == 0 and field.path not in left_out]
+    return [field for field in columns(snapshot.metadata) if field.depth == 0 and field.path not in left_out]
 
 
 def from_log(snapshot: Snapshot, totals: Sequence[ColumnTotals]) -> Profile:
@@ -331,7 +331,7 @@ def from_log(snapshot: Snapshot, totals: Sequence[ColumnTotals]) -> Profile:
     return _of(snapshot, snapshot.num_rows, columns, is_read=False)
 
 
-def _from_totals(field: SchemaField, totals: ColumnTotals | None) -> ColumnProfile:
+def _from_totals(field: Column, totals: ColumnTotals | None) -> ColumnProfile:
     empty = ColumnProfile(field.path, field.type)
     if totals is None or not totals.files_with_nulls:
         return empty
@@ -385,7 +385,7 @@ def _of(snapshot: Snapshot, rows: int | None, columns: tuple[ColumnProfile, ...]
 
 
 def _read_columns(
-    read: Callable[[Sequence[str], str], Mapping[str, Any]], asked: Sequence[tuple[SchemaField, Sequence[float]]]
+    read: Callable[[Sequence[str], str], Mapping[str, Any]], asked: Sequence[tuple[Column, Sequence[float]]]
 ) -> list[ColumnProfile]:
     """Columns with their edges. The ranking is approximate: what it names is counted in a second pass."""
     parts = [f"c{number} := {_measures(column, edges)}" for number, (column, edges) in enumerate(asked)]
@@ -425,7 +425,7 @@ def bin_edges(totals: ColumnTotals) -> tuple[float, ...]:
 # SQL ---------------------------------------------------------------------------------------------------------------
 
 
-def _measures(column: SchemaField, edges: Sequence[float]) -> str:
+def _measures(column: Column, edges: Sequence[float]) -> str:
     name = quoted_name(column.path)
     parts = [f"held := count({name})"]
     if column.type.startswith(_NESTED):
@@ -443,7 +443,7 @@ def _measures(column: SchemaField, edges: Sequence[float]) -> str:
 
 
 def _measured(
-    column: SchemaField, edges: Sequence[float], rows: int, measures: Mapping[str, Any], counts: Mapping[str, int]
+    column: Column, edges: Sequence[float], rows: int, measures: Mapping[str, Any], counts: Mapping[str, int]
 ) -> ColumnProfile:
     """A column by its measures, and the rows of its commonest values by their texts."""
     held, different, binned = measures["held"], measures.get("different"), measures.get("bins") or {}

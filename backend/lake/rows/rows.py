@@ -40,7 +40,7 @@ from backend.lake.storage.storage import Storage, TableFiles
 from backend.lake.table.misreadings import goes_by_id, in_old_calendar, misspelled, perhaps_misspelled
 from backend.lake.table.partitions import has_decimals
 from backend.lake.table.schema import columns as schema_columns
-from backend.lake.table.schema import fields, read_schema
+from backend.lake.table.schema import read_schema
 
 # A search opens few files first, for most find enough in them, then ever more at once: each opening has its price.
 FIRST_FILES, MOST_AT_ONCE, GROWTH = 8, 512, 4
@@ -263,7 +263,7 @@ def _committed(
 
 def find_rows(storage: Storage, snapshot: Snapshot, query: RowQuery) -> RowPage:
     """At most `query.limit` rows of a version; raises `DataFileMissingError` when a data file is gone."""
-    if not snapshot.num_files and not fields(snapshot.metadata):  # deltalake opens no table without a schema
+    if not snapshot.num_files and not schema_columns(snapshot.metadata):  # deltalake opens no table without a schema
         return RowPage(pa.table({}), False, 0, 0, None, None)
     if is_remote(snapshot.ref.uri) or not snapshot.num_files:
         return _whole_table(storage, snapshot, query)

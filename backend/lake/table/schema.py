@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from backend.errors import TableCorruptError
-from backend.lake.model import Metadata, SchemaField
+from backend.lake.model import Metadata
 
 _SHORT = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
 CASELESS = "UTF8_LCASE"  # the collation that compares texts in lower case
@@ -109,14 +109,6 @@ def columns(metadata: Metadata) -> tuple[Column, ...]:
         raise TableCorruptError("the table's schema cannot be read", hint="its metaData action is damaged") from exc
 
 
-def fields(metadata: Metadata) -> tuple[SchemaField, ...]:
-    """`columns` without the details."""
-    return tuple(
-        SchemaField(c.path, c.names, c.type, c.nullable, c.comment, is_partition=c.is_partition)
-        for c in columns(metadata)
-    )
-
-
 def spelled(name: str, names: Iterable[str]) -> str | None:
     """A name among a table's as the table writes it: the same, else the one that differs in case alone."""
     names = tuple(names)
@@ -163,7 +155,7 @@ def read_schema(schema_json: str) -> ReadSchema:
 def readable_names(metadata: Metadata) -> tuple[str, ...]:
     """The outermost columns whose rows can be read, in the table's order."""
     left_out = read_schema(metadata.schema_json).left_out
-    return tuple(field.path for field in fields(metadata) if field.depth == 0 and field.path not in left_out)
+    return tuple(field.path for field in columns(metadata) if field.depth == 0 and field.path not in left_out)
 
 
 def _readable(kind: Any) -> Any:
