@@ -237,8 +237,8 @@ def _breaks(diff: SchemaDiff) -> bool:
 
 
 def _words(diff: SchemaDiff) -> Iterator[str]:
-    yield from (f"adds {change.path} ({change.type})" for change in diff.added)
-    yield from (f"drops {change.path} ({change.type})" for change in diff.dropped)
+    yield from (f"adds {change.path} ({change.kind})" for change in diff.added)
+    yield from (f"drops {change.path} ({change.kind})" for change in diff.dropped)
     yield from (f"renames {old} to {new}" for old, new in diff.renamed)
     yield from (f"{change.what} of {change.path}: {change.before} → {change.after}" for change in diff.changed)
 

@@ -114,8 +114,8 @@ def build_commit_figure(diff: VersionDiff, *, mode: Mode = "light") -> go.Figure
 def build_schema_frame(schema: SchemaDiff) -> pd.DataFrame:
     """Columns that differ, one line each."""
     rows = [
-        *(("column added", each.path, "–", each.type) for each in schema.added),
-        *(("column dropped", each.path, each.type, "–") for each in schema.dropped),
+        *(("column added", each.path, "–", each.kind) for each in schema.added),
+        *(("column dropped", each.path, each.kind, "–") for each in schema.dropped),
         *(("column renamed", after, before, after) for before, after in schema.renamed),
         *((f"{each.what} changed", each.path, each.before or "–", each.after or "–") for each in schema.changed),
     ]

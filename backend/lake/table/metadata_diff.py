@@ -12,34 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from enum import StrEnum
-from typing import Any
-
-import orjson
 
 from backend.errors import LakehouseError, TableCorruptError
 from backend.lake.model import Commit, Metadata, Protocol, SnapshotReader, TableRef
 from backend.lake.table.schema import Column, columns, simple_type
 
-_ID = "delta.columnMapping.id"
 CLUSTERED_BY = "clustered by"
 Names = tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class FieldState:
-    """A column or nested field as one version has it; `names` lead to it from the top, `type` is Spark's simple
-    string."""
-
-    names: Names
-    type: str
-    nullable: bool
-    comment: str | None = None
-    field_id: int | None = None
-
-    @property
-    def path(self) -> str:
-        """For people: a dot may stand between two names, or in one."""
-        return ".".join(self.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +37,11 @@ class FieldChange:
 
 @dataclass(frozen=True, slots=True)
 class SchemaDiff:
-    """`renamed` holds (old path, new path), known by column-mapping id; without ids a rename is a drop and an add."""
+    """`renamed` holds (old path, new path), known by column-mapping id; without ids a rename is a drop and an add. Elements
+    of arrays and maps are fields too."""
 
-    added: tuple[FieldState, ...] = ()
-    dropped: tuple[FieldState, ...] = ()
+    added: tuple[Column, ...] = ()
+    dropped: tuple[Column, ...] = ()
     renamed: tuple[tuple[str, str], ...] = ()
     changed: tuple[FieldChange, ...] = ()
     partitioning: tuple[tuple[str, ...], tuple[str, ...]] | None = None
@@ -82,7 +62,7 @@ class PropertyChange:
 
 def diff_schemas(before: Metadata, after: Metadata) -> SchemaDiff:
     """What changed from one version's columns to another's; nested fields by dotted path."""
-    old, new = _fields(before), _fields(after)
+    old, new = columns(before, with_elements=True), columns(after, with_elements=True)
     pairs = _paired(old, new)
     kept_old, kept_new = {a.names for a, _ in pairs}, {b.names for _, b in pairs}
     partitioning = (before.partition_columns, after.partition_columns)
@@ -110,12 +90,12 @@ def diff_properties(
 
 def column_names(metadata: Metadata) -> tuple[str, ...]:
     """The top-level columns in the table's order."""
-    return tuple(field.names[0] for field in _struct_fields(_struct(metadata), (), nested=False))
+    return tuple(column_types(metadata))
 
 
 def column_types(metadata: Metadata) -> dict[str, str]:
     """The top-level columns with their types as the schema writes them."""
-    return {field.names[0]: field.type for field in _struct_fields(_struct(metadata), (), nested=False)}
+    return {column.name: column.kind for column in columns(metadata) if column.depth == 0}
 
 
 def _properties(metadata: Metadata, protocol: Protocol, clustered: Names) -> dict[str, str]:
@@ -129,7 +109,7 @@ def _properties(metadata: Metadata, protocol: Protocol, clustered: Names) -> dic
     return properties
 
 
-def _paired(old: tuple[FieldState, ...], new: tuple[FieldState, ...]) -> list[tuple[FieldState, FieldState]]:
+def _paired(old: tuple[Column, ...], new: tuple[Column, ...]) -> list[tuple[Column, Column]]:
     """The fields both versions have: by id where both carry one, else by path without regard to case."""
     by_id = {field.field_id: field for field in old if field.field_id is not None}
     by_path = {_without_case(field.names): field for field in old} | {field.names: field for field in old}
@@ -147,63 +127,18 @@ def _paired(old: tuple[FieldState, ...], new: tuple[FieldState, ...]) -> list[tu
     return pairs
 
 
-def _changes(a: FieldState, b: FieldState) -> Iterator[FieldChange]:
-    if a.type != b.type:
-        yield FieldChange(b.names, "type", a.type, b.type)
+def _changes(a: Column, b: Column) -> Iterator[FieldChange]:
+    if a.kind != b.kind:  # what is inside shows as fields of its own, so that a change is told once
+        yield FieldChange(b.names, "type", a.kind, b.kind)
     if a.nullable != b.nullable:
-        yield FieldChange(b.names, "nullability", _null_word(a), _null_word(b))
+        words = ("nullable" if field.nullable else "not null" for field in (a, b))
+        yield FieldChange(b.names, "nullability", *words)
     if a.comment != b.comment:
         yield FieldChange(b.names, "comment", a.comment, b.comment)
 
 
-def _null_word(field: FieldState) -> str:
-    return "nullable" if field.nullable else "not null"
-
-
 def _without_case(names: Names) -> Names:
     return tuple(name.lower() for name in names)
-
-
-def _fields(metadata: Metadata) -> tuple[FieldState, ...]:
-    try:
-        return tuple(_struct_fields(_struct(metadata), ()))
-    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError, RecursionError) as exc:
-        raise TableCorruptError("the table's schema cannot be read", hint="its metaData action is damaged") from exc
-
-
-def _struct(metadata: Metadata) -> Mapping[str, Any]:
-    struct = orjson.loads(metadata.schema_json) if metadata.schema_json else {}
-    return struct if isinstance(struct, dict) else {}
-
-
-def _struct_fields(struct: Mapping[str, Any], parent: Names, *, nested: bool = True) -> Iterator[FieldState]:
-    for field in struct.get("fields", ()):
-        names, traits = (*parent, str(field["name"])), field.get("metadata") or {}
-        nullable = bool(field.get("nullable", True))
-        yield FieldState(names, _type_word(field["type"]), nullable, traits.get("comment"), traits.get(_ID))
-        if nested:
-            yield from _nested_fields(field["type"], names)
-
-
-def _nested_fields(kind: Any, names: Names) -> Iterator[FieldState]:
-    """Fields inside a struct, array or map; elements are called `element`, `key` and `value` as Parquet does."""
-    if not isinstance(kind, dict):
-        return
-    if kind.get("type") == "struct":
-        yield from _struct_fields(kind, names)
-    elif kind.get("type") == "array":
-        yield FieldState((*names, "element"), _type_word(kind["elementType"]), bool(kind.get("containsNull", True)))
-        yield from _nested_fields(kind["elementType"], (*names, "element"))
-    elif kind.get("type") == "map":
-        yield FieldState((*names, "key"), _type_word(kind["keyType"]), nullable=False)
-        yield from _nested_fields(kind["keyType"], (*names, "key"))
-        yield FieldState((*names, "value"), _type_word(kind["valueType"]), bool(kind.get("valueContainsNull", True)))
-        yield from _nested_fields(kind["valueType"], (*names, "value"))
-
-
-def _type_word(kind: Any) -> str:
-    """The type's own word; what is inside shows as fields of its own, so that a change is told once."""
-    return str(kind.get("type")) if isinstance(kind, dict) else str(kind)
 
 
 # commit by commit -------------------------------------------------------------------------------------------------
@@ -342,10 +277,10 @@ def _column_changes(before: Metadata, after: Metadata) -> Iterator[TableChange]:
         return
     old, new = _columns(before), _columns(after)
     renamed = dict(difference.renamed)
-    for path in _outermost([field.path for field in difference.added]):
-        yield TableChange(ChangeKind.COLUMN, path, None, new[path].type if path in new else "")
-    for path in _outermost([field.path for field in difference.dropped]):
-        yield TableChange(ChangeKind.COLUMN, path, old[path].type if path in old else "", None)
+    for column in _outermost(difference.added):
+        yield TableChange(ChangeKind.COLUMN, column.path, None, column.type)
+    for column in _outermost(difference.dropped):
+        yield TableChange(ChangeKind.COLUMN, column.path, column.type, None)
     for was, path in difference.renamed:
         yield TableChange(ChangeKind.COLUMN, path, was, path, "name")
     for change in difference.changed:
@@ -395,11 +330,10 @@ def _trait_changes(
                 yield TableChange(ChangeKind.COLUMN, path, a, b, trait)
 
 
-def _outermost(paths: Sequence[str]) -> list[str]:
+def _outermost(fields: Sequence[Column]) -> list[Column]:
     """Without what lies inside of another: an added struct is one change."""
-    all_paths = set(paths)
-    heads = {path: [path[:at] for at, character in enumerate(path) if character == "."] for path in paths}
-    return [path for path in paths if all_paths.isdisjoint(heads[path])]
+    names = {field.names for field in fields}
+    return [field for field in fields if not any(field.names[:depth] in names for depth in range(1, len(field.names)))]
 
 
 def _columns(metadata: Metadata) -> dict[str, Column]:

@@ -100,11 +100,12 @@ class Constraint:
     expression: str
 
 
-def columns(metadata: Metadata) -> tuple[Column, ...]:
-    """Every column and nested field in order; elements of arrays are `.element`, of maps `.key` and `.value`."""
+def columns(metadata: Metadata, *, with_elements: bool = False) -> tuple[Column, ...]:
+    """Every column and nested field in order; elements of arrays are `.element`, of maps `.key` and `.value`: those that
+    are nested themselves, or all of them."""
     try:
         struct = orjson.loads(metadata.schema_json)
-        return tuple(_top_level(struct, frozenset(metadata.partition_columns)))
+        return tuple(_top_level(struct, frozenset(metadata.partition_columns), with_elements=with_elements))
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError, RecursionError) as exc:
         raise TableCorruptError("the table's schema cannot be read", hint="its metaData action is damaged") from exc
 
@@ -191,19 +192,20 @@ def simple_type(kind: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Parent:
-    """Where a field stands: the names above it, the table's and those in files."""
+    """Where a field stands: the names above it, the table's and those in files. `with_elements`: plain ones too."""
 
     names: tuple[str, ...] = ()
     physical: tuple[str, ...] = ()
     in_collection: bool = False
+    with_elements: bool = False
 
     def below(self, names: tuple[str, ...], physical: tuple[str, ...], *, in_collection: bool = False) -> "_Parent":
-        return _Parent(names, physical, self.in_collection or in_collection)
+        return _Parent(names, physical, self.in_collection or in_collection, self.with_elements)
 
 
-def _top_level(struct: Mapping[str, Any], partitions: frozenset[str]) -> Iterator[Column]:
+def _top_level(struct: Mapping[str, Any], partitions: frozenset[str], *, with_elements: bool) -> Iterator[Column]:
     paths = {str(item["name"]) for item in struct["fields"]}
-    for column in _struct(struct, _Parent()):
+    for column in _struct(struct, _Parent(with_elements=with_elements)):
         if column.depth == 0:
             yield replace(column, is_partition=True) if column.path in partitions else column
             continue
@@ -261,8 +263,8 @@ def _inside(kind: Any, parent: _Parent) -> Iterator[Column]:
 
 
 def _element(name: str, kind: Any, parent: _Parent, *, nullable: bool) -> Iterator[Column]:
-    """The inside of an array or map, only where it is nested itself: a plain element says nothing new."""
-    if isinstance(kind, str):
+    """The inside of an array or map; a plain element says nothing new beside the column's type."""
+    if isinstance(kind, str) and not parent.with_elements:
         return
     names, physical = (*parent.names, name), (*parent.physical, name)
     yield Column(
