@@ -28,10 +28,10 @@ from backend.health.rules import (
     writer_offenders,
 )
 from backend.lake.files.file_sizes import TargetSize, distribute
-from backend.lake.model import Commit, CommitReader, Snapshot, TableCard, TableRef, Timeline
+from backend.lake.model import Commit, LakeReader, Snapshot, TableCard, TableRef, Timeline
 from backend.lake.table.properties import parse_interval
 from backend.search.notice import Key, Notice
-from backend.search.notices import NoticeLake, NoticeLooks
+from backend.search.notices import NoticeLooks
 from backend.settings import HealthSettings
 
 HISTORY = 1_000  # commits looked through for maintenance and for who writes small files
@@ -44,14 +44,12 @@ RETRY_S = 60.0  # a table that could not be judged is tried again
 Judged = TypeVar("Judged")
 
 
-class HealthLake(CommitReader, Protocol):
+class HealthLake(LakeReader, Protocol):
     """The part of `backend.lake.lake.Lake` that health needs."""
 
-    def snapshot(self, ref: TableRef, version: int | None = None) -> Snapshot: ...
     def timeline(self, ref: TableRef) -> Timeline: ...
     def target_bytes(self, snapshot: Snapshot) -> TargetSize: ...
     def last_checkpoint(self, ref: TableRef) -> int | None: ...
-    def versions(self, ref: TableRef) -> list[tuple[int, int]]: ...
 
 
 def table_health(
@@ -274,7 +272,7 @@ class NoticeWatch:
     """Thread-safe. `lake`: of its own, since it passes by every table."""
 
     def __init__(
-        self, lake: NoticeLake, now: Callable[[], datetime], sleep: Callable[[float], object] = time.sleep
+        self, lake: LakeReader, now: Callable[[], datetime], sleep: Callable[[float], object] = time.sleep
     ) -> None:
         self._now, self._since = now, now() - BACK
         self._streams: Mapping[str, str] = {}

@@ -20,12 +20,12 @@ from backend.changes.commits import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSIO
 from backend.changes.model import RowChange, RowKind
 from backend.changes.plan import FeedSupport
 from backend.errors import DiffError, LakehouseError, UnsupportedFeatureError
-from backend.lake.model import CommitReader, Snapshot, TableRef
+from backend.lake.model import LakeReader, Snapshot, TableRef
 from backend.lake.rows.filters import RowFilter
 from backend.lake.rows.rows import RowPage, RowQuery
 from backend.lake.table.schema import columns
 from backend.sql.filters import parse_filter
-from backend.sql.numbers import Numbers, ScannedLake, VersionValue
+from backend.sql.numbers import Numbers, VersionValue
 from backend.sql.values import quoted_name, quoted_text, same
 from backend.sql.session import CancelToken
 from backend.work import Work
@@ -39,7 +39,7 @@ Key = Mapping[str, str | int | float | bool]  # as JSON holds it: times and deci
 Row = dict[str, Any]
 
 
-class KeyLake(ScannedLake, CommitReader, Protocol):
+class KeyLake(LakeReader, Protocol):
     """The part of `backend.lake.lake.Lake` that a key's history needs."""
 
     def cdf_support(self, ref: TableRef, from_version: int, to_version: int) -> FeedSupport: ...

@@ -15,21 +15,19 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import pairwise
-from typing import Protocol
 
 from backend.caches import Lru
 from backend.format import cut, duration_text
 from backend.lake.history.history import clauses_text, condition_shape, predicate_text, stream_of
 from backend.lake.table.metadata_diff import InForce, compare
 from backend.lake.history.timeline import rhythm, silences
-from backend.lake.model import Commit, CommitReader, Metadata, TableRef
+from backend.lake.model import Commit, LakeReader, Metadata, TableRef
 from backend.lake.table.partitions import column_types, physical_names, show_partition
 from backend.search.notice import FIRSTS, Key, Measure, Notice
 from backend.search.suggest import (
     MOST_FILES,
     TIMES,
     Held,
-    HeldLake,
     Suggestion,
     held_at,
     held_numbers,
@@ -57,10 +55,6 @@ _IN_TIME = re.compile(r"=(?:19|20)\d\d(?:-?(?:0[1-9]|1[0-2])|(?!\d))")  # a day,
 _EVERY_ROW = "every row"
 
 Seen = tuple[Measure, str, str, str]  # what, of which column, property …, before and after
-
-
-class NoticeLake(HeldLake, CommitReader, Protocol):
-    """The part of `backend.lake.lake.Lake` that this needs."""
 
 
 # what a writer always did --------------------------------------------------------------------------------------
@@ -302,7 +296,7 @@ class NoticeLooks:
 
     def __init__(
         self,
-        lake: NoticeLake,
+        lake: LakeReader,
         streams: Callable[[], Mapping[str, str]] = dict,
         rest: Callable[[float], object] = lambda _: None,
     ) -> None:

@@ -9,18 +9,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import accumulate, dropwhile, pairwise, permutations
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import orjson
 
 from backend.cells import day_text, moment_text
 from backend.format import count_text, figure_text, percent
 from backend.lake.files.stats import ColumnTotals, StatKind, column_totals, columns_with_stats
-from backend.lake.model import Metadata, Snapshot, TableRef
+from backend.lake.model import LakeReader, Metadata, Snapshot, TableRef
 from backend.lake.table.metadata_diff import column_names
 from backend.lake.table.schema import readable_names
 from backend.search.notice import Measure
-from backend.sql.numbers import Numbers, Reading, ScannedLake, spread
+from backend.sql.numbers import Numbers, Reading, spread
 from backend.sql.values import as_number, plain_name, quoted_name, quoted_text
 
 MOST_VERSIONS, MOST_FILES, MOST_COLUMNS = 24, 50_000, 100
@@ -35,12 +35,6 @@ _LEAST_CLEAN = 5  # versions without a null
 _LEAST_ROWS, _LEAST_SHARE = 20, 0.01  # of the first version, and of them with a value that is gone
 _LEAST_WHOLE, _WHOLE_ABOVE = 0.05, 3.0  # more of all numbers, and so much more often than before
 _MOST_TIMES, _MOST_VALUES = 4, 30  # columns; values of one that are held against each other
-
-
-class HeldLake(ScannedLake, Protocol):
-    """The part of `backend.lake.lake.Lake` that this needs."""
-
-    def versions(self, ref: TableRef) -> list[tuple[int, int]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +81,7 @@ def held_numbers() -> Numbers[Held]:
 
 
 def load_held(
-    numbers: Numbers[Held], lake: HeldLake, ref: TableRef, ends: tuple[int, int], key: Sequence[str] = ()
+    numbers: Numbers[Held], lake: LakeReader, ref: TableRef, ends: tuple[int, int], key: Sequence[str] = ()
 ) -> tuple[Held, ...]:
     """What columns hold at versions between the ends, oldest first, without empty ones before the first row; quantiles,
     and rows that repeat the key, at the two ends where both are small. Without a key, rows that repeat a whole row.
@@ -110,7 +104,7 @@ def load_held(
     return tuple(held.values())
 
 
-def held_at(numbers: Numbers[Held], lake: HeldLake, ref: TableRef, versions: Sequence[int]) -> tuple[Held, ...]:
+def held_at(numbers: Numbers[Held], lake: LakeReader, ref: TableRef, versions: Sequence[int]) -> tuple[Held, ...]:
     """What columns hold at these versions by the log, oldest first; without those that cannot be read."""
     *_, last = numbers.over(lake, ref, _BY_LOG, versions)
     return tuple(value.value for value in last.values if value.value is not None)

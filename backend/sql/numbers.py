@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from itertools import chain, pairwise
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
 from backend.caches import Lru
 from backend.errors import LakehouseError, QueryError, TableError
 from backend.lake.files.stats import ColumnTotals, StatKind, column_totals, columns_with_stats
-from backend.lake.model import FileReader, Snapshot, SnapshotReader, TableRef
+from backend.lake.model import LakeReader, Snapshot, TableRef
 from backend.lake.table.schema import Column, columns, read_schema, readable_names
 from backend.sql.expression import Expression, check_expression
 from backend.sql.values import as_number, quoted_name, quoted_text
@@ -32,10 +32,6 @@ FILES_AT_ONCE = 512
 
 Key = tuple[str, str, int, str]
 Value = TypeVar("Value")
-
-
-class ScannedLake(SnapshotReader, FileReader, Protocol):
-    """The part of `backend.lake.lake.Lake` that the rows of a version need."""
 
 
 class ValueSource(StrEnum):
@@ -50,7 +46,7 @@ class Reading:
     """The work on one version: what it has read so far (`files` is None where nobody counted them), and the way to end
     it. `bytes_read` are values in memory, decompressed."""
 
-    def __init__(self, lake: ScannedLake) -> None:
+    def __init__(self, lake: LakeReader) -> None:
         self.lake = lake
         self.source = ValueSource.ROWS
         self.files: int | None = None
@@ -133,7 +129,7 @@ class Numbers(Generic[Value]):
         self._values: Lru[Key, tuple[Value, str]] = Lru(most)  # with the id of the table that it is of
 
     def over(
-        self, lake: ScannedLake, ref: TableRef, asked: str, versions: Sequence[int]
+        self, lake: LakeReader, ref: TableRef, asked: str, versions: Sequence[int]
     ) -> Generator[NumbersProgress[Value], None, None]:
         """Compute what is asked at each version, oldest first; close the iterator to cancel.
 
@@ -154,7 +150,7 @@ class Numbers(Generic[Value]):
         )
 
     def _each(
-        self, lake: ScannedLake, ref: TableRef, asked: str, versions: Sequence[int]
+        self, lake: LakeReader, ref: TableRef, asked: str, versions: Sequence[int]
     ) -> Generator[NumbersProgress[Value], None, None]:
         values: tuple[VersionValue[Value], ...] = ()
         for version in versions:
@@ -182,7 +178,7 @@ class Numbers(Generic[Value]):
         files, rows, size = reading.files_read, reading.rows_read, reading.bytes_read
         return VersionValue(version, value, error, reading.source, reading.files, files, rows, size, table_id)
 
-    def _keep(self, lake: ScannedLake, snapshot: Snapshot, asked: str, value: Value) -> None:
+    def _keep(self, lake: LakeReader, snapshot: Snapshot, asked: str, value: Value) -> None:
         """By the table's id then, and by the one that it has now: a CREATE OR REPLACE gives it another."""
         named = [snapshot]
         with suppress(LakehouseError):  # a latest version that cannot be read keeps nobody from the others

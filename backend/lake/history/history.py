@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
 
 import orjson
 
 from backend.errors import VersionFormatError, VersionNotFoundError
 from backend.format import cut, utc_text
 from backend.lake.log.commit_info import LOOK_BACK
-from backend.lake.model import Commit, CommitReader, Metadata, TableRef
+from backend.lake.model import Commit, LakeReader, Metadata, TableRef
 from backend.lake.table.metadata_diff import column_types
 from backend.times import FORMS, Clock, parse_time
 
@@ -27,13 +26,6 @@ _NUMBER = re.compile(r"(?P<before>-|latest *- *|v)?(?P<digits>[0-9]{1,30})", re.
 _NAME, _TAKEN = re.compile(r"\w(?:[\w.\- ]{0,78}[\w.\-])?"), ("oldest", "now")
 VERSIONS = f"a number, `latest`, an offset such as `-5`, a pin's name, or the last version at a time: {FORMS}"
 _HINT = f"a version is {VERSIONS}"
-
-
-class VersionedLake(CommitReader, Protocol):
-    """The part of `backend.lake.lake.Lake` that versions need."""
-
-    def latest_version(self, ref: TableRef) -> int: ...
-    def named_versions(self, ref: TableRef) -> Mapping[str, int]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +50,7 @@ def parse_version(text: str | int, clock: Clock) -> int | Offset | datetime:
     return Offset(number) if "-" in (match["before"] or "") else number
 
 
-def resolve_version(lake: VersionedLake, ref: TableRef, text: str | int, clock: Clock) -> int:
+def resolve_version(lake: LakeReader, ref: TableRef, text: str | int, clock: Clock) -> int:
     """The version that `text` names in this table; raises `VersionNotFoundError` when the table has none such."""
     try:
         wanted = parse_version(text, clock)
@@ -93,7 +85,7 @@ def check_name(text: str) -> str:
     )
 
 
-def _at_time(lake: VersionedLake, ref: TableRef, when: datetime) -> int:
+def _at_time(lake: LakeReader, ref: TableRef, when: datetime) -> int:
     version = lake.version_at(ref, when)
     if version is not None:
         return version
@@ -166,7 +158,7 @@ class Choices:
 
 
 def look_back(
-    lake: CommitReader, ref: TableRef, *, newest: int, most: int, since: datetime | None, progress: Progress
+    lake: LakeReader, ref: TableRef, *, newest: int, most: int, since: datetime | None, progress: Progress
 ) -> LookBack:
     """At most `most` commits from `newest` down, none older than `since`; `progress` hears how many after each portion.
 
