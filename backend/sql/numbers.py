@@ -42,40 +42,26 @@ class ValueSource(StrEnum):
     KEPT = "kept"  # computed before
 
 
-class Reading:
+class Reading(Computation):
     """The work on one version: what it has read so far (`files` is None where nobody counted them), and the way to end
-    it. `bytes_read` are values in memory, decompressed."""
+    it; a log is read to its end, with nobody waiting. `bytes_read` are values in memory, decompressed."""
 
     def __init__(self, lake: LakeReader) -> None:
+        super().__init__()
         self.lake = lake
         self.source = ValueSource.ROWS
         self.files: int | None = None
         self.files_read = 0
         self.bytes_read = 0
-        self._computation = Computation()
 
     @property
-    def rows_read(self) -> int:
-        return 0 if self.source is ValueSource.LOG else self._computation.rows_read
+    def rows_of_files(self) -> int:
+        return 0 if self.source is ValueSource.LOG else self.rows_read
 
-    def stop(self) -> None:
-        """Ends a computation; a log is read to its end, with nobody waiting."""
-        self._computation.stop()
-
-    def check(self) -> None:
-        """Raise `Stopped` where nobody waits any more."""
-        if self._computation.is_stopped:
-            raise Stopped
-
-    def run(self, sql: str, rows: pa.RecordBatchReader) -> Any:
-        """The one value of a statement over `rows`; raises as `Computation.run` does."""
-
-        def batches() -> Iterator[pa.RecordBatch]:
-            for batch in rows:
-                self.bytes_read += batch.nbytes
-                yield batch
-
-        return self._computation.run(sql, pa.RecordBatchReader.from_batches(rows.schema, batches()))
+    def _counted(self, rows: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        for batch in super()._counted(rows):
+            self.bytes_read += batch.nbytes
+            yield batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +144,7 @@ class Numbers(Generic[Value]):
             reading = Reading(lake)
             with Work(partial(self._value, reading, ref, version, asked), reading.stop) as work:
                 while still_runs(work, f"version {version}"):
-                    yield NumbersProgress(values, len(versions), version, reading.rows_read)
+                    yield NumbersProgress(values, len(versions), version, reading.rows_of_files)
             values = (*values, work.result())
         yield NumbersProgress(values, len(versions))
 
@@ -175,7 +161,7 @@ class Numbers(Generic[Value]):
             error = LakehouseError("stopped")
         except LakehouseError as exc:
             error = _without_frames(exc)
-        files, rows, size = reading.files_read, reading.rows_read, reading.bytes_read
+        files, rows, size = reading.files_read, reading.rows_of_files, reading.bytes_read
         return VersionValue(version, value, error, reading.source, reading.files, files, rows, size, table_id)
 
     def _keep(self, lake: LakeReader, snapshot: Snapshot, asked: str, value: Value) -> None:
