@@ -205,6 +205,7 @@ def _unread(
         return frozenset(), (backlog and backlog.unknown) or "how far it has read is not known"
     since = max(0, latest - backlog.versions + 1)
     try:
-        return lake.files_to_read(ref, since=since, is_first_read=backlog.is_first_read, feed=feed), ""
+        files = lake.folder_files(ref)
+        return files.to_read(since=since, is_first_read=backlog.is_first_read, feed=feed), ""
     except LakehouseError as exc:
         return frozenset(), exc.message
