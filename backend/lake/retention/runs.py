@@ -26,7 +26,7 @@ import numpy.typing as npt
 from backend.errors import LakehouseError, TableCorruptError
 from backend.lake.history.change_feed import FEED
 from backend.lake.log.actions import epoch_ms, utc_from_ms
-from backend.lake.log.commit_info import IN_COMMIT_TIMES
+from backend.lake.log.commit_info import IN_COMMIT_TIMES, count
 from backend.lake.log.commits import CommitRecord
 from backend.lake.log.listing import LogListing, runs_of
 from backend.lake.log.log import TableLog
@@ -381,7 +381,7 @@ class _Walk:
                 version=version,
                 at=self.times.get(version),
                 retention=_millis(details.get("defaultRetentionMillis")) if chosen is None else chosen,
-                deleted_files=_count(metrics.get("numDeletedFiles")),
+                deleted_files=count(metrics.get("numDeletedFiles")),
             )
         )
 
@@ -422,13 +422,8 @@ def _mapping(value: Any) -> dict[str, Any]:
 
 
 def _millis(value: Any) -> timedelta | None:
-    count = _count(value)
+    millis = count(value)
     try:
-        return None if count is None else timedelta(milliseconds=count)
+        return None if millis is None else timedelta(milliseconds=millis)
     except OverflowError:
         return None
-
-
-def _count(value: Any) -> int | None:
-    text = str(value)
-    return int(text) if isinstance(value, int | str) and text.isascii() and text.isdigit() and len(text) < 19 else None
