@@ -33,7 +33,8 @@ def encode_partition(values: Mapping[str, str | None]) -> str:
 
 def show_partition(encoded: str, metadata: Metadata, physical: Mapping[str, str], types: Mapping[str, str]) -> str:
     """`types` as `column_types` gives them."""
-    values = dict(_pair(text) for text in encoded.split("/") if text)
+    pairs = (text.partition("=") for text in encoded.split("/") if text)
+    values = {name: value for name, _, value in pairs}
 
     def shown(column: str) -> str:
         value = _typed(values.get(_escape(physical.get(column, column))), types.get(column, ""))
@@ -105,11 +106,6 @@ def encode_value(name: str, value: str) -> str:
 
 def _escape(text: str) -> str:
     return text.replace("%", "%25").replace("/", "%2F")
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, _, value = text.partition("=")
-    return name, value
 
 
 _MOST_COUNTED = 1 << 20  # combinations of values that are counted; more of them are sorted

@@ -302,12 +302,9 @@ def _identity(traits: Mapping[str, Any]) -> Identity | None:
 def _type_changes(value: Any) -> Iterator[TypeChange]:
     for item in value if isinstance(value, list) else ():
         if isinstance(item, Mapping) and "fromType" in item and "toType" in item:
-            before, after = (_loose_type(item[key]) for key in ("fromType", "toType"))
+            kinds = (item["fromType"], item["toType"])
+            before, after = (_SHORT.get(kind, kind) if isinstance(kind, str) else str(kind) for kind in kinds)
             yield TypeChange(before, after, _whole(item.get("tableVersion")), _text(item.get("fieldPath")) or "")
-
-
-def _loose_type(kind: Any) -> str:
-    return _SHORT.get(kind, kind) if isinstance(kind, str) else str(kind)
 
 
 def _text(value: Any) -> str | None:
