@@ -152,7 +152,10 @@ def _read(world: World, source: Source, at: str | None, clock: Clock) -> TableRe
         name = source.parts[1].lower()
         table = lake_view(world, name, source.columns)
         return TableRead(source.name, f"weir.{name}", table.to_reader)
-    ref = _find(world, source)
+    name = "/".join(source.parts)
+    if is_uri(name):
+        raise TableNotFoundError(f"no table {name!r}", hint="a query names tables as the lake does: silver.orders")
+    ref = world.lake.find(name)
     return replace(_read_table(world, source, ref, at, clock), ref=ref)
 
 
@@ -168,13 +171,6 @@ def _read_table(world: World, source: Source, ref: TableRef, at: str | None, clo
         label = f"{ref.name}${source.view}"
         return TableRead(source.name, label, table.to_reader, snapshot.version, snapshot.committed_at)
     return _rows(world, source, snapshot)
-
-
-def _find(world: World, source: Source) -> TableRef:
-    name = "/".join(source.parts)
-    if is_uri(name):
-        raise TableNotFoundError(f"no table {name!r}", hint="a query names tables as the lake does: silver.orders")
-    return world.lake.find(name)
 
 
 def _rows(world: World, source: Source, snapshot: Snapshot) -> TableRead:

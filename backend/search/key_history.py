@@ -6,6 +6,7 @@ A key may be in several rows: equal ones cancel, and how many hold it is said.
 """
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -28,12 +29,11 @@ from backend.sql.filters import parse_filter
 from backend.sql.numbers import Numbers, VersionValue
 from backend.sql.values import quoted_name, quoted_text, same
 from backend.sql.session import CancelToken
-from backend.work import Work
+from backend.work import Work, still_runs
 
 MOST_VERSIONS = 200  # states that one history looks at, the newest
 MOST_ROWS = 2_000  # changes of one key in a feed
 MOST_HOLDING = 100  # rows of one key at a version
-_POLL_S = 0.1
 
 Key = Mapping[str, str | int | float | bool]  # as JSON holds it: times and decimals as text
 Row = dict[str, Any]
@@ -145,12 +145,9 @@ def _by_feed(
             return rows, len(_rows_at(lake, first, where))
         return rows, None
 
-    work = Work(read, token.stop)
-    try:
-        while not work.ended(_POLL_S):
+    with Work(read, token.stop) as work:
+        while still_runs(work, "the change feed", limit_s=math.inf):
             yield KeyProgress(token.rows_read, 0, 0)
-    finally:
-        work.stop()
     try:
         rows, count = work.result()
     except UnsupportedFeatureError:  # times that the feed's reader would misread

@@ -227,7 +227,7 @@ class TableLog:
             ):
                 with suppress(VersionNotFoundError):
                     return self._history(likely)
-            listed = [v for v in self._names.whole().newest_commits if low <= v <= newest]
+            listed = [v for v in sorted(self._names.whole().commits, reverse=True) if low <= v <= newest]
             return self._history(listed if limit is None else listed[: max(0, limit)])
 
     def commit(self, version: int) -> Commit:
