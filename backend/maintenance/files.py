@@ -19,7 +19,7 @@ from backend.lake.lake import Lake
 from backend.lake.model import Snapshot
 from backend.lake.retention.runs import DELETED_FILES, retention_of
 from backend.lake.table.metadata_diff import column_names
-from backend.lake.table.partitions import partition_values
+from backend.lake.table.schema import partition_values
 from backend.maintenance.model import ActPreview, Optimize, TableAct, Vacuum
 from backend.maintenance.readers import Users
 from backend.maintenance.restore import RESTORE_BACK

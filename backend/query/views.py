@@ -20,7 +20,7 @@ from backend.lake.files.file_sizes import partition_codes, partition_files
 from backend.lake.files.stats import column_stats, columns_with_stats
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, Snapshot, UnreadableTable
-from backend.lake.table.partitions import partition_values
+from backend.lake.table.schema import partition_values
 from backend.settings import Settings
 from backend.sql.values import json_value
 

@@ -22,7 +22,7 @@ from backend.lake.history.history import clauses_text, condition_shape, predicat
 from backend.lake.table.metadata_diff import InForce, compare
 from backend.lake.history.timeline import rhythm, silences
 from backend.lake.model import Commit, LakeReader, Metadata, TableRef
-from backend.lake.table.partitions import column_types, physical_names, show_partition
+from backend.lake.table.schema import column_types, physical_names, show_partition
 from backend.search.notice import FIRSTS, Key, Measure, Notice
 from backend.search.suggest import (
     MOST_FILES,

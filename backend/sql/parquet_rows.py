@@ -18,7 +18,7 @@ from backend.lake.model import Metadata
 from backend.lake.rows.log_subset import LocalFiles
 from backend.lake.table.metadata_diff import column_types
 from backend.lake.table.misreadings import goes_by_id
-from backend.lake.table.partitions import physical_names
+from backend.lake.table.schema import physical_names
 from backend.sql.values import quoted_name, quoted_text
 from backend.sql.session import Connection
 

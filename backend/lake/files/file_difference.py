@@ -18,7 +18,7 @@ from backend.lake.log.actions import FileAction
 from backend.lake.log.file_set import FileSet, last_actions, plain_values
 from backend.lake.log.log import TableLog
 from backend.lake.model import Metadata
-from backend.lake.table.partitions import show_partitions
+from backend.lake.table.schema import show_partitions
 from backend.lake.table.properties import is_row_tracked
 
 # What is told of a file that only one version has: columns of `Snapshot.columns`.

@@ -20,8 +20,7 @@ from backend.errors import ColumnNotFoundError
 from backend.lake.files.stats_text import FileStats, bound_value, read_stats, stat_kind, value_type
 from backend.lake.files.stats_text import StatKind as StatKind
 from backend.lake.model import Metadata, Snapshot
-from backend.lake.table.partitions import partition_values
-from backend.lake.table.schema import Column, columns
+from backend.lake.table.schema import Column, columns, partition_values
 
 FILES_AT_ONCE = 65_536
 BYTES_AT_ONCE = 1 << 24  # of texts: wide tables have long ones

@@ -20,7 +20,7 @@ from urllib.parse import unquote
 import orjson
 
 from backend.lake.model import Bucket, Metadata, Protocol
-from backend.lake.table.partitions import encode_partition
+from backend.lake.table.schema import encode_partition
 
 MAX_INT64 = 2**63 - 1
 MAX_EXACT = 2**53

@@ -27,8 +27,7 @@ from backend.lake.files.file_sizes import partition_codes
 from backend.lake.files.stats import ColumnStats, column_stats
 from backend.lake.files.stats_text import StatKind
 from backend.lake.model import Snapshot
-from backend.lake.table.partitions import partition_values
-from backend.lake.table.schema import columns
+from backend.lake.table.schema import columns, partition_values
 
 COMPARISONS = ("=", "<", "<=", ">", ">=")
 INTEGERS = {"bigint": 63, "int": 31, "smallint": 15, "tinyint": 7}

@@ -50,8 +50,7 @@ from backend.lake.table.misreadings import (
     write_rebased,
     write_spelled,
 )
-from backend.lake.table.partitions import partition_values, physical_names, show_partitions
-from backend.lake.table.schema import read_schema
+from backend.lake.table.schema import partition_values, physical_names, read_schema, show_partitions
 
 _VECTOR_HEAD = 4  # bytes of the big-endian length before a vector
 _OPEN_FILES = Path("/proc/self/fd")  # where Linux names what this process has open
