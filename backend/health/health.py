@@ -1,10 +1,10 @@
-"""The health of one table; and every table of the lake looked at one after the other in the background, for all viewers:
-its health, and where no stream host lives what its commits did that none before them did.
+"""The health of one table; and every table of the lake looked at one after the other in the background, for all
+viewers: its health, and where no stream host lives what its commits did that none before them did.
 
-Rule: gathers through the lake, judges and advises through `rules` and the judge of hosts, and writes nothing; the clock is
-a parameter. Nobody waits for a big lake: a judgement holds as long as the card that it was made for, and ages in it are
-told anew by whoever shows it. Of notices the tables written last come first, and after every few versions it rests: pages
-need the interpreter too. It ends when nobody looks any more.
+Rule: gathers through the lake, judges and advises through `rules` and the judge of hosts, and writes nothing; the clock
+is a parameter. Nobody waits for a big lake: a judgement holds as long as the card that it was made for, and ages in it
+are told anew by whoever shows it. Of notices the tables written last come first, and after every few versions it rests:
+pages need the interpreter too. It ends when nobody looks any more.
 """
 
 import logging

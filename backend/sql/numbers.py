@@ -1,10 +1,11 @@
 """What is computed of a version, and so over versions: a number of any kind, and what its columns hold: nulls, bounds,
 distinct values, the commonest ones, and how values are spread.
 
-Rule: each in a thread that whoever waits can leave: progress is told ten times a second; leaving ends the work at once for
-the caller, and the thread as soon as its computation can be stopped. A version that fails keeps its reason and hides no
-other. As a version never changes, its value is computed once. A profile comes from the log's statistics at once, no data
-file opened, and exact from the rows only where asked for; both say what they know: a figure that nobody counted is None.
+Rule: each in a thread that whoever waits can leave: progress is told ten times a second; leaving ends the work at once
+for the caller, and the thread as soon as its computation can be stopped. A version that fails keeps its reason and
+hides no other. As a version never changes, its value is computed once. A profile comes from the log's statistics at
+once, no data file opened, and exact from the rows only where asked for; both say what they know: a figure that nobody
+counted is None.
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence

@@ -1,9 +1,10 @@
-"""What people ask of a history: a version by number, `latest`, offset (`-5`), time (`2 h ago`, `yesterday`, ISO 8601) or by
-the name of a pinned one; the commits that fit; and the conditions by which commits found their rows.
+"""What people ask of a history: a version by number, `latest`, offset (`-5`), time (`2 h ago`, `yesterday`, ISO 8601)
+or by the name of a pinned one; the commits that fit; and the conditions by which commits found their rows.
 
 Rule: a time means the newest version committed at or before it, by Delta's own rule (`commit_info`); whatever cannot be
-resolved says what could be. A name never hides a number or a time. Commits are looked through newest first, in portions;
-what was looked at is counted and said, what was not is never claimed. Free of pandas, which the terminal does without.
+resolved says what could be. A name never hides a number or a time. Commits are looked through newest first, in
+portions; what was looked at is counted and said, what was not is never claimed. Free of pandas, which the terminal does
+without.
 """
 
 import re

@@ -82,8 +82,8 @@ class FileFinder:
 def see_files(
     finder: FileFinder, snapshot: Snapshot, latest: Snapshot | None, *, sample: int | None
 ) -> Iterator[FilesSeen]:
-    """How far looking for a version's files is, after each batch; the last one is the answer. Those that the latest version
-    no longer names come first; at most `sample`, None for all."""
+    """How far looking for a version's files is, after each batch; the last one is the answer. Those that the latest
+    version no longer names come first; at most `sample`, None for all."""
     paths = _paths(snapshot)
     version, total, checked, missing = snapshot.version, len(paths), 0, 0
     gone, live = paths[:0], paths
@@ -190,8 +190,8 @@ class UnneededFiles:
 
 @dataclass(frozen=True, slots=True)
 class FolderFiles:
-    """Files of a table's folder, deletion vectors too, as paths below it, by what a log says of them: its own, or that of a
-    table which began as its clone. Raises `VersionNotFoundError` where the log does not say it any more."""
+    """Files of a table's folder, deletion vectors too, as paths below it, by what a log says of them: its own, or that
+    of a table which began as its clone. Raises `VersionNotFoundError` where the log does not say it any more."""
 
     log: TableLog
     folder: Folder

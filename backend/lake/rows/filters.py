@@ -1,10 +1,10 @@
 """A filter on rows in terms of columns and typed values: what a reader skips rows by, and which files of a version it
 cannot rule out, from partition values and the statistics in the log.
 
-Rule: `backend.sql.filters` makes these terms of what a person typed, and nothing of the text is passed on: the predicate
-for a reader is written anew from typed values, and means what DuckDB means by the same comparison. When in doubt a file
-stays. A null makes a comparison neither true nor false, as in SQL; statistics are bounds (writers cut long texts and
-times), and those of floats say nothing (they leave out NaN).
+Rule: `backend.sql.filters` makes these terms of what a person typed, and nothing of the text is passed on: the
+predicate for a reader is written anew from typed values, and means what DuckDB means by the same comparison. When in
+doubt a file stays. A null makes a comparison neither true nor false, as in SQL; statistics are bounds (writers cut long
+texts and times), and those of floats say nothing (they leave out NaN).
 """
 
 import math

@@ -3,8 +3,8 @@ that names no others, or as parquet files with what the log says of them.
 
 Rule: what was checked is what is read, and what a reader would get wrong in a file, it gets in a copy. Nothing is
 invented: protocol, schema, column mapping and partition values are the table's own. A file and its deletion vector are
-opened first, where the table may read, and go by names that lead to what was opened. A row's position in its file counts
-the deleted ones too: deltalake decodes the deletion vectors, whose positions come beside the files of parquet.
+opened first, where the table may read, and go by names that lead to what was opened. A row's position in its file
+counts the deleted ones too: deltalake decodes the deletion vectors, whose positions come beside the files of parquet.
 """
 
 import os

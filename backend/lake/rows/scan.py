@@ -34,8 +34,8 @@ def scan(
     version: int | None = None,
     options: Mapping[str, str] = {},
 ) -> pa.RecordBatchReader:
-    """All rows that match of the table at a place, a local folder or a URI; errors speak of `uri`. Its log is read here,
-    before the first batch is asked for. Read as `DeltaTable.scan` does, which has no setting for INT96."""
+    """All rows that match of the table at a place, a local folder or a URI; errors speak of `uri`. Its log is read
+    here, before the first batch is asked for. Read as `DeltaTable.scan` does, which has no setting for INT96."""
     names = "*" if columns is None else ", ".join(map(name_sql, columns))
     where = "" if predicate is None else f" WHERE {predicate}"
     with delta_errors(uri):

@@ -1,5 +1,5 @@
-"""Folders: how their addresses are written, what a path in a log means in one, whether it stays where it belongs, and what
-the reader of one can be asked, wherever it lies.
+"""Folders: how their addresses are written, what a path in a log means in one, whether it stays where it belongs, and
+what the reader of one can be asked, wherever it lies.
 
 Rule: of addresses and paths pure text. A log's path is percent-decoded once (PROTOCOL.md, "Add File"); one that leaves
 its table and every allowed root, in any encoding, is refused before anything is opened. Symlinks are the storage's

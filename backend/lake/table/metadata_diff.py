@@ -1,10 +1,10 @@
-"""What changed of the table itself between two states, or by each commit: columns, constraints, partitioning, properties,
-protocol and features.
+"""What changed of the table itself between two states, or by each commit: columns, constraints, partitioning,
+properties, protocol and features.
 
-Rule: pure but for `load_metadata_changes`. A field is the same field when its column-mapping id says so; without ids, when
-its path does. A commit is compared with what was in force before it: where that is not in the log any more, nothing is
-guessed, the change is said to be unknown. A schema that cannot be read is `TableCorruptError`; in a list of changes it
-hides the columns alone.
+Rule: pure but for `load_metadata_changes`. A field is the same field when its column-mapping id says so; without ids,
+when its path does. A commit is compared with what was in force before it: where that is not in the log any more,
+nothing is guessed, the change is said to be unknown. A schema that cannot be read is `TableCorruptError`; in a list of
+changes it hides the columns alone.
 Source: Delta protocol, "Schema Serialization Format" and "Column Mapping".
 """
 
@@ -37,8 +37,8 @@ class FieldChange:
 
 @dataclass(frozen=True, slots=True)
 class SchemaDiff:
-    """`renamed` holds (old path, new path), known by column-mapping id; without ids a rename is a drop and an add. Elements
-    of arrays and maps are fields too."""
+    """`renamed` holds (old path, new path), known by column-mapping id; without ids a rename is a drop and an add.
+    Elements of arrays and maps are fields too."""
 
     added: tuple[Column, ...] = ()
     dropped: tuple[Column, ...] = ()

@@ -1,13 +1,14 @@
-"""A table's columns, nested ones included, from the schema that its log holds; and the values of its partition columns as
-one text per file, for grouping and for people, of many files as Arrow columns.
+"""A table's columns, nested ones included, from the schema that its log holds; and the values of its partition columns
+as one text per file, for grouping and for people, of many files as Arrow columns.
 
 Rule: types are Spark's simple strings; a schema that cannot be read is `TableCorruptError`, an odd detail of one column
-hides only itself. Of partitions, inside, `physical=escaped value` joined by "/" in the order of names; nulls are left out.
-Shown are the table's own column names in its order, with Hive's word for null, and that word escaped where it is a value.
-An empty text is a value of a column of texts, and null in any other. A decimal has its type's scale, however its writer
-put it.
-Source: Delta protocol, "Schema Serialization Format", "Column Mapping", "Identity Columns", "Type Widening"; of partition
-values what Spark 4.2 with Delta 4.4, and deltalake 1.6.6, read; of an empty text PROTOCOL.md says that it is null.
+hides only itself. Of partitions, inside, `physical=escaped value` joined by "/" in the order of names; nulls are left
+out. Shown are the table's own column names in its order, with Hive's word for null, and that word escaped where it is a
+value. An empty text is a value of a column of texts, and null in any other. A decimal has its type's scale, however its
+writer put it.
+Source: Delta protocol, "Schema Serialization Format", "Column Mapping", "Identity Columns", "Type Widening"; of
+partition values what Spark 4.2 with Delta 4.4, and deltalake 1.6.6, read; of an empty text PROTOCOL.md says that it is
+null.
 """
 
 from __future__ import annotations
@@ -115,8 +116,8 @@ class Constraint:
 
 
 def columns(metadata: Metadata, *, with_elements: bool = False) -> tuple[Column, ...]:
-    """Every column and nested field in order; elements of arrays are `.element`, of maps `.key` and `.value`: those that
-    are nested themselves, or all of them."""
+    """Every column and nested field in order; elements of arrays are `.element`, of maps `.key` and `.value`: those
+    that are nested themselves, or all of them."""
     try:
         struct = orjson.loads(metadata.schema_json)
         return tuple(_top_level(struct, frozenset(metadata.partition_columns), with_elements=with_elements))
