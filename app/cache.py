@@ -30,8 +30,8 @@ from backend.health.attention import attention as attention_items
 from backend.health.health import (
     JudgedTable,
     LakeJudge,
-    NoticeWatch,
     NoticedSoFar,
+    NoticeWatch,
     health_judge,
     table_evidence,
     table_health,
@@ -53,7 +53,7 @@ from backend.query.tiles import Tiles, tiles_of
 from backend.search.notice import Key, Notice
 from backend.search.search import Bisects
 from backend.search.suggest import Held, held_numbers
-from backend.sql import numbers, profile
+from backend.sql import numbers
 from backend.sql.export import Exports
 from backend.sql.numbers import Numbers
 from backend.store.notices import KeptAnswer, NoticeTopic
@@ -528,9 +528,9 @@ def column_numbers() -> Numbers[ColumnTotals]:
 
 
 @once
-def profiles() -> Numbers[profile.Profile]:
+def profiles() -> Numbers[numbers.Profile]:
     """Profiles that were read from rows."""
-    return profile.profiles()
+    return numbers.profiles()
 
 
 @once

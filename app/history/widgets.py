@@ -23,9 +23,9 @@ from app.ui.view.table_changes import staged_sentence
 from app.ui.view.theme import SURFACES, operation_text
 from app.ui.view.words import PAGE_ROWS, markdown_safe
 from app.ui.waiting import spinner
-from backend.lake.table.metadata_diff import load_metadata_changes
 from backend.lake.history.timeline import Jump, unusual_jumps
 from backend.lake.model import Commit, TableRef
+from backend.lake.table.metadata_diff import load_metadata_changes
 from backend.sql.values import quoted_name
 
 _LISTED = "_listed_versions"

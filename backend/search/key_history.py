@@ -27,8 +27,8 @@ from backend.lake.rows.rows import RowPage, RowQuery
 from backend.lake.table.schema import columns
 from backend.sql.filters import parse_filter
 from backend.sql.numbers import Numbers, VersionValue
-from backend.sql.values import quoted_name, quoted_text, same
 from backend.sql.session import CancelToken
+from backend.sql.values import quoted_name, quoted_text, same
 from backend.work import Work, still_runs
 
 MOST_VERSIONS = 200  # states that one history looks at, the newest

@@ -88,9 +88,7 @@ def parse_filter(text: str, schema: Sequence[Column]) -> RowFilter | None:
     return RowFilter(joined_terms, None if len(exact) == len(terms) else _Computed(condition))
 
 
-def pruning_filter(
-    conditions: Iterable[Mapping[str, Any]], schema: Sequence[Column], table: str
-) -> RowFilter | None:
+def pruning_filter(conditions: Iterable[Mapping[str, Any]], schema: Sequence[Column], table: str) -> RowFilter | None:
     """What files and readers can be told of conditions on the columns of one table of a statement, nodes of its tree;
     None where that is nothing. DuckDB asks all of them again."""
     reader, terms = _Terms(schema, table), list[Node]()

@@ -24,8 +24,8 @@ from backend.lake.files.stats import ColumnTotals, StatKind, column_totals, colu
 from backend.lake.model import LakeReader, Snapshot, TableRef
 from backend.lake.table.schema import Column, columns, read_schema, readable_names
 from backend.sql.expression import Expression, check_expression
-from backend.sql.values import as_number, quoted_name, quoted_text
 from backend.sql.session import Computation
+from backend.sql.values import as_number, quoted_name, quoted_text
 from backend.work import Stopped, Work, still_runs
 
 MOST_VALUES = 20_000

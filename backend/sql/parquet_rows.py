@@ -19,8 +19,8 @@ from backend.lake.rows.log_subset import LocalFiles
 from backend.lake.table.metadata_diff import column_types
 from backend.lake.table.misreadings import goes_by_id
 from backend.lake.table.schema import physical_names
-from backend.sql.values import quoted_name, quoted_text
 from backend.sql.session import Connection
+from backend.sql.values import quoted_name, quoted_text
 
 # Delta's type: what a column is cast to, and the types of parquet (as DuckDB names them) that hold the same values.
 _FLAT: Mapping[str, tuple[str, tuple[str, ...]]] = {

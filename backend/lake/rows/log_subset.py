@@ -35,8 +35,8 @@ from backend.lake.log.file_set import plain_values
 from backend.lake.log.listing import LOG
 from backend.lake.log.log import ROW_FEATURES
 from backend.lake.model import FILE_COLUMNS, Metadata, Protocol, Snapshot
-from backend.lake.storage.local_folder import LocalFolder, real
 from backend.lake.storage.folder import is_remote
+from backend.lake.storage.local_folder import LocalFolder, real
 from backend.lake.storage.storage import Storage, TableFile, TableFiles
 from backend.lake.table.misreadings import (
     MISSPELLED,
@@ -247,6 +247,7 @@ def files_at_once() -> int:
 
 
 # as a log of these files alone ------------------------------------------------------------------------------------
+
 
 @contextmanager
 def log_subset(

@@ -38,8 +38,8 @@ from backend.lake.rows.log_subset import files_at_once, files_on_disk, log_subse
 from backend.lake.storage.folder import is_remote
 from backend.lake.storage.storage import Storage, TableFiles
 from backend.lake.table.misreadings import goes_by_id, in_old_calendar, misspelled, perhaps_misspelled
-from backend.lake.table.schema import has_decimals, read_schema
 from backend.lake.table.schema import columns as schema_columns
+from backend.lake.table.schema import has_decimals, read_schema
 
 # A search opens few files first, for most find enough in them, then ever more at once: each opening has its price.
 FIRST_FILES, MOST_AT_ONCE, GROWTH = 8, 512, 4

@@ -214,7 +214,7 @@ class _Parent:
     in_collection: bool = False
     with_elements: bool = False
 
-    def below(self, names: tuple[str, ...], physical: tuple[str, ...], *, in_collection: bool = False) -> "_Parent":
+    def below(self, names: tuple[str, ...], physical: tuple[str, ...], *, in_collection: bool = False) -> _Parent:
         return _Parent(names, physical, self.in_collection or in_collection, self.with_elements)
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from backend.lake.model import Commit, Metadata, OperationMetrics, Protocol
 from backend.lake.table.metadata_diff import (
     ChangeKind,
     FieldChange,
@@ -14,7 +15,6 @@ from backend.lake.table.metadata_diff import (
     metadata_changes,
     needs_before,
 )
-from backend.lake.model import Commit, Metadata, OperationMetrics, Protocol
 from backend.lake.table.properties import explain_features, explain_properties
 from backend.lake.table.schema import columns as schema_columns
 from tests.worlds.lake.builders import column, schema_json, struct
