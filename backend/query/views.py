@@ -175,12 +175,10 @@ def _files(snapshot: Snapshot, columns: Columns) -> pa.Table:
     for name, part in zip(statistics, ("null_count", "min", "max"), strict=True):
         if name in wanted:
             values = [(each.column, cells(getattr(each, part))) for each in stats]
-            found[name] = pa.array([_known(values, row) for row in range(snapshot.num_files)], _MAP)
+            known = [[(column, str(json_value(of_file[row]))) for column, of_file in values if of_file[row] is not None]
+                     for row in range(snapshot.num_files)]  # fmt: skip
+            found[name] = pa.array(known, _MAP)
     return pa.table({name: found[name] for name in wanted})
-
-
-def _known(values: Sequence[tuple[str, list[Any]]], row: int) -> list[tuple[str, str]]:
-    return [(name, str(json_value(of_file[row]))) for name, of_file in values if of_file[row] is not None]
 
 
 def _partition(snapshot: Snapshot, texts: Sequence[str]) -> pa.Array:

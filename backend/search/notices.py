@@ -316,7 +316,8 @@ class NoticeLooks:
         if table_id != latest.metadata.id or not latest.version - MOST_AT_ONCE <= seen <= latest.version:
             first = self._lake.version_at(ref, since) or 0
             seen = max(first - MOST_BEFORE, latest.version - MOST_AT_ONCE, 0) - 1
-            judge = TableJudge(ref, partial(self._earlier, ref, seen))
+            history = partial(self._lake.history, ref, ending_version=seen, limit=MOST_AT_ONCE)
+            judge = TableJudge(ref, history if seen >= 0 else tuple)
         found = dict[Key, Notice]()
         for low in range(seen + 1, latest.version + 1, _AT_ONCE):
             began_s, high = time.monotonic(), min(low + _AT_ONCE - 1, latest.version)
@@ -356,9 +357,6 @@ class NoticeLooks:
         """The newest commits with their times, oldest first."""
         newest = self._lake.history(ref, limit=most)
         return [(commit, commit.committed_at) for commit in reversed(newest) if commit.committed_at]
-
-    def _earlier(self, ref: TableRef, version: int) -> Sequence[Commit]:
-        return self._lake.history(ref, ending_version=version, limit=MOST_AT_ONCE) if version >= 0 else ()
 
     def _judged(self, judge: TableJudge, ref: TableRef, low: int, high: int) -> Mapping[Key, Notice]:
         versions = spread(self._lake.versions(ref), high - low + 1, within=(low, high))

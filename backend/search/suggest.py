@@ -129,7 +129,8 @@ def _with_rows(reading: Reading, snapshot: Snapshot, held: Held, key: Sequence[s
         pair for pair in permutations(times[:_MOST_TIMES], 2) if len({held.columns[each].kind for each in pair}) < 2
     ]
     asked = {f"q{i}": f"quantile_cont({quoted_name(name)}, {list(QUANTILES)})" for i, name in enumerate(numbers)}
-    asked |= {f"l{i}": f"count(*) FILTER ({_after(*pair)})" for i, pair in enumerate(pairs)}
+    for i, (first, second) in enumerate(pairs):
+        asked[f"l{i}"] = f"count(*) FILTER ({quoted_name(first)} > {quoted_name(second)})"
     asked |= {f"w{i}": f"count(*) FILTER ({_is_whole(name)})" for i, name in enumerate(map(quoted_name, fractions))}
     for i, name in enumerate(map(quoted_name, texts)):
         asked[f"v{i}"] = f"CASE WHEN approx_count_distinct({name}) <= {_MOST_VALUES} THEN histogram({name}) END"
@@ -151,10 +152,6 @@ def _with_rows(reading: Reading, snapshot: Snapshot, held: Held, key: Sequence[s
 
 def _of_kind(held: Held, kinds: Sequence[StatKind]) -> list[str]:
     return [name for name, column in held.columns.items() if column.kind in kinds]
-
-
-def _after(first: str, second: str) -> str:
-    return f"{quoted_name(first)} > {quoted_name(second)}"
 
 
 def _is_whole(name: str) -> str:

@@ -92,7 +92,8 @@ def json_value(value: Any) -> Any:
         case Decimal():
             return str(value)
         case datetime():
-            return _datetime_text(value)
+            utc = value if value.tzinfo is None else value.astimezone(UTC)  # one without a zone stays without
+            return utc.isoformat().replace("+00:00", "Z")
         case date() | time():
             return value.isoformat()
         case timedelta():
@@ -104,13 +105,6 @@ def json_value(value: Any) -> Any:
         case list() | tuple() | set():
             return [json_value(item) for item in value]
     return str(value)
-
-
-def _datetime_text(value: datetime) -> str:
-    """UTC with a Z; a timestamp without zone stays without."""
-    if value.tzinfo is None:
-        return value.isoformat()
-    return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def as_number(value: Any) -> float | None:

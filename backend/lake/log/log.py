@@ -417,18 +417,17 @@ class TableLog:
             return True, None
 
     def _findings(self, state: LogState) -> tuple[str, ...]:
+        """What was odd about the files that were read, what was read past, and where a checksum disagrees."""
         state.files.resolve()
-        return (*state.files.findings, *state.read_past, *self._disagreement(state))
-
-    def _disagreement(self, state: LogState) -> tuple[str, ...]:
-        written = self.checksum(state.version)
+        written, odd = self.checksum(state.version), list[str]()
         if written is None:
             is_there, _ = self._checksums.get(state.version) or (False, None)
-            return (f"checksum {state.version:020d}.crc cannot be read",) if is_there else ()
-        words = written.disagreement(
+            odd += [f"checksum {state.version:020d}.crc cannot be read"] if is_there else []
+        elif words := written.disagreement(
             state.files.num_files, state.files.total("size_bytes")[0], state.protocol, state.metadata
-        )
-        return (f"checksum of version {state.version} disagrees: {words}",) if words else ()
+        ):
+            odd.append(f"checksum of version {state.version} disagrees: {words}")
+        return (*state.files.findings, *state.read_past, *odd)
 
 
 def _first(

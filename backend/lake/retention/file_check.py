@@ -278,15 +278,13 @@ def _files_of(files: pa.Table) -> set[str]:
 
 def _listed(folder: Folder, path: str, partitions: tuple[str, ...]) -> Iterator[list[tuple[str, Entry]]]:
     """The files of each folder that VACUUM looks into."""
-    entries = [entry for entry in folder.list(path) if not _is_hidden(entry.name, partitions)]
+    shown = (*_GOES_ALTHOUGH_HIDDEN, *partitions)
+    every = (entry for entry in folder.list(path) if entry.name != _ICEBERG)
+    entries = [entry for entry in every if entry.name[0] not in "_." or entry.name.startswith(shown)]
     yield [(_join(path, entry.name), entry) for entry in entries if not entry.is_folder]
     for entry in entries:
         if entry.is_folder and not entry.is_link:
             yield from _listed(folder, _join(path, entry.name), partitions)
-
-
-def _is_hidden(name: str, partitions: tuple[str, ...]) -> bool:
-    return name == _ICEBERG or (name[0] in "_." and not name.startswith((*_GOES_ALTHOUGH_HIDDEN, *partitions)))
 
 
 def _described(folder: Folder, files: Sequence[tuple[str, Entry]]) -> Iterator[tuple[str, Entry]]:

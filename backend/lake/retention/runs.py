@@ -349,7 +349,11 @@ class _Walk:
             self.problems.append(record.problem)
         if record.metadata is not None:
             self.configuration = record.metadata.configuration
-        self._note_feed(version, None if self.configuration is None else is_on(self.configuration, FEED))
+        on = None if self.configuration is None else is_on(self.configuration, FEED)
+        if self.feed and self.feed[-1][1:] == (version - 1, on):
+            self.feed[-1] = (self.feed[-1][0], version, on)
+        else:
+            self.feed.append((version, version, on))
         info = record.commit_info
         if not isinstance(info, Mapping):
             return
@@ -358,12 +362,6 @@ class _Walk:
             if millis is not None:
                 self.times[version] = utc_from_ms(millis)
         self._note_vacuum(version, info)
-
-    def _note_feed(self, version: int, on: bool | None) -> None:
-        if self.feed and self.feed[-1][1] == version - 1 and self.feed[-1][2] == on:
-            self.feed[-1] = (self.feed[-1][0], version, on)
-        else:
-            self.feed.append((version, version, on))
 
     def _note_vacuum(self, version: int, info: Mapping[str, Any]) -> None:
         operation = info.get("operation")

@@ -184,16 +184,12 @@ def _from_text(text: str, column_type: str) -> Literal:
     if column_type in FLOATS and _DIGITS.fullmatch(digits):
         return float(digits)
     places = len(digits.partition(".")[2])
+    scale = int(column_type.rstrip(")").rpartition(",")[2]) if column_type.startswith("decimal(") else 0
     if column_type in INTEGERS or column_type.startswith("decimal"):
-        if _DIGITS.fullmatch(digits) and places <= _scale(column_type):
+        if _DIGITS.fullmatch(digits) and places <= scale:
             return _exact(digits, column_type)
         raise ValueError(f"{text!r} is no number that fits {column_type}")
     raise ValueError(f"a text does not fit a column of type {column_type}")
-
-
-def _scale(column_type: str) -> int:
-    """Decimal places of a number's type."""
-    return int(column_type.rstrip(")").rpartition(",")[2]) if column_type.startswith("decimal(") else 0
 
 
 def _moment(text: str, *, zoned: bool) -> datetime:

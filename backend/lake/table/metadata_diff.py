@@ -250,21 +250,16 @@ def _changes_of_metadata(before: Metadata | None, after: Metadata | None) -> Ite
     if before.partition_columns != after.partition_columns:
         keys = [", ".join(m.partition_columns) or None for m in (before, after)]
         yield TableChange(ChangeKind.PARTITIONING, "partitioned by", keys[0], keys[1])
-    yield from _property_changes(before.configuration, after.configuration)
-    for subject, old, new in (
+    old, new = before.configuration, after.configuration
+    for key in (key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)):
+        kind = ChangeKind.CONSTRAINT if key.startswith(_CONSTRAINT) else ChangeKind.PROPERTY
+        yield TableChange(kind, key.removeprefix(_CONSTRAINT), old.get(key), new.get(key))
+    for subject, was, now in (
         ("table name", before.name, after.name),
         ("table description", before.description, after.description),
     ):
-        if old != new:
-            yield TableChange(ChangeKind.DESCRIPTION, subject, old, new)
-
-
-def _property_changes(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[TableChange]:
-    for key in sorted(before.keys() | after.keys()):
-        if before.get(key) == after.get(key):
-            continue
-        kind = ChangeKind.CONSTRAINT if key.startswith(_CONSTRAINT) else ChangeKind.PROPERTY
-        yield TableChange(kind, key.removeprefix(_CONSTRAINT), before.get(key), after.get(key))
+        if was != now:
+            yield TableChange(ChangeKind.DESCRIPTION, subject, was, now)
 
 
 def _column_changes(before: Metadata, after: Metadata) -> Iterator[TableChange]:
