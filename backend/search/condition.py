@@ -11,7 +11,6 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -52,8 +51,6 @@ _BOUNDED = {
 _NONE = (("COMPARE_EQUAL", "0"), ("COMPARE_LESSTHANOREQUALTO", "0"), ("COMPARE_LESSTHAN", "1"))  # of a count
 _WORD = re.compile(r"\w+|\"[^\"]+\"")
 _FILTER = re.compile(r"\bFILTER\s*\(\s*WHERE\b(?P<condition>.+)\)\s*$", re.IGNORECASE | re.DOTALL)
-
-_read = lru_cache(maxsize=256)(read_expression)  # each probe of a search asks for the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +100,9 @@ def check_condition(text: str, snapshot: Snapshot) -> VersionCondition:
     if not text.strip():
         raise QueryError("there is no condition", hint=_EMPTY_HINT)
     names = readable_names(snapshot.metadata)
-    expression = _read(text, names)
+    expression = read_expression(text, names)
     if expression.tree.get("function_name") == "row" and not expression.aggregates:
-        expression = _read(f"count(*) = count(DISTINCT {expression.text})", names)
+        expression = read_expression(f"count(*) = count(DISTINCT {expression.text})", names)
     by_row = not expression.aggregates
     if by_row and not expression.columns:
         raise QueryError("the condition names no column, so it is the same at every version", hint=_EMPTY_HINT)

@@ -66,9 +66,10 @@ READER_FEATURES = ROW_FEATURES | {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LogState:
-    """A table at one version as the log says. `read_past`: what is to be said of commits without a byte."""
+    """A table at one version as the log says. `read_past`: what is to be said of commits without a byte; `snapshot`:
+    for readers, once one asked."""
 
     version: int
     segment: Segment  # the way that protocol and metadata were read from
@@ -77,6 +78,7 @@ class LogState:
     files: FileSet
     small_actions: Callable[[], tuple[Mapping[str, int], Mapping[str, str]]] = field(compare=False)
     read_past: tuple[str, ...] = ()
+    snapshot: Snapshot | None = None
 
 
 def named_last(
@@ -198,11 +200,10 @@ class TableLog:
             latest = self.latest()
             version = latest if version is None else version
             state = self.state(version)
-            snapshot = self._snapshots.get(version)
-            if snapshot is None or snapshot.file_set is not state.files:
+            if state.snapshot is None:
                 check_readable(state.protocol)
                 check_width(state.metadata, self._limits.max_columns)
-                snapshot = Snapshot(
+                state.snapshot = Snapshot(
                     self.ref,
                     version,
                     self.committed_at(version),
@@ -212,8 +213,7 @@ class TableLog:
                     state.small_actions,
                     partial(self._findings, state),
                 )
-                self._snapshots.put(version, snapshot)
-            return snapshot
+            return state.snapshot
 
     def history(self, *, limit: int | None, low: int, high: int | None) -> list[Commit]:
         """Commits for people, newest first, both ends included; those cleaned away are not there."""
@@ -306,7 +306,6 @@ class TableLog:
         self._commits = CommitCache(self._folder, self._names.times)
         self._bases: Lru[Checkpoint, CheckpointState] = Lru(MOST_BASES)
         self._states: Lru[int, LogState] = Lru(MOST_STATES)
-        self._snapshots: Lru[int, Snapshot] = Lru(MOST_STATES)
         self._checksums: Lru[int, tuple[bool, Checksum | None]] = Lru(MOST_STATES)
 
     def _read(self, steps: Sequence[Step]) -> list[CommitSlice]:

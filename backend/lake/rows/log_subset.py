@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -231,7 +231,6 @@ def files_on_disk(storage: Storage, table: str, *, is_for_many: bool = False) ->
             on_disk.close()
 
 
-@cache
 def _most_open() -> int:
     """How many files a reader of many may have open: a quarter of what the system allows is left to all others. Most
     systems let a process ask for far more than the 1,024 that it begins with."""
