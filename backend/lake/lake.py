@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from backend.caches import DiskCache, Lru
-from backend.errors import DiffError, LakehouseError, StorageError, TableNotFoundError
+from backend.errors import DiffError, LakehouseError, StorageError, TableNotFoundError, UnsupportedFeatureError
 from backend.lake import catalog
 from backend.lake.cards import Cards, Table
 from backend.lake.log.actions import Checksum
@@ -369,7 +369,9 @@ class Lake:
 
         with self.at_one_moment(ref):
             snapshot = self.snapshot(ref)
-            files, num_rows = summarize_files(snapshot, self._settings.health), snapshot.num_rows
+            files, num_rows = summarize_files(snapshot, self._settings.health), None
+            with suppress(UnsupportedFeatureError):  # statistics that are too much to read: the rows are not known
+                num_rows = snapshot.num_rows
             newest = self.history(ref, starting_version=snapshot.version, ending_version=snapshot.version)
         owner = ownership(snapshot.metadata)
         fields: tuple[Column, ...] = ()
