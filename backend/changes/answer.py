@@ -15,7 +15,6 @@ from backend.changes.commits import FeedCounts, counted_by_feed, gross_changes, 
 from backend.changes.compare import Compared, Pairing, Take, net_changes
 from backend.changes.first_state import explained
 from backend.changes.model import (
-    BY_ROW_ID,
     ROW_ID,
     CommitChanges,
     DiffMethod,
@@ -161,7 +160,7 @@ def commits_by_feed(prepared: PreparedDiff, token: CancelToken) -> tuple[CommitC
 def _key_of(prepared: PreparedDiff, method: DiffMethod) -> KeyChoice | None:
     if method in (DiffMethod.MULTISET, *_NO_ROWS):
         return None
-    if prepared.plan.key is None and method in BY_ROW_ID:
+    if prepared.plan.key is None and method is DiffMethod.ROW_ID:
         return KeyChoice((ROW_ID,), KeySource.ROW_TRACKING)
     return prepared.plan.key
 

@@ -17,7 +17,6 @@ from backend.lake.model import Commit
 from backend.lake.table.metadata_diff import PropertyChange, SchemaDiff
 from backend.sql.session import DIFF_BYTES
 
-BY_ROW_ID = (DiffMethod.ROW_ID, DiffMethod.SPARK_CHANGES)
 ROW_ID = "_row_id"  # the ids as a column of the rows compared
 
 

@@ -30,7 +30,6 @@ from backend.changes.read import (
     DiffInput,
     two_tables,
     two_versions,
-    why_no_changes,
     why_no_row_ids,
     why_not_by_duckdb,
 )
@@ -137,7 +136,6 @@ def plan_diff(question: Question, facts: DiffFacts) -> DiffPlan:
 
 _LADDER = (
     DiffMethod.CHANGE_FEED,
-    DiffMethod.SPARK_CHANGES,
     DiffMethod.ROW_ID,
     DiffMethod.KEY_JOIN,
     DiffMethod.MULTISET,
@@ -145,7 +143,6 @@ _LADDER = (
 )  # best first
 METHOD_NAMES = {
     DiffMethod.CHANGE_FEED: "the change feed",
-    DiffMethod.SPARK_CHANGES: "Spark's CHANGES",
     DiffMethod.ROW_ID: "row ids",
     DiffMethod.KEY_JOIN: "a join by key",
     DiffMethod.MULTISET: "a comparison of whole rows",
@@ -161,10 +158,8 @@ def _against(question: Question, facts: DiffFacts) -> dict[DiffMethod, str]:
     if unread is None and question.method is None and _is_too_large(question, given):
         limit = bytes_text(question.max_bytes)
         unread = f"{bytes_text(given.size_bytes)} of data files differ, more than {limit}"
-    on_host = None if question.on_host else "only the stream host has it: compare there to use it"
     reasons = {
         DiffMethod.CHANGE_FEED: _no_feed(facts),
-        DiffMethod.SPARK_CHANGES: why_no_changes(given) or on_host,
         DiffMethod.ROW_ID: _no_row_id(question, facts) or unread,
         DiffMethod.KEY_JOIN: "no key is known" if key is None else unread,
         DiffMethod.MULTISET: unread,
@@ -198,8 +193,6 @@ def _why(question: Question, given: DiffInput, method: DiffMethod) -> list[str]:
     reasons = []
     if method is DiffMethod.CHANGE_FEED:
         reasons.append(f"the change feed was recorded for every commit from v{given.low + 1} to v{given.high}")
-    elif method is DiffMethod.SPARK_CHANGES:
-        reasons.append(f"rows kept their ids over every commit from v{given.low + 1} to v{given.high}")
     elif method in BY_FILES:
         files = sum(side.num_rows for _, side in given.states())
         which = "that only one of the two states has" if given.is_one_table else "of both tables"

@@ -134,13 +134,6 @@ def why_no_row_ids(given: DiffInput) -> str | None:
     return None
 
 
-def why_no_changes(given: DiffInput) -> str | None:
-    """Why Spark's CHANGES clause cannot answer; None where it can."""
-    if (reason := why_no_row_ids(given)) is not None:
-        return reason
-    return None if given.schema.is_empty else "the schema changed in between"
-
-
 def why_not_by_duckdb(given: DiffInput, columns: Sequence[str]) -> str | None:
     """Why DuckDB cannot read these columns of both states; None where it can."""
     if not given.is_one_table:

@@ -15,14 +15,13 @@ import orjson
 from backend.errors import DiffError
 from backend.lake.model import TableRef
 
-FORMAT = 6  # grows when a former host or page would misread the documents
+FORMAT = 7  # grows when a former host or page would misread the documents
 
 
 class DiffMethod(StrEnum):
     """How changed rows were found."""
 
     CHANGE_FEED = "change_feed"
-    SPARK_CHANGES = "spark_changes"  # Spark's own CHANGES clause, from row tracking; by the stream host alone
     ROW_ID = "row_id"  # rows of the files that only one state has, paired by the id that row tracking gave them
     KEY_JOIN = "key_join"  # rows of the files that only one state has, paired by a key
     MULTISET = "multiset"  # the same rows without a key: what came and what went

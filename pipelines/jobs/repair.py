@@ -16,8 +16,7 @@ from backend.format import things
 from backend.lake.model import OperationMetrics, Snapshot
 from backend.maintenance.model import ActPreview, ActResult, Proof, Repair
 from pipelines.jobs.condition import satisfies, value_of
-from pipelines.jobs.signed_rows import opened
-from pipelines.jvm.delta import make_active
+from pipelines.jvm.delta import make_active, open_state
 from pipelines.jvm.failures import describe
 from pipelines.jvm.hadoop import spark_uri
 from pipelines.specs.tables import quoted
@@ -129,7 +128,7 @@ def rewritten_proof(session: SparkSession, commits: Iterable[tuple[Snapshot, Sna
     have them: the rows that a deletion vector marks are in neither."""
     make_active(session)
     went, came = list[DataFrame](), list[DataFrame]()
-    for before, after in ((opened(session, old), opened(session, new)) for old, new in commits):
+    for before, after in ((open_state(session, old), open_state(session, new)) for old, new in commits):
         went.append(before.rows(before.files_not_in(after), as_of=before))
         came.append(after.rows(after.files_not_in(before), as_of=after))
     what = "each row of the old files is in the new ones"
