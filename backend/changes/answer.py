@@ -27,10 +27,11 @@ from backend.changes.model import (
     RowChanges,
     VersionDiff,
 )
-from backend.changes.plan import BY_FILES, METHOD_NAMES, DiffLake, PreparedDiff, prepare
+from backend.changes.plan import BY_FILES, METHOD_NAMES, PreparedDiff, prepare
 from backend.changes.read import DiffInput, local_rows, signed_rows, why_not_by_duckdb
 from backend.errors import DiffError, QueryError, TableError, UnsupportedFeatureError
 from backend.lake.history.change_feed import FEED
+from backend.lake.lake import Lake
 from backend.lake.rows.log_subset import LocalFiles
 from backend.lake.table.metadata_diff import column_names
 from backend.sql.session import CancelToken
@@ -44,7 +45,7 @@ _DISAGREE = (
 
 
 def diff(
-    lake: DiffLake,
+    lake: Lake,
     question: Question,
     token: CancelToken | None = None,
     *,

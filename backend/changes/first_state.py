@@ -16,10 +16,11 @@ from backend.cells import cells
 from backend.changes.compare import Pairing, Read, net_changes
 from backend.changes.explain import Findings, OneSided, explain, hold_against
 from backend.changes.model import Explanation, Population, Repeats
-from backend.changes.plan import DiffLake, PreparedDiff
+from backend.changes.plan import PreparedDiff
 from backend.changes.read import why_not_by_duckdb
 from backend.errors import DiffError, LakehouseError, UnsupportedFeatureError
 from backend.lake.files.file_difference import DIFFERENCE_COLUMNS
+from backend.lake.lake import Lake
 from backend.lake.model import FILE_COLUMNS, Commit, Snapshot
 from backend.lake.storage.paths import is_remote
 from backend.lake.table.metadata_diff import column_names
@@ -177,7 +178,7 @@ def _same(one: str, other: str, names: Sequence[str]) -> str:
 
 
 def _written_by(
-    lake: DiffLake, state: tuple[Snapshot, Snapshot | None], columns: Sequence[str], keys: pa.Table, token: CancelToken
+    lake: Lake, state: tuple[Snapshot, Snapshot | None], columns: Sequence[str], keys: pa.Table, token: CancelToken
 ) -> tuple[Commit, ...]:
     """The commits whose files hold the rows with these keys in a state (and the version whose schema they are read
     with), oldest first; none where the files are too many. Raises what reading raises."""
@@ -204,7 +205,7 @@ def _written_by(
     )
 
 
-def _added_at(lake: DiffLake, snapshot: Snapshot, paths: Sequence[str]) -> Iterator[int]:
+def _added_at(lake: Lake, snapshot: Snapshot, paths: Sequence[str]) -> Iterator[int]:
     """The version that added each file: back in steps that double until it is not there, then halved."""
 
     def has(version: int, path: str) -> bool:

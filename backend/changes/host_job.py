@@ -7,7 +7,7 @@ asked for.
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -32,11 +32,11 @@ from backend.changes.model import (
     RowKind,
     VersionDiff,
 )
-from backend.changes.plan import DiffLake, PreparedDiff, prepare
+from backend.changes.plan import PreparedDiff, prepare
 from backend.errors import DiffError, JobError, LakehouseError
 from backend.jobs.model import Job, JobKind, JobRequest
-from backend.jobs.question import of_document, question_of, question_text, to_document
-from backend.jobs.results import ResultLake, read_result, results_lake
+from backend.jobs.documents import of_document, question_of, question_text, read_result, results_lake, to_document
+from backend.lake.lake import Lake
 from backend.settings import Settings
 from backend.sql.session import CancelToken, Connection
 from backend.sql.values import same
@@ -65,19 +65,12 @@ class DiffSummary:
 
     def to_json(self) -> str:
         """The document of a result."""
-        return to_document(asdict(self))
+        return to_document(self)
 
     @classmethod
     def of(cls, text: str) -> "DiffSummary":
-        """Raises `DiffError` for a document of another Weir."""
-        body = of_document(text)
-        columns, key, by_ids = (body["pairing"][name] for name in ("columns", "key", "by_ids"))
-        buckets = {name: RowBucket(**sizes) for name, sizes in body["buckets"].items()}
-        failed = {DiffMethod(name): reason for name, reason in body["failed"].items()}
-        gross = None if body["gross"] is None else tuple((v, t, n) for v, t, n in body["gross"])
-        method = DiffMethod(body["method"])
-        pairing = Pairing(tuple(columns), tuple(key), by_ids)
-        return cls(method, pairing, buckets, body["changed_cells"], failed, gross, body["by"])
+        """Raises `JobError` for a document of another Weir."""
+        return of_document(cls, text)
 
 
 # the question ---------------------------------------------------------------------------------------------------------
@@ -104,7 +97,7 @@ def job_request(prepared: PreparedDiff, *, actor: Actor, reason: str, time_limit
     return JobRequest(JobKind.DIFF, question.ref.name, fingerprint, text, actor, said, time_limit_s)
 
 
-def prepare_job(lake: DiffLake, job: Job, root_of: Callable[[str], str]) -> PreparedDiff:
+def prepare_job(lake: Lake, job: Job, root_of: Callable[[str], str]) -> PreparedDiff:
     """What the host that took the job compares. Every path that the log names is looked at here, before Spark follows
     it: raises `PathRefusedError` for one outside the roots, `DiffError` where another table lies there by now."""
     question = question_of(job.request, root_of)
@@ -140,7 +133,7 @@ def _table_ids(prepared: PreparedDiff) -> tuple[str, ...]:
 # the answer -----------------------------------------------------------------------------------------------------------
 
 
-def read_answer(lake: ResultLake, settings: Settings, prepared: PreparedDiff, job: Job) -> VersionDiff:
+def read_answer(lake: Lake, settings: Settings, prepared: PreparedDiff, job: Job) -> VersionDiff:
     """The difference that a job found; raises `JobError` where it found none, `JobResultMissingError`."""
     rows = read_result(lake, settings, job, _COLUMNS, again="compare again")
     details = rows.filter(pc.equal(rows["what"], SUMMARY))["detail"].to_pylist()
@@ -230,7 +223,7 @@ class DiffJobs:
     """Questions that stream hosts answer, for every viewer of a process. Whether a job is there, runs or ended is asked
     of the control store each time; only what never changes is cached. Thread-safe."""
 
-    def __init__(self, settings: Settings, lake: DiffLake) -> None:
+    def __init__(self, settings: Settings, lake: Lake) -> None:
         self._settings, self._lake = settings, lake
         self._results = results_lake(settings)
         self._prepared: Lru[Question, PreparedDiff] = Lru(MOST_CACHED)

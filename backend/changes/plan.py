@@ -7,14 +7,11 @@ join `_LADDER` in order of merit.
 
 import itertools
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backend.changes.commits import CountingLake
 from backend.changes.key import KeyFound, choose_key
 from backend.changes.model import (
     CommitChanges,
@@ -36,26 +33,15 @@ from backend.changes.read import (
 from backend.errors import DiffColumnError, DiffError, LakehouseError
 from backend.format import bytes_text
 from backend.lake.files.clustering import declared_clustering
-from backend.lake.files.file_difference import FileDifference
-from backend.lake.model import CommitReader, FileReader, Snapshot, TableRef
-from backend.lake.rows.log_subset import LocalFiles
+from backend.lake.history.change_feed import ChangeFeedSupport
+from backend.lake.lake import Lake
+from backend.lake.model import Snapshot
 from backend.lake.table.metadata_diff import diff_properties, diff_schemas
 from backend.lake.table.schema import spelled
 from backend.sql.expression import check_row_condition
 from backend.sql.session import open_ahead
 
 _KEY_HISTORY = 200  # commits looked through for MERGE predicates
-
-
-class FeedSupport(Protocol):
-    """What the lake knows of the change feed over a range; see `Lake.cdf_support`."""
-
-    @property
-    def covered(self) -> bool: ...
-    @property
-    def first_covered_version(self) -> int | None: ...
-    @property
-    def reason(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +51,7 @@ class DiffFacts:
 
     given: DiffInput
     key: KeyFound
-    feed: FeedSupport | None = None
+    feed: ChangeFeedSupport | None = None
     problem: str | None = None
 
 
@@ -226,29 +212,11 @@ def _replaced(given: DiffInput) -> str:
 # what the log tells --------------------------------------------------------------------------------------------------
 
 
-class DiffLake(CommitReader, FileReader, CountingLake, Protocol):
-    """The part of `backend.lake.lake.Lake` that a diff needs."""
-
-    def snapshot(self, ref: TableRef, version: int | None = None) -> Snapshot: ...
-
-    def cdf_support(self, ref: TableRef, from_version: int, to_version: int) -> FeedSupport: ...
-
-    def changes(
-        self, ref: TableRef, from_version: int, to_version: int, *, columns: Sequence[str] | None = None
-    ) -> pa.RecordBatchReader | pa.Table: ...
-
-    def file_difference(self, ref: TableRef, first: int, second: int) -> FileDifference: ...
-
-    def local_files(self, snapshot: Snapshot, files: pa.Table) -> AbstractContextManager[LocalFiles | None]: ...
-
-    def require_files(self, snapshot: Snapshot, files: pa.Table) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class PreparedDiff:
     """Everything that the log tells, and how rows would be compared; `limits` are of memory, not of the answer."""
 
-    lake: DiffLake
+    lake: Lake
     question: Question
     plan: DiffPlan
     input: DiffInput
@@ -258,7 +226,7 @@ class PreparedDiff:
     limits: Limits = Limits()
 
 
-def prepare(lake: DiffLake, question: Question, *, limits: Limits = Limits()) -> PreparedDiff:
+def prepare(lake: Lake, question: Question, *, limits: Limits = Limits()) -> PreparedDiff:
     """What the log tells of the difference; no row is read. Raises as `diff` does."""
     if not question.on_host:
         open_ahead()
@@ -276,7 +244,7 @@ def prepare(lake: DiffLake, question: Question, *, limits: Limits = Limits()) ->
     return PreparedDiff(lake, question, plan, given, names, log, commits, limits)
 
 
-def _facts(lake: DiffLake, given: DiffInput, question: Question) -> DiffFacts:
+def _facts(lake: Lake, given: DiffInput, question: Question) -> DiffFacts:
     newer, low, high = given.newer, given.low, given.high
     if given.is_one_table and low == high:
         return DiffFacts(given, choose_key(question.key, newer.metadata, ()))
@@ -292,7 +260,7 @@ def _facts(lake: DiffLake, given: DiffInput, question: Question) -> DiffFacts:
     return DiffFacts(given, key, feed, problem)
 
 
-def _key(lake: DiffLake, snapshot: Snapshot, question: Question) -> KeyFound:
+def _key(lake: Lake, snapshot: Snapshot, question: Question) -> KeyFound:
     history = lake.history(snapshot.ref, limit=_KEY_HISTORY, ending_version=snapshot.version)
     return choose_key(question.key, snapshot.metadata, history, question.remembered_key)
 
@@ -323,7 +291,7 @@ def _log_changes(given: DiffInput, plan: DiffPlan) -> LogChanges:
     )
 
 
-def _commits(lake: DiffLake, given: DiffInput) -> tuple[CommitChanges, ...]:
+def _commits(lake: Lake, given: DiffInput) -> tuple[CommitChanges, ...]:
     """Those in between, as their writers report them."""
     if given.first.ref != given.second.ref or given.low == given.high:
         return ()

@@ -11,8 +11,7 @@ from datetime import datetime
 
 from backend.errors import LakehouseError
 from backend.jobs.model import Job, JobKind
-from backend.jobs.question import question_of
-from backend.jobs.results import HostQuery
+from backend.jobs.documents import HostQuery, question_of
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.lake.storage.paths import normal_uri

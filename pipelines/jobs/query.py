@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 
 from backend.errors import QueryError
 from backend.format import bytes_text
-from backend.jobs.results import HostAnswer
+from backend.jobs.documents import HostAnswer
 from backend.query.answer import PLACE, HostPlan
 from backend.query.worker import HELD_BYTES
 from pipelines.jobs.diff import nested, tune, write_result

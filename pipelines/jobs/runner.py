@@ -17,7 +17,7 @@ from backend.changes.host_job import prepare_job
 from backend.errors import JobError, LakehouseError
 from backend.format import things
 from backend.jobs.model import Job, JobEnd, JobKind, JobProgress, JobState
-from backend.jobs.results import HostAnswer, HostQuery
+from backend.jobs.documents import HostAnswer, HostQuery
 from backend.lake.lake import Lake
 from backend.lake.storage.storage import Storage
 from backend.query.answer import host_plan

@@ -364,7 +364,7 @@ def test_a_key_that_was_given_is_used_again_when_it_told_rows_apart(tmp_path: Pa
     assert "key `id`: given when the table was last compared" in found.reasons
     keys.learn(found)
     assert compare(tmp_path, 0, 1, remembered_key=("gone",)).method is DiffMethod.MULTISET
-    next((tmp_path / "home").rglob("*.json")).write_text("{")
+    next((tmp_path / "home").rglob("*.cache")).write_text("{")
     assert keys.known(by_id.question.ref) is None
 
 

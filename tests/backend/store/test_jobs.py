@@ -20,8 +20,7 @@ from backend.errors import (
 )
 from backend.jobs.model import JobEnd, JobKind, JobProgress, JobState
 from backend.jobs.policy_runs import KEPT, POLICY
-from backend.jobs.question import question_text
-from backend.jobs.results import read_result, results_lake
+from backend.jobs.documents import question_text, read_result, results_lake
 from backend.lake.model import TableRef
 from backend.maintenance.model import ActResult
 from backend.settings import Settings, load_settings
