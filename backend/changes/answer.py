@@ -123,7 +123,11 @@ def answer_of(
     `gross` is what the method tells of each commit, else `commits` may have it from elsewhere. `failed` are the better
     methods that were tried, and why they could not; `notes` are further reasons."""
     plan, given, where = prepared.plan, prepared.input, prepared.question.where
-    key, num_rows = _key_of(prepared, method), given.row_counts()
+    key, num_rows = plan.key, given.row_counts()
+    if method in (DiffMethod.MULTISET, *_NO_ROWS):
+        key = None
+    elif key is None and method is DiffMethod.ROW_ID:
+        key = KeyChoice((ROW_ID,), KeySource.ROW_TRACKING)
     reasons, is_exact = list(plan.reasons(method, failed)), method is DiffMethod.SAME_VERSION
     if changes is not None:
         num_rows = (None, None) if where else num_rows
@@ -156,14 +160,6 @@ def commits_by_feed(prepared: PreparedDiff, token: CancelToken) -> tuple[CommitC
     if not commits or newer.metadata.configuration.get(FEED, "").lower() != "true":
         return commits
     return counted_by_feed(prepared.lake, newer.ref, [each.commit for each in commits], token)
-
-
-def _key_of(prepared: PreparedDiff, method: DiffMethod) -> KeyChoice | None:
-    if method in (DiffMethod.MULTISET, *_NO_ROWS):
-        return None
-    if prepared.plan.key is None and method is DiffMethod.ROW_ID:
-        return KeyChoice((ROW_ID,), KeySource.ROW_TRACKING)
-    return prepared.plan.key
 
 
 # the methods ----------------------------------------------------------------------------------------------------------

@@ -111,7 +111,12 @@ class Differences:
         """What the log tells, milliseconds; raises as `prepare` does."""
         part = self._fresh(self._log_parts, question)
         if part is None:
-            part = _log_part(lake, question)
+            free = prepare(lake, replace(question, method=None, columns=None, max_bytes=None, where=None))
+            is_free = (question.method, question.columns, question.where) == (None, None, None)
+            if question.max_bytes is not None and (free.plan.bytes_to_read or 0) > question.max_bytes:
+                is_free = False
+            chosen = free if is_free else prepare(lake, question)
+            part = LogPart(chosen.plan, free.plan, outline(chosen), free.columns)
             self._put(self._log_parts, question, part, may_heal=not part.outline.is_available)
         return part
 
@@ -220,16 +225,3 @@ class _Run:
     def progress(self) -> DiffProgress:
         token = self.token
         return DiffProgress(token.rows_so_far(), token.rows_total, self.work.elapsed_s, self._is_waiting)
-
-
-def _log_part(lake: Lake, question: Question) -> LogPart:
-    free = prepare(lake, replace(question, method=None, columns=None, max_bytes=None, where=None))
-    chosen = free if _is_free(question, free.plan) else prepare(lake, question)
-    return LogPart(chosen.plan, free.plan, outline(chosen), free.columns)
-
-
-def _is_free(question: Question, plan: DiffPlan) -> bool:
-    """Whether no more is asked for than the free plan gives."""
-    if question.method is not None or question.columns is not None or question.where is not None:
-        return False
-    return question.max_bytes is None or (plan.bytes_to_read or 0) <= question.max_bytes

@@ -17,7 +17,16 @@ from backend.access import Actor
 from backend.caches import Lru
 from backend.cells import row_cells
 from backend.changes.answer import answer_of, commits_by_feed, outline
-from backend.changes.changed_rows import APART, ORDER, RowBucket, bucket_sizes, count_apart, count_net, share_out
+from backend.changes.changed_rows import (
+    APART,
+    ORDER,
+    RowBucket,
+    bucket_sizes,
+    count_apart,
+    count_net,
+    row_change,
+    share_out,
+)
 from backend.changes.commits import FeedCounts, feed_counts, net_without_key
 from backend.changes.compare import SIGN, Pairing
 from backend.changes.first_state import explained_rows
@@ -29,7 +38,6 @@ from backend.changes.model import (
     Question,
     RowChange,
     RowChanges,
-    RowKind,
     VersionDiff,
 )
 from backend.changes.plan import PreparedDiff, prepare
@@ -39,7 +47,6 @@ from backend.jobs.documents import of_document, question_of, question_text, read
 from backend.lake.lake import Lake
 from backend.settings import Settings
 from backend.sql.session import CancelToken, Connection
-from backend.sql.values import same
 
 COMPUTED = "computed"  # so begins the reason that says who did it
 UNEXPLAINED = "what the changed rows have in common is not looked for: the stream host keeps only some of them"
@@ -199,24 +206,20 @@ def _changes(prepared: PreparedDiff, summary: DiffSummary, gross: FeedCounts | N
 
 
 def _change(summary: DiffSummary, row: Mapping[str, Any], tolerance: float) -> RowChange:
-    before, after = (_cells(summary, row[side]) for side in ("before", "after"))
-    cells = after if after is not None else before or {}
-    changed: tuple[str, ...] = ()
-    if before is not None and after is not None:
-        changed = tuple(name for name in after if not same(before[name], after[name], tolerance))
-    kind = RowKind.UPDATE if row["what"] == "update" else RowKind.INSERT if before is None else RowKind.DELETE
-    key = {name: cells[name] for name in summary.pairing.key} or None
-    return RowChange(kind, key, before, after, changed, APART.get(row["what"]), row["n"])
+    before, after = (
+        row[side] and {name: row[side][f"c{i}"] for i, name in enumerate(summary.pairing.columns)}
+        for side in ("before", "after")
+    )
+    set_apart = APART.get(row["what"])
+    return row_change(
+        before, after, summary.pairing.key, tolerance=tolerance, set_apart=set_apart, copies=row["n"]
+    )
 
 
 def _common(summary: DiffSummary, row: Mapping[str, Any]) -> CommonChange:
     number = int(row["detail"])
     before, after = (row[side][f"c{number}"] for side in ("before", "after"))
     return CommonChange(summary.pairing.columns[number], before, after, row["n"])
-
-
-def _cells(summary: DiffSummary, cells: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    return None if cells is None else {name: cells[f"c{i}"] for i, name in enumerate(summary.pairing.columns)}
 
 
 class DiffJobs:

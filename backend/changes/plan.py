@@ -35,7 +35,7 @@ from backend.format import bytes_text
 from backend.lake.files.clustering import declared_clustering
 from backend.lake.history.change_feed import ChangeFeedSupport
 from backend.lake.lake import Lake
-from backend.lake.model import Snapshot
+from backend.lake.model import Commit, Snapshot
 from backend.lake.table.metadata_diff import diff_properties, diff_schemas
 from backend.lake.table.schema import spelled
 from backend.sql.expression import check_row_condition
@@ -240,8 +240,11 @@ def prepare(lake: Lake, question: Question, *, limits: Limits = Limits()) -> Pre
     names = _compared(question.columns, given, plan)
     if question.where is not None:
         check_row_condition(question.where, names)
-    log, commits = _log_changes(given, plan), _commits(lake, given)
-    return PreparedDiff(lake, question, plan, given, names, log, commits, limits)
+    commits = list[Commit]()
+    if given.first.ref == given.second.ref and given.low < given.high:
+        commits = lake.history(given.first.ref, starting_version=given.low + 1, ending_version=given.high)
+    reported = tuple(CommitChanges.reported(commit) for commit in commits)
+    return PreparedDiff(lake, question, plan, given, names, _log_changes(given, plan), reported, limits)
 
 
 def _facts(lake: Lake, given: DiffInput, question: Question) -> DiffFacts:
@@ -289,14 +292,6 @@ def _log_changes(given: DiffInput, plan: DiffPlan) -> LogChanges:
         given.apart.rewritten,
         plan.first_covered_version,
     )
-
-
-def _commits(lake: Lake, given: DiffInput) -> tuple[CommitChanges, ...]:
-    """Those in between, as their writers report them."""
-    if given.first.ref != given.second.ref or given.low == given.high:
-        return ()
-    commits = lake.history(given.first.ref, starting_version=given.low + 1, ending_version=given.high)
-    return tuple(CommitChanges.reported(commit) for commit in commits)
 
 
 def _files(given: DiffInput) -> FilesDiff:

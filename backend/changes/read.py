@@ -98,7 +98,10 @@ def two_versions(first: Snapshot, second: Snapshot, apart: FileDifference) -> Di
     changes = diff_schemas(older.metadata, newer.metadata)
     types = [change for change in changes.changed if change.what == "type"]
     names = readable_names(newer.metadata)
-    if _partitioning(older) == _partitioning(newer) and all(_is_wider(c.before, c.after) for c in types):
+    # A wider type holds every value of the one before (PROTOCOL.md, "Type Widening").
+    kinds = [[(kind or "").partition("(")[0] for kind in (change.before, change.after)] for change in types]
+    is_wider = all(after in _WIDER.get(before, ()) for before, after in kinds)
+    if _partitioning(older) == _partitioning(newer) and is_wider:
         return DiffInput(first, second, apart, newer, names, (), changes)
     odd = {change.names[0] for change in types} | {field.names[0] for field in changes.added}
     fit = tuple(name for name in names if name not in odd)
@@ -218,11 +221,6 @@ def _cast(batch: pa.RecordBatch, columns: Sequence[str], kinds: Sequence[pa.Data
                 f"column {name} cannot be compared: {column.type} at one version, {kind} at the other",
                 hint=f"leave it out: compare other columns than {name}",
             ) from exc
-
-
-def _is_wider(before: str | None, after: str | None) -> bool:
-    """Whether a type of Delta became one that holds every value of it (PROTOCOL.md, "Type Widening")."""
-    return (after or "").partition("(")[0] in _WIDER.get((before or "").partition("(")[0], ())
 
 
 def _sum(column: pa.ChunkedArray) -> int | None:

@@ -10,7 +10,7 @@ from datetime import datetime
 import structlog
 
 from backend.errors import StreamRefusedError
-from backend.jobs.policy_runs import POLICY
+from backend.jobs.model import POLICY
 from backend.lake.lake import Lake
 from backend.maintenance.policies import PolicyPlans
 from backend.settings import Settings

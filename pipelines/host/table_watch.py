@@ -11,7 +11,7 @@ from functools import partial
 import structlog
 
 from backend.errors import LakehouseError
-from backend.expectations.judge import settle
+from backend.expectations.model import settle
 from backend.expectations.looks import Looks
 from backend.expectations.model import Finding, Judgement, State, TableExpectation
 from backend.lake.lake import Lake

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from backend.expectations.judge import standing
+from backend.expectations.model import standing
 from backend.expectations.model import (
     Judgement,
     Standing,

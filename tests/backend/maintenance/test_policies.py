@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from backend.errors import SettingsError
 from backend.jobs.model import JobEnd, JobState
-from backend.jobs.policy_runs import resting
+from backend.jobs.model import resting
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.maintenance.model import Optimize, Repair, Vacuum

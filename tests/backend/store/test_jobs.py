@@ -19,7 +19,7 @@ from backend.errors import (
     StreamRefusedError,
 )
 from backend.jobs.model import JobEnd, JobKind, JobProgress, JobState
-from backend.jobs.policy_runs import KEPT, POLICY
+from backend.jobs.model import KEPT, POLICY
 from backend.jobs.documents import question_text, read_result, results_lake
 from backend.lake.model import TableRef
 from backend.maintenance.model import ActResult

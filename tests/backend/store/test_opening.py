@@ -13,8 +13,7 @@ from alembic.runtime.migration import MigrationContext
 from backend.errors import SettingsError, StoreError
 from backend.lake.model import TableRef
 from backend.settings import load_settings
-from backend.store.engine import Database
-from backend.store.migrate import HEAD
+from backend.store.engine import HEAD, Database
 from backend.store.schema import metadata
 from backend.store.store import ControlStore
 from backend.stream_model.stream import DesiredState
