@@ -5,8 +5,7 @@ file is gone, a reader refuses), the next one does and the reason stays. Whoever
 stream host, the answer is made of them in one place (`answer_of`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -32,7 +31,6 @@ from backend.changes.read import DiffInput, local_rows, signed_rows, why_not_by_
 from backend.errors import DiffError, QueryError, TableError, UnsupportedFeatureError
 from backend.lake.history.change_feed import FEED
 from backend.lake.lake import Lake
-from backend.lake.rows.log_subset import LocalFiles
 from backend.lake.table.metadata_diff import column_names
 from backend.sql.session import CancelToken
 
@@ -205,8 +203,11 @@ def _by_duckdb_or_deltalake(
         net_changes, pairing=pairing, question=prepared.question, token=token, take=take, limits=prepared.limits
     )
     if by_ids or (len(columns) <= prepared.limits.many_columns and why_not_by_duckdb(given, columns) is None):
+        (first, only_first), (second, only_second) = given.states()
+        local_files = prepared.lake.local_files
         try:
-            with _local_files(prepared) as files:
+            with local_files(first, only_first) as before, local_files(second, only_second) as after:
+                files = None if before is None or after is None else (before, after)
                 if by_ids or files is not None:
                     return compare(lambda connection: local_rows(connection, given, files, columns, with_ids=by_ids))
         except (DiffError, UnsupportedFeatureError):
@@ -215,17 +216,6 @@ def _by_duckdb_or_deltalake(
             token.check()
             token.rows_read, token.rows_total = 0, given.num_rows
     return compare(lambda _: signed_rows(prepared.lake, given, columns))
-
-
-@contextmanager
-def _local_files(prepared: PreparedDiff) -> Iterator[tuple[LocalFiles, LocalFiles] | None]:
-    """Both sides' files, open meanwhile."""
-    (first, only_first), (second, only_second) = prepared.input.states()
-    with (
-        prepared.lake.local_files(first, only_first) as before,
-        prepared.lake.local_files(second, only_second) as after,
-    ):
-        yield None if before is None or after is None else (before, after)
 
 
 # what the numbers cannot say ------------------------------------------------------------------------------------------

@@ -58,12 +58,12 @@ class Changes:
     """Where the rows that differ are. `pairs` is a query for updated rows, before (b_c0 …) and after (a_c0 …) side by
     side, "" without a key; `one_sided` has one a bucket for the others, c0 … and `n`, how often each came (< 0: went).
     `columns` are the table's names, `key` the numbers of the columns that paired rows, one beyond these where row ids
-    did; `named` are those that name a row to people. Two floats within `tolerance` are the same."""
+    did; `key_names` are those that name a row to people. Two floats within `tolerance` are the same."""
 
     connection: Connection
     columns: Sequence[str]
     key: Sequence[int]
-    named: Sequence[int]
+    key_names: Sequence[str]
     pairs: str
     one_sided: Mapping[str, str]
     tolerance: float
@@ -73,11 +73,6 @@ class Changes:
     def by_ids(self) -> bool:
         """Whether row ids paired the rows."""
         return any(number >= len(self.columns) for number in self.key)
-
-    @property
-    def key_names(self) -> tuple[str, ...]:
-        """The columns that name a row to people."""
-        return tuple(self.columns[i] for i in self.named)
 
     def differs(self) -> dict[str, str]:
         """Per column, a condition on a row of `pairs`."""

@@ -103,8 +103,8 @@ def question_of(text: str, root_of: Callable[[str], str]) -> Question:
     for a table outside every root."""
 
     def with_roots(body: dict[str, Any]) -> dict[str, Any]:
-        tables = {name: body[name] and {**body[name], "root": root_of(body[name]["uri"])} for name in ("ref", "against")}
-        return {**body, **tables}
+        given = {name: body[name] for name in ("ref", "against")}
+        return body | {name: at and {**at, "root": root_of(at["uri"])} for name, at in given.items()}
 
     return of_document(Question, text, with_roots)
 

@@ -1,5 +1,5 @@
-"""The one door to SQLAlchemy's connections: opens engines, begins transactions, maps their errors, makes a new store and
-brings one that is there to the newest schema.
+"""The one door to SQLAlchemy's connections: opens engines, begins transactions, maps their errors; makes a new
+store, and brings one that is there to the newest schema.
 
 Rule: a write begins with the write lock (SQLite: BEGIN IMMEDIATE), so it never fails half-way on a stale read; a
 database error leaves here as `StoreError` without the URL's password. A schema is made or changed in one transaction

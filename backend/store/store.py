@@ -23,7 +23,7 @@ from backend.store.annotations import Noticed, Pins, SavedQueries, WebhookDelive
 from backend.store.engine import Database, migrate, reading, writing
 from backend.store.jobs import Jobs
 from backend.store.notices import Notices, NoticeTopic
-from backend.stream_model.stream import Action, Desired, DesiredState, HostHeartbeat, Lease
+from backend.stream_model.stream import Action, Desired, HostHeartbeat, Lease
 
 _NOTICED = timedelta(seconds=2)  # clocks differ by less where the question merely took its time
 
@@ -87,9 +87,6 @@ class ControlStore:
     def request(self, name: str, action: Action, *, reason: str, actor: Actor, now: datetime) -> Desired:
         """`request_all` of one stream, with the settings that it has."""
         return self.request_all((name,), action, reason=reason, actor=actor, now=now)[0]
-
-    def ensure_desired(self, name: str, state: DesiredState, *, now: datetime) -> None:
-        self.ensure_all_desired([name], state, now=now)
 
     # batches ---------------------------------------------------------------------------------------------------
 

@@ -41,7 +41,7 @@ from backend.changes.host_job import COMMON, MOST_VALUES, SUMMARY, DiffSummary, 
 from backend.changes.model import DiffMethod
 from backend.changes.plan import METHOD_NAMES, PreparedDiff
 from backend.errors import DiffError, JobError
-from pipelines.jobs.condition import satisfies, why_failed
+from pipelines.jobs.rows import satisfies, why_failed
 from pipelines.jvm.delta import make_active, open_state
 from pipelines.jvm.failures import describe
 from pipelines.jvm.hadoop import spark_uri

@@ -27,8 +27,8 @@ from backend.store.store import ControlStore
 from backend.times import Clock
 from pipelines.jobs.diff import DiffTask, SparkLimits, run_diff
 from pipelines.jobs.query import run_query
-from pipelines.jobs.requeue import Requeues
-from pipelines.jobs.reset import Resets
+from pipelines.jobs.stream_acts import Requeues
+from pipelines.jobs.stream_acts import Resets
 from pipelines.jobs.table_acts import TableActs
 from pipelines.jvm.failures import SparkLostError, describe
 from pipelines.jvm.hadoop import CheckpointFiles, spark_uri

@@ -152,7 +152,7 @@ def declare(world: PolicyWorld, name: str, state: StreamState) -> None:
     place = str(world.home / "checkpoints" / name)
     declared = stream(name, sink_uri=world.uri(CLICKS), sink_table=CLICKS, checkpoint_location=place)
     world.store.declare([declared], now=world.now)
-    world.store.ensure_desired(name, DesiredState.RUNNING, now=world.now)
+    world.store.ensure_all_desired([name], DesiredState.RUNNING, now=world.now)
     stream_store.observe(world.store, name, state, world.now)
 
 

@@ -143,7 +143,7 @@ def test_a_start_says_that_nothing_verifies_a_database_elsewhere(
 
 def test_naive_times_are_refused(store: ControlStore) -> None:
     with pytest.raises(StoreError, match="aware"):
-        store.ensure_desired("x", DesiredState.RUNNING, now=NOW.replace(tzinfo=None))
+        store.ensure_all_desired(["x"], DesiredState.RUNNING, now=NOW.replace(tzinfo=None))
 
 
 @pytest.mark.parametrize("url", ["sqlite://", "mysql://x/y", "not a url"])

@@ -23,7 +23,7 @@ from backend.table_policies import TablePolicy
 from pipelines import append
 from pipelines import table as declared_table
 from pipelines.host.policy_rounds import PolicyRounds
-from pipelines.jobs.repair import rewritten_proof, rows_proof
+from pipelines.jobs.rows import rewritten_proof, rows_proof
 from pipelines.jvm.failures import describe
 from tests.worlds.cases import soak
 from tests.worlds.spark.act_host import ActHost, ActTable
