@@ -13,7 +13,6 @@ from itertools import count
 import pyarrow as pa
 
 from backend.cells import cells
-from backend.changes.compare import Pairing, Read, net_changes
 from backend.changes.explain import Findings, OneSided, explain, hold_against
 from backend.changes.model import Explanation, Population, Repeats
 from backend.changes.plan import PreparedDiff
@@ -30,14 +29,6 @@ from backend.work import Stopped
 
 _LISTED = 10
 _MOST_FILES, _MOST_PATHS = 20_000, 20  # of the state, and of them those that hold such rows
-
-
-def explained_rows(prepared: PreparedDiff, rows: Read, pairing: Pairing) -> Explanation:
-    """What stands out among rows that were compared elsewhere, all of which `rows` gives as signed rows. Raises as
-    `net_changes` does."""
-    token, all_rows = CancelToken(), replace(prepared.question, row_limit=0, where=None)
-    compared = net_changes(rows, pairing, all_rows, token, limits=prepared.limits)
-    return explained(prepared, compared.findings, token, reads_apart=False)
 
 
 def explained(

@@ -28,8 +28,8 @@ from backend.changes.changed_rows import (
     share_out,
 )
 from backend.changes.commits import FeedCounts, feed_counts, net_without_key
-from backend.changes.compare import SIGN, Pairing
-from backend.changes.first_state import explained_rows
+from backend.changes.compare import SIGN, Pairing, net_changes
+from backend.changes.first_state import explained
 from backend.changes.model import (
     CommonChange,
     DiffMethod,
@@ -170,8 +170,10 @@ def _explanation(prepared: PreparedDiff, summary: DiffSummary, changed: pa.Table
         sides = (_side(changed, "before", -1), _side(changed, "after", 1))
         return pa.concat_tables(sides).to_reader()
 
+    token, all_rows = CancelToken(), replace(prepared.question, row_limit=0, where=None)
     try:
-        return explained_rows(prepared, signed, summary.pairing)
+        compared = net_changes(signed, summary.pairing, all_rows, token, limits=prepared.limits)
+        return explained(prepared, compared.findings, token, reads_apart=False)
     except LakehouseError:  # the answer stands without it
         return Explanation()
 

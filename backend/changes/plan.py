@@ -25,6 +25,7 @@ from backend.changes.model import (
 )
 from backend.changes.read import (
     DiffInput,
+    total,
     two_tables,
     two_versions,
     why_no_row_ids,
@@ -301,8 +302,8 @@ def _files(given: DiffInput) -> FilesDiff:
     return FilesDiff(
         added.num_rows,
         removed.num_rows,
-        _bytes(added),
-        _bytes(removed),
+        total(added["size_bytes"]) or 0,
+        total(removed["size_bytes"]) or 0,
         int(remarked) if given.is_one_table else 0,
         rows_added=_live_rows(added),
         rows_removed=_live_rows(removed),
@@ -311,13 +312,8 @@ def _files(given: DiffInput) -> FilesDiff:
     )
 
 
-def _bytes(files: pa.Table) -> int:
-    return int(pc.sum(files["size_bytes"]).as_py() or 0)
-
-
 def _live_rows(files: pa.Table) -> int | None:
-    live = pc.subtract(files["num_records"], files["deleted_rows"])
-    return None if live.null_count else int(pc.sum(live).as_py() or 0)
+    return total(pc.subtract(files["num_records"], files["deleted_rows"]))
 
 
 def _vectors(files: pa.Table) -> int:

@@ -73,12 +73,12 @@ class DiffInput:
     @property
     def size_bytes(self) -> int:
         """Of the data files to read."""
-        return sum(_sum(files["size_bytes"]) or 0 for _, files in self.states())
+        return sum(total(files["size_bytes"]) or 0 for _, files in self.states())
 
     @property
     def num_rows(self) -> int | None:
         """Rows to read, those marked as deleted among them; None where statistics do not say it."""
-        counts = [_sum(files["num_records"]) for _, files in self.states()]
+        counts = [total(files["num_records"]) for _, files in self.states()]
         return None if None in counts else sum(count or 0 for count in counts)
 
     def row_counts(self) -> tuple[int | None, int | None]:
@@ -223,5 +223,6 @@ def _cast(batch: pa.RecordBatch, columns: Sequence[str], kinds: Sequence[pa.Data
             ) from exc
 
 
-def _sum(column: pa.ChunkedArray) -> int | None:
+def total(column: pa.ChunkedArray) -> int | None:
+    """The sum over files; None where one does not tell."""
     return None if column.null_count else int(pc.sum(column).as_py() or 0)

@@ -36,14 +36,15 @@ def to_document(value: Any) -> str:
 
 
 def of_document(kind: type[Value], text: str, change: Callable[[Any], Mapping[str, Any]] = dict) -> Value:
-    """The value in a document, whose body is changed before; raises `JobError` for one of another Weir."""
+    """The value in a document, whose body is changed before; raises `JobResultMissingError` for one of another Weir."""
     body = orjson.loads(text)
     if body.pop("format", None) == FORMAT:
         try:
             return TypeAdapter(kind).validate_python(change(body))
         except ValidationError as exc:
-            raise JobError(f"a document of the job cannot be read: {exc.errors()[0]['msg']}", hint="ask again") from exc
-    raise JobError("this was asked for or answered by another version of Weir", hint="ask again")
+            why = exc.errors(include_url=False)[0]["msg"]
+            raise JobResultMissingError(f"a document of the job cannot be read: {why}", hint="ask again") from exc
+    raise JobResultMissingError("this was asked for or answered by another version of Weir", hint="ask again")
 
 
 # a comparison --------------------------------------------------------------------------------------------------------
