@@ -30,8 +30,7 @@ from backend.health.attention import attention as attention_items
 from backend.health.health import JudgedTable, LakeJudge, health_judge, table_evidence, table_health
 from backend.health.model import AttentionGroup, HealthEvidence, TableHealth
 from backend.health.watch import NoticedSoFar, NoticeWatch
-from backend.jobs.model import Job
-from backend.jobs.model import RestingPolicy, resting
+from backend.jobs.model import Job, RestingPolicy, resting
 from backend.lake.files import clustering, file_sizes, stats
 from backend.lake.files.clustering import Overlap
 from backend.lake.files.file_sizes import FileChoice, FileDistribution, FilePage, distribute

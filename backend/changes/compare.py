@@ -251,9 +251,7 @@ class _Comparison:
                 mine = f"SELECT * FROM keyed WHERE bucket = '{bucket}'"
                 one_sided[bucket] = f"SELECT summed.* FROM summed SEMI JOIN ({mine}) k ON {same}"
         tolerance, given = self._question.tolerance, self._pairing
-        return Changes(
-            self._connection, given.columns, self._key, given.key, pairs, one_sided, tolerance, self._limits
-        )
+        return Changes(self._connection, given.columns, self._key, given.key, pairs, one_sided, tolerance, self._limits)
 
     def _keep_where(self, where: str) -> None:
         """Leaves out keys, or rows without a key, of which no row satisfies the condition before or after."""

@@ -42,8 +42,8 @@ from backend.changes.model import (
 )
 from backend.changes.plan import PreparedDiff, prepare
 from backend.errors import DiffError, JobError, LakehouseError
-from backend.jobs.model import Job, JobKind, JobRequest
 from backend.jobs.documents import of_document, question_of, question_text, read_result, results_lake, to_document
+from backend.jobs.model import Job, JobKind, JobRequest
 from backend.lake.lake import Lake
 from backend.settings import Settings
 from backend.sql.session import CancelToken, Connection
@@ -213,9 +213,7 @@ def _change(summary: DiffSummary, row: Mapping[str, Any], tolerance: float) -> R
         for side in ("before", "after")
     )
     set_apart = APART.get(row["what"])
-    return row_change(
-        before, after, summary.pairing.key, tolerance=tolerance, set_apart=set_apart, copies=row["n"]
-    )
+    return row_change(before, after, summary.pairing.key, tolerance=tolerance, set_apart=set_apart, copies=row["n"])
 
 
 def _common(summary: DiffSummary, row: Mapping[str, Any]) -> CommonChange:

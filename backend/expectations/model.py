@@ -6,16 +6,14 @@ Rule: pure; the clock is a parameter. Unknown is a state of its own with its rea
 held against its own past, with the figures that were used.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
-from enum import StrEnum
-from backend.format import ago, count_exact, duration_text, things
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
+from enum import StrEnum
 from statistics import median
+
+from backend.format import ago, count_exact, duration_text, things
 from backend.jobs.model import is_alive
 from backend.lake.model import Commit
 from backend.stream_model.stream import HostHeartbeat

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from backend.expectations.model import away, standing
-from backend.expectations.model import ExpectationKind, Judgement, Standing, expected_text, found_text
+from backend.expectations.model import ExpectationKind, Judgement, Standing, away, expected_text, found_text, standing
 from backend.format import ago, duration_text, things
 from backend.health.model import AttentionGroup, AttentionItem, Cause, Severity
 from backend.health.rules import gain_text, layout_text, merge_gain, severity_of

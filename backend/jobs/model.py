@@ -6,18 +6,15 @@ asked of its heartbeat. A policy is known by its text: once that changes, it beg
 row on one table it rests there, until somebody has done that act.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+
 from backend.access import Actor
 from backend.errors import JobError
 from backend.format import ago, utc_text
 from backend.stream_model.stream import HostHeartbeat
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from backend.access import Actor
 from backend.table_policies import TablePolicy
 
 

@@ -11,25 +11,23 @@ import json
 import logging
 import os
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
+
 import sqlalchemy as sa
 from psycopg import Error as PsycopgError
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+
 from backend.access import is_loopback
 from backend.errors import SettingsError, StoreError
 from backend.private_files import private_file, private_folder
 from backend.redaction import remember, remember_options, without_secrets
-import time
-from pathlib import Path
-import sqlalchemy as sa
-from sqlalchemy.engine import Connection
-from backend.errors import StoreError
 from backend.store.schema import metadata
 
 BUSY_TIMEOUT_S = 10

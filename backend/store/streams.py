@@ -9,12 +9,15 @@ in order.
 """
 
 import difflib
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import MappingProxyType
+
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
+
 from backend.access import Access, Actor
 from backend.errors import StreamNotFoundError, StreamRefusedError
 from backend.jobs.model import JobKind
@@ -24,25 +27,20 @@ from backend.store.engine import insert, upsert
 from backend.store.jobs import unfinished_act
 from backend.store.leases import stream_resource
 from backend.store.schema import Row, fetch, fetch_one, readable, row_of, row_with_body, value_of
+from backend.stream_model.attached import Attached, AttachedEvent, at_of
 from backend.stream_model.backlog import Backlog
 from backend.stream_model.overrides import changes, check_overrides, compare
 from backend.stream_model.stream import (
     Action,
+    AttachedApp,
     Desired,
     DesiredState,
+    HostHeartbeat,
     Observed,
     StreamDeclaration,
     StreamState,
     TopicEnds,
 )
-import logging
-from collections.abc import Sequence
-from datetime import datetime, timedelta
-import sqlalchemy as sa
-from sqlalchemy.engine import Connection
-from backend.store.engine import upsert
-from backend.stream_model.attached import Attached, AttachedEvent, at_of
-from backend.stream_model.stream import AttachedApp, HostHeartbeat, Observed, StreamDeclaration
 
 MOST_EVENTS = 2_000  # of other applications, in one transaction
 FORGOTTEN_AFTER = timedelta(days=7)

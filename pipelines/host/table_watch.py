@@ -11,9 +11,8 @@ from functools import partial
 import structlog
 
 from backend.errors import LakehouseError
-from backend.expectations.model import settle
 from backend.expectations.looks import Looks
-from backend.expectations.model import Finding, Judgement, State, TableExpectation
+from backend.expectations.model import Finding, Judgement, State, TableExpectation, settle
 from backend.lake.lake import Lake
 from backend.settings import Settings
 from backend.sql.session import CancelToken

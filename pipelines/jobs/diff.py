@@ -144,8 +144,8 @@ def _compare(
 
 
 def signed_rows(session: SparkSession, prepared: PreparedDiff, method: DiffMethod) -> DataFrame:
-    """c0, c1 … and `sign`, −1 for a row that went, 1 for one that came; row tracking's ids as a column behind them where
-    the method pairs by ids; of a feed with commit version and change type. Raises `DiffError`."""
+    """c0, c1 … and `sign`, −1 for a row that went, 1 for one that came; row tracking's ids as a column behind them
+    where the method pairs by ids; of a feed with commit version and change type. Raises `DiffError`."""
     given = prepared.input
     first, second = (open_state(session, snapshot) for snapshot in (given.first, given.second))
     if method is DiffMethod.CHANGE_FEED:

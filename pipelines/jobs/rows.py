@@ -1,5 +1,5 @@
-"""SQL over rows on Spark: a condition, or a value of each, that DuckDB in the Python workers answers; and rows of a table
-changed, replaced or deleted by Spark, once it is known to read the SQL as DuckDB does, row by row.
+"""SQL over rows on Spark: a condition, or a value of each, that DuckDB in the Python workers answers; and rows of a
+table changed, replaced or deleted by Spark, once it is known to read the SQL as DuckDB does, row by row.
 
 Rule: for a condition Spark passes values on and never reads the SQL; a row of which it makes an error ends the job, as
 no other method would find another answer. A repair is one commit. What came of it is told by the commit's own metrics;
@@ -8,27 +8,24 @@ counts, and a type is never guessed.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial, reduce
+
 import pyarrow as pa
-from pyspark.sql import Column
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
+
 from backend.errors import JobError, LakehouseError, QueryError
-from backend.sql.expression import check_row_condition, check_value
-from backend.sql.filters import computed, fields_of, require_fit, require_value, satisfied
-from backend.sql.session import engine_version
-from collections.abc import Iterable, Mapping, Sequence
-from functools import reduce
-from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-from backend.errors import QueryError
 from backend.format import things
 from backend.lake.model import OperationMetrics, Snapshot
 from backend.maintenance.model import ActPreview, ActResult, Proof, Repair
+from backend.sql.expression import check_row_condition, check_value
+from backend.sql.filters import computed, fields_of, require_fit, require_value, satisfied
+from backend.sql.session import engine_version
 from pipelines.jvm.delta import make_active, open_state
 from pipelines.jvm.failures import describe
 from pipelines.jvm.hadoop import spark_uri
@@ -181,11 +178,12 @@ def _compare_readings(asked: Repair, rows: DataFrame) -> None:
     names, kinds = rows.columns, {field.name: field.dataType for field in rows.schema}
     place = {name: f"c{number}" for number, name in enumerate(names)}
     chosen = F.coalesce(F.expr(f"({asked.where})"), F.lit(False)).alias("spark")
-    given = [F.expr(f"({text})").cast(kinds[name]).alias(f"v{n}") for n, (name, text) in enumerate(asked.values.items())]
+    values = list(enumerate(asked.values.items()))
+    given = [F.expr(f"({text})").cast(kinds[name]).alias(f"v{n}") for n, (name, text) in values]
     as_spark = rows.select(*(F.col(quoted(name)).alias(c) for name, c in place.items()), chosen, *given)
     own = as_spark.select(*place.values()).schema
     differs = ~satisfies(asked.where, names, own).eqNullSafe(F.col("spark"))
-    for number, (name, text) in enumerate(asked.values.items()):
+    for number, (name, text) in values:
         differs = differs | (F.col("spark") & ~value_of(text, name, names, own).eqNullSafe(F.col(f"v{number}")))
     if odd := as_spark.where(differs).count():
         raise QueryError(f"Spark reads this otherwise than the preview did, for {things(odd, 'row')}", hint=_PLAIN)

@@ -1,5 +1,5 @@
-"""Acts on streams by their host: a checkpoint reset, taken back, or rewound to the end of a batch; and repaired rows of a
-quarantine requeued through their stream's sink.
+"""Acts on streams by their host: a checkpoint reset, taken back, or rewound to the end of a batch; and repaired rows of
+a quarantine requeued through their stream's sink.
 
 Rule: what is to be done is written down before anything is done, and each step is done once: a job that is begun twice,
 by whichever host, carries on with the plan that it finds. Of a checkpoint nothing is deleted. What goes on after a
@@ -14,18 +14,27 @@ of the state.
 import json
 import re
 import uuid
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
 import structlog
 from delta.tables import DeltaTable
-from pyspark.sql import SparkSession
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
 from backend.errors import StreamRefusedError
-from backend.jobs.model import Job
+from backend.format import cut
+from backend.jobs.model import Job, JobKind
 from backend.lake.lake import Lake
 from backend.lake.storage.storage import declared_folder
 from backend.maintenance.model import Proof
 from backend.settings import Settings
 from backend.store.store import ControlStore
 from backend.streams.checkpoint import query_id, read_checkpoint
+from backend.streams.requeue import REASON, RequeueAnswer, RequeueRequest, Sample, why_never
 from backend.streams.reset import (
     CHECKPOINT,
     NOTE,
@@ -41,31 +50,10 @@ from backend.streams.reset import (
 )
 from backend.streams.starts import START
 from pipelines.declare.registry import declaration
-from pipelines.jvm.hadoop import CheckpointFiles
-from pipelines.sinks.commits import sign
-from pipelines.specs.registry import Registry
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
-import structlog
-from delta.tables import DeltaTable
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-from backend.errors import StreamRefusedError
-from backend.format import cut
-from backend.jobs.model import Job, JobKind
-from backend.settings import Settings
-from backend.store.store import ControlStore
-from backend.streams.requeue import REASON, RequeueAnswer, RequeueRequest, Sample, why_never
-from backend.streams.reset import is_stopped
-from pipelines.declare.registry import declaration
+from pipelines.jobs.rows import exact_text, satisfies, value_of, why_failed
 from pipelines.jvm.delta import delta_log, make_active
 from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
-from pipelines.sinks.commits import mark
-from pipelines.jobs.rows import exact_text, satisfies, value_of, why_failed
+from pipelines.sinks.commits import mark, sign
 from pipelines.spark.session import KEPT
 from pipelines.spark.writing import write_rows
 from pipelines.specs.expectations import BROKEN, OnViolation, breaks_any, marked

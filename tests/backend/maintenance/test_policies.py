@@ -12,8 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from backend.errors import SettingsError
-from backend.jobs.model import JobEnd, JobState
-from backend.jobs.model import resting
+from backend.jobs.model import JobEnd, JobState, resting
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.maintenance.model import Optimize, Repair, Vacuum

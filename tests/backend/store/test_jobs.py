@@ -18,9 +18,8 @@ from backend.errors import (
     PathRefusedError,
     StreamRefusedError,
 )
-from backend.jobs.model import JobEnd, JobKind, JobProgress, JobState
-from backend.jobs.model import KEPT, POLICY
 from backend.jobs.documents import question_text, read_result, results_lake
+from backend.jobs.model import KEPT, POLICY, JobEnd, JobKind, JobProgress, JobState
 from backend.lake.model import TableRef
 from backend.maintenance.model import ActResult
 from backend.settings import Settings, load_settings
@@ -29,8 +28,8 @@ from backend.store.store import ControlStore
 from backend.stream_model.stream import DesiredState, Lease
 from backend.streams.requeue import RequeueAnswer, RequeueRequest
 from backend.streams.reset import ResetLevel, ResetRequest
-from pipelines.jobs.stream_acts import Resets
 from pipelines.jobs.runner import SparkJobs
+from pipelines.jobs.stream_acts import Resets
 from pipelines.sources.spark import table
 from pipelines.specs.registry import Registry
 from tests.worlds.lake.builders import HandLog, add, remove

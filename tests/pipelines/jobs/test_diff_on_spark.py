@@ -26,8 +26,8 @@ from backend.jobs.model import Job, JobState
 from backend.lake.table.metadata_diff import column_names
 from backend.sql.expression import check_row_condition
 from backend.sql.filters import satisfied
-from pipelines.jobs.rows import satisfies
 from pipelines.jobs.diff import DiffTask, SparkLimits, run_diff, signed_rows
+from pipelines.jobs.rows import satisfies
 from tests.worlds.cases import soak
 from tests.worlds.lake.diffs import Asked, asked, diff, prepare
 from tests.worlds.processes import wait_until
