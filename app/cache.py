@@ -23,8 +23,8 @@ from backend.changes.host_job import DiffJobs
 from backend.changes.key import key_memory
 from backend.changes.model import Question
 from backend.errors import LakehouseError
-from backend.expectations import judge
-from backend.expectations.model import Judgement
+from backend.expectations.model import Judgement, away
+from backend.expectations.model import not_as_expected as addresses_not_as_expected
 from backend.health.attention import AttentionRules, grouped
 from backend.health.attention import attention as attention_items
 from backend.health.health import (
@@ -37,8 +37,7 @@ from backend.health.health import (
     table_health,
 )
 from backend.health.model import AttentionGroup, HealthEvidence, TableHealth
-from backend.jobs.model import Job
-from backend.jobs.policy_runs import RestingPolicy, resting
+from backend.jobs.model import Job, RestingPolicy, resting
 from backend.lake.files import clustering, file_sizes, stats
 from backend.lake.files.clustering import Overlap
 from backend.lake.files.file_sizes import FileChoice, FileDistribution, FilePage, distribute
@@ -202,12 +201,12 @@ def streams_reading() -> StreamsReading:
 def silent_judgements() -> list[Judgement]:
     """What no living host keeps up any more."""
     reading, stale_s = streams_reading(), services.settings().host.heartbeat_stale_s
-    return judge.away(reading.judgements, reading.hosts, now=services.now(), stale_s=stale_s)
+    return away(reading.judgements, reading.hosts, now=services.now(), stale_s=stale_s)
 
 
 def not_as_expected() -> frozenset[str]:
     """Addresses of tables with an expectation that is not met."""
-    return judge.not_as_expected(streams_reading().judgements, silent_judgements())
+    return addresses_not_as_expected(streams_reading().judgements, silent_judgements())
 
 
 def known_streams() -> StreamsReading | None:

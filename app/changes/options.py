@@ -20,7 +20,6 @@ from backend.lake.table.metadata_diff import column_names
 HERE, HOST = "Here", "On the stream host"
 METHOD_LABELS = {
     DiffMethod.CHANGE_FEED: "Change feed",
-    DiffMethod.SPARK_CHANGES: "Spark's CHANGES",
     DiffMethod.ROW_ID: "Row ids",
     DiffMethod.KEY_JOIN: "Join by key",
     DiffMethod.MULTISET: "Whole rows",

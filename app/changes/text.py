@@ -18,7 +18,6 @@ from backend.search.key_history import KeyStep
 METHOD_WORDS = {
     DiffMethod.CHANGE_FEED: "Change data feed: the writers recorded each changed row.",
     DiffMethod.SAME_VERSION: "Both sides are the same version: there is nothing to compare.",
-    DiffMethod.SPARK_CHANGES: "Spark's CHANGES: row tracking tells what became of each row, commit by commit.",
     DiffMethod.ROW_ID: "Row ids: the rows of the files that differ, paired by the ids that row tracking gave them.",
     DiffMethod.KEY_JOIN: "Join by key: the rows of the files that differ, paired by their key.",
     DiffMethod.MULTISET: "Whole rows: those of the files that differ, without a key to pair them by.",

@@ -5,8 +5,7 @@ file is gone, a reader refuses), the next one does and the reason stays. Whoever
 stream host, the answer is made of them in one place (`answer_of`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -15,7 +14,6 @@ from backend.changes.commits import FeedCounts, counted_by_feed, gross_changes, 
 from backend.changes.compare import Compared, Pairing, Take, net_changes
 from backend.changes.first_state import explained
 from backend.changes.model import (
-    BY_ROW_ID,
     ROW_ID,
     CommitChanges,
     DiffMethod,
@@ -28,11 +26,11 @@ from backend.changes.model import (
     RowChanges,
     VersionDiff,
 )
-from backend.changes.plan import BY_FILES, METHOD_NAMES, DiffLake, PreparedDiff, prepare
+from backend.changes.plan import BY_FILES, METHOD_NAMES, PreparedDiff, prepare
 from backend.changes.read import DiffInput, local_rows, signed_rows, why_not_by_duckdb
 from backend.errors import DiffError, QueryError, TableError, UnsupportedFeatureError
 from backend.lake.history.change_feed import FEED
-from backend.lake.rows.log_subset import LocalFiles
+from backend.lake.lake import Lake
 from backend.lake.table.metadata_diff import column_names
 from backend.sql.session import CancelToken
 
@@ -45,7 +43,7 @@ _DISAGREE = (
 
 
 def diff(
-    lake: DiffLake,
+    lake: Lake,
     question: Question,
     token: CancelToken | None = None,
     *,
@@ -123,7 +121,11 @@ def answer_of(
     `gross` is what the method tells of each commit, else `commits` may have it from elsewhere. `failed` are the better
     methods that were tried, and why they could not; `notes` are further reasons."""
     plan, given, where = prepared.plan, prepared.input, prepared.question.where
-    key, num_rows = _key_of(prepared, method), given.row_counts()
+    key, num_rows = plan.key, given.row_counts()
+    if method in (DiffMethod.MULTISET, *_NO_ROWS):
+        key = None
+    elif key is None and method is DiffMethod.ROW_ID:
+        key = KeyChoice((ROW_ID,), KeySource.ROW_TRACKING)
     reasons, is_exact = list(plan.reasons(method, failed)), method is DiffMethod.SAME_VERSION
     if changes is not None:
         num_rows = (None, None) if where else num_rows
@@ -156,14 +158,6 @@ def commits_by_feed(prepared: PreparedDiff, token: CancelToken) -> tuple[CommitC
     if not commits or newer.metadata.configuration.get(FEED, "").lower() != "true":
         return commits
     return counted_by_feed(prepared.lake, newer.ref, [each.commit for each in commits], token)
-
-
-def _key_of(prepared: PreparedDiff, method: DiffMethod) -> KeyChoice | None:
-    if method in (DiffMethod.MULTISET, *_NO_ROWS):
-        return None
-    if prepared.plan.key is None and method in BY_ROW_ID:
-        return KeyChoice((ROW_ID,), KeySource.ROW_TRACKING)
-    return prepared.plan.key
 
 
 # the methods ----------------------------------------------------------------------------------------------------------
@@ -209,8 +203,11 @@ def _by_duckdb_or_deltalake(
         net_changes, pairing=pairing, question=prepared.question, token=token, take=take, limits=prepared.limits
     )
     if by_ids or (len(columns) <= prepared.limits.many_columns and why_not_by_duckdb(given, columns) is None):
+        (first, only_first), (second, only_second) = given.states()
+        local_files = prepared.lake.local_files
         try:
-            with _local_files(prepared) as files:
+            with local_files(first, only_first) as before, local_files(second, only_second) as after:
+                files = None if before is None or after is None else (before, after)
                 if by_ids or files is not None:
                     return compare(lambda connection: local_rows(connection, given, files, columns, with_ids=by_ids))
         except (DiffError, UnsupportedFeatureError):
@@ -219,17 +216,6 @@ def _by_duckdb_or_deltalake(
             token.check()
             token.rows_read, token.rows_total = 0, given.num_rows
     return compare(lambda _: signed_rows(prepared.lake, given, columns))
-
-
-@contextmanager
-def _local_files(prepared: PreparedDiff) -> Iterator[tuple[LocalFiles, LocalFiles] | None]:
-    """Both sides' files, open meanwhile."""
-    (first, only_first), (second, only_second) = prepared.input.states()
-    with (
-        prepared.lake.local_files(first, only_first) as before,
-        prepared.lake.local_files(second, only_second) as after,
-    ):
-        yield None if before is None or after is None else (before, after)
 
 
 # what the numbers cannot say ------------------------------------------------------------------------------------------

@@ -15,7 +15,8 @@ from typing import TypeAlias, TypeVar
 from backend.caches import Lru
 from backend.changes.answer import diff, outline
 from backend.changes.model import DiffMethod, Question, VersionDiff
-from backend.changes.plan import DiffLake, DiffPlan, prepare
+from backend.changes.plan import DiffPlan, prepare
+from backend.lake.lake import Lake
 from backend.sql.session import CancelToken
 from backend.work import Stopped, Work
 
@@ -24,7 +25,7 @@ SMALL_FEED_COMMITS, SMALL_FEED_ROWS = 100, 1_000_000
 _POLL_S = 0.1
 Value = TypeVar("Value")
 _Cache: TypeAlias = Lru[Question, tuple[Value, float]]  # until when it is fresh
-Compute = Callable[[DiffLake, Question, CancelToken], VersionDiff]
+Compute = Callable[[Lake, Question, CancelToken], VersionDiff]
 
 
 def after(seconds: float, act: Callable[[], object]) -> None:
@@ -106,15 +107,20 @@ class Differences:
         """The finished answer, None when there is none."""
         return self._fresh(self._answers, question)
 
-    def log_part(self, lake: DiffLake, question: Question) -> LogPart:
+    def log_part(self, lake: Lake, question: Question) -> LogPart:
         """What the log tells, milliseconds; raises as `prepare` does."""
         part = self._fresh(self._log_parts, question)
         if part is None:
-            part = _log_part(lake, question)
+            free = prepare(lake, replace(question, method=None, columns=None, max_bytes=None, where=None))
+            is_free = (question.method, question.columns, question.where) == (None, None, None)
+            if question.max_bytes is not None and (free.plan.bytes_to_read or 0) > question.max_bytes:
+                is_free = False
+            chosen = free if is_free else prepare(lake, question)
+            part = LogPart(chosen.plan, free.plan, outline(chosen), free.columns)
             self._put(self._log_parts, question, part, may_heal=not part.outline.is_available)
         return part
 
-    def over(self, lake: DiffLake, question: Question) -> Iterator[DiffProgress]:
+    def over(self, lake: Lake, question: Question) -> Iterator[DiffProgress]:
         """Compute, or join who computes it, telling how far it is ten times a second; close the iterator to leave.
         Raises as `diff` does."""
         known = self.known(question)
@@ -132,7 +138,7 @@ class Differences:
             self._leave(question, run)
         yield replace(run.progress(), result=result)
 
-    def soon(self, lake: DiffLake, question: Question, within_s: float) -> VersionDiff | None:
+    def soon(self, lake: Lake, question: Question, within_s: float) -> VersionDiff | None:
         """The answer if it is there within so many seconds; else it is computed on for whoever comes for it at once."""
         if (known := self.known(question)) is not None:
             return known
@@ -150,7 +156,7 @@ class Differences:
         if run is not None:
             self._stop_if_alone(run)
 
-    def _join(self, lake: DiffLake, question: Question) -> "_Run":
+    def _join(self, lake: Lake, question: Question) -> "_Run":
         with self._lock:
             run = self._running.get(question)
             if run is None or run.token.is_stopped or run.work.ended():
@@ -174,7 +180,7 @@ class Differences:
             if not run.viewers and not run.token.is_stopped:  # once: the next interrupt would meet its last words
                 run.work.stop()
 
-    def _compute(self, lake: DiffLake, question: Question, run: "_Run") -> VersionDiff:
+    def _compute(self, lake: Lake, question: Question, run: "_Run") -> VersionDiff:
         try:
             while not self._turns.acquire(timeout=_POLL_S):
                 run.token.check()
@@ -219,16 +225,3 @@ class _Run:
     def progress(self) -> DiffProgress:
         token = self.token
         return DiffProgress(token.rows_so_far(), token.rows_total, self.work.elapsed_s, self._is_waiting)
-
-
-def _log_part(lake: DiffLake, question: Question) -> LogPart:
-    free = prepare(lake, replace(question, method=None, columns=None, max_bytes=None, where=None))
-    chosen = free if _is_free(question, free.plan) else prepare(lake, question)
-    return LogPart(chosen.plan, free.plan, outline(chosen), free.columns)
-
-
-def _is_free(question: Question, plan: DiffPlan) -> bool:
-    """Whether no more is asked for than the free plan gives."""
-    if question.method is not None or question.columns is not None or question.where is not None:
-        return False
-    return question.max_bytes is None or (plan.bytes_to_read or 0) <= question.max_bytes

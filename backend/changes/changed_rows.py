@@ -57,12 +57,12 @@ class Changes:
     """Where the rows that differ are. `pairs` is a query for updated rows, before (b_c0 …) and after (a_c0 …) side by
     side, "" without a key; `one_sided` has one a bucket for the others, c0 … and `n`, how often each came (< 0: went).
     `columns` are the table's names, `key` the numbers of the columns that paired rows, one beyond these where row ids
-    did; `named` are those that name a row to people. Two floats within `tolerance` are the same."""
+    did; `key_names` are those that name a row to people. Two floats within `tolerance` are the same."""
 
     connection: Connection
     columns: Sequence[str]
     key: Sequence[int]
-    named: Sequence[int]
+    key_names: Sequence[str]
     pairs: str
     one_sided: Mapping[str, str]
     tolerance: float
@@ -72,9 +72,6 @@ class Changes:
     def by_ids(self) -> bool:
         """Whether row ids paired the rows."""
         return any(number >= len(self.columns) for number in self.key)
-
-    def key_of(self, values: Sequence[Any]) -> dict[str, Any] | None:
-        return {self.columns[i]: values[i] for i in self.named} if self.named else None
 
     def differs(self) -> dict[str, str]:
         """Per column, a condition on a row of `pairs`."""
@@ -174,17 +171,26 @@ def _updates(changes: Changes, limit: int) -> Iterator[RowChange]:
     width = len(changes.columns)
     names = [f"{side}_c{i}" for side in "ba" for i in range(width)]
     for values in _tuples(_first(changes, changes.pairs, [f"a_c{i}" for i in changes.key], limit).select(names)):
-        before, after = values[:width], values[width:]
-        changed = tuple(
-            n for n, x, y in zip(changes.columns, before, after, strict=True) if not same(x, y, changes.tolerance)
-        )
-        yield RowChange(
-            RowKind.UPDATE,
-            changes.key_of(after),
-            dict(zip(changes.columns, before, strict=True)),
-            dict(zip(changes.columns, after, strict=True)),
-            changed,
-        )
+        before, after = (dict(zip(changes.columns, side, strict=True)) for side in (values[:width], values[width:]))
+        yield row_change(before, after, changes.key_names, tolerance=changes.tolerance)
+
+
+def row_change(
+    before: Mapping[str, Any] | None,
+    after: Mapping[str, Any] | None,
+    key: Sequence[str],
+    *,
+    tolerance: float = 0.0,
+    set_apart: SetApart | None = None,
+    copies: int = 1,
+) -> RowChange:
+    """One changed row of its two sides, one of which is None but for an update; `key` names it to people."""
+    changed: tuple[str, ...] = ()
+    if before is not None and after is not None:
+        changed = tuple(name for name in after if not same(before[name], after[name], tolerance))
+    kind = RowKind.INSERT if before is None else RowKind.DELETE if after is None else RowKind.UPDATE
+    cells = after or before or {}
+    return RowChange(kind, {name: cells[name] for name in key} or None, before, after, changed, set_apart, copies)
 
 
 def _first(changes: Changes, rows: str, keys: Sequence[str], limit: int) -> pa.Table:
@@ -212,14 +218,8 @@ def _one_sided(changes: Changes, bucket: str, limit: int) -> Iterator[RowChange]
         found = _arrow(changes.connection, f"SELECT * FROM ({rows}) ORDER BY {order}, n LIMIT {limit}")
     for *values, n in _tuples(found.select([*(f"c{i}" for i in range(len(changes.columns))), "n"])):
         cells = dict(zip(changes.columns, values, strict=True))
-        yield RowChange(
-            RowKind.INSERT if n > 0 else RowKind.DELETE,
-            changes.key_of(values),
-            cells if n < 0 else None,
-            cells if n > 0 else None,
-            set_apart=APART.get(bucket),
-            copies=abs(n),
-        )
+        before, after = (cells, None) if n < 0 else (None, cells)
+        yield row_change(before, after, changes.key_names, set_apart=APART.get(bucket), copies=abs(n))
 
 
 def _changed_cells(changes: Changes, differs: Mapping[str, str]) -> dict[str, int]:
@@ -282,17 +282,22 @@ def changed_batches(
 ) -> ChangedBatches:
     """All rows of the buckets, in the order in which `fetch_rows` has the first of them; `rows` is their schema. They
     are read when they are asked for."""
-    keys = tuple(changes.columns[i] for i in changes.named)
-    return ChangedBatches(rows, keys, _batches(changes, buckets, change_schema(rows), token))
+    return ChangedBatches(rows, changes.key_names, _batches(changes, buckets, change_schema(rows), token))
 
 
 def _batches(
     changes: Changes, buckets: Mapping[str, RowBucket], schema: pa.Schema, token: CancelToken
 ) -> Iterator[pa.RecordBatch]:
+    limits = changes.limits
     for name in ORDER:
         if name not in buckets:
             continue
-        query = f"{_all_rows(changes, name)}{_sorted(changes, name, buckets[name])}"
+        query = _all_rows(changes, name)
+        # Wide rows, or many, cannot be sorted in bounded memory; those without a key have no order.
+        is_small = len(changes.columns) <= limits.many_columns and buckets[name].entries <= limits.sorted_rows
+        if changes.key and is_small:
+            prefix = "a_c" if name == "update" else "c"
+            query += f" ORDER BY {', '.join(f'{prefix}{i}' for i in changes.key)}"
         reader = changes.connection.sql(query).to_arrow_reader(changes.limits.batch_rows)
         for batch in _checked(reader, token):
             columns = [
@@ -332,22 +337,16 @@ def _all_rows(changes: Changes, bucket: str) -> str:
     )
 
 
-def _sorted(changes: Changes, name: str, bucket: RowBucket) -> str:
-    """By the key. Wide rows, or many, cannot be sorted in bounded memory; those without a key have no order."""
-    limits = changes.limits
-    if not changes.key or len(changes.columns) > limits.many_columns or bucket.entries > limits.sorted_rows:
-        return ""
-    prefix = "a_c" if name == "update" else "c"
-    return f" ORDER BY {', '.join(f'{prefix}{i}' for i in changes.key)}"
-
-
 # as a file ------------------------------------------------------------------------------------------------------------
 
 
 def fetched(diff: VersionDiff) -> ChangedBatches:
     """The rows that a difference holds."""
-    lines = [(*_leading(row), *_cells(diff, row)) for row in diff.changes.rows]
     schema = change_schema(diff.changes.arrow_schema)
+    lines = []
+    for row in diff.changes.rows:
+        sides = (row.before or {}, row.after or {})
+        lines.append((*_leading(row), *(side.get(name) for side in sides for name in diff.changes.columns)))
     columns = [pa.array([line[i] for line in lines], field.type) for i, field in enumerate(schema)]
     key = next((tuple(row.key) for row in diff.changes.rows if row.key), ())
     return ChangedBatches(diff.changes.arrow_schema, key, [pa.record_batch(columns, schema=schema)])
@@ -408,8 +407,3 @@ def _row(names: Sequence[str], columns: Sequence[pa.Array], mask: pa.Array | Non
 
 def _leading(row: RowChange) -> tuple[str, list[str], str | None, int]:
     return row.kind.value, list(row.changed), row.set_apart.value if row.set_apart else None, row.copies
-
-
-def _cells(diff: VersionDiff, row: RowChange) -> tuple[Any, ...]:
-    sides = (row.before or {}, row.after or {})
-    return tuple(side.get(name) for side in sides for name in diff.changes.columns)

@@ -7,9 +7,9 @@ by version, and no more is read than those need, as far as writers counted their
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,15 +26,7 @@ from backend.sql.session import CancelToken
 CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP = "_change_type", "_commit_version", "_commit_timestamp"
 FEED_COLUMNS = (COMMIT_VERSION, COMMIT_TIMESTAMP, CHANGE_TYPE)
 _PLUS, _MINUS = ("insert", "update_postimage"), ("delete", "update_preimage")
-
-
 FeedCounts: TypeAlias = Counter[tuple[int, str]]  # rows of a feed by (commit version, change type)
-
-
-class CountingLake(Protocol):
-    """The part of `backend.lake.lake.Lake` that counts a feed without its rows."""
-
-    def change_counts(self, ref: TableRef, version: int) -> Mapping[str, int]: ...
 
 
 def feed_counts(rows: Iterable[tuple[int, str, int]]) -> FeedCounts:
@@ -53,7 +45,7 @@ def gross_changes(commits: Iterable[Commit], gross: FeedCounts) -> tuple[CommitC
 
 
 def counted_by_feed(
-    lake: CountingLake, ref: TableRef, commits: Iterable[Commit], token: CancelToken
+    lake: Lake, ref: TableRef, commits: Iterable[Commit], token: CancelToken
 ) -> tuple[CommitChanges, ...]:
     """By the change feed's counts where a commit has them, though the feed's rows may be beyond reach; else as
     reported."""

@@ -250,9 +250,8 @@ class _Comparison:
             for bucket in APART:
                 mine = f"SELECT * FROM keyed WHERE bucket = '{bucket}'"
                 one_sided[bucket] = f"SELECT summed.* FROM summed SEMI JOIN ({mine}) k ON {same}"
-        tolerance, pairing = self._question.tolerance, self._pairing
-        columns, named = pairing.columns, [pairing.columns.index(name) for name in pairing.key]
-        return Changes(self._connection, columns, self._key, named, pairs, one_sided, tolerance, self._limits)
+        tolerance, given = self._question.tolerance, self._pairing
+        return Changes(self._connection, given.columns, self._key, given.key, pairs, one_sided, tolerance, self._limits)
 
     def _keep_where(self, where: str) -> None:
         """Leaves out keys, or rows without a key, of which no row satisfies the condition before or after."""

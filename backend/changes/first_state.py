@@ -13,13 +13,13 @@ from itertools import count
 import pyarrow as pa
 
 from backend.cells import cells
-from backend.changes.compare import Pairing, Read, net_changes
 from backend.changes.explain import Findings, OneSided, explain, hold_against
 from backend.changes.model import Explanation, Population, Repeats
-from backend.changes.plan import DiffLake, PreparedDiff
+from backend.changes.plan import PreparedDiff
 from backend.changes.read import why_not_by_duckdb
 from backend.errors import DiffError, LakehouseError, UnsupportedFeatureError
 from backend.lake.files.file_difference import DIFFERENCE_COLUMNS
+from backend.lake.lake import Lake
 from backend.lake.model import FILE_COLUMNS, Commit, Snapshot
 from backend.lake.storage.folder import is_remote
 from backend.lake.table.metadata_diff import column_names
@@ -29,14 +29,6 @@ from backend.work import Stopped
 
 _LISTED = 10
 _MOST_FILES, _MOST_PATHS = 20_000, 20  # of the state, and of them those that hold such rows
-
-
-def explained_rows(prepared: PreparedDiff, rows: Read, pairing: Pairing) -> Explanation:
-    """What stands out among rows that were compared elsewhere, all of which `rows` gives as signed rows. Raises as
-    `net_changes` does."""
-    token, all_rows = CancelToken(), replace(prepared.question, row_limit=0, where=None)
-    compared = net_changes(rows, pairing, all_rows, token, limits=prepared.limits)
-    return explained(prepared, compared.findings, token, reads_apart=False)
 
 
 def explained(
@@ -177,7 +169,7 @@ def _same(one: str, other: str, names: Sequence[str]) -> str:
 
 
 def _written_by(
-    lake: DiffLake, state: tuple[Snapshot, Snapshot | None], columns: Sequence[str], keys: pa.Table, token: CancelToken
+    lake: Lake, state: tuple[Snapshot, Snapshot | None], columns: Sequence[str], keys: pa.Table, token: CancelToken
 ) -> tuple[Commit, ...]:
     """The commits whose files hold the rows with these keys in a state (and the version whose schema they are read
     with), oldest first; none where the files are too many. Raises what reading raises."""
@@ -204,7 +196,7 @@ def _written_by(
     )
 
 
-def _added_at(lake: DiffLake, snapshot: Snapshot, paths: Sequence[str]) -> Iterator[int]:
+def _added_at(lake: Lake, snapshot: Snapshot, paths: Sequence[str]) -> Iterator[int]:
     """The version that added each file: back in steps that double until it is not there, then halved."""
 
     def has(version: int, path: str) -> bool:

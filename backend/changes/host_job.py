@@ -7,7 +7,7 @@ asked for.
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -17,10 +17,19 @@ from backend.access import Actor
 from backend.caches import Lru
 from backend.cells import row_cells
 from backend.changes.answer import answer_of, commits_by_feed, outline
-from backend.changes.changed_rows import APART, ORDER, RowBucket, bucket_sizes, count_apart, count_net, share_out
+from backend.changes.changed_rows import (
+    APART,
+    ORDER,
+    RowBucket,
+    bucket_sizes,
+    count_apart,
+    count_net,
+    row_change,
+    share_out,
+)
 from backend.changes.commits import FeedCounts, feed_counts, net_without_key
-from backend.changes.compare import SIGN, Pairing
-from backend.changes.first_state import explained_rows
+from backend.changes.compare import SIGN, Pairing, net_changes
+from backend.changes.first_state import explained
 from backend.changes.model import (
     CommonChange,
     DiffMethod,
@@ -29,17 +38,15 @@ from backend.changes.model import (
     Question,
     RowChange,
     RowChanges,
-    RowKind,
     VersionDiff,
 )
-from backend.changes.plan import DiffLake, PreparedDiff, prepare
+from backend.changes.plan import PreparedDiff, prepare
 from backend.errors import DiffError, JobError, LakehouseError
+from backend.jobs.documents import of_document, question_of, question_text, read_result, results_lake, to_document
 from backend.jobs.model import Job, JobKind, JobRequest
-from backend.jobs.question import of_document, question_of, question_text, to_document
-from backend.jobs.results import ResultLake, read_result, results_lake
+from backend.lake.lake import Lake
 from backend.settings import Settings
 from backend.sql.session import CancelToken, Connection
-from backend.sql.values import same
 
 COMPUTED = "computed"  # so begins the reason that says who did it
 UNEXPLAINED = "what the changed rows have in common is not looked for: the stream host keeps only some of them"
@@ -65,19 +72,12 @@ class DiffSummary:
 
     def to_json(self) -> str:
         """The document of a result."""
-        return to_document(asdict(self))
+        return to_document(self)
 
     @classmethod
     def of(cls, text: str) -> "DiffSummary":
-        """Raises `DiffError` for a document of another Weir."""
-        body = of_document(text)
-        columns, key, by_ids = (body["pairing"][name] for name in ("columns", "key", "by_ids"))
-        buckets = {name: RowBucket(**sizes) for name, sizes in body["buckets"].items()}
-        failed = {DiffMethod(name): reason for name, reason in body["failed"].items()}
-        gross = None if body["gross"] is None else tuple((v, t, n) for v, t, n in body["gross"])
-        method = DiffMethod(body["method"])
-        pairing = Pairing(tuple(columns), tuple(key), by_ids)
-        return cls(method, pairing, buckets, body["changed_cells"], failed, gross, body["by"])
+        """Raises `JobError` for a document of another Weir."""
+        return of_document(cls, text)
 
 
 # the question ---------------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def job_request(prepared: PreparedDiff, *, actor: Actor, reason: str, time_limit
     return JobRequest(JobKind.DIFF, question.ref.name, fingerprint, text, actor, said, time_limit_s)
 
 
-def prepare_job(lake: DiffLake, job: Job, root_of: Callable[[str], str]) -> PreparedDiff:
+def prepare_job(lake: Lake, job: Job, root_of: Callable[[str], str]) -> PreparedDiff:
     """What the host that took the job compares. Every path that the log names is looked at here, before Spark follows
     it: raises `PathRefusedError` for one outside the roots, `DiffError` where another table lies there by now."""
     question = question_of(job.request, root_of)
@@ -140,7 +140,7 @@ def _table_ids(prepared: PreparedDiff) -> tuple[str, ...]:
 # the answer -----------------------------------------------------------------------------------------------------------
 
 
-def read_answer(lake: ResultLake, settings: Settings, prepared: PreparedDiff, job: Job) -> VersionDiff:
+def read_answer(lake: Lake, settings: Settings, prepared: PreparedDiff, job: Job) -> VersionDiff:
     """The difference that a job found; raises `JobError` where it found none, `JobResultMissingError`."""
     rows = read_result(lake, settings, job, _COLUMNS, again="compare again")
     details = rows.filter(pc.equal(rows["what"], SUMMARY))["detail"].to_pylist()
@@ -170,8 +170,10 @@ def _explanation(prepared: PreparedDiff, summary: DiffSummary, changed: pa.Table
         sides = (_side(changed, "before", -1), _side(changed, "after", 1))
         return pa.concat_tables(sides).to_reader()
 
+    token, all_rows = CancelToken(), replace(prepared.question, row_limit=0, where=None)
     try:
-        return explained_rows(prepared, signed, summary.pairing)
+        compared = net_changes(signed, summary.pairing, all_rows, token, limits=prepared.limits)
+        return explained(prepared, compared.findings, token, reads_apart=False)
     except LakehouseError:  # the answer stands without it
         return Explanation()
 
@@ -206,14 +208,12 @@ def _changes(prepared: PreparedDiff, summary: DiffSummary, gross: FeedCounts | N
 
 
 def _change(summary: DiffSummary, row: Mapping[str, Any], tolerance: float) -> RowChange:
-    before, after = (_cells(summary, row[side]) for side in ("before", "after"))
-    cells = after if after is not None else before or {}
-    changed: tuple[str, ...] = ()
-    if before is not None and after is not None:
-        changed = tuple(name for name in after if not same(before[name], after[name], tolerance))
-    kind = RowKind.UPDATE if row["what"] == "update" else RowKind.INSERT if before is None else RowKind.DELETE
-    key = {name: cells[name] for name in summary.pairing.key} or None
-    return RowChange(kind, key, before, after, changed, APART.get(row["what"]), row["n"])
+    before, after = (
+        row[side] and {name: row[side][f"c{i}"] for i, name in enumerate(summary.pairing.columns)}
+        for side in ("before", "after")
+    )
+    set_apart = APART.get(row["what"])
+    return row_change(before, after, summary.pairing.key, tolerance=tolerance, set_apart=set_apart, copies=row["n"])
 
 
 def _common(summary: DiffSummary, row: Mapping[str, Any]) -> CommonChange:
@@ -222,15 +222,11 @@ def _common(summary: DiffSummary, row: Mapping[str, Any]) -> CommonChange:
     return CommonChange(summary.pairing.columns[number], before, after, row["n"])
 
 
-def _cells(summary: DiffSummary, cells: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    return None if cells is None else {name: cells[f"c{i}"] for i, name in enumerate(summary.pairing.columns)}
-
-
 class DiffJobs:
     """Questions that stream hosts answer, for every viewer of a process. Whether a job is there, runs or ended is asked
     of the control store each time; only what never changes is cached. Thread-safe."""
 
-    def __init__(self, settings: Settings, lake: DiffLake) -> None:
+    def __init__(self, settings: Settings, lake: Lake) -> None:
         self._settings, self._lake = settings, lake
         self._results = results_lake(settings)
         self._prepared: Lru[Question, PreparedDiff] = Lru(MOST_CACHED)

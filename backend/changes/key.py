@@ -5,8 +5,6 @@ remembered is a hint, never an answer: it is kept in a file of its own a table, 
 harm.
 """
 
-import hashlib
-import logging
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,14 +12,13 @@ from pathlib import Path
 
 import orjson
 
+from backend.caches import DiskCache
 from backend.changes.model import KeyChoice, KeySource, VersionDiff
 from backend.errors import DiffColumnError
 from backend.lake.model import Commit, Metadata, TableRef
 from backend.lake.table.schema import readable_names, spelled
-from backend.private_files import write_private
 
-_log = logging.getLogger(__name__)  # structlog would cost each command 0.2 s
-
+_MOST_TABLES = 1_000  # whose key is remembered
 PROPERTY = "weir.primaryKey"
 
 _ID = re.compile(r"(?:.*_)?(?:id|uuid|guid|key)|.*[a-z0-9](?:Id|ID|Key)", re.DOTALL)
@@ -101,12 +98,8 @@ def _equated(condition: str) -> str | None:
     match = _EQUAL.match(condition)
     if not match:
         return None
-    side_a, a, side_b, b = (_bare(part) for part in match.groups())
+    side_a, a, side_b, b = (re.sub(r"#\d+L?$", "", part).strip('`"') for part in match.groups())
     return a if a.lower() == b.lower() and side_a.lower() != side_b.lower() else None
-
-
-def _bare(name: str) -> str:
-    return re.sub(r"#\d+L?$", "", name).strip('`"')
 
 
 def _unwrapped(predicate: str) -> str:
@@ -155,40 +148,22 @@ def _list(names: Iterable[str]) -> str:
 
 
 class KeyMemory:
-    """`folder` is made when something is learned."""
+    """The key of each table that a person gave last and that told its rows apart."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, cache: DiskCache) -> None:
+        self._cache = cache
 
     def known(self, ref: TableRef) -> tuple[str, ...] | None:
-        """The columns of the last key that a person gave and that told the rows apart; None when there is none."""
-        try:
-            names = orjson.loads(self._path(ref).read_bytes())
-        except FileNotFoundError:
-            return None
-        except (OSError, orjson.JSONDecodeError) as exc:
-            _log.warning("the key last used for %s cannot be read: %.200s", ref.name, exc)
-            return None
-        return tuple(map(str, names)) if isinstance(names, list) and names else None
+        """Its columns; None when there is none."""
+        columns = self._cache.load(ref.uri)
+        return tuple(orjson.loads(columns)) if columns else None
 
-    def learn(self, found: VersionDiff) -> None:
+    def learn(self, answer: VersionDiff) -> None:
         """Keep a key that was given, where no changed row had to be set apart."""
-        if (
-            found.key is None
-            or found.key.source is not KeySource.GIVEN
-            or found.changes.apart.rows
-            or not found.is_available
-        ):
-            return
-        path = self._path(found.question.ref)
-        try:
-            write_private(path, orjson.dumps(found.key.columns))
-        except OSError as exc:
-            _log.warning("the key used for %s is not kept: %.200s", found.question.ref.name, exc)
-
-    def _path(self, ref: TableRef) -> Path:
-        return self._folder / f"{hashlib.sha256(ref.uri.encode()).hexdigest()[:32]}.json"
+        is_given = answer.key is not None and answer.key.source is KeySource.GIVEN
+        if answer.key and is_given and answer.is_available and not answer.changes.apart.rows:
+            self._cache.save(orjson.dumps(answer.key.columns), answer.question.ref.uri)
 
 
 def key_memory(home: Path) -> KeyMemory:
-    return KeyMemory(home / "cache" / "keys")
+    return KeyMemory(DiskCache(home / "cache" / "keys", _MOST_TABLES))

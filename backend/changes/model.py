@@ -11,13 +11,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from backend.jobs.question import DiffMethod as DiffMethod  # asked of stream hosts too: it lies below
-from backend.jobs.question import Question as Question
+from backend.jobs.documents import DiffMethod as DiffMethod  # asked of stream hosts too: it lies below
+from backend.jobs.documents import Question as Question
 from backend.lake.model import Commit
 from backend.lake.table.metadata_diff import PropertyChange, SchemaDiff
 from backend.sql.session import DIFF_BYTES
 
-BY_ROW_ID = (DiffMethod.ROW_ID, DiffMethod.SPARK_CHANGES)
 ROW_ID = "_row_id"  # the ids as a column of the rows compared
 
 

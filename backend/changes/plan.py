@@ -7,14 +7,11 @@ join `_LADDER` in order of merit.
 
 import itertools
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backend.changes.commits import CountingLake
 from backend.changes.key import KeyFound, choose_key
 from backend.changes.model import (
     CommitChanges,
@@ -28,35 +25,24 @@ from backend.changes.model import (
 )
 from backend.changes.read import (
     DiffInput,
+    total,
     two_tables,
     two_versions,
-    why_no_changes,
     why_no_row_ids,
     why_not_by_duckdb,
 )
 from backend.errors import DiffColumnError, DiffError, LakehouseError
 from backend.format import bytes_text
 from backend.lake.files.clustering import declared_clustering
-from backend.lake.files.file_difference import FileDifference
-from backend.lake.model import LakeReader, Snapshot, TableRef
-from backend.lake.rows.log_subset import LocalFiles
+from backend.lake.history.change_feed import ChangeFeedSupport
+from backend.lake.lake import Lake
+from backend.lake.model import Commit, Snapshot
 from backend.lake.table.metadata_diff import diff_properties, diff_schemas
 from backend.lake.table.schema import spelled
 from backend.sql.expression import check_row_condition
 from backend.sql.session import open_ahead
 
 _KEY_HISTORY = 200  # commits looked through for MERGE predicates
-
-
-class FeedSupport(Protocol):
-    """What the lake knows of the change feed over a range; see `Lake.cdf_support`."""
-
-    @property
-    def covered(self) -> bool: ...
-    @property
-    def first_covered_version(self) -> int | None: ...
-    @property
-    def reason(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +52,7 @@ class DiffFacts:
 
     given: DiffInput
     key: KeyFound
-    feed: FeedSupport | None = None
+    feed: ChangeFeedSupport | None = None
     problem: str | None = None
 
 
@@ -137,7 +123,6 @@ def plan_diff(question: Question, facts: DiffFacts) -> DiffPlan:
 
 _LADDER = (
     DiffMethod.CHANGE_FEED,
-    DiffMethod.SPARK_CHANGES,
     DiffMethod.ROW_ID,
     DiffMethod.KEY_JOIN,
     DiffMethod.MULTISET,
@@ -145,7 +130,6 @@ _LADDER = (
 )  # best first
 METHOD_NAMES = {
     DiffMethod.CHANGE_FEED: "the change feed",
-    DiffMethod.SPARK_CHANGES: "Spark's CHANGES",
     DiffMethod.ROW_ID: "row ids",
     DiffMethod.KEY_JOIN: "a join by key",
     DiffMethod.MULTISET: "a comparison of whole rows",
@@ -161,10 +145,8 @@ def _against(question: Question, facts: DiffFacts) -> dict[DiffMethod, str]:
     if unread is None and question.method is None and _is_too_large(question, given):
         limit = bytes_text(question.max_bytes)
         unread = f"{bytes_text(given.size_bytes)} of data files differ, more than {limit}"
-    on_host = None if question.on_host else "only the stream host has it: compare there to use it"
     reasons = {
         DiffMethod.CHANGE_FEED: _no_feed(facts),
-        DiffMethod.SPARK_CHANGES: why_no_changes(given) or on_host,
         DiffMethod.ROW_ID: _no_row_id(question, facts) or unread,
         DiffMethod.KEY_JOIN: "no key is known" if key is None else unread,
         DiffMethod.MULTISET: unread,
@@ -198,8 +180,6 @@ def _why(question: Question, given: DiffInput, method: DiffMethod) -> list[str]:
     reasons = []
     if method is DiffMethod.CHANGE_FEED:
         reasons.append(f"the change feed was recorded for every commit from v{given.low + 1} to v{given.high}")
-    elif method is DiffMethod.SPARK_CHANGES:
-        reasons.append(f"rows kept their ids over every commit from v{given.low + 1} to v{given.high}")
     elif method in BY_FILES:
         files = sum(side.num_rows for _, side in given.states())
         which = "that only one of the two states has" if given.is_one_table else "of both tables"
@@ -233,27 +213,11 @@ def _replaced(given: DiffInput) -> str:
 # what the log tells --------------------------------------------------------------------------------------------------
 
 
-class DiffLake(LakeReader, CountingLake, Protocol):
-    """The part of `backend.lake.lake.Lake` that a diff needs."""
-
-    def cdf_support(self, ref: TableRef, from_version: int, to_version: int) -> FeedSupport: ...
-
-    def changes(
-        self, ref: TableRef, from_version: int, to_version: int, *, columns: Sequence[str] | None = None
-    ) -> pa.RecordBatchReader | pa.Table: ...
-
-    def file_difference(self, ref: TableRef, first: int, second: int) -> FileDifference: ...
-
-    def local_files(self, snapshot: Snapshot, files: pa.Table) -> AbstractContextManager[LocalFiles | None]: ...
-
-    def require_files(self, snapshot: Snapshot, files: pa.Table) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class PreparedDiff:
     """Everything that the log tells, and how rows would be compared; `limits` are of memory, not of the answer."""
 
-    lake: DiffLake
+    lake: Lake
     question: Question
     plan: DiffPlan
     input: DiffInput
@@ -263,7 +227,7 @@ class PreparedDiff:
     limits: Limits = Limits()
 
 
-def prepare(lake: DiffLake, question: Question, *, limits: Limits = Limits()) -> PreparedDiff:
+def prepare(lake: Lake, question: Question, *, limits: Limits = Limits()) -> PreparedDiff:
     """What the log tells of the difference; no row is read. Raises as `diff` does."""
     if not question.on_host:
         open_ahead()
@@ -277,11 +241,14 @@ def prepare(lake: DiffLake, question: Question, *, limits: Limits = Limits()) ->
     names = _compared(question.columns, given, plan)
     if question.where is not None:
         check_row_condition(question.where, names)
-    log, commits = _log_changes(given, plan), _commits(lake, given)
-    return PreparedDiff(lake, question, plan, given, names, log, commits, limits)
+    commits = list[Commit]()
+    if given.first.ref == given.second.ref and given.low < given.high:
+        commits = lake.history(given.first.ref, starting_version=given.low + 1, ending_version=given.high)
+    reported = tuple(CommitChanges.reported(commit) for commit in commits)
+    return PreparedDiff(lake, question, plan, given, names, _log_changes(given, plan), reported, limits)
 
 
-def _facts(lake: DiffLake, given: DiffInput, question: Question) -> DiffFacts:
+def _facts(lake: Lake, given: DiffInput, question: Question) -> DiffFacts:
     newer, low, high = given.newer, given.low, given.high
     if given.is_one_table and low == high:
         return DiffFacts(given, choose_key(question.key, newer.metadata, ()))
@@ -297,7 +264,7 @@ def _facts(lake: DiffLake, given: DiffInput, question: Question) -> DiffFacts:
     return DiffFacts(given, key, feed, problem)
 
 
-def _key(lake: DiffLake, snapshot: Snapshot, question: Question) -> KeyFound:
+def _key(lake: Lake, snapshot: Snapshot, question: Question) -> KeyFound:
     history = lake.history(snapshot.ref, limit=_KEY_HISTORY, ending_version=snapshot.version)
     return choose_key(question.key, snapshot.metadata, history, question.remembered_key)
 
@@ -328,14 +295,6 @@ def _log_changes(given: DiffInput, plan: DiffPlan) -> LogChanges:
     )
 
 
-def _commits(lake: DiffLake, given: DiffInput) -> tuple[CommitChanges, ...]:
-    """Those in between, as their writers report them."""
-    if given.first.ref != given.second.ref or given.low == given.high:
-        return ()
-    commits = lake.history(given.first.ref, starting_version=given.low + 1, ending_version=given.high)
-    return tuple(CommitChanges.reported(commit) for commit in commits)
-
-
 def _files(given: DiffInput) -> FilesDiff:
     """Data files of one state and not of the other: a new deletion vector makes another file of the same path."""
     removed, added = (files for _, files in given.states())
@@ -343,8 +302,8 @@ def _files(given: DiffInput) -> FilesDiff:
     return FilesDiff(
         added.num_rows,
         removed.num_rows,
-        _bytes(added),
-        _bytes(removed),
+        total(added["size_bytes"]) or 0,
+        total(removed["size_bytes"]) or 0,
         int(remarked) if given.is_one_table else 0,
         rows_added=_live_rows(added),
         rows_removed=_live_rows(removed),
@@ -353,13 +312,8 @@ def _files(given: DiffInput) -> FilesDiff:
     )
 
 
-def _bytes(files: pa.Table) -> int:
-    return int(pc.sum(files["size_bytes"]).as_py() or 0)
-
-
 def _live_rows(files: pa.Table) -> int | None:
-    live = pc.subtract(files["num_records"], files["deleted_rows"])
-    return None if live.null_count else int(pc.sum(live).as_py() or 0)
+    return total(pc.subtract(files["num_records"], files["deleted_rows"]))
 
 
 def _vectors(files: pa.Table) -> int:

@@ -72,12 +72,12 @@ class DiffInput:
     @property
     def size_bytes(self) -> int:
         """Of the data files to read."""
-        return sum(_sum(files["size_bytes"]) or 0 for _, files in self.states())
+        return sum(total(files["size_bytes"]) or 0 for _, files in self.states())
 
     @property
     def num_rows(self) -> int | None:
         """Rows to read, those marked as deleted among them; None where statistics do not say it."""
-        counts = [_sum(files["num_records"]) for _, files in self.states()]
+        counts = [total(files["num_records"]) for _, files in self.states()]
         return None if None in counts else sum(count or 0 for count in counts)
 
     def row_counts(self) -> tuple[int | None, int | None]:
@@ -97,7 +97,10 @@ def two_versions(first: Snapshot, second: Snapshot, apart: FileDifference) -> Di
     changes = diff_schemas(older.metadata, newer.metadata)
     types = [change for change in changes.changed if change.what == "type"]
     names = readable_names(newer.metadata)
-    if _partitioning(older) == _partitioning(newer) and all(_is_wider(c.before, c.after) for c in types):
+    # A wider type holds every value of the one before (PROTOCOL.md, "Type Widening").
+    kinds = [[(kind or "").partition("(")[0] for kind in (change.before, change.after)] for change in types]
+    is_wider = all(after in _WIDER.get(before, ()) for before, after in kinds)
+    if _partitioning(older) == _partitioning(newer) and is_wider:
         return DiffInput(first, second, apart, newer, names, (), changes)
     odd = {change.names[0] for change in types} | {field.names[0] for field in changes.added}
     fit = tuple(name for name in names if name not in odd)
@@ -131,13 +134,6 @@ def why_no_row_ids(given: DiffInput) -> str | None:
     if ROW_ID in map(str.lower, given.columns):
         return f"the table has a column {ROW_ID} of its own"
     return None
-
-
-def why_no_changes(given: DiffInput) -> str | None:
-    """Why Spark's CHANGES clause cannot answer; None where it can."""
-    if (reason := why_no_row_ids(given)) is not None:
-        return reason
-    return None if given.schema.is_empty else "the schema changed in between"
 
 
 def why_not_by_duckdb(given: DiffInput, columns: Sequence[str]) -> str | None:
@@ -226,10 +222,6 @@ def _cast(batch: pa.RecordBatch, columns: Sequence[str], kinds: Sequence[pa.Data
             ) from exc
 
 
-def _is_wider(before: str | None, after: str | None) -> bool:
-    """Whether a type of Delta became one that holds every value of it (PROTOCOL.md, "Type Widening")."""
-    return (after or "").partition("(")[0] in _WIDER.get((before or "").partition("(")[0], ())
-
-
-def _sum(column: pa.ChunkedArray) -> int | None:
+def total(column: pa.ChunkedArray) -> int | None:
+    """The sum over files; None where one does not tell."""
     return None if column.null_count else int(pc.sum(column).as_py() or 0)

@@ -13,8 +13,17 @@ from datetime import date, datetime, timedelta
 
 from backend.cells import row_cells
 from backend.errors import ColumnNotFoundError, DiffError, LakehouseError, TableError
-from backend.expectations.judge import MOST_DAYS, LastData, added_rows, judge_fresh, judge_rows
-from backend.expectations.model import ExpectationKind, Finding, State, TableExpectation
+from backend.expectations.model import (
+    MOST_DAYS,
+    ExpectationKind,
+    Finding,
+    LastData,
+    State,
+    TableExpectation,
+    added_rows,
+    judge_fresh,
+    judge_rows,
+)
 from backend.format import bytes_text, cut, duration_text, value_text
 from backend.lake.history.change_feed import Arrival
 from backend.lake.lake import Lake

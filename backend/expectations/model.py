@@ -1,15 +1,22 @@
-"""Expectations on tables: what a pipeline or a person expects of a table, what a host found when it judged it, and both
-in words, for pages and the terminal.
+"""Expectations on tables: what a pipeline or a person expects of a table, what a host found when it judged it, both in
+words for pages and the terminal; and the rules: whether data is fresh, whether a day brought as many rows as usual,
+since when something is broken.
 
-Rule: pure; the clock is a parameter. Unknown is a state of its own with its reason, never taken for met.
+Rule: pure; the clock is a parameter. Unknown is a state of its own with its reason, never taken for met. A table is
+held against its own past, with the figures that were used.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
+from statistics import median
 
 from backend.format import ago, count_exact, duration_text, things
+from backend.jobs.model import is_alive
+from backend.lake.model import Commit
+from backend.stream_model.stream import HostHeartbeat
 
 
 class ExpectationKind(StrEnum):
@@ -152,3 +159,129 @@ def judged_text(judgement: Judgement, now: datetime) -> str:
     """ "judged at v131, 12 s ago"."""
     version = "" if judgement.finding.version is None else f"at v{judgement.finding.version}, "
     return f"judged {version}{ago(judgement.judged_at, now)}"
+
+
+# the rules ------------------------------------------------------------------------------------------------------------
+
+
+FEWEST_DAYS = 7  # below, nothing is usual
+MOST_DAYS = 28  # days before the judged one
+SPREADS = 4.0  # how far from the median a usual day may be
+LEAST_SPREAD = 0.05  # of the median: days that are all alike do not forbid any difference
+_SIGMA = 1.4826  # turns a median of deviations into a standard deviation
+_SATURDAY = 5
+
+
+@dataclass(frozen=True, slots=True)
+class LastData:
+    """The newest commit that changed rows. Without one, `looked_back_to` is the time of the oldest commit there is."""
+
+    version: int | None
+    at: datetime | None
+    looked_back_to: datetime | None = None
+
+
+def judge_fresh(within_s: float, last: LastData, now: datetime) -> Finding:
+    """Broken when the last change of rows is longer ago."""
+    at = last.at or last.looked_back_to
+    if at is None:
+        return Finding(State.UNKNOWN, "no commit says when it was made", version=last.version)
+    due = at + timedelta(seconds=within_s)
+    if now > due:
+        return Finding(State.BROKEN, since=due, version=last.version, last_data_at=last.at)
+    if last.at is None:
+        return Finding(State.UNKNOWN, "no commit has brought data yet", is_early=True)
+    return Finding(State.MET, version=last.version, last_data_at=last.at)
+
+
+def added_rows(commit: Commit, *, removes: bool) -> int | None:
+    """Rows that are new by a commit whose files do not tell, by its writer's metrics; None where those do not either.
+
+    `removes`: it took rows away or rewrote them.
+    """
+    operation = (commit.operation or "").upper()
+    if operation in ("UPDATE", "DELETE"):
+        return 0
+    # Of what an overwrite writes nobody says how much was there before.
+    return None if removes and operation != "MERGE" else commit.metrics.rows_inserted
+
+
+def judge_rows(days: Mapping[date, int | None], day: date) -> Finding:
+    """A full day against the usual band of those before it: median ± 4 spreads, at least ± 20 %."""
+    iso_day = day.isoformat()
+    if day not in days:
+        return Finding(State.UNKNOWN, f"the log does not hold {iso_day} as a whole", day=iso_day, is_early=True)
+    rows = days[day]
+    if rows is None:
+        return Finding(State.UNKNOWN, f"a commit of {iso_day} does not say how many rows are new", day=iso_day)
+    usual = _days_alike(days, day)
+    if len(usual) < FEWEST_DAYS:
+        reason = f"{len(usual)} of {FEWEST_DAYS} full days before {iso_day} are known"
+        return Finding(State.UNKNOWN, reason, day=iso_day, rows=rows, days=len(usual), is_early=True)
+    middle = median(usual)
+    if not middle:
+        reason = "rows come on fewer than half of the days, so no number is usual"
+        return Finding(State.UNKNOWN, reason, day=iso_day, rows=rows, days=len(usual))
+    spread = max(_SIGMA * median(abs(rows_of_day - middle) for rows_of_day in usual), LEAST_SPREAD * middle)
+    low, high = max(0, math.floor(middle - SPREADS * spread)), math.ceil(middle + SPREADS * spread)
+    is_met = low <= rows <= high
+    ended = datetime.combine(day + timedelta(days=1), time(), UTC)
+    return Finding(
+        State.MET if is_met else State.BROKEN,
+        since=None if is_met else ended,
+        day=iso_day,
+        rows=rows,
+        usual=(low, high),
+        days=len(usual),
+    )
+
+
+def _days_alike(days: Mapping[date, int | None], day: date) -> list[int]:
+    """Rows of the days before; those of weekends alone for one of a weekend, and the other way round, where enough are
+    known."""
+    before = {
+        other: rows
+        for other, rows in days.items()
+        if rows is not None and day - timedelta(days=MOST_DAYS) <= other < day
+    }
+    is_weekend = day.weekday() >= _SATURDAY
+    alike = [rows for other, rows in before.items() if (other.weekday() >= _SATURDAY) == is_weekend]
+    return alike if len(alike) >= FEWEST_DAYS else list(before.values())
+
+
+def settle(
+    expectation: TableExpectation, finding: Finding, previous: Judgement | None, *, host_id: str, now: datetime
+) -> Judgement:
+    """What is kept of a look: broken since the first look that found it so, where the table does not tell exactly."""
+    since = previous.broken_since if previous else None
+    match finding.state:
+        case State.MET:
+            since = None
+        case State.BROKEN:
+            since = finding.since if expectation.kind is ExpectationKind.FRESH or since is None else since
+    return Judgement(expectation, finding, host_id, now, since or (now if finding.state is State.BROKEN else None))
+
+
+def away(
+    judgements: Iterable[Judgement], hosts: Iterable[HostHeartbeat], *, now: datetime, stale_s: float
+) -> list[Judgement]:
+    """Those that hold no longer by themselves: the host that judged them is silent."""
+    alive = {host.host_id for host in hosts if is_alive(host, now=now, stale_s=stale_s)}
+    return [judgement for judgement in judgements if judgement.host_id and judgement.host_id not in alive]
+
+
+def standing(judgement: Judgement, silent: Sequence[Judgement]) -> Standing:
+    """What it says now: what was broken is so until somebody sees it mended; what was met holds while a host looks."""
+    if judgement.state is State.BROKEN:
+        return Standing.BROKEN
+    if judgement in silent:
+        return Standing.UNKNOWN
+    if judgement.state is State.MET:
+        return Standing.MET
+    return Standing.EARLY if judgement.finding.is_early else Standing.UNKNOWN
+
+
+def not_as_expected(judgements: Iterable[Judgement], silent: Sequence[Judgement]) -> frozenset[str]:
+    """Addresses of tables that break an expectation, or of which it is not known."""
+    troubled = (Standing.BROKEN, Standing.UNKNOWN)
+    return frozenset(each.expectation.uri for each in judgements if standing(each, silent) in troubled)

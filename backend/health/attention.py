@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from backend.expectations.judge import away, standing
-from backend.expectations.model import ExpectationKind, Judgement, Standing, expected_text, found_text
+from backend.expectations.model import ExpectationKind, Judgement, Standing, away, expected_text, found_text, standing
 from backend.format import ago, duration_text, things
 from backend.health.model import AttentionGroup, AttentionItem, Cause, Severity
 from backend.health.rules import gain_text, layout_text, merge_gain, severity_of
-from backend.jobs.policy_runs import TRIES, RestingPolicy, resting
+from backend.jobs.model import TRIES, RestingPolicy, resting
 from backend.lake.model import TableCard, UnreadableTable
 from backend.search.notice import FIRSTS, Measure, Notice, notice_text
 from backend.settings import Settings

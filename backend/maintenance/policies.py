@@ -11,8 +11,19 @@ from datetime import datetime, timedelta
 
 from backend.errors import LakehouseError, QueryError
 from backend.format import bytes_text, clock_text, duration_text, percent, things
-from backend.jobs.model import Job, JobKind, JobRequest, JobState
-from backend.jobs.policy_runs import POLICY, TRIES, PolicyRuns, by_table, kind_of, reason_of, runs_of
+from backend.jobs.model import (
+    POLICY,
+    TRIES,
+    Job,
+    JobKind,
+    JobRequest,
+    JobState,
+    PolicyRuns,
+    by_table,
+    kind_of,
+    reason_of,
+    runs_of,
+)
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
 from backend.lake.storage.folder import normal_uri

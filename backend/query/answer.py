@@ -26,8 +26,9 @@ from backend.access import Actor
 from backend.cells import distinct_names
 from backend.errors import JobError, QueryError, UnsupportedFeatureError
 from backend.format import cut, things
+from backend.jobs.documents import HostAnswer, HostQuery, PinnedRead, read_result
 from backend.jobs.model import Job, JobKind, JobRequest
-from backend.jobs.results import HostAnswer, HostQuery, PinnedRead, ResultLake, read_result
+from backend.lake.lake import Lake
 from backend.lake.table.schema import CASELESS, readable_names
 from backend.query.plan import QueryPlan, TableRead, plan_query
 from backend.query.process import start_process
@@ -362,7 +363,7 @@ def host_plan(world: World, job: Job, clock: Clock) -> HostPlan:
     return HostPlan(plan, sql)
 
 
-def kept_rows(lake: ResultLake, settings: Settings, job: Job) -> KeptRows:
+def kept_rows(lake: Lake, settings: Settings, job: Job) -> KeptRows:
     """What a job found; raises `JobError` where it found nothing, `JobResultMissingError`."""
     answer = HostAnswer.of(job.require_answer())
     names = [f"c{number}" for number in range(len(answer.columns))]

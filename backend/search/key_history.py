@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from backend.cells import row_cells
 from backend.changes.commits import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from backend.changes.model import RowChange, RowKind
-from backend.changes.plan import FeedSupport
 from backend.errors import DiffError, LakehouseError, UnsupportedFeatureError
+from backend.lake.history.change_feed import ChangeFeedSupport
 from backend.lake.model import LakeReader, Snapshot, TableRef
 from backend.lake.rows.filters import RowFilter
 from backend.lake.rows.rows import RowPage, RowQuery
@@ -42,7 +42,7 @@ Row = dict[str, Any]
 class KeyLake(LakeReader, Protocol):
     """The part of `backend.lake.lake.Lake` that a key's history needs."""
 
-    def cdf_support(self, ref: TableRef, from_version: int, to_version: int) -> FeedSupport: ...
+    def cdf_support(self, ref: TableRef, from_version: int, to_version: int) -> ChangeFeedSupport: ...
     def changes(
         self, ref: TableRef, from_version: int, to_version: int, *, columns: Sequence[str] | None = None
     ) -> pa.RecordBatchReader: ...

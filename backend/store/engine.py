@@ -1,13 +1,17 @@
-"""The one door to SQLAlchemy's connections: opens engines, begins transactions, maps their errors.
+"""The one door to SQLAlchemy's connections: opens engines, begins transactions, maps their errors; makes a new
+store, and brings one that is there to the newest schema.
 
 Rule: a write begins with the write lock (SQLite: BEGIN IMMEDIATE), so it never fails half-way on a stale read; a
-database error leaves here as `StoreError` without the URL's password.
+database error leaves here as `StoreError` without the URL's password. A schema is made or changed in one transaction
+under that lock: two processes that open an empty store at once both succeed, and a killed migration leaves nothing
+behind.
 """
 
 import json
 import logging
 import os
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
@@ -24,6 +28,7 @@ from backend.access import is_loopback
 from backend.errors import SettingsError, StoreError
 from backend.private_files import private_file, private_folder
 from backend.redaction import remember, remember_options, without_secrets
+from backend.store.schema import metadata
 
 BUSY_TIMEOUT_S = 10
 # A host that is frozen amid a transaction keeps no lock for longer, and a cut line is noticed: 10 s without an answer.
@@ -244,3 +249,74 @@ def upsert(connection: Connection, table: sa.Table, row: Mapping[str, Any]) -> N
     changed = {name: value for name, value in row.items() if name not in keys}
     statement = insert(connection, table).values(**row)
     connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=changed))
+
+
+# the schema -----------------------------------------------------------------------------------------------------------
+
+
+ADVISORY_LOCK = 0x57454952  # "WEIR"
+BASELINE = "0017"
+MIGRATIONS = Path(__file__).parent / "migrations"
+HEAD = max(file.name[1:5] for file in (MIGRATIONS / "versions").glob("v[0-9]*.py"))
+
+
+def migrate(database: Database) -> None:
+    """Upgrades to the newest revision; does not write when the store is there already."""
+    with database.reading() as connection:
+        if _revision(connection) == HEAD:
+            return
+    if database.is_sqlite:
+        _use_wal(database)
+    with database.writing() as connection:
+        if not database.is_sqlite:
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(ADVISORY_LOCK)))
+        _upgrade(connection)
+
+
+def _revision(connection: Connection) -> str | None:
+    if not sa.inspect(connection).has_table("alembic_version"):
+        return None
+    revision: str | None = connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
+    return revision
+
+
+def _upgrade(connection: Connection) -> None:
+    from alembic import command  # 0.2 s, and most who open a store find it as it should be
+    from alembic.config import Config
+    from alembic.util.exc import CommandError
+
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    config.attributes["connection"] = connection
+    revision = _revision(connection)
+    if revision is None:
+        metadata.create_all(connection)
+        command.stamp(config, "head")
+        return
+    if revision < BASELINE:
+        raise StoreError(
+            f"an earlier Weir made the control store: its schema is {revision}, the oldest that is read is {BASELINE}",
+            hint=f"open it once with the Weir of 2026-11-28, which brings it to {BASELINE}, or point WEIR_STORE__URL "
+            "at a new store, in which hosts declare their streams anew and the audit trail begins",
+        )
+    try:
+        command.upgrade(config, "head")
+    except CommandError as exc:
+        raise StoreError(
+            f"a newer Weir made the control store: its schema is {revision}, the newest that is known is {HEAD}",
+            hint="run that version, or point WEIR_STORE__URL elsewhere",
+        ) from exc
+
+
+def _use_wal(database: Database) -> None:
+    """SQLite may answer "locked" at once, without its busy time-out, when two processes switch the journal together."""
+    deadline = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            with database.autocommit() as connection:
+                connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+            return
+        except StoreError as exc:
+            if "locked" not in exc.message or time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)

@@ -14,8 +14,7 @@ from sqlalchemy.engine import Connection
 
 from backend.access import Access, Actor
 from backend.errors import JobNotFoundError, StreamRefusedError
-from backend.jobs.model import Job, JobEnd, JobKind, JobProgress, JobRequest, JobState
-from backend.jobs.policy_runs import KEPT, POLICY
+from backend.jobs.model import KEPT, POLICY, Job, JobEnd, JobKind, JobProgress, JobRequest, JobState
 from backend.store import audit, leases
 from backend.store.engine import Database, reading, writing
 from backend.store.leases import job_resource

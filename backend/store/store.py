@@ -18,13 +18,12 @@ from backend.access import Actor
 from backend.errors import StoreError
 from backend.private_files import private_folder
 from backend.settings import Settings
-from backend.store import annotations, audit, batches, inbox, leases, schema, streams
+from backend.store import annotations, audit, batches, leases, schema, streams
 from backend.store.annotations import Noticed, Pins, SavedQueries, WebhookDeliveries
-from backend.store.engine import Database, reading, writing
+from backend.store.engine import Database, migrate, reading, writing
 from backend.store.jobs import Jobs
-from backend.store.migrate import migrate
 from backend.store.notices import Notices, NoticeTopic
-from backend.stream_model.stream import Action, Desired, DesiredState, HostHeartbeat, Lease
+from backend.stream_model.stream import Action, Desired, HostHeartbeat, Lease
 
 _NOTICED = timedelta(seconds=2)  # clocks differ by less where the question merely took its time
 
@@ -89,9 +88,6 @@ class ControlStore:
         """`request_all` of one stream, with the settings that it has."""
         return self.request_all((name,), action, reason=reason, actor=actor, now=now)[0]
 
-    def ensure_desired(self, name: str, state: DesiredState, *, now: datetime) -> None:
-        self.ensure_all_desired([name], state, now=now)
-
     # batches ---------------------------------------------------------------------------------------------------
 
     add_progress = writing(batches.add, tells=NoticeTopic.STREAMS)
@@ -125,17 +121,17 @@ class ControlStore:
     note_judgement = writing(annotations.note_judgement)
     judgements = reading(annotations.judgements)
     prune_judgements = writing(annotations.prune_judgements)
-    apps = reading(inbox.apps)
+    apps = reading(streams.apps)
     note = writing(audit.note)
     audit_entries = reading(audit.entries)
 
     def take_in(self, roots: Sequence[str]) -> None:
         """Takes what other Spark applications left in the inbox; `roots` of the lake, below which tables have names."""
         with self._database.reading() as connection:
-            if inbox.is_empty(connection):
+            if streams.inbox_is_empty(connection):
                 return
         with self._database.writing() as connection:
-            inbox.take(connection, roots)
+            streams.take_events(connection, roots)
 
     # hosts and leases ------------------------------------------------------------------------------------------
 

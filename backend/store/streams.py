@@ -1,15 +1,18 @@
-"""Streams in the store: what people want of them, what hosts declare and observe, and what waits for them.
+"""Streams in the store: what people want of them, what hosts declare and observe, what waits for them, and the inbox in
+which other Spark applications leave what their queries do.
 
 Rule: a request is in the audit trail in the transaction that makes it visible; an observation counts only under the
 current token of its lease. Where a checkpoint and a table lie, the store says to all hosts: one with other addresses
 would begin on an empty checkpoint and write a second lake, so it is refused, unless a person stopped the stream and no
-host holds its lease.
+host holds its lease. Events of the inbox are taken in one transaction with what follows from them, so each counts once,
+in order.
 """
 
 import difflib
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import MappingProxyType
 
 import sqlalchemy as sa
@@ -19,23 +22,29 @@ from backend.access import Access, Actor
 from backend.errors import StreamNotFoundError, StreamRefusedError
 from backend.jobs.model import JobKind
 from backend.lake.storage.folder import normal_uri
-from backend.store import audit, leases, schema
+from backend.store import audit, batches, leases, schema
 from backend.store.engine import insert, upsert
 from backend.store.jobs import unfinished_act
 from backend.store.leases import stream_resource
-from backend.store.schema import Row, fetch, fetch_one, row_of, row_with_body, value_of
+from backend.store.schema import Row, fetch, fetch_one, readable, row_of, row_with_body, value_of
+from backend.stream_model.attached import Attached, AttachedEvent, at_of
 from backend.stream_model.backlog import Backlog
 from backend.stream_model.overrides import changes, check_overrides, compare
 from backend.stream_model.stream import (
     Action,
+    AttachedApp,
     Desired,
     DesiredState,
+    HostHeartbeat,
     Observed,
     StreamDeclaration,
     StreamState,
     TopicEnds,
 )
 
+MOST_EVENTS = 2_000  # of other applications, in one transaction
+FORGOTTEN_AFTER = timedelta(days=7)
+LAST_S = 1e11  # since 1970: dates end in the year 9999
 NO_OVERRIDES: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 _STATE_OF = {
     "start": DesiredState.RUNNING,
@@ -49,6 +58,9 @@ _BUSY = {
     JobKind.REQUEUE: "rows of its quarantine are being requeued",
     JobKind.REWIND: "it is being rewound",
 }
+# What a value is refused with that no column takes: an application may write anything.
+_REFUSED = (sa.exc.DataError, sa.exc.IntegrityError, ValueError, OverflowError)
+_log = logging.getLogger(__name__)  # a command's own output is no place for it
 
 
 # wanted --------------------------------------------------------------------------------------------------------------
@@ -262,3 +274,91 @@ def backlogs_seen_at(connection: Connection) -> dict[str, datetime]:
     """When hosts last looked at what waits, by stream."""
     seen = connection.execute(sa.select(schema.backlog.c.stream, schema.backlog.c.seen_at))
     return {name: seen_at for name, seen_at in seen}  # noqa: C416 - mypy knows no pairs in rows
+
+
+# other applications ---------------------------------------------------------------------------------------------------
+
+
+def inbox_is_empty(connection: Connection) -> bool:
+    return connection.execute(sa.select(schema.attached_event.c.id).limit(1)).first() is None
+
+
+def take_events(connection: Connection, roots: Sequence[str]) -> None:
+    """Takes the oldest events of the inbox; `roots` of the lake, below which tables have names. One that the database
+    refuses is left out, and keeps none of the others waiting."""
+    inbox = schema.attached_event
+    oldest = sa.select(inbox.c.id).order_by(inbox.c.id).limit(MOST_EVENTS)
+    taken = sa.delete(inbox).where(inbox.c.id.in_(oldest)).returning(*inbox.c)
+    in_order = sorted(connection.execute(taken).mappings(), key=lambda row: row["id"])
+    events = readable(_event_of, "attached_event", in_order)
+    attached, unreadable = _taken(connection, _known(connection, roots), events)
+    for event in events[-1:]:
+        _forget(connection, attached, before=event.at - FORGOTTEN_AFTER)
+    if unreadable:
+        _log.warning("%d events of attached applications cannot be read", unreadable)
+
+
+def _taken(connection: Connection, known: Attached, events: Sequence[AttachedEvent]) -> tuple[Attached, int]:
+    """What is known after them, and how many could not be read. Where the database refuses one, each half is taken by
+    itself, down to that one."""
+    attached = known.before_events()
+    try:
+        attached.take(events)
+        with connection.begin_nested():
+            for event in events[-1:]:
+                _keep(connection, attached, event.at)
+    except _REFUSED:
+        if len(events) == 1:
+            return known, 1
+        middle = len(events) // 2
+        attached, first = _taken(connection, known, events[:middle])
+        attached, second = _taken(connection, attached, events[middle:])
+        return attached, first + second
+    return attached, attached.unreadable
+
+
+def apps(connection: Connection) -> dict[str, AttachedApp]:
+    """The Spark applications that report their queries, by id."""
+
+    def app_of(row: Row) -> AttachedApp:
+        return AttachedApp(row["name"], value_of(HostHeartbeat, row))
+
+    return {app.host.host_id: app for app in fetch(connection, app_of, schema.attached_app)}
+
+
+def _known(connection: Connection, roots: Sequence[str]) -> Attached:
+    every = {stream.name: stream for stream in fetch(connection, StreamDeclaration, schema.declaration)}
+    declared = {name: stream for name, stream in every.items() if stream.is_attached}
+    seen = fetch(connection, Observed, sa.select(schema.observed).where(schema.observed.c.name.in_(declared)))
+    observations = {observation.name: observation for observation in seen}
+    return Attached(roots, apps(connection), declared, observations, every.keys() - declared.keys())
+
+
+def _keep(connection: Connection, attached: Attached, now: datetime) -> None:
+    for app in (attached.apps[app_id] for app_id in sorted(attached.reported)):
+        row = {column.name: getattr(app.host, column.name) for column in schema.attached_app.c if column.name != "name"}
+        upsert(connection, schema.attached_app, {**row, "name": app.name})
+    for name in sorted(attached.changed & attached.declarations.keys()):
+        upsert(connection, schema.declaration, declaration_row(attached.declarations[name], now))
+        upsert(connection, schema.observed, observed_row(attached.observed[name]))
+    if attached.progress:
+        batches.add(connection, attached.progress)
+    for name, at in attached.signs.items():
+        batches.touch(connection, name, at=at)
+
+
+def _forget(connection: Connection, streams: Attached, *, before: datetime) -> None:
+    """Applications that fell silent, and their streams: a query without a name is a new stream at each start."""
+    connection.execute(sa.delete(schema.attached_app).where(schema.attached_app.c.beat_at < before))
+    alive = sa.select(schema.attached_app.c.host_id)
+    attached = schema.observed.c.name.in_(streams.declarations)
+    gone = attached, schema.observed.c.observed_at < before, schema.observed.c.host_id.not_in(alive)
+    names = sa.delete(schema.observed).where(*gone).returning(schema.observed.c.name)
+    for name in connection.execute(names).scalars().all():
+        connection.execute(sa.delete(schema.declaration).where(schema.declaration.c.name == name))
+
+
+def _event_of(row: Row) -> AttachedEvent:
+    if not 0 <= row["at"] < LAST_S:
+        raise ValueError(f"no time: {row['at']}")
+    return AttachedEvent(row["app_id"], at_of(row["at"]), row["body"])

@@ -12,10 +12,9 @@ from functools import partial
 import structlog
 
 from backend.errors import LakehouseError, StreamRefusedError
-from backend.expectations.judge import settle
 from backend.expectations.looks import Looks
-from backend.expectations.model import Finding, Judgement, State, TableExpectation
-from backend.jobs.policy_runs import POLICY
+from backend.expectations.model import Finding, Judgement, State, TableExpectation, settle
+from backend.jobs.model import POLICY
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.maintenance.policies import PolicyPlans

@@ -20,8 +20,8 @@ from backend.maintenance.alter import OF_ENGINES
 from backend.maintenance.clone_and_drop import NOTE, TABLE, DroppedTable, folder_of
 from backend.maintenance.model import ActPreview, ActResult, Clone, Drop, Proof, Purge, TableAct, Undrop
 from pipelines.jobs.alter import literal
-from pipelines.jobs.repair import rows_proof, table_rows
-from pipelines.jobs.requeue import ActListener
+from pipelines.jobs.rows import rows_proof, table_rows
+from pipelines.jobs.stream_acts import ActListener
 from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
 from pipelines.specs.tables import quoted
 

@@ -1,12 +1,13 @@
 """A diff as a Spark job: the methods are tried in order, the answer is written as one small Delta table.
 
 Rule: as in process (`backend.changes.compare`), what does not cancel is exactly the difference of the two states, and a
-key tells the updates in it. Equality is Spark's own grouping: no hash decides anything. Which rows differ is handed on,
-all of them up to `MOST_VALUES`, else the first ones that were asked for: who reads the result explains them. The tables
-compared are never in it.
+key tells the updates in it. Delta reads the rows: of two states a file that both have (path and deletion vector) is not
+opened. Equality is Spark's own grouping: no hash decides anything. Which rows differ is handed on, all of them up to
+`MOST_VALUES`, else the first ones that were asked for: who reads the result explains them. The tables compared are
+never in it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
@@ -22,6 +23,7 @@ from pyspark.sql.types import (
     MapType,
     StructField,
     StructType,
+    VariantType,
 )
 from pyspark.storagelevel import StorageLevel
 
@@ -36,24 +38,17 @@ from backend.changes.changed_rows import (
 from backend.changes.commits import feed_counts, why_not_whole
 from backend.changes.compare import Pairing
 from backend.changes.host_job import COMMON, MOST_VALUES, SUMMARY, DiffSummary, host_methods
-from backend.changes.model import DiffMethod, KeySource
+from backend.changes.model import DiffMethod
 from backend.changes.plan import METHOD_NAMES, PreparedDiff
 from backend.errors import DiffError, JobError
-from pipelines.jobs.condition import satisfies, why_failed
-from pipelines.jobs.results import tune, write_result
-from pipelines.jobs.signed_rows import (
-    FEEDS,
-    ID,
-    SIGN,
-    check_types,
-    fields_of,
-    gross_counts,
-    holds_map,
-    signed_rows,
-)
-from pipelines.jvm.delta import make_active
+from pipelines.jobs.rows import satisfies, why_failed
+from pipelines.jvm.delta import make_active, open_state
 from pipelines.jvm.failures import describe
+from pipelines.jvm.hadoop import spark_uri
+from pipelines.specs.tables import quoted
 
+SIGN = "sign"
+_CHANGE_TYPE, _COMMIT_VERSION = "_change_type", "_commit_version"
 _LINE = "what string, number long, n long, detail string"  # of the result, with a row before and after
 
 
@@ -109,16 +104,16 @@ def _compare(
 ) -> None:
     """One method's answer."""
     prepared, question, gross = task.prepared, task.prepared.question, None
-    pairing = _pairing(prepared, method)
+    key = prepared.plan.key
+    names = () if key is None or method is DiffMethod.MULTISET else key.columns
+    pairing = Pairing(prepared.columns, names, by_ids=method is DiffMethod.ROW_ID)
     tell(f"reading for {METHOD_NAMES[method]}")
     signed = signed_rows(session, prepared, method)
-    check_types(signed, pairing.columns)
-    if pairing.by_ids:
-        signed = signed.withColumn(f"c{len(pairing.columns)}", F.col(ID))
-    if method in FEEDS:
+    require_comparable(signed, pairing.columns)
+    if method is DiffMethod.CHANGE_FEED:
         tell("counting what each commit did")
         gross = gross_counts(signed)
-        is_asked_for = question.method is not None and method is DiffMethod.CHANGE_FEED  # told with its gaps
+        is_asked_for = question.method is not None  # told with its gaps
         if (why := why_not_whole(prepared.commits, feed_counts(gross), prepared.input)) and not is_asked_for:
             raise DiffError(why)
     if any(holds_map(column.dataType) for column in fields_of(signed)):
@@ -145,11 +140,95 @@ def _compare(
         rows.lines.unpersist()
 
 
-def _pairing(prepared: PreparedDiff, method: DiffMethod) -> Pairing:
-    key = prepared.plan.key
-    is_key_given = key is not None and key.source is KeySource.GIVEN
-    by_ids = method is DiffMethod.ROW_ID or (method is DiffMethod.SPARK_CHANGES and not is_key_given)
-    return Pairing(prepared.columns, () if key is None or method is DiffMethod.MULTISET else key.columns, by_ids)
+# the rows that tell two states apart ----------------------------------------------------------------------------------
+
+
+def signed_rows(session: SparkSession, prepared: PreparedDiff, method: DiffMethod) -> DataFrame:
+    """c0, c1 … and `sign`, −1 for a row that went, 1 for one that came; row tracking's ids as a column behind them
+    where the method pairs by ids; of a feed with commit version and change type. Raises `DiffError`."""
+    given = prepared.input
+    first, second = (open_state(session, snapshot) for snapshot in (given.first, given.second))
+    if method is DiffMethod.CHANGE_FEED:
+        went, came = (1, -1) if given.is_reverse else (-1, 1)
+        signs = F.when(F.col(_CHANGE_TYPE).isin("insert", "update_postimage"), came).otherwise(went)
+        reader = session.read.format("delta").option("readChangeFeed", "true")
+        reader = reader.option("startingVersion", given.low + 1).option("endingVersion", given.high)
+        feed = reader.load(spark_uri(given.second.ref.uri))
+        return _numbered(feed, prepared, signs, _CHANGE_TYPE, _COMMIT_VERSION)
+    newer = first if given.is_reverse else second
+    parts = []
+    for state, other, sign in ((first, second, -1), (second, first, 1)):
+        files = state.files_not_in(other) if given.is_one_table else state.files()
+        rows = state.rows(files, as_of=state if given.as_of is None else newer)
+        ids = [F.col("_metadata.row_id").alias(f"c{len(prepared.columns)}")] if method is DiffMethod.ROW_ID else []
+        parts.append(_numbered(rows, prepared, F.lit(sign), *ids))
+    return parts[0].unionAll(parts[1])
+
+
+def gross_counts(feed: DataFrame) -> tuple[tuple[int, str, int], ...]:
+    """What each commit of a feed did: (commit version, type of change, rows), counted by Spark."""
+    by_kind = feed.groupBy(_COMMIT_VERSION, _CHANGE_TYPE).count().collect()
+    return tuple(sorted((int(version), str(kind), int(rows)) for version, kind, rows in by_kind))
+
+
+def fields_of(signed: DataFrame) -> tuple[StructField, ...]:
+    """c0, c1 …"""
+    return tuple(field for field in signed.schema.fields if field.name[:1] == "c" and field.name[1:].isdigit())
+
+
+def holds_map(kind: DataType) -> bool:
+    """Whether values of the type cannot be put in an order, as a map's cannot."""
+    return any(isinstance(part, MapType) for part in nested(kind))
+
+
+def require_comparable(signed: DataFrame, columns: Sequence[str]) -> None:
+    """Raises `DiffError` for a type that Spark cannot group by."""
+    fields = zip(columns, fields_of(signed), strict=False)  # row ids are no column of the table
+    odd = [name for name, field in fields if any(isinstance(part, VariantType) for part in nested(field.dataType))]
+    if odd:
+        raise DiffError(
+            f"Spark cannot compare values of type variant: {', '.join(odd)}", hint="leave these columns out"
+        )
+
+
+def nested(kind: DataType) -> Iterator[DataType]:
+    """The type and all within it."""
+    yield kind
+    match kind:
+        case StructType():
+            inner = [field.dataType for field in kind.fields]
+        case ArrayType():
+            inner = [kind.elementType]
+        case MapType():
+            inner = [kind.keyType, kind.valueType]
+        case _:
+            inner = []
+    for part in inner:
+        yield from nested(part)
+
+
+def _numbered(rows: DataFrame, prepared: PreparedDiff, sign: Column, *more: Column | str) -> DataFrame:
+    kinds = {field.name: field.dataType for field in rows.schema.fields}
+    columns = (_zeros_alike(F.col(quoted(name)), kinds[name]).alias(f"c{i}") for i, name in enumerate(prepared.columns))
+    return rows.select(*columns, sign.cast("long").alias(SIGN), *more)
+
+
+def _zeros_alike(value: Column, kind: DataType, *, is_inside: bool = False) -> Column:
+    """With −0.0 as 0.0 in the values of maps: grouping (Spark 4.2, tried) takes the two for one everywhere else."""
+    match kind:
+        case FloatType() | DoubleType() if is_inside:
+            return value + F.lit(0.0).cast(kind)
+        case StructType() if is_inside or holds_map(kind):
+            fields = (
+                _zeros_alike(value.getField(field.name), field.dataType, is_inside=is_inside).alias(field.name)
+                for field in kind.fields
+            )
+            return F.when(value.isNotNull(), F.struct(*fields))
+        case ArrayType() if is_inside or holds_map(kind):
+            return F.transform(value, lambda item: _zeros_alike(item, kind.elementType, is_inside=is_inside))
+        case MapType():
+            return F.transform_values(value, lambda _, item: _zeros_alike(item, kind.valueType, is_inside=True))
+    return value
 
 
 # what is different in the end -----------------------------------------------------------------------------------------
@@ -287,3 +366,31 @@ def _lines(rows: DataFrame, what: str, n: Column, first: int = 0, detail: str | 
         F.lit(what).alias("what"), number.alias("number"), n.alias("n"),
         F.lit(detail).cast("string").alias("detail"), "before", "after",
     )  # fmt: skip
+
+
+# what comparisons and queries share -----------------------------------------------------------------------------------
+
+
+_BYTES_A_TASK, _MOST_TASKS = 64 * 1024**2, 2_000
+
+
+def tune(session: SparkSession, size_bytes: int, compiled_bytes: int) -> None:
+    """Streams on a local master are tuned for a hundred rows; a job reads what it reads."""
+    if size_bytes < compiled_bytes:
+        return
+    tasks = min(_MOST_TASKS, size_bytes // _BYTES_A_TASK)
+    for key, value in {
+        "spark.sql.shuffle.partitions": str(max(tasks, int(session.conf.get("spark.sql.shuffle.partitions") or 2))),
+        "spark.sql.codegen.wholeStage": "true",
+        "spark.sql.codegen.factoryMode": "FALLBACK",
+        "spark.sql.adaptive.enabled": "true",
+    }.items():
+        session.conf.set(key, value)
+
+
+def write_result(session: SparkSession, rows: DataFrame, uri: str) -> None:
+    """Another version of the result: one small table."""
+    session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")  # INT96 is read as of 1677 to 2262
+    writer = rows.coalesce(1).write.format("delta").mode("overwrite").option("overwriteSchema", "true")
+    # Nested fields may be called what Delta stores under another name only.
+    writer.option("delta.columnMapping.mode", "name").save(spark_uri(uri))

@@ -18,14 +18,12 @@ from pyspark.sql.types import (
     YearMonthIntervalType,
 )
 
-from backend.errors import JobError, QueryError
+from backend.errors import QueryError
 from backend.format import bytes_text
-from backend.jobs.results import HostAnswer
+from backend.jobs.documents import HostAnswer
 from backend.query.answer import PLACE, HostPlan
-from backend.query.plan import TableRead
 from backend.query.worker import HELD_BYTES
-from pipelines.jobs.results import tune, write_result
-from pipelines.jobs.signed_rows import nested
+from pipelines.jobs.diff import nested, tune, write_result
 from pipelines.jvm.delta import make_active, open_state
 from pipelines.specs.tables import quoted
 
@@ -43,7 +41,7 @@ def run_query(
 ) -> HostAnswer:  # fmt: skip
     """Compute and write `most_rows` at most. `tell` gets what goes on now, and raises when the job is to end.
 
-    Raises `QueryError` for rows that cannot be kept, `JobError` where another table lies in a table's place.
+    Raises `QueryError` for rows that cannot be kept, `DiffError` where another table lies in a table's place.
     """
     make_active(session)
     tune(session, planned.plan.size_bytes, compiled_bytes)
@@ -51,7 +49,9 @@ def run_query(
         session.conf.set(key, value)
     tell("opening the tables")
     for read in planned.plan.reads:
-        _rows(session, read).createOrReplaceTempView(read.name)
+        assert read.snapshot is not None
+        rows_of = open_state(session, read.snapshot).table()
+        rows_of.select(*(F.col(quoted(name)) for name in read.columns)).createOrReplaceTempView(read.name)
     answer = session.sql(planned.sql)
     columns = tuple(answer.columns)
     tell("computing the rows")
@@ -64,15 +64,6 @@ def run_query(
     first = first.append_column(PLACE, pa.array(range(first.num_rows), pa.int64()))
     write_result(session, session.createDataFrame(first), result_uri)
     return HostAnswer(columns, first.num_rows, rows.num_rows > most_rows, by)
-
-
-def _rows(session: SparkSession, read: TableRead) -> DataFrame:
-    assert read.snapshot is not None
-    snapshot = read.snapshot
-    state = open_state(session, snapshot.ref.uri, snapshot.version, snapshot.metadata.id)
-    if state is None:
-        raise JobError(f"{read.table} was replaced by another table meanwhile", hint="run it again")
-    return state.table().select(*(F.col(quoted(name)) for name in read.columns))
 
 
 def _numbered(answer: DataFrame) -> DataFrame:

@@ -16,8 +16,8 @@ from pyspark.sql import SparkSession
 from backend.changes.host_job import prepare_job
 from backend.errors import JobError, LakehouseError
 from backend.format import things
+from backend.jobs.documents import HostAnswer, HostQuery
 from backend.jobs.model import Job, JobEnd, JobKind, JobProgress, JobState
-from backend.jobs.results import HostAnswer, HostQuery
 from backend.lake.lake import Lake
 from backend.lake.storage.storage import Storage
 from backend.query.answer import host_plan
@@ -27,8 +27,7 @@ from backend.store.store import ControlStore
 from backend.times import Clock
 from pipelines.jobs.diff import DiffTask, SparkLimits, run_diff
 from pipelines.jobs.query import run_query
-from pipelines.jobs.requeue import Requeues
-from pipelines.jobs.reset import Resets
+from pipelines.jobs.stream_acts import Requeues, Resets
 from pipelines.jobs.table_acts import TableActs
 from pipelines.jvm.failures import SparkLostError, describe
 from pipelines.jvm.hadoop import CheckpointFiles, spark_uri

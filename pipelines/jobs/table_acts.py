@@ -53,10 +53,8 @@ from backend.streams.faults import CONFLICTS
 from backend.streams.reset import CheckpointMove, TableBack, read_move
 from pipelines.jobs.alter import altered_proofs, literal, rehearse, set_statements, statements, unset_statements
 from pipelines.jobs.clone_and_drop import Dropping, clone_commits, clone_statement, cloned
-from pipelines.jobs.condition import why_failed
-from pipelines.jobs.repair import repair_table, repaired, require_one_reading, rewritten_proof, table_rows
-from pipelines.jobs.requeue import ActListener
-from pipelines.jobs.reset import set_back, write_move
+from pipelines.jobs.rows import repair_table, repaired, require_one_reading, rewritten_proof, table_rows, why_failed
+from pipelines.jobs.stream_acts import ActListener, set_back, write_move
 from pipelines.jvm.failures import describe
 from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
 from pipelines.sinks.commits import sign

@@ -9,6 +9,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from backend.errors import DiffError
+from backend.lake.model import Snapshot
 from pipelines.jvm.hadoop import spark_uri
 
 
@@ -24,10 +26,6 @@ class DeltaState:
     session: SparkSession
     log: Any
     snapshot: Any
-
-    @property
-    def table_id(self) -> str:
-        return str(self.snapshot.metadata().id())
 
     def table(self) -> DataFrame:
         """Its rows, whatever the table's retention: Delta's own reader refuses versions older than that."""
@@ -63,15 +61,15 @@ def delta_log(session: SparkSession, uri: str) -> Any:
     return java.org.apache.spark.sql.delta.DeltaLog.forTable(session._jsparkSession, spark_uri(uri))
 
 
-def open_state(session: SparkSession, uri: str, version: int, table_id: str) -> DeltaState | None:
-    """That version of the table of that id; None where another table lies there by now."""
+def open_state(session: SparkSession, wanted: Snapshot) -> DeltaState:
+    """A version of a table, as Delta reads it; raises `DiffError` where another table lies there by now."""
     java: Any = session._jvm
     none = java.scala.Option.empty()
     for _ in range(2):
-        log = delta_log(session, uri)
-        state = DeltaState(session, log, log.getSnapshotAt(version, none, none, False))
-        if state.table_id == table_id:
+        log = delta_log(session, wanted.ref.uri)
+        state = DeltaState(session, log, log.getSnapshotAt(wanted.version, none, none, False))
+        if str(state.snapshot.metadata().id()) == wanted.metadata.id:
             return state
-        path = java.org.apache.hadoop.fs.Path(spark_uri(uri))
+        path = java.org.apache.hadoop.fs.Path(spark_uri(wanted.ref.uri))
         java.org.apache.spark.sql.delta.DeltaLog.invalidateCache(session._jsparkSession, path)
-    return None
+    raise DiffError("the table was replaced by another one meanwhile", hint="ask for it again")

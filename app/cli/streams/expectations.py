@@ -9,15 +9,16 @@ from app import services
 from app.cli.output import Document, only, print_json, print_table, say
 from app.cli.store import NO_HOST_HINT, is_host_alive, judgements_and_hosts, required_store
 from app.cli.tables.lake import opened
-from backend.expectations.judge import away, standing
 from backend.expectations.model import (
     ExpectationKind,
     Judgement,
     State,
     TableExpectation,
+    away,
     expected_text,
     found_text,
     judged_text,
+    standing,
 )
 from backend.format import ago, things
 from backend.search.condition import check_condition

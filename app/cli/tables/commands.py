@@ -209,7 +209,7 @@ def diff(
     key: Annotated[str | None, typer.Option("--key", help="Columns that name a row: a,b.")] = None,
     columns: Annotated[str | None, typer.Option("--columns", help="Compare only these: a,b.")] = None,
     method: Annotated[
-        Literal["change_feed", "spark_changes", "row_id", "key_join", "multiset", "log_only"] | None,
+        Literal["change_feed", "row_id", "key_join", "multiset", "log_only"] | None,
         typer.Option("--method", help="None: the best."),
     ] = None,
     where: Annotated[

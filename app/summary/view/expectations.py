@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from backend.expectations.judge import standing
 from backend.expectations.model import (
     Judgement,
     Standing,
@@ -17,6 +16,7 @@ from backend.expectations.model import (
     expected_text,
     found_text,
     judged_text,
+    standing,
 )
 from backend.format import duration_text, things
 

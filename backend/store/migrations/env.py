@@ -1,4 +1,4 @@
-"""Alembic's environment: runs the migrations on the connection that `backend.store.migrate` hands over.
+"""Alembic's environment: runs the migrations on the connection that `backend.store.engine` hands over.
 
 Rule: the caller owns the transaction; nothing is committed here.
 """

@@ -103,7 +103,7 @@ def store(empty_store: ControlStore) -> ControlStore:
     empty_store.beat(HostHeartbeat("host-1", "box", 1, now - timedelta(hours=1), now))
     poisoned = StreamFailure("ValueError", "poisoned\nby a test", 7, now)
     for name, state, failures in (("flows", StreamState.RUNNING, ()), ("fails", StreamState.FAILED, (poisoned,))):
-        empty_store.ensure_desired(name, DesiredState.RUNNING, now=now)
+        empty_store.ensure_all_desired([name], DesiredState.RUNNING, now=now)
         seen = Observed(name, state, "host-1", 1, now, query_id="q-1", run_id="r-1", started_at=now, failures=failures)
         observe(empty_store, seen)
     empty_store.add_progress([Progress("flows", "q-1", "r-1", 3, now, 10, 2.5, None, 100)])

@@ -181,7 +181,7 @@ def test_many_streams_are_chosen_by_a_rule_sources_first_and_who_is_left_out_is_
 ) -> None:
     fed = replace(declaration("fed"), source_tables=("flows",), layer="silver", tags={"team": "orders"})
     store.declare([fed, replace(declaration("theirs"), kind=ATTACHED, pipeline="nightly")], now=NOW)
-    store.ensure_desired("fed", DesiredState.RUNNING, now=NOW)
+    store.ensure_all_desired(["fed"], DesiredState.RUNNING, now=NOW)
     shown = weir("stop", "--all", "--dry-run", "--json").document
     assert [each["name"] for each in shown[:-1]][-1] == "fed", "after what feeds it"
     assert (shown[0]["asked"], shown[0]["would_ask"]) == (False, "stop")

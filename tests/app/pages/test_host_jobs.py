@@ -8,9 +8,8 @@ import pytest
 from deltalake import write_deltalake
 from streamlit.testing.v1 import AppTest
 
-from backend.errors import DiffError
-from backend.jobs.question import question_of
-from backend.jobs.results import HostQuery
+from backend.errors import JobError
+from backend.jobs.documents import HostQuery, question_of
 from backend.query.answer import PLACE
 from backend.store.store import ControlStore
 from tests.app.pages.test_query import rows, run
@@ -53,7 +52,7 @@ def test_a_condition_on_rows_goes_to_the_host_with_the_question(changes: World) 
     job = changes.job()
     question = question_of(job.request, str)
     assert question.on_host and question.where == "order_id = 2"
-    with pytest.raises(DiffError, match="by another version of Weir"):
+    with pytest.raises(JobError, match="by another version of Weir"):
         question_of(job.request.replace('"format":', '"format":1'), str)
     changes.run(job, ChangesOnHost.answer(changes, job))
     assert "only rows that satisfy order_id = 2" in words(again(app)).lower()

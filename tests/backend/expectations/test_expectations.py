@@ -13,9 +13,20 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from backend.expectations.judge import LastData, added_rows, judge_fresh, judge_rows, settle
 from backend.expectations.looks import Looks, last_data, rows_by_day
-from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation, found_text
+from backend.expectations.model import (
+    ExpectationKind,
+    Finding,
+    Judgement,
+    LastData,
+    State,
+    TableExpectation,
+    added_rows,
+    found_text,
+    judge_fresh,
+    judge_rows,
+    settle,
+)
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, OperationMetrics, TableRef
 from backend.settings import load_settings

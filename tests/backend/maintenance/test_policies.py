@@ -13,8 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from backend.errors import SettingsError
-from backend.jobs.model import JobEnd, JobState
-from backend.jobs.policy_runs import resting
+from backend.jobs.model import JobEnd, JobState, resting
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.maintenance.model import Optimize, Repair, Vacuum
@@ -155,7 +154,7 @@ def declare(world: PolicyWorld, name: str, state: StreamState) -> None:
     place = str(world.home / "checkpoints" / name)
     declared = stream(name, sink_uri=world.uri(CLICKS), sink_table=CLICKS, checkpoint_location=place)
     world.store.declare([declared], now=world.now)
-    world.store.ensure_desired(name, DesiredState.RUNNING, now=world.now)
+    world.store.ensure_all_desired([name], DesiredState.RUNNING, now=world.now)
     stream_store.observe(world.store, name, state, world.now)
 
 

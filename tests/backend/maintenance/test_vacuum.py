@@ -291,7 +291,7 @@ def test_what_it_has_read_is_a_risk_where_it_has_not_told(orders: Orders, offset
 def test_a_short_retention_is_refused_beside_a_running_writer_alone(orders: Orders) -> None:
     writer = replace(DECLARATION, name="appends", sink_uri=str(orders.table), sink_table="orders")
     orders.store.declare([writer], now=datetime.now(UTC))
-    orders.store.ensure_desired("appends", DesiredState.RUNNING, now=datetime.now(UTC))
+    orders.store.ensure_all_desired(["appends"], DesiredState.RUNNING, now=datetime.now(UTC))
     planned = orders.vacuum()
     assert planned.refused.startswith("appends may write it meanwhile, and files that a writer has not committed")
     assert planned.way_out.startswith("stop appends first")

@@ -77,7 +77,7 @@ def test_nobody_asks_anything_of_it(store: ControlStore, inbox: sa.Engine) -> No
 def test_a_stream_that_a_host_declared_is_not_touched(store: ControlStore, inbox: sa.Engine) -> None:
     """Names of attached streams begin with their application's, so only rubbish could meet one."""
     store.declare([replace(DECLARATION, name="etl.orders")], now=NOW)
-    store.ensure_desired("etl.orders", DesiredState.RUNNING, now=NOW)
+    store.ensure_all_desired(["etl.orders"], DesiredState.RUNNING, now=NOW)
     report(inbox, beat(), started(), progress())
     store.take_in([])
 
@@ -172,7 +172,7 @@ SQL = "x'; DROP TABLE audit; --"
 def filled(store: ControlStore) -> ControlStore:
     """A store with one good row in each table."""
     store.declare([DECLARATION], now=NOW)
-    store.ensure_desired(NAME, DesiredState.RUNNING, now=NOW)
+    store.ensure_all_desired([NAME], DesiredState.RUNNING, now=NOW)
     store.observe(observed(), token=held(store).token)
     store.beat(HostHeartbeat("a", "box", 1, NOW, NOW, "4.2.0", None))
     store.note_judgement(judgement(FRESH))

@@ -18,10 +18,8 @@ from backend.errors import (
     PathRefusedError,
     StreamRefusedError,
 )
-from backend.jobs.model import JobEnd, JobKind, JobProgress, JobState
-from backend.jobs.policy_runs import KEPT, POLICY
-from backend.jobs.question import question_text
-from backend.jobs.results import read_result, results_lake
+from backend.jobs.documents import question_text, read_result, results_lake
+from backend.jobs.model import KEPT, POLICY, JobEnd, JobKind, JobProgress, JobState
 from backend.lake.model import TableRef
 from backend.maintenance.model import ActResult
 from backend.settings import Settings, load_settings
@@ -30,8 +28,8 @@ from backend.store.store import ControlStore
 from backend.stream_model.stream import DesiredState, Lease
 from backend.streams.requeue import RequeueAnswer, RequeueRequest
 from backend.streams.reset import ResetLevel, ResetRequest
-from pipelines.jobs.reset import Resets
 from pipelines.jobs.runner import SparkJobs
+from pipelines.jobs.stream_acts import Resets
 from pipelines.sources.spark import table
 from pipelines.specs.streams import Registry
 from tests.worlds.lake.builders import HandLog, add, remove
@@ -232,7 +230,7 @@ def test_a_result_is_read_where_hosts_write_results_and_nowhere_else(tmp_path: P
 def test_an_act_is_on_the_stream_that_its_row_locks(tmp_path: Path) -> None:
     settings, store = lake_of(tmp_path), ControlStore(f"sqlite:///{tmp_path}/weir.db")
     streams = [pipeline_of(table("silver"), name=name).streams[0] for name in ("runs", "stopped")]
-    store.ensure_desired("runs", DesiredState.RUNNING, now=datetime.now(UTC))
+    store.ensure_all_desired(["runs"], DesiredState.RUNNING, now=datetime.now(UTC))
     request = ResetRequest("stopped", ResetLevel.REPROCESS).text()
     with pytest.raises(StreamRefusedError, match="runs: it is not stopped"):
         Resets(settings, store, Registry(streams)).run(job_of(JobKind.RESET, request, "runs"), None)  # type: ignore[arg-type]

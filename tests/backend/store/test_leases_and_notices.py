@@ -315,7 +315,7 @@ def test_what_nobody_told_is_seen_by_its_sign(told: ControlStore, store_url: str
     leases = Counted(
         told, told.leases, NoticeTopic.LEASES, every_s=5.0, sign=told.lease_sign, elapsed=lambda: passed[0]
     )
-    told.ensure_desired(NAME, DesiredState.RUNNING, now=NOW)
+    told.ensure_all_desired([NAME], DesiredState.RUNNING, now=NOW)
     desired = Counted(
         told, told.desired, NoticeTopic.DESIRED, every_s=5.0, sign=told.desired_sign, elapsed=lambda: passed[0]
     )
@@ -340,7 +340,7 @@ def test_what_nobody_told_is_seen_by_its_sign(told: ControlStore, store_url: str
 
 
 def test_while_nobody_listens_everything_is_read_and_then_once_more(told: ControlStore, store_url: str) -> None:
-    told.ensure_desired(NAME, DesiredState.RUNNING, now=NOW)
+    told.ensure_all_desired([NAME], DesiredState.RUNNING, now=NOW)
     desired = Counted(told, told.desired, NoticeTopic.DESIRED)
     desired.kept()
     ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_notify%' AND pid <> "

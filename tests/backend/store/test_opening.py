@@ -13,8 +13,7 @@ from alembic.runtime.migration import MigrationContext
 from backend.errors import SettingsError, StoreError
 from backend.lake.model import TableRef
 from backend.settings import load_settings
-from backend.store.engine import Database
-from backend.store.migrate import HEAD
+from backend.store.engine import HEAD, Database
 from backend.store.schema import metadata
 from backend.store.store import ControlStore
 from backend.stream_model.stream import DesiredState
@@ -144,7 +143,7 @@ def test_a_start_says_that_nothing_verifies_a_database_elsewhere(
 
 def test_naive_times_are_refused(store: ControlStore) -> None:
     with pytest.raises(StoreError, match="aware"):
-        store.ensure_desired("x", DesiredState.RUNNING, now=NOW.replace(tzinfo=None))
+        store.ensure_all_desired(["x"], DesiredState.RUNNING, now=NOW.replace(tzinfo=None))
 
 
 @pytest.mark.parametrize("url", ["sqlite://", "mysql://x/y", "not a url"])

@@ -110,8 +110,8 @@ def test_of_several_streams_all_are_asked_or_none(declared: ControlStore) -> Non
 
 def test_the_default_never_overwrites_a_wish(declared: ControlStore) -> None:
     ask(declared, "stop")
-    declared.ensure_desired("silver_orders", DesiredState.RUNNING, now=NOW)
-    declared.ensure_desired("other", DesiredState.RUNNING, now=NOW)
+    declared.ensure_all_desired(["silver_orders"], DesiredState.RUNNING, now=NOW)
+    declared.ensure_all_desired(["other"], DesiredState.RUNNING, now=NOW)
     states = {name: wanted.state for name, wanted in declared.desired().items()}
     assert states == {"other": DesiredState.RUNNING, "silver_orders": DesiredState.STOPPED}
 
@@ -149,7 +149,7 @@ def test_an_override_that_cannot_be_changes_nothing(declared: ControlStore) -> N
 
 @pytest.fixture
 def wanted(declared: ControlStore) -> ControlStore:
-    declared.ensure_desired(NAME, DesiredState.RUNNING, now=NOW)
+    declared.ensure_all_desired([NAME], DesiredState.RUNNING, now=NOW)
     return declared
 
 
@@ -296,7 +296,6 @@ def test_nothing_but_the_store_writes_to_it() -> None:
         "backend/store/annotations.py",
         "backend/store/engine.py",
         "backend/store/jobs.py",
-        "backend/store/migrate.py",
     }
 
 

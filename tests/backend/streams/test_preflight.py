@@ -601,7 +601,7 @@ def test_an_empty_checkpoint_beside_a_full_table_is_a_warning_and_a_sink_that_is
 
 def hold(world: World, name: str, host: str) -> None:
     world.store.beat(HostHeartbeat(host, "box", 2, NOW, NOW))
-    world.store.ensure_desired(name, DesiredState.RUNNING, now=NOW)
+    world.store.ensure_all_desired([name], DesiredState.RUNNING, now=NOW)
     leased(world.store, stream_resource(name), host)
 
 
@@ -609,7 +609,7 @@ def test_another_stream_on_the_same_checkpoint_or_sink_is_named(world: World) ->
     twin = replace(world.declaration("twin"), checkpoint_location=f"{world.checkpoint}/", sink_uri="/other")
     world.declare(world.declaration(), twin)
     assert world.said(faults.OTHERS).outcome is Outcome.WARNING
-    world.store.ensure_desired("twin", DesiredState.RUNNING, now=NOW)
+    world.store.ensure_all_desired(["twin"], DesiredState.RUNNING, now=NOW)
     same = "twin has the same checkpoint and is wanted running"
     assert world.failed(faults.OTHERS, faults.SECOND_START) == same
 
@@ -650,7 +650,7 @@ def test_a_declaration_that_changed_is_told_before_the_start(world: World) -> No
     assert "cluster_by of silver/events: not set → id: it raises" in waiting[1].detail
 
     word = {NAME: {"table_changes": "delta.enableChangeDataFeed"}}
-    world.store.ensure_desired(NAME, DesiredState.RUNNING, now=NOW)
+    world.store.ensure_all_desired([NAME], DesiredState.RUNNING, now=NOW)
     world.store.request_all([NAME], "restart", reason="wanted", actor=Actor("ana"), now=NOW, overrides=word)
     at_once, waiting_still = (check for check in world.check().checks if check.name == faults.TABLES)
     assert "delta.enableChangeDataFeed of silver/events: not set → true" in at_once.detail

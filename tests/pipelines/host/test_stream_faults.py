@@ -331,7 +331,7 @@ def test_a_second_start_is_refused_and_the_first_lives(
 ) -> None:
     now = datetime.now(UTC)
     store.declare([declaration(stream, NAME), declaration(stream, "twin", sink="other")], now=now)
-    store.ensure_desired("twin", DesiredState.RUNNING, now=now)
+    store.ensure_all_desired(["twin"], DesiredState.RUNNING, now=now)
     (check,) = before(stream, store)
     assert (check.name, check.remedy) == (faults.OTHERS, faults.SECOND_START.remedy)
     assert "twin" in check.detail

@@ -26,9 +26,8 @@ from backend.jobs.model import Job, JobState
 from backend.lake.table.metadata_diff import column_names
 from backend.sql.expression import check_row_condition
 from backend.sql.filters import satisfied
-from pipelines.jobs.condition import satisfies
-from pipelines.jobs.diff import DiffTask, SparkLimits, run_diff
-from pipelines.jobs.signed_rows import signed_rows
+from pipelines.jobs.diff import DiffTask, SparkLimits, run_diff, signed_rows
+from pipelines.jobs.rows import satisfies
 from tests.worlds.cases import soak
 from tests.worlds.lake.diffs import Asked, asked, diff, prepare
 from tests.worlds.processes import wait_until
@@ -43,16 +42,13 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield opened
 
 
-FEED, CHANGES, IDS, KEY, ROWS = (
-    DiffMethod.CHANGE_FEED, DiffMethod.SPARK_CHANGES, DiffMethod.ROW_ID, DiffMethod.KEY_JOIN, DiffMethod.MULTISET,
-)  # fmt: skip
+FEED, IDS, KEY, ROWS = DiffMethod.CHANGE_FEED, DiffMethod.ROW_ID, DiffMethod.KEY_JOIN, DiffMethod.MULTISET
 WHOLE, CUT = SparkLimits(), SparkLimits(most_values=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A question to both; of Spark within `limits`, of DuckDB by the method `same_as` where it has not Spark's own. A
-    result that is `CUT` holds no more rows than were asked for.
+    """A question to both, of Spark within `limits`; a result that is `CUT` holds no more rows than were asked for.
     `net`: what both must find, beyond what they agree on."""
 
     table: str
@@ -60,7 +56,6 @@ class Case:
     second: int
     wanted: Asked
     limits: SparkLimits = WHOLE
-    same_as: DiffMethod | None = None
     net: NetCounts | None = None
 
     def __str__(self) -> str:
@@ -87,7 +82,7 @@ MORE_CASES = (
     Case("maps", 2, 4, asked(method=KEY, key=("id",), tolerance=2.0), net=NetCounts(0, 4, 0)),
     # Rows that cancel are not asked: the files apart hold others, of which the condition would make an error.
     Case("plain", 0, 4, asked(method=KEY, where=NOT_OF_OTHERS), net=NetCounts(0, 1, 0)),
-    Case("tracked", 4, 2, asked(method=CHANGES), same_as=IDS),
+    Case("tracked", 4, 2, asked(method=IDS)),
     Case("narrowed", 0, 1, asked(method=KEY, key=("id",))),  # each version is read with its own schema
     # Null and repeated keys, copies of rows, NaN.
     Case("random", 0, 1, asked(method=KEY, key=("k",))),
@@ -119,7 +114,7 @@ MORE_CASES = (
     Case("tracked", 0, 4, asked(method=IDS, row_limit=97), CUT),
     Case("tracked", 0, 4, asked(method=FEED, key=("id",), row_limit=96), CUT),
     Case("tracked", 1, 2, asked(method=KEY, key=("id",)), CUT, net=NetCounts(0, 0, 0)),
-    Case("tracked", 0, 2, asked(method=CHANGES, where="id < 20 AND v = 'u'"), same_as=IDS, net=NetCounts(0, 3, 0)),
+    Case("tracked", 0, 2, asked(method=IDS, where="id < 20 AND v = 'u'"), net=NetCounts(0, 3, 0)),
     Case("maps", 0, 2, asked(method=ROWS), SparkLimits(compiled_bytes=0)),
     Case("maps", 2, 3, asked(method=ROWS), SparkLimits(compiled_bytes=0)),
     Case("replaced", 1, 0, asked(method=ROWS, across_replace=True)),
@@ -162,11 +157,9 @@ ALL_CASES = [
 def test_both_engines_give_one_answer(world: World, case: Case) -> None:
     with world.limited(case.limits):
         spark = world.by_spark(case.table, case.first, case.second, case.wanted)
-    method = {"method": case.same_as} if case.same_as else {}
-    here = world.here(case.table, case.first, case.second, case.wanted | method)
+    here = world.here(case.table, case.first, case.second, case.wanted)
     assert_same(spark, here)
-    assert spark.method is (case.wanted["method"] if case.same_as else here.method)
-    assert case.same_as or spark.commits == here.commits
+    assert (spark.method, spark.commits) == (here.method, here.commits)
     assert any(reason.startswith("computed by Spark") for reason in spark.reasons)
     assert (UNEXPLAINED in spark.reasons) is (case.limits is CUT and spark.changes.truncated)
     if case.net is not None:
@@ -188,21 +181,11 @@ def test_two_tables_are_compared_too(world: World) -> None:
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize(("first", "second"), [(4, 2), *soak((0, 2))])
-def test_what_sparks_changes_say_of_each_commit_is_what_the_feed_says(world: World, first: int, second: int) -> None:
-    found = world.by_spark("tracked", first, second, asked(method=CHANGES))
-    assert found.commits == world.here("tracked", first, second, asked(method=FEED)).commits
-    assert any(commit.updated for commit in found.commits)
-
-
-@pytest.mark.ci
 def test_what_a_method_would_misread_is_left_to_the_next_one_and_said(world: World) -> None:
-    """Deletion vectors were turned on later: Spark's CHANGES over all of it would make rows up."""
+    """Also where deletion vectors were turned on later."""
     by_spark = world.by_spark("marked_later", 0, 3, asked())
     assert_same(by_spark, world.here("marked_later", 0, 3, asked(method=IDS)))
     assert by_spark.method is IDS
-    (why,) = [reason for reason in by_spark.reasons if reason.startswith("not by Spark's CHANGES: ")]
-    assert "protocol changed" in why
     for name, last, why in (
         ("overwritten", 2, "commit 2 removes or adds whole files with deletion vectors"),
         ("partition_moves", 1, "commit 1 names files with percent-encoded paths"),

@@ -26,7 +26,7 @@ from backend.streams.reset import ResetLevel, ResetRequest, parse_starts, set_as
 from backend.times import Clock
 from pipelines import append, complete, expect, files, into, table
 from pipelines.declare.pipeline import declarations, load_registry
-from pipelines.jobs.reset import is_behind
+from pipelines.jobs.stream_acts import is_behind
 from tests.worlds.spark.act_host import ActHost, running_job
 from tests.worlds.spark.declared import Function, pipeline_of, same
 
@@ -357,7 +357,7 @@ def test_what_cannot_be_rewound_is_refused_with_what_helps(numbers: Callable[...
     with pytest.raises(StreamRefusedError, match="it is being rewound"):
         world.store.request("silver_numbers", "start", reason="now", actor=Actor("ben"), now=now)
     world.store.jobs.cancel(job.job_id, actor=Actor("ben"), reason="not yet", now=now)
-    world.store.ensure_desired("silver_numbers", DesiredState.RUNNING, now=datetime.now(UTC))
+    world.store.ensure_all_desired(["silver_numbers"], DesiredState.RUNNING, now=datetime.now(UTC))
     planned = world.preview(1)
     assert planned.refused.startswith("silver_numbers: it is wanted to run")
     assert planned.way_out == "weir stop silver_numbers"

@@ -24,7 +24,7 @@ from backend.table_policies import TablePolicy
 from pipelines import append
 from pipelines import table as declared_table
 from pipelines.host.tables import submit_due
-from pipelines.jobs.repair import rewritten_proof, rows_proof
+from pipelines.jobs.rows import rewritten_proof, rows_proof
 from pipelines.jvm.failures import describe
 from tests.worlds.cases import soak
 from tests.worlds.hosts.rounds import rounds_of

@@ -13,8 +13,8 @@ from backend.changes.changed_rows import RowBucket
 from backend.changes.compare import Pairing
 from backend.changes.host_job import SUMMARY, DiffSummary
 from backend.changes.model import DiffMethod
+from backend.jobs.documents import HostAnswer
 from backend.jobs.model import Job, JobEnd, JobProgress, JobState
-from backend.jobs.results import HostAnswer
 from backend.query.answer import PLACE
 from backend.store.leases import job_resource
 from backend.store.store import ControlStore

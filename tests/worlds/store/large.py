@@ -98,7 +98,7 @@ def make_streams(settings: Settings, lake: Path, *, streams: int, now: datetime)
             state = StreamState.FAILED
             failure = StreamFailure("DELTA_FILE_NOT_FOUND", "part-00001.parquet is gone", 19, now)
         wanted = DesiredState.STOPPED if state is StreamState.STOPPED else DesiredState.RUNNING
-        store.ensure_desired(stream.name, wanted, now=now)
+        store.ensure_all_desired([stream.name], wanted, now=now)
         observe(store, stream.name, state, now, failure=failure)
         batches += [batch(number, lake, id_, now) for id_ in range(BATCHES)]
     for start in range(0, len(batches), CHUNK):

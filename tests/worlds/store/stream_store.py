@@ -75,7 +75,7 @@ def declare(
         side_tables=(f"{layer}/{name}_quarantine",) if expectations else (),
     )
     store.declare([declaration], now=now)
-    store.ensure_desired(name, DesiredState.RUNNING, now=now)
+    store.ensure_all_desired([name], DesiredState.RUNNING, now=now)
 
 
 def observe(

@@ -8,7 +8,7 @@ down_revision = None
 
 
 def upgrade() -> None:
-    raise NotImplementedError("no store is older: `backend.store.migrate` makes a new one, or refuses it")
+    raise NotImplementedError("no store is older: `backend.store.engine` makes a new one, or refuses it")
 
 
 def downgrade() -> None:

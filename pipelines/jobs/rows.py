@@ -1,26 +1,106 @@
-"""Rows of a table changed, replaced or deleted by Spark, once it is known to read the SQL as DuckDB does, row by row.
+"""SQL over rows on Spark: a condition, or a value of each, that DuckDB in the Python workers answers; and rows of a
+table changed, replaced or deleted by Spark, once it is known to read the SQL as DuckDB does, row by row.
 
-Rule: one commit. What came of it is told by the commit's own metrics; rows that came from elsewhere are compared again,
-whatever their order, as texts that hold every value exactly: a null counts, and a type is never guessed.
+Rule: for a condition Spark passes values on and never reads the SQL; a row of which it makes an error ends the job, as
+no other method would find another answer. A repair is one commit. What came of it is told by the commit's own metrics;
+rows that came from elsewhere are compared again, whatever their order, as texts that hold every value exactly: a null
+counts, and a type is never guessed.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import reduce
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial, reduce
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructField, StructType
 
-from backend.errors import QueryError
+from backend.errors import JobError, LakehouseError, QueryError
 from backend.format import things
 from backend.lake.model import OperationMetrics, Snapshot
 from backend.maintenance.model import ActPreview, ActResult, Proof, Repair
-from pipelines.jobs.condition import satisfies, value_of
-from pipelines.jobs.signed_rows import opened
-from pipelines.jvm.delta import make_active
+from backend.sql.expression import check_row_condition, check_value
+from backend.sql.filters import computed, fields_of, require_fit, require_value, satisfied
+from backend.sql.session import engine_version
+from pipelines.jvm.delta import make_active, open_state
 from pipelines.jvm.failures import describe
 from pipelines.jvm.hadoop import spark_uri
 from pipelines.specs.tables import quoted
+
+_FAILED = re.compile(r"^backend\.errors\.\w+: (?P<message>.*)\n(?P<hint>.*)$", re.MULTILINE)
+_NOT_INSTALLED = re.compile(r"^(?:ModuleNotFoundError|ImportError): (?P<message>.*)$", re.MULTILINE)
+_INSTALL = "install this version of Weir in the Python of Spark's executors, or leave the condition out"
+
+
+def satisfies(where: str, columns: Sequence[str], schema: StructType) -> Column:
+    """Whether a row with these columns as c0, c1 … satisfies the condition.
+
+    Raises `QueryError` where it may not run, does not go with the columns' types, or is neither true nor false.
+    """
+    condition = check_row_condition(where, columns)
+    kinds = _kinds(condition.columns, columns, schema)
+    require_fit(condition, to_arrow_schema(kinds, timezone="UTC"))
+    asked = arrow_udf(_in_worker(partial(satisfied, condition)), "boolean")  # type: ignore[call-overload]  # its hints
+    # Else Spark may ask it of rows that cancel: a condition on what rows are grouped by goes below the grouping.
+    answer: Column = asked.asNondeterministic()(_row(condition.columns, columns))
+    return answer
+
+
+def value_of(text: str, target: str, columns: Sequence[str], schema: StructType) -> Column:
+    """SQL over a row with these columns as c0, c1 …, as a value of the column `target`.
+
+    Raises `QueryError` where it may not run, or does not go with the columns' types.
+    """
+    value = check_value(text, columns)
+    fields = fields_of(value, target)
+    require_value(value, target, to_arrow_schema(_kinds(fields, columns, schema), timezone="UTC"))
+    kind = schema[f"c{columns.index(target)}"].dataType
+    asked = arrow_udf(_in_worker(partial(computed, value, target)), kind)  # type: ignore[call-overload]  # its hints
+    answer: Column = asked.asNondeterministic()(_row(fields, columns))
+    return answer
+
+
+def _kinds(named: Sequence[str], columns: Sequence[str], schema: StructType) -> StructType:
+    return StructType([StructField(name, schema[f"c{columns.index(name)}"].dataType) for name in named])
+
+
+def _row(named: Sequence[str], columns: Sequence[str]) -> Column:
+    return F.struct(*(F.col(f"c{columns.index(name)}").alias(name) for name in named))
+
+
+def why_failed(exc: BaseException) -> LakehouseError | None:
+    """What a worker raised about the condition; None for a failure of another kind."""
+    text = str(exc)
+    if failure := _FAILED.search(text):
+        return QueryError(failure["message"], hint=failure["hint"])
+    if missing := _NOT_INSTALLED.search(text):
+        return JobError(f"Spark's executors cannot check a condition on rows: {missing['message']}", hint=_INSTALL)
+    return None
+
+
+def _in_worker(
+    answer: Callable[[Iterator[pa.Array]], Iterator[pa.Array]],
+) -> Callable[[Iterator[pa.Array]], Iterator[pa.Array]]:
+    version = engine_version()
+
+    def asked(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
+        try:
+            if engine_version() != version:
+                raise ImportError(f"DuckDB is {engine_version()} there and {version} here")
+            yield from answer(batches)
+        except LakehouseError as exc:
+            exc.add_note(exc.hint)  # a traceback's text is all that leaves a worker
+            raise
+
+    return asked
+
+
+# a repair -------------------------------------------------------------------------------------------------------------
+
 
 _EXACT = {
     "ignoreNullFields": "false",
@@ -98,18 +178,15 @@ def _compare_readings(asked: Repair, rows: DataFrame) -> None:
     names, kinds = rows.columns, {field.name: field.dataType for field in rows.schema}
     place = {name: f"c{number}" for number, name in enumerate(names)}
     chosen = F.coalesce(F.expr(f"({asked.where})"), F.lit(False)).alias("spark")
-    given = [F.expr(f"({text})").cast(kinds[name]).alias(f"v{n}") for n, (name, text) in _numbered(asked.values)]
+    values = list(enumerate(asked.values.items()))
+    given = [F.expr(f"({text})").cast(kinds[name]).alias(f"v{n}") for n, (name, text) in values]
     as_spark = rows.select(*(F.col(quoted(name)).alias(c) for name, c in place.items()), chosen, *given)
     own = as_spark.select(*place.values()).schema
     differs = ~satisfies(asked.where, names, own).eqNullSafe(F.col("spark"))
-    for number, (name, text) in _numbered(asked.values):
+    for number, (name, text) in values:
         differs = differs | (F.col("spark") & ~value_of(text, name, names, own).eqNullSafe(F.col(f"v{number}")))
     if odd := as_spark.where(differs).count():
         raise QueryError(f"Spark reads this otherwise than the preview did, for {things(odd, 'row')}", hint=_PLAIN)
-
-
-def _numbered(values: Mapping[str, str]) -> list[tuple[int, tuple[str, str]]]:
-    return list(enumerate(values.items()))
 
 
 # the same rows ---------------------------------------------------------------------------------------------------
@@ -129,7 +206,7 @@ def rewritten_proof(session: SparkSession, commits: Iterable[tuple[Snapshot, Sna
     have them: the rows that a deletion vector marks are in neither."""
     make_active(session)
     went, came = list[DataFrame](), list[DataFrame]()
-    for before, after in ((opened(session, old), opened(session, new)) for old, new in commits):
+    for before, after in ((open_state(session, old), open_state(session, new)) for old, new in commits):
         went.append(before.rows(before.files_not_in(after), as_of=before))
         came.append(after.rows(after.files_not_in(before), as_of=after))
     what = "each row of the old files is in the new ones"
