@@ -106,6 +106,7 @@ def parse_progress(text: str) -> Progress:
     event = _object(text)
     sink = _mapping(event.get("sink"))
     operators = [_mapping(operator) for operator in _list(event.get("stateOperators"))]
+    durations_ms, duration_ms = _durations(event), _count(event.get("batchDuration"))
     try:
         return Progress(
             stream=str(event.get("name") or ""),
@@ -116,8 +117,8 @@ def parse_progress(text: str) -> Progress:
             num_input_rows=_input_rows(event),
             input_rows_per_s=_number(event.get("inputRowsPerSecond")),
             processed_rows_per_s=_number(event.get("processedRowsPerSecond")),
-            batch_duration_ms=_batch_duration(event),
-            durations_ms=_durations(event),
+            batch_duration_ms=durations_ms.get(TOTAL_PHASE) if duration_ms is None else duration_ms,
+            durations_ms=durations_ms,
             watermark=_watermark(event),
             state_rows=_sum(operators, "numRowsTotal"),
             state_bytes=_sum(operators, "memoryUsedBytes"),
@@ -150,11 +151,6 @@ def _input_rows(event: Mapping[str, Any]) -> int:
 def _durations(event: Mapping[str, Any]) -> dict[str, int]:
     durations = {phase: _count(value) for phase, value in _mapping(event.get("durationMs")).items()}
     return {phase: value for phase, value in durations.items() if value is not None}
-
-
-def _batch_duration(event: Mapping[str, Any]) -> int | None:
-    direct = _count(event.get("batchDuration"))
-    return direct if direct is not None else _durations(event).get("triggerExecution")
 
 
 def _watermark(event: Mapping[str, Any]) -> datetime | None:

@@ -21,7 +21,7 @@ from backend.maintenance.policies import PolicyPlans
 from backend.settings import Settings, load_settings
 from backend.store.leases import StoreClock
 from backend.store.store import ControlStore
-from backend.stream_model.stream import HostHeartbeat, StreamDeclaration
+from backend.stream_model.stream import StreamDeclaration
 from backend.streams.backlog import BacklogReader
 from pipelines.declare.check import refuse_problems
 from pipelines.declare.pipeline import declarations, load_registry
@@ -77,8 +77,12 @@ def _work(settings: Settings, registry: Registry, runtime: Runtime, *, metrics: 
     log.info("host_starting", host_id=heartbeat.host_id, store=store.shown_url, streams=list(registry.names()))
     declare(store, declared, clock())
     # While Spark starts, which takes long, pages must not say that no host is there.
-    beating = Work("beating", beat_every_s(settings), partial(_beat, store, heartbeat, clock), "host_not_heard")
-    with at_work([beating], store, heartbeat.host_id):
+    first = heartbeat
+
+    def beat(_: Rounds) -> None:
+        store.beat(replace(first, beat_at=clock()))
+
+    with at_work([Work("beating", beat_every_s(settings), beat, "host_not_heard")], store, heartbeat.host_id):
         for problem in runtime.open(store.alone):
             log.error("stream_cannot_work", stream=problem.name, at=str(problem.declared_at), error=problem.message)
     heartbeat = replace(heartbeat, spark_version=runtime.spark_version, spark_ui_url=runtime.spark_ui_url)
@@ -156,10 +160,6 @@ def _work(settings: Settings, registry: Registry, runtime: Runtime, *, metrics: 
         store.close,
     )
     return code
-
-
-def _beat(store: ControlStore, heartbeat: HostHeartbeat, clock: StoreClock, _: Rounds) -> None:
-    store.beat(replace(heartbeat, beat_at=clock()))
 
 
 def close(*steps: Callable[[], object]) -> None:
