@@ -27,9 +27,16 @@ from backend.expectations import judge
 from backend.expectations.model import Judgement
 from backend.health.attention import AttentionRules, grouped
 from backend.health.attention import attention as attention_items
-from backend.health.health import JudgedTable, LakeJudge, health_judge, table_evidence, table_health
+from backend.health.health import (
+    JudgedTable,
+    LakeJudge,
+    NoticedSoFar,
+    NoticeWatch,
+    health_judge,
+    table_evidence,
+    table_health,
+)
 from backend.health.model import AttentionGroup, HealthEvidence, TableHealth
-from backend.health.watch import NoticedSoFar, NoticeWatch
 from backend.jobs.model import Job
 from backend.jobs.policy_runs import RestingPolicy, resting
 from backend.lake.files import clustering, file_sizes, stats
@@ -46,7 +53,7 @@ from backend.query.tiles import Tiles, tiles_of
 from backend.search.notice import Key, Notice
 from backend.search.search import Bisects
 from backend.search.suggest import Held, held_numbers
-from backend.sql import numbers, profile
+from backend.sql import numbers
 from backend.sql.export import Exports
 from backend.sql.numbers import Numbers
 from backend.store.notices import KeptAnswer, NoticeTopic
@@ -517,9 +524,9 @@ def column_numbers() -> Numbers[ColumnTotals]:
 
 
 @once
-def profiles() -> Numbers[profile.Profile]:
+def profiles() -> Numbers[numbers.Profile]:
     """Profiles that were read from rows."""
-    return profile.profiles()
+    return numbers.profiles()
 
 
 @once

@@ -38,7 +38,7 @@ from backend.errors import DiffColumnError, DiffError, LakehouseError
 from backend.format import bytes_text
 from backend.lake.files.clustering import declared_clustering
 from backend.lake.files.file_difference import FileDifference
-from backend.lake.model import CommitReader, FileReader, Snapshot, TableRef
+from backend.lake.model import LakeReader, Snapshot, TableRef
 from backend.lake.rows.log_subset import LocalFiles
 from backend.lake.table.metadata_diff import diff_properties, diff_schemas
 from backend.lake.table.schema import spelled
@@ -233,10 +233,8 @@ def _replaced(given: DiffInput) -> str:
 # what the log tells --------------------------------------------------------------------------------------------------
 
 
-class DiffLake(CommitReader, FileReader, CountingLake, Protocol):
+class DiffLake(LakeReader, CountingLake, Protocol):
     """The part of `backend.lake.lake.Lake` that a diff needs."""
-
-    def snapshot(self, ref: TableRef, version: int | None = None) -> Snapshot: ...
 
     def cdf_support(self, ref: TableRef, from_version: int, to_version: int) -> FeedSupport: ...
 

@@ -18,9 +18,8 @@ from backend.lake.files.file_difference import DIFFERENCE_COLUMNS, FileDifferenc
 from backend.lake.model import FileReader, Snapshot
 from backend.lake.rows.log_subset import LocalFiles
 from backend.lake.table.metadata_diff import SchemaDiff, column_types, diff_schemas
-from backend.lake.table.partitions import physical_names
 from backend.lake.table.properties import is_row_tracked
-from backend.lake.table.schema import readable_names
+from backend.lake.table.schema import physical_names, readable_names
 from backend.sql.parquet_rows import ROW_ID_COLUMN, numbered_rows, why_not_as_stored
 from backend.sql.session import Connection
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
@@ -22,9 +22,8 @@ from backend.errors import LakehouseError, StorageError, TableNotFoundError, Uns
 from backend.lake.log.commits import commit_name
 from backend.lake.log.listing import LOG
 from backend.lake.log.log import READER_FEATURES
-from backend.lake.model import CardColumn, Commit, TableCard, TableRef, UnreadableTable
-from backend.lake.storage.folder import Folder
-from backend.lake.storage.paths import is_remote
+from backend.lake.model import CardColumn, LakeReader, TableCard, TableRef, UnreadableTable
+from backend.lake.storage.folder import Folder, is_remote
 from backend.lake.storage.storage import Storage
 from backend.settings import Settings
 
@@ -87,18 +86,11 @@ def _kept(document: dict[str, Any]) -> StoredCard:
 # what is known in this process -----------------------------------------------------------------------------------
 
 
-class Reader(Protocol):
-    """What reads one table's log."""
-
-    def latest_version(self, ref: TableRef) -> int: ...
-    def history(self, ref: TableRef, *, limit: int) -> list[Commit]: ...
-
-
 class Cards:
     """Thread-safe. `make` reads a table's card anew and raises `LakehouseError`."""
 
     def __init__(
-        self, storage: Storage, reader: Reader, make: Callable[[TableRef], TableCard], settings: Settings
+        self, storage: Storage, reader: LakeReader, make: Callable[[TableRef], TableCard], settings: Settings
     ) -> None:
         self._storage, self._reader, self._make = storage, reader, make
         self._store, self._depends_on = DiskCache(settings.home / "cache" / "cards", MOST_FILES), _depends_on(settings)

@@ -15,7 +15,7 @@ from backend.jobs.question import question_of
 from backend.jobs.results import HostQuery
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
-from backend.lake.storage.paths import normal_uri
+from backend.lake.storage.folder import normal_uri
 from backend.maintenance.model import Arguments, Drop, Vacuum
 from backend.settings import Settings
 from backend.store.store import ControlStore
@@ -204,6 +204,7 @@ def _unread(
         return frozenset(), (backlog and backlog.unknown) or "how far it has read is not known"
     since = max(0, latest - backlog.versions + 1)
     try:
-        return lake.files_to_read(ref, since=since, is_first_read=backlog.is_first_read, feed=feed), ""
+        files = lake.folder_files(ref)
+        return files.to_read(since=since, is_first_read=backlog.is_first_read, feed=feed), ""
     except LakehouseError as exc:
         return frozenset(), exc.message

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from backend.changes.model import CommitChanges
 from backend.errors import CheckpointError, StorageError, StreamRefusedError, TableNotFoundError
 from backend.format import bytes_text, count_text, cut, rows_text, things, utc_text
-from backend.lake.history.history_filter import predicate_text
+from backend.lake.history.history import predicate_text
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, Snapshot, TableRef
 from backend.lake.retention.answers import Reach, judge_version

@@ -18,9 +18,9 @@ from backend.lake.model import Metadata
 from backend.lake.rows.log_subset import LocalFiles
 from backend.lake.table.metadata_diff import column_types
 from backend.lake.table.misreadings import goes_by_id
-from backend.lake.table.partitions import physical_names
-from backend.sql.quoting import quoted_name, quoted_text
+from backend.lake.table.schema import physical_names
 from backend.sql.session import Connection
+from backend.sql.values import quoted_name, quoted_text
 
 # Delta's type: what a column is cast to, and the types of parquet (as DuckDB names them) that hold the same values.
 _FLAT: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -121,7 +121,8 @@ class _Reader:
         if any(_PATTERN.search(path) for path in files.paths):
             raise UnsupportedFeatureError("a file's name holds a wildcard", hint=_BY_KEY)
         if not files.paths:
-            return self._no_rows()
+            kinds = [self._flat(name)[0] for name in self.columns] + ["BIGINT"] * self.with_ids
+            return f"SELECT {', '.join(f'CAST(NULL AS {kind}) AS c{i}' for i, kind in enumerate(kinds))} WHERE false"
         source, stored = self._source(files.paths)
         values = [self._value(name, stored) for name in self.columns]
         if self.with_ids:
@@ -134,10 +135,6 @@ class _Reader:
             gone = self._registered(files.deleted)
             query += f" ANTI JOIN {gone} d ON r.file_index = d.file AND r.file_row_number = d.position"
         return query
-
-    def _no_rows(self) -> str:
-        kinds = [self._flat(name)[0] for name in self.columns] + ["BIGINT"] * self.with_ids
-        return f"SELECT {', '.join(f'CAST(NULL AS {kind}) AS c{i}' for i, kind in enumerate(kinds))} WHERE false"
 
     def _registered(self, table: pa.Table) -> str:
         name = f"{self.prefix}beside_{next(self._numbers)}"

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from backend.errors import LakehouseError
-from backend.lake.storage.paths import is_within, normal_uri
+from backend.lake.storage.folder import is_within, normal_uri
 from backend.stream_model.progress import parse_progress, parse_time
 from backend.stream_model.stream import (
     ATTACHED,

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 
 from backend.format import span_text
-from backend.lake.storage.paths import normal_uri
+from backend.lake.storage.folder import normal_uri
 from backend.stream_model.stream import Progress, StreamDeclaration, StreamState
 from backend.streams.verdict import StreamStatus, Verdict
 

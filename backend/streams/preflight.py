@@ -24,8 +24,7 @@ from backend.errors import (
 )
 from backend.format import bytes_text, duration_text, things, utc_text
 from backend.lake.lake import Lake
-from backend.lake.storage.folder import Folder
-from backend.lake.storage.paths import is_remote, normal_uri
+from backend.lake.storage.folder import Folder, is_remote, normal_uri
 from backend.lake.storage.storage import declared_folder
 from backend.lake.table.properties import keys_before
 from backend.settings import Settings

@@ -24,8 +24,7 @@ from backend.lake.history.change_feed import Arrival, rest_of_snapshot
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
 from backend.lake.retention.runs import DEFAULTS, DELETED_FILES, LOG_RETENTION
-from backend.lake.storage.folder import Entry, Folder
-from backend.lake.storage.paths import is_remote, is_within, normal_uri
+from backend.lake.storage.folder import Entry, Folder, is_remote, is_within, normal_uri
 from backend.lake.storage.storage import declared_folder
 from backend.lake.table.properties import parse_interval
 from backend.settings import Settings

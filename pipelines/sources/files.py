@@ -23,7 +23,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import DataType, StringType, StructType
 
 from backend.errors import LakehouseError
-from backend.lake.storage.paths import is_within, normal_uri
+from backend.lake.storage.folder import is_within, normal_uri
 from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
 from backend.stream_model.overrides import limits_of

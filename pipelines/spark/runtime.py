@@ -20,7 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from backend.errors import LakehouseError, StorageError, StreamError
-from backend.lake.storage.paths import is_remote, normal_uri
+from backend.lake.storage.folder import is_remote, normal_uri
 from backend.private_files import private_folder
 from backend.settings import Settings
 from backend.store.leases import elapsed

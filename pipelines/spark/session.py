@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from backend.errors import LakehouseError
-from backend.lake.storage.paths import normal_uri
+from backend.lake.storage.folder import normal_uri
 from backend.private_files import open_private, private_folder, write_private
 from backend.redaction import holds_secret, is_secret
 from backend.settings import Settings

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from backend.expectations.model import ExpectationKind, TableExpectation
 from backend.format import interval_s
-from backend.lake.storage.paths import normal_uri
+from backend.lake.storage.folder import normal_uri
 from backend.settings import Settings
 from pipelines.specs.tables import Place, Problem, TableSpec
 

@@ -116,7 +116,7 @@ def _read_block(texts: pa.Array, columns: Sequence[Column]) -> tuple[list[FileSt
     table = pj.read_json(pa.BufferReader(content), reading, options)
     if table.num_rows != len(texts):
         raise pa.ArrowInvalid("a text is no JSON object")
-    sections = {name: _one(table[name]) for name in schema.names}
+    sections = {name: pa.concat_arrays(table[name].chunks) for name in schema.names}
     return [_column_stats(column, sections) for column in columns], sections[_TIGHT]
 
 
@@ -173,11 +173,6 @@ def _typed(values: pa.Array, column: Column) -> pa.Array:
         return values.cast(wanted)
     except pa.ArrowInvalid:
         return pa.array([bound_value(text, column) for text in values.to_pylist()], wanted)
-
-
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    combined = column.combine_chunks()
-    return combined.combine_chunks() if isinstance(combined, pa.ChunkedArray) else combined
 
 
 # one by one ------------------------------------------------------------------------------------------------------

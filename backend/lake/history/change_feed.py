@@ -27,7 +27,7 @@ from backend.lake.log.actions import FileAction
 from backend.lake.log.commits import CommitSlice
 from backend.lake.log.log import TableLog
 from backend.lake.model import Commit, Snapshot
-from backend.lake.storage.paths import is_remote
+from backend.lake.storage.folder import is_remote
 from backend.lake.storage.storage import Storage, TableFiles
 from backend.lake.table.misreadings import MISSPELLED, misspelled, opened, why_misread
 from backend.lake.table.properties import is_on

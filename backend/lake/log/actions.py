@@ -20,7 +20,7 @@ from urllib.parse import unquote
 import orjson
 
 from backend.lake.model import Bucket, Metadata, Protocol
-from backend.lake.table.partitions import encode_partition
+from backend.lake.table.schema import encode_partition
 
 MAX_INT64 = 2**63 - 1
 MAX_EXACT = 2**53
@@ -267,9 +267,6 @@ def _uuid(text: str) -> uuid.UUID | None:
     return uuid.UUID(bytes=raw)
 
 
-MAX_BYTES = 2**63 - 1
-
-
 @dataclass(frozen=True, slots=True)
 class Checksum:
     """`buckets` are the writer's own bins, half-open, joined to powers of two; None when it left no histogram."""
@@ -335,7 +332,7 @@ def _joined(edges: Sequence[int], files: Sequence[int], sizes: Sequence[int]) ->
     cuts = [at for at, edge in enumerate(edges) if edge & (edge - 1) == 0] + [len(edges)]
     joined = []
     for first, end in pairwise(cuts):
-        to_bytes = edges[end] if end < len(edges) else MAX_BYTES
+        to_bytes = edges[end] if end < len(edges) else MAX_INT64
         joined.append(Bucket(edges[first], to_bytes, sum(files[first:end]), sum(sizes[first:end])))
     while joined and not joined[-1].files:
         joined.pop()

@@ -26,7 +26,7 @@ from backend.lake.model import Metadata, Timeline, VersionTotals
 from backend.lake.rows.rows import RowPage
 from backend.lake.table.schema import Column, columns
 from backend.sql.export import FORMATS, Export, Exported
-from backend.sql.profile import ColumnProfile, Profile
+from backend.sql.numbers import ColumnProfile, Profile
 from tests.worlds.lake.made import NOW
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from backend.errors import StorageError, StoreError
-from backend.health import watch
-from backend.health.watch import NoticedSoFar, NoticeWatch
+from backend.health import health
+from backend.health.health import NoticedSoFar, NoticeWatch
 from backend.lake.lake import Lake
 from backend.lake.model import TableCard, TableRef
 from backend.search.notice import Key, Measure, Notice, notice_text
@@ -206,7 +206,7 @@ def test_a_silence_is_found_and_what_is_older_than_a_week_is_not(settings: Setti
 def test_the_tables_written_last_are_looked_at_and_no_more_than_that(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "MOST_TABLES", 2)
+    monkeypatch.setattr(health, "MOST_TABLES", 2)
     for number in range(3):
         log = HandLog(tmp_path / "lake" / f"t{number}")
         every_ten_minutes(log, number + 2)

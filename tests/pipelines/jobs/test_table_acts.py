@@ -259,7 +259,7 @@ def test_vacuum_deletes_what_sparks_dry_run_lists(table: ActTable) -> None:
     files = {Path(path) for path in listed if not Path(path).is_dir()}
 
     planned = table.preview(Vacuum())
-    unneeded = table.reader().unneeded_files(table.ref, removed_before=datetime.now(UTC))
+    unneeded = table.reader().folder_files(table.ref).unneeded(removed_before=datetime.now(UTC))
 
     assert {Path(table.uri, path) for path in unneeded.paths} == files
     assert planned.figures["files"] == len(files) > 5 and planned.typed
