@@ -113,7 +113,7 @@ def parse_progress(text: str) -> Progress:
             query_id=str(event["id"]),
             run_id=str(event["runId"]),
             batch_id=int(event["batchId"]),
-            progressed_at=parse_time(event["timestamp"]),
+            progressed_at=spark_time(event["timestamp"]),
             num_input_rows=_input_rows(event),
             input_rows_per_s=_number(event.get("inputRowsPerSecond")),
             processed_rows_per_s=_number(event.get("processedRowsPerSecond")),
@@ -156,7 +156,7 @@ def _durations(event: Mapping[str, Any]) -> dict[str, int]:
 def _watermark(event: Mapping[str, Any]) -> datetime | None:
     """Spark says 1970-01-01 until it has seen an event time."""
     try:
-        watermark = parse_time(_mapping(event.get("eventTime")).get("watermark"))
+        watermark = spark_time(_mapping(event.get("eventTime")).get("watermark"))
     except (TypeError, ValueError):
         return None
     return watermark if watermark.timestamp() > 0 else None
@@ -211,7 +211,7 @@ def _count(value: Any) -> int | None:
     return int(number) if number is not None and number >= 0 else None
 
 
-def parse_time(value: Any) -> datetime:
+def spark_time(value: Any) -> datetime:
     """Spark's timestamp, aware; raises `TypeError` or `ValueError`."""
     moment = datetime.fromisoformat(value)
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
