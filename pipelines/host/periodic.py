@@ -1,7 +1,7 @@
 """What a host does again and again beside its streams: tasks of one table, each in a thread of the same loop.
 
-A slow lake, broker or receiver must hold up neither the streams nor another line: so each has its thread. Of several
-hosts that share a store one leads a line whose work is done once for all of them.
+A slow lake, broker or receiver must hold up neither the streams nor another task: so each has its thread. Of several
+hosts that share a store one leads a task that is done once for all of them.
 
 Rule: a round that fails is logged, once for each reason in a row, and the next one comes; a stop waits no longer than
 it may. What a round does is not known here.
@@ -71,7 +71,7 @@ class LeaderLease:
 
 
 class Rounds:
-    """One line of the table at work; `lease` where a leader does it."""
+    """One task at work; `lease` where a leader does it."""
 
     def __init__(self, task: Task, lease: LeaderLease | None = None) -> None:
         self._task, self._lease, self._stop = task, lease if task.by_leader else None, threading.Event()
@@ -130,16 +130,16 @@ class Rounds:
 
 @contextmanager
 def at_work(table: Iterable[Task], store: ControlStore, host_id: str) -> Iterator[None]:
-    """All lines of the table, from now until the end, when they are asked to stop all at once."""
-    lines = [Rounds(task, LeaderLease(store, task.name, host_id)) for task in table]
-    for rounds in lines:
+    """All tasks of the table, from now until the end, when they are asked to stop all at once."""
+    all_rounds = [Rounds(task, LeaderLease(store, task.name, host_id)) for task in table]
+    for rounds in all_rounds:
         rounds.start()
     try:
         yield
     finally:
         deadline = time.monotonic() + STOP_LIMIT_S
         for limit_s in (0.0, STOP_LIMIT_S):
-            for rounds in lines:
+            for rounds in all_rounds:
                 rounds.stop(min(limit_s, max(0.0, deadline - time.monotonic())))
 
 

@@ -59,7 +59,7 @@ class TableWatch:
         self._token = CancelToken()
 
     def tasks(self) -> Iterator[Task]:
-        """Its lines in the table of periodic work: a large table must not hold up the look for fresh data."""
+        """What it does in the table of periodic tasks: a large table must not hold up the look for fresh data."""
         host = self._settings.host
         for name, is_quick, every_s in (
             ("table-freshness", True, host.freshness_interval_s),
