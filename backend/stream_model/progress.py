@@ -106,18 +106,19 @@ def parse_progress(text: str) -> Progress:
     event = _object(text)
     sink = _mapping(event.get("sink"))
     operators = [_mapping(operator) for operator in _list(event.get("stateOperators"))]
+    durations_ms, duration_ms = _durations(event), _count(event.get("batchDuration"))
     try:
         return Progress(
             stream=str(event.get("name") or ""),
             query_id=str(event["id"]),
             run_id=str(event["runId"]),
             batch_id=int(event["batchId"]),
-            progressed_at=parse_time(event["timestamp"]),
+            progressed_at=spark_time(event["timestamp"]),
             num_input_rows=_input_rows(event),
             input_rows_per_s=_number(event.get("inputRowsPerSecond")),
             processed_rows_per_s=_number(event.get("processedRowsPerSecond")),
-            batch_duration_ms=_batch_duration(event),
-            durations_ms=_durations(event),
+            batch_duration_ms=durations_ms.get(TOTAL_PHASE) if duration_ms is None else duration_ms,
+            durations_ms=durations_ms,
             watermark=_watermark(event),
             state_rows=_sum(operators, "numRowsTotal"),
             state_bytes=_sum(operators, "memoryUsedBytes"),
@@ -152,15 +153,10 @@ def _durations(event: Mapping[str, Any]) -> dict[str, int]:
     return {phase: value for phase, value in durations.items() if value is not None}
 
 
-def _batch_duration(event: Mapping[str, Any]) -> int | None:
-    direct = _count(event.get("batchDuration"))
-    return direct if direct is not None else _durations(event).get("triggerExecution")
-
-
 def _watermark(event: Mapping[str, Any]) -> datetime | None:
     """Spark says 1970-01-01 until it has seen an event time."""
     try:
-        watermark = parse_time(_mapping(event.get("eventTime")).get("watermark"))
+        watermark = spark_time(_mapping(event.get("eventTime")).get("watermark"))
     except (TypeError, ValueError):
         return None
     return watermark if watermark.timestamp() > 0 else None
@@ -215,7 +211,7 @@ def _count(value: Any) -> int | None:
     return int(number) if number is not None and number >= 0 else None
 
 
-def parse_time(value: Any) -> datetime:
+def spark_time(value: Any) -> datetime:
     """Spark's timestamp, aware; raises `TypeError` or `ValueError`."""
     moment = datetime.fromisoformat(value)
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

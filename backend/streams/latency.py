@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from backend.format import age_s
 from backend.store.store import ControlStore
 from backend.stream_model.stream import Progress
 from backend.streams.backlog import BacklogReader, Trail
@@ -67,7 +68,7 @@ class LayerLatency:
 
     @property
     def seconds(self) -> float | None:
-        return _age_s(self.complete_until, self.now)
+        return age_s(self.complete_until, self.now)
 
 
 def read_trails(
@@ -109,12 +110,8 @@ def _of_layer(layer: str, streams: Sequence[str], trails: Trails) -> LayerLatenc
     unknown = tuple(name for name in streams if name not in complete)
     slowest = None if unknown else min(complete, key=lambda name: complete[name])
     times = [now - WINDOW + WINDOW * step / POINTS for step in range(POINTS + 1)]
-    past = tuple((at, _age_s(least_known(trails.horizon(name, at) for name in streams), at)) for at in times)
+    past = tuple((at, age_s(least_known(trails.horizon(name, at) for name in streams), at)) for at in times)
     return LayerLatency(layer, slowest, complete[slowest] if slowest else None, unknown, past, now)
-
-
-def _age_s(moment: datetime | None, at: datetime) -> float | None:
-    return None if moment is None else (at - moment).total_seconds()
 
 
 def _batches(store: ControlStore, status: StreamStatus, now: datetime) -> list[Progress]:

@@ -21,14 +21,14 @@ from backend.maintenance.policies import PolicyPlans
 from backend.settings import Settings, load_settings
 from backend.store.leases import StoreClock
 from backend.store.store import ControlStore
-from backend.stream_model.stream import HostHeartbeat, StreamDeclaration
+from backend.stream_model.stream import StreamDeclaration
 from backend.streams.backlog import BacklogReader
 from pipelines.declare.check import refuse_problems
 from pipelines.declare.pipeline import declarations, load_registry
 from pipelines.host.backlogs import DrainWatch, TopicWatch, keep_backlogs
 from pipelines.host.job_host import JobHost
 from pipelines.host.metrics import HostMetrics, serving
-from pipelines.host.periodic import LoopWatch, Rounds, Work, at_work
+from pipelines.host.periodic import LoopWatch, Rounds, Task, at_work
 from pipelines.host.progress import ProgressListener, ProgressWriter, prune, roll_up
 from pipelines.host.stream_host import Loop, StreamHost, beat_every_s, declare, new_heartbeat
 from pipelines.host.tables import CommitWatch, TableWatch, submit_due
@@ -77,8 +77,12 @@ def _work(settings: Settings, registry: Registry, runtime: Runtime, *, metrics: 
     log.info("host_starting", host_id=heartbeat.host_id, store=store.shown_url, streams=list(registry.names()))
     declare(store, declared, clock())
     # While Spark starts, which takes long, pages must not say that no host is there.
-    beating = Work("beating", beat_every_s(settings), partial(_beat, store, heartbeat, clock), "host_not_heard")
-    with at_work([beating], store, heartbeat.host_id):
+    first = heartbeat
+
+    def beat(_: Rounds) -> None:
+        store.beat(replace(first, beat_at=clock()))
+
+    with at_work([Task("beating", beat_every_s(settings), beat, "host_not_heard")], store, heartbeat.host_id):
         for problem in runtime.open(store.alone):
             log.error("stream_cannot_work", stream=problem.name, at=str(problem.declared_at), error=problem.message)
     heartbeat = replace(heartbeat, spark_version=runtime.spark_version, spark_ui_url=runtime.spark_ui_url)
@@ -125,22 +129,22 @@ def _work(settings: Settings, registry: Registry, runtime: Runtime, *, metrics: 
             prune(settings.store, store, clock())
 
     periodic = [  # name, every s, what, the event of a round that failed
-        Work("topic-watch", 10.0, topics.ask_all, "topics_not_noted"),
-        Work("drain-watch", 1.0, lambda _: drains.look(), "drain_not_judged"),
-        Work("backlog-watch", 5.0, lambda r: keep_backlogs(backlogs, store, owned(), clock, r), "backlogs_not_kept"),
-        Work("sums", 30.0, partial(roll_up, backlogs, store, clock), "retention_failed"),
-        Work("retention", 3_600.0, retain, "retention_failed"),
-        Work("notices", 5.0, notices.look, "notices_not_judged", by_leader=True, longest_pause_s=30.0),
-        Work("loop-watch", hung.every_s, lambda _: hung.look(), "loop_not_watched"),
-        *tables.work(),
+        Task("topic-watch", 10.0, topics.ask_all, "topics_not_noted"),
+        Task("drain-watch", 1.0, lambda _: drains.look(), "drain_not_judged"),
+        Task("backlog-watch", 5.0, lambda r: keep_backlogs(backlogs, store, owned(), clock, r), "backlogs_not_kept"),
+        Task("sums", 30.0, partial(roll_up, backlogs, store, clock), "retention_failed"),
+        Task("retention", 3_600.0, retain, "retention_failed"),
+        Task("notices", 5.0, notices.look, "notices_not_judged", by_leader=True, longest_pause_s=30.0),
+        Task("loop-watch", hung.every_s, lambda _: hung.look(), "loop_not_watched"),
+        *tables.tasks(),
     ]
     if settings.table_policies:
         plans = PolicyPlans(settings, lake)
         due = partial(submit_due, plans, store, clock)
-        periodic.append(Work("policies", 15.0, due, "policies_not_judged", by_leader=True))
+        periodic.append(Task("policies", 15.0, due, "policies_not_judged", by_leader=True))
     if settings.notify.webhook.get_secret_value():
         webhook = Webhook(settings, passing, store, clock)
-        periodic.append(Work("webhook", 15.0, webhook.tell, "webhook_not_asked", by_leader=True, longest_pause_s=60.0))
+        periodic.append(Task("webhook", 15.0, webhook.tell, "webhook_not_asked", by_leader=True, longest_pause_s=60.0))
     writer.start()
     jobs.start()
     tables.declare()
@@ -156,10 +160,6 @@ def _work(settings: Settings, registry: Registry, runtime: Runtime, *, metrics: 
         store.close,
     )
     return code
-
-
-def _beat(store: ControlStore, heartbeat: HostHeartbeat, clock: StoreClock, _: Rounds) -> None:
-    store.beat(replace(heartbeat, beat_at=clock()))
 
 
 def close(*steps: Callable[[], object]) -> None:

@@ -25,7 +25,7 @@ from backend.store.notices import KeptAnswer, NoticeTopic
 from backend.store.store import ControlStore
 from backend.stream_model.stream import Lease
 from pipelines.host.ownership import CUT_AFTER, LOOK_AFTER, leases_of
-from pipelines.host.periodic import Rounds, Work
+from pipelines.host.periodic import Rounds, Task
 from pipelines.host.stream_host import utc_now
 from pipelines.jobs.runner import JobCancelled
 
@@ -84,9 +84,9 @@ class JobHost:
             store.notices, store.jobs.unfinished, NoticeTopic.JOBS, every_s=ttl_s * LOOK_AFTER, elapsed=elapsed
         )
         self._running: dict[str, _Running] = {}
-        self._steps = Rounds(Work("jobs", poll_s, lambda _: self.step(), "jobs_round_failed"))
-        self._leases = Rounds(Work("job-leases", poll_s, lambda _: self._refuse_late(), "job_leases_not_watched"))
-        self._old = Rounds(Work("job-results", PRUNE_EVERY_S, lambda _: self.prune(), "jobs_not_pruned"))
+        self._steps = Rounds(Task("jobs", poll_s, lambda _: self.step(), "jobs_round_failed"))
+        self._leases = Rounds(Task("job-leases", poll_s, lambda _: self._refuse_late(), "job_leases_not_watched"))
+        self._old = Rounds(Task("job-results", PRUNE_EVERY_S, lambda _: self.prune(), "jobs_not_pruned"))
 
     def start(self) -> None:
         self._steps.start()

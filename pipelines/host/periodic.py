@@ -1,7 +1,7 @@
-"""What a host does again and again beside its streams: lines of one table, each in a thread of the same loop.
+"""What a host does again and again beside its streams: tasks of one table, each in a thread of the same loop.
 
-A slow lake, broker or receiver must hold up neither the streams nor another line: so each has its thread. Of several
-hosts that share a store one leads a line whose work is done once for all of them.
+A slow lake, broker or receiver must hold up neither the streams nor another task: so each has its thread. Of several
+hosts that share a store one leads a task that is done once for all of them.
 
 Rule: a round that fails is logged, once for each reason in a row, and the next one comes; a stop waits no longer than
 it may. What a round does is not known here.
@@ -33,8 +33,8 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """A line of the table: `run` every `every_s`, `failed` as the event of the log for a round that failed.
+class Task:
+    """A periodic task: `run` every `every_s`, `failed` as the event of the log for a round that failed.
 
     `run` is given its `Rounds`, and may end them by raising `Stopped`. `by_leader`: by one host of those that share a
     store. `longest_pause_s`: rounds that take long are busy for a tenth of the time, while a pause gets no longer than
@@ -71,11 +71,11 @@ class LeaderLease:
 
 
 class Rounds:
-    """One line of the table at work; `lease` where a leader does it."""
+    """One task at work; `lease` where a leader does it."""
 
-    def __init__(self, work: Work, lease: LeaderLease | None = None) -> None:
-        self._work, self._lease, self._stop = work, lease if work.by_leader else None, threading.Event()
-        self._thread = threading.Thread(target=self._repeat, name=work.name, daemon=True)
+    def __init__(self, task: Task, lease: LeaderLease | None = None) -> None:
+        self._task, self._lease, self._stop = task, lease if task.by_leader else None, threading.Event()
+        self._thread = threading.Thread(target=self._repeat, name=task.name, daemon=True)
 
     @property
     def is_stopping(self) -> bool:
@@ -92,7 +92,7 @@ class Rounds:
     def once(self) -> None:
         """A round, where the work is this host's."""
         if self.leads():
-            self._work.run(self)
+            self._task.run(self)
 
     def step_down(self) -> None:
         """Another host may lead from now on."""
@@ -104,7 +104,7 @@ class Rounds:
 
     def stop(self, limit_s: float) -> None:
         self._stop.set()
-        self._work.cancel()
+        self._task.cancel()
         if self._thread.is_alive():
             self._thread.join(limit_s)
 
@@ -119,27 +119,27 @@ class Rounds:
                 break
             except LakehouseError as exc:
                 if exc.message != reason:  # a store that is away fails every round
-                    log.warning(self._work.failed, error=exc.message)
+                    log.warning(self._task.failed, error=exc.message)
                 reason = exc.message
             except Exception:  # the thread must live: the next round may be fine
-                log.exception(self._work.failed)
+                log.exception(self._task.failed)
             took_s = time.monotonic() - began
-            self.pause(max(self._work.every_s, min(took_s * (1 / MOST_BUSY - 1), self._work.longest_pause_s)))
+            self.pause(max(self._task.every_s, min(took_s * (1 / MOST_BUSY - 1), self._task.longest_pause_s)))
         self.step_down()
 
 
 @contextmanager
-def at_work(table: Iterable[Work], store: ControlStore, host_id: str) -> Iterator[None]:
-    """All lines of the table, from now until the end, when they are asked to stop all at once."""
-    lines = [Rounds(work, LeaderLease(store, work.name, host_id)) for work in table]
-    for rounds in lines:
+def at_work(table: Iterable[Task], store: ControlStore, host_id: str) -> Iterator[None]:
+    """All tasks of the table, from now until the end, when they are asked to stop all at once."""
+    all_rounds = [Rounds(task, LeaderLease(store, task.name, host_id)) for task in table]
+    for rounds in all_rounds:
         rounds.start()
     try:
         yield
     finally:
         deadline = time.monotonic() + STOP_LIMIT_S
         for limit_s in (0.0, STOP_LIMIT_S):
-            for rounds in lines:
+            for rounds in all_rounds:
                 rounds.stop(min(limit_s, max(0.0, deadline - time.monotonic())))
 
 

@@ -27,7 +27,7 @@ from backend.settings import StoreSettings
 from backend.store.batches import CHUNK
 from backend.store.store import ControlStore
 from backend.stream_model.backlog import Lag
-from backend.stream_model.progress import parse_progress, parse_time
+from backend.stream_model.progress import parse_progress, spark_time
 from backend.stream_model.rollup import HOUR_S, MINUTE_S
 from backend.stream_model.stream import Progress
 from backend.streams.backlog import BacklogReader
@@ -163,7 +163,7 @@ class ProgressListener(StreamingQueryListener):
         try:
             name = self._names.get(str(event.runId))
             if name:
-                self._idle[name] = parse_time(event.timestamp)
+                self._idle[name] = spark_time(event.timestamp)
                 self._writer.sign(name, self._idle[name])
         except Exception:
             log.exception("idle_event_failed")

@@ -24,7 +24,7 @@ from backend.settings import Settings
 from backend.sql.session import CancelToken
 from backend.store.store import ControlStore
 from backend.work import Stopped
-from pipelines.host.periodic import LEASE_S, Rounds, Work
+from pipelines.host.periodic import LEASE_S, Rounds, Task
 
 KEYS_LIMIT_S = 600.0  # one table
 MOST_WAITING = 4  # jobs of policies: none shall begin long after its window has closed
@@ -57,8 +57,8 @@ class TableWatch:
         self._looks = Looks(lake, settings.host.keys_max_bytes)
         self._token = CancelToken()
 
-    def work(self) -> Iterator[Work]:
-        """Its lines in the table of periodic work: a large table must not hold up the look for fresh data."""
+    def tasks(self) -> Iterator[Task]:
+        """What it does in the table of periodic tasks: a large table must not hold up the look for fresh data."""
         host = self._settings.host
         for name, is_quick, every_s in (
             ("table-freshness", True, host.freshness_interval_s),
@@ -67,7 +67,7 @@ class TableWatch:
             ours = [expectation for expectation in self._expectations if expectation.kind.is_quick is is_quick]
             if ours or not is_quick:  # people may begin to expect something
                 look = partial(self.round, ours, by_hand=not is_quick)
-                yield Work(name, every_s, look, failed="expectations_not_judged", cancel=self._token.stop)
+                yield Task(name, every_s, look, failed="expectations_not_judged", cancel=self._token.stop)
 
     def declare(self) -> None:
         """Makes known what is expected, before anything is judged."""

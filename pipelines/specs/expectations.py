@@ -17,9 +17,9 @@ from backend.expectations.model import ExpectationKind, TableExpectation
 from backend.format import interval_s
 from backend.lake.storage.folder import normal_uri
 from backend.settings import Settings
+from backend.stream_model.progress import OBSERVATION
 from pipelines.specs.tables import Place, Problem, TableSpec
 
-OBSERVATION = "expectations"
 BROKEN = "_broken_expectations"  # array of the names that a row breaks
 
 
@@ -51,7 +51,7 @@ def expect(name: str, constraint: str, on_violation: str = "warn") -> Expectatio
     return Expectation(name, constraint, on_violation)
 
 
-def judge(df: DataFrame, expectations: Sequence[Expectation]) -> DataFrame:
+def judged_rows(df: DataFrame, expectations: Sequence[Expectation]) -> DataFrame:
     """Add `_broken_expectations` and observe the counts. Rows to drop are left out; FAIL ends the query."""
     if not expectations:
         return df

@@ -22,7 +22,7 @@ from backend.stream_model.stream import RESET_ALLOWED
 from backend.streams.checkpoint import read_starts
 from pipelines.jvm.failures import SpecError
 from pipelines.specs.ends import CHANGE, Destination, ExportSink, Inputs, Sink, StreamSource, Target
-from pipelines.specs.expectations import Expectation, OnViolation, TableExpectations, judge, names
+from pipelines.specs.expectations import Expectation, OnViolation, TableExpectations, judged_rows, names
 from pipelines.specs.tables import NOWHERE, Evolution, Place, Problem, TableSpec
 
 Function = Callable[..., DataFrame]
@@ -161,7 +161,7 @@ class StreamSpec:
                 f"the function leaves out {CHANGE}, which says what a change does not touch",
                 hint=f'keep it: select(…, "{CHANGE}"); no table has it',
             )
-        return judge(rows.drop(CHANGE) if self.outside else rows, self.expectations)
+        return judged_rows(rows.drop(CHANGE) if self.outside else rows, self.expectations)
 
     def target(self, settings: Settings) -> Target:
         return Target(self.name, self.table, {table.name: table.spark_uri(settings) for table in self.writes})

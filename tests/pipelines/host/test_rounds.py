@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from backend.errors import StoreError
 from backend.store.store import ControlStore
 from backend.work import Stopped
-from pipelines.host.periodic import HUNG_LOOKS, LoopWatch, Rounds, Work
+from pipelines.host.periodic import HUNG_LOOKS, LoopWatch, Rounds, Task
 from pipelines.host.stream_host import Loop
 from tests.worlds.hosts.in_memory import Runner, host_on
 from tests.worlds.processes import wait_until
@@ -28,7 +28,7 @@ def test_a_round_that_fails_is_told_and_the_next_one_comes(failure: Exception, l
         if len(done) == 1:
             raise failure
 
-    rounds = Rounds(Work("watch", 0.01, lambda _: once(), "not_watched"))
+    rounds = Rounds(Task("watch", 0.01, lambda _: once(), "not_watched"))
     with capture_logs() as logs:
         rounds.start()
         wait_until(lambda: len(done) > 2, "rounds go on")
@@ -44,7 +44,7 @@ def test_a_reason_that_lasts_is_told_once_and_told_again_when_it_comes_back() ->
             raise fate
 
     with capture_logs() as logs:
-        Rounds(Work("lasts", 0.01, lambda _: once(), "not_watched")).start()
+        Rounds(Task("lasts", 0.01, lambda _: once(), "not_watched")).start()
         wait_until(lambda: not alive("lasts")(), "it has ended")
     assert [line["error"] for line in logs] == ["away", "locked", "locked"]
 
@@ -54,7 +54,7 @@ def alive(name: str) -> Callable[[], bool]:
 
 
 def test_a_stop_ends_the_pause_and_a_round_may_end_them_all() -> None:
-    waiting = Rounds(Work("waits", 600, lambda _: None, "x"))
+    waiting = Rounds(Task("waits", 600, lambda _: None, "x"))
     waiting.start()
     waiting.stop(5)
     assert waiting.is_stopping and not alive("waits")()
@@ -62,12 +62,12 @@ def test_a_stop_ends_the_pause_and_a_round_may_end_them_all() -> None:
     def ended() -> None:
         raise Stopped
 
-    Rounds(Work("ends", 600, lambda _: ended(), "x")).start()
+    Rounds(Task("ends", 600, lambda _: ended(), "x")).start()
     wait_until(lambda: not alive("ends")(), "it has ended")
 
 
 def test_rounds_that_never_began_can_be_stopped() -> None:
-    Rounds(Work("idle", 1, lambda _: None, "x")).stop(5)
+    Rounds(Task("idle", 1, lambda _: None, "x")).stop(5)
 
 
 def test_rounds_that_take_long_come_less_often() -> None:
@@ -77,7 +77,7 @@ def test_rounds_that_take_long_come_less_often() -> None:
         began.append(time.monotonic())
         time.sleep(0.05)
 
-    rounds = Rounds(Work("slow", 0.001, lambda _: slow(), "x", longest_pause_s=0.4))
+    rounds = Rounds(Task("slow", 0.001, lambda _: slow(), "x", longest_pause_s=0.4))
     rounds.start()
     wait_until(lambda: len(began) > 2, "rounds go on")
     rounds.stop(5)

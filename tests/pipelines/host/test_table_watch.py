@@ -45,7 +45,7 @@ def watch(settings: Settings, store: ControlStore, path: Path, host: str = "host
 
 def started(watch: TableWatch) -> list[Rounds]:
     watch.declare()
-    lines = [Rounds(work) for work in watch.work()]
+    lines = [Rounds(task) for task in watch.tasks()]
     for rounds in lines:
         rounds.start()
     return lines
