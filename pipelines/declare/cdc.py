@@ -12,8 +12,18 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StructField, StructType, TimestampNTZType, TimestampType
 
-from pipelines.declare.cdc_images import Fit, Modes, fit, image_of, sent_of, type_of
-from pipelines.declare.cdc_values import Decimals, TimeUnit, any_of, fields_of
+from pipelines.declare.cdc_values import (
+    Decimals,
+    Fit,
+    Modes,
+    TimeUnit,
+    any_of,
+    fields_of,
+    fit,
+    image_of,
+    sent_of,
+    type_of,
+)
 from pipelines.jvm.failures import SpecError
 from pipelines.sinks.changes import Flavour, Servers, position_of, record_of
 from pipelines.specs.dead_letters import without_dead_letters
