@@ -8,7 +8,7 @@ nobody declared it, it does not fit. A column that a change leaves alone is name
 import base64
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
 from typing import Literal
@@ -53,13 +53,26 @@ _PATHS = "ARRAY<STRING>"
 
 
 @dataclass(frozen=True, slots=True)
-class Modes:
-    """How the connector was told to write a column's values; `unavailable` stands for one that is left alone."""
+class Encoding:
+    """How a column's values are written: by the connector's modes, as they were declared, and by what the record's own
+    schema says of the column.
+
+    `unavailable` stands for a value that a change leaves alone. `has_schema` is false where a record has no schema;
+    `name` and `scale` are null where it says nothing.
+    """
 
     is_mongodb: bool
     decimals: Decimals | None
     unit: TimeUnit | None
     unavailable: str
+    has_schema: Column = field(default_factory=lambda: F.lit(False))
+    name: Column = field(default_factory=lambda: F.lit(None).cast("string"))
+    scale: Column = field(default_factory=lambda: F.lit(None).cast("string"))
+
+    @property
+    def within(self) -> "Encoding":
+        """Of what lies within the column's values, of which no schema says anything."""
+        return Encoding(self.is_mongodb, self.decimals, self.unit, self.unavailable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +110,10 @@ def image_of(event: Column, *, is_mongodb: bool) -> Column:
     )
 
 
-def sent_of(image: Column, name: str, modes: Modes) -> Column:
+def sent_of(image: Column, name: str, encoding: Encoding) -> Column:
     """What was sent of a column, a VARIANT: in the row, in the row before where the new one lacks it, or in the key."""
     value, earlier = (F.try_element_at(image[part], F.lit(name)) for part in ("fields", "before"))
-    value = F.when(_is_left(value, modes) & ~is_null(earlier), earlier).otherwise(value)
+    value = F.when(_is_left(value, encoding) & ~is_null(earlier), earlier).otherwise(value)
     return F.coalesce(value, F.try_element_at(image["key"], F.lit(name)))
 
 
@@ -109,21 +122,20 @@ def type_of(types: Column, name: str) -> Column:
     return F.get(F.filter(types, lambda column: column["field"] == name), F.lit(0))
 
 
-def fit(sent: Column, field: StructField, modes: Modes, *, image: Column, types: Column) -> Fit:
+def fit(sent: Column, column: StructField, encoding: Encoding, *, image: Column, types: Column) -> Fit:
     """A column of a change. `types`: what the record's own schema says of columns, null without one."""
-    own = type_of(types, field.name)
-    scale, has_schema = own["parameters"]["scale"], types.isNotNull()
-    encoding = Encoding(modes.is_mongodb, modes.decimals, modes.unit, has_schema, own["name"], scale)
-    left = F.coalesce(_is_left(sent, modes), F.lit(False))
-    value, misfits = fitted(sent, field.dataType, encoding)
-    whole = Fit(value, misfits & ~left, F.when(left, F.array(F.lit(path_of([field.name])))).otherwise(_none()))
-    if not modes.is_mongodb or field.name == "_id":
-        return whole
-    part = _part((field.name,), field.dataType, image, encoding)
+    own = type_of(types, column.name)
+    encoding = replace(encoding, has_schema=types.isNotNull(), name=own["name"], scale=own["parameters"]["scale"])
+    left = F.coalesce(_is_left(sent, encoding), F.lit(False))
+    value, misfits = fitted(sent, column.dataType, encoding)
+    unchanged = F.when(left, F.array(F.lit(path_of([column.name])))).otherwise(_none())
+    if not encoding.is_mongodb or column.name == "_id":
+        return Fit(value, misfits & ~left, unchanged)
+    part, is_partial = _part((column.name,), column.dataType, image, encoding), image["is_partial"]
     return Fit(
-        F.when(image["is_partial"], part.value).otherwise(whole.value),
-        F.when(image["is_partial"], part.misfits).otherwise(whole.misfits),
-        F.when(image["is_partial"], part.unchanged).otherwise(whole.unchanged),
+        F.when(is_partial, part.value).otherwise(value),
+        F.when(is_partial, part.misfits).otherwise(misfits & ~left),
+        F.when(is_partial, part.unchanged).otherwise(unchanged),
     )
 
 
@@ -147,34 +159,16 @@ def _part(path: tuple[str, ...], kind: DataType, image: Column, encoding: Encodi
     )
 
 
-def _is_left(value: Column, modes: Modes) -> Column:
+def _is_left(value: Column, encoding: Encoding) -> Column:
     """Whether a placeholder was sent: as text, as bytes, in a list, in a map, or as a list of bytes."""
-    raw = modes.unavailable.encode()
-    forms = ([modes.unavailable], {modes.unavailable: modes.unavailable}, list(raw))
+    unavailable, raw = encoding.unavailable, encoding.unavailable.encode()
+    forms = ([unavailable], {unavailable: unavailable}, list(raw))
     texts = (json.dumps(form, separators=(",", ":")) for form in forms)
-    return text_of(value).isin(modes.unavailable, base64.b64encode(raw).decode(), *texts)
+    return text_of(value).isin(unavailable, base64.b64encode(raw).decode(), *texts)
 
 
 def _none() -> Column:
     return F.array().cast(_PATHS)
-
-
-@dataclass(frozen=True, slots=True)
-class Encoding:
-    """How a column's values are written. `name`, `scale`: what the record's own schema says of the column; null where
-    it says nothing, and `has_schema` false where there is none. Else what was declared."""
-
-    is_mongodb: bool
-    decimals: Decimals | None
-    unit: TimeUnit | None
-    has_schema: Column
-    name: Column
-    scale: Column
-
-    @property
-    def within(self) -> "Encoding":
-        """Of what lies within the column's values."""
-        return replace(self, has_schema=F.lit(False), name=F.lit(None).cast("string"), scale=F.lit(None).cast("string"))
 
 
 def fitted(value: Column, kind: DataType, encoding: Encoding) -> tuple[Column, Column]:
@@ -230,7 +224,11 @@ def any_of(conditions: Iterable[Column]) -> Column:
 
 
 def _scalar(value: Column, kind: DataType, encoding: Encoding) -> Column:
-    plain = _unwrapped(value) if encoding.is_mongodb else value
+    plain = value
+    if encoding.is_mongodb:  # Extended JSON's `{"$numberLong": "5"}` as "5"
+        inner = (F.try_variant_get(value, path, "variant") for path in _UNWRAPPED)
+        is_wrapped = F.schema_of_variant(value).startswith("OBJECT")
+        plain = F.when(is_wrapped, F.coalesce(*inner, value)).otherwise(value)
     text, is_text = text_of(plain), F.schema_of_variant(plain) == "STRING"
     match kind:
         case StringType():
@@ -249,12 +247,6 @@ def _scalar(value: Column, kind: DataType, encoding: Encoding) -> Column:
             number = text.try_cast(kind)
             return F.when((F.abs(number) != float("inf")) | text.rlike("(?i)inf"), number)  # else beyond its range
     return text.try_cast(kind)
-
-
-def _unwrapped(value: Column) -> Column:
-    """Extended JSON's `{"$numberLong": "5"}` as "5"."""
-    inner = (F.try_variant_get(value, path, "variant") for path in _UNWRAPPED)
-    return F.when(F.schema_of_variant(value).startswith("OBJECT"), F.coalesce(*inner, value)).otherwise(value)
 
 
 def _decimal(value: Column, kind: DecimalType, encoding: Encoding) -> Column:
