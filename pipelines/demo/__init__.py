@@ -38,8 +38,7 @@ def pipelines(settings: Settings) -> list[Pipeline]:
 
     A batch takes two to three seconds of a processor, however few its rows: at pace 1, six streams take half a core.
     """
-    from pipelines.demo.events import events  # here, because they import Spark
-    from pipelines.demo.orders import orders
+    from pipelines.demo.streams import events, orders  # here, because they import Spark
 
     declared = [pipeline.paced(settings.demo.pace) for pipeline in (events, orders)]
     if servers := settings.demo.kafka:
