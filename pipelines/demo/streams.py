@@ -6,13 +6,38 @@ only between batches, so what it drops depends on the cut. The expectation `on_t
 Files are read oldest first, so `on_time` would also drop whatever the watermark drops.
 """
 
-from pyspark.sql import Column, DataFrame
+from dataclasses import replace
+from pathlib import Path
+
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipelines import Pipeline, complete, expect, files, fresh, rows_per_day, table, unique, upsert
-from pipelines.demo import ANALYTICS, INGESTION, PLATFORM, PLATFORM_CONFIDENTIAL
+from pipelines import Pipeline, complete, expect, files, fresh, kafka, rows_per_day, table, unique, upsert
+from pipelines.sources.files import FileSource
+from pipelines.specs.streams import StreamSpec
 
-events = Pipeline("events")
+events, orders = Pipeline("events"), Pipeline("orders")
+
+
+def _owned(team: str, classification: str) -> dict[str, str]:
+    """Whose a table is, as properties that pages show."""
+    return {
+        "catalog.team_name": team,
+        "catalog.engineering.comms.slack": f"#{team}",
+        "catalog.engineering.comms.email": f"{team}@example.com",
+        "catalog.table.classification": classification,
+    }
+
+
+INGESTION = _owned("data-ingestion", "internal")
+PLATFORM = _owned("data-platform", "internal")
+PLATFORM_CONFIDENTIAL = _owned("data-platform", "confidential")
+ANALYTICS = _owned("analytics", "internal")
+_LANDED = """
+    raw STRING COMMENT 'The line as it was landed',
+    file_name STRING COMMENT 'File that held it',
+    file_modified_at TIMESTAMP COMMENT 'When the file landed',
+    ingested_at TIMESTAMP COMMENT 'When the stream read it'"""
 
 LATENESS = "30 minutes"
 _EVENT = "event_id STRING, user_id STRING, event_type STRING, amount DECIMAL(12,2), timestamp TIMESTAMP, corrupt STRING"
@@ -26,11 +51,7 @@ _ON_TIME = f"event_time > file_modified_at - INTERVAL {LATENESS}"
     source=files("landing/events"),
     trigger="10 seconds",
     comment="Events as landed: one row a line, nothing parsed, nothing dropped",
-    schema="""
-        raw STRING COMMENT 'The line as it was landed',
-        file_name STRING COMMENT 'File that held it',
-        file_modified_at TIMESTAMP COMMENT 'When the file landed',
-        ingested_at TIMESTAMP COMMENT 'When the stream read it'""",
+    schema=_LANDED,
     table_properties={"delta.appendOnly": "true", **INGESTION},
 )
 def bronze_events(lines: DataFrame) -> DataFrame:
@@ -69,8 +90,16 @@ def silver_events(bronze: DataFrame) -> DataFrame:
         F.lit(False),
     )
     fields = {name: F.when(is_event, F.col(f"event.{name}")) for name in _EVENT_FIELDS}
-    timed = parsed.withColumns({**fields, "event_time": _event_time(is_event), "processed_at": F.current_timestamp()})
-    keyed = timed.withColumn("identity", _identity()).drop("event")
+    # A row that is no event gets its landing time, so it is never too late. So does an event from the future: it would
+    # push the watermark past all other events.
+    landed_at = F.col("file_modified_at")
+    event_time = F.when(is_event, F.least(F.col("event.timestamp"), landed_at)).otherwise(landed_at)
+    timed = parsed.withColumns({**fields, "event_time": event_time, "processed_at": F.current_timestamp()})
+    # Rows that are no events, and late copies, are nobody's duplicate: a late copy could otherwise replace the one that
+    # was on time, and then be dropped itself.
+    comparable = F.col("event_id").isNotNull() & F.expr(_ON_TIME)
+    identity = F.when(comparable, F.col("event_id")).otherwise(F.concat(F.lit("incomparable:"), F.uuid()))
+    keyed = timed.withColumn("identity", identity).drop("event")
     return keyed.withWatermark("event_time", LATENESS).dropDuplicatesWithinWatermark(["identity"])
 
 
@@ -102,26 +131,6 @@ def gold_events_hourly(silver: DataFrame) -> DataFrame:
     return totals.select(*window, "event_type", "event_count", "amount_sum", "amount_avg")
 
 
-def _event_time(is_event: Column) -> Column:
-    """When the event happened. A row that is no event gets its landing time, so it is never too late.
-
-    So does an event from the future: it would push the watermark past all other events.
-    """
-    happened_at = F.least(F.col("event.timestamp"), F.col("file_modified_at"))
-    return F.when(is_event, happened_at).otherwise(F.col("file_modified_at"))
-
-
-def _identity() -> Column:
-    """What makes two rows duplicates. Rows that are no events, and late copies, are nobody's duplicate.
-
-    A late copy could otherwise replace the one that was on time, and then be dropped itself.
-    """
-    comparable = F.col("event_id").isNotNull() & F.expr(_ON_TIME)
-    return F.when(comparable, F.col("event_id")).otherwise(F.concat(F.lit("incomparable:"), F.uuid()))
-
-
-orders = Pipeline("orders")
-
 _CHANGE_FEED = {"delta.enableChangeDataFeed": "true"}
 _ROW = "STRUCT<order_id: STRING, customer_id: STRING, country: STRING, status: STRING, amount: DECIMAL(12,2)>"
 _ENVELOPE = f"op STRING, before {_ROW}, after {_ROW}, ts_ms BIGINT, source STRUCT<lsn: BIGINT>"
@@ -132,11 +141,7 @@ _ENVELOPE = f"op STRING, before {_ROW}, after {_ROW}, ts_ms BIGINT, source STRUC
     source=files("landing/orders"),
     trigger="10 seconds",
     comment="Order changes as landed: whole Debezium envelopes as text",
-    schema="""
-        raw STRING COMMENT 'The line as it was landed',
-        file_name STRING COMMENT 'File that held it',
-        file_modified_at TIMESTAMP COMMENT 'When the file landed',
-        ingested_at TIMESTAMP COMMENT 'When the stream read it'""",
+    schema=_LANDED,
     table_properties={
         "delta.appendOnly": "true",
         **_CHANGE_FEED,
@@ -208,3 +213,19 @@ def gold_orders_by_status(changes: DataFrame) -> DataFrame:
         F.sum(F.when(brings, F.col("amount")).otherwise(-F.col("amount"))).alias("total_amount"),
     )
     return counted.where("orders > 0")
+
+
+def from_topic(stream: StreamSpec, servers: str) -> StreamSpec:
+    """A stream that reads the files in `landing/X` reads the topic X, and nothing else changes: the place in the topic
+    stands for the file's name, the producer's time for the time of landing."""
+    (source,) = stream.sources
+    if not isinstance(source, FileSource):
+        return stream
+
+    def as_landed(records: DataFrame) -> DataFrame:
+        place = F.format_string("%s/%d/%d", "topic", "partition", "offset")
+        landed = (place.alias("file_name"), F.col("timestamp").alias("file_modified_at"))
+        return stream.function(records.select("value", *landed))
+
+    topic = kafka(servers, Path(source.folder).name, format="text")
+    return replace(stream, sources=(topic,), function=as_landed)
