@@ -11,7 +11,7 @@ from functools import partial
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import TypeVar
 
-from backend.format import interval_s
+from backend.format import interval_s as seconds_of
 from backend.stream_model.overrides import AVAILABLE_NOW
 from pipelines.declare.cdc import debezium
 from pipelines.sinks.commits import append
@@ -69,20 +69,15 @@ class Pipeline:
         """
 
         def declare(function: _F) -> _F:
-            place = _place(function)
-            stream = StreamSpec(
-                name=name,
-                table=self._table(name, place, function, about_table),
-                sources=_listed(source),
-                function=function,
+            stream = self._stream(function, name, _listed(source), trigger, about_table)
+            place = stream.declared_at
+            stream = replace(
+                stream,
                 sink=sink or append(),
-                trigger_interval_s=self._trigger_s(name, place, trigger),
                 expectations=tuple(expectations),
-                pipeline=self.name,
                 spark_conf=dict(spark_conf or {}),
                 tags=dict(tags or {}),
                 reset_allowed=reset_allowed,
-                declared_at=place,
                 also=tuple(self._also(destination, name, place, function) for destination in also),
             )
             if calls(function, debezium):
@@ -91,7 +86,10 @@ class Pipeline:
             self.streams.append(stream)
             self._look_at(stream.sources, name, place)
             if isinstance(stream.sink, ExportSink):
-                self._look_at_export(stream.sink, about_table, name, place)
+                self.problems += [Problem(place, name, *problem) for problem in stream.sink.problems()]
+                if idle := sorted(about_table.keys() - {"layer", "comment", "owner"}):
+                    message, hint = f"{', '.join(idle)}: it has no table of its own", f"leave it out: {stream.sink.kind}"
+                    self.problems.append(Problem(place, name, message, f"{hint} holds what it writes"))
             return function
 
         return declare
@@ -112,23 +110,12 @@ class Pipeline:
         """
 
         def declare(function: _F) -> _F:
-            place = _place(function)
-            named = [table(name) for name in inspect.signature(function).parameters]
-            stream = StreamSpec(
-                name=name,
-                table=self._table(name, place, function, about_table),
-                sources=_listed(source) if source is not None else tuple(named),
-                function=function,
-                sink=append(),
-                trigger_interval_s=self._trigger_s(name, place, refresh),
-                kind=StreamKind.MATERIALIZED_VIEW,
-                pipeline=self.name,
-                spark_conf=dict(spark_conf or {}),
-                tags=dict(tags or {}),
-                declared_at=place,
-            )
-            self.streams.append(stream)
-            self._look_at(stream.sources, name, place)
+            named = tuple(table(name) for name in inspect.signature(function).parameters)
+            sources = named if source is None else _listed(source)
+            stream = self._stream(function, name, sources, refresh, about_table)
+            kind, conf = StreamKind.MATERIALIZED_VIEW, dict(spark_conf or {})
+            self.streams.append(replace(stream, kind=kind, spark_conf=conf, tags=dict(tags or {})))
+            self._look_at(stream.sources, name, stream.declared_at)
             return function
 
         return declare
@@ -166,15 +153,22 @@ class Pipeline:
         ]
         return Pipeline(self.name, streams, self.views, self.problems, self.expected)
 
+    def _stream(
+        self, function: Function, name: str, sources: tuple[StreamSource, ...], trigger: str, about: Mapping[str, object]
+    ) -> StreamSpec:
+        """What every stream is declared with; a trigger that is not understood is a problem."""
+        place = _place(function)
+        own_table = self._table(name, place, function, about)
+        try:
+            interval_s = trigger_s(trigger)
+        except TriggerError as exc:
+            interval_s = None
+            self.problems.append(Problem(place, name, str(exc), 'write "10 seconds", "1 minute" or "available now"'))
+        return StreamSpec(name, own_table, sources, function, append(), interval_s, pipeline=self.name, declared_at=place)
+
     def _look_at(self, sources: Sequence[StreamSource], name: str, place: Place) -> None:
         judged = [source for source in sources if isinstance(source, _JUDGED)]
         self.problems += [Problem(place, name, *problem) for source in judged for problem in source.problems()]
-
-    def _look_at_export(self, sink: ExportSink, about: Mapping[str, object], name: str, place: Place) -> None:
-        self.problems += [Problem(place, name, *problem) for problem in sink.problems()]
-        if idle := sorted(about.keys() - {"layer", "comment", "owner"}):
-            message = f"{', '.join(idle)}: it has no table of its own"
-            self.problems.append(Problem(place, name, message, f"leave it out: {sink.kind} holds what it writes"))
 
     def _also(self, each: Into, name: str, place: Place, function: Function) -> Destination:
         table, sink = self._table(each.name, place, function, each.about), each.sink
@@ -191,13 +185,6 @@ class Pipeline:
             self.problems.append(Problem(place, name, str(exc).removeprefix("_table_spec() ")))
             return TableSpec(name, name.split("_")[0])
 
-    def _trigger_s(self, name: str, place: Place, trigger: str) -> float | None:
-        try:
-            return trigger_s(trigger)
-        except TriggerError as exc:
-            self.problems.append(Problem(place, name, str(exc), 'write "10 seconds", "1 minute" or "available now"'))
-            return None
-
 
 def trigger_s(trigger: str) -> float | None:
     """Seconds of a processing-time trigger, None for "available now"; raises `TriggerError`."""
@@ -205,7 +192,7 @@ def trigger_s(trigger: str) -> float | None:
         return None
     if trigger.startswith("continuous"):
         raise TriggerError("continuous processing writes no Delta table and is not exactly once")
-    seconds = interval_s(trigger)
+    seconds = seconds_of(trigger)
     if seconds is None:
         raise TriggerError(f"trigger {trigger!r} is not understood")
     return seconds

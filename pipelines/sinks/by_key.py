@@ -114,13 +114,9 @@ class UpsertSink:
 
     def _newest(self, batch: DataFrame) -> DataFrame:
         """One row a key: the change with the highest sequence, with `_weir_deleted`."""
-        deleted = F.coalesce(F.expr(self.deleted), F.lit(False)) if self.deleted else F.lit(False)
-        changes = batch.withColumn(DELETED, deleted)
         if self.sequence is None:
-            return changes
-        changes = refuse_nulls(changes, (*self.keys, self.sequence))
-        changes = refuse_unordered(changes, self.keys, self.sequence)
-        changes = in_file_order(changes, self.keys, self.sequence, DELETED, self.keep_when_null)
+            return batch.withColumn(DELETED, F.lit(False))
+        changes = ordered(batch, self.keys, self.sequence, self.deleted, self.keep_when_null)
         if self.keep_when_null or CHANGE in batch.columns:
             partial = with_unchanged(changes, self.keep_when_null)
             changes = filled(partial, self.keys, (self.sequence,), ends=DELETED)
@@ -226,19 +222,19 @@ class HistorySink:
         return StructType([rows[name] for name in (*self.keys, self.sequence)])
 
     def write(self, batch: DataFrame, target: Target) -> None:
-        deletes = F.coalesce(F.expr(self.deleted), F.lit(False)) if self.deleted else F.lit(False)
         if self.truncated:
             batch = self._truncate(batch, target)
         batch = refuse_empty(batch, self.keys, target.table.partition_cols)
-        marked = refuse_nulls(batch.withColumn(DELETED, deletes), (*self.keys, self.sequence))
-        marked = refuse_unordered(marked, self.keys, self.sequence)
-        marked = in_file_order(marked, self.keys, self.sequence, DELETED)
-        changes = marked.dropDuplicates([*self.keys, self.sequence, DELETED]).persist()
+        changes = ordered(batch, self.keys, self.sequence, self.deleted).dropDuplicates([*self.keys, self.sequence, DELETED]).persist()
         try:
             if changes.isEmpty():
                 return
             if self.deleted:  # first, so that after a crash in between the replay finds the same answer
-                self._remember_deletions(changes, target)
+                names = (*self.keys, self.sequence)
+                deletions = changes.where(DELETED).select(*map(quoted, names)).alias("s")
+                uri = target.uris[tombstones_of(target.table).name]
+                into = DeltaTable.forPath(changes.sparkSession, uri).alias("t")
+                into.merge(deletions, same_keys(names)).whenNotMatchedInsertAll().execute()
             self._merge(self._timeline(changes, target), target)
         finally:
             changes.unpersist()
@@ -254,11 +250,6 @@ class HistorySink:
                 with unnumbered(batch.sparkSession):
                     into.update(ended, {TO: at, CURRENT: F.lit(False)})
         return changes
-
-    def _remember_deletions(self, changes: DataFrame, target: Target) -> None:
-        deletions = changes.where(DELETED).select(*map(quoted, (*self.keys, self.sequence)))
-        into = DeltaTable.forPath(changes.sparkSession, target.uris[tombstones_of(target.table).name]).alias("t")
-        into.merge(deletions.alias("s"), same_keys((*self.keys, self.sequence))).whenNotMatchedInsertAll().execute()
 
     def _timeline(self, changes: DataFrame, target: Target) -> DataFrame:
         """Every state of the keys that changed, each ending where the next change begins, or where the key was deleted
@@ -353,6 +344,15 @@ def truncations_of(session: SparkSession, uri: str, keys: Sequence[str]) -> Data
 
 def same_keys(keys: Sequence[str], equals: str = "=") -> str:
     return " AND ".join(f"t.{key} {equals} s.{key}" for key in map(quoted, keys))
+
+
+def ordered(
+    batch: DataFrame, keys: Sequence[str], sequence: str, deleted: str | None, keep_when_null: Sequence[str] = ()
+) -> DataFrame:
+    """The changes with `_weir_deleted`, one at each place in the log; ends the stream where nothing orders two."""
+    is_deletion = F.coalesce(F.expr(deleted), F.lit(False)) if deleted else F.lit(False)
+    changes = refuse_nulls(batch.withColumn(DELETED, is_deletion), (*keys, sequence))
+    return in_file_order(refuse_unordered(changes, keys, sequence), keys, sequence, DELETED, keep_when_null)
 
 
 def refuse_nulls(changes: DataFrame, names: Sequence[str]) -> DataFrame:

@@ -131,29 +131,26 @@ def open_session(settings: Settings) -> SparkSession:
     own_python = sys.executable if _is_local(settings) else None
     if python := settings.spark.conf.get("spark.pyspark.python") or own_python:
         os.environ.setdefault("PYSPARK_PYTHON", python)
-    builder = SparkSession.builder
+    # Every user of the machine can read the arguments of a JVM: they hold no secret. Those are told later.
+    builder, arguments = SparkSession.builder, SparkConf()
     for key, value in conf.items():
         builder = builder.config(key, value)
+        is_used_at_launch = key.startswith((JAVA_OPTIONS, "spark.jars"))
+        if is_used_at_launch or not (is_secret(key) or holds_secret(value)):
+            arguments.set(key, value)
     try:
         with _standard_streams_to(folder / "jvm.log"):
-            _launch(conf)
+            SparkContext._ensure_initialized(conf=arguments)
             session = builder.getOrCreate()
     except (PySparkException, Py4JError) as exc:
         error_class, message = describe(exc)
         hint = f"see {folder / 'jvm.log'} and spark.log: does {settings.spark.master} answer, and keep the application?"
         raise SparkStartError(f"Spark did not start: {error_class}: {message}", hint=hint) from exc
-    let_in(session, settings)
+    hadoop = session.sparkContext._jsc.hadoopConfiguration()
+    for key, value in hadoop_options(settings, os.environ).items():  # not before: see the module's head
+        if f"spark.hadoop.{key}" not in settings.spark.conf:
+            hadoop.set(key, value)
     return session
-
-
-def _launch(conf: Mapping[str, str]) -> None:
-    """Start the JVM. Its arguments, which every user of the machine can read, hold no secret: those are told later."""
-    arguments = SparkConf()
-    for key, value in conf.items():
-        is_used_at_launch = key.startswith((JAVA_OPTIONS, "spark.jars"))
-        if is_used_at_launch or not (is_secret(key) or holds_secret(value)):
-            arguments.set(key, value)
-    SparkContext._ensure_initialized(conf=arguments)
 
 
 def _is_local(settings: Settings) -> bool:
@@ -217,14 +214,6 @@ def s3_jars(settings: Settings, lib: Path = S3_LIB) -> tuple[Path, ...]:
     if not uses_s3(settings) or (may_lack and missing_files(lib, S3)):
         return ()
     return jar_paths(lib, S3)
-
-
-def let_in(session: SparkSession, settings: Settings) -> None:
-    """Give the session what it needs to read and write S3."""
-    hadoop = session.sparkContext._jsc.hadoopConfiguration()
-    for key, value in hadoop_options(settings, os.environ).items():
-        if f"spark.hadoop.{key}" not in settings.spark.conf:
-            hadoop.set(key, value)
 
 
 def hadoop_options(settings: Settings, environment: Mapping[str, str]) -> dict[str, str]:
