@@ -28,7 +28,7 @@ from pipelines.demo.generator import (
     sole_generator,
     topics,
 )
-from pipelines.demo.topics import TOPICS, forward
+from pipelines.demo.kafka import TOPICS, forward
 from tests.worlds.processes import let_pass, wait_until
 from tests.worlds.spark.lakes import demo_lake
 from tests.worlds.streams.demo_ledger import Ledger
