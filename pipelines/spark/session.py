@@ -4,10 +4,14 @@ Rule: every Spark setting that Weir needs stands in `spark_conf`, and `WEIR_SPAR
 prints goes to `$WEIR_HOME/logs`. S3 is Hadoop's S3A, at the addresses and with the credentials that Weir's own reader
 has. Those go into the running session's Hadoop configuration: what is set before it starts stands in the JVM's command
 line, for everybody on the machine to read.
+
+`python -m pipelines.spark.session`: Spark's classes, read and verified once, are kept for every JVM that starts. A JVM
+of another version, or with another class path, leaves the file aside by itself; without one everything works, later.
 """
 
 import os
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +25,7 @@ from backend.errors import LakehouseError
 from backend.lake.storage.paths import normal_uri
 from backend.private_files import open_private, private_folder, write_private
 from backend.redaction import holds_secret, is_secret
-from backend.settings import Settings
+from backend.settings import Settings, load_settings
 from pipelines.jars import JDBC, JDBC_LIB, LIB, S3, S3_LIB, find_java, jar_paths, missing_files
 from pipelines.jvm.failures import describe
 
@@ -72,7 +76,8 @@ def spark_conf(settings: Settings) -> dict[str, str]:
     }
 
 
-CLASS_ARCHIVE = LIB / "classes.jsa"  # of `class_archive.py`
+CLASS_ARCHIVE = LIB / "classes.jsa"  # which `write_archive` makes
+_EXIT_TIMEOUT_S = 120
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # Else `${env:PGPASSWORD}` in a comment, a property or a condition is read by Spark and written into the table's log.
 KEPT = {"spark.sql.variable.substitute": "false"}
@@ -260,3 +265,36 @@ def _buckets(*addresses: str) -> set[str]:
 
 def _short(key: str) -> str:
     return key.lower().removeprefix("aws_")
+
+
+def write_archive() -> None:
+    """Has a session do what streams do, and keeps what it loaded: a host spends a third of its start's processor time
+    on classes.
+
+    Raises `JavaError`, `JarError` or `SparkStartError`. Source: "Application Class-Data Sharing" of Java 13 and newer.
+    """
+    CLASS_ARCHIVE.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".classes-", dir=CLASS_ARCHIVE.parent) as folder:
+        made, lake = Path(folder, CLASS_ARCHIVE.name), Path(folder, "lake")
+        option = {JAVA_OPTIONS: f'"-XX:ArchiveClassesAtExit={made}"'}
+        spark = open_session(load_settings(home=Path(folder), spark={"conf": option}))
+        spark.range(9).selectExpr("id", "id % 3 AS part").write.format("delta").save(f"{lake}/source")
+        changes = spark.readStream.format("delta").load(f"{lake}/source").groupBy("part").count()
+        query = changes.writeStream.format("delta").outputMode("complete").option("checkpointLocation", f"{lake}/state")
+        query.trigger(availableNow=True).start(f"{lake}/counts").awaitTermination()
+        merge = f"MERGE INTO delta.`{lake}/source` t USING (SELECT 1L AS id, 5L AS part) s ON t.id = s.id"
+        spark.sql(f"{merge} WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *")
+        jvm = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
+        spark.stop()
+        jvm.stdin.close()
+        jvm.wait(_EXIT_TIMEOUT_S)
+        if made.exists():  # some JVMs keep none
+            made.replace(CLASS_ARCHIVE)
+
+
+if __name__ == "__main__":
+    try:
+        write_archive()
+    except LakehouseError as exc:
+        sys.stderr.write(f"error: {exc.message}\nhint: {exc.hint}\n")
+        sys.exit(exc.exit_code)
