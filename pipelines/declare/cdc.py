@@ -25,7 +25,7 @@ from pipelines.declare.cdc_values import (
     type_of,
 )
 from pipelines.jvm.failures import SpecError
-from pipelines.sinks.changes import Flavour, Servers, position_of, record_of
+from pipelines.sinks.changes import Flavour, Servers, no_paths, position_of, record_of
 from pipelines.specs.dead_letters import without_dead_letters
 from pipelines.specs.sinks import CHANGE
 from pipelines.specs.sources import Misfit
@@ -146,7 +146,7 @@ def children(rows: DataFrame, array: str, *, keys: Sequence[str]) -> DataFrame:
     """
     element = rows.schema[array].dataType
     is_struct = isinstance(element, ArrayType) and isinstance(element.elementType, StructType)
-    whole = [F.col(CHANGE).withField("unchanged", F.array().cast("ARRAY<STRING>")).alias(CHANGE)]  # an element is
+    whole = [F.col(CHANGE).withField("unchanged", no_paths()).alias(CHANGE)]  # an element is
     beside = whole if CHANGE in rows.columns else []
     opened = rows.select(*keys, F.posexplode(array).alias("position_in_parent", "value"), *beside)
     names = [CHANGE] if beside else []
@@ -211,7 +211,7 @@ def _fitted(
         for field, value, of in parts
         if isinstance(field.dataType, TimestampType | TimestampNTZType) and of.unit is None
     )
-    unchanged = F.concat(F.array().cast("ARRAY<STRING>"), *(part.unchanged for part in fits))
+    unchanged = F.concat(no_paths(), *(part.unchanged for part in fits))
     call, place = CALL.get(), list[Column]()
     if call and call.reads_files:
         # The file, the block, and when its task read the record. Spark lets no stream number its rows, but a task reads

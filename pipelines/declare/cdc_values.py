@@ -33,6 +33,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from pipelines.sinks.changes import no_paths
 from pipelines.specs.tables import path_of
 
 Decimals = Literal["precise", "string"]
@@ -49,7 +50,6 @@ _WRAPPERS = ("numberLong", "numberInt", "numberDouble", "numberDecimal", "oid", 
 _UNWRAPPED = (*(f"$['${name}']" for name in _WRAPPERS), "$['$binary']['base64']", "$['$binary']")
 _NUMBER = r"^[+-]?\d+(\.\d+)?([eE][+-]?\d+)?$"
 _DAY = r"^[+-]?\d{4,6}-\d\d-\d\d"
-_PATHS = "ARRAY<STRING>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def image_of(event: Column, *, is_mongodb: bool) -> Column:
         key.alias("key"),
         updated.alias("updated"),
         removed.alias("removed"),
-        F.concat(*(F.coalesce(some, _none()) for some in paths)).alias("touched"),
+        F.concat(*(F.coalesce(some, no_paths()) for some in paths)).alias("touched"),
         (F.lit(is_mongodb) & (envelope["op"] == "u") & is_null(after) & update.isNotNull()).alias("is_partial"),
         F.when(envelope["op"] != "r", content).alias("content"),  # a snapshot may repeat any change
     )
@@ -128,7 +128,7 @@ def fit(sent: Column, column: StructField, encoding: Encoding, *, image: Column,
     encoding = replace(encoding, has_schema=types.isNotNull(), name=own["name"], scale=own["parameters"]["scale"])
     left = F.coalesce(_is_left(sent, encoding), F.lit(False))
     value, misfits = fitted(sent, column.dataType, encoding)
-    unchanged = F.when(left, F.array(F.lit(path_of([column.name])))).otherwise(_none())
+    unchanged = F.when(left, F.array(F.lit(path_of([column.name])))).otherwise(no_paths())
     if not encoding.is_mongodb or column.name == "_id":
         return Fit(value, misfits & ~left, unchanged)
     part, is_partial = _part((column.name,), column.dataType, image, encoding), image["is_partial"]
@@ -146,12 +146,12 @@ def _part(path: tuple[str, ...], kind: DataType, image: Column, encoding: Encodi
     is_removed = F.coalesce(F.array_contains(image["removed"], name), F.lit(False))
     is_within = F.exists(image["touched"], lambda touched: touched.startswith(f"{name}."))
     value, misfits = fitted(F.try_element_at(image["updated"], F.lit(name)), kind, encoding)
-    left, this = F.when(is_set | is_removed, _none()), F.array(F.lit(path_of(path)))
+    left, this = F.when(is_set | is_removed, no_paths()), F.array(F.lit(path_of(path)))
     if not isinstance(kind, StructType):  # an element of a list, or a key of a map, cannot be set on its own
-        return Fit(value, F.when(is_set, misfits).otherwise(is_within), left.when(is_within, _none()).otherwise(this))
+        return Fit(value, F.when(is_set, misfits).otherwise(is_within), left.when(is_within, no_paths()).otherwise(this))
     parts = {field.name: _part((*path, field.name), field.dataType, image, encoding.within) for field in kind}
     inner = F.struct(*(part.value.alias(name) for name, part in parts.items()))
-    unchanged = F.concat(_none(), *(part.unchanged for part in parts.values()))
+    unchanged = F.concat(no_paths(), *(part.unchanged for part in parts.values()))
     return Fit(
         F.when(is_set, value).when(is_within, inner),
         F.when(is_set, misfits).otherwise(is_within & any_of(part.misfits for part in parts.values())),
@@ -165,10 +165,6 @@ def _is_left(value: Column, encoding: Encoding) -> Column:
     forms = ([unavailable], {unavailable: unavailable}, list(raw))
     texts = (json.dumps(form, separators=(",", ":")) for form in forms)
     return text_of(value).isin(unavailable, base64.b64encode(raw).decode(), *texts)
-
-
-def _none() -> Column:
-    return F.array().cast(_PATHS)
 
 
 def fitted(value: Column, kind: DataType, encoding: Encoding) -> tuple[Column, Column]:

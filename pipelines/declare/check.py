@@ -215,7 +215,9 @@ def columns_problems(registry: Registry, schemas: Mapping[str, StructType], sett
             if name in tables and name not in schemas:
                 continue  # its own problem is reported already
             try:
-                there = schemas[name].names if name in tables else _columns_of(lake, name)
+                there: Sequence[str] = schemas[name].names if name in tables else ()
+                if name not in tables:
+                    there = column_names(lake.snapshot(lake.find(normal_uri(name))).metadata)
             except LakehouseError as exc:
                 yield Problem(expected.declared_at, expected.table, exc.message, exc.hint)
                 continue
@@ -223,10 +225,6 @@ def columns_problems(registry: Registry, schemas: Mapping[str, StructType], sett
             for column in dict.fromkeys(name for name in columns if name.lower() not in present):
                 message, hint = f"{name} has no column {column}", f"it has {', '.join(there)}"
                 yield Problem(expected.declared_at, expected.table, message, hint)
-
-
-def _columns_of(lake: Lake, uri: str) -> Sequence[str]:
-    return column_names(lake.snapshot(lake.find(normal_uri(uri))).metadata)
 
 
 def _failed_import(exc: Exception) -> Problem:

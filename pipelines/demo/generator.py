@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -79,7 +80,8 @@ class EventProducer:
         return lines
 
     def _event(self, rng: random.Random, delivery: Delivery) -> str:
-        fault = _fault(rng)
+        roll, shares = rng.random(), accumulate(FAULTS.values())
+        fault = next((fault for fault, share in zip(FAULTS, shares, strict=True) if roll < share), "")
         if fault == "beyond" and delivery.backfill:
             fault = ""  # no stragglers in the past: they must meet a watermark that has moved on
         cents = rng.randint(-5_000, 0) if fault == "not positive" else rng.randint(100, 25_000)
@@ -100,15 +102,6 @@ class EventProducer:
         if fault in ("", "late", "not positive"):
             self.recent = [*self.recent, (delivery.landed_at.timestamp(), line)][-_RECENT:]
         return line
-
-
-def _fault(rng: random.Random) -> str:
-    roll = rng.random()
-    for fault, share in FAULTS.items():
-        if roll < share:
-            return fault
-        roll -= share
-    return ""
 
 
 @dataclass(slots=True)

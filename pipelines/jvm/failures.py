@@ -71,7 +71,10 @@ def describe_java(throwable: Any) -> tuple[str, str]:
         if raised := describe_traceback(message):
             return raised
     for link, message in zip(reversed(chain), messages, strict=True):
-        condition = _condition(link)
+        try:
+            condition = str(link.getCondition() or "")
+        except Py4JError:  # not a SparkThrowable: it has no such method
+            continue
         if condition and condition not in _WRAPPERS:
             is_spread = condition == _CSV_HEADER
             return condition, _shown(" ".join(message.split())) if is_spread else _first_line(message)
@@ -92,13 +95,6 @@ def describe_traceback(text: str) -> tuple[str, str] | None:
             return condition, _shown(message)
     name, message = raised[-1]
     return name.rpartition(".")[2], _shown(message)
-
-
-def _condition(throwable: Any) -> str | None:
-    try:
-        return str(throwable.getCondition() or "") or None
-    except Py4JError:  # not a SparkThrowable: it has no such method
-        return None
 
 
 def _first_line(text: str | None) -> str:

@@ -137,7 +137,13 @@ class PostgresTableSink:
     def write(self, batch: DataFrame, target: Target) -> None:
         names = own_columns(batch.columns)
         with self._transaction() as cursor:
-            if not _is_new(cursor, self.path[0], target):
+            # Who comes second waits here for the first one's end.
+            note = sql.SQL(
+                "INSERT INTO {0} AS noted (stream, query_id, batch_id) VALUES (%s, %s, %s) ON CONFLICT (stream, "
+                "query_id) DO UPDATE SET batch_id = EXCLUDED.batch_id, written_at = now() "
+                "WHERE noted.batch_id < EXCLUDED.batch_id"
+            ).format(sql.Identifier(self.path[0], BATCHES))
+            if not cursor.execute(note, [target.stream, target.query_id, target.batch_id]).rowcount:
                 log.info("batch_passed_over", stream=target.stream, batch_id=target.batch_id, table=self.outside)
                 return
             self._copy(cursor, self._newest(batch), names)
@@ -210,15 +216,6 @@ def _make_batches(cursor: Cursor, schema: str) -> None:
         columns = "stream text, query_id text, batch_id bigint NOT NULL, written_at timestamptz NOT NULL DEFAULT now()"
         create = f"CREATE TABLE IF NOT EXISTS {{}} ({columns}, PRIMARY KEY (stream, query_id))"
         cursor.execute(sql.SQL(create).format(table))
-
-
-def _is_new(cursor: Cursor, schema: str, target: Target) -> bool:
-    """Note the batch; False where it is there already. Who comes second waits here for the first one's end."""
-    note = sql.SQL(
-        "INSERT INTO {0} AS noted (stream, query_id, batch_id) VALUES (%s, %s, %s) ON CONFLICT (stream, query_id)"
-        " DO UPDATE SET batch_id = EXCLUDED.batch_id, written_at = now() WHERE noted.batch_id < EXCLUDED.batch_id"
-    ).format(sql.Identifier(schema, BATCHES))
-    return cursor.execute(note, [target.stream, target.query_id, target.batch_id]).rowcount == 1
 
 
 def _as_text(column: StructField) -> Column:

@@ -213,10 +213,14 @@ class FileSource:
             rows = self._sorted_out(rows, F.col(RESCUED).isNull(), F.col(RESCUED), why)
         else:
             rows = self._load(inputs, {"binary": "binaryFile"}.get(self.format, self.format), columns.all)
-            rescued = []
+            rescued = list[Column]()
             if self.format == "parquet" and self.new_columns != "ignore":
                 inputs.checks.append(partial(self._refuse_new, inputs, columns))
-                rescued = [_as_json(columns.others).alias(RESCUED)] * (self.new_columns == "rescue")
+                if self.new_columns == "rescue":
+                    others = [F.col(quoted(name)) for name in columns.others.names]
+                    has_others = reduce(or_, (value.isNotNull() for value in others), F.lit(False))
+                    texts = F.to_json(F.struct(*others)) if others else F.lit(None).cast("string")
+                    rescued = [F.when(has_others, texts).alias(RESCUED)]
             rows = rows.select(*map(quoted, columns.known.names), *rescued, "_metadata")
         return rows.withColumns({name: _of_file(name) for name in _METADATA}).drop("_metadata")
 
@@ -435,11 +439,3 @@ def _objects(columns: StructType, path: str = "$", prefix: str = "") -> Iterator
     for column in columns:
         if isinstance(column.dataType, StructType) and "'" not in column.name:
             yield from _objects(column.dataType, f"{path}['{column.name}']", f"{prefix}{column.name}.")
-
-
-def _as_json(columns: StructType) -> Column:
-    """The values that are there, as a JSON object; null where none is."""
-    there = [F.col(quoted(name)) for name in columns.names]
-    if not there:
-        return F.lit(None).cast("string")
-    return F.when(reduce(or_, (value.isNotNull() for value in there)), F.to_json(F.struct(*there)))
