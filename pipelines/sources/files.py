@@ -110,17 +110,12 @@ class NotedColumns:
 
     def read(self) -> Columns | None:
         """None before the first start."""
-        noted = self._all()
-        if noted.get("type") == "struct":  # as it was noted while a stream had one folder
-            return Columns(StructType.fromJson(noted))
-        mine = noted.get(self._folder)
+        mine = self._all().get(self._folder)
         return Columns(*(StructType.fromJson(mine[part]) for part in ("known", "others"))) if mine else None
 
     def write(self, columns: Columns) -> None:
-        noted = self._all()
-        folders = {} if noted.get("type") == "struct" else noted
         mine = {"known": columns.known.jsonValue(), "others": columns.others.jsonValue()}
-        self._files.write(self._uri, json.dumps({**folders, self._folder: mine}))
+        self._files.write(self._uri, json.dumps({**self._all(), self._folder: mine}))
 
     def _all(self) -> dict[str, Any]:
         return dict(json.loads(self._files.read(self._uri))) if self._files.exists(self._uri) else {}
