@@ -49,14 +49,12 @@ def missing_files(lib: Path = LIB, jars: str = HOST) -> tuple[str, ...]:
     """Pinned files that are absent from `lib`, damaged or others."""
     lines = (HERE / "sha256.txt").read_text("utf-8").splitlines()
     digests = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
-    return tuple(name for name in pinned_files(jars) if _digest(lib / name) != digests.get(name, "none is kept"))
-
-
-def _digest(file: Path) -> str | None:
-    if not file.is_file():
-        return None
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
+    missing = []
+    for name in pinned_files(jars):
+        file = lib / name
+        if not file.is_file() or hashlib.sha256(file.read_bytes()).hexdigest() != digests.get(name):
+            missing.append(name)
+    return tuple(missing)
 
 
 def jar_paths(lib: Path = LIB, jars: str = HOST) -> tuple[Path, ...]:

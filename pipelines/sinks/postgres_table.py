@@ -132,7 +132,12 @@ class PostgresTableSink:
             if not has_unique_index(cursor, self.path, self.keys):
                 message = f"PostgreSQL table {self.outside} has no unique index of {', '.join(self.keys)} alone"
                 raise DeliveryError(message, hint=f"ALTER TABLE {as_written(*self.path)} ADD {primary_key(self.keys)}")
-            _make_batches(cursor, self.path[0])
+            batches = sql.Identifier(self.path[0], BATCHES)  # the last one of each stream, by the id of its checkpoint
+            present = cursor.execute("SELECT to_regclass(%s)", [batches.as_string(cursor)]).fetchone()
+            if not present or present[0] is None:
+                columns = "stream text, query_id text, batch_id bigint NOT NULL"
+                columns += ", written_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (stream, query_id)"
+                cursor.execute(sql.SQL(f"CREATE TABLE IF NOT EXISTS {{}} ({columns})").format(batches))
 
     def write(self, batch: DataFrame, target: Target) -> None:
         names = own_columns(batch.columns)
@@ -206,16 +211,6 @@ def postgres_table(url: str, table: str, *, keys: Sequence[str], password: Secre
     `secret("env:NAME")`. `table`: `schema.name`; it exists, with the function's columns and a unique index of `keys`.
     """
     return PostgresTableSink(url, table, tuple(keys), password)
-
-
-def _make_batches(cursor: Cursor, schema: str) -> None:
-    """The last batch of each stream, by the id of its checkpoint."""
-    table = sql.Identifier(schema, BATCHES)
-    present = cursor.execute("SELECT to_regclass(%s)", [table.as_string(cursor)]).fetchone()
-    if not present or present[0] is None:
-        columns = "stream text, query_id text, batch_id bigint NOT NULL, written_at timestamptz NOT NULL DEFAULT now()"
-        create = f"CREATE TABLE IF NOT EXISTS {{}} ({columns}, PRIMARY KEY (stream, query_id))"
-        cursor.execute(sql.SQL(create).format(table))
 
 
 def _as_text(column: StructField) -> Column:

@@ -57,7 +57,7 @@ def spark_conf(settings: Settings) -> dict[str, str]:
     jars = (*jar_paths(), *s3_jars(settings))
     if not missing_files(JDBC_LIB, JDBC):  # who reads no database needs none
         jars += jar_paths(JDBC_LIB, JDBC)
-    java_options = [f"-Dlog4j2.configurationFile=file:{_log_folder(settings)}/log4j2.properties"]
+    java_options = [f"-Dlog4j2.configurationFile=file:{settings.home}/logs/log4j2.properties"]
     java_options += _LOCAL_JVM if _is_local(settings) else ()
     java_options += [f"-XX:SharedArchiveFile={CLASS_ARCHIVE}"] if CLASS_ARCHIVE.exists() else []
     quoted = (f'"{option}"' for option in java_options)  # a folder's name may hold a space
@@ -128,7 +128,7 @@ def open_session(settings: Settings) -> SparkSession:
     """The session, started when there is none. Raises `JavaError`, `JarError` or `SparkStartError`."""
     find_java()
     conf = {"spark.app.name": "weir", "spark.master": settings.spark.master, **spark_conf(settings)}
-    folder = private_folder(_log_folder(settings))
+    folder = private_folder(settings.home / "logs")
     write_private(folder / "log4j2.properties", _LOG4J.format(folder=folder).encode())
     if _is_local(settings):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -160,10 +160,6 @@ def open_session(settings: Settings) -> SparkSession:
 
 def _is_local(settings: Settings) -> bool:
     return settings.spark.master.startswith("local")
-
-
-def _log_folder(settings: Settings) -> Path:
-    return settings.home / "logs"
 
 
 @contextmanager
