@@ -24,7 +24,7 @@ from pipelines.declare.cdc_values import (
     sent_of,
     type_of,
 )
-from pipelines.jvm.failures import SpecError
+from pipelines.jvm.failures import SpecError, passes_unless
 from pipelines.sinks.changes import Flavour, Servers, no_paths, position_of, record_of
 from pipelines.specs.dead_letters import without_dead_letters
 from pipelines.specs.sinks import CHANGE
@@ -108,8 +108,7 @@ def debezium(
     encodings = [Encoding(flavour == "mongodb", decimals, units.get(name), unavailable) for name in columns.names]
     events = _events(rows.where(F.col(value).isNotNull()), value, key="key" if "key" in rows.columns else None)
     if not truncations:
-        truncates = F.when(_envelope("op") == "t", F.raise_error(F.lit(_TRUNCATED)).cast("boolean"))
-        events = events.where(truncates.otherwise(F.lit(True)))
+        events = events.where(passes_unless(_envelope("op") == "t", F.lit(_TRUNCATED)))
     position = position_of(flavour, _envelope("source"), _envelope("transaction.total_order"), servers)
     judged = _fitted(events, columns, encodings, position=position, record=record_of(rows.columns))
     good = _sorted_out(judged, rows.columns, misfit, value)
@@ -266,8 +265,7 @@ def _reason(columns: StructType, fits: Sequence[Fit], position: Column) -> Colum
 def _sorted_out(judged: DataFrame, columns: Sequence[str], misfit: Misfit | None, value: str) -> DataFrame:
     """The changes; the other records are dead letters, or end the stream at the first of them, or are rows as well."""
     call, reason, undeclared = CALL.get(), F.col(f"{_FIT}.reason"), F.col(f"{_FIT}.is_undeclared")
-    message = F.concat(record_of(columns), F.lit(" cannot be taken: "), reason)
-    ends = F.raise_error(message).cast("boolean")
+    is_misfit, message = reason.isNotNull(), F.concat(record_of(columns), F.lit(" cannot be taken: "), reason)
     if call:
         call.unwraps = True
     if misfit == "null":
@@ -280,10 +278,10 @@ def _sorted_out(judged: DataFrame, columns: Sequence[str], misfit: Misfit | None
         kinds = dict(part.split() for part in LETTER[:-1])
         parts = (F.col(name) if name in columns else F.lit(None) for name in kinds)
         sent = (part.cast(kind).alias(name) for part, (name, kind) in zip(parts, kinds.items(), strict=True))
-        letter = F.when(reason.isNotNull(), F.struct(*sent, reason.alias("reason")))
-        declared = judged.where(F.when(undeclared & reason.isNotNull(), ends).otherwise(F.lit(True)))
+        letter = F.when(is_misfit, F.struct(*sent, reason.alias("reason")))
+        declared = judged.where(passes_unless(undeclared & is_misfit, message))
         return without_dead_letters(declared, letter, spread_by=value)
-    return judged.where(F.when(reason.isNotNull(), ends).otherwise(F.lit(True)))
+    return judged.where(passes_unless(is_misfit, message))
 
 
 def _leaves(kind: object, path: tuple[str, ...]) -> list[tuple[str, ...]]:

@@ -8,6 +8,8 @@ from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 
 from backend.errors import LakehouseError, StreamError
 from backend.redaction import without_secrets
@@ -51,6 +53,11 @@ class DeliveryError(LakehouseError):
 
     def __init__(self, message: str, *, hint: str) -> None:
         super().__init__(f"{message} ({hint})", hint=hint)
+
+
+def passes_unless(bad: Column, message: Column) -> Column:
+    """A condition for `where` that every row meets: at one that is bad it fails the batch, with this message."""
+    return F.when(bad, F.raise_error(message).cast("boolean")).otherwise(F.lit(True))
 
 
 def describe(exc: BaseException) -> tuple[str, str]:

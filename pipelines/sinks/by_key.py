@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StringType, StructType
 
 from backend.format import things
-from pipelines.jvm.failures import SpecError
+from pipelines.jvm.failures import SpecError, passes_unless
 from pipelines.sinks.changes import (
     DELETED,
     UNCHANGED,
@@ -357,22 +357,20 @@ def ordered(
 
 def refuse_nulls(changes: DataFrame, names: Sequence[str]) -> DataFrame:
     """Rows whose batch fails at one that is null where it must not be."""
-    whole = F.lit(True)
     for name in names:
         message = F.format_string(_UNORDERED.format(name.replace("%", "%%")), record_of(changes.columns))
-        missing = F.raise_error(message).cast("boolean")
-        whole = whole & F.when(F.col(quoted(name)).isNull(), missing).otherwise(F.lit(True))
-    return changes.where(whole)
+        changes = changes.where(passes_unless(F.col(quoted(name)).isNull(), message))
+    return changes
 
 
 def refuse_empty(changes: DataFrame, keys: Sequence[str], partitions: Sequence[str]) -> DataFrame:
     """Rows whose batch fails at a key that its partition would keep as null."""
-    whole, parted = F.lit(True), {name.lower() for name in keys} & {name.lower() for name in partitions}
+    parted = {name.lower() for name in keys} & {name.lower() for name in partitions}
     for column in changes.schema:
         if column.name.lower() in parted and isinstance(column.dataType, StringType):
-            empty = F.raise_error(F.lit(_EMPTY.format(column.name))).cast("boolean")
-            whole = whole & F.when(F.col(quoted(column.name)) == "", empty).otherwise(F.lit(True))
-    return changes.where(whole)
+            is_empty = F.col(quoted(column.name)) == ""
+            changes = changes.where(passes_unless(is_empty, F.lit(_EMPTY.format(column.name))))
+    return changes
 
 
 def check_deletions(sink: str, keys: Sequence[str], sequence: str | None) -> None:

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
-from pipelines.jvm.failures import SpecError
+from pipelines.jvm.failures import SpecError, passes_unless
 from pipelines.specs.sinks import CHANGE
 from pipelines.specs.tables import path_of, quoted
 
@@ -180,7 +180,7 @@ def refuse_unordered(changes: DataFrame, keys: Sequence[str], sequence: str) -> 
         same = same & ~F.coalesce(is_behind, F.lit(False))
     in_order = Window.partitionBy(*map(quoted, keys)).orderBy(quoted(sequence), *places)
     message = F.format_string(_SAME_PLACE, at.cast("string"), earlier["record"], change["record"])
-    checked = F.when(same, F.raise_error(message).cast("boolean")).otherwise(F.lit(True))
+    checked = passes_unless(same, message)
     if dict(changes.dtypes)[sequence] == "string":
         checked = checked & in_one_log(at, F.col(f"{_BEFORE}.at"), F.lit(True))
     return changes.withColumn(_BEFORE, before.over(in_order)).where(F.coalesce(checked, F.lit(True))).drop(_BEFORE)

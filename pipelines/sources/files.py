@@ -28,9 +28,9 @@ from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
 from backend.stream_model.overrides import limits_of
 from backend.streams.backlog.files import files_of_batch, has_pattern
-from pipelines.jvm.failures import SpecError
+from pipelines.jvm.failures import SpecError, passes_unless
 from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
-from pipelines.sources.records import FITS, TEXT, columns_of, documents, judged, reason, refusal
+from pipelines.sources.records import FITS, TEXT, columns_of, documents, judged, reason
 from pipelines.specs.dead_letters import without_dead_letters
 from pipelines.specs.sources import Inputs, Misfit, option_texts, unknown_options
 from pipelines.specs.tables import parse_schema, quoted
@@ -287,7 +287,7 @@ class FileSource:
         is_below = F.size(F.split(path, "/")) > odd.depth() + 1
         refused = is_below if asks else F.col("_metadata.file_name").rlike(_ODD_IN_ADDRESS) & ~is_below
         why = F.concat(F.url_decode(path), F.lit(_TWICE.format(self.folder)))
-        return rows.where(F.when(refused, F.raise_error(why).cast("boolean")).otherwise(F.lit(True)))
+        return rows.where(passes_unless(refused, why))
 
     def _place(self, inputs: Inputs) -> str:
         """The folder as Spark is told it, which takes `[` for the beginning of a pattern."""
@@ -302,9 +302,9 @@ class FileSource:
             return without_dead_letters(rows, F.when(~fits, letter), spread_by=quoted(rows.columns[0]))
         if self.misfit == "fail":
             record = F.concat(F.lit("a record of "), _of_file("file_name"))
-            why = F.concat(why, F.lit(": "), F.left(text, F.lit(200)))
-            fits = F.when(fits, F.lit(True)).otherwise(refusal(record, why))
-        return rows if self.misfit == "null" else rows.where(fits)
+            why = F.concat(record, F.lit(" cannot be parsed: "), why, F.lit(": "), F.left(text, F.lit(200)))
+            return rows.where(passes_unless(~fits, why))
+        return rows
 
     def _parsed(self, lines: DataFrame, columns: StructType) -> DataFrame:
         """Objects in lines of JSON, or in whole files of it, as columns; what does not fit is in `_rescued_data`."""
@@ -323,15 +323,12 @@ class FileSource:
         if self.new_columns == "rescue":
             rescued = rescued.when(has_new, F.to_json(F.map_concat(*(json_object.others for json_object in objects))))
         elif self.new_columns != "ignore":  # a filter, since Spark prunes a column that nobody reads
-            texts = texts.where(F.when(has_new, self._refused(objects)).otherwise(F.lit(True)))
+            hint = _AT_NEXT_START if self.new_columns == "evolve" else ""
+            if hint and len(objects) > 1:
+                hint += ", but for fields within a column: declare those"
+            names, hint = F.array_join("new", ", "), f" in files of {self.folder}{hint}"
+            texts = texts.where(passes_unless(has_new, F.concat(F.lit("new columns "), names, F.lit(hint))))
         return texts.select(*columns_of(columns), rescued.alias(RESCUED), "_metadata")
-
-    def _refused(self, objects: Sequence["_Object"]) -> Column:
-        hint = _AT_NEXT_START if self.new_columns == "evolve" else ""
-        if hint and len(objects) > 1:
-            hint += ", but for fields within a column: declare those"
-        message = F.concat(F.lit("new columns "), F.array_join("new", ", "), F.lit(f" in files of {self.folder}{hint}"))
-        return F.raise_error(message).cast("boolean")
 
     def _columns(self, inputs: Inputs) -> Columns:
         """Columns as declared, or as inferred from the files once and noted beside the checkpoint."""

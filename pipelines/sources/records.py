@@ -120,11 +120,6 @@ def reason(schema: StructType) -> Column:
     )
 
 
-def refusal(record: Column, why: Column) -> Column:
-    """A condition that nothing meets: it ends the stream, and names the record."""
-    return F.raise_error(F.concat(record, F.lit(" cannot be parsed: "), why)).cast("boolean")
-
-
 def _row() -> Column:
     return F.get(f"{_PARSED}.{_ALL}", 0)
 
