@@ -218,7 +218,7 @@ def _as_json(payload: bytes, schema: Callable[[], Schema]) -> _Decoded:
         known = schema()
         try:
             record = fastavro.schemaless_reader(stream, known, None)
-        except Exception as exc:  # bytes that are not of this schema end in many kinds of error
+        except Exception as exc:  # noqa: BLE001 (bytes that are not of this schema end in many kinds of error)
             return None, f"not Avro of its schema: {type(exc).__name__}: {exc}".rstrip(": ")
         if left := len(payload) - stream.tell():
             return None, f"not Avro of its schema: {left} bytes follow the record"
