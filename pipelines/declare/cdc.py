@@ -10,7 +10,7 @@ from typing import get_args
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, StructField, StructType, TimestampNTZType, TimestampType
+from pyspark.sql.types import ArrayType, StructType, TimestampNTZType, TimestampType
 
 from pipelines.declare.cdc_values import (
     Decimals,

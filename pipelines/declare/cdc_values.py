@@ -1,5 +1,6 @@
-"""What an envelope's row becomes, column by column: Debezium's encodings and MongoDB's Extended JSON, type by type; rows
-that are whole, and what MongoDB's partial updates name of one.
+"""What an envelope's row becomes, column by column: Debezium's encodings and MongoDB's Extended JSON, type by type.
+
+A row comes whole, or as what a partial update of MongoDB names of it.
 
 Rule: a value is one of its column's type, or it does not fit. Where JSON does not say what a number or a text means and
 nobody declared it, it does not fit. A column that a change leaves alone is named, and never taken for null.
@@ -148,7 +149,8 @@ def _part(path: tuple[str, ...], kind: DataType, image: Column, encoding: Encodi
     value, misfits = fitted(F.try_element_at(image["updated"], F.lit(name)), kind, encoding)
     left, this = F.when(is_set | is_removed, no_paths()), F.array(F.lit(path_of(path)))
     if not isinstance(kind, StructType):  # an element of a list, or a key of a map, cannot be set on its own
-        return Fit(value, F.when(is_set, misfits).otherwise(is_within), left.when(is_within, no_paths()).otherwise(this))
+        unchanged = left.when(is_within, no_paths()).otherwise(this)
+        return Fit(value, F.when(is_set, misfits).otherwise(is_within), unchanged)
     parts = {field.name: _part((*path, field.name), field.dataType, image, encoding.within) for field in kind}
     inner = F.struct(*(part.value.alias(name) for name, part in parts.items()))
     unchanged = F.concat(no_paths(), *(part.unchanged for part in parts.values()))

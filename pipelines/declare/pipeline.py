@@ -88,8 +88,8 @@ class Pipeline:
             if isinstance(stream.sink, ExportSink):
                 self.problems += [Problem(place, name, *problem) for problem in stream.sink.problems()]
                 if idle := sorted(about_table.keys() - {"layer", "comment", "owner"}):
-                    message, hint = f"{', '.join(idle)}: it has no table of its own", f"leave it out: {stream.sink.kind}"
-                    self.problems.append(Problem(place, name, message, f"{hint} holds what it writes"))
+                    message, kind = f"{', '.join(idle)}: it has no table of its own", stream.sink.kind
+                    self.problems.append(Problem(place, name, message, f"leave it out: {kind} holds what it writes"))
             return function
 
         return declare
@@ -110,7 +110,7 @@ class Pipeline:
         """
 
         def declare(function: _F) -> _F:
-            named = tuple(table(name) for name in inspect.signature(function).parameters)
+            named = [table(name) for name in inspect.signature(function).parameters]
             sources = named if source is None else _listed(source)
             stream = self._stream(function, name, sources, refresh, about_table)
             kind, conf = StreamKind.MATERIALIZED_VIEW, dict(spark_conf or {})
@@ -154,7 +154,7 @@ class Pipeline:
         return Pipeline(self.name, streams, self.views, self.problems, self.expected)
 
     def _stream(
-        self, function: Function, name: str, sources: tuple[StreamSource, ...], trigger: str, about: Mapping[str, object]
+        self, function: Function, name: str, sources: Sequence[StreamSource], trigger: str, about: Mapping[str, object]
     ) -> StreamSpec:
         """What every stream is declared with; a trigger that is not understood is a problem."""
         place = _place(function)
@@ -164,7 +164,8 @@ class Pipeline:
         except TriggerError as exc:
             interval_s = None
             self.problems.append(Problem(place, name, str(exc), 'write "10 seconds", "1 minute" or "available now"'))
-        return StreamSpec(name, own_table, sources, function, append(), interval_s, pipeline=self.name, declared_at=place)
+        stream = StreamSpec(name, own_table, tuple(sources), function, append(), interval_s, pipeline=self.name)
+        return replace(stream, declared_at=place)
 
     def _look_at(self, sources: Sequence[StreamSource], name: str, place: Place) -> None:
         judged = [source for source in sources if isinstance(source, _JUDGED)]

@@ -29,11 +29,11 @@ class KafkaClient:
     """Used as a context. `client` are Kafka's settings; some of them may be secret."""
 
     def __init__(self, session: SparkSession, client: Mapping[str, str]) -> None:
-        self._jvm: Any = session.sparkContext._jvm
+        jvm: Any = session.sparkContext._jvm
         reader = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
         own = {"key.deserializer": reader, "value.deserializer": reader, "enable.auto.commit": "false"}
-        self._settings = {**client, **own}
-        self._consumer = self._jvm.org.apache.kafka.clients.consumer.KafkaConsumer(self._settings)
+        self._jvm, self._settings = jvm, {**client, **own}
+        self._consumer = jvm.org.apache.kafka.clients.consumer.KafkaConsumer(self._settings)
 
     def __enter__(self) -> "KafkaClient":
         return self

@@ -225,7 +225,8 @@ class HistorySink:
         if self.truncated:
             batch = self._truncate(batch, target)
         batch = refuse_empty(batch, self.keys, target.table.partition_cols)
-        changes = ordered(batch, self.keys, self.sequence, self.deleted).dropDuplicates([*self.keys, self.sequence, DELETED]).persist()
+        changes = ordered(batch, self.keys, self.sequence, self.deleted)
+        changes = changes.dropDuplicates([*self.keys, self.sequence, DELETED]).persist()
         try:
             if changes.isEmpty():
                 return
