@@ -51,20 +51,16 @@ from backend.sql.export import Exports
 from backend.sql.numbers import Numbers
 from backend.store.notices import KeptAnswer, NoticeTopic
 from backend.stream_model.backlog import Lag
-from backend.stream_model.batches import versions_of
-from backend.stream_model.rollup import MINUTE_S
+from backend.stream_model.progress import versions_of
+from backend.stream_model.rollup import DAY_S, MINUTE_S, MOST_POINTS, Points, plan_grain, points_of, points_over
 from backend.stream_model.stream import HostHeartbeat, Progress, Run, StreamDeclaration
-from backend.streams.backlog.reader import BacklogReader
-from backend.streams.backlog.trail import Trails
-from backend.streams.checkpoint import pinned_by
+from backend.streams.backlog import BacklogReader
+from backend.streams.checkpoint import Starts, pinned_by
 from backend.streams.faults import Preflight
-from backend.streams.latency import LayerLatency, layer_latencies, pipeline_latencies, read_trails
-from backend.streams.newest import Newest
-from backend.streams.points import DAY_S, MOST_POINTS, Points, plan_grain, points_of, points_over
+from backend.streams.latency import LayerLatency, Trails, layer_latencies, pipeline_latencies, read_trails
 from backend.streams.preflight import preflight as load_preflight
 from backend.streams.reset import ResetLevel, ResetPreview, load_preview
-from backend.streams.starts import Starts
-from backend.streams.status import RecentBatches, query_names, statuses
+from backend.streams.status import Newest, RecentBatches, query_names, statuses
 from backend.streams.verdict import StreamStatus
 
 HEALTH_TTL_S = 30.0  # its sentences hold ages

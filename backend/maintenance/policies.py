@@ -25,7 +25,7 @@ from backend.maintenance.readers import load_users
 from backend.settings import Settings
 from backend.sql.filters import condition_text
 from backend.store.store import ControlStore
-from backend.streams.backlog.reader import BacklogReader
+from backend.streams.backlog import BacklogReader
 from backend.streams.status import statuses
 from backend.streams.verdict import StreamStatus, Verdict
 from backend.table_policies import ExpireWhen, OptimizeWhen, TablePolicy, VacuumWhen

@@ -21,10 +21,9 @@ from backend.settings import Settings
 from backend.store.store import ControlStore
 from backend.stream_model.backlog import SourceBacklog
 from backend.stream_model.stream import InputKind, StreamDeclaration, StreamInput
-from backend.streams.backlog.reader import BacklogReader
-from backend.streams.newest import RECENT
+from backend.streams.backlog import BacklogReader
 from backend.streams.reset import is_stopped
-from backend.streams.status import statuses
+from backend.streams.status import RECENT, statuses
 
 _DOES = {JobKind.DIFF: "compares", JobKind.QUERY: "reads"}
 

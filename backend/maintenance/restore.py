@@ -30,7 +30,7 @@ from backend.search.notice import notice_text
 from backend.settings import Settings
 from backend.store.store import ControlStore
 from backend.stream_model.stream import StreamDeclaration
-from backend.streams.backlog.reader import BacklogReader
+from backend.streams.backlog import BacklogReader
 from backend.streams.checkpoint import query_id, read_checkpoint
 from backend.streams.faults import Outcome
 from backend.streams.preflight import checks_behind

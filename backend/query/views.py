@@ -246,7 +246,7 @@ def _streams(world: World) -> list[tuple[Any, ...]]:
 def _statuses(world: World) -> "list[StreamStatus]":
     if world.store is None:
         return []
-    from backend.streams.backlog.reader import BacklogReader
+    from backend.streams.backlog import BacklogReader
     from backend.streams.status import statuses
 
     world.store.take_in(world.settings.roots)

@@ -13,7 +13,7 @@ from typing import Any
 
 from backend.errors import LakehouseError
 from backend.lake.storage.paths import is_within, normal_uri
-from backend.stream_model.events import parse_progress, parse_time
+from backend.stream_model.progress import parse_progress, parse_time
 from backend.stream_model.stream import (
     ATTACHED,
     AttachedApp,

@@ -1,22 +1,37 @@
-"""The checkpoint of a stream as Spark left it in its folder: what was planned, what was finished, where sources stood.
+"""The checkpoint of a stream as Spark left it in its folder: what was planned, what was finished, where sources stood;
+and where a stream begins that is reset to a version, an offset or a time.
 
 Rule: reads and never judges; a file that cannot be read is named in the error.
+An offset is known by its shape; one of an unknown shape is kept as text and counted by nobody.
+Spark honours options of a first start until its checkpoint has a place in the source, and never afterwards. So they lie
+in the new, empty checkpoint's folder, and go away with it.
 Source: the layout that Spark's StreamingCheckpointConstants and OffsetSeqLog write (`v1`, a line of metadata, a line a
-source).
+source), and offsets as DeltaSourceOffset, FileStreamSourceOffset and KafkaSourceOffset write them.
 """
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from backend.errors import CheckpointError, LakehouseError, ObjectMissingError
+from backend.errors import (
+    CheckpointError,
+    LakehouseError,
+    ObjectMissingError,
+    StreamRefusedError,
+    VersionFormatError,
+)
+from backend.lake.lake import Lake
 from backend.lake.storage.folder import Folder
 from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
-from backend.stream_model.stream import StreamDeclaration
+from backend.stream_model.stream import InputKind, StreamDeclaration, StreamInput
+from backend.times import FORMS, Clock, parse_time
 
+START = "start.json"
+Starts = Mapping[str, Mapping[str, str]]  # options of each source's reader, by `key_of`
 _NONE = "-"  # a source that had nothing to offer yet
 
 
@@ -149,3 +164,210 @@ def _json(text: str, name: str) -> dict[str, Any]:
 def _moment(millis: Any) -> datetime | None:
     """Spark writes 0 until it knows."""
     return datetime.fromtimestamp(millis / 1_000, UTC) if isinstance(millis, int) and millis > 0 else None
+
+
+# positions -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaPosition:
+    """Before the file after `index` of `version`. `is_initial`: within the snapshot of that version, file by file."""
+
+    table_id: str
+    version: int
+    index: int
+    is_initial: bool
+    by_event_time: bool = False  # an initial snapshot in order of event time has no index
+
+    @property
+    def files_read(self) -> int:
+        """How many files of `version` were read."""
+        return max(0, self.index + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class FilesPosition:
+    """After the files of this entry of the source's own log."""
+
+    log_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaPosition:
+    """The next offset of each partition, by topic."""
+
+    offsets: Mapping[str, Mapping[int, int]]
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return tuple(self.offsets)
+
+
+@dataclass(frozen=True, slots=True)
+class VersionsPosition:
+    """The version of each table, by URI, that a materialized view was computed from."""
+
+    versions: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class OtherPosition:
+    text: str
+
+
+Position = DeltaPosition | FilesPosition | KafkaPosition | VersionsPosition | OtherPosition
+
+
+def read_positions(checkpoint: Folder, batch: int | None) -> dict[int, Position]:
+    """Where the sources stood at the end of a batch, by their number in the checkpoint; without those that had nothing
+    yet. Raises what `read_offsets` raises."""
+    lines = read_offsets(checkpoint, batch).sources if batch is not None else ()
+    return {place: parse_position(line) for place, line in enumerate(lines) if line is not None}
+
+
+def parse_position(text: str) -> Position:
+    """Never raises: what is not known is an `OtherPosition`."""
+    try:
+        return _known(json.loads(text)) or OtherPosition(text)
+    except ValueError:
+        return OtherPosition(text)
+
+
+def position_of(offset: object) -> Position:
+    """The same of an offset that is read from JSON already."""
+    return _known(offset) or OtherPosition(json.dumps(offset))
+
+
+def _known(offset: object) -> Position | None:
+    if not isinstance(offset, dict):
+        return None
+    if "reservoirId" in offset:
+        return _delta(offset)
+    if offset.keys() == {"logOffset"} and isinstance(offset["logOffset"], int):
+        return FilesPosition(offset["logOffset"])
+    if offset and all(isinstance(value, dict) for value in offset.values()):
+        return _kafka(offset)
+    if offset and all(type(value) is int for value in offset.values()):
+        return VersionsPosition(offset)
+    return None
+
+
+def _delta(offset: Mapping[str, Any]) -> DeltaPosition | None:
+    table_id, version, index = offset.get("reservoirId"), offset.get("reservoirVersion"), offset.get("index")
+    if not isinstance(table_id, str) or type(version) is not int or type(index) is not int:
+        return None
+    by_event_time = offset.get("eventTimeMillis") is not None
+    return DeltaPosition(table_id, version, index, offset.get("isStartingVersion") is True, by_event_time)
+
+
+def _kafka(found: Mapping[str, Mapping[str, Any]]) -> KafkaPosition | None:
+    try:
+        return KafkaPosition(
+            {
+                topic: {int(partition): int(offset) for partition, offset in offsets.items()}
+                for topic, offsets in found.items()
+            }
+        )
+    except (TypeError, ValueError):
+        return None
+
+
+# where a first start begins ------------------------------------------------------------------------------------------
+
+
+def key_of(source: StreamInput) -> str:
+    return source.uri or source.name
+
+
+def parse_starts(lake: Lake, declared: StreamDeclaration, wheres: Sequence[str], clock: Clock) -> Starts:
+    """What people write: "42", "2 h ago", "2026-11-23 10:00", "latest", or `SOURCE=…` for each of several sources.
+
+    Raises `StreamRefusedError` for what cannot be, or a `LakehouseError` where a table cannot be read.
+    """
+    named = {source.name: source for source in declared.inputs if source.has_place}
+    given: dict[str, str] = {}
+    for where in wheres:
+        name, equals, rest = where.partition("=")
+        if equals and name in named:
+            given[name] = rest.strip()
+        elif len(named) == 1:
+            given[next(iter(named))] = where.strip()
+    if missing := sorted(named.keys() - given.keys()):
+        hint = ", ".join(f"--from '{name}=…'" for name in missing)
+        raise StreamRefusedError(f"{declared.name}: each source needs a place to begin at", hint=f"say {hint}")
+    return {key_of(named[name]): _options(lake, named[name], where, clock) for name, where in given.items()}
+
+
+def begun_at(declared: StreamDeclaration, starts: Starts) -> StreamDeclaration:
+    """The declaration with the options of a first start from there."""
+    inputs = (
+        replace(source, options=begun(source.options, starts.get(key_of(source), {}))) if source.has_place else source
+        for source in declared.inputs
+    )
+    return replace(declared, inputs=tuple(inputs))
+
+
+def begun(declared: Mapping[str, str], start: Mapping[str, str]) -> dict[str, str]:
+    """A reader's options; a start takes the place of where it was declared to begin."""
+    others = {key: value for key, value in declared.items() if not (start and key.lower().startswith("starting"))}
+    return {**others, **start}
+
+
+def read_starts(checkpoint: Folder) -> Starts:
+    """Those that a reset left; {} once a batch has a place in each source, or where there are none."""
+    if checkpoint.stat(START) is None:
+        return {}
+    planned = read_checkpoint(checkpoint).planned
+    if planned and None not in read_offsets(checkpoint, planned[-1]).sources:
+        return {}
+    starts: Starts = json.loads(checkpoint.read(START))
+    return starts
+
+
+def _options(lake: Lake, source: StreamInput, where: str, clock: Clock) -> Mapping[str, str]:
+    match source.kind:
+        case InputKind.TABLE | InputKind.CHANGE_FEED:
+            return {"startingVersion": str(_version(lake, source, where, clock))}
+        case InputKind.KAFKA:
+            return _of_topics(source, where, clock)
+    raise StreamRefusedError(
+        f"{source.name}: nobody can begin within a source of kind {source.kind}", hint="reprocess all instead"
+    )
+
+
+def _version(lake: Lake, source: StreamInput, where: str, clock: Clock) -> int:
+    ref = lake.find(source.uri)
+    latest = lake.latest_version(ref)
+    if re.fullmatch(r"v?\d{1,18}", where):
+        version = int(where.removeprefix("v"))
+    elif where == "latest":
+        version = latest + 1
+    else:
+        before = _time(where, source, clock) - timedelta(microseconds=1)
+        held = lake.version_at(ref, before)
+        version = 0 if held is None else held + 1
+    if version > latest + 1:
+        raise StreamRefusedError(f"{source.name} has no version {version}", hint=f"the latest is {latest}")
+    if version <= latest and not lake.history(ref, limit=1, starting_version=version, ending_version=version):
+        raise StreamRefusedError(f"version {version} of {source.name} is no longer in its log", hint="begin later")
+    return version
+
+
+def _of_topics(source: StreamInput, where: str, clock: Clock) -> Mapping[str, str]:
+    if where in ("earliest", "latest"):
+        return {"startingOffsets": where}
+    if where.startswith("{"):
+        if not isinstance(parse_position(where), KafkaPosition):
+            raise StreamRefusedError(f"{source.name}: these are no offsets", hint='{"topic": {"0": 42, "1": 7}}')
+        return {"startingOffsets": where}
+    millis = round(_time(where, source, clock).timestamp() * 1_000)
+    return {"startingTimestamp": str(millis), "startingOffsetsByTimestampStrategy": "latest"}
+
+
+def _time(where: str, source: StreamInput, clock: Clock) -> datetime:
+    try:
+        return parse_time(where, clock)
+    except VersionFormatError as exc:
+        wanted = "a version" if source.is_table else "offsets as JSON, earliest"
+        hint = f"{wanted}, latest, or a time: {FORMS}"
+        raise StreamRefusedError(f"{where!r} is no place in {source.name}", hint=hint) from exc

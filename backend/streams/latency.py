@@ -6,20 +6,51 @@ Its latency is the age of that moment; a layer's is that of its last table.
 Rule: nothing is sampled; it follows from the offsets of batches and the times in logs and folders. Unknown is None.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from backend.store.store import ControlStore
 from backend.stream_model.stream import Progress
-from backend.streams.backlog.reader import BacklogReader
-from backend.streams.backlog.trail import Trail, Trails, least_known
+from backend.streams.backlog import BacklogReader, Trail
 from backend.streams.graph import in_graph_order
 from backend.streams.verdict import StreamStatus
 
 WINDOW = timedelta(minutes=30)
 POINTS = 180  # of the window: one each 10 s
 MOST_BATCHES = 180  # of one stream; of more, every second, third …
+
+
+@dataclass(frozen=True, slots=True)
+class Trails:
+    """Those of all streams by name, as they were `read_at`. `writers`: the streams that write a table, by its URI."""
+
+    of: Mapping[str, Sequence[Trail]]
+    writers: Mapping[str, Sequence[str]]
+    read_at: datetime
+
+    def horizon(self, stream: str, at: datetime, *, below: frozenset[str] = frozenset()) -> datetime | None:
+        """All that had landed before this moment was in the stream's table at `at`, through every stream above it.
+
+        `below`: streams that were passed on the way up, so that a circle of foreign streams ends.
+        """
+        return least_known(self._through(trail, at, below | {stream}) for trail in self.of.get(stream, ()))
+
+    def _through(self, trail: Trail, at: datetime, below: frozenset[str]) -> datetime | None:
+        read = trail.until(at)
+        writers = self.writers.get(trail.source.uri, ()) if trail.source.is_table else ()
+        if read is None or not writers:
+            return read
+        if below & set(writers):
+            return None
+        return least_known(self.horizon(writer, read, below=below) for writer in writers)
+
+
+def least_known(moments: Iterable[datetime | None]) -> datetime | None:
+    """The earliest; None as soon as one is not known, or where there is none."""
+    every = list(moments)
+    known = [moment for moment in every if moment is not None]
+    return min(known) if known and len(known) == len(every) else None
 
 
 @dataclass(frozen=True, slots=True)

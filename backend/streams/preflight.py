@@ -34,11 +34,17 @@ from backend.store.store import ControlStore
 from backend.stream_model.overrides import TABLE_CHANGES
 from backend.stream_model.stream import Desired, DesiredState, InputKind, Lease, Progress, StreamDeclaration
 from backend.streams import faults
-from backend.streams.backlog.positions import read_positions
-from backend.streams.balance import why_nobody_can
-from backend.streams.checkpoint import StreamCheckpoint, check_commit, query_id, read_checkpoint, read_offsets
+from backend.streams.checkpoint import (
+    StreamCheckpoint,
+    check_commit,
+    query_id,
+    read_checkpoint,
+    read_offsets,
+    read_positions,
+)
 from backend.streams.faults import Check, Outcome, Preflight
 from backend.streams.preflight_sources import Positions, check_folders, check_table_sources, check_topics
+from backend.streams.reconcile import why_nobody_can
 from backend.streams.table_changes import DeclaredChange, PresentTable, approved_changes, table_changes
 
 # A small stream's offsets, its spilled shuffles and the files of one batch need about this much.

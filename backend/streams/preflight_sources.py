@@ -23,12 +23,10 @@ from backend.lake.table.metadata_diff import SchemaDiff, diff_schemas
 from backend.settings import Settings
 from backend.stream_model.stream import InputKind, StreamDeclaration, StreamFailure, StreamInput, TopicEnds
 from backend.streams import faults
-from backend.streams.backlog.files import has_pattern, named_elsewhere
-from backend.streams.backlog.kafka import kafka_backlog
-from backend.streams.backlog.positions import DeltaPosition, KafkaPosition, Position
-from backend.streams.backlog.reader import matched
-from backend.streams.backlog.tables import without_read
+from backend.streams.backlog import matched
+from backend.streams.checkpoint import DeltaPosition, KafkaPosition, Position
 from backend.streams.faults import Check, Outcome
+from backend.streams.unread import has_pattern, kafka_backlog, named_elsewhere, without_read
 
 MOST_VERSIONS = 1_000  # unread commits looked at
 MOST_FILES = 200  # unread files looked for, those first that VACUUM may delete

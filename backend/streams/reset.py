@@ -24,9 +24,16 @@ from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
 from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog
-from backend.stream_model.stream import Desired, InputKind, Observed, StreamDeclaration, StreamState
-from backend.streams.backlog.reader import BacklogReader
-from backend.streams.starts import RESET_ALLOWED, Starts, begun_at
+from backend.stream_model.stream import (
+    RESET_ALLOWED,
+    Desired,
+    InputKind,
+    Observed,
+    StreamDeclaration,
+    StreamState,
+)
+from backend.streams.backlog import BacklogReader
+from backend.streams.checkpoint import Starts, begun_at
 from backend.streams.verdict import StreamStatus
 
 TIME_LIMIT_S = 3_600.0

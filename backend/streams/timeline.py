@@ -17,7 +17,7 @@ from backend.lake.storage.paths import normal_uri
 from backend.search.notice import notice_text
 from backend.store.schema import EPOCH, LATEST
 from backend.store.store import ControlStore
-from backend.stream_model.batches import is_batch
+from backend.stream_model.progress import is_batch
 from backend.stream_model.rollup import HOUR_S, MINUTE_S, rollup_of
 from backend.stream_model.stream import StreamState
 from backend.streams.graph import around

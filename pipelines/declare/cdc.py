@@ -27,8 +27,7 @@ from pipelines.declare.cdc_values import (
 from pipelines.jvm.failures import SpecError, passes_unless
 from pipelines.sinks.changes import Flavour, Servers, no_paths, position_of, record_of
 from pipelines.specs.dead_letters import without_dead_letters
-from pipelines.specs.sinks import CHANGE
-from pipelines.specs.sources import Misfit
+from pipelines.specs.ends import CHANGE, Misfit
 from pipelines.specs.streams import CALL, LETTER
 from pipelines.specs.tables import parse_schema, path_of
 

@@ -10,7 +10,7 @@ import re
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -23,12 +23,12 @@ from backend.lake.lake import Lake
 from backend.lake.storage.paths import normal_uri
 from backend.lake.table.metadata_diff import column_names
 from backend.settings import Settings, load_settings
-from pipelines.declare.registry import load_registry
+from pipelines.declare.pipeline import load_registry
 from pipelines.spark.session import open_session
 from pipelines.spark.tables import Analysis
 from pipelines.specs.expectations import OnViolation
-from pipelines.specs.registry import Registry
-from pipelines.specs.streams import Place, Problem, StreamKind, StreamSpec, ViewSpec
+from pipelines.specs.streams import Registry, StreamKind, StreamSpec, ViewSpec
+from pipelines.specs.tables import Place, Problem
 
 # A stream's name is also a folder and a label of metrics; an expectation's is part of a column's name.
 _NAME = re.compile(r"[a-z0-9_]{1,63}")
@@ -206,9 +206,8 @@ def columns_problems(registry: Registry, schemas: Mapping[str, StructType], sett
             if name in tables and name not in schemas:
                 continue  # its own problem is reported already
             try:
-                there: Sequence[str] = schemas[name].names if name in tables else ()
-                if name not in tables:
-                    there = column_names(lake.snapshot(lake.find(normal_uri(name))).metadata)
+                snapshot = None if name in tables else lake.snapshot(lake.find(normal_uri(name)))
+                there = list(column_names(snapshot.metadata)) if snapshot else schemas[name].names
             except LakehouseError as exc:
                 yield Problem(expected.declared_at, expected.table, exc.message, exc.hint)
                 continue

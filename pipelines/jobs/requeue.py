@@ -24,7 +24,7 @@ from backend.settings import Settings
 from backend.store.store import ControlStore
 from backend.streams.requeue import REASON, RequeueAnswer, RequeueRequest, Sample, why_never
 from backend.streams.reset import is_stopped
-from pipelines.declare.registry import declaration
+from pipelines.declare.pipeline import declaration
 from pipelines.jobs.condition import satisfies, value_of, why_failed
 from pipelines.jobs.repair import exact_text
 from pipelines.jvm.delta import delta_log, make_active
@@ -33,8 +33,7 @@ from pipelines.sinks.commits import mark
 from pipelines.spark.session import KEPT
 from pipelines.spark.writing import write_rows
 from pipelines.specs.expectations import BROKEN, OnViolation, breaks_any, marked
-from pipelines.specs.registry import Registry
-from pipelines.specs.streams import StreamSpec
+from pipelines.specs.streams import Registry, StreamSpec
 from pipelines.specs.tables import quoted
 
 ROW, SENT, NOW = "_weir_row", "_weir_sent", "_weir_now"

@@ -24,7 +24,7 @@ from backend.lake.storage.storage import declared_folder
 from backend.maintenance.model import Proof
 from backend.settings import Settings
 from backend.store.store import ControlStore
-from backend.streams.checkpoint import query_id, read_checkpoint
+from backend.streams.checkpoint import START, query_id, read_checkpoint
 from backend.streams.reset import (
     CHECKPOINT,
     NOTE,
@@ -38,11 +38,10 @@ from backend.streams.reset import (
     set_aside_folder,
     why_refused,
 )
-from backend.streams.starts import START
-from pipelines.declare.registry import declaration
+from pipelines.declare.pipeline import declaration
 from pipelines.jvm.hadoop import CheckpointFiles
 from pipelines.sinks.commits import sign
-from pipelines.specs.registry import Registry
+from pipelines.specs.streams import Registry
 
 _NUMBERED = re.compile(r"\.?(\d+)")
 

@@ -28,7 +28,7 @@ from pipelines.sinks.changes import (
     with_unchanged,
 )
 from pipelines.sinks.commits import unnumbered
-from pipelines.specs.sinks import CHANGE, OutputMode, Target
+from pipelines.specs.ends import CHANGE, OutputMode, Target
 from pipelines.specs.tables import TableSpec, quoted
 
 FROM, TO, CURRENT = "valid_from", "valid_to", "is_current"

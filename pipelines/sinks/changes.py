@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
 from pipelines.jvm.failures import SpecError, passes_unless
-from pipelines.specs.sinks import CHANGE
+from pipelines.specs.ends import CHANGE
 from pipelines.specs.tables import path_of, quoted
 
 Flavour = Literal["postgresql", "mysql", "mongodb"]

@@ -31,8 +31,7 @@ from pyspark.sql.types import (
 from backend.redaction import is_secret, without_secrets
 from pipelines.jvm.failures import DeliveryError
 from pipelines.sinks.changes import COMMIT_VERSION, DELETED, by_version, check_feed, own_columns
-from pipelines.specs.secrets import Secret
-from pipelines.specs.sinks import OutputMode, Target
+from pipelines.specs.ends import OutputMode, Secret, Target
 from pipelines.specs.tables import quoted
 
 BATCHES = "weir_batches"

@@ -27,12 +27,12 @@ from backend.lake.storage.paths import is_within, normal_uri
 from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
 from backend.stream_model.overrides import limits_of
-from backend.streams.backlog.files import files_of_batch, has_pattern
+from backend.streams.unread import files_of_batch, has_pattern
 from pipelines.jvm.failures import SpecError, passes_unless
 from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
 from pipelines.sources.records import FITS, TEXT, columns_of, documents, judged, reason
 from pipelines.specs.dead_letters import without_dead_letters
-from pipelines.specs.sources import Inputs, Misfit, option_texts, unknown_options
+from pipelines.specs.ends import Inputs, Misfit, option_texts, unknown_options
 from pipelines.specs.tables import parse_schema, quoted
 
 PATTERN = re.compile(r"[*?\[\]{}\\]")

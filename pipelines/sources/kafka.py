@@ -34,8 +34,7 @@ from pipelines.sources.records import (
     reason,
 )
 from pipelines.specs.dead_letters import without_dead_letters
-from pipelines.specs.secrets import Secret, revealed, secret_problems
-from pipelines.specs.sources import Inputs, Misfit, option_texts, unknown_options
+from pipelines.specs.ends import Inputs, Misfit, Secret, option_texts, revealed, secret_problems, unknown_options
 from pipelines.specs.tables import parse_schema
 
 T = TypeVar("T")

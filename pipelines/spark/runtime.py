@@ -30,11 +30,10 @@ from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
 from pipelines.spark import writing
 from pipelines.spark.session import KEPT, open_session
 from pipelines.spark.tables import Analysis, TableSchemas, change_table, create_table, fit_table, table_schemas
+from pipelines.specs.ends import ExportSink
 from pipelines.specs.expectations import BROKEN
-from pipelines.specs.registry import Registry
-from pipelines.specs.sinks import ExportSink
-from pipelines.specs.streams import Problem, StreamKind, StreamSpec
-from pipelines.specs.tables import quoted
+from pipelines.specs.streams import Registry, StreamKind, StreamSpec
+from pipelines.specs.tables import Problem, quoted
 
 _LOOK_S = 0.05
 SWITCH_THREADS = 8  # a stop waits for what does not heed it

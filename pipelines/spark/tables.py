@@ -26,12 +26,10 @@ from backend.streams.table_changes import PresentTable, table_changes
 from pipelines.jvm.failures import SpecError, describe
 from pipelines.sinks.changes import FEED
 from pipelines.spark.writing import quarantine_schema
+from pipelines.specs.ends import CHANGE, ExportSink, Inputs
 from pipelines.specs.expectations import BROKEN
-from pipelines.specs.registry import Registry
-from pipelines.specs.sinks import CHANGE, ExportSink
-from pipelines.specs.sources import Inputs
-from pipelines.specs.streams import Problem, StreamKind, StreamSpec, ViewSpec
-from pipelines.specs.tables import Evolution, TableSpec, parse_schema, quoted, within_reach
+from pipelines.specs.streams import Registry, StreamKind, StreamSpec, ViewSpec
+from pipelines.specs.tables import Evolution, Problem, TableSpec, parse_schema, quoted, within_reach
 
 log = structlog.get_logger()
 _WHOLE = ("tinyint", "smallint", "int", "bigint")

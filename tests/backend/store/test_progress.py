@@ -19,12 +19,11 @@ from backend.store import batches as batch_rows
 from backend.store.batches import pack, unpack
 from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog, DataLoss, Lag, SourceBacklog
-from backend.stream_model.batches import WORK_PHASE
+from backend.stream_model.progress import WORK_PHASE
 from backend.stream_model.rollup import GRAINS_S, HOUR_S, MINUTE_S, Rollup, Sum, merged
 from backend.stream_model.stream import ExpectationCount, HostHeartbeat, InputKind, Progress, StreamState
 from backend.streams.graph import WINDOW
-from backend.streams.newest import RECENT, ByStream
-from backend.streams.status import RecentBatches, gather_evidence, statuses
+from backend.streams.status import RECENT, ByStream, RecentBatches, gather_evidence, statuses
 from tests.worlds.store import stream_store
 from tests.worlds.store.statements import statements
 from tests.worlds.store.values import DECLARATION, NOW, OBSERVED, held, leased, observed, progress

@@ -14,8 +14,7 @@ from backend.lake.storage.local_folder import LocalFolder
 from backend.lake.storage.storage import declared_folder
 from backend.settings import load_settings
 from backend.stream_model.stream import InputKind, StreamDeclaration, StreamInput
-from backend.streams.checkpoint import query_id, read_checkpoint, read_offsets
-from backend.streams.starts import begun_at, parse_starts, read_starts
+from backend.streams.checkpoint import begun_at, parse_starts, query_id, read_checkpoint, read_offsets, read_starts
 from backend.times import Clock
 from tests.worlds.lake.builders import HandLog, commit_info, metadata, protocol
 from tests.worlds.store.values import DECLARATION

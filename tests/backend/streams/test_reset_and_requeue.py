@@ -43,7 +43,7 @@ def of(level: ResetLevel = ResetLevel.FULL, *others: StreamDeclaration, **more: 
     """What is said of a reset of `declared`, stopped unless `state` says otherwise."""
     given = {"declared": SILVER, "state": StreamState.STOPPED, "set_aside": ("job-1",), "kept": ""} | more
     declared, state = given["declared"], given["state"]
-    status = StreamStatus(declared, UNWANTED, seen(state), state, None, Verdict.STOPPED, "")
+    status = StreamStatus(declared, UNWANTED, seen(state), state, (), Verdict.STOPPED, "")
     everybody = [declared, *others]
     return preview(status, level, everybody, again=AGAIN, set_aside=given["set_aside"], kept=given["kept"])
 
@@ -174,7 +174,7 @@ def test_which_streams_take_rows_again() -> None:
     assert "another Spark application" in why_never(replace(PRICED, kind="attached query", pipeline="nightly"))
     for outside in ("kafka", "postgresql"):
         assert "follow newer ones" in why_never(replace(PRICED, sink=outside, outside="orders at broker"))
-    running = StreamStatus(PRICED, UNWANTED, seen(StreamState.RUNNING), StreamState.RUNNING, None, Verdict.OK, "")
+    running = StreamStatus(PRICED, UNWANTED, seen(StreamState.RUNNING), StreamState.RUNNING, (), Verdict.OK, "")
     assert why_not(running) == "it is running: stop it first"
     still = replace(running, observed=seen(StreamState.STOPPED), state=StreamState.STOPPED)
     assert why_not(still) == ""

@@ -20,12 +20,12 @@ from backend.jobs.model import Job, JobKind
 from backend.maintenance.model import ActPreview, ActResult, Rewind
 from backend.settings import load_settings
 from backend.stream_model.stream import DesiredState
-from backend.streams.backlog.reader import BacklogReader
+from backend.streams.backlog import BacklogReader
+from backend.streams.checkpoint import begun_at, parse_starts
 from backend.streams.reset import ResetLevel, ResetRequest, set_aside
-from backend.streams.starts import begun_at, parse_starts
 from backend.times import Clock
 from pipelines import append, complete, expect, files, into, table
-from pipelines.declare.registry import declarations, load_registry
+from pipelines.declare.pipeline import declarations, load_registry
 from pipelines.jobs.reset import is_behind
 from tests.worlds.spark.act_host import ActHost, running_job
 from tests.worlds.spark.declared import Function, pipeline_of, same

@@ -14,9 +14,9 @@ from backend.errors import StreamRefusedError
 from backend.settings import load_settings
 from backend.streams.reset import ResetLevel
 from pipelines import Pipeline, append, complete, expect, foreach_batch, into, table, upsert
-from pipelines.declare.registry import declaration
+from pipelines.declare.pipeline import declaration
+from pipelines.specs.ends import Sink
 from pipelines.specs.expectations import BROKEN, Expectation, OnViolation, breaks_any, judge
-from pipelines.specs.sinks import Sink
 from tests.pipelines.jobs.test_requeue import (
     FIRST,
     HISTORY,

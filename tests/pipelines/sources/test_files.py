@@ -23,7 +23,7 @@ from backend.lake.storage.storage import declared_folder
 from backend.settings import load_settings
 from backend.stream_model.backlog import Backlog
 from backend.stream_model.stream import StreamFailure
-from backend.streams.backlog.reader import BacklogReader
+from backend.streams.backlog import BacklogReader
 from backend.streams.faults import FILE_UNREADABLE, recognise
 from backend.streams.preflight_sources import unreadable
 from pipelines import files
