@@ -11,6 +11,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Iterator, Mapping
+from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -76,48 +77,38 @@ def _repeated(registry: Registry) -> Iterator[Problem]:
 
 
 def _stream_problems(stream: StreamSpec) -> Iterator[Problem]:
+    problem = partial(Problem, stream.declared_at, stream.name)
     named = [expectation.name for expectation in stream.expectations]
     if len(set(named)) < len(named) or not all(_NAME.fullmatch(name) for name in named):
-        message = "names of expectations must differ and use a-z, 0-9 and _"
-        yield Problem(stream.declared_at, stream.name, message, "rename one")
+        yield problem("names of expectations must differ and use a-z, 0-9 and _", "rename one")
     for expectation in stream.expectations:
         if expectation.on_violation not in list(OnViolation):
             message = f"expectation {expectation.name}: on_violation={expectation.on_violation!r} is not known"
-            yield Problem(stream.declared_at, stream.name, message, f"use {', '.join(OnViolation)}")
-    yield from _text_problems(stream)
-    yield from _destination_problems(stream)
-    if not stream.sources:
-        yield Problem(stream.declared_at, stream.name, "reads nothing", "name a source, or a table as a parameter")
-
-
-def _text_problems(stream: StreamSpec) -> Iterator[Problem]:
-    """What would make a folder elsewhere, or a line of its own on a page or in a log."""
+            yield problem(message, f"use {', '.join(OnViolation)}")
+    # What would make a folder elsewhere, or a line of its own on a page or in a log.
     texts: dict[str, tuple[str, ...]] = {f"its pipeline {stream.pipeline!r:.80}": (stream.pipeline,)}
     texts |= {f"its tag {name!r:.80}": (name, value) for name, value in stream.tags.items()}
     for table in stream.writes:
         folders = table.layer.split("/")
         if not {"", ".", ".."}.isdisjoint(folders) or not {"\\", "%", ":"}.isdisjoint(table.layer):
             message = f"its layer {table.layer!r:.80} is no folder below the lake's tables"
-            yield Problem(stream.declared_at, stream.name, message, "name one, such as silver")
+            yield problem(message, "name one, such as silver")
         texts[f"its layer {table.layer!r:.80}"] = (table.layer,)
         texts[f"the location of {table.name!r:.80}"] = (table.location or "",)
     for what, parts in texts.items():
         if not all(part.isprintable() and len(part) <= _LONGEST for part in map(str, parts)):
             message = f"{what} is too long, or holds what no line shows"
-            yield Problem(stream.declared_at, stream.name, message, f"use one line of at most {_LONGEST} characters")
-
-
-def _destination_problems(stream: StreamSpec) -> Iterator[Problem]:
+            yield problem(message, f"use one line of at most {_LONGEST} characters")
     for kind in dict.fromkeys([stream.sink.kind, *(destination.sink.kind for destination in stream.also)]):
         if stream.also and kind not in _ONE_OF_SEVERAL:
-            message = f"{kind} cannot be one of several destinations"
-            yield Problem(stream.declared_at, stream.name, message, f"use {', '.join(_ONE_OF_SEVERAL)}")
+            yield problem(f"{kind} cannot be one of several destinations", f"use {', '.join(_ONE_OF_SEVERAL)}")
     written = [name for table in stream.writes for name in (table.name, table.location) if name]
     for name in dict.fromkeys(name for name in written if written.count(name) > 1):
-        yield Problem(stream.declared_at, stream.name, f"writes {name} twice in a batch", "rename one destination")
+        yield problem(f"writes {name} twice in a batch", "rename one destination")
     for name in (destination.table.name for destination in stream.also if not _NAME.fullmatch(destination.table.name)):
-        message = f"{name!r} is no name of a table"
-        yield Problem(stream.declared_at, stream.name, message, "use a-z, 0-9 and _, at most 63 characters")
+        yield problem(f"{name!r} is no name of a table", "use a-z, 0-9 and _, at most 63 characters")
+    if not stream.sources:
+        yield problem("reads nothing", "name a source, or a table as a parameter")
 
 
 def _shared_tables(registry: Registry) -> Iterator[Problem]:

@@ -15,7 +15,8 @@ from types import CellType, CodeType, FunctionType, ModuleType
 from typing import TypeVar
 
 from backend.errors import SettingsError
-from backend.format import cut, interval_s
+from backend.format import cut
+from backend.format import interval_s as seconds_of
 from backend.redaction import without_secrets
 from backend.settings import Settings
 from backend.stream_model.overrides import AVAILABLE_NOW, LIMITS
@@ -90,7 +91,10 @@ class Pipeline:
             self.streams.append(stream)
             self._look_at(stream.sources, name, place)
             if isinstance(stream.sink, ExportSink):
-                self._look_at_export(stream.sink, about_table, name, place)
+                self.problems += [Problem(place, name, *problem) for problem in stream.sink.problems()]
+                if idle := sorted(about_table.keys() - {"layer", "comment", "owner"}):
+                    message, kind = f"{', '.join(idle)}: it has no table of its own", stream.sink.kind
+                    self.problems.append(Problem(place, name, message, f"leave it out: {kind} holds what it writes"))
             return function
 
         return declare
@@ -159,35 +163,22 @@ class Pipeline:
         return Pipeline(self.name, streams, self.views, self.problems, self.expected)
 
     def _stream(
-        self,
-        name: str,
-        function: Function,
-        sources: tuple[StreamSource, ...],
-        trigger: str,
-        about: Mapping[str, object],
+        self, name: str, function: Function, sources: Sequence[StreamSource], trigger: str, about: Mapping[str, object]
     ) -> StreamSpec:
         """What every stream says of itself; appended rows, unless it says otherwise."""
         place = _place(function)
-        return StreamSpec(
-            name=name,
-            table=self._table(name, place, function, about),
-            sources=sources,
-            function=function,
-            sink=append(),
-            trigger_interval_s=self._trigger_s(name, place, trigger),
-            pipeline=self.name,
-            declared_at=place,
-        )
+        own_table = self._table(name, place, function, about)
+        try:
+            interval_s = trigger_s(trigger)
+        except TriggerError as exc:
+            interval_s = None
+            self.problems.append(Problem(place, name, str(exc), 'write "10 seconds", "1 minute" or "available now"'))
+        stream = StreamSpec(name, own_table, tuple(sources), function, append(), interval_s, pipeline=self.name)
+        return replace(stream, declared_at=place)
 
     def _look_at(self, sources: Sequence[StreamSource], name: str, place: Place) -> None:
         judged = [source for source in sources if isinstance(source, _JUDGED)]
         self.problems += [Problem(place, name, *problem) for source in judged for problem in source.problems()]
-
-    def _look_at_export(self, sink: ExportSink, about: Mapping[str, object], name: str, place: Place) -> None:
-        self.problems += [Problem(place, name, *problem) for problem in sink.problems()]
-        if idle := sorted(about.keys() - {"layer", "comment", "owner"}):
-            message = f"{', '.join(idle)}: it has no table of its own"
-            self.problems.append(Problem(place, name, message, f"leave it out: {sink.kind} holds what it writes"))
 
     def _also(self, each: Into, name: str, place: Place, function: Function) -> Destination:
         table, sink = self._table(each.name, place, function, each.about), each.sink
@@ -204,13 +195,6 @@ class Pipeline:
             self.problems.append(Problem(place, name, str(exc).removeprefix("_table_spec() ")))
             return TableSpec(name, name.split("_")[0])
 
-    def _trigger_s(self, name: str, place: Place, trigger: str) -> float | None:
-        try:
-            return trigger_s(trigger)
-        except TriggerError as exc:
-            self.problems.append(Problem(place, name, str(exc), 'write "10 seconds", "1 minute" or "available now"'))
-            return None
-
 
 def trigger_s(trigger: str) -> float | None:
     """Seconds of a processing-time trigger, None for "available now"; raises `TriggerError`."""
@@ -218,7 +202,7 @@ def trigger_s(trigger: str) -> float | None:
         return None
     if trigger.startswith("continuous"):
         raise TriggerError("continuous processing writes no Delta table and is not exactly once")
-    seconds = interval_s(trigger)
+    seconds = seconds_of(trigger)
     if seconds is None:
         raise TriggerError(f"trigger {trigger!r} is not understood")
     return seconds

@@ -17,7 +17,6 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import StructType
 
 from backend.errors import LakehouseError, StorageError, StreamError
 from backend.lake.storage.folder import is_remote, normal_uri
@@ -186,8 +185,12 @@ class Runtime:
         for stream in analysis.streams:
             try:
                 if stream.name not in broken:
-                    with alone(f"tables of {stream.name}"):
-                        self._make_tables(stream, analysis.schemas)
+                    with alone(f"tables of {stream.name}"), _spark_errors(f"tables of {stream.name} cannot be made"):
+                        session = self._session_of(stream)  # whose settings may say what new tables have
+                        for table in stream.writes:
+                            if table.name in analysis.schemas:
+                                uri = table.spark_uri(self._settings)
+                                create_table(session, table, analysis.schemas[table.name], uri)
                 for source in stream.sources:
                     source.prepare(self._settings)
             except (StreamError, OSError) as exc:  # it will fail when it starts; the others must not
@@ -205,13 +208,6 @@ class Runtime:
                 raise StorageError(
                     f"{folder} cannot be made: {exc.strerror}", hint="the host's user must own it"
                 ) from exc
-
-    def _make_tables(self, stream: StreamSpec, schemas: Mapping[str, StructType]) -> None:
-        with _spark_errors(f"tables of {stream.name} cannot be made"):
-            session = self._session_of(stream)  # whose settings may say what new tables have
-            for table in stream.writes:
-                if table.name in schemas:
-                    create_table(session, table, schemas[table.name], table.spark_uri(self._settings))
 
     def close(self) -> None:
         """Stop every query at once and Spark with them."""

@@ -115,11 +115,8 @@ class Analysis:
             hint = f"keep those keys, or start over: weir reset {stream.name} --level full"
             self.problems.append(Problem(stream.declared_at, stream.name, keys_changed(table, before), hint))
         present = self.session.read.format("delta").load(uri).schema
-        new = [
-            column for column in schema if column.name not in present.names and table.evolution is not Evolution.FAIL
-        ]
-        self.schemas[table.name] = StructType([*present, *new])
-        _, _, refused = difference(present, schema, table.evolution)
+        added, _, refused = difference(present, schema, table.evolution)
+        self.schemas[table.name] = StructType([*present, *added])
         if refused and not before:
             hint = "allow it by evolution='add columns' or 'widen types', or write another table"
             self.problems.append(

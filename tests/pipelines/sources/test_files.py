@@ -345,11 +345,6 @@ def test_columns_are_found_once_and_kept(lake_of: LakeOf, landing: Path) -> None
     known = json.loads(kept.read_text())[str(landing)]["known"]
     assert [field["name"] for field in known["fields"]] == ["amount", "id"]
 
-    kept.write_text(json.dumps(known))  # as it was kept while a stream had one folder
-    land(landing, "3.json", {"id": "c", "currency": "USD"})
-    lake.process("bronze_orders")
-    assert {row["id"]: rescued(row) for row in rows(lake)}["c"] == {"currency": "USD"}
-
 
 LINE = "id STRING, lines ARRAY<STRUCT<sku: STRING>>"
 
