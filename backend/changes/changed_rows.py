@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from backend.cells import cells
 from backend.changes.model import (
+    ROW_ID,
     ApartCounts,
     CommonChange,
     Limits,
@@ -73,6 +74,11 @@ class Changes:
         """Whether row ids paired the rows."""
         return any(number >= len(self.columns) for number in self.key)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns of an answer's rows: the table's, and the ids that paired them."""
+        return (*self.columns, ROW_ID) if self.by_ids else tuple(self.columns)
+
     def differs(self) -> dict[str, str]:
         """Per column, a condition on a row of `pairs`."""
         if not self.tolerance:
@@ -119,13 +125,13 @@ def fetch_rows(changes: Changes, buckets: Mapping[str, RowBucket], limit: int, *
         for name, share in shares.items()
         for row in (_updates(changes, share) if name == "update" else _one_sided(changes, name, share))
     ]
-    names = ", ".join(f"c{i}" for i in range(len(changes.columns)))
+    names = ", ".join(f"c{i}" for i in range(len(changes.names)))
     schema = _arrow(changes.connection, f"SELECT {names} FROM ({changes.one_sided['insert']}) LIMIT 0").schema
     differs = changes.differs() if "update" in buckets else {}
     cells = _changed_cells(changes, differs)
     return RowChanges(
         count_net(buckets, has_key=bool(changes.key), is_filtered=is_filtered),
-        pa.schema([field.with_name(name) for field, name in zip(schema, changes.columns, strict=True)]),
+        pa.schema([field.with_name(name) for field, name in zip(schema, changes.names, strict=True)]),
         count_apart(buckets),
         tuple(rows),
         sum(sizes.values()) > len(rows),
@@ -168,10 +174,10 @@ def share_out(limit: int, sizes: Mapping[str, int]) -> dict[str, int]:
 def _updates(changes: Changes, limit: int) -> Iterator[RowChange]:
     if limit <= 0:
         return
-    width = len(changes.columns)
+    width = len(changes.names)
     names = [f"{side}_c{i}" for side in "ba" for i in range(width)]
     for values in _tuples(_first(changes, changes.pairs, [f"a_c{i}" for i in changes.key], limit).select(names)):
-        before, after = (dict(zip(changes.columns, side, strict=True)) for side in (values[:width], values[width:]))
+        before, after = (dict(zip(changes.names, side, strict=True)) for side in (values[:width], values[width:]))
         yield row_change(before, after, changes.key_names, tolerance=changes.tolerance)
 
 
@@ -216,8 +222,8 @@ def _one_sided(changes: Changes, bucket: str, limit: int) -> Iterator[RowChange]
         rest = [i for i in range(len(changes.columns)) if i not in changes.key]
         order = ", ".join(f"c{i}" for i in [*changes.key, *rest][: len(changes.key) + ORDER_COLUMNS])
         found = _arrow(changes.connection, f"SELECT * FROM ({rows}) ORDER BY {order}, n LIMIT {limit}")
-    for *values, n in _tuples(found.select([*(f"c{i}" for i in range(len(changes.columns))), "n"])):
-        cells = dict(zip(changes.columns, values, strict=True))
+    for *values, n in _tuples(found.select([*(f"c{i}" for i in range(len(changes.names))), "n"])):
+        cells = dict(zip(changes.names, values, strict=True))
         before, after = (cells, None) if n < 0 else (None, cells)
         yield row_change(before, after, changes.key_names, set_apart=APART.get(bucket), copies=abs(n))
 
@@ -323,7 +329,7 @@ def _checked(reader: pa.RecordBatchReader, token: CancelToken) -> Iterator[pa.Re
 
 def _all_rows(changes: Changes, bucket: str) -> str:
     """A query for the rows of a bucket as `change_schema` has them."""
-    numbers = range(len(changes.columns))
+    numbers = range(len(changes.names))
     if bucket == "update":
         touched = ", ".join(f"CASE WHEN {each} THEN {quoted_text(n)} END" for n, each in changes.differs().items())
         cells = ", ".join(f"{side}_c{i}" for side in "ba" for i in numbers)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from backend.changes.changed_rows import APART, ChangedBatches, Changes, RowBucket, changed_batches, fetch_rows
 from backend.changes.explain import Findings, find
-from backend.changes.model import Limits, Question, RowChanges
+from backend.changes.model import ROW_ID, Limits, Question, RowChanges
 from backend.errors import QueryError
 from backend.sql.filters import find_matching
 from backend.sql.session import CancelToken, Connection, ended_within, pairs_joined, row_errors, session
@@ -36,14 +36,19 @@ class Pairing:
     by_ids: bool = False
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Those of all columns of the rows."""
+        return (*self.columns, ROW_ID) if self.by_ids else self.columns
+
+    @property
     def width(self) -> int:
         """How many columns the rows have."""
-        return len(self.columns) + self.by_ids
+        return len(self.names)
 
     @property
     def paired_by(self) -> list[int]:
         """The numbers of the columns that pair rows."""
-        return [len(self.columns)] if self.by_ids else [self.columns.index(name) for name in self.key]
+        return [self.names.index(name) for name in ((ROW_ID,) if self.by_ids else self.key)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,7 +198,7 @@ def _changes(prepared: PreparedDiff, summary: DiffSummary, gross: FeedCounts | N
     net = count_net(summary.buckets, has_key=is_paired, is_filtered=question.where is not None)
     return RowChanges(
         net if gross is None or is_paired else net_without_key(net, gross),
-        pa.schema([(name, kinds[f"c{i}"]) for i, name in enumerate(summary.pairing.columns)]),
+        pa.schema([(name, kinds[f"c{i}"]) for i, name in enumerate(summary.pairing.names)]),
         count_apart(summary.buckets),
         tuple(_change(summary, row, question.tolerance) for row in shown),
         sum(sizes.values()) > len(shown),
@@ -209,7 +209,7 @@ def _changes(prepared: PreparedDiff, summary: DiffSummary, gross: FeedCounts | N
 
 def _change(summary: DiffSummary, row: Mapping[str, Any], tolerance: float) -> RowChange:
     before, after = (
-        row[side] and {name: row[side][f"c{i}"] for i, name in enumerate(summary.pairing.columns)}
+        row[side] and {name: row[side][f"c{i}"] for i, name in enumerate(summary.pairing.names)}
         for side in ("before", "after")
     )
     set_apart = APART.get(row["what"])

@@ -207,7 +207,7 @@ def test_what_is_found_is_what_a_recount_finds(
         assert told(answer) == expected
         assert answer.arrow_schema.names == list(COLUMNS)
     seen = [(dict(answer.changed_cells), str(answer.common).replace("-0.0", "0.0")) for answer in answers]
-    assert seen[0] == seen[1] == seen[2]
+    assert seen[0] == seen[1]
 
 
 # values --------------------------------------------------------------------------------------------------------------

@@ -200,7 +200,7 @@ EXPECTED = TableExpectation(TABLE.uri, TABLE.name, ExpectationKind.HOLDS, condit
 # What hosts report of what they did and saw, and what the store does for itself. No front end calls these.
 REPORTS = {
     ControlStore: {
-        *("ensure_desired", "ensure_all_desired", "declare", "observe", "add_progress", "touch", "roll_up"),
+        *("ensure_all_desired", "declare", "observe", "add_progress", "touch", "roll_up"),
         *("note_ends", "note_backlogs", "expect", "note_judgement", "beat"),
         *("acquire", "acquire_all", "renew", "renew_all", "release", "alone"),
         *("prune_progress", "prune_rollups", "prune_judgements", "prune_hosts"),
