@@ -126,7 +126,9 @@ class _Reader:
         source, stored = self._source(files.paths)
         values = [self._value(name, stored) for name in self.columns]
         if self.with_ids:
-            values.append(self._row_id(stored))
+            fresh = "f.base_row_id + r.file_row_number"
+            moved = stored.get(self.metadata.configuration.get(ROW_ID_COLUMN, "").lower())
+            values.append(f"coalesce({moved.name}, {fresh})" if moved else fresh)
         query = f"SELECT {', '.join(f'{value} AS c{i}' for i, value in enumerate(values))} FROM {source} r"
         if self.with_ids or self.metadata.partition_columns:
             beside = files.files.append_column("index", [range(len(files.paths))])
@@ -171,8 +173,3 @@ class _Reader:
             return f"CAST(NULL AS {to})"
         what = stored.kind if stored else "no column"
         raise UnsupportedFeatureError(f"files hold {what} for {name}, which is {self._types[name]}", hint=_BY_KEY)
-
-    def _row_id(self, columns: Mapping[str, _Stored]) -> str:
-        fresh = "f.base_row_id + r.file_row_number"
-        moved = columns.get(self.metadata.configuration.get(ROW_ID_COLUMN, "").lower())
-        return f"coalesce({moved.name}, {fresh})" if moved else fresh

@@ -238,7 +238,8 @@ def _struct(struct: Mapping[str, Any], parent: _Parent) -> Iterator[Column]:
 
 def _column(item: Mapping[str, Any], parent: _Parent) -> Column:
     name, kind, traits = str(item["name"]), item["type"], item.get("metadata") or {}
-    names = (*parent.names, name)
+    names, collations = (*parent.names, name), traits.get("__COLLATIONS")
+    collation = collations.get(name) if isinstance(collations, Mapping) else None
     return Column(
         path=".".join(names),
         names=names,
@@ -254,14 +255,8 @@ def _column(item: Mapping[str, Any], parent: _Parent) -> Column:
         generated_as=_text(traits.get("delta.generationExpression")),
         identity=_identity(traits),
         widened=tuple(_type_changes(traits.get("delta.typeChanges"))),
-        collation=_collation(name, traits.get("__COLLATIONS")),
+        collation=collation.partition(".")[2] if isinstance(collation, str) else None,  # of "spark.UTF8_LCASE"
     )
-
-
-def _collation(name: str, declared: Any) -> str | None:
-    """ "UTF8_LCASE" of "spark.UTF8_LCASE"."""
-    known = declared.get(name) if isinstance(declared, Mapping) else None
-    return known.partition(".")[2] if isinstance(known, str) else None
 
 
 def _inside(kind: Any, parent: _Parent) -> Iterator[Column]:
