@@ -24,6 +24,7 @@ from backend.lake.log.actions import (
     read_metadata,
     read_protocol,
 )
+from backend.lake.log.listing import commit_name
 from backend.lake.model import Metadata, Protocol
 
 if TYPE_CHECKING:
@@ -94,10 +95,6 @@ class CommitSlice:
     @property
     def actions(self) -> pa.Table:
         return self.block.slice(self.start, self.length)
-
-
-def commit_name(version: int) -> str:
-    return f"{version:020d}.json"
 
 
 def parse_commits(contents: Iterable[tuple[int, str, Content]]) -> list[CommitSlice]:

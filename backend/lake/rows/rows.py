@@ -23,7 +23,6 @@ from backend.errors import DataFileMissingError
 from backend.lake.files.footer import parquet_errors
 from backend.lake.history.change_feed import feed_files
 from backend.lake.log.commits import CommitSlice
-from backend.lake.log.log import ROW_FEATURES
 from backend.lake.model import FILE_COLUMNS, FileNumbers, Snapshot
 from backend.lake.rows.filters import (
     FEW_FILES,
@@ -38,6 +37,7 @@ from backend.lake.rows.log_subset import files_at_once, files_on_disk, log_subse
 from backend.lake.storage.folder import is_remote
 from backend.lake.storage.storage import Storage, TableFiles
 from backend.lake.table.misreadings import goes_by_id, in_old_calendar, misspelled, perhaps_misspelled
+from backend.lake.table.properties import ROW_FEATURES
 from backend.lake.table.schema import columns as schema_columns
 from backend.lake.table.schema import has_decimals, read_schema
 
