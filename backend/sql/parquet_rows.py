@@ -16,9 +16,8 @@ import pyarrow as pa
 from backend.errors import UnsupportedFeatureError
 from backend.lake.model import Metadata
 from backend.lake.rows.log_subset import LocalFiles
-from backend.lake.table.metadata_diff import column_types
 from backend.lake.table.misreadings import goes_by_id
-from backend.lake.table.schema import physical_names
+from backend.lake.table.schema import column_types, physical_names
 from backend.sql.session import Connection
 from backend.sql.values import quoted_name, quoted_text
 
@@ -52,7 +51,7 @@ def why_not_as_stored(metadata: Metadata, columns: Sequence[str]) -> str | None:
     stored = [name.lower() for name in physical_names(metadata).values()]
     if alike := [name for name in stored if stored.count(name) > 1]:
         return f"columns called {alike[0]} differ in case alone"
-    types, partitions = column_types(metadata), metadata.partition_columns
+    types, partitions = column_types(metadata.schema_json), metadata.partition_columns
     odd = [name for name in columns if _flat_type(types[name]) is None]
     odd += [name for name in partitions if name in columns and types[name] not in _PARTITION_TYPES]
     return f"column {odd[0]} is {types[odd[0]]}" if odd else None
@@ -115,7 +114,7 @@ class _Reader:
     _numbers: "count[int]" = field(default_factory=count)
 
     def __post_init__(self) -> None:
-        self._types, self._stored = column_types(self.metadata), physical_names(self.metadata)
+        self._types, self._stored = column_types(self.metadata.schema_json), physical_names(self.metadata)
 
     def rows(self, files: LocalFiles) -> str:
         if any(_PATTERN.search(path) for path in files.paths):

@@ -131,6 +131,11 @@ def spelled(name: str, names: Iterable[str]) -> str | None:
     return name if name in names else next((own for own in names if own.lower() == name.lower()), None)
 
 
+def column_names(metadata: Metadata) -> tuple[str, ...]:
+    """The outermost columns in the table's order."""
+    return tuple(column_types(metadata.schema_json)) or tuple(column.name for column in columns(metadata))
+
+
 def constraints(metadata: Metadata) -> tuple[Constraint, ...]:
     """The CHECK constraints, by name. NOT NULL is a trait of its column, and not among them."""
     pairs = ((key, text) for key, text in metadata.configuration.items() if key.startswith(_CONSTRAINT))
@@ -400,11 +405,12 @@ def has_decimals(metadata: Metadata) -> bool:
 
 @lru_cache(maxsize=256)
 def column_types(schema_json: str) -> Mapping[str, str]:
-    """The types of the top-level columns that are not nested, as the log names them."""
+    """The types of the outermost columns as the log names them, of a nested one its kind; none where it cannot be
+    read."""
     try:
         fields = orjson.loads(schema_json)["fields"]
-        return {str(f["name"]): f["type"] for f in fields if isinstance(f["type"], str)}
-    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return {str(f["name"]): _kind_word(f["type"]) for f in fields}
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
         return {}
 
 
