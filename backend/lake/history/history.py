@@ -123,18 +123,15 @@ class HistoryFilter:
         return not any(groups) and self.since is None and self.until is None
 
     def keeps(self, commit: Commit) -> bool:
+        at = commit.committed_at
         return (
             _fits(operation_of(commit), self.operations)
             and _fits(user_of(commit), self.users)
             and _fits(engine_of(commit), self.engines)
             and _fits(stream_of(commit, self.names), self.streams)
-            and self._in_time(commit.committed_at)
+            and (self.since is None or (at is not None and at >= self.since))
+            and (self.until is None or (at is not None and at <= self.until))
         )
-
-    def _in_time(self, at: datetime | None) -> bool:
-        if self.since is None and self.until is None:
-            return True
-        return at is not None and (self.since is None or at >= self.since) and (self.until is None or at <= self.until)
 
 
 @dataclass(frozen=True, slots=True)
