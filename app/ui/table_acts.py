@@ -17,8 +17,7 @@ from backend.lake.files.file_sizes import partition_codes
 from backend.lake.history.history import resolve_version
 from backend.lake.model import Metadata, TableRef
 from backend.lake.storage.folder import normal_uri
-from backend.lake.table.metadata_diff import column_names
-from backend.lake.table.schema import partition_values
+from backend.lake.table.schema import column_names, partition_values
 from backend.maintenance.alter import read_column, read_pair
 from backend.maintenance.model import (
     ActPreview,

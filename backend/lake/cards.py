@@ -19,12 +19,11 @@ import orjson
 
 from backend.caches import DiskCache
 from backend.errors import LakehouseError, StorageError, TableNotFoundError, UnsupportedFeatureError, fault
-from backend.lake.log.commits import commit_name
-from backend.lake.log.listing import LOG
-from backend.lake.log.log import READER_FEATURES
+from backend.lake.log.listing import LOG, commit_name
 from backend.lake.model import CardColumn, LakeReader, TableCard, TableRef, UnreadableTable
 from backend.lake.storage.folder import Folder, is_remote
 from backend.lake.storage.storage import Storage
+from backend.lake.table.properties import READER_FEATURES
 from backend.settings import Settings
 
 RETRY_S = 60.0

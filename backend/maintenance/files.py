@@ -18,8 +18,7 @@ from backend.lake.files.file_sizes import HEAVY_SHARE, integers, partition_codes
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot
 from backend.lake.retention.runs import DELETED_FILES, retention_of
-from backend.lake.table.metadata_diff import column_names
-from backend.lake.table.schema import partition_values
+from backend.lake.table.schema import column_names, partition_values
 from backend.maintenance.model import ActPreview, Optimize, TableAct, Vacuum
 from backend.maintenance.readers import Users
 from backend.maintenance.restore import RESTORE_BACK

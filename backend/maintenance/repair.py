@@ -20,9 +20,8 @@ from backend.lake.model import FILE_COLUMNS, Metadata, Snapshot
 from backend.lake.retention.answers import Reach, judge_version
 from backend.lake.retention.runs import judge
 from backend.lake.rows.rows import candidates
-from backend.lake.table.metadata_diff import column_names
 from backend.lake.table.properties import is_on
-from backend.lake.table.schema import columns
+from backend.lake.table.schema import column_names, columns
 from backend.maintenance.model import ActPreview, Repair, TableAct
 from backend.maintenance.readers import Users
 from backend.maintenance.restore import RESTORE_BACK, pause_note, why_written

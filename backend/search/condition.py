@@ -22,8 +22,7 @@ from backend.errors import QueryError
 from backend.format import cut
 from backend.lake.model import FILE_COLUMNS, Snapshot
 from backend.lake.storage.folder import is_remote
-from backend.lake.table.metadata_diff import column_names
-from backend.lake.table.schema import columns, readable_names
+from backend.lake.table.schema import column_names, columns, readable_names
 from backend.sql.expression import AGGREGATES, Expression, nodes, read_expression, require_truth, source_of
 from backend.sql.numbers import FILES_AT_ONCE, Numbers, Reading, ValueSource, narrowest
 from backend.sql.values import quoted_name

@@ -17,8 +17,7 @@ from backend.cells import day_text, moment_text
 from backend.format import count_text, figure_text, percent
 from backend.lake.files.stats import ColumnTotals, StatKind, column_totals, columns_with_stats
 from backend.lake.model import LakeReader, Metadata, Snapshot, TableRef
-from backend.lake.table.metadata_diff import column_names
-from backend.lake.table.schema import readable_names
+from backend.lake.table.schema import column_names, readable_names
 from backend.search.notice import Measure
 from backend.sql.numbers import Numbers, Reading, spread
 from backend.sql.values import as_number, plain_name, quoted_name, quoted_text

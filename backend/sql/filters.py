@@ -216,7 +216,9 @@ class _Terms:
     def _compared(self, left: Mapping[str, Any], sign: str, right: Mapping[str, Any]) -> Test | None:
         column, other = self._column(left), self._column(right)
         if column is not None and other is not None:
-            return Test(column, sign, other) if _alike(column.type, other.type) else None
+            is_exact = all(each.type in INTEGERS or each.type.startswith("decimal") for each in (column, other))
+            is_alike = is_exact or (column.type == other.type and column.type not in FLOATS)  # to readers as to DuckDB
+            return Test(column, sign, other) if is_alike else None
         if column is None:
             column, sign, right = other, _MIRRORED[sign], left
         if column is None:
@@ -280,12 +282,6 @@ def _joined(operands: Sequence[Node | None], *, is_all: bool) -> Node | None:
 
 def _negated(node: Node | None) -> Node | None:
     return None if node is None else Not(node)
-
-
-def _alike(one: str, other: str) -> bool:
-    """Whether readers compare two columns as DuckDB does."""
-    exact = [kind in INTEGERS or kind.startswith("decimal") for kind in (one, other)]
-    return all(exact) or (one == other and one not in FLOATS)
 
 
 def _moment_text(tree: Mapping[str, Any], kind: str, text: str, column: FilterColumn) -> str:

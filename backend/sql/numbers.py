@@ -160,8 +160,10 @@ class Numbers(Generic[Value]):
             self._keep(reading.lake, snapshot, asked, value)
         except Stopped:
             error = LakehouseError("stopped")
+        except QueryError as exc:  # without what led to it, which would keep a connection alive
+            error = QueryError(exc.message, hint=exc.hint, position=exc.position)
         except LakehouseError as exc:
-            error = _without_frames(exc)
+            error = LakehouseError(exc.message, hint=exc.hint)
         files, rows, size = reading.files_read, reading.rows_of_files, reading.bytes_read
         return VersionValue(version, value, error, reading.source, reading.files, files, rows, size, table_id)
 
@@ -177,13 +179,6 @@ class Numbers(Generic[Value]):
 def _key(snapshot: Snapshot, version: int, asked: str) -> Key:
     # with the table's id: another table may be made under the same path
     return snapshot.ref.uri, snapshot.metadata.id, version, asked
-
-
-def _without_frames(exc: LakehouseError) -> LakehouseError:
-    """The same error without what led to it, which would keep a connection alive."""
-    if isinstance(exc, QueryError):
-        return QueryError(exc.message, hint=exc.hint, position=exc.position)
-    return LakehouseError(exc.message, hint=exc.hint)
 
 
 # the numbers that a page shows: an SQL aggregate over the rows, a column's statistics --------------------------------

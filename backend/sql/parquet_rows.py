@@ -16,9 +16,8 @@ import pyarrow as pa
 from backend.errors import UnsupportedFeatureError
 from backend.lake.model import Metadata
 from backend.lake.rows.log_subset import LocalFiles
-from backend.lake.table.metadata_diff import column_types
 from backend.lake.table.misreadings import goes_by_id
-from backend.lake.table.schema import physical_names
+from backend.lake.table.schema import column_types, physical_names
 from backend.sql.session import Connection
 from backend.sql.values import quoted_name, quoted_text
 
@@ -52,7 +51,7 @@ def why_not_as_stored(metadata: Metadata, columns: Sequence[str]) -> str | None:
     stored = [name.lower() for name in physical_names(metadata).values()]
     if alike := [name for name in stored if stored.count(name) > 1]:
         return f"columns called {alike[0]} differ in case alone"
-    types, partitions = column_types(metadata), metadata.partition_columns
+    types, partitions = column_types(metadata.schema_json), metadata.partition_columns
     odd = [name for name in columns if _flat_type(types[name]) is None]
     odd += [name for name in partitions if name in columns and types[name] not in _PARTITION_TYPES]
     return f"column {odd[0]} is {types[odd[0]]}" if odd else None
@@ -115,7 +114,7 @@ class _Reader:
     _numbers: "count[int]" = field(default_factory=count)
 
     def __post_init__(self) -> None:
-        self._types, self._stored = column_types(self.metadata), physical_names(self.metadata)
+        self._types, self._stored = column_types(self.metadata.schema_json), physical_names(self.metadata)
 
     def rows(self, files: LocalFiles) -> str:
         if any(_PATTERN.search(path) for path in files.paths):
@@ -126,7 +125,9 @@ class _Reader:
         source, stored = self._source(files.paths)
         values = [self._value(name, stored) for name in self.columns]
         if self.with_ids:
-            values.append(self._row_id(stored))
+            fresh = "f.base_row_id + r.file_row_number"
+            moved = stored.get(self.metadata.configuration.get(ROW_ID_COLUMN, "").lower())
+            values.append(f"coalesce({moved.name}, {fresh})" if moved else fresh)
         query = f"SELECT {', '.join(f'{value} AS c{i}' for i, value in enumerate(values))} FROM {source} r"
         if self.with_ids or self.metadata.partition_columns:
             beside = files.files.append_column("index", [range(len(files.paths))])
@@ -171,8 +172,3 @@ class _Reader:
             return f"CAST(NULL AS {to})"
         what = stored.kind if stored else "no column"
         raise UnsupportedFeatureError(f"files hold {what} for {name}, which is {self._types[name]}", hint=_BY_KEY)
-
-    def _row_id(self, columns: Mapping[str, _Stored]) -> str:
-        fresh = "f.base_row_id + r.file_row_number"
-        moved = columns.get(self.metadata.configuration.get(ROW_ID_COLUMN, "").lower())
-        return f"coalesce({moved.name}, {fresh})" if moved else fresh

@@ -14,7 +14,7 @@ from backend.errors import JobError, QueryError, StreamError, StreamRefusedError
 from backend.format import things
 from backend.jobs.model import Job, JobKind, JobRequest
 from backend.lake.lake import Lake
-from backend.lake.table.metadata_diff import column_names
+from backend.lake.table.schema import column_names
 from backend.sql.expression import check_row_condition, check_value
 from backend.stream_model.stream import StreamDeclaration
 from backend.streams.reset import TIME_LIMIT_S

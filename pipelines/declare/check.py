@@ -21,7 +21,7 @@ from backend.errors import LakehouseError, SettingsError
 from backend.expectations.model import ExpectationKind
 from backend.lake.lake import Lake
 from backend.lake.storage.folder import normal_uri
-from backend.lake.table.metadata_diff import column_names
+from backend.lake.table.schema import column_names
 from backend.settings import Settings, load_settings
 from pipelines.declare.pipeline import load_registry
 from pipelines.spark.session import open_session

@@ -20,7 +20,7 @@ from backend.errors import VersionFormatError, VersionNotFoundError
 from backend.format import cut, utc_text
 from backend.lake.log.commit_info import LOOK_BACK
 from backend.lake.model import Commit, LakeReader, Metadata, TableRef
-from backend.lake.table.metadata_diff import column_types
+from backend.lake.table.schema import column_types
 from backend.times import FORMS, Clock, parse_time
 
 _NUMBER = re.compile(r"(?P<before>-|latest *- *|v)?(?P<digits>[0-9]{1,30})", re.IGNORECASE)
@@ -123,18 +123,15 @@ class HistoryFilter:
         return not any(groups) and self.since is None and self.until is None
 
     def keeps(self, commit: Commit) -> bool:
+        at = commit.committed_at
         return (
             _fits(operation_of(commit), self.operations)
             and _fits(user_of(commit), self.users)
             and _fits(engine_of(commit), self.engines)
             and _fits(stream_of(commit, self.names), self.streams)
-            and self._in_time(commit.committed_at)
+            and (self.since is None or (at is not None and at >= self.since))
+            and (self.until is None or (at is not None and at <= self.until))
         )
-
-    def _in_time(self, at: datetime | None) -> bool:
-        if self.since is None and self.until is None:
-            return True
-        return at is not None and (self.since is None or at >= self.since) and (self.until is None or at <= self.until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +223,7 @@ _IDS = re.compile(r"('(?:[^'\\]|\\.|'')*')|\b(\w+)#\d+L? = \2#\d+L?\b|(?<=[\w`\]
 
 def example_condition(metadata: Metadata, *, is_good: bool) -> str:
     """A condition on a column of the table's own, which most good rows satisfy (`is_good`) or few rows do."""
-    types = {name: kind for name, kind in column_types(metadata).items() if _PLAIN.fullmatch(name)}
+    types = {name: kind for name, kind in column_types(metadata.schema_json).items() if _PLAIN.fullmatch(name)}
     numbers = [name for name, kind in types.items() if kind.startswith(_NUMBERS)]
     values = [name for name in numbers if not re.search(r"(^|_)(id|key)$|^(year|month|day)$", name)] or numbers
     if values:

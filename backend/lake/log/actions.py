@@ -69,7 +69,9 @@ def file_action(version: int, kind: FileAction, action: Any) -> tuple[Any, ...]:
     raw: str = action["path"]
     path = unquote(raw) if "%" in raw else raw
     dv_id, dv_path, deleted_rows = deletion_vector(action.get("deletionVector"))
-    stats = action.get("stats")
+    stats, stats_text = action.get("stats"), None
+    if kind is FileAction.ADD and isinstance(stats, str | Mapping):
+        stats_text = stats if isinstance(stats, str) else orjson.dumps(stats).decode()
     num_records = None if stats is None else stats_rows(stats)
     if num_records is not None and num_records < deleted_rows:
         num_records = None  # the statistics contradict the deletion vector
@@ -87,7 +89,7 @@ def file_action(version: int, kind: FileAction, action: Any) -> tuple[Any, ...]:
         encoded_partition(action),
         dv_id,
         dv_path,
-        None if stats is None or kind is not FileAction.ADD else _stats_text(stats),
+        stats_text,
         row_id if _is_count(row_id := action.get("baseRowId")) else None,
     )
 
@@ -131,12 +133,6 @@ def stats_rows(stats: Any) -> int | None:
     if isinstance(rows, float) and rows.is_integer() and 0 <= rows <= MAX_EXACT:
         return int(rows)
     return rows if _is_count(rows) else None
-
-
-def _stats_text(stats: Any) -> str | None:
-    if isinstance(stats, Mapping):
-        return orjson.dumps(stats).decode()
-    return stats if isinstance(stats, str) else None
 
 
 def read_protocol(action: Any) -> Protocol:

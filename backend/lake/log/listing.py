@@ -17,7 +17,6 @@ from datetime import datetime
 import orjson
 
 from backend.errors import ObjectMissingError, TableCorruptError, TableNotFoundError, VersionNotFoundError
-from backend.lake.log.commits import commit_name
 from backend.lake.storage.folder import Entry, Folder, is_remote
 
 LOG = "_delta_log"
@@ -53,7 +52,7 @@ class Step:
 
     @property
     def name(self) -> str:
-        return f"{self.last:020d}.json" if self.is_commit else f"{self.first:020d}.{self.last:020d}.compacted.json"
+        return commit_name(self.last) if self.is_commit else f"{self.first:020d}.{self.last:020d}.compacted.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +177,10 @@ class LogListing:
             f"version {version} cannot be read: commit {missing} is missing from the log",
             hint=hint if spans else "neither a checkpoint nor the first commit is there",
         )
+
+
+def commit_name(version: int) -> str:
+    return f"{version:020d}.json"
 
 
 def version_of(name: str) -> int | None:

@@ -28,10 +28,21 @@ from backend.errors import (
 )
 from backend.lake.log.actions import Checksum, read_checksum
 from backend.lake.log.commit_info import CommitCache, version_at
-from backend.lake.log.commits import CommitRecord, CommitSlice, commit_name
-from backend.lake.log.listing import LOG, STAGED, Checkpoint, LogListing, LogNames, Segment, Step, staged_version_of
+from backend.lake.log.commits import CommitRecord, CommitSlice
+from backend.lake.log.listing import (
+    LOG,
+    STAGED,
+    Checkpoint,
+    LogListing,
+    LogNames,
+    Segment,
+    Step,
+    commit_name,
+    staged_version_of,
+)
 from backend.lake.model import Commit, Metadata, Protocol, Snapshot, TableRef
 from backend.lake.storage.folder import Folder, check_paths, is_remote
+from backend.lake.table.properties import READER_FEATURES
 from backend.settings import LakeSettings
 
 if TYPE_CHECKING:
@@ -42,28 +53,6 @@ if TYPE_CHECKING:
 
 MAX_READER_VERSION = 3
 _COLUMN = re.compile(r'"name"\s*:')
-# Reader features that change how rows or checkpoints are read; deltalake is asked for these alone.
-ROW_FEATURES = frozenset(
-    {
-        "columnMapping",
-        "deletionVectors",
-        "timestampNtz",
-        "v2Checkpoint",
-        "variantType",
-        "variantType-preview",
-        "variantShredding",
-        "variantShredding-preview",
-    }
-)
-# Under these and the ones above the log's files, sizes and row counts mean what this reader takes them to mean. Every
-# file is cast to the table's types; a column of places is left out by its type.
-READER_FEATURES = ROW_FEATURES | {
-    "typeWidening",
-    "typeWidening-preview",
-    "vacuumProtocolCheck",
-    "geospatial",
-    "geoSpatial",
-}
 
 
 @dataclass(slots=True)

@@ -19,8 +19,7 @@ import pyarrow.compute as pc
 from backend.errors import LakehouseError, VersionNotFoundError
 from backend.lake.history.change_feed import arriving
 from backend.lake.log.actions import FileAction, read_vector_id
-from backend.lake.log.commits import commit_name
-from backend.lake.log.listing import LOG
+from backend.lake.log.listing import LOG, commit_name
 from backend.lake.log.log import TableLog
 from backend.lake.model import Snapshot
 from backend.lake.retention.runs import FilesSeen

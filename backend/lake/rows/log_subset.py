@@ -30,10 +30,9 @@ from backend.errors import LakehouseError, ObjectMissingError, TableCorruptError
 from backend.lake.files.footer import parquet_errors
 from backend.lake.history.change_feed import FEED, feed_files
 from backend.lake.log.actions import FileAction, read_vector_id
-from backend.lake.log.commits import CommitSlice, commit_name
+from backend.lake.log.commits import CommitSlice
 from backend.lake.log.file_set import plain_values
-from backend.lake.log.listing import LOG
-from backend.lake.log.log import ROW_FEATURES
+from backend.lake.log.listing import LOG, commit_name
 from backend.lake.model import FILE_COLUMNS, Metadata, Protocol, Snapshot
 from backend.lake.storage.folder import is_remote
 from backend.lake.storage.local_folder import LocalFolder, real
@@ -50,6 +49,7 @@ from backend.lake.table.misreadings import (
     write_rebased,
     write_spelled,
 )
+from backend.lake.table.properties import ROW_FEATURES
 from backend.lake.table.schema import partition_values, physical_names, read_schema, show_partitions
 
 _VECTOR_HEAD = 4  # bytes of the big-endian length before a vector

@@ -23,7 +23,6 @@ from backend.errors import DataFileMissingError
 from backend.lake.files.footer import parquet_errors
 from backend.lake.history.change_feed import feed_files
 from backend.lake.log.commits import CommitSlice
-from backend.lake.log.log import ROW_FEATURES
 from backend.lake.model import FILE_COLUMNS, FileNumbers, Snapshot
 from backend.lake.rows.filters import (
     FEW_FILES,
@@ -38,6 +37,7 @@ from backend.lake.rows.log_subset import files_at_once, files_on_disk, log_subse
 from backend.lake.storage.folder import is_remote
 from backend.lake.storage.storage import Storage, TableFiles
 from backend.lake.table.misreadings import goes_by_id, in_old_calendar, misspelled, perhaps_misspelled
+from backend.lake.table.properties import ROW_FEATURES
 from backend.lake.table.schema import columns as schema_columns
 from backend.lake.table.schema import has_decimals, read_schema
 
@@ -352,21 +352,14 @@ def _whole_table(storage: Storage, snapshot: Snapshot, query: RowQuery) -> RowPa
 def _batches(snapshot: Snapshot, candidates: FileNumbers, query: RowQuery) -> Iterator[FileNumbers]:
     """Batches of the candidates: without a filter as many as the limit needs by their row counts, else growing."""
     at = 0
-    if query.where is None:
-        at = _files_needed(snapshot, query.limit)
+    if query.where is None:  # so many that they hold more live rows than the limit; fewer where a count is unknown
+        files = snapshot.columns(["num_records", "deleted_rows"])
+        counts = pc.subtract(files["num_records"], files["deleted_rows"]).slice(0, MOST_AT_ONCE)
+        live = np.cumsum(pc.fill_null(counts, 0).to_numpy())
+        at = min(int(np.searchsorted(live, query.limit, side="right")) + 1, len(live))
         yield candidates[:at]
     bound = len(candidates) if query.search_files is None else min(len(candidates), at + query.search_files)
     size = FIRST_FILES
     while at < bound:
         yield candidates[at : min(at + size, bound)]
         at, size = at + size, min(size * GROWTH, MOST_AT_ONCE)
-
-
-def _files_needed(snapshot: Snapshot, limit: int) -> int:
-    """How many files from the first hold more than `limit` live rows; at most `MOST_AT_ONCE`, fewer where a count is
-    unknown."""
-    files = snapshot.columns(["num_records", "deleted_rows"])
-    counts = pc.subtract(files["num_records"], files["deleted_rows"]).slice(0, MOST_AT_ONCE)
-    live = np.cumsum(pc.fill_null(counts, 0).to_numpy())
-    enough = int(np.searchsorted(live, limit, side="right")) + 1
-    return min(enough, len(live), MOST_AT_ONCE)

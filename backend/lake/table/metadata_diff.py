@@ -88,16 +88,6 @@ def diff_properties(
     )
 
 
-def column_names(metadata: Metadata) -> tuple[str, ...]:
-    """The top-level columns in the table's order."""
-    return tuple(column_types(metadata))
-
-
-def column_types(metadata: Metadata) -> dict[str, str]:
-    """The top-level columns with their types as the schema writes them."""
-    return {column.name: column.kind for column in columns(metadata) if column.depth == 0}
-
-
 def _properties(metadata: Metadata, protocol: Protocol, clustered: Names) -> dict[str, str]:
     properties = dict(metadata.configuration)
     properties |= {CLUSTERED_BY: ", ".join(clustered)} if clustered else {}

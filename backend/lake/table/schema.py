@@ -131,6 +131,11 @@ def spelled(name: str, names: Iterable[str]) -> str | None:
     return name if name in names else next((own for own in names if own.lower() == name.lower()), None)
 
 
+def column_names(metadata: Metadata) -> tuple[str, ...]:
+    """The outermost columns in the table's order."""
+    return tuple(column_types(metadata.schema_json)) or tuple(column.name for column in columns(metadata))
+
+
 def constraints(metadata: Metadata) -> tuple[Constraint, ...]:
     """The CHECK constraints, by name. NOT NULL is a trait of its column, and not among them."""
     pairs = ((key, text) for key, text in metadata.configuration.items() if key.startswith(_CONSTRAINT))
@@ -238,7 +243,8 @@ def _struct(struct: Mapping[str, Any], parent: _Parent) -> Iterator[Column]:
 
 def _column(item: Mapping[str, Any], parent: _Parent) -> Column:
     name, kind, traits = str(item["name"]), item["type"], item.get("metadata") or {}
-    names = (*parent.names, name)
+    names, collations = (*parent.names, name), traits.get("__COLLATIONS")
+    collation = collations.get(name) if isinstance(collations, Mapping) else None
     return Column(
         path=".".join(names),
         names=names,
@@ -254,14 +260,8 @@ def _column(item: Mapping[str, Any], parent: _Parent) -> Column:
         generated_as=_text(traits.get("delta.generationExpression")),
         identity=_identity(traits),
         widened=tuple(_type_changes(traits.get("delta.typeChanges"))),
-        collation=_collation(name, traits.get("__COLLATIONS")),
+        collation=collation.partition(".")[2] if isinstance(collation, str) else None,  # of "spark.UTF8_LCASE"
     )
-
-
-def _collation(name: str, declared: Any) -> str | None:
-    """ "UTF8_LCASE" of "spark.UTF8_LCASE"."""
-    known = declared.get(name) if isinstance(declared, Mapping) else None
-    return known.partition(".")[2] if isinstance(known, str) else None
 
 
 def _inside(kind: Any, parent: _Parent) -> Iterator[Column]:
@@ -405,11 +405,12 @@ def has_decimals(metadata: Metadata) -> bool:
 
 @lru_cache(maxsize=256)
 def column_types(schema_json: str) -> Mapping[str, str]:
-    """The types of the top-level columns that are not nested, as the log names them."""
+    """The types of the outermost columns as the log names them, of a nested one its kind; none where it cannot be
+    read."""
     try:
         fields = orjson.loads(schema_json)["fields"]
-        return {str(f["name"]): f["type"] for f in fields if isinstance(f["type"], str)}
-    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return {str(f["name"]): _kind_word(f["type"]) for f in fields}
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
         return {}
 
 
