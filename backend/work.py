@@ -5,6 +5,7 @@ Rule: what the work raises is raised where its result is asked for, a fault of W
 """
 
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,11 @@ _LESS = "ask for less: fewer columns, or fewer versions"
 
 Result = TypeVar("Result")
 _log = logging.getLogger(__name__)  # structlog would cost each command 0.2 s
+
+
+def elapsed() -> float:
+    """Seconds that no change of the machine's clock alters; on Linux those while it slept, too."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()
 
 
 class Stopped(Exception):

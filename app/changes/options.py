@@ -8,7 +8,7 @@ import streamlit as st
 from app import cache, services, state
 from app.changes.text import impossible_lines
 from app.changes.view.frames import method_choices
-from app.ui.frame import OpenTable
+from app.ui.lake import OpenTable
 from app.ui.version_range import VersionRange
 from app.ui.view.words import markdown_safe, sentence
 from backend.changes.cache import LogPart

@@ -19,7 +19,7 @@ from app.changes.view.rows import PAGE_ROWS, build_feed_frame, cell_text
 from app.changes.view.summary import to_markdown
 from app.ui import lists
 from app.ui.figures import chart, key_figures
-from app.ui.frame import OpenTable
+from app.ui.lake import OpenTable
 from app.ui.table_acts import act_button
 from app.ui.version_range import VersionRange, choose_range, pin_range
 from app.ui.view.explanation import explained

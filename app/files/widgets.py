@@ -11,7 +11,7 @@ from app.files.view import checksum
 from app.files.view import distribution as view
 from app.files.view import footer as footer_view
 from app.ui import figures, lists
-from app.ui.frame import OpenTable
+from app.ui.lake import OpenTable
 from app.ui.view.words import markdown_safe
 from backend.lake.files.clustering import clustering_columns, sorted_first
 from backend.lake.files.file_sizes import FileChoice, FileDistribution

@@ -17,7 +17,7 @@ from app.history.filters import LogRange
 from app.history.view import commits as view
 from app.history.view.figure import FIGURES, drawn_sentence, history_figure, jump_text
 from app.ui import figures, lists
-from app.ui.frame import OpenTable
+from app.ui.lake import OpenTable
 from app.ui.view.over_versions import HEIGHT_PX
 from app.ui.view.table_changes import staged_sentence
 from app.ui.view.theme import SURFACES, operation_text

@@ -12,7 +12,7 @@ from app import cache, services, state, viewer
 from app.profile import text as words
 from app.profile.view import profile_frame
 from app.ui import lists, work
-from app.ui.frame import OpenTable
+from app.ui.lake import OpenTable
 from app.ui.view.words import markdown_safe
 from backend.lake.history.history import resolve_version
 from backend.lake.model import Snapshot

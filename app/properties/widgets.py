@@ -9,7 +9,7 @@ import streamlit as st
 from app import navigation, services, state, viewer
 from app.properties import view
 from app.ui import lists
-from app.ui.frame import OpenTable
+from app.ui.lake import OpenTable
 from app.ui.table_acts import act_button
 from app.ui.view.frames import changes_frame
 from app.ui.view.table_changes import changes_sentence

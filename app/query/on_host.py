@@ -13,8 +13,8 @@ from app.ui.view.words import markdown_safe, sentence
 from app.ui.work import follow_job
 from backend.cells import distinct_names
 from backend.errors import JobError, JobResultMissingError
-from backend.jobs.documents import results_lake
 from backend.jobs.model import Job, JobRequest, JobState
+from backend.jobs.results import results_lake
 from backend.query.answer import job_request, kept_rows
 from backend.query.plan import QueryPlan
 

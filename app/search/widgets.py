@@ -14,7 +14,7 @@ from streamlit.delta_generator import DeltaGenerator
 from app import cache, errors, navigation, services, state, viewer
 from app.search import text, view
 from app.ui import lists, work
-from app.ui.frame import OpenTable
+from app.ui.lake import OpenTable
 from app.ui.version_range import CHOICES, picker, pin_names
 from app.ui.view.words import markdown_safe, sentence
 from app.ui.way_back import way_back

@@ -18,7 +18,7 @@ from app.summary.view import data as view
 from app.summary.view.snippets import Asked, export_command, names, snippets, statement
 from app.ui import lists
 from app.ui.export import ExportOffer, export_button
-from app.ui.frame import OpenTable
+from app.ui.lake import OpenTable
 from app.ui.view.words import markdown_safe
 from backend.format import things
 from backend.lake.history.history import example_condition

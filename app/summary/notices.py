@@ -12,7 +12,7 @@ import streamlit as st
 from app import cache, errors, navigation, services, state, viewer
 from app.summary.widgets import EXPECT
 from app.ui import dialogs
-from app.ui.frame import OpenTable
+from app.ui.lake import OpenTable
 from app.ui.view.words import markdown_safe, sentence
 from backend.expectations.model import ExpectationKind, TableExpectation
 from backend.format import ago, utc_text

@@ -10,7 +10,7 @@ import streamlit as st
 from app import cache, state
 from app.summary.view import schema as view
 from app.ui import lists
-from app.ui.frame import OpenTable
+from app.ui.lake import OpenTable
 from app.ui.view.words import PAGE_ROWS
 from backend.format import things
 from backend.lake.files.stats import ColumnTotals, columns_with_stats

@@ -10,7 +10,7 @@ from app.summary.view import expectations as expected
 from app.summary.view import summary as view
 from app.ui import dialogs, figures, lists
 from app.ui.badges import state_mark
-from app.ui.frame import OpenTable
+from app.ui.lake import OpenTable
 from app.ui.view.words import KeyFigure, linked, markdown_safe, sentence
 from app.ui.waiting import spinner
 from backend.expectations.model import TableExpectation, expected_text

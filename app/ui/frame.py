@@ -4,7 +4,6 @@ Rule: a table page gets its table and version here or does not run at all; every
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NoReturn
 
 import streamlit as st
@@ -12,6 +11,7 @@ import streamlit as st
 from app import cache, errors, navigation, services, state, viewer
 from app.ui import lists
 from app.ui.badges import classification_badge, layer_badge, team_badge
+from app.ui.lake import OpenTable
 from app.ui.live import VIEWERS, paced, redrawn
 from app.ui.table_acts import act_dialog
 from app.ui.view.words import HostFreshness, LakeFreshness, folders_and_name, markdown_safe, state_line, version_label
@@ -19,7 +19,7 @@ from app.ui.waiting import spinner
 from backend.errors import LakehouseError, TableCorruptError, TableNotFoundError, UnsupportedFeatureError
 from backend.format import ago, bytes_text, moment_help, things
 from backend.lake.history.history import VERSIONS, resolve_version
-from backend.lake.model import Snapshot, TableRef, UnreadableTable
+from backend.lake.model import TableRef, UnreadableTable
 from backend.lake.table.properties import ownership
 
 STATE_LINE_EVERY_S = 5
@@ -43,19 +43,6 @@ if (!window.weirActs) {
 export default function () {}
 """
 _one_entry = st.components.v2.component("weir_one_entry", js=_JS)
-
-
-@dataclass(frozen=True, slots=True)
-class OpenTable:
-    """The table a page shows, at the version it shows."""
-
-    ref: TableRef
-    snapshot: Snapshot
-    latest_version: int
-
-    @property
-    def is_latest(self) -> bool:
-        return self.snapshot.version == self.latest_version
 
 
 # sidebar ---------------------------------------------------------------------------------------------------------

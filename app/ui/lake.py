@@ -15,7 +15,7 @@ from backend.format import UNKNOWN, age_s, bytes_text, count_text, cut, things, 
 from backend.health.rules import merge_gain, small_files_text
 from backend.lake.catalog import Listing
 from backend.lake.find import MOST_MATCHES, FoundTable, Match, Where
-from backend.lake.model import TableCard, TableRef, UnreadableTable
+from backend.lake.model import Snapshot, TableCard, TableRef, UnreadableTable
 
 PATIENCE_S = 1.5  # a small lake is waited for, so that its pages are whole at once
 BIG_PATIENCE_S = 0.5  # so is a big one whose cards another process kept
@@ -29,6 +29,19 @@ NOT_AS_EXPECTED = "Not as expected"
 STALEST, MOST_TO_MERGE = "Stalest", "Most to merge"
 
 Table = TableCard | UnreadableTable
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTable:
+    """The table a page shows, at the version it shows."""
+
+    ref: TableRef
+    snapshot: Snapshot
+    latest_version: int
+
+    @property
+    def is_latest(self) -> bool:
+        return self.snapshot.version == self.latest_version
 
 
 class Catalog(Protocol):

@@ -11,7 +11,7 @@ from datetime import timedelta
 import streamlit as st
 
 from app import cache, services, state, viewer
-from app.ui.frame import OpenTable
+from app.ui.lake import OpenTable
 from app.ui.view.theme import operation_text
 from app.ui.view.words import markdown_safe
 from app.ui.view.writers import last_by_another, writer_text

@@ -14,7 +14,7 @@ from app import cache, services, state, viewer
 from app.errors import boundary
 from app.ui import lists, work
 from app.ui.figures import chart
-from app.ui.frame import OpenTable
+from app.ui.lake import OpenTable
 from app.ui.view.words import markdown_safe, sentence
 from app.ui.waiting import spinner
 from app.versions import view

@@ -42,8 +42,9 @@ from backend.changes.model import (
 )
 from backend.changes.plan import PreparedDiff, prepare
 from backend.errors import DiffError, JobError, LakehouseError
-from backend.jobs.documents import of_document, question_of, question_text, read_result, results_lake, to_document
+from backend.jobs.documents import of_document, question_of, question_text, to_document
 from backend.jobs.model import Job, JobKind, JobRequest
+from backend.jobs.results import read_result, results_lake
 from backend.lake.lake import Lake
 from backend.settings import Settings
 from backend.sql.session import CancelToken, Connection

@@ -14,7 +14,6 @@ from enum import StrEnum
 from statistics import median
 
 from backend.format import ago, count_exact, duration_text, things
-from backend.jobs.model import is_alive
 from backend.lake.model import Commit
 from backend.stream_model.stream import HostHeartbeat
 
@@ -266,7 +265,7 @@ def away(
     judgements: Iterable[Judgement], hosts: Iterable[HostHeartbeat], *, now: datetime, stale_s: float
 ) -> list[Judgement]:
     """Those that hold no longer by themselves: the host that judged them is silent."""
-    alive = {host.host_id for host in hosts if is_alive(host, now=now, stale_s=stale_s)}
+    alive = {host.host_id for host in hosts if host.is_alive(now, stale_s)}
     return [judgement for judgement in judgements if judgement.host_id and judgement.host_id not in alive]
 
 

@@ -1,29 +1,20 @@
-"""What stream hosts are asked to compute, a comparison or a query, and what they leave behind: documents of a job, and
-one small Delta table each, below `jobs.results_uri`.
+"""What stream hosts are asked to compute, a comparison or a query, and what they say of its result: documents of a job.
 
 Rule: knows nothing of how it is answered, so that the guard of VACUUM, which asks what versions a job needs, loads
 neither engine. The same question about the same tables is the same text, so its hash names the job that answers it.
-Tables of results are read only: the host that ran the job writes its table, and deletes it with the job.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
-from backend.errors import JobError, JobResultMissingError, ObjectMissingError, TableError
-from backend.jobs.model import Job
-from backend.lake.lake import Lake
+from backend.errors import JobResultMissingError
 from backend.lake.model import TableRef
-from backend.lake.storage.folder import normal_uri
-from backend.settings import Settings
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 FORMAT = 7  # grows when a former host or page would misread the documents
 Value = TypeVar("Value")
@@ -160,26 +151,3 @@ class HostAnswer:
     def of(cls, document: str) -> "HostAnswer":
         """Raises `JobError` for a document of another Weir."""
         return of_document(cls, document)
-
-
-# what both leave behind ----------------------------------------------------------------------------------------------
-
-
-def results_lake(settings: Settings) -> Lake:
-    """A lake of the folder that hosts write results to, and of nothing else."""
-    lake = settings.lake.model_copy(update={"roots": [settings.results_uri]})
-    return Lake(settings.model_copy(update={"lake": lake}))
-
-
-def read_result(lake: Lake, settings: Settings, job: Job, columns: Sequence[str], *, again: str) -> "pa.Table":
-    """The rows that a job left, `again` is what to do without them; raises `JobError` where it found nothing,
-    `JobResultMissingError`."""
-    if job.result_uri is None:
-        raise JobError(f"job {job.job_id} has no result: {job.error or f'it is {job.state}'}", hint=job.hint)
-    ref = TableRef(normal_uri(job.result_uri), job.job_id, normal_uri(settings.results_uri))
-    try:
-        return lake.read_files(lake.snapshot(ref), columns=list(columns)).read_all()
-    except (TableError, ObjectMissingError) as exc:
-        raise JobResultMissingError(
-            f"the result of job {job.job_id} cannot be read: {exc.message}", hint=again
-        ) from exc

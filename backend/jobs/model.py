@@ -140,16 +140,12 @@ class Job:
         return self.answer
 
 
-def is_alive(host: HostHeartbeat, *, now: datetime, stale_s: float) -> bool:
-    return host.silent_s(now) <= stale_s
-
-
 def why_no_host(hosts: Iterable[HostHeartbeat], *, now: datetime, stale_s: float) -> str | None:
     """Why no job is begun; None while a host is alive."""
     last = max(hosts, key=lambda host: host.beat_at, default=None)
     if last is None:
         return "no stream host has ever reported"
-    if is_alive(last, now=now, stale_s=stale_s):
+    if last.is_alive(now, stale_s):
         return None
     return f"no stream host is alive: the last one was seen at {utc_text(last.beat_at)} ({ago(last.beat_at, now)})"
 
@@ -158,7 +154,7 @@ def is_orphan(job: Job, hosts: Iterable[HostHeartbeat], *, now: datetime, stale_
     """Whether a running job's host does not answer any more; another one takes it over when its lease is over."""
     if job.state is not JobState.RUNNING:
         return False
-    alive = {host.host_id for host in hosts if is_alive(host, now=now, stale_s=stale_s)}
+    alive = {host.host_id for host in hosts if host.is_alive(now, stale_s)}
     return job.host_id not in alive
 
 

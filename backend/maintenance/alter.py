@@ -11,15 +11,11 @@ from dataclasses import replace
 
 from backend.errors import QueryError
 from backend.format import cut, things
-from backend.lake.lake import Lake
 from backend.lake.model import Metadata, Snapshot
-from backend.lake.table.properties import explain_properties, is_on
-from backend.lake.table.schema import column_names, constraints, spelled
-from backend.maintenance.model import ActPreview, Alter, Repair, TableAct
+from backend.lake.table.properties import changed_properties, explain_properties, is_on
+from backend.lake.table.schema import column_kinds, column_names, constraints, spelled
+from backend.maintenance.model import RESTORE_BACK, ActPreview, Alter, RowsHit, TableAct
 from backend.maintenance.readers import Users
-from backend.maintenance.repair import RowsHit, column_kinds, count_hit
-from backend.maintenance.restore import RESTORE_BACK, changed_properties, property_losses
-from backend.settings import Settings
 from backend.sql.expression import check_row_condition
 
 _PROTOCOL = ("delta.feature.", "delta.columnMapping.mode", "delta.minReaderVersion", "delta.minWriterVersion")
@@ -157,14 +153,6 @@ def _check_constraint(name: str, text: str, names: tuple[str, ...]) -> None:
 # what it would do ------------------------------------------------------------------------------------------------
 
 
-def violations(lake: Lake, snapshot: Snapshot, asked: Alter, settings: Settings) -> dict[str, RowsHit]:
-    """The rows that are there and violate a new constraint, by its name; as for Delta, unknown is a violation."""
-    return {
-        name: count_hit(lake, snapshot, Repair(f"NOT coalesce((\n{text}\n), false)"), settings)
-        for name, text in asked.add_constraints.items()
-    }
-
-
 def plan_alter(snapshot: Snapshot, asked: Alter, violating: Mapping[str, RowsHit], users: Users) -> ActPreview:
     """`asked` as `checked_alter` gives it."""
     metadata = snapshot.metadata
@@ -239,7 +227,7 @@ def _risks(snapshot: Snapshot, asked: Alter, after: Mapping[str, str], users: Us
     for key, value in asked.set_properties.items():
         if key.startswith(_PROTOCOL) or (key in _RAISING and value.lower() not in ("false", "classic")):
             yield f"{key} raises the table's protocol for good: older readers and writers are shut out"
-    yield from property_losses(snapshot.metadata.configuration, after, users)
+    yield from users.property_losses(snapshot.metadata.configuration, after)
     protocol = snapshot.protocol
     knows_constraints = "checkConstraints" in protocol.features or 3 <= protocol.min_writer_version <= 6
     if asked.add_constraints and not knows_constraints:

@@ -19,9 +19,8 @@ from backend.lake.lake import Lake
 from backend.lake.model import Snapshot
 from backend.lake.retention.runs import DELETED_FILES, retention_of
 from backend.lake.table.schema import column_names, partition_values
-from backend.maintenance.model import ActPreview, Optimize, TableAct, Vacuum
+from backend.maintenance.model import RESTORE_BACK, ActPreview, Optimize, TableAct, Vacuum
 from backend.maintenance.readers import Users
-from backend.maintenance.restore import RESTORE_BACK
 from backend.settings import Settings
 
 SAFE_BESIDE_WRITERS = timedelta(hours=1)  # a file is older than this once it is committed only after a very long batch

@@ -207,6 +207,23 @@ class TableAct:
 
 
 @dataclass(frozen=True, slots=True)
+class RowsHit:
+    """`rows` and the `files` that hold them; None where counting took too long, then `unknown` says so."""
+
+    rows: int | None
+    files: int | None
+    samples: tuple[str, ...] = ()
+    unknown: str = ""
+
+    @property
+    def rows_text(self) -> str:
+        return "an unknown number" if self.rows is None else f"{self.rows:,}"
+
+
+RESTORE_BACK = "RESTORE to v{0} takes it back"
+
+
+@dataclass(frozen=True, slots=True)
 class ActPreview:
     """What an act would do. `figures`: counts and bytes by name, None where one is not known. `refused`: why it may not
     be done, empty where it may; `way_out`: what helps then. `typed`: whether the table's name has to be typed."""

@@ -12,7 +12,7 @@ from backend.format import bytes_text, count_text, duration_text
 from backend.jobs.model import Job, JobKind, JobState
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
-from backend.maintenance.alter import checked_alter, plan_alter, violations
+from backend.maintenance.alter import checked_alter, plan_alter
 from backend.maintenance.clone_and_drop import plan_drop, preview_clone, preview_dropped
 from backend.maintenance.files import preview_optimize, preview_vacuum
 from backend.maintenance.model import (
@@ -33,7 +33,7 @@ from backend.maintenance.model import (
 )
 from backend.maintenance.places import commit_risk, why_out_of_reach, why_read_only
 from backend.maintenance.readers import Users, load_users
-from backend.maintenance.repair import preview_repair
+from backend.maintenance.repair import preview_repair, violations
 from backend.maintenance.restore import preview_restore, preview_rewind
 from backend.settings import Settings
 from backend.store.store import ControlStore

@@ -5,7 +5,7 @@ Rule: a stream that is stopped counts like one that runs, and one of another app
 read is looked at now, whatever a host saw a moment ago. What cannot be told of one is said, never taken for nothing.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -14,7 +14,9 @@ from backend.jobs.documents import HostQuery, question_of
 from backend.jobs.model import Job, JobKind
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
+from backend.lake.retention.runs import DELETED_FILES, LOG_RETENTION, retention_of
 from backend.lake.storage.folder import normal_uri
+from backend.lake.table.properties import is_on
 from backend.maintenance.model import Arguments, Drop, Vacuum
 from backend.settings import Settings
 from backend.store.store import ControlStore
@@ -25,6 +27,13 @@ from backend.streams.status import RECENT, statuses
 from backend.streams.verdict import is_stopped
 
 _DOES = {JobKind.DIFF: "compares", JobKind.QUERY: "reads"}
+
+_FEED = "delta.enableChangeDataFeed"
+_LOSSES = {
+    DELETED_FILES: "versions replaced longer ago can be neither read nor restored, and a VACUUM deletes their files",
+    LOG_RETENTION: "older commits leave the log at the next checkpoint",
+    "delta.setTransactionRetentionDuration": "a stream that pauses longer may write a batch twice",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +94,34 @@ class Users:
     def stoppable_writers(self) -> tuple[str, ...]:
         """Those of them that a host runs: an act may stop and start them."""
         return tuple(writer.stream for writer in self.writers if not writer.stopped and not writer.application)
+
+    def why_written(self, *, stops_writers: bool) -> tuple[str, str]:
+        """Why rows may not be changed while streams write them, and what helps. `stops_writers`: the act stops
+        its own."""
+        ours = self.stoppable_writers
+        others = [name for name in self.running_writers if name not in ours]
+        if others:
+            return f"{', '.join(others)} of another application may write it meanwhile", "stop it there first"
+        if ours and not stops_writers:
+            way_out = f"let the act stop it meanwhile (--stop-writers), or stop it first: weir stop {ours[0]}"
+            return f"{', '.join(ours)} may write it meanwhile", way_out
+        return "", ""
+
+    def pause_note(self, *, stops_writers: bool) -> str:
+        """ "silver_orders is stopped first, and started again after"; empty where none has to be."""
+        ours = self.stoppable_writers if stops_writers else ()
+        verb = "is" if len(ours) == 1 else "are"
+        return f"{', '.join(ours)} {verb} stopped first, and started again after" if ours else ""
+
+    def property_losses(self, now: Mapping[str, str], then: Mapping[str, str]) -> Iterator[str]:
+        """What is kept no longer, or for a shorter time, under other properties."""
+        for key, loss in _LOSSES.items():
+            before, after = (retention_of(properties, key) for properties in (now, then))
+            if after.duration is not None and (before.duration is None or after.duration < before.duration):
+                yield f"{key} of {after.words}: {loss}"
+        if is_on(now, _FEED) and not is_on(then, _FEED):
+            readers = ", ".join(reader.stream for reader in self.readers if reader.reads_feed)
+            yield f"{_FEED} off: changes from here on are in no feed" + (f", and {readers} stops" if readers else "")
 
 
 def load_users(

@@ -7,7 +7,7 @@ guessed.
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 import pyarrow as pa
@@ -16,35 +16,20 @@ import pyarrow.compute as pc
 from backend.errors import QueryError
 from backend.format import cut, value_text
 from backend.lake.lake import Lake
-from backend.lake.model import FILE_COLUMNS, Metadata, Snapshot
+from backend.lake.model import FILE_COLUMNS, Snapshot
 from backend.lake.retention.answers import Reach, judge_version
 from backend.lake.retention.runs import judge
 from backend.lake.rows.rows import candidates
 from backend.lake.table.properties import is_on
-from backend.lake.table.schema import column_names, columns
-from backend.maintenance.model import ActPreview, Repair, TableAct
+from backend.lake.table.schema import column_kinds, column_names, columns
+from backend.maintenance.model import RESTORE_BACK, ActPreview, Alter, Repair, RowsHit, TableAct
 from backend.maintenance.readers import Users
-from backend.maintenance.restore import RESTORE_BACK, pause_note, why_written
 from backend.settings import Settings
 from backend.sql.expression import check_value
 from backend.sql.filters import computed, fields_of, parse_filter
 
 _SHOWN = 3
 _FILE = "_weir_file"
-
-
-@dataclass(frozen=True, slots=True)
-class RowsHit:
-    """`rows` and the `files` that hold them; None where counting took too long, then `unknown` says so."""
-
-    rows: int | None
-    files: int | None
-    samples: tuple[str, ...] = ()
-    unknown: str = ""
-
-    @property
-    def rows_text(self) -> str:
-        return "an unknown number" if self.rows is None else f"{self.rows:,}"
 
 
 def preview_repair(
@@ -63,8 +48,8 @@ def preview_repair(
         name = f"v{source.version}" if asked.from_table is None else f"{source.ref.name} v{source.version}"
         effect = f"rows that go: {hit.rows_text}; rows of {name} that come: {coming.rows_text}"
         notes += [coming.unknown, *(f"of those that come, {sample}" for sample in coming.samples)]
-    notes.append(pause_note(users, stops_writers=asked.stops_writers))
-    refused, way_out = why_written(users, stops_writers=asked.stops_writers)
+    notes.append(users.pause_note(stops_writers=asked.stops_writers))
+    refused, way_out = users.why_written(stops_writers=asked.stops_writers)
     if no_source:
         refused, way_out = no_source, way_on
     elif hit.rows == 0 and (coming is None or coming.rows == 0):
@@ -114,11 +99,6 @@ def _source(lake: Lake, snapshot: Snapshot, asked: Repair, now: datetime) -> tup
     return asked, then, "", ""
 
 
-def column_kinds(metadata: Metadata) -> dict[str, str]:
-    """Types of the outermost columns, as Spark's simple strings."""
-    return {column.name: column.type for column in columns(metadata) if column.depth == 0}
-
-
 def count_hit(lake: Lake, snapshot: Snapshot, asked: Repair, settings: Settings) -> RowsHit:
     """Raises `QueryError` for SQL that may not run there, a `TableError` where a file cannot be read."""
     names = column_names(snapshot.metadata)
@@ -142,6 +122,14 @@ def count_hit(lake: Lake, snapshot: Snapshot, asked: Repair, settings: Settings)
             return RowsHit(None, None, unknown=why)
     shown = pa.Table.from_batches(first).slice(0, _SHOWN).drop_columns([_FILE]) if first else None
     return RowsHit(rows, len(files), () if shown is None else tuple(_samples(shown, asked)))
+
+
+def violations(lake: Lake, snapshot: Snapshot, asked: Alter, settings: Settings) -> dict[str, RowsHit]:
+    """The rows that are there and violate a new constraint, by its name; as for Delta, unknown is a violation."""
+    return {
+        name: count_hit(lake, snapshot, Repair(f"NOT coalesce((\n{text}\n), false)"), settings)
+        for name, text in asked.add_constraints.items()
+    }
 
 
 def _samples(rows: pa.Table, asked: Repair) -> list[str]:

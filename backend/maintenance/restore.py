@@ -21,10 +21,10 @@ from backend.lake.history.history import predicate_text
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, Snapshot, TableRef
 from backend.lake.retention.answers import Reach, judge_version
-from backend.lake.retention.runs import DELETED_FILES, LOG_RETENTION, FilesSeen, judge, retention_of
+from backend.lake.retention.runs import FilesSeen, judge
 from backend.lake.storage.storage import declared_folder
-from backend.lake.table.properties import is_on
-from backend.maintenance.model import ActPreview, Restore, Rewind, TableAct
+from backend.lake.table.properties import changed_properties
+from backend.maintenance.model import RESTORE_BACK, ActPreview, Restore, Rewind, TableAct
 from backend.maintenance.readers import Users
 from backend.search.notice import notice_text
 from backend.settings import Settings
@@ -41,13 +41,6 @@ from backend.streams.verdict import StreamStatus, why_not_stopped
 MOST_COMMITS = 1_000  # undone ones that a preview reads
 MOST_LOOKED_FOR = 20_000  # files that would come back; Spark looks for each of them
 _NAMED, _MOST_TEXT = 5, 1_000  # undone commits, and signs of each: a hostile log may hold a book
-RESTORE_BACK = "RESTORE to v{0} takes it back"
-_FEED = "delta.enableChangeDataFeed"
-_LOSSES = {
-    DELETED_FILES: "versions replaced longer ago can be neither read nor restored, and a VACUUM deletes their files",
-    LOG_RETENTION: "older commits leave the log at the next checkpoint",
-    "delta.setTransactionRetentionDuration": "a stream that pauses longer may write a batch twice",
-}
 _PASSING = ("skipChangeCommits", "ignoreChanges")  # options with which a stream reads on behind a restore
 
 
@@ -76,14 +69,14 @@ def preview_restore(
         notes.append(f"{count_text(then.num_files - checked)} files were not looked for")
     elif answer.verdict is not Reach.NO:
         notes.append(f"no file of v{asked.to_version} is missing")
-    if pause := pause_note(users, stops_writers=asked.stops_writers):
+    if pause := users.pause_note(stops_writers=asked.stops_writers):
         notes.append(pause)
         risks.append("what the stream writes until it has stopped is undone as well, and it does not write that again")
     if answer.until is not None and answer.until < clock:  # nobody promises the files any more
         notes.append(f"promised until {utc_text(answer.until)}, which has passed")
     elif answer.until is not None:
         notes.append(f"possible until {utc_text(answer.until)}")
-    refused, way_out = why_written(users, stops_writers=asked.stops_writers)
+    refused, way_out = users.why_written(stops_writers=asked.stops_writers)
     if asked.to_version == now.version:
         refused, way_out = "it is the latest version", ""
     elif answer.verdict is Reach.NO:
@@ -126,28 +119,9 @@ def _of_metadata(now: Snapshot, then: Snapshot, asked: Restore, users: Users) ->
     before, after = now.metadata.configuration, then.metadata.configuration
     if not asked.keeps_properties and (properties := changed_properties(before, after)):
         yield f"properties fall back: {', '.join(properties)}"
-        yield from property_losses(before, after, users)
+        yield from users.property_losses(before, after)
     if now.metadata.schema_json != then.metadata.schema_json:
         yield f"the schema falls back to that of v{asked.to_version}"
-
-
-def why_written(users: Users, *, stops_writers: bool) -> tuple[str, str]:
-    """Why rows may not be changed while streams write them, and what helps. `stops_writers`: the act stops its own."""
-    ours = users.stoppable_writers
-    others = [name for name in users.running_writers if name not in ours]
-    if others:
-        return f"{', '.join(others)} of another application may write it meanwhile", "stop it there first"
-    if ours and not stops_writers:
-        way_out = f"let the act stop it meanwhile (--stop-writers), or stop it first: weir stop {ours[0]}"
-        return f"{', '.join(ours)} may write it meanwhile", way_out
-    return "", ""
-
-
-def pause_note(users: Users, *, stops_writers: bool) -> str:
-    """ "silver_orders is stopped first, and started again after"; empty where none has to be."""
-    ours = users.stoppable_writers if stops_writers else ()
-    verb = "is" if len(ours) == 1 else "are"
-    return f"{', '.join(ours)} {verb} stopped first, and started again after" if ours else ""
 
 
 def _weight(commit: Commit) -> int:
@@ -189,22 +163,6 @@ def _rereads(stream: str, back: pa.Table, off: pa.Table, *, feed: bool) -> str:
 
 def _sum(files: pa.Table, name: str) -> int | None:
     return None if files[name].null_count else int(pc.sum(files[name]).as_py() or 0)
-
-
-def changed_properties(now: Mapping[str, str], then: Mapping[str, str]) -> list[str]:
-    keys = sorted(key for key in {*now, *then} if now.get(key) != then.get(key))
-    return [f"{key} {now.get(key, 'unset')} → {then.get(key, 'unset')}" for key in keys]
-
-
-def property_losses(now: Mapping[str, str], then: Mapping[str, str], users: Users) -> Iterator[str]:
-    """What is kept no longer, or for a shorter time, under other properties."""
-    for key, loss in _LOSSES.items():
-        before, after = (retention_of(properties, key) for properties in (now, then))
-        if after.duration is not None and (before.duration is None or after.duration < before.duration):
-            yield f"{key} of {after.words}: {loss}"
-    if is_on(now, _FEED) and not is_on(then, _FEED):
-        readers = ", ".join(reader.stream for reader in users.readers if reader.reads_feed)
-        yield f"{_FEED} off: changes from here on are in no feed" + (f", and {readers} stops" if readers else "")
 
 
 # rewind ----------------------------------------------------------------------------------------------------------

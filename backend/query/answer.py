@@ -26,8 +26,9 @@ from backend.access import Actor
 from backend.cells import distinct_names
 from backend.errors import JobError, QueryError, UnsupportedFeatureError
 from backend.format import cut, things
-from backend.jobs.documents import HostAnswer, HostQuery, PinnedRead, read_result
+from backend.jobs.documents import HostAnswer, HostQuery, PinnedRead
 from backend.jobs.model import Job, JobKind, JobRequest
+from backend.jobs.results import read_result
 from backend.lake.lake import Lake
 from backend.lake.table.schema import CASELESS, readable_names
 from backend.query.plan import QueryPlan, TableRead, plan_query

@@ -28,7 +28,6 @@ from backend.access import is_loopback
 from backend.errors import SettingsError, StoreError
 from backend.private_files import private_file, private_folder
 from backend.redaction import remember, remember_options, without_secrets
-from backend.store.schema import metadata
 
 BUSY_TIMEOUT_S = 10
 # A host that is frozen amid a transaction keeps no lock for longer, and a cut line is noticed: 10 s without an answer.
@@ -260,8 +259,9 @@ MIGRATIONS = Path(__file__).parent / "migrations"
 HEAD = max(file.name[1:5] for file in (MIGRATIONS / "versions").glob("v[0-9]*.py"))
 
 
-def migrate(database: Database) -> None:
-    """Upgrades to the newest revision; does not write when the store is there already."""
+def migrate(database: Database, metadata: sa.MetaData) -> None:
+    """Upgrades to the newest revision, of which `metadata` has the tables; does not write when the store is there
+    already."""
     with database.reading() as connection:
         if _revision(connection) == HEAD:
             return
@@ -270,7 +270,7 @@ def migrate(database: Database) -> None:
     with database.writing() as connection:
         if not database.is_sqlite:
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(ADVISORY_LOCK)))
-        _upgrade(connection)
+        _upgrade(connection, metadata)
 
 
 def _revision(connection: Connection) -> str | None:
@@ -280,7 +280,7 @@ def _revision(connection: Connection) -> str | None:
     return revision
 
 
-def _upgrade(connection: Connection) -> None:
+def _upgrade(connection: Connection, metadata: sa.MetaData) -> None:
     from alembic import command  # 0.2 s, and most who open a store find it as it should be
     from alembic.config import Config
     from alembic.util.exc import CommandError

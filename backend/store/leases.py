@@ -7,8 +7,6 @@ every grant and never falls, so a write that carries an older token is from a fo
 """
 
 import hashlib
-import sys
-import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -21,13 +19,9 @@ from backend.caches import Lru
 from backend.store.engine import insert, upsert
 from backend.store.schema import EPOCH, UtcDateTime, fetch, host, lease, readable, row_of, value_of
 from backend.stream_model.stream import HostHeartbeat, Lease
+from backend.work import elapsed
 
 _SQLITE = "%Y-%m-%d %H:%M:%f"  # milliseconds: padded below to the microseconds that the columns hold
-
-
-def elapsed() -> float:
-    """Seconds that no change of the machine's clock alters; on Linux those while it slept, too."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else time.monotonic()
 
 
 def moment(connection: Connection, after_s: float = 0.0) -> sa.ColumnElement[datetime]:

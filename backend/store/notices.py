@@ -15,7 +15,7 @@ from sqlalchemy.engine import Connection
 
 from backend.errors import StoreError
 from backend.store.engine import Database
-from backend.store.leases import elapsed
+from backend.work import elapsed
 
 CHANNEL = "weir"
 RETRY_S = 1.0

@@ -33,7 +33,7 @@ class ControlStore:
 
     def __init__(self, url: str) -> None:
         self._database = Database(url)
-        migrate(self._database)
+        migrate(self._database, schema.metadata)
         self.notices = Notices(self._database)
         self.jobs = Jobs(self._database, self.notices)
         self.pins = Pins(self._database)

@@ -330,6 +330,9 @@ class HostHeartbeat:
         """Seconds since it was last seen."""
         return (now - self.beat_at).total_seconds()
 
+    def is_alive(self, now: datetime, stale_s: float) -> bool:
+        return self.silent_s(now) <= stale_s
+
 
 @dataclass(frozen=True, slots=True)
 class AttachedApp:

@@ -20,10 +20,11 @@ from backend.errors import LakehouseError, StreamRefusedError
 from backend.jobs.model import Job, JobEnd, JobProgress, JobState
 from backend.redaction import without_secrets
 from backend.settings import Settings
-from backend.store.leases import elapsed, job_resource
+from backend.store.leases import job_resource
 from backend.store.notices import KeptAnswer, NoticeTopic
 from backend.store.store import ControlStore
 from backend.stream_model.stream import Lease
+from backend.work import elapsed
 from pipelines.host.ownership import CUT_AFTER, LOOK_AFTER, leases_of
 from pipelines.host.periodic import Rounds, Task
 from pipelines.host.stream_host import utc_now

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 
 import structlog
 
-from backend.store.leases import elapsed, stream_resource
+from backend.store.leases import stream_resource
 from backend.store.notices import KeptAnswer, NoticeTopic
 from backend.store.store import ControlStore
 from backend.stream_model.stream import Desired, HostHeartbeat, Lease
 from backend.streams.reconcile import Move, Shares, plan_shares
+from backend.work import elapsed
 
 RENEW_AFTER = 1 / 3  # of its time
 LOOK_AFTER = 1 / 3  # of it, where no notice came

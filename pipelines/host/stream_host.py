@@ -21,7 +21,7 @@ import structlog
 
 from backend.errors import LakehouseError, StoreError, StreamRefusedError
 from backend.settings import Settings
-from backend.store.leases import StoreClock, elapsed
+from backend.store.leases import StoreClock
 from backend.store.notices import KeptAnswer
 from backend.store.store import ControlStore
 from backend.stream_model.stream import (
@@ -45,6 +45,7 @@ from backend.streams.reconcile import (
     Stop,
     plan,
 )
+from backend.work import elapsed
 from pipelines.host.metrics import HostMetrics
 from pipelines.host.ownership import ANOTHER_HAS_IT, RAN_OUT, Ownership, Sharing, wanted_of
 from pipelines.jvm.failures import SparkLostError

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pyspark.sql import SparkSession
 
 from backend.lake.model import Metadata, Snapshot
+from backend.lake.table.schema import column_kinds
 from backend.maintenance.alter import checks
 from backend.maintenance.model import Alter, Proof
-from backend.maintenance.repair import column_kinds
 from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
 from pipelines.specs.tables import quoted
 

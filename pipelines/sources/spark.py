@@ -17,8 +17,8 @@ from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 from backend.format import interval_s
 from backend.redaction import holds_secret, without_secrets
 from backend.settings import Settings
-from backend.store.leases import elapsed
 from backend.streams.checkpoint import begun
+from backend.work import elapsed
 from pipelines.jvm.failures import SpecError, StreamStartError, describe
 from pipelines.jvm.hadoop import spark_uri
 from pipelines.specs.ends import (

@@ -22,9 +22,9 @@ from backend.errors import LakehouseError, StorageError, StreamError
 from backend.lake.storage.folder import is_remote, normal_uri
 from backend.private_files import private_folder
 from backend.settings import Settings
-from backend.store.leases import elapsed
 from backend.stream_model.overrides import TABLE_CHANGES
 from backend.streams.table_changes import approved_changes
+from backend.work import elapsed
 from pipelines.jvm.failures import SparkLostError, StreamStartError, describe, describe_java
 from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
 from pipelines.spark import writing

@@ -30,9 +30,9 @@ import pytest
 
 from backend.access import Actor
 from backend.errors import LakehouseError
-from backend.store.leases import elapsed
 from backend.store.store import ControlStore
 from backend.stream_model.stream import DesiredState, StreamState
+from backend.work import elapsed
 from tests.worlds.hosts.at_rest import statements_at_rest
 from tests.worlds.hosts.engine import STREAMS
 from tests.worlds.hosts.simulated import Simulation

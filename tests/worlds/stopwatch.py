@@ -1,6 +1,6 @@
 """A stopwatch that a test can put forward, in place of `elapsed`."""
 
-from backend.store.leases import elapsed
+from backend.work import elapsed
 
 
 class Stopwatch:

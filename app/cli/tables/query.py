@@ -86,7 +86,7 @@ def query(asked: AskedQuery, *, dry_run: bool, process: "subprocess.Popen[bytes]
 
 def _on_host(plan: QueryPlan) -> KeptRows:
     from app.cli.store import found_on_host
-    from backend.jobs.documents import results_lake
+    from backend.jobs.results import results_lake
 
     settings = services.settings()
     wanted = job_request(plan, actor=services.actor(), reason="weir query", time_limit_s=settings.jobs.time_limit_s)

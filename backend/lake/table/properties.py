@@ -387,3 +387,9 @@ def _bad_value(key: str, value: str, described: KnownProperty) -> str | None:
     if described.form is not None and not described.form.match(value.strip()):
         return f"{value!r} is not {described.form_words}"
     return None
+
+
+def changed_properties(now: Mapping[str, str], then: Mapping[str, str]) -> list[str]:
+    """ "delta.appendOnly unset → true", of each key that differs."""
+    keys = sorted(key for key in {*now, *then} if now.get(key) != then.get(key))
+    return [f"{key} {now.get(key, 'unset')} → {then.get(key, 'unset')}" for key in keys]

@@ -489,3 +489,8 @@ def _values(maps: pa.Array, name: str) -> pa.Array:
     if maps.null_count:
         positions[pc.is_null(maps).to_numpy(zero_copy_only=False)] = -1
     return items.take(pa.array(positions, pa.int64(), mask=positions < 0))
+
+
+def column_kinds(metadata: Metadata) -> dict[str, str]:
+    """Types of the outermost columns, as Spark's simple strings."""
+    return {column.name: column.type for column in columns(metadata) if column.depth == 0}

@@ -40,8 +40,8 @@ from backend.changes.model import (
     VersionDiff,
 )
 from backend.changes.plan import PreparedDiff
-from backend.jobs.documents import results_lake
 from backend.jobs.model import Job, JobKind, JobState
+from backend.jobs.results import results_lake
 from backend.lake.lake import Lake
 from backend.settings import load_settings
 from backend.sql.session import CancelToken

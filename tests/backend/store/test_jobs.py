@@ -18,8 +18,9 @@ from backend.errors import (
     PathRefusedError,
     StreamRefusedError,
 )
-from backend.jobs.documents import question_text, read_result, results_lake
+from backend.jobs.documents import question_text
 from backend.jobs.model import KEPT, POLICY, JobEnd, JobKind, JobProgress, JobState
+from backend.jobs.results import read_result, results_lake
 from backend.lake.model import TableRef
 from backend.maintenance.model import ActResult
 from backend.settings import Settings, load_settings

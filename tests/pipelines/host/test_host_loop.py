@@ -11,10 +11,11 @@ from structlog.testing import capture_logs
 from backend.access import Actor
 from backend.errors import StoreError
 from backend.settings import load_settings
-from backend.store.leases import StoreClock, elapsed, stream_resource
+from backend.store.leases import StoreClock, stream_resource
 from backend.store.store import ControlStore
 from backend.stream_model.stream import StreamState
 from backend.streams.status import statuses
+from backend.work import elapsed
 from pipelines.host.__main__ import CLOSE_S, JOBS_LIMIT_S, close
 from pipelines.host.metrics import HostMetrics
 from pipelines.host.ownership import RAN_OUT

@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 
 from backend.errors import OverrideError
 from backend.settings import load_settings
-from backend.store.leases import elapsed
 from backend.streams.checkpoint import pinned_by
+from backend.work import elapsed
 from pipelines import Pipeline, append, files, rate, table
 from pipelines.declare.pipeline import declarations
 from pipelines.jvm.failures import StreamStartError

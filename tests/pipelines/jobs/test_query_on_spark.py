@@ -24,8 +24,9 @@ from pyspark.sql import SparkSession
 from app.query.code import code
 from backend.access import Actor
 from backend.errors import LakehouseError
-from backend.jobs.documents import HostQuery, results_lake
+from backend.jobs.documents import HostQuery
 from backend.jobs.model import Job, JobKind, JobRequest, JobState
+from backend.jobs.results import results_lake
 from backend.query.answer import KeptRows, answered, job_request, kept_rows
 from backend.query.plan import QueryPlan, plan_query
 from backend.query.views import World as Asked

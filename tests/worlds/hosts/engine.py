@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from backend.store.leases import elapsed
+from backend.work import elapsed
 
 STREAMS = ("s1", "s2", "s3", "s4", "s5", "s6", "gpu1", "gpu2")
 BATCH_S = 0.05

@@ -11,9 +11,10 @@ import sqlalchemy as sa
 from backend.access import Actor
 from backend.errors import StreamError
 from backend.settings import load_settings
-from backend.store.leases import StoreClock, elapsed
+from backend.store.leases import StoreClock
 from backend.store.store import ControlStore
 from backend.stream_model.stream import StreamDeclaration
+from backend.work import elapsed
 from pipelines.host.stream_host import StreamHost, new_heartbeat
 from pipelines.jvm.failures import SparkLostError, StreamStartError
 from pipelines.spark.runtime import QueryFailure, QueryState, RunningQuery

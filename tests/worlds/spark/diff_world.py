@@ -23,8 +23,8 @@ from pyspark.sql import SparkSession
 from backend.access import Actor
 from backend.changes.host_job import job_request, read_answer
 from backend.changes.model import VersionDiff
-from backend.jobs.documents import results_lake
 from backend.jobs.model import Job, JobState
+from backend.jobs.results import results_lake
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.settings import Settings, load_settings
