@@ -12,8 +12,8 @@ from app.changes import text
 from app.changes.options import compare_on_host
 from app.changes.view.frames import method_choices
 from app.errors import show
+from app.ui.live import follow_job
 from app.ui.view.words import markdown_safe, sentence
-from app.ui.work import follow_job
 from backend.changes.cache import LogPart
 from backend.changes.host_job import COMPUTED, UNEXPLAINED
 from backend.changes.model import DiffMethod, Question, VersionDiff

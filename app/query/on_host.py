@@ -9,8 +9,8 @@ import streamlit as st
 from app import errors, services, state, viewer
 from app.query import text as words
 from app.query import view
+from app.ui.live import follow_job
 from app.ui.view.words import markdown_safe, sentence
-from app.ui.work import follow_job
 from backend.cells import distinct_names
 from backend.errors import JobError, JobResultMissingError
 from backend.jobs.model import Job, JobRequest, JobState

@@ -11,8 +11,8 @@ from app import cache, errors, navigation, services, viewer
 from app.streams.text import requeue_label, requeue_lines, requeue_samples
 from app.ui import dialogs
 from app.ui.lists import Look, show
+from app.ui.live import follow_job
 from app.ui.view.words import markdown_safe
-from app.ui.work import follow_job
 from backend.jobs.model import Job, JobRequest, JobState
 from backend.stream_model.stream import StreamDeclaration
 from backend.streams.requeue import (
