@@ -27,9 +27,16 @@ from backend.expectations.model import Judgement, away
 from backend.expectations.model import not_as_expected as addresses_not_as_expected
 from backend.health.attention import AttentionRules, grouped
 from backend.health.attention import attention as attention_items
-from backend.health.health import JudgedTable, LakeJudge, health_judge, table_evidence, table_health
+from backend.health.health import (
+    JudgedTable,
+    LakeJudge,
+    NoticedSoFar,
+    NoticeWatch,
+    health_judge,
+    table_evidence,
+    table_health,
+)
 from backend.health.model import AttentionGroup, HealthEvidence, TableHealth
-from backend.health.watch import NoticedSoFar, NoticeWatch
 from backend.jobs.model import Job, RestingPolicy, resting
 from backend.lake.files import clustering, file_sizes, stats
 from backend.lake.files.clustering import Overlap
@@ -45,25 +52,21 @@ from backend.query.tiles import Tiles, tiles_of
 from backend.search.notice import Key, Notice
 from backend.search.search import Bisects
 from backend.search.suggest import Held, held_numbers
-from backend.sql import numbers, profile
+from backend.sql import numbers
 from backend.sql.export import Exports
 from backend.sql.numbers import Numbers
 from backend.store.notices import KeptAnswer, NoticeTopic
 from backend.stream_model.backlog import Lag
-from backend.stream_model.batches import versions_of
-from backend.stream_model.rollup import MINUTE_S
+from backend.stream_model.progress import versions_of
+from backend.stream_model.rollup import DAY_S, MINUTE_S, MOST_POINTS, Points, plan_grain, points_of, points_over
 from backend.stream_model.stream import HostHeartbeat, Progress, Run, StreamDeclaration
-from backend.streams.backlog.reader import BacklogReader
-from backend.streams.backlog.trail import Trails
-from backend.streams.checkpoint import pinned_by
+from backend.streams.backlog import BacklogReader
+from backend.streams.checkpoint import Starts, pinned_by
 from backend.streams.faults import Preflight
-from backend.streams.latency import LayerLatency, layer_latencies, pipeline_latencies, read_trails
-from backend.streams.newest import Newest
-from backend.streams.points import DAY_S, MOST_POINTS, Points, plan_grain, points_of, points_over
+from backend.streams.latency import LayerLatency, Trails, layer_latencies, pipeline_latencies, read_trails
 from backend.streams.preflight import preflight as load_preflight
 from backend.streams.reset import ResetLevel, ResetPreview, load_preview
-from backend.streams.starts import Starts
-from backend.streams.status import RecentBatches, query_names, statuses
+from backend.streams.status import Newest, RecentBatches, query_names, statuses
 from backend.streams.verdict import StreamStatus
 
 HEALTH_TTL_S = 30.0  # its sentences hold ages
@@ -312,7 +315,7 @@ def _stream_lags(
     batches = services.store().progress(name, since=since, limit=2 * MOST_POINTS, every=every)
     if not batches:
         batches = services.store().progress(name, limit=1)  # what has come since then
-    return tuple(lag for lag in _backlogs().history(_stream, batches, now=_now) if lag.at >= since)
+    return tuple(lag for lag in _backlogs().look(_stream, batches, now=_now).history() if lag.at >= since)
 
 
 def batch_versions(stream: StreamDeclaration) -> dict[tuple[str, int], int]:
@@ -520,9 +523,9 @@ def column_numbers() -> Numbers[ColumnTotals]:
 
 
 @once
-def profiles() -> Numbers[profile.Profile]:
+def profiles() -> Numbers[numbers.Profile]:
     """Profiles that were read from rows."""
-    return profile.profiles()
+    return numbers.profiles()
 
 
 @once

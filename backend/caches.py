@@ -1,7 +1,29 @@
 """What is remembered, and how: in memory within a bound, as the newest answer to a slow question, in files.
 
-Rule: thread-safe, and knows nothing of what is kept. What is cached, how long and how much stands in
-docs/architecture.md.
+Rule: thread-safe, and knows nothing of what is kept. A version of a table never changes, so what is read of one is kept
+until its place is needed; what people or hosts change is read again. Pages have a table of their own in `app/cache.py`.
+
+| what is cached | by | how long, how much | in |
+|---|---|---|---|
+| logs and timelines of tables | table | 256 | `lake.lake` |
+| retention's facts; arrivals of a feed | table and listing; version | 32; 400,000 files | `lake.lake` |
+| commits and their times; their file actions | version | 20,000; 400,000 files a table | `lake.log.commit_info` |
+| states, checksums; columns of checkpoints | version; checkpoint | 24, 24; 2 a table | `lake.log.log` |
+| whether readers mistake files of an object store | version | 256 | `lake.rows.rows` |
+| differences, and what the log tells of them | question | 64; without rows 30 s | `changes.cache` |
+| differences that a host found | question and job | 32 | `changes.host_job` |
+| counts of a condition | file | 1,000,000 | `search.condition` |
+| results of searches | question and versions | 256 | `search.search` |
+| what writers of a table always did | table | 256 | `search.notices` |
+| numbers; profiles | version and question | 20,000; 1,000 | `sql.numbers` |
+| columns that suggestions are made of | version | 1,000 | `search.suggest` |
+| offered exports | ticket | 256, 10 min | `sql.export` |
+| rows of tiles | statement | 100, until a table that they read moves | `query.tiles` |
+| what was read of the store | its reader | until somebody writes, or a few seconds | `store.notices` |
+| cards, on disk | roots and settings | 8 files, each of all tables | `lake.cards` |
+| timelines; keys that were given, on disk | table | 2,000; 1,000 files | `lake.history.timeline`, `changes.key` |
+
+Beside these, `lru_cache` keeps what texts are parsed to (schemas, addresses, expressions), 64 to 4,096 of a kind.
 """
 
 import hashlib

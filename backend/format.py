@@ -114,15 +114,10 @@ def duration_text(seconds: float | None) -> str:
         return f"{_three_digits(seconds * 1000)} ms" if seconds else "0 s"
     if seconds < 59.95:
         return f"{_three_digits(seconds)} s" if seconds < 10 else f"{seconds:.0f} s"
-    return _two_units(round(seconds))
-
-
-def _two_units(seconds: int) -> str:
-    for size, unit, smaller_size, smaller in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
-        if seconds >= size:
-            rest = seconds % size // smaller_size
-            return f"{seconds // size:,} {unit}" + (f" {rest} {smaller}" if rest else "")
-    return f"{seconds} s"
+    units = ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
+    size, unit, smaller_size, smaller = next(scale for scale in units if round(seconds) >= scale[0])
+    rest = round(seconds) % size // smaller_size
+    return f"{round(seconds) // size:,} {unit}" + (f" {rest} {smaller}" if rest else "")
 
 
 def interval_s(text: str) -> float | None:

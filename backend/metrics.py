@@ -34,6 +34,9 @@ STREAMS_AGE = Described("weir_streams_read_age_seconds", "Age of what is said of
 STATE = Described("weir_stream_state", "1 for the state a stream is in.", ("stream", "state"))
 WANTED = Described("weir_stream_wanted", "1 for a stream that people want to run, 0 for one that shall stop.", _STREAM)
 VERDICT = Described("weir_stream_verdict", "1 for the verdict on a stream.", ("stream", "verdict"))
+RECENT_FAILURES = Described(
+    "weir_stream_recent_failures", "Failures within the restart window, since a person last asked for it.", _STREAM
+)
 BATCH = Described("weir_stream_batch_id", "Last micro-batch that Spark reported.", _STREAM)
 BATCH_SECONDS = Described("weir_stream_last_batch_duration_seconds", "How long the last micro-batch took.", _STREAM)
 INPUT_RATE = Described(
@@ -42,15 +45,7 @@ INPUT_RATE = Described(
 PROCESSED_RATE = Described(
     "weir_stream_processed_rows_per_second", "Rows a second while the last batch ran, if it read any of late.", _STREAM
 )
-OBSERVED = Described(
-    "weir_stream_observed",
-    "A number that the stream's function observed in its last batch: rows.observe(observation, …).",
-    ("stream", "observation", "metric"),
-)
 PROGRESS_AGE = Described("weir_stream_progress_age_seconds", "Age of the last progress or idle event.", _STREAM)
-RECENT_FAILURES = Described(
-    "weir_stream_recent_failures", "Failures within the restart window, since a person last asked for it.", _STREAM
-)
 BACKLOG_BYTES = Described("weir_stream_backlog_bytes", "Bytes that wait in the stream's sources.", _STREAM)
 BACKLOG_FILES = Described("weir_stream_backlog_files", "Files that wait in the stream's sources.", _STREAM)
 BACKLOG_ROWS = Described("weir_stream_backlog_rows", "Rows or records that wait in the stream's sources.", _STREAM)
@@ -83,25 +78,12 @@ TABLE_ROWS = Described("weir_table_rows", "Rows of the table's latest version.",
 TABLE_VERSION = Described("weir_table_version", "The table's latest version.", _TABLE)
 TABLE_COMMIT = Described("weir_table_last_commit_timestamp_seconds", "When the table was last committed to.", _TABLE)
 TABLE_UNREADABLE = Described("weir_table_unreadable", "1 for a table that could not be read.", _TABLE)
-
-OF_PAGE = (
-    *(STORE_UP, HOSTS_UP, STREAMS_AGE, STATE, WANTED, VERDICT, RECENT_FAILURES, BATCH, BATCH_SECONDS, INPUT_RATE),
-    *(PROCESSED_RATE, PROGRESS_AGE, BACKLOG_BYTES, BACKLOG_FILES, BACKLOG_ROWS, BACKLOG_VERSIONS, BACKLOG_SECONDS),
-    *(
-        DRAIN_SECONDS,
-        DATA_LOSS,
-        LOST,
-        LATENCY,
-        LAKE_UP,
-        LAKE_AGE,
-        LAKE_TABLES,
-        LAKE_UNREADABLE,
-        LAKE_LEFT_OUT,
-        LAKE_BYTES,
-    ),
-    *(LAKE_FILES, LAKE_SMALL_FILES, TABLE_BYTES, TABLE_FILES, TABLE_SMALL_FILES, TABLE_ROWS, TABLE_VERSION),
-    *(TABLE_COMMIT, TABLE_UNREADABLE, OBSERVED),
+OBSERVED = Described(
+    "weir_stream_observed",
+    "A number that the stream's function observed in its last batch: rows.observe(observation, …).",
+    ("stream", "observation", "metric"),
 )
+OF_PAGE = tuple(each for each in list(globals().values()) if isinstance(each, Described))
 
 # Served by each host: what it counts itself, from its start ------------------------------------------------------
 BATCH_DURATION = Described(
@@ -137,10 +119,7 @@ HOST_DROPPED = Described(
     kind=MetricKind.COUNTER,
 )
 
-OF_HOST = (
-    *(BATCH_DURATION, INPUT_ROWS, OUTPUT_ROWS, FAILED_ROWS, TABLE_BROKEN, STARTS, FAILURES),
-    *(HOST_INFO, HOST_ROUND, HOST_STORE_UP, HOST_QUEUE, HOST_DROPPED),
-)
+OF_HOST = tuple(each for each in list(globals().values()) if isinstance(each, Described) and each not in OF_PAGE)
 
 
 def docs_table() -> str:

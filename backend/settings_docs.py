@@ -67,14 +67,12 @@ def documented_settings(model: type[BaseModel] = Settings, prefix: str = "") -> 
             default = "required" if field.is_required() else default_text(field.default)
             yield DocumentedSetting(f"{prefix}{name}", text, default, field.description or "")
             of_list = "[]" if get_origin(field.annotation) is list else ""
-            inside += [(f"{prefix}{name}{of_list}.", part) for part in _parts(field.annotation)]
+            held = (
+                kind for kind in get_args(field.annotation) if isinstance(kind, type) and issubclass(kind, BaseModel)
+            )
+            inside += [(f"{prefix}{name}{of_list}.", part) for part in held]
     for place, part in inside:
         yield from documented_settings(part, place)
-
-
-def _parts(annotation: Any) -> list[type[BaseModel]]:
-    """The models that a list holds, or that may be left out."""
-    return [kind for kind in get_args(annotation) if isinstance(kind, type) and issubclass(kind, BaseModel)]
 
 
 def type_text(annotation: Any) -> str:

@@ -24,7 +24,7 @@ from bench.harness import Bench, BenchError, Line, Suite, Watch, duration, withi
 from bench.streams import LIMIT_S, SPARK, spark_settings
 from pipelines.jobs.runner import Acts, SparkJobs
 from pipelines.spark.session import open_session
-from pipelines.specs.registry import Registry
+from pipelines.specs.streams import Registry
 from tests.worlds.lake.large_logs import make_tables, opened
 
 FILES, ROWS_A_FILE = 9_000, 100

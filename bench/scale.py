@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
 
-from backend.streams.balance import plan_shares
+from backend.streams.reconcile import plan_shares
 from bench.harness import Bench, BenchError, Line, Suite, at_most, counted, duration, megabytes, within
 from tests.worlds.hosts.at_rest import statements_at_rest
 from tests.worlds.hosts.simulated import Simulation

@@ -25,10 +25,10 @@ from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 from bench.harness import Bench, BenchError, Line, Suite, Watch, at_most, counted, duration, require_equal
 from pipelines import Pipeline, kafka, rate, table, upsert
-from pipelines.host.listener import ProgressListener, ProgressWriter
+from pipelines.host.progress import ProgressListener, ProgressWriter
 from pipelines.spark.runtime import Runtime
 from pipelines.spark.session import open_session
-from pipelines.specs.registry import Registry
+from pipelines.specs.streams import Registry
 from tests.worlds.streams.kafka_broker import KafkaBroker
 
 RECORDS, PARTITIONS, PER_BATCH = 10_000_000, 4, 1_000_000

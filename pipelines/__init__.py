@@ -16,10 +16,8 @@ if TYPE_CHECKING:
     from pipelines.sources.files import files
     from pipelines.sources.kafka import kafka
     from pipelines.sources.spark import jdbc, rate, spark_source, table
-    from pipelines.specs.expectations import expect
-    from pipelines.specs.secrets import secret
-    from pipelines.specs.sinks import into
-    from pipelines.specs.table_expectations import fresh, references, rows_per_day, unique
+    from pipelines.specs.ends import into, secret
+    from pipelines.specs.expectations import expect, fresh, references, rows_per_day, unique
 
 __all__ = [
     "Pipeline",
@@ -55,7 +53,7 @@ _MODULES = {
     "expect": "pipelines.specs.expectations",
     **dict.fromkeys(("append", "complete"), "pipelines.sinks.commits"),
     "history": "pipelines.sinks.by_key",
-    "into": "pipelines.specs.sinks",
+    "into": "pipelines.specs.ends",
     **dict.fromkeys(("update", "upsert"), "pipelines.sinks.by_key"),
     "files": "pipelines.sources.files",
     "foreach_batch": "pipelines.sinks.commits",
@@ -64,10 +62,10 @@ _MODULES = {
     "kafka_topic": "pipelines.sinks.kafka_topic",
     "postgres_table": "pipelines.sinks.postgres_table",
     "rate": "pipelines.sources.spark",
-    "secret": "pipelines.specs.secrets",
+    "secret": "pipelines.specs.ends",
     "spark_source": "pipelines.sources.spark",
     "table": "pipelines.sources.spark",
-    **dict.fromkeys(("fresh", "references", "rows_per_day", "unique"), "pipelines.specs.table_expectations"),
+    **dict.fromkeys(("fresh", "references", "rows_per_day", "unique"), "pipelines.specs.expectations"),
 }
 
 

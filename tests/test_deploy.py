@@ -21,10 +21,10 @@ from sqlalchemy import make_url
 from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
 from backend.settings import load_settings
 from backend.stream_model.stream import Observed, StreamState
-from pipelines.declare.registry import load_registry
+from pipelines.declare.pipeline import load_registry
 from pipelines.host.__main__ import CLOSE_S
-from pipelines.host.listener import ProgressWriter
 from pipelines.host.metrics import HostMetrics
+from pipelines.host.progress import ProgressWriter
 from pipelines.spark.session import spark_conf
 from tests.app.server.test_metrics import page_text, world  # noqa: F401 - a fixture
 from tests.pipelines.host.test_host_metrics import Store, event

@@ -14,8 +14,8 @@ from app.ui.view.words import markdown_safe, sentence
 from backend.changes.cache import LogPart
 from backend.changes.key import key_memory
 from backend.changes.model import DiffMethod, Question
-from backend.lake.history.history_filter import example_condition
-from backend.lake.table.metadata_diff import column_names
+from backend.lake.history.history import example_condition
+from backend.lake.table.schema import column_names
 
 HERE, HOST = "Here", "On the stream host"
 METHOD_LABELS = {

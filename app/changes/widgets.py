@@ -32,9 +32,9 @@ from backend.changes.key import likely_keys
 from backend.changes.model import DiffMethod, Question, VersionDiff
 from backend.errors import DiffError, LakehouseError
 from backend.format import UNKNOWN, cut, things, utc_text
-from backend.lake.history.history_filter import predicate_text
+from backend.lake.history.history import predicate_text
 from backend.maintenance.model import Repair
-from backend.sql.quoting import quoted_name
+from backend.sql.values import quoted_name
 
 COMMITS = lists.Look(
     formats=dict.fromkeys(("Inserted", "Updated", "Deleted", "Files added", "Files removed"), "count")

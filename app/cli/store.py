@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from backend.store.store import ControlStore
     from backend.stream_model.backlog import Backlog
     from backend.stream_model.stream import Progress, StreamDeclaration, TopicEnds
-    from backend.streams.backlog.reader import BacklogReader
+    from backend.streams.backlog import BacklogReader
     from backend.streams.status import Backlogs
     from backend.streams.verdict import StreamStatus
 
@@ -46,7 +46,7 @@ class BacklogLooks:
 
     @cached_property
     def _reader(self) -> "BacklogReader":
-        from backend.streams.backlog.reader import BacklogReader
+        from backend.streams.backlog import BacklogReader
 
         return BacklogReader(services.settings(), services.lake())
 

@@ -19,7 +19,7 @@ from backend.lake.files.footer import FileFooter
 from backend.lake.log.actions import Checksum
 from backend.lake.model import Bucket, Snapshot
 from backend.settings import HealthSettings
-from backend.sql.quoting import quoted_name
+from backend.sql.values import quoted_name
 
 OF_SIZES = ("Largest", "Smallest")  # these follow the bar that was clicked
 VIEWS = [*OF_SIZES, "By partition", "Deleted rows", "Clustering"]

@@ -19,9 +19,9 @@ from app.ui.view.theme import operation_style
 from app.ui.view.words import markdown_safe
 from app.ui.view.writers import stream_text
 from backend.format import ago, count_text, moment_help, things
-from backend.lake.history.history_filter import stream_of
-from backend.lake.history.metadata_changes import TableChange, load_metadata_changes
+from backend.lake.history.history import stream_of
 from backend.lake.model import Commit, TableRef
+from backend.lake.table.metadata_diff import TableChange, load_metadata_changes
 
 # As high with links as without, which need two lines in a narrow window.
 _BAR = """<style>.st-key-chosen_bar { min-height: 68px }

@@ -13,7 +13,7 @@ import streamlit as st
 from app import errors, services, state, viewer
 from app.history.view import filters as view
 from backend.errors import VersionFormatError
-from backend.lake.history.history_filter import Choices, HistoryFilter, LookBack, choices, look_back
+from backend.lake.history.history import Choices, HistoryFilter, LookBack, choices, look_back
 from backend.lake.model import Commit, TableRef
 from backend.times import FORMS, parse_time
 

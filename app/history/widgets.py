@@ -23,10 +23,10 @@ from app.ui.view.table_changes import staged_sentence
 from app.ui.view.theme import SURFACES, operation_text
 from app.ui.view.words import PAGE_ROWS, markdown_safe
 from app.ui.waiting import spinner
-from backend.lake.history.metadata_changes import load_metadata_changes
 from backend.lake.history.timeline import Jump, unusual_jumps
 from backend.lake.model import Commit, TableRef
-from backend.sql.quoting import quoted_name
+from backend.lake.table.metadata_diff import load_metadata_changes
+from backend.sql.values import quoted_name
 
 _LISTED = "_listed_versions"
 _CHART = "history_chart"

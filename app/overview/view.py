@@ -26,8 +26,8 @@ from app.ui.view.words import KeyFigure, LinkTarget
 from backend.expectations.model import Judgement, State
 from backend.format import UNKNOWN, ago, bytes_exact, bytes_text, count_exact, count_text, things
 from backend.health.attention import MOST_NAMES, earliest
+from backend.health.health import BACK, NoticedSoFar
 from backend.health.model import AttentionGroup, Cause, Severity
-from backend.health.watch import BACK, NoticedSoFar
 from backend.jobs.model import Job, JobState
 from backend.stream_model.stream import StreamState
 from backend.streams.verdict import StreamStatus

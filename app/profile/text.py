@@ -6,7 +6,7 @@ Rule: pure, and free of pandas, which the terminal does without. What nobody cou
 from collections.abc import Iterator
 
 from backend.format import UNKNOWN, bytes_text, count_text, cut, percent, things, value_text
-from backend.sql.profile import Bin, ColumnProfile, Profile
+from backend.sql.numbers import Bin, ColumnProfile, Profile
 
 LEAST_SHARE = 0.01  # of the rows: a smaller change of nulls is not told
 LEAST_CHANGE = 0.2  # of the distinct values, which are approximate

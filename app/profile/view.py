@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from app.profile.text import bound_text, differences, top_text
-from backend.sql.profile import Bin, Profile
+from backend.sql.numbers import Bin, Profile
 
 COLUMNS = ("Column", "Type", "Null share", "Distinct", "Spread", "Lowest", "Highest", "Commonest")
 

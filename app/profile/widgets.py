@@ -14,10 +14,9 @@ from app.profile.view import profile_frame
 from app.ui import lists, work
 from app.ui.frame import OpenTable
 from app.ui.view.words import markdown_safe
-from backend.lake.history.versions import resolve_version
+from backend.lake.history.history import resolve_version
 from backend.lake.model import Snapshot
-from backend.sql.numbers import NumbersProgress
-from backend.sql.profile import Profile, from_log, profiled, readable, with_statistics
+from backend.sql.numbers import NumbersProgress, Profile, from_log, profiled, readable, with_statistics
 
 PROFILE = lists.Look(
     formats={"Null share": "percent", "Distinct": "count"},

@@ -15,9 +15,9 @@ from app.ui.view.frames import changes_frame
 from app.ui.view.table_changes import changes_sentence
 from app.ui.view.words import markdown_safe
 from backend.format import things
-from backend.lake.history.metadata_changes import ChangeKind, InForce, TableChange, compare
-from backend.lake.history.versions import VERSIONS, resolve_version
+from backend.lake.history.history import VERSIONS, resolve_version
 from backend.lake.model import Metadata, Protocol, Snapshot
+from backend.lake.table.metadata_diff import ChangeKind, InForce, TableChange, compare
 from backend.lake.table.properties import explain_features, explain_properties
 from backend.maintenance.model import Alter, Drop
 

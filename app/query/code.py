@@ -10,7 +10,7 @@ from backend.errors import QueryError
 from backend.query.plan import QueryPlan, TableRead
 from backend.query.statement import translated
 from backend.redaction import without_secrets
-from backend.sql.quoting import backticked_name, trino_name
+from backend.sql.values import backticked_name, trino_name
 
 # With the language of the code.
 TOOLS: Mapping[str, str] = {"pandas": "python", "Arrow": "python", "Spark": "python", "Trino": "sql"}

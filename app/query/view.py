@@ -25,8 +25,8 @@ from backend.lake.model import TableCard
 from backend.query.tiles import TileRows
 from backend.query.views import LAKE_VIEWS, VIEW_COLUMNS
 from backend.sql.expression import FUNCTIONS
-from backend.sql.quoting import plain_name, quoted_name
 from backend.sql.saved import KINDS, WIDEST, Chart, Kind, Tile
+from backend.sql.values import plain_name, quoted_name
 
 KEYWORDS = (
     "select distinct from where group by having qualify order asc desc nulls first last limit offset with as on using "

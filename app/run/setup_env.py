@@ -137,10 +137,10 @@ def resolve_jars(purpose: str) -> None:
         if not (done.is_file() and done.read_text() == key and any(JAR_FOLDER.glob("*.jar"))):
             step("JARs", [str(VENV_PYTHON), "-m", "pipelines.jars", jars])
             done.write_text(key)
-    key, done = fingerprint(("requirements.txt", "pipelines/spark/class_archive.py")), JAR_FOLDER / ".weir-classes"
+    key, done = fingerprint(("requirements.txt", "pipelines/spark/session.py")), JAR_FOLDER / ".weir-classes"
     if not (done.is_file() and done.read_text() == key):
         try:
-            step("classes of Spark", [str(VENV_PYTHON), "-m", "pipelines.spark.class_archive"])
+            step("classes of Spark", [str(VENV_PYTHON), "-m", "pipelines.spark.session"])
             done.write_text(key)
         except SetupError as exc:
             tell(f"{exc} Without them each stream host starts later.")

@@ -66,8 +66,8 @@ def demo_services(settings: Settings) -> tuple[Service, ...]:
         programs["generator"] = (f"{DEMO}.generator",)
         if settings.demo.kafka:
             folder, port = settings.home / "kafka", settings.demo.kafka.rpartition(":")[2]
-            broker = {"broker": (f"{DEMO}.broker", str(folder), port), "topics": (f"{DEMO}.topics",)}
-            programs = broker | programs
+            kafka = f"{DEMO}.kafka"
+            programs = {"broker": (kafka, "broker", str(folder), port), "topics": (kafka, "topics"), **programs}
     return tuple(Service(name, (sys.executable, "-m", *program)) for name, program in programs.items())
 
 

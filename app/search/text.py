@@ -17,7 +17,7 @@ from app.ui.view.words import markdown_safe
 from app.ui.view.writers import stream_text
 from backend.changes.model import CommitChanges, VersionDiff
 from backend.format import UNKNOWN, bytes_text, count_text, cut, duration_text, things, utc_text
-from backend.lake.history.history_filter import predicate_text
+from backend.lake.history.history import predicate_text
 from backend.lake.model import Commit
 from backend.search.notice import Measure
 from backend.search.search import Bisection, BisectProgress, Probe, ProbeOutcome, gave_text

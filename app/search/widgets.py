@@ -21,7 +21,7 @@ from app.ui.way_back import way_back
 from backend.changes.key import choose_key, key_memory
 from backend.changes.model import Question, VersionDiff
 from backend.errors import LakehouseError, NothingBrokenError, QueryError
-from backend.lake.history.history_filter import example_condition
+from backend.lake.history.history import example_condition
 from backend.lake.model import TableRef
 from backend.search.search import OLDEST, Bisection, BisectProgress, BisectRequest, named_version
 from backend.search.suggest import load_held, suggest

@@ -22,7 +22,7 @@ from backend.errors import LakehouseError
 from backend.lake.model import TableCard, UnreadableTable
 from backend.metrics import Described
 from backend.stream_model.backlog import waiting
-from backend.stream_model.events import observed_metrics
+from backend.stream_model.progress import observed_metrics
 from backend.stream_model.stream import StreamState
 from backend.streams.verdict import StreamStatus, Verdict
 

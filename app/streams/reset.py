@@ -9,11 +9,10 @@ from app import cache, errors, services, viewer
 from app.streams.text import RESET_LABELS, reset_lines
 from app.ui import dialogs
 from app.ui.view.words import markdown_safe, sentence
-from app.ui.work import why_no_job
 from backend.errors import LakehouseError
-from backend.streams.reset import ResetLevel, ResetPreview, ResetRequest, reset_job, why_not_stopped
-from backend.streams.starts import Starts, parse_starts
-from backend.streams.verdict import StreamStatus
+from backend.streams.checkpoint import Starts
+from backend.streams.reset import ResetLevel, ResetPreview, ResetRequest, parse_starts, reset_job
+from backend.streams.verdict import StreamStatus, why_not_stopped
 
 _RESET, _LEVEL = "reset", "reset_level"
 
@@ -49,7 +48,7 @@ def _dialog(name: str) -> None:
         preview = cache.reset_preview(name, level, starts)
         st.markdown(f"**{markdown_safe(sentence(preview.effect))}**")
         st.markdown("\n".join(f"- {markdown_safe(line)}" for line in reset_lines(preview)))
-        if refused := preview.refused or why_no_job():
+        if refused := preview.refused or viewer.why_no_job():
             st.warning(f"It cannot be done now: {markdown_safe(refused)}.", icon=":material/block:")
         else:
             _ask(preview, starts)

@@ -10,11 +10,10 @@ from datetime import datetime
 from backend.format import UNKNOWN, ago, cut, duration_text, things
 from backend.jobs.model import why_no_host
 from backend.stream_model.overrides import trigger_text
-from backend.stream_model.rollup import HOUR_S
+from backend.stream_model.rollup import HOUR_S, Points
 from backend.stream_model.stream import Action, HostHeartbeat, Progress, StreamDeclaration
 from backend.streams.acts import LeftOut
 from backend.streams.faults import Check, Outcome, Preflight
-from backend.streams.points import Points
 from backend.streams.requeue import RequeueAnswer, RequeueRequest, Sample, breaking, quarantine_of
 from backend.streams.reset import ResetLevel, ResetPreview, reads_again
 from backend.streams.verdict import StreamStatus

@@ -36,12 +36,11 @@ from app.ui.view.theme import FIGURES_KEPT
 from app.ui.view.words import markdown_safe, sentence
 from backend.format import utc_text
 from backend.stream_model.backlog import Lag
-from backend.stream_model.batches import ExpectationTotal
-from backend.stream_model.events import MOST_METRICS, observed_metrics
 from backend.stream_model.overrides import overridden_text
+from backend.stream_model.progress import MOST_METRICS, ExpectationTotal, observed_metrics
+from backend.stream_model.rollup import Points
 from backend.stream_model.stream import StreamDeclaration, StreamFailure, StreamState
 from backend.streams.graph import NOT_RUNNING, build_graph
-from backend.streams.points import Points
 from backend.streams.verdict import StreamStatus, failure_text
 
 WINDOWS_S = {"15 min": 900, "1 h": 3_600, "6 h": 21_600, "24 h": 86_400, "7 d": 604_800, "30 d": 2_592_000}

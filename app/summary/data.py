@@ -21,11 +21,12 @@ from app.ui.export import ExportOffer, export_button
 from app.ui.frame import OpenTable
 from app.ui.view.words import markdown_safe
 from backend.format import things
-from backend.lake.history.history_filter import example_condition
-from backend.lake.model import SchemaField, Snapshot
+from backend.lake.history.history import example_condition
+from backend.lake.model import Snapshot
 from backend.lake.rows.filters import RowFilter
 from backend.lake.rows.rows import SEARCH_FILES, RowPage, RowQuery
-from backend.lake.table.schema import fields, read_schema, readable_names
+from backend.lake.table.schema import Column, read_schema, readable_names
+from backend.lake.table.schema import columns as schema_columns
 from backend.sql.export import exported_rows
 from backend.sql.filters import negated, parse_filter, within
 
@@ -39,7 +40,7 @@ _HELP = (
 def rows(opened: OpenTable, *, limit: int) -> None:
     """The first rows at the version looked at that the filter lets through."""
     snapshot = opened.snapshot
-    schema = fields(snapshot.metadata)
+    schema = schema_columns(snapshot.metadata)
     columns, left_out = readable_names(snapshot.metadata), read_schema(snapshot.metadata.schema_json).left_out
     with st.container(horizontal=True, vertical_alignment="bottom", key="data_columns"):
         shown = [name for name in _columns(columns) if name in columns]
@@ -85,7 +86,7 @@ def _found(opened: OpenTable, query: RowQuery) -> RowPage:
     )
 
 
-def _filter(opened: OpenTable, schema: Sequence[SchemaField]) -> str:
+def _filter(opened: OpenTable, schema: Sequence[Column]) -> str:
     with st.container(horizontal=True, vertical_alignment="bottom", key="data_filter"):
         text = st.text_input(
             "Filter", key=state.WHERE, bind="query-params", help=_HELP, on_change=_forget_search,
@@ -96,7 +97,7 @@ def _filter(opened: OpenTable, schema: Sequence[SchemaField]) -> str:
     return text or ""
 
 
-def _order(schema: Sequence[SchemaField]) -> str | None:
+def _order(schema: Sequence[Column]) -> str | None:
     return st.selectbox(
         "Sort", view.orders(schema), None, key=state.ORDER, bind="query-params", placeholder="As read", width=220,
         help="Of the rows that were read, not of the whole table",
@@ -140,7 +141,7 @@ def _forget_search() -> None:
     state.put({state.SEARCH_FILES: None})
 
 
-def _list(opened: OpenTable, rows: pa.Table, schema: Sequence[SchemaField], clicked: DeltaGenerator) -> None:
+def _list(opened: OpenTable, rows: pa.Table, schema: Sequence[Column], clicked: DeltaGenerator) -> None:
     shown, event = lists.exact_rows(
         rows, key="rows", alt=f"Rows of {opened.ref.name}", on_select="rerun", selection_mode="single-cell"
     )

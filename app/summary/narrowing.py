@@ -15,8 +15,8 @@ from app import state
 from app.ui.view.words import markdown_safe
 from backend.errors import LakehouseError
 from backend.format import cut
-from backend.lake.model import SchemaField
 from backend.lake.rows.filters import INTEGERS
+from backend.lake.table.schema import Column
 from backend.sql.filters import condition_text, narrowed, operators
 
 _MOST = 2**53 - 1  # what a browser's number holds exactly
@@ -25,7 +25,7 @@ _COLUMN, _OPERATOR, _VALUE = "condition_column", "condition_operator", "conditio
 _WITHOUT_VALUE = ("IS NULL", "IS NOT NULL")
 
 
-def boxes(schema: Sequence[SchemaField]) -> None:
+def boxes(schema: Sequence[Column]) -> None:
     """A condition from boxes: column, comparison, and a value in a box of the column's type."""
     fields = {field.path: field for field in schema if field.depth == 0}
     with st.popover("Add condition", icon=":material/filter_alt:", key="add_condition"):
@@ -53,7 +53,7 @@ def _box(kind: str, key: str, *, hint: str | None) -> None:
         st.text_input("Value", key=key, placeholder=hint)
 
 
-def _add(kind: str, schema: Sequence[SchemaField]) -> None:
+def _add(kind: str, schema: Sequence[Column]) -> None:
     """Reads the boxes as they are at the click, which may be the one that ended the typing."""
     column, operator = st.session_state[_COLUMN], st.session_state[f"{_OPERATOR}_{kind}"]
     given = None if operator in _WITHOUT_VALUE else st.session_state[f"{_VALUE}_{kind}"]
@@ -74,7 +74,7 @@ def _typed(kind: str, given: Any) -> Any:
     return float(given) if kind in ("double", "float") else Decimal(given.strip())
 
 
-def clicked(field: SchemaField, value: Any, schema: Sequence[SchemaField], slot: DeltaGenerator) -> None:
+def clicked(field: Column, value: Any, schema: Sequence[Column], slot: DeltaGenerator) -> None:
     """What a value that was clicked can be used for."""
     with slot:
         shown = "NULL" if value is None else cut(str(value), 24)
@@ -93,7 +93,7 @@ def _offered(kind: str, value: Any) -> tuple[str, ...]:
     return tuple(operator for operator in ("=", "<>", ">=", "<=") if operator in possible)
 
 
-def narrow(column: str, operator: str, value: Any, schema: Sequence[SchemaField]) -> None:
+def narrow(column: str, operator: str, value: Any, schema: Sequence[Column]) -> None:
     """For a button's `on_click`: joins a condition to the filter."""
     try:
         kind = next((field.type for field in schema if field.path == column), "")

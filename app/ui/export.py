@@ -1,6 +1,6 @@
 """Every row of what a page shows as a file.
 
-Rule: the file is sent by our own server while it is read; the browser shows how far it is, this page what came of it.
+Rule: the file is sent by our own server while it is read, and this page shows how far it is.
 """
 
 from collections.abc import Callable, Hashable
@@ -63,14 +63,15 @@ def _label(suffix: str) -> str:
 
 @st.fragment(run_every=LOOK_S)
 def _live(offer: ExportOffer, form: Format) -> None:
-    """The link, or that the file is on its way, and what came of the last one."""
+    """The link, how far the file is, or what came of it."""
     rows = offer.rows(form)
     if export_link.is_served():
         last, export = _of_viewer(rows, (offer.key, form.suffix))
         if export.state is ExportState.RUNNING:
             with st.container(horizontal=True, vertical_alignment="center", key="export_work"):
-                st.markdown("The browser saves the file; this window may be closed.")
+                st.markdown(markdown_safe(view.progress_sentence(export)))
                 st.button("Cancel", key="export_cancel", icon=":material/cancel:", on_click=export.stop)
+            st.caption("The browser saves the file; this window may be closed.")
         else:
             _ended(last)
             label = f"Download {rows.file_name}"

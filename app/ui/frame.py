@@ -18,7 +18,7 @@ from app.ui.view.words import HostFreshness, LakeFreshness, folders_and_name, ma
 from app.ui.waiting import spinner
 from backend.errors import LakehouseError, TableCorruptError, TableNotFoundError, UnsupportedFeatureError
 from backend.format import ago, bytes_text, moment_help, things
-from backend.lake.history.versions import VERSIONS, resolve_version
+from backend.lake.history.history import VERSIONS, resolve_version
 from backend.lake.model import Snapshot, TableRef, UnreadableTable
 from backend.lake.table.properties import ownership
 

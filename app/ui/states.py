@@ -9,7 +9,7 @@ from datetime import datetime
 
 from app.ui.view.theme import state_word
 from backend.format import UNKNOWN, age_s, cut, rate_text, things
-from backend.stream_model.batches import ExpectationTotal
+from backend.stream_model.progress import ExpectationTotal
 from backend.stream_model.stream import Desired, StreamState
 from backend.streams.graph import landing_rows_per_s
 from backend.streams.verdict import StreamStatus, Verdict

@@ -14,11 +14,10 @@ from app.ui import dialogs
 from app.ui.view.acts import GLYPHS, LABELS, act_title, preview_lines
 from app.ui.view.words import markdown_safe, sentence
 from backend.lake.files.file_sizes import partition_codes
-from backend.lake.history.versions import resolve_version
+from backend.lake.history.history import resolve_version
 from backend.lake.model import Metadata, TableRef
-from backend.lake.storage.paths import normal_uri
-from backend.lake.table.metadata_diff import column_names
-from backend.lake.table.partitions import partition_values
+from backend.lake.storage.folder import normal_uri
+from backend.lake.table.schema import column_names, partition_values
 from backend.maintenance.alter import read_column, read_pair
 from backend.maintenance.model import (
     ActPreview,

@@ -17,7 +17,7 @@ from app.ui.view.words import markdown_safe
 from app.ui.view.writers import last_by_another, writer_text
 from backend.errors import LakehouseError
 from backend.format import cut, utc_text
-from backend.lake.history.versions import VERSIONS, resolve_version
+from backend.lake.history.history import VERSIONS, resolve_version
 from backend.lake.model import Commit, TableRef
 
 CHOICES = 200

@@ -31,7 +31,7 @@ from backend.changes.read import DiffInput, local_rows, signed_rows, why_not_by_
 from backend.errors import DiffError, QueryError, TableError, UnsupportedFeatureError
 from backend.lake.history.change_feed import FEED
 from backend.lake.lake import Lake
-from backend.lake.table.metadata_diff import column_names
+from backend.lake.table.schema import column_names
 from backend.sql.session import CancelToken
 
 _SHOWN = 12  # columns named in a sentence

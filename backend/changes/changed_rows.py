@@ -26,9 +26,8 @@ from backend.changes.model import (
 )
 from backend.errors import DiffError
 from backend.sql.export import Format, encoded
-from backend.sql.quoting import quoted_text
 from backend.sql.session import CancelToken, Connection
-from backend.sql.values import json_value, same
+from backend.sql.values import json_value, quoted_text, same
 
 COMMON_COLUMNS, COMMON_CHANGES = 12, 3
 ORDER_COLUMNS = 8  # enough to make the order of rows without a key stable

@@ -17,8 +17,8 @@ from backend.changes.explain import Findings, find
 from backend.changes.model import ROW_ID, Limits, Question, RowChanges
 from backend.errors import QueryError
 from backend.sql.filters import find_matching
-from backend.sql.quoting import quoted_name, quoted_text
 from backend.sql.session import CancelToken, Connection, ended_within, pairs_joined, row_errors, session
+from backend.sql.values import quoted_name, quoted_text
 
 Take = Callable[[ChangedBatches], None]  # gets every changed row
 

@@ -27,8 +27,8 @@ from backend.changes.model import (
     RowKind,
     Trait,
 )
-from backend.sql.quoting import quoted_text
 from backend.sql.session import CancelToken, Connection, session
+from backend.sql.values import quoted_text
 
 LEAST_ROWS, MOST_ROWS = 6, 5_000_000  # fewer changed rows speak for themselves, of more nothing is said
 _MOST_ONE_SIDED = 4_000_000  # values of rows that came and went

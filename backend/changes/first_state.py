@@ -21,8 +21,8 @@ from backend.errors import DiffError, LakehouseError, UnsupportedFeatureError
 from backend.lake.files.file_difference import DIFFERENCE_COLUMNS
 from backend.lake.lake import Lake
 from backend.lake.model import FILE_COLUMNS, Commit, Snapshot
-from backend.lake.storage.paths import is_remote
-from backend.lake.table.metadata_diff import column_names
+from backend.lake.storage.folder import is_remote
+from backend.lake.table.schema import column_names
 from backend.sql.parquet_rows import numbered_rows
 from backend.sql.session import CancelToken, Connection, session
 from backend.work import Stopped

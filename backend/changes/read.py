@@ -17,10 +17,9 @@ from backend.errors import DiffError, UnsupportedFeatureError
 from backend.lake.files.file_difference import DIFFERENCE_COLUMNS, FileDifference
 from backend.lake.model import FileReader, Snapshot
 from backend.lake.rows.log_subset import LocalFiles
-from backend.lake.table.metadata_diff import SchemaDiff, column_types, diff_schemas
-from backend.lake.table.partitions import physical_names
+from backend.lake.table.metadata_diff import SchemaDiff, diff_schemas
 from backend.lake.table.properties import is_row_tracked
-from backend.lake.table.schema import readable_names
+from backend.lake.table.schema import column_types, physical_names, readable_names
 from backend.sql.parquet_rows import ROW_ID_COLUMN, numbered_rows, why_not_as_stored
 from backend.sql.session import Connection
 
@@ -111,7 +110,7 @@ def two_versions(first: Snapshot, second: Snapshot, apart: FileDifference) -> Di
 def two_tables(first: Snapshot, second: Snapshot) -> DiffInput:
     """Every file of both; columns go together by name and type."""
     apart = FileDifference(first.columns(DIFFERENCE_COLUMNS), second.columns(DIFFERENCE_COLUMNS))
-    other, kinds = column_types(first.metadata), column_types(second.metadata)
+    other, kinds = column_types(first.metadata.schema_json), column_types(second.metadata.schema_json)
     readable = readable_names(second.metadata)
     fit = tuple(name for name, kind in kinds.items() if other.get(name) == kind and name in readable)
     unfit = tuple(name for name in kinds if name not in fit)

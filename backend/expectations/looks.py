@@ -28,8 +28,7 @@ from backend.format import bytes_text, cut, duration_text, value_text
 from backend.lake.history.change_feed import Arrival
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
-from backend.lake.table.metadata_diff import column_names
-from backend.lake.table.schema import spelled
+from backend.lake.table.schema import column_names, spelled
 from backend.search.condition import Judge, verdict_text
 from backend.sql.session import CancelToken, session
 from backend.work import Stopped

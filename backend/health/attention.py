@@ -19,8 +19,8 @@ from backend.jobs.model import TRIES, RestingPolicy, resting
 from backend.lake.model import TableCard, UnreadableTable
 from backend.search.notice import FIRSTS, Measure, Notice, notice_text
 from backend.settings import Settings
+from backend.stream_model.backlog import data_loss_sentence, lost_text
 from backend.stream_model.stream import DesiredState, HostHeartbeat, StreamState
-from backend.streams.backlog.text import data_loss_sentence, lost_text
 from backend.streams.graph import streams_reached
 from backend.streams.verdict import StreamStatus, Verdict, drained_early
 

@@ -232,7 +232,8 @@ def recommend(evidence: HealthEvidence) -> tuple[Recommendation, ...]:
     ]
     order = list(Severity)
     if not any(item.severity is not Severity.FINE for item in recommendations):
-        return (_fine(evidence),)
+        finding = f"{fine_text(gain_in(evidence))}." if evidence.num_files else "The table has no data files."
+        return (Recommendation("table", Severity.FINE, finding, "Nothing to do."),)
     return tuple(sorted(recommendations, key=lambda item: order.index(item.severity)))
 
 
@@ -361,9 +362,3 @@ def _log(e: HealthEvidence) -> Iterator[Recommendation]:
         f"No checkpoint {last}: each reader opens {things(waiting, 'commit')}; the interval is {interval:,}.",
         "Look why its writer makes none (permission, engine). Spark makes one at the interval.",
     )
-
-
-def _fine(e: HealthEvidence) -> Recommendation:
-    if not e.num_files:
-        return Recommendation("table", Severity.FINE, "The table has no data files.", "Nothing to do.")
-    return Recommendation("table", Severity.FINE, f"{fine_text(gain_in(e))}.", "Nothing to do.")

@@ -19,7 +19,7 @@ from backend.errors import JobError, JobResultMissingError, ObjectMissingError, 
 from backend.jobs.model import Job
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
-from backend.lake.storage.paths import normal_uri
+from backend.lake.storage.folder import normal_uri
 from backend.settings import Settings
 
 if TYPE_CHECKING:

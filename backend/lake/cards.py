@@ -13,19 +13,17 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
 from backend.caches import DiskCache
 from backend.errors import LakehouseError, StorageError, TableNotFoundError, UnsupportedFeatureError, fault
-from backend.lake.log.commits import commit_name
-from backend.lake.log.listing import LOG
-from backend.lake.log.log import READER_FEATURES
-from backend.lake.model import CardColumn, Commit, TableCard, TableRef, UnreadableTable
-from backend.lake.storage.folder import Folder
-from backend.lake.storage.paths import is_remote
+from backend.lake.log.listing import LOG, commit_name
+from backend.lake.model import CardColumn, LakeReader, TableCard, TableRef, UnreadableTable
+from backend.lake.storage.folder import Folder, is_remote
 from backend.lake.storage.storage import Storage
+from backend.lake.table.properties import READER_FEATURES
 from backend.settings import Settings
 
 RETRY_S = 60.0
@@ -87,18 +85,11 @@ def _kept(document: dict[str, Any]) -> StoredCard:
 # what is known in this process -----------------------------------------------------------------------------------
 
 
-class Reader(Protocol):
-    """What reads one table's log."""
-
-    def latest_version(self, ref: TableRef) -> int: ...
-    def history(self, ref: TableRef, *, limit: int) -> list[Commit]: ...
-
-
 class Cards:
     """Thread-safe. `make` reads a table's card anew and raises `LakehouseError`."""
 
     def __init__(
-        self, storage: Storage, reader: Reader, make: Callable[[TableRef], TableCard], settings: Settings
+        self, storage: Storage, reader: LakeReader, make: Callable[[TableRef], TableCard], settings: Settings
     ) -> None:
         self._storage, self._reader, self._make = storage, reader, make
         self._store, self._depends_on = DiskCache(settings.home / "cache" / "cards", MOST_FILES), _depends_on(settings)

@@ -16,8 +16,7 @@ from typing import TypeVar
 from backend.errors import LakehouseError, PathRefusedError, StorageError, TableNotFoundError
 from backend.lake.log.listing import LOG
 from backend.lake.model import TableRef, UnreadableTable
-from backend.lake.storage.folder import Folder
-from backend.lake.storage.paths import is_remote
+from backend.lake.storage.folder import Folder, is_remote
 from backend.lake.storage.storage import Storage
 
 LAYERS = ("bronze", "silver", "gold")
@@ -144,7 +143,7 @@ def _look(known_uris: Collection[str], candidate: _Candidate) -> _Look:
                 problems.append(_problem(candidate.root, candidate.path, odd))
             continue
         path = f"{candidate.path}/{entry.name}" if candidate.path else entry.name
-        if not _is_text(entry.name):
+        if entry.name != entry.name.encode(errors="replace").decode():
             odd = StorageError("the folder's name is not UTF-8 text", hint="rename it to read the tables in it")
             problems.append(_problem(candidate.root, path.encode(errors="replace").decode(), odd))
         elif not entry.name.startswith("."):
@@ -159,13 +158,6 @@ def _has_log(candidate: _Candidate) -> bool:
         if candidate.is_link:
             raise
         return True  # a log that leads outside is a table's, whose row says so
-
-
-def _is_text(name: str) -> bool:
-    try:
-        return bool(name.encode())
-    except UnicodeEncodeError:
-        return False
 
 
 def _named(tables: dict[str, tuple[str, str]]) -> tuple[TableRef, ...]:

@@ -91,18 +91,16 @@ class LakeFinder:
         before, self._entries = self._entries, {}
         for table in tables:
             entry = before.get(table.ref.uri)
-            self._entries[table.ref.uri] = entry if entry is not None and entry.table is table else _entry(table)
+            if entry is None or entry.table is not table:
+                places = tuple(sorted(_places(table), key=itemgetter(0)))
+                texts = tuple(sys.intern(_searched(*place).casefold()) for place in places)  # columns repeat in a lake
+                entry = _Entry(table, places, texts, "\n".join(texts))
+            self._entries[table.ref.uri] = entry
         if not (wanted := tuple(words.casefold().split())):
             return []
         entries = (entry for entry in self._entries.values() if all(word in entry.whole for word in wanted))
         results = [FoundTable(entry, wanted) for entry in entries]
         return sorted(results, key=lambda entry: (entry.distance, entry.table.ref.name))
-
-
-def _entry(table: Table) -> _Entry:
-    places = tuple(sorted(_places(table), key=itemgetter(0)))
-    texts = tuple(sys.intern(_searched(*place).casefold()) for place in places)  # columns repeat in a lake
-    return _Entry(table, places, texts, "\n".join(texts))
 
 
 def _places(table: Table) -> Iterator[tuple[Where, str, str]]:

@@ -13,14 +13,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from backend.caches import DiskCache, Lru
-from backend.errors import DiffError, LakehouseError, StorageError, TableNotFoundError
+from backend.errors import DiffError, LakehouseError, StorageError, TableNotFoundError, UnsupportedFeatureError
 from backend.lake import catalog
 from backend.lake.cards import Cards, Table
 from backend.lake.log.actions import Checksum
 from backend.lake.log.listing import LOG, LogListing
 from backend.lake.log.log import TableLog
 from backend.lake.model import CardColumn, Commit, Snapshot, TableCard, TableRef, Timeline
-from backend.lake.storage.paths import is_remote, normal_uri
+from backend.lake.storage.folder import is_remote, normal_uri
 from backend.lake.storage.storage import Storage
 from backend.lake.table.properties import ownership
 from backend.lake.table.schema import Column, columns
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from backend.lake.files.footer import FileFooter
     from backend.lake.history.change_feed import Arrival, ChangeFeedSupport
     from backend.lake.history.timeline import TableTimeline
-    from backend.lake.retention.file_check import LogSeen, UnneededFiles
+    from backend.lake.retention.file_check import FolderFiles, LogSeen
     from backend.lake.retention.runs import FilesSeen, LogFacts
     from backend.lake.rows.filters import RowFilter
     from backend.lake.rows.log_subset import LocalFiles
@@ -248,12 +248,12 @@ class Lake:
 
     def see_files(self, ref: TableRef, version: int, *, sample: int | None) -> Iterator[FilesSeen]:
         """Look for the files of a version (at most `sample`, None for all), telling how far it is."""
-        from backend.lake.retention.file_check import FileFinder, files_to_see, see_files
+        from backend.lake.retention.file_check import FileFinder, see_files
 
         snapshot, latest = self.snapshot(ref, version), None
         with suppress(LakehouseError):  # a broken newest commit: then every file counts as possibly removed
             latest = self.snapshot(ref)
-        return see_files(FileFinder(self._storage, ref.uri), files_to_see(snapshot, latest, sample=sample))
+        return see_files(FileFinder(self._storage, ref.uri), snapshot, latest, sample=sample)
 
     def see_log(self, ref: TableRef) -> Iterator[LogSeen]:
         """Look for every file of every version that can be reconstructed, each once, telling how far it is."""
@@ -261,26 +261,11 @@ class Lake:
 
         return see_log(FileFinder(self._storage, ref.uri), self._log(ref), self.retention_facts(ref).spans)
 
-    def unneeded_files(self, ref: TableRef, *, removed_before: datetime) -> UnneededFiles:
-        """What a VACUUM would delete that keeps all that was removed later; raises `VersionNotFoundError` where the log
-        does not say what was."""
-        from backend.lake.retention.file_check import unneeded_files
+    def folder_files(self, ref: TableRef, *, clone: TableRef | None = None) -> FolderFiles:
+        """The files of a table's folder by what its log says of them, or that of a table which began as its clone."""
+        from backend.lake.retention.file_check import FolderFiles
 
-        folder = self._storage.folder(ref.uri)
-        return unneeded_files(self._log(ref), folder, self._storage.roots, removed_before=removed_before)
-
-    def files_to_read(self, ref: TableRef, *, since: int, is_first_read: bool, feed: bool) -> frozenset[str]:
-        """What a stream has yet to read that read all before version `since`; see `file_check.files_to_read`."""
-        from backend.lake.retention.file_check import files_to_read
-
-        folder, roots = self._storage.folder(ref.uri), self._storage.roots
-        return files_to_read(self._log(ref), folder, roots, since=since, is_first_read=is_first_read, feed=feed)
-
-    def files_between(self, ref: TableRef, first: int, last: int) -> frozenset[str]:
-        """What comparing two versions reads, or reading one where both are it; see `file_check.files_between`."""
-        from backend.lake.retention.file_check import files_between
-
-        return files_between(self._log(ref), self._storage.folder(ref.uri), self._storage.roots, first, last)
+        return FolderFiles(self._log(clone or ref), self._storage.folder(ref.uri), self._storage.roots)
 
     def clones(self) -> list[TableRef]:
         """Tables that began as a shallow clone, as far as their first commit is there; looks at the head of each."""
@@ -290,13 +275,6 @@ class Lake:
         at_once = REMOTE_CARDS_AT_ONCE if any(is_remote(ref.uri) for ref in refs) else CARDS_AT_ONCE
         looks = catalog.as_they_arrive(lambda ref: (ref, is_clone(self._storage, ref.uri)), refs, at_once)
         return sorted((ref for ref, is_one in looks if is_one), key=lambda ref: ref.name)
-
-    def files_of_clone(self, ref: TableRef, clone: TableRef, *, removed_before: datetime | None) -> frozenset[str]:
-        """Those of a table that another one reads, and that it removed since; see `file_check.files_of_clone`."""
-        from backend.lake.retention.file_check import files_of_clone
-
-        folder, roots = self._storage.folder(ref.uri), self._storage.roots
-        return files_of_clone(self._log(clone), folder, roots, removed_before=removed_before)
 
     def target_bytes(self, snapshot: Snapshot) -> TargetSize:
         from backend.lake.files.file_sizes import target_size
@@ -391,7 +369,9 @@ class Lake:
 
         with self.at_one_moment(ref):
             snapshot = self.snapshot(ref)
-            files, num_rows = summarize_files(snapshot, self._settings.health), snapshot.num_rows
+            files, num_rows = summarize_files(snapshot, self._settings.health), None
+            with suppress(UnsupportedFeatureError):  # statistics that are too much to read: the rows are not known
+                num_rows = snapshot.num_rows
             newest = self.history(ref, starting_version=snapshot.version, ending_version=snapshot.version)
         owner = ownership(snapshot.metadata)
         fields: tuple[Column, ...] = ()

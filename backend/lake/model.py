@@ -162,21 +162,6 @@ class Commit:
         return (self.metrics.files_added, self.metrics.files_removed) != (0, 0)
 
 
-class CommitReader(typing.Protocol):
-    """The part of `backend.lake.lake.Lake` that reads history."""
-
-    def history(
-        self,
-        ref: TableRef,
-        *,
-        limit: int | None = None,
-        starting_version: int | None = None,
-        ending_version: int | None = None,
-    ) -> list[Commit]: ...
-
-    def version_at(self, ref: TableRef, when: datetime) -> int | None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class VersionTotals:
     """The table's totals after one version. `num_rows` is None where a file has no statistics (rows unknown)."""
@@ -289,12 +274,6 @@ class Snapshot:
         return self.small_actions()[1]
 
 
-class SnapshotReader(typing.Protocol):
-    """The part of `backend.lake.lake.Lake` that reads a table at one version."""
-
-    def snapshot(self, ref: TableRef, version: int | None = None) -> Snapshot: ...
-
-
 class FileReader(typing.Protocol):
     """The part of `backend.lake.lake.Lake` that reads the rows of files (columns `FILE_COLUMNS`; None for all)."""
 
@@ -307,6 +286,24 @@ class FileReader(typing.Protocol):
         as_of: Snapshot | None = None,
         numbered: str | None = None,
     ) -> pa.RecordBatchReader: ...
+
+
+class LakeReader(FileReader, typing.Protocol):
+    """The part of `backend.lake.lake.Lake` that reads the versions of a table."""
+
+    def latest_version(self, ref: TableRef) -> int: ...
+    def named_versions(self, ref: TableRef) -> Mapping[str, int]: ...
+    def version_at(self, ref: TableRef, when: datetime) -> int | None: ...
+    def versions(self, ref: TableRef) -> list[tuple[int, int]]: ...
+    def snapshot(self, ref: TableRef, version: int | None = None) -> Snapshot: ...
+    def history(
+        self,
+        ref: TableRef,
+        *,
+        limit: int | None = None,
+        starting_version: int | None = None,
+        ending_version: int | None = None,
+    ) -> list[Commit]: ...
 
 
 @cache
@@ -338,23 +335,6 @@ class Bucket:
     to_bytes: int
     files: int
     bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaField:
-    """One column or nested field. `names` lead to it from the top, `path` is the text of them that no other one of the
-    table has ("address.city"); `type` is Spark's simple string."""
-
-    path: str
-    names: tuple[str, ...]
-    type: str
-    nullable: bool
-    comment: str | None
-    is_partition: bool
-
-    @property
-    def depth(self) -> int:
-        return len(self.names) - 1
 
 
 class CardColumn(typing.NamedTuple):

@@ -13,9 +13,8 @@ from backend.errors import QueryError
 from backend.format import cut, things
 from backend.lake.lake import Lake
 from backend.lake.model import Metadata, Snapshot
-from backend.lake.table.metadata_diff import column_names
 from backend.lake.table.properties import explain_properties, is_on
-from backend.lake.table.schema import constraints, spelled
+from backend.lake.table.schema import column_names, constraints, spelled
 from backend.maintenance.model import ActPreview, Alter, Repair, TableAct
 from backend.maintenance.readers import Users
 from backend.maintenance.repair import RowsHit, column_kinds, count_hit

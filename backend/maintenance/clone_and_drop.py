@@ -21,7 +21,7 @@ from backend.lake.log.listing import LOG
 from backend.lake.model import Snapshot, TableRef
 from backend.lake.retention.answers import Reach, judge_version
 from backend.lake.retention.runs import judge
-from backend.lake.storage.paths import is_remote, is_within, normal_uri
+from backend.lake.storage.folder import is_remote, is_within, normal_uri
 from backend.lake.storage.storage import Storage
 from backend.lake.table.schema import columns
 from backend.maintenance.model import ActPreview, Clone, Drop, Purge, TableAct, Undrop

@@ -18,8 +18,7 @@ from backend.lake.files.file_sizes import HEAVY_SHARE, integers, partition_codes
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot
 from backend.lake.retention.runs import DELETED_FILES, retention_of
-from backend.lake.table.metadata_diff import column_names
-from backend.lake.table.partitions import partition_values
+from backend.lake.table.schema import column_names, partition_values
 from backend.maintenance.model import ActPreview, Optimize, TableAct, Vacuum
 from backend.maintenance.readers import Users
 from backend.maintenance.restore import RESTORE_BACK
@@ -169,7 +168,7 @@ def preview_vacuum(lake: Lake, snapshot: Snapshot, asked: Vacuum, users: Users, 
     retention = retention_of(snapshot.metadata.configuration, DELETED_FILES)
     if retention.duration is None:
         return ActPreview(act, "", refused=f"{DELETED_FILES} is {retention.words}", way_out="set it to an interval")
-    files = lake.unneeded_files(snapshot.ref, removed_before=now - retention.duration)
+    files = lake.folder_files(snapshot.ref).unneeded(removed_before=now - retention.duration)
     gone, found = frozenset(files.paths), list[Need]()
     if gone:
         found = [*_of_streams(users, gone), *_of_versions(lake, snapshot, users, gone)]
@@ -218,7 +217,7 @@ def _of_streams(users: Users, deleted: frozenset[str]) -> Iterator[Need]:
 def _of_versions(lake: Lake, snapshot: Snapshot, users: Users, deleted: frozenset[str]) -> Iterator[Need]:
     for kept in users.kept:
         try:
-            hit = lake.files_between(snapshot.ref, kept.first, kept.last) & deleted
+            hit = lake.folder_files(snapshot.ref).between(kept.first, kept.last) & deleted
         except VersionNotFoundError as exc:
             yield Need(f"{kept.reason}; which files that needs is not known: {exc.message}", unknown=True)
             continue
@@ -233,7 +232,7 @@ def _of_clones(lake: Lake, snapshot: Snapshot, deleted: frozenset[str], now: dat
         try:
             kept_for = retention_of(lake.snapshot(clone).metadata.configuration, DELETED_FILES).duration
             since = None if kept_for is None else now - kept_for
-            hit = lake.files_of_clone(snapshot.ref, clone, removed_before=since) & deleted
+            hit = lake.folder_files(snapshot.ref, clone=clone).of_latest(removed_before=since) & deleted
         except LakehouseError as exc:
             yield Need(f"which files the shallow copy {clone.name} reads is not known: {exc.message}", unknown=True)
             continue

@@ -4,7 +4,7 @@ Rule: nothing that is there is ever written over.
 """
 
 from backend.lake.log.listing import LOG
-from backend.lake.storage.paths import is_within, normal_uri
+from backend.lake.storage.folder import is_within, normal_uri
 from backend.lake.storage.storage import Storage
 from backend.settings import Settings
 

@@ -26,8 +26,8 @@ from backend.jobs.model import (
 )
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
-from backend.lake.storage.paths import normal_uri
-from backend.lake.table.schema import fields
+from backend.lake.storage.folder import normal_uri
+from backend.lake.table.schema import columns
 from backend.maintenance.files import small_within
 from backend.maintenance.model import ActPreview, Arguments, Optimize, Repair, TableAct, Vacuum, act_job
 from backend.maintenance.places import commit_risk
@@ -36,7 +36,7 @@ from backend.maintenance.readers import load_users
 from backend.settings import Settings
 from backend.sql.filters import condition_text
 from backend.store.store import ControlStore
-from backend.streams.backlog.reader import BacklogReader
+from backend.streams.backlog import BacklogReader
 from backend.streams.status import statuses
 from backend.streams.verdict import StreamStatus, Verdict
 from backend.table_policies import ExpireWhen, OptimizeWhen, TablePolicy, VacuumWhen
@@ -141,7 +141,7 @@ def why_not_worth(policy: TablePolicy, planned: ActPreview) -> str:
 def expiry(snapshot: Snapshot, asked: ExpireWhen, now: datetime) -> Repair:
     """The deletion of rows that are too old, as of the full hour, so that one asked a moment later is the same. Raises
     `QueryError` where the column holds no time."""
-    column = next((field for field in fields(snapshot.metadata) if field.path == asked.column), None)
+    column = next((field for field in columns(snapshot.metadata) if field.path == asked.column), None)
     if column is None or column.type not in _TIMES:
         kind = f"is a {column.type}" if column else "is no column of the table"
         raise QueryError(f"{asked.column} {kind}, so nothing says how old a row is", hint="a time or a day is needed")

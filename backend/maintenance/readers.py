@@ -14,16 +14,15 @@ from backend.jobs.documents import HostQuery, question_of
 from backend.jobs.model import Job, JobKind
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
-from backend.lake.storage.paths import normal_uri
+from backend.lake.storage.folder import normal_uri
 from backend.maintenance.model import Arguments, Drop, Vacuum
 from backend.settings import Settings
 from backend.store.store import ControlStore
 from backend.stream_model.backlog import SourceBacklog
 from backend.stream_model.stream import InputKind, StreamDeclaration, StreamInput
-from backend.streams.backlog.reader import BacklogReader
-from backend.streams.newest import RECENT
-from backend.streams.reset import is_stopped
-from backend.streams.status import statuses
+from backend.streams.backlog import BacklogReader
+from backend.streams.status import RECENT, statuses
+from backend.streams.verdict import is_stopped
 
 _DOES = {JobKind.DIFF: "compares", JobKind.QUERY: "reads"}
 
@@ -204,6 +203,7 @@ def _unread(
         return frozenset(), (backlog and backlog.unknown) or "how far it has read is not known"
     since = max(0, latest - backlog.versions + 1)
     try:
-        return lake.files_to_read(ref, since=since, is_first_read=backlog.is_first_read, feed=feed), ""
+        files = lake.folder_files(ref)
+        return files.to_read(since=since, is_first_read=backlog.is_first_read, feed=feed), ""
     except LakehouseError as exc:
         return frozenset(), exc.message

@@ -20,9 +20,8 @@ from backend.lake.model import FILE_COLUMNS, Metadata, Snapshot
 from backend.lake.retention.answers import Reach, judge_version
 from backend.lake.retention.runs import judge
 from backend.lake.rows.rows import candidates
-from backend.lake.table.metadata_diff import column_names
 from backend.lake.table.properties import is_on
-from backend.lake.table.schema import columns, fields
+from backend.lake.table.schema import column_names, columns
 from backend.maintenance.model import ActPreview, Repair, TableAct
 from backend.maintenance.readers import Users
 from backend.maintenance.restore import RESTORE_BACK, pause_note, why_written
@@ -123,7 +122,7 @@ def column_kinds(metadata: Metadata) -> dict[str, str]:
 def count_hit(lake: Lake, snapshot: Snapshot, asked: Repair, settings: Settings) -> RowsHit:
     """Raises `QueryError` for SQL that may not run there, a `TableError` where a file cannot be read."""
     names = column_names(snapshot.metadata)
-    where = parse_filter(asked.where, fields(snapshot.metadata))
+    where = parse_filter(asked.where, columns(snapshot.metadata))
     if where is None:
         raise QueryError("a repair needs a condition", hint="such as amount < 0")
     for column, text in asked.values.items():

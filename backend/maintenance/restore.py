@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from backend.changes.model import CommitChanges
 from backend.errors import CheckpointError, StorageError, StreamRefusedError, TableNotFoundError
 from backend.format import bytes_text, count_text, cut, rows_text, things, utc_text
-from backend.lake.history.history_filter import predicate_text
+from backend.lake.history.history import predicate_text
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, Snapshot, TableRef
 from backend.lake.retention.answers import Reach, judge_version
@@ -30,13 +30,13 @@ from backend.search.notice import notice_text
 from backend.settings import Settings
 from backend.store.store import ControlStore
 from backend.stream_model.stream import StreamDeclaration
-from backend.streams.backlog.reader import BacklogReader
+from backend.streams.backlog import BacklogReader
 from backend.streams.checkpoint import query_id, read_checkpoint
 from backend.streams.faults import Outcome
 from backend.streams.preflight import checks_behind
-from backend.streams.reset import TableBack, downstream, reads_again, twice_outside, why_not_stopped
+from backend.streams.reset import TableBack, downstream, reads_again, twice_outside
 from backend.streams.status import statuses
-from backend.streams.verdict import StreamStatus
+from backend.streams.verdict import StreamStatus, why_not_stopped
 
 MOST_COMMITS = 1_000  # undone ones that a preview reads
 MOST_LOOKED_FOR = 20_000  # files that would come back; Spark looks for each of them
@@ -233,7 +233,7 @@ def preview_rewind(
         declared, name = back.declared, back.declared.name
         checks = checks_behind(settings, lake, store, name, back.batch, now=now)
         topics = store.topic_ends().get(name, ())
-        again = BacklogReader(settings, lake).from_batch(declared, back.batch, topics, now=now)
+        again = BacklogReader(settings, lake).look(declared, (), topics, now=now).backlog(behind=back.batch)
         plain = Restore(asked.to_version, keeps_properties=True)
         # What follows says who reads and writes all of the stream's tables.
         restore = preview_restore(lake, table, plain, replace(users, readers=(), writers=()), now)

@@ -14,13 +14,12 @@ import pyarrow.compute as pc
 from backend.errors import QueryError, QueryTooLargeError, TableNotFoundError
 from backend.format import bytes_text, things
 from backend.lake.files.file_difference import DIFFERENCE_COLUMNS
-from backend.lake.history.versions import resolve_version
+from backend.lake.history.history import resolve_version
 from backend.lake.lake import is_uri
 from backend.lake.model import Snapshot, TableRef
-from backend.lake.rows.filters import RowFilter
 from backend.lake.rows.rows import candidates
-from backend.lake.storage.paths import is_remote
-from backend.lake.table.schema import Column, columns, fields, readable_names
+from backend.lake.storage.folder import is_remote
+from backend.lake.table.schema import Column, columns, readable_names
 from backend.query.statement import Source, Statement, read_statement
 from backend.query.views import Columns, World, lake_view, table_view
 from backend.sql.filters import pruning_filter
@@ -152,7 +151,10 @@ def _read(world: World, source: Source, at: str | None, clock: Clock) -> TableRe
         name = source.parts[1].lower()
         table = lake_view(world, name, source.columns)
         return TableRead(source.name, f"weir.{name}", table.to_reader)
-    ref = _find(world, source)
+    name = "/".join(source.parts)
+    if is_uri(name):
+        raise TableNotFoundError(f"no table {name!r}", hint="a query names tables as the lake does: silver.orders")
+    ref = world.lake.find(name)
     return replace(_read_table(world, source, ref, at, clock), ref=ref)
 
 
@@ -170,15 +172,11 @@ def _read_table(world: World, source: Source, ref: TableRef, at: str | None, clo
     return _rows(world, source, snapshot)
 
 
-def _find(world: World, source: Source) -> TableRef:
-    name = "/".join(source.parts)
-    if is_uri(name):
-        raise TableNotFoundError(f"no table {name!r}", hint="a query names tables as the lake does: silver.orders")
-    return world.lake.find(name)
-
-
 def _rows(world: World, source: Source, snapshot: Snapshot) -> TableRead:
-    read_columns, where = _columns(snapshot, source.columns), _filter(snapshot, source)
+    read_columns = _columns(snapshot, source.columns)
+    every = columns(snapshot.metadata)
+    collated = {column.path for column in every if column.collation}  # bytes rule out too much
+    where = pruning_filter(source.conditions, [each for each in every if each.path not in collated], source.alias)
     numbers = candidates(snapshot, where)
     files = snapshot.rows_at(numbers, DIFFERENCE_COLUMNS)
     some = None if is_remote(snapshot.ref.uri) else files
@@ -197,13 +195,6 @@ def _columns(snapshot: Snapshot, wanted: Columns) -> tuple[str, ...]:
     if not every:
         raise QueryError(f"{snapshot.ref.name} has no columns at v{snapshot.version}", hint="name another version")
     return tuple(name for name in every if wanted is None or name.lower() in wanted) or every[:1]
-
-
-def _filter(snapshot: Snapshot, source: Source) -> RowFilter | None:
-    """What files and readers can be told of WHERE."""
-    collated = {column.path for column in columns(snapshot.metadata) if column.collation}  # bytes rule out too much
-    schema = [field for field in fields(snapshot.metadata) if field.path not in collated]
-    return pruning_filter(source.conditions, schema, source.alias)
 
 
 def _changes(world: World, source: Source, ref: TableRef, clock: Clock) -> TableRead:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from backend.errors import QueryError
 from backend.sql.expression import check_statement, conjuncts, every_node, own_nodes, select_nodes
-from backend.sql.quoting import folded
+from backend.sql.values import folded
 
 if TYPE_CHECKING:  # sqlglot takes 0.2 s to load
     from sqlglot import exp

@@ -11,18 +11,16 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from backend.cells import cells
 from backend.errors import LakehouseError, QueryError
-from backend.lake.files.file_sizes import integers, partition_codes, sums
+from backend.lake.files.file_sizes import partition_codes, partition_files
 from backend.lake.files.stats import column_stats, columns_with_stats
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, Snapshot, UnreadableTable
-from backend.lake.table.partitions import partition_values
+from backend.lake.table.schema import partition_values
 from backend.settings import Settings
 from backend.sql.values import json_value
 
@@ -177,12 +175,10 @@ def _files(snapshot: Snapshot, columns: Columns) -> pa.Table:
     for name, part in zip(statistics, ("null_count", "min", "max"), strict=True):
         if name in wanted:
             values = [(each.column, cells(getattr(each, part))) for each in stats]
-            found[name] = pa.array([_known(values, row) for row in range(snapshot.num_files)], _MAP)
+            known = [[(column, str(json_value(of_file[row]))) for column, of_file in values if of_file[row] is not None]
+                     for row in range(snapshot.num_files)]  # fmt: skip
+            found[name] = pa.array(known, _MAP)
     return pa.table({name: found[name] for name in wanted})
-
-
-def _known(values: Sequence[tuple[str, list[Any]]], row: int) -> list[tuple[str, str]]:
-    return [(name, str(json_value(of_file[row]))) for name, of_file in values if of_file[row] is not None]
 
 
 def _partition(snapshot: Snapshot, texts: Sequence[str]) -> pa.Array:
@@ -192,17 +188,12 @@ def _partition(snapshot: Snapshot, texts: Sequence[str]) -> pa.Array:
 
 def _partitions(snapshot: Snapshot) -> pa.Table:
     """A row for each partition; one for the table where it has none."""
-    codes, texts = partition_codes(snapshot)
-    files = snapshot.columns(["size_bytes", "num_records", "deleted_rows"])
-    known = pc.is_valid(files["num_records"])
-    live = pc.subtract(pc.fill_null(files["num_records"], 0), files["deleted_rows"])
-    counts = np.bincount(codes, minlength=len(texts))
-    is_known = np.bincount(codes, integers(known.cast(pa.int64())), len(texts)) == counts
-    part = {"partition": _partition(snapshot, texts)} if snapshot.metadata.partition_columns else {}
-    return pa.table(part | {
-        "file_count": counts.astype(np.int64),
-        "total_size": sums(codes, integers(files["size_bytes"]), len(texts)),
-        "record_count": pa.array(sums(codes, integers(live), len(texts)), mask=~is_known),
+    parts = partition_files(snapshot, 0)
+    names = {"partition": _partition(snapshot, [part.partition for part in parts])}
+    return pa.table((names if snapshot.metadata.partition_columns else {}) | {
+        "file_count": pa.array([part.num_files for part in parts], _NUMBER),
+        "total_size": pa.array([part.size_bytes for part in parts], _NUMBER),
+        "record_count": pa.array([part.num_rows for part in parts], _NUMBER),
     })  # fmt: skip
 
 
@@ -246,7 +237,7 @@ def _streams(world: World) -> list[tuple[Any, ...]]:
 def _statuses(world: World) -> "list[StreamStatus]":
     if world.store is None:
         return []
-    from backend.streams.backlog.reader import BacklogReader
+    from backend.streams.backlog import BacklogReader
     from backend.streams.status import statuses
 
     world.store.take_in(world.settings.roots)

@@ -23,8 +23,8 @@ import pyarrow as pa
 from backend.cells import WHOLE
 from backend.errors import LakehouseError, QueryError
 from backend.format import bytes_text
-from backend.sql.quoting import quoted_name
 from backend.sql.session import Connection, close_doors, open_alone, query_errors, slices
+from backend.sql.values import quoted_name
 
 BATCH_ROWS = 10_000
 HELD_BYTES = 64_000_000  # of a row, and of rows that are held together: the page's process takes no more of an answer

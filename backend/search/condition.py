@@ -11,7 +11,6 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -22,12 +21,11 @@ from backend.caches import Lru
 from backend.errors import QueryError
 from backend.format import cut
 from backend.lake.model import FILE_COLUMNS, Snapshot
-from backend.lake.storage.paths import is_remote
-from backend.lake.table.metadata_diff import column_names
-from backend.lake.table.schema import fields, readable_names
+from backend.lake.storage.folder import is_remote
+from backend.lake.table.schema import column_names, columns, readable_names
 from backend.sql.expression import AGGREGATES, Expression, nodes, read_expression, require_truth, source_of
 from backend.sql.numbers import FILES_AT_ONCE, Numbers, Reading, ValueSource, narrowest
-from backend.sql.quoting import quoted_name
+from backend.sql.values import quoted_name
 
 EXAMPLES = 5
 EXAMPLE_COLUMNS = 8  # so many of the table's, if the condition itself does not name more
@@ -52,8 +50,6 @@ _BOUNDED = {
 _NONE = (("COMPARE_EQUAL", "0"), ("COMPARE_LESSTHANOREQUALTO", "0"), ("COMPARE_LESSTHAN", "1"))  # of a count
 _WORD = re.compile(r"\w+|\"[^\"]+\"")
 _FILTER = re.compile(r"\bFILTER\s*\(\s*WHERE\b(?P<condition>.+)\)\s*$", re.IGNORECASE | re.DOTALL)
-
-_read = lru_cache(maxsize=256)(read_expression)  # each probe of a search asks for the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +99,9 @@ def check_condition(text: str, snapshot: Snapshot) -> VersionCondition:
     if not text.strip():
         raise QueryError("there is no condition", hint=_EMPTY_HINT)
     names = readable_names(snapshot.metadata)
-    expression = _read(text, names)
+    expression = read_expression(text, names)
     if expression.tree.get("function_name") == "row" and not expression.aggregates:
-        expression = _read(f"count(*) = count(DISTINCT {expression.text})", names)
+        expression = read_expression(f"count(*) = count(DISTINCT {expression.text})", names)
     by_row = not expression.aggregates
     if by_row and not expression.columns:
         raise QueryError("the condition names no column, so it is the same at every version", hint=_EMPTY_HINT)
@@ -293,7 +289,7 @@ def _file_keys(snapshot: Snapshot) -> pa.ChunkedArray:
 def _shown_columns(condition: VersionCondition, snapshot: Snapshot) -> tuple[str, ...]:
     """The table's first plain columns, which name a row to people, and those of the condition."""
     nested = ("struct", "array", "map", "binary", "variant")
-    flat = [f.path for f in fields(snapshot.metadata) if f.depth == 0 and not f.type.startswith(nested)]
+    flat = [f.path for f in columns(snapshot.metadata) if f.depth == 0 and not f.type.startswith(nested)]
     wanted = [*condition.columns, *(name for name in flat if name not in condition.columns)]
     wanted = wanted[: max(EXAMPLE_COLUMNS, len(condition.columns))]
     return tuple(name for name in readable_names(snapshot.metadata) if name in wanted)

@@ -6,6 +6,7 @@ A key may be in several rows: equal ones cancel, and how many hold it is said.
 """
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -20,27 +21,25 @@ from backend.changes.commits import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSIO
 from backend.changes.model import RowChange, RowKind
 from backend.errors import DiffError, LakehouseError, UnsupportedFeatureError
 from backend.lake.history.change_feed import ChangeFeedSupport
-from backend.lake.model import CommitReader, Snapshot, TableRef
+from backend.lake.model import LakeReader, Snapshot, TableRef
 from backend.lake.rows.filters import RowFilter
 from backend.lake.rows.rows import RowPage, RowQuery
-from backend.lake.table.schema import fields
+from backend.lake.table.schema import columns
 from backend.sql.filters import parse_filter
-from backend.sql.numbers import Numbers, ScannedLake, VersionValue
-from backend.sql.quoting import quoted_name, quoted_text
+from backend.sql.numbers import Numbers, VersionValue
 from backend.sql.session import CancelToken
-from backend.sql.values import same
-from backend.work import Work
+from backend.sql.values import quoted_name, quoted_text, same
+from backend.work import Work, still_runs
 
 MOST_VERSIONS = 200  # states that one history looks at, the newest
 MOST_ROWS = 2_000  # changes of one key in a feed
 MOST_HOLDING = 100  # rows of one key at a version
-_POLL_S = 0.1
 
 Key = Mapping[str, str | int | float | bool]  # as JSON holds it: times and decimals as text
 Row = dict[str, Any]
 
 
-class KeyLake(ScannedLake, CommitReader, Protocol):
+class KeyLake(LakeReader, Protocol):
     """The part of `backend.lake.lake.Lake` that a key's history needs."""
 
     def cdf_support(self, ref: TableRef, from_version: int, to_version: int) -> ChangeFeedSupport: ...
@@ -112,7 +111,7 @@ def whole_life(lake: KeyLake, ref: TableRef, versions: tuple[int, int], key: Key
 
 def key_filter(snapshot: Snapshot, key: Key) -> RowFilter:
     """A filter for the key's rows; raises `DiffError` for other columns, `QueryError` for values that do not fit."""
-    schema = fields(snapshot.metadata)
+    schema = columns(snapshot.metadata)
     types = {field.path: field.type for field in schema if field.depth == 0}
     if missing := sorted(key.keys() - types.keys()):
         raise DiffError(f"no column {', '.join(missing)} to look a key up by")
@@ -146,12 +145,9 @@ def _by_feed(
             return rows, len(_rows_at(lake, first, where))
         return rows, None
 
-    work = Work(read, token.stop)
-    try:
-        while not work.ended(_POLL_S):
+    with Work(read, token.stop) as work:
+        while still_runs(work, "the change feed", limit_s=math.inf):
             yield KeyProgress(token.rows_read, 0, 0)
-    finally:
-        work.stop()
     try:
         rows, count = work.result()
     except UnsupportedFeatureError:  # times that the feed's reader would misread

@@ -15,21 +15,19 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import pairwise
-from typing import Protocol
 
 from backend.caches import Lru
 from backend.format import cut, duration_text
-from backend.lake.history.history_filter import clauses_text, condition_shape, predicate_text, stream_of
-from backend.lake.history.metadata_changes import InForce, compare
+from backend.lake.history.history import clauses_text, condition_shape, predicate_text, stream_of
 from backend.lake.history.timeline import rhythm, silences
-from backend.lake.model import Commit, CommitReader, Metadata, TableRef
-from backend.lake.table.partitions import column_types, physical_names, show_partition
+from backend.lake.model import Commit, LakeReader, Metadata, TableRef
+from backend.lake.table.metadata_diff import InForce, compare
+from backend.lake.table.schema import column_types, physical_names, show_partition
 from backend.search.notice import FIRSTS, Key, Measure, Notice
 from backend.search.suggest import (
     MOST_FILES,
     TIMES,
     Held,
-    HeldLake,
     Suggestion,
     held_at,
     held_numbers,
@@ -57,10 +55,6 @@ _IN_TIME = re.compile(r"=(?:19|20)\d\d(?:-?(?:0[1-9]|1[0-2])|(?!\d))")  # a day,
 _EVERY_ROW = "every row"
 
 Seen = tuple[Measure, str, str, str]  # what, of which column, property …, before and after
-
-
-class NoticeLake(HeldLake, CommitReader, Protocol):
-    """The part of `backend.lake.lake.Lake` that this needs."""
 
 
 # what a writer always did --------------------------------------------------------------------------------------
@@ -302,7 +296,7 @@ class NoticeLooks:
 
     def __init__(
         self,
-        lake: NoticeLake,
+        lake: LakeReader,
         streams: Callable[[], Mapping[str, str]] = dict,
         rest: Callable[[float], object] = lambda _: None,
     ) -> None:
@@ -322,7 +316,8 @@ class NoticeLooks:
         if table_id != latest.metadata.id or not latest.version - MOST_AT_ONCE <= seen <= latest.version:
             first = self._lake.version_at(ref, since) or 0
             seen = max(first - MOST_BEFORE, latest.version - MOST_AT_ONCE, 0) - 1
-            judge = TableJudge(ref, partial(self._earlier, ref, seen))
+            history = partial(self._lake.history, ref, ending_version=seen, limit=MOST_AT_ONCE)
+            judge = TableJudge(ref, history if seen >= 0 else tuple)
         found = dict[Key, Notice]()
         for low in range(seen + 1, latest.version + 1, _AT_ONCE):
             began_s, high = time.monotonic(), min(low + _AT_ONCE - 1, latest.version)
@@ -362,9 +357,6 @@ class NoticeLooks:
         """The newest commits with their times, oldest first."""
         newest = self._lake.history(ref, limit=most)
         return [(commit, commit.committed_at) for commit in reversed(newest) if commit.committed_at]
-
-    def _earlier(self, ref: TableRef, version: int) -> Sequence[Commit]:
-        return self._lake.history(ref, ending_version=version, limit=MOST_AT_ONCE) if version >= 0 else ()
 
     def _judged(self, judge: TableJudge, ref: TableRef, low: int, high: int) -> Mapping[Key, Notice]:
         versions = spread(self._lake.versions(ref), high - low + 1, within=(low, high))

@@ -9,20 +9,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import accumulate, dropwhile, pairwise, permutations
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import orjson
 
 from backend.cells import day_text, moment_text
 from backend.format import count_text, figure_text, percent
 from backend.lake.files.stats import ColumnTotals, StatKind, column_totals, columns_with_stats
-from backend.lake.model import Metadata, Snapshot, TableRef
-from backend.lake.table.metadata_diff import column_names
-from backend.lake.table.schema import readable_names
+from backend.lake.model import LakeReader, Metadata, Snapshot, TableRef
+from backend.lake.table.schema import column_names, readable_names
 from backend.search.notice import Measure
-from backend.sql.numbers import Numbers, Reading, ScannedLake, spread
-from backend.sql.quoting import plain_name, quoted_name, quoted_text
-from backend.sql.values import as_number
+from backend.sql.numbers import Numbers, Reading, spread
+from backend.sql.values import as_number, plain_name, quoted_name, quoted_text
 
 MOST_VERSIONS, MOST_FILES, MOST_COLUMNS = 24, 50_000, 100
 MOST_HELD = 1_000  # versions kept
@@ -36,12 +34,6 @@ _LEAST_CLEAN = 5  # versions without a null
 _LEAST_ROWS, _LEAST_SHARE = 20, 0.01  # of the first version, and of them with a value that is gone
 _LEAST_WHOLE, _WHOLE_ABOVE = 0.05, 3.0  # more of all numbers, and so much more often than before
 _MOST_TIMES, _MOST_VALUES = 4, 30  # columns; values of one that are held against each other
-
-
-class HeldLake(ScannedLake, Protocol):
-    """The part of `backend.lake.lake.Lake` that this needs."""
-
-    def versions(self, ref: TableRef) -> list[tuple[int, int]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +80,7 @@ def held_numbers() -> Numbers[Held]:
 
 
 def load_held(
-    numbers: Numbers[Held], lake: HeldLake, ref: TableRef, ends: tuple[int, int], key: Sequence[str] = ()
+    numbers: Numbers[Held], lake: LakeReader, ref: TableRef, ends: tuple[int, int], key: Sequence[str] = ()
 ) -> tuple[Held, ...]:
     """What columns hold at versions between the ends, oldest first, without empty ones before the first row; quantiles,
     and rows that repeat the key, at the two ends where both are small. Without a key, rows that repeat a whole row.
@@ -111,7 +103,7 @@ def load_held(
     return tuple(held.values())
 
 
-def held_at(numbers: Numbers[Held], lake: HeldLake, ref: TableRef, versions: Sequence[int]) -> tuple[Held, ...]:
+def held_at(numbers: Numbers[Held], lake: LakeReader, ref: TableRef, versions: Sequence[int]) -> tuple[Held, ...]:
     """What columns hold at these versions by the log, oldest first; without those that cannot be read."""
     *_, last = numbers.over(lake, ref, _BY_LOG, versions)
     return tuple(value.value for value in last.values if value.value is not None)
@@ -136,7 +128,8 @@ def _with_rows(reading: Reading, snapshot: Snapshot, held: Held, key: Sequence[s
         pair for pair in permutations(times[:_MOST_TIMES], 2) if len({held.columns[each].kind for each in pair}) < 2
     ]
     asked = {f"q{i}": f"quantile_cont({quoted_name(name)}, {list(QUANTILES)})" for i, name in enumerate(numbers)}
-    asked |= {f"l{i}": f"count(*) FILTER ({_after(*pair)})" for i, pair in enumerate(pairs)}
+    for i, (first, second) in enumerate(pairs):
+        asked[f"l{i}"] = f"count(*) FILTER ({quoted_name(first)} > {quoted_name(second)})"
     asked |= {f"w{i}": f"count(*) FILTER ({_is_whole(name)})" for i, name in enumerate(map(quoted_name, fractions))}
     for i, name in enumerate(map(quoted_name, texts)):
         asked[f"v{i}"] = f"CASE WHEN approx_count_distinct({name}) <= {_MOST_VALUES} THEN histogram({name}) END"
@@ -158,10 +151,6 @@ def _with_rows(reading: Reading, snapshot: Snapshot, held: Held, key: Sequence[s
 
 def _of_kind(held: Held, kinds: Sequence[StatKind]) -> list[str]:
     return [name for name, column in held.columns.items() if column.kind in kinds]
-
-
-def _after(first: str, second: str) -> str:
-    return f"{quoted_name(first)} > {quoted_name(second)}"
 
 
 def _is_whole(name: str) -> str:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from backend.errors import QueryError
-from backend.sql.quoting import folded, plain_name
 from backend.sql.session import parse_tree
+from backend.sql.values import folded, plain_name
 
 MOST_CHARACTERS = 10_000  # a pasted list of keys is long
 MOST_JOINED = 8  # texts put together: their length multiplies the memory of a row

@@ -21,7 +21,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backend.errors import QueryError
-from backend.lake.model import SchemaField
 from backend.lake.rows.filters import (
     COMPARISONS,
     FLOATS,
@@ -36,8 +35,8 @@ from backend.lake.rows.filters import (
     Test,
     typed,
 )
+from backend.lake.table.schema import Column
 from backend.sql.expression import Expression, check_row_condition, conjuncts, position_of, require_truth
-from backend.sql.quoting import folded, plain_name, quoted_name, quoted_text
 from backend.sql.session import (
     PIECE_BYTES,
     CancelToken,
@@ -48,6 +47,7 @@ from backend.sql.session import (
     session,
     type_of,
 )
+from backend.sql.values import folded, plain_name, quoted_name, quoted_text
 from backend.work import Work, still_runs
 
 Result = TypeVar("Result")
@@ -73,7 +73,7 @@ _SQL_TYPES = {
 }
 
 
-def parse_filter(text: str, schema: Sequence[SchemaField]) -> RowFilter | None:
+def parse_filter(text: str, schema: Sequence[Column]) -> RowFilter | None:
     """The filter over a table's columns, None for an empty text; raises `QueryError` that says where."""
     if not text.strip():
         return None
@@ -88,9 +88,7 @@ def parse_filter(text: str, schema: Sequence[SchemaField]) -> RowFilter | None:
     return RowFilter(joined_terms, None if len(exact) == len(terms) else _Computed(condition))
 
 
-def pruning_filter(
-    conditions: Iterable[Mapping[str, Any]], schema: Sequence[SchemaField], table: str
-) -> RowFilter | None:
+def pruning_filter(conditions: Iterable[Mapping[str, Any]], schema: Sequence[Column], table: str) -> RowFilter | None:
     """What files and readers can be told of conditions on the columns of one table of a statement, nodes of its tree;
     None where that is nothing. DuckDB asks all of them again."""
     reader, terms = _Terms(schema, table), list[Node]()
@@ -101,7 +99,7 @@ def pruning_filter(
     return RowFilter(All(tuple(terms))) if terms else None
 
 
-def _sql_type(field: SchemaField, schema: Sequence[SchemaField]) -> str | None:
+def _sql_type(field: Column, schema: Sequence[Column]) -> str | None:
     """A column's type as DuckDB writes it; None for one whose inside is not spelled out here."""
     if not field.type.startswith("struct<"):
         return _scalar_type(field.type)
@@ -170,7 +168,7 @@ def within(
 class _Terms:
     """Nodes of DuckDB's parse tree as terms; None for a node that is none. `table`: what columns may name it by."""
 
-    def __init__(self, schema: Sequence[SchemaField], table: str, text: str = "") -> None:
+    def __init__(self, schema: Sequence[Column], table: str, text: str = "") -> None:
         self._table, self._text = folded(table), text
         self._types = {field.names: field.type for field in schema}
 
@@ -218,7 +216,9 @@ class _Terms:
     def _compared(self, left: Mapping[str, Any], sign: str, right: Mapping[str, Any]) -> Test | None:
         column, other = self._column(left), self._column(right)
         if column is not None and other is not None:
-            return Test(column, sign, other) if _alike(column.type, other.type) else None
+            is_exact = all(each.type in INTEGERS or each.type.startswith("decimal") for each in (column, other))
+            is_alike = is_exact or (column.type == other.type and column.type not in FLOATS)  # to readers as to DuckDB
+            return Test(column, sign, other) if is_alike else None
         if column is None:
             column, sign, right = other, _MIRRORED[sign], left
         if column is None:
@@ -282,12 +282,6 @@ def _joined(operands: Sequence[Node | None], *, is_all: bool) -> Node | None:
 
 def _negated(node: Node | None) -> Node | None:
     return None if node is None else Not(node)
-
-
-def _alike(one: str, other: str) -> bool:
-    """Whether readers compare two columns as DuckDB does."""
-    exact = [kind in INTEGERS or kind.startswith("decimal") for kind in (one, other)]
-    return all(exact) or (one == other and one not in FLOATS)
 
 
 def _moment_text(tree: Mapping[str, Any], kind: str, text: str, column: FilterColumn) -> str:
@@ -450,7 +444,7 @@ def condition_text(column: str, operator: str, value: Any = None, *, kind: str =
     return f"{name} {operator} {_value_text(value)}"
 
 
-def narrowed(text: str, more: str, schema: Sequence[SchemaField]) -> str:
+def narrowed(text: str, more: str, schema: Sequence[Column]) -> str:
     """A filter narrowed down further; raises `QueryError` where it is none."""
     if not text.strip():
         return more

@@ -16,11 +16,10 @@ import pyarrow as pa
 from backend.errors import UnsupportedFeatureError
 from backend.lake.model import Metadata
 from backend.lake.rows.log_subset import LocalFiles
-from backend.lake.table.metadata_diff import column_types
 from backend.lake.table.misreadings import goes_by_id
-from backend.lake.table.partitions import physical_names
-from backend.sql.quoting import quoted_name, quoted_text
+from backend.lake.table.schema import column_types, physical_names
 from backend.sql.session import Connection
+from backend.sql.values import quoted_name, quoted_text
 
 # Delta's type: what a column is cast to, and the types of parquet (as DuckDB names them) that hold the same values.
 _FLAT: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -52,7 +51,7 @@ def why_not_as_stored(metadata: Metadata, columns: Sequence[str]) -> str | None:
     stored = [name.lower() for name in physical_names(metadata).values()]
     if alike := [name for name in stored if stored.count(name) > 1]:
         return f"columns called {alike[0]} differ in case alone"
-    types, partitions = column_types(metadata), metadata.partition_columns
+    types, partitions = column_types(metadata.schema_json), metadata.partition_columns
     odd = [name for name in columns if _flat_type(types[name]) is None]
     odd += [name for name in partitions if name in columns and types[name] not in _PARTITION_TYPES]
     return f"column {odd[0]} is {types[odd[0]]}" if odd else None
@@ -115,17 +114,20 @@ class _Reader:
     _numbers: "count[int]" = field(default_factory=count)
 
     def __post_init__(self) -> None:
-        self._types, self._stored = column_types(self.metadata), physical_names(self.metadata)
+        self._types, self._stored = column_types(self.metadata.schema_json), physical_names(self.metadata)
 
     def rows(self, files: LocalFiles) -> str:
         if any(_PATTERN.search(path) for path in files.paths):
             raise UnsupportedFeatureError("a file's name holds a wildcard", hint=_BY_KEY)
         if not files.paths:
-            return self._no_rows()
+            kinds = [self._flat(name)[0] for name in self.columns] + ["BIGINT"] * self.with_ids
+            return f"SELECT {', '.join(f'CAST(NULL AS {kind}) AS c{i}' for i, kind in enumerate(kinds))} WHERE false"
         source, stored = self._source(files.paths)
         values = [self._value(name, stored) for name in self.columns]
         if self.with_ids:
-            values.append(self._row_id(stored))
+            fresh = "f.base_row_id + r.file_row_number"
+            moved = stored.get(self.metadata.configuration.get(ROW_ID_COLUMN, "").lower())
+            values.append(f"coalesce({moved.name}, {fresh})" if moved else fresh)
         query = f"SELECT {', '.join(f'{value} AS c{i}' for i, value in enumerate(values))} FROM {source} r"
         if self.with_ids or self.metadata.partition_columns:
             beside = files.files.append_column("index", [range(len(files.paths))])
@@ -134,10 +136,6 @@ class _Reader:
             gone = self._registered(files.deleted)
             query += f" ANTI JOIN {gone} d ON r.file_index = d.file AND r.file_row_number = d.position"
         return query
-
-    def _no_rows(self) -> str:
-        kinds = [self._flat(name)[0] for name in self.columns] + ["BIGINT"] * self.with_ids
-        return f"SELECT {', '.join(f'CAST(NULL AS {kind}) AS c{i}' for i, kind in enumerate(kinds))} WHERE false"
 
     def _registered(self, table: pa.Table) -> str:
         name = f"{self.prefix}beside_{next(self._numbers)}"
@@ -174,8 +172,3 @@ class _Reader:
             return f"CAST(NULL AS {to})"
         what = stored.kind if stored else "no column"
         raise UnsupportedFeatureError(f"files hold {what} for {name}, which is {self._types[name]}", hint=_BY_KEY)
-
-    def _row_id(self, columns: Mapping[str, _Stored]) -> str:
-        fresh = "f.base_row_id + r.file_row_number"
-        moved = columns.get(self.metadata.configuration.get(ROW_ID_COLUMN, "").lower())
-        return f"coalesce({moved.name}, {fresh})" if moved else fresh

@@ -107,21 +107,17 @@ def read_dashboards(folders: Sequence[Path]) -> tuple[list[Dashboard], list[Sett
     dashboards, problems = list[Dashboard](), list[SettingsError]()
     for name, file in sorted(files.items()):
         try:
-            dashboards.append(_dashboard(name, file.read_text("utf-8")))
+            read = Dashboard.model_validate({"title": name, **tomllib.loads(file.read_text("utf-8")), "name": name})
+            made = read.model_copy(update={"tile": tuple(replace(tile, board=name) for tile in read.tile)})
+            if len(tiles([made], ())) < len(made.tile):
+                raise ValueError("two tiles have one title")
+            dashboards.append(made)
         except ValidationError as exc:
             wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in exc.errors(include_input=False))
             problems.append(SettingsError(f"the dashboard {file} is wrong: {wrong}", hint=_HINT))
         except (OSError, ValueError) as exc:
             problems.append(SettingsError(f"the dashboard {file} cannot be read: {exc}", hint=_HINT))
     return dashboards, problems
-
-
-def _dashboard(name: str, text: str) -> Dashboard:
-    read = Dashboard.model_validate({"title": name, **tomllib.loads(text), "name": name})
-    made = read.model_copy(update={"tile": tuple(replace(tile, board=name) for tile in read.tile)})
-    if len(tiles([made], ())) < len(made.tile):
-        raise ValueError("two tiles have one title")
-    return made
 
 
 def tiles(dashboards: Iterable[Dashboard], saved: Iterable[SavedQuery]) -> dict[str, Tile]:

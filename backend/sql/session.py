@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from backend.cells import from_duckdb
 from backend.errors import DiffError, LakehouseError, QueryError
-from backend.sql.quoting import quoted_name, quoted_text
+from backend.sql.values import quoted_name, quoted_text
 from backend.work import Interruptible, Stopped
 
 if TYPE_CHECKING:

@@ -1,15 +1,69 @@
-"""Comparing, printing and exporting cell values without losing any of them.
+"""Names, texts and cell values as SQL and JSON write them, and cell values compared, without losing any of them.
 
-Rule: NaN equals NaN; no number changes its digits on the way out (decimals leave as text, so do NaN and infinities).
+Rule: pure; whatever a name or a text holds, it stays one. NaN equals NaN; no number changes its digits on the way out
+(decimals leave as text, so do NaN and infinities).
 """
 
 import base64
 import math
+import re
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
 from backend.format import number_word
+
+# What DuckDB reserves, and what its or sqlglot's grammar takes for something else than a column somewhere.
+_RESERVED = frozenset(
+    """
+    all alter analyse analyze and anti any array as asc asof asymmetric at authorization between binary both by
+    case cast check collate collation column concurrently connect_by_root constraint create cross cube
+    current_catalog current_date current_time current_timestamp current_user default deferrable desc describe
+    distinct do drop else end except false fetch for force foreign freeze from full glob grant group having if
+    ilike in initially inner insert install intersect interval into is isnull join lambda lateral leading left
+    like limit list localtime localtimestamp lock map natural not notnull null nullable object offset on only or
+    order outer overlaps partitioned_by pivot pivot_longer pivot_wider placing positional primary qualify range
+    references regexp returning revoke right rlike rollback rollup row select semi session_user show similar some
+    struct summarize symmetric table tablesample then to trailing true uncache union unique unpack unpivot using
+    variadic verbose when where window with xor
+    """.split()  # noqa: SIM905 - words in quotes are read by nobody
+)
+
+
+_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
+
+
+def folded(name: str) -> str:
+    """A name as DuckDB compares names: A to Z alone are a to z. `str.lower` makes a k of the Kelvin sign as well."""
+    return name.translate(_LOWER)
+
+
+def quoted_name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def plain_name(name: str) -> str:
+    """A column's name as a person writes it: in quotes where it needs them."""
+    is_plain = re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name) and name.lower() not in _RESERVED
+    return name if is_plain else quoted_name(name)
+
+
+def quoted_text(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def backticked_name(name: str) -> str:
+    """As Spark writes it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def trino_name(table: str) -> str:
+    """ "delta"."silver"."orders" for silver/orders; catalog and schema may be called otherwise."""
+    *folders, own = table.split("/")
+    return ".".join(map(quoted_name, ("delta", folders[-1] if folders else "default", own)))
+
+
+# cell values ------------------------------------------------------------------------------------------------------
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -38,7 +92,8 @@ def json_value(value: Any) -> Any:
         case Decimal():
             return str(value)
         case datetime():
-            return _datetime_text(value)
+            utc = value if value.tzinfo is None else value.astimezone(UTC)  # one without a zone stays without
+            return utc.isoformat().replace("+00:00", "Z")
         case date() | time():
             return value.isoformat()
         case timedelta():
@@ -50,13 +105,6 @@ def json_value(value: Any) -> Any:
         case list() | tuple() | set():
             return [json_value(item) for item in value]
     return str(value)
-
-
-def _datetime_text(value: datetime) -> str:
-    """UTC with a Z; a timestamp without zone stays without."""
-    if value.tzinfo is None:
-        return value.isoformat()
-    return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def as_number(value: Any) -> float | None:

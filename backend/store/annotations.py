@@ -18,7 +18,7 @@ from backend.errors import SavedQueryNotFoundError, StreamRefusedError
 from backend.expectations.model import Finding, Judgement, State, TableExpectation
 from backend.format import cut, utc_text
 from backend.jobs.model import JobKind
-from backend.lake.history.versions import check_name
+from backend.lake.history.history import check_name
 from backend.lake.model import Pin, TableRef
 from backend.search.notice import Key, Notice
 from backend.sql.saved import Chart, SavedQuery, audit_text, require_name

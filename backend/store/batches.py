@@ -36,7 +36,7 @@ from backend.store.schema import (
     value_of,
 )
 from backend.stream_model.backlog import Lag
-from backend.stream_model.batches import is_batch
+from backend.stream_model.progress import is_batch
 from backend.stream_model.rollup import GRAINS_S, HOUR_S, Rollup, Sum, merged, rollup_of
 from backend.stream_model.stream import Progress, Run
 

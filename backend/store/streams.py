@@ -21,7 +21,7 @@ from sqlalchemy.engine import Connection
 from backend.access import Access, Actor
 from backend.errors import StreamNotFoundError, StreamRefusedError
 from backend.jobs.model import JobKind
-from backend.lake.storage.paths import normal_uri
+from backend.lake.storage.folder import normal_uri
 from backend.store import audit, batches, leases, schema
 from backend.store.engine import insert, upsert
 from backend.store.jobs import unfinished_act

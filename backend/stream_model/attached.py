@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from backend.errors import LakehouseError
-from backend.lake.storage.paths import is_within, normal_uri
-from backend.stream_model.events import parse_progress, parse_time
+from backend.lake.storage.folder import is_within, normal_uri
+from backend.stream_model.progress import parse_progress, spark_time
 from backend.stream_model.stream import (
     ATTACHED,
     AttachedApp,
@@ -89,7 +89,7 @@ class Attached:
             case "progress":
                 self._progress(app, event.at, parse_progress(body["progress"]))
             case "idle":
-                self.signs[self._of_run(app, body)] = parse_time(body["at"])
+                self.signs[self._of_run(app, body)] = spark_time(body["at"])
             case "terminated":
                 self._end(self._of_run(app, body), event.at, body["problem"])
             case "ended":

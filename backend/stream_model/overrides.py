@@ -89,7 +89,7 @@ def check_overrides(declared: StreamDeclaration, overrides: Mapping[str, str]) -
         raise OverrideError(f"{' and '.join(_TABLE_LIMITS)}: files take one of them", hint="leave one out")
     require_settable(declared.name, overrides, allowed)
     for key, value in overrides.items():
-        is_right, example = _VALUES.get(key, (_is_text, "a text"))
+        is_right, example = _VALUES.get(key, (lambda text: 0 < len(text) <= LONGEST and text.isprintable(), "a text"))
         if not is_right(value):
             raise OverrideError(f"{key}={value!r} is not understood", hint=f"write {example}")
 
@@ -148,14 +148,14 @@ def compare(
     pinned: Mapping[str, str] | None = None,
 ) -> tuple[Setting, ...]:
     """Each setting that is or will be overridden. `pinned`: Spark's settings that the checkpoint goes on with."""
-    values = declared_values(declared)
-    return tuple(
-        Setting(
-            key, values.get(key), now.get(key, values.get(key)), after.get(key, values.get(key)),
-            _pinned_note(key, after, pinned or {}),
-        )
-        for key in dict.fromkeys((*now, *after))
-    )  # fmt: skip
+    values, settings = declared_values(declared), []
+    for key in dict.fromkeys((*now, *after)):
+        was = (pinned or {}).get(key)
+        is_pinned = was is not None and key in after and was != after[key]
+        note = f"its checkpoint goes on with {was}, until it is reset" if is_pinned else ""
+        value = values.get(key)
+        settings.append(Setting(key, value, now.get(key, value), after.get(key, value), note))
+    return tuple(settings)
 
 
 def declared_values(declared: StreamDeclaration) -> dict[str, str]:
@@ -192,27 +192,16 @@ def shown(value: str | None) -> str:
     return "not set" if value is None else value
 
 
-def _pinned_note(key: str, after: Mapping[str, str], pinned: Mapping[str, str]) -> str:
-    if key in after and key in pinned and pinned[key] != after[key]:
-        return f"its checkpoint goes on with {pinned[key]}, until it is reset"
-    return ""
-
-
 def _is_count(value: str) -> bool:
     return value.isascii() and value.isdigit() and int(value) > 0
 
 
-def _is_text(value: str) -> bool:
-    return 0 < len(value) <= LONGEST and value.isprintable()
-
-
-def _is_trigger(value: str) -> bool:
-    return value == AVAILABLE_NOW or interval_s(value) is not None
-
-
 _COUNT = (_is_count, "a number above 0")
 _VALUES: Mapping[str, tuple[Callable[[str], object], str]] = {
-    TRIGGER: (_is_trigger, '"30 seconds", "1 minute" or "available now"'),
+    TRIGGER: (
+        lambda value: value == AVAILABLE_NOW or interval_s(value) is not None,
+        '"30 seconds", "1 minute" or "available now"',
+    ),
     "maxBytesPerTrigger": (_is_count, "a number of bytes"),
     "maxTriggerDelay": (_DELAY.fullmatch, "a span, like 5m"),
     **dict.fromkeys(

@@ -12,6 +12,7 @@ from typing import Literal
 
 MATERIALIZED_VIEW = "materialized view"
 ATTACHED = "attached query"  # of another Spark application, which tells of it and runs it
+RESET_ALLOWED = "pipelines.reset.allowed"  # a table's property, as declarative pipelines know it
 
 # drain: stop once what is there now is read; drain through: and what the drained streams above it still bring
 Action = Literal["start", "stop", "drain", "drain through", "restart"]

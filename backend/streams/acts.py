@@ -4,7 +4,7 @@ Rule: pure. A stream that was named is asked in any case; of many that were chos
 not be asked are left out, each with the reason.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -148,18 +148,14 @@ def _drain_blocked(status: StreamStatus) -> str | None:
     return None if status.state is StreamState.RUNNING else "It does not run, so it cannot catch up."
 
 
-def _restart_blocked(status: StreamStatus) -> str | None:
-    return "It is wanted stopped: use Start." if _stop_wanted(status) else None
-
-
 def _stop_wanted(status: StreamStatus) -> bool:
     return status.desired is not None and status.desired.wants_stop
 
 
-_BLOCKED = {
+_BLOCKED: Mapping[Action, Callable[[StreamStatus], str | None]] = {
     "start": _start_blocked,
     "stop": _stop_blocked,
     "drain": _drain_blocked,
     "drain through": _drain_blocked,
-    "restart": _restart_blocked,
+    "restart": lambda status: "It is wanted stopped: use Start." if _stop_wanted(status) else None,
 }

@@ -1,22 +1,31 @@
-"""The checkpoint of a stream as Spark left it in its folder: what was planned, what was finished, where sources stood.
+"""The checkpoint of a stream as Spark left it in its folder: what was planned, what was finished, where sources stood;
+and where a first start begins, which a reset left there.
 
 Rule: reads and never judges; a file that cannot be read is named in the error.
+An offset is known by its shape; one of an unknown shape is kept as text and counted by nobody.
+Spark honours options of a first start until its checkpoint has a place in the source, and never afterwards. So they lie
+in the new, empty checkpoint's folder, and go away with it.
 Source: the layout that Spark's StreamingCheckpointConstants and OffsetSeqLog write (`v1`, a line of metadata, a line a
-source).
+source), and offsets as DeltaSourceOffset, FileStreamSourceOffset and KafkaSourceOffset write them.
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from backend.errors import CheckpointError, LakehouseError, ObjectMissingError
+from backend.errors import (
+    CheckpointError,
+    LakehouseError,
+    ObjectMissingError,
+)
 from backend.lake.storage.folder import Folder
 from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
-from backend.stream_model.stream import StreamDeclaration
+from backend.stream_model.stream import InputKind, StreamDeclaration, StreamInput
 
+START = "start.json"
+Starts = Mapping[str, Mapping[str, str]]  # options of each source's reader, by `key_of`
 _NONE = "-"  # a source that had nothing to offer yet
 
 
@@ -54,13 +63,11 @@ class StreamCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Where the sources stood at the end of a batch, in Spark's order: each as its JSON, None for "nothing yet"."""
+    """Where the sources stood at the end of a batch, in Spark's order: each as its JSON, None for "nothing yet".
+    `conf`: Spark's settings that the checkpoint goes on with."""
 
-    batch_id: int
-    planned_at: datetime | None
     sources: tuple[str | None, ...]
-    conf: Mapping[str, str] = field(default_factory=dict)
-    watermark: datetime | None = None
+    conf: Mapping[str, str]
 
 
 def read_checkpoint(folder: Folder) -> StreamCheckpoint:
@@ -92,13 +99,8 @@ def read_offsets(folder: Folder, batch_id: int) -> Offsets:
     if len(lines) < 3:
         raise CheckpointError(f"{name} names no source: its writer was cut off", file=name)
     metadata = _json(lines[1], name)
-    return Offsets(
-        batch_id,
-        _moment(metadata.get("batchTimestampMs")),
-        tuple(None if line == _NONE else line for line in lines[2:]),
-        {str(key): str(value) for key, value in (metadata.get("conf") or {}).items()},
-        _moment(metadata.get("batchWatermarkMs")),
-    )
+    conf = {str(key): str(value) for key, value in (metadata.get("conf") or {}).items()}
+    return Offsets(tuple(None if line == _NONE else line for line in lines[2:]), conf)
 
 
 def check_commit(folder: Folder, batch_id: int) -> None:
@@ -146,6 +148,169 @@ def _json(text: str, name: str) -> dict[str, Any]:
     return body
 
 
-def _moment(millis: Any) -> datetime | None:
-    """Spark writes 0 until it knows."""
-    return datetime.fromtimestamp(millis / 1_000, UTC) if isinstance(millis, int) and millis > 0 else None
+# positions -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaPosition:
+    """Before the file after `index` of `version`. `is_initial`: within the snapshot of that version, file by file."""
+
+    table_id: str
+    version: int
+    index: int
+    is_initial: bool
+    by_event_time: bool = False  # an initial snapshot in order of event time has no index
+
+    @property
+    def files_read(self) -> int:
+        """How many files of `version` were read."""
+        return max(0, self.index + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class FilesPosition:
+    """After the files of this entry of the source's own log."""
+
+    log_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaPosition:
+    """The next offset of each partition, by topic."""
+
+    offsets: Mapping[str, Mapping[int, int]]
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return tuple(self.offsets)
+
+
+@dataclass(frozen=True, slots=True)
+class VersionsPosition:
+    """The version of each table, by URI, that a materialized view was computed from."""
+
+    versions: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class OtherPosition:
+    text: str
+
+
+Position = DeltaPosition | FilesPosition | KafkaPosition | VersionsPosition | OtherPosition
+Placed = tuple[int, Position]  # a position, and its source's number in the checkpoint
+_OF_KIND: dict[InputKind, type[Position]] = {
+    InputKind.TABLE: DeltaPosition,
+    InputKind.CHANGE_FEED: DeltaPosition,
+    InputKind.FILES: FilesPosition,
+    InputKind.KAFKA: KafkaPosition,
+}
+
+
+def read_positions(checkpoint: Folder, batch: int | None) -> dict[int, Position]:
+    """Where the sources stood at the end of a batch, by their number in the checkpoint; without those that had nothing
+    yet. Raises what `read_offsets` raises."""
+    lines = read_offsets(checkpoint, batch).sources if batch is not None else ()
+    return {place: parse_position(line) for place, line in enumerate(lines) if line is not None}
+
+
+def parse_position(text: str) -> Position:
+    """Never raises: what is not known is an `OtherPosition`."""
+    try:
+        return _known(json.loads(text)) or OtherPosition(text)
+    except ValueError:
+        return OtherPosition(text)
+
+
+def position_of(offset: object) -> Position:
+    """The same of an offset that is read from JSON already."""
+    return _known(offset) or OtherPosition(json.dumps(offset))
+
+
+def _known(offset: object) -> Position | None:
+    if not isinstance(offset, dict):
+        return None
+    if "reservoirId" in offset:
+        return _delta(offset)
+    if offset.keys() == {"logOffset"} and isinstance(offset["logOffset"], int):
+        return FilesPosition(offset["logOffset"])
+    if offset and all(isinstance(value, dict) for value in offset.values()):
+        return _kafka(offset)
+    if offset and all(type(value) is int for value in offset.values()):
+        return VersionsPosition(offset)
+    return None
+
+
+def _delta(offset: Mapping[str, Any]) -> DeltaPosition | None:
+    table_id, version, index = offset.get("reservoirId"), offset.get("reservoirVersion"), offset.get("index")
+    if not isinstance(table_id, str) or type(version) is not int or type(index) is not int:
+        return None
+    by_event_time = offset.get("eventTimeMillis") is not None
+    return DeltaPosition(table_id, version, index, offset.get("isStartingVersion") is True, by_event_time)
+
+
+def _kafka(found: Mapping[str, Mapping[str, Any]]) -> KafkaPosition | None:
+    try:
+        return KafkaPosition(
+            {
+                topic: {int(partition): int(offset) for partition, offset in offsets.items()}
+                for topic, offsets in found.items()
+            }
+        )
+    except (TypeError, ValueError):
+        return None
+
+
+def matched(
+    inputs: Sequence[StreamInput], placed: Sequence[Placed], table_ids: Sequence[str | None]
+) -> Mapping[int, Placed]:
+    """Positions by the input's number: tables by their id, since Spark's plan orders the sources, what is left in the
+    order of both."""
+    left, matches = list(placed), dict[int, Placed]()
+
+    def take(number: int, fitting: Iterator[Placed]) -> None:
+        if (first := next(fitting, None)) is not None:
+            matches[number] = first
+            left.remove(first)
+
+    for number, table_id in enumerate(table_ids):
+        tables = ((pair, at) for pair in left if isinstance(at := pair[1], DeltaPosition))
+        take(number, (pair for pair, at in tables if at.table_id == table_id))
+    for number, source in enumerate(inputs):
+        kind = _OF_KIND.get(InputKind(source.kind))
+        if number not in matches and kind is not None:
+            take(number, (pair for pair in left if isinstance(pair[1], kind)))
+    return matches
+
+
+# where a first start begins ------------------------------------------------------------------------------------------
+
+
+def key_of(source: StreamInput) -> str:
+    return source.uri or source.name
+
+
+def begun_at(declared: StreamDeclaration, starts: Starts) -> StreamDeclaration:
+    """The declaration with the options of a first start from there."""
+    inputs = (
+        replace(source, options=begun(source.options, starts.get(key_of(source), {}))) if source.has_place else source
+        for source in declared.inputs
+    )
+    return replace(declared, inputs=tuple(inputs))
+
+
+def begun(declared: Mapping[str, str], start: Mapping[str, str]) -> dict[str, str]:
+    """A reader's options; a start takes the place of where it was declared to begin."""
+    others = {key: value for key, value in declared.items() if not (start and key.lower().startswith("starting"))}
+    return {**others, **start}
+
+
+def read_starts(checkpoint: Folder) -> Starts:
+    """Those that a reset left; {} once a batch has a place in each source, or where there are none."""
+    if checkpoint.stat(START) is None:
+        return {}
+    planned = read_checkpoint(checkpoint).planned
+    if planned and None not in read_offsets(checkpoint, planned[-1]).sources:
+        return {}
+    starts: Starts = json.loads(checkpoint.read(START))
+    return starts

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 
 from backend.format import span_text
-from backend.lake.storage.paths import normal_uri
+from backend.lake.storage.folder import normal_uri
 from backend.stream_model.stream import Progress, StreamDeclaration, StreamState
 from backend.streams.verdict import StreamStatus, Verdict
 
@@ -168,17 +168,13 @@ def _rows_from(batch: Progress, read: str, declared: StreamDeclaration) -> int |
     """Rows of one batch that came from one of the stream's inputs."""
     if not reads_several(declared):
         return batch.num_input_rows
+    end = f"/{read.rpartition(' ')[2].strip('/')}"  # of Spark's words: `DeltaSource[file:/lake/bronze/orders]`
     try:
         sources = json.loads(batch.raw_json)["sources"]
-        counts = [source["numInputRows"] for source in sources if _names(source["description"], read)]
+        counts = [source["numInputRows"] for source in sources if source["description"].rstrip("]").endswith(end)]
     except (ValueError, KeyError, TypeError):
         return None
     return int(counts[0]) if len(counts) == 1 else None
-
-
-def _names(description: str, read: str) -> bool:
-    """Whether Spark's words for a source end with this table or folder: `DeltaSource[file:/lake/bronze/orders]`."""
-    return description.rstrip("]").endswith(f"/{read.rpartition(' ')[2].strip('/')}")
 
 
 def _short(table: str) -> str:
@@ -219,7 +215,7 @@ def with_causes(statuses: Sequence[StreamStatus], *, now: datetime) -> list[Stre
         else:
             because = f"{status.declaration.name} is starved: {_why_stopped(cause, now)}"
             starved_by = cause.declaration.name
-            explained.append(replace(status, because=because, starved_by=starved_by, input_rows_per_s=0.0))
+            explained.append(replace(status, because=because, starved_by=starved_by))
     return explained
 
 

@@ -6,20 +6,52 @@ Its latency is the age of that moment; a layer's is that of its last table.
 Rule: nothing is sampled; it follows from the offsets of batches and the times in logs and folders. Unknown is None.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from backend.format import age_s
 from backend.store.store import ControlStore
 from backend.stream_model.stream import Progress
-from backend.streams.backlog.reader import BacklogReader
-from backend.streams.backlog.trail import Trail, Trails, least_known
+from backend.streams.backlog import BacklogReader, Trail
 from backend.streams.graph import in_graph_order
 from backend.streams.verdict import StreamStatus
 
 WINDOW = timedelta(minutes=30)
 POINTS = 180  # of the window: one each 10 s
 MOST_BATCHES = 180  # of one stream; of more, every second, third …
+
+
+@dataclass(frozen=True, slots=True)
+class Trails:
+    """Those of all streams by name, as they were `read_at`. `writers`: the streams that write a table, by its URI."""
+
+    of: Mapping[str, Sequence[Trail]]
+    writers: Mapping[str, Sequence[str]]
+    read_at: datetime
+
+    def horizon(self, stream: str, at: datetime, *, below: frozenset[str] = frozenset()) -> datetime | None:
+        """All that had landed before this moment was in the stream's table at `at`, through every stream above it.
+
+        `below`: streams that were passed on the way up, so that a circle of foreign streams ends.
+        """
+        return least_known(self._through(trail, at, below | {stream}) for trail in self.of.get(stream, ()))
+
+    def _through(self, trail: Trail, at: datetime, below: frozenset[str]) -> datetime | None:
+        read = trail.until(at)
+        writers = self.writers.get(trail.source.uri, ()) if trail.source.is_table else ()
+        if read is None or not writers:
+            return read
+        if below & set(writers):
+            return None
+        return least_known(self.horizon(writer, read, below=below) for writer in writers)
+
+
+def least_known(moments: Iterable[datetime | None]) -> datetime | None:
+    """The earliest; None as soon as one is not known, or where there is none."""
+    every = list(moments)
+    known = [moment for moment in every if moment is not None]
+    return min(known) if known and len(known) == len(every) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +68,7 @@ class LayerLatency:
 
     @property
     def seconds(self) -> float | None:
-        return _age_s(self.complete_until, self.now)
+        return age_s(self.complete_until, self.now)
 
 
 def read_trails(
@@ -46,7 +78,7 @@ def read_trails(
     topics, of = store.topic_ends(), dict[str, Sequence[Trail]]()
     for status in statuses:
         name, batches = status.declaration.name, _batches(store, status, now)
-        of[name] = backlogs.trails(status.declaration, batches, topics.get(name, ()), now=now)
+        of[name] = backlogs.look(status.declaration, batches, topics.get(name, ()), now=now).trails()
     writers: dict[str, list[str]] = {}
     for status in statuses:
         for output in status.declaration.outputs:
@@ -78,12 +110,8 @@ def _of_layer(layer: str, streams: Sequence[str], trails: Trails) -> LayerLatenc
     unknown = tuple(name for name in streams if name not in complete)
     slowest = None if unknown else min(complete, key=lambda name: complete[name])
     times = [now - WINDOW + WINDOW * step / POINTS for step in range(POINTS + 1)]
-    past = tuple((at, _age_s(least_known(trails.horizon(name, at) for name in streams), at)) for at in times)
+    past = tuple((at, age_s(least_known(trails.horizon(name, at) for name in streams), at)) for at in times)
     return LayerLatency(layer, slowest, complete[slowest] if slowest else None, unknown, past, now)
-
-
-def _age_s(moment: datetime | None, at: datetime) -> float | None:
-    return None if moment is None else (at - moment).total_seconds()
 
 
 def _batches(store: ControlStore, status: StreamStatus, now: datetime) -> list[Progress]:

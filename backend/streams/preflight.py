@@ -24,8 +24,7 @@ from backend.errors import (
 )
 from backend.format import bytes_text, duration_text, things, utc_text
 from backend.lake.lake import Lake
-from backend.lake.storage.folder import Folder
-from backend.lake.storage.paths import is_remote, normal_uri
+from backend.lake.storage.folder import Folder, is_remote, normal_uri
 from backend.lake.storage.storage import declared_folder
 from backend.lake.table.properties import keys_before
 from backend.settings import Settings
@@ -34,11 +33,17 @@ from backend.store.store import ControlStore
 from backend.stream_model.overrides import TABLE_CHANGES
 from backend.stream_model.stream import Desired, DesiredState, InputKind, Lease, Progress, StreamDeclaration
 from backend.streams import faults
-from backend.streams.backlog.positions import read_positions
-from backend.streams.balance import why_nobody_can
-from backend.streams.checkpoint import StreamCheckpoint, check_commit, query_id, read_checkpoint, read_offsets
+from backend.streams.checkpoint import (
+    StreamCheckpoint,
+    check_commit,
+    query_id,
+    read_checkpoint,
+    read_offsets,
+    read_positions,
+)
 from backend.streams.faults import Check, Outcome, Preflight
 from backend.streams.preflight_sources import Positions, check_folders, check_table_sources, check_topics
+from backend.streams.reconcile import why_nobody_can
 from backend.streams.table_changes import DeclaredChange, PresentTable, approved_changes, table_changes
 
 # A small stream's offsets, its spilled shuffles and the files of one batch need about this much.
@@ -52,7 +57,7 @@ _SINKS_OF_THE_HOST = ("kafka", "postgresql")
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class PlannedStart:
     """What each check may look at. `checkpoint`: None where its folder cannot be looked at, and `problem` says why.
     `query`: its id, None where nothing can be read of it; `sources`: how many its last offsets hold. `last`: the
     stream's newest batch."""
@@ -98,7 +103,7 @@ def checks_behind(
 
 def _load_start(
     settings: Settings, lake: Lake, store: ControlStore, name: str, *, now: datetime, until: int | None = None
-) -> Start:
+) -> PlannedStart:
     declarations = store.declarations()
     if name not in declarations:
         names = ", ".join(declarations)
@@ -108,7 +113,7 @@ def _load_start(
         raise StreamRefusedError(f"{name}: another Spark application runs it", hint=f"look into {declared.pipeline}")
     others = [other for other in declarations.values() if other.name != name]
     last = next(iter(store.progress(name, limit=1, raw=False)), None)
-    start = Start(settings, lake, store, declared, others, store.desired(), store.leases(), last, now)
+    start = PlannedStart(settings, lake, store, declared, others, store.desired(), store.leases(), last, now)
     try:
         folder = declared_folder(settings, declared.checkpoint_location)
         checkpoint = read_checkpoint(folder)
@@ -134,7 +139,7 @@ def _load_start(
 # the checkpoint ------------------------------------------------------------------------------------------------------
 
 
-def check_checkpoint(start: Start) -> Iterator[Check]:
+def check_checkpoint(start: PlannedStart) -> Iterator[Check]:
     """Whether Spark can read it, and which batch it begins with."""
     checkpoint, problem, damage = start.checkpoint, start.problem, list[Check]()
     try:
@@ -158,7 +163,7 @@ def check_checkpoint(start: Start) -> Iterator[Check]:
         yield faults.COMMITS_GONE.found(f"No batch has a commit: {last} runs again", outcome=outcome)
 
 
-def _damage(start: Start, checkpoint: StreamCheckpoint) -> Iterator[Check]:
+def _damage(start: PlannedStart, checkpoint: StreamCheckpoint) -> Iterator[Check]:
     """What is wrong with each file that a start reads: of the offsets, Spark takes the last two."""
     folder, planned, finished = checkpoint.folder, checkpoint.planned, checkpoint.finished
     if not checkpoint.has_metadata:
@@ -210,7 +215,7 @@ def lost_state(folder: Folder, finished: Sequence[int], *, keeps_state: bool) ->
                 yield f"{store} {ends}; batch {finished[-1]} wrote version {finished[-1] + 1}"
 
 
-def check_definition(start: Start) -> Iterator[Check]:
+def check_definition(start: PlannedStart) -> Iterator[Check]:
     """Whether it has as many sources as its checkpoint; nothing where Spark may count one that is read twice as one."""
     read = [source.name for source in start.declared.inputs if not source.is_static]
     if start.sources is None or not read or len(set(read)) < len(read):
@@ -225,7 +230,7 @@ def check_definition(start: Start) -> Iterator[Check]:
 # who runs it ---------------------------------------------------------------------------------------------------------
 
 
-def check_owner(start: Start) -> Iterator[Check]:
+def check_owner(start: PlannedStart) -> Iterator[Check]:
     """Who holds the stream's lease, or can take it."""
     hosts = {host.host_id: host for host in start.store.hosts()}
     alive = [host for host in hosts.values() if host.silent_s(start.now) <= start.settings.host.heartbeat_stale_s]
@@ -249,7 +254,7 @@ def check_owner(start: Start) -> Iterator[Check]:
     yield Check(faults.OWNER, outcome, detail, remedy)
 
 
-def check_others(start: Start) -> Iterator[Check]:
+def check_others(start: PlannedStart) -> Iterator[Check]:
     """Which other streams would meet it: on its checkpoint, or on one of its tables."""
     declared, own, is_alone = start.declared, start.lease_of(start.declared.name), True
     place, uris = declared.checkpoint_location.rstrip("/"), {output.uri for output in declared.outputs} - {""}
@@ -270,7 +275,7 @@ def check_others(start: Start) -> Iterator[Check]:
 # what it reads, where it writes --------------------------------------------------------------------------------------
 
 
-def check_sources(start: Start) -> Iterator[Check]:
+def check_sources(start: PlannedStart) -> Iterator[Check]:
     """Whether what the stream has yet to read is there."""
     declared = start.declared
     observed = start.store.observed().get(declared.name)
@@ -283,7 +288,7 @@ def check_sources(start: Start) -> Iterator[Check]:
     yield from check_topics(declared, start.positions, topics, now=start.now)
 
 
-def check_sink(start: Start) -> Iterator[Check]:
+def check_sink(start: PlannedStart) -> Iterator[Check]:
     """Whether its tables are there, and whether they have more batches of this query than the checkpoint."""
     declared, checkpoint, planned = start.declared, start.checkpoint, start.planned
     if declared.outside:
@@ -331,7 +336,7 @@ def check_sink(start: Start) -> Iterator[Check]:
         yield Check(faults.SINK, Outcome.OK, detail)
 
 
-def check_tables(start: Start) -> Iterator[Check]:
+def check_tables(start: PlannedStart) -> Iterator[Check]:
     """What the next start sets of its tables, and what of that waits for somebody's word."""
     name, wanted, changes = start.declared.name, start.desired.get(start.declared.name), list[DeclaredChange]()
     for table in start.declared.tables:
@@ -352,7 +357,7 @@ def check_tables(start: Start) -> Iterator[Check]:
         yield Check(faults.TABLES, Outcome.WARNING, f"{change}: {change.waits}", remedy)
 
 
-def check_room(start: Start) -> Iterator[Check]:
+def check_room(start: PlannedStart) -> Iterator[Check]:
     """Whether the disk of the checkpoint has room for the state."""
     location, free_bytes = start.declared.checkpoint_location, None
     place = Path(normal_uri(location))
@@ -376,7 +381,7 @@ def room_for(free_bytes: int | None, state_bytes: int | None = None) -> Check:
     return Check(faults.ROOM, Outcome.WARNING, f"{detail}; {bytes_text(needed)} or more are safe", remedy)
 
 
-CHECKS: tuple[Callable[[Start], Iterable[Check]], ...] = (
+CHECKS: tuple[Callable[[PlannedStart], Iterable[Check]], ...] = (
     *(check_checkpoint, check_definition, check_owner, check_others, check_sources),
     *(check_sink, check_tables, check_room),
 )

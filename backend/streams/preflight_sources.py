@@ -16,19 +16,15 @@ from backend.format import things
 from backend.lake.history.change_feed import rest_of_snapshot
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, Metadata, Snapshot, TableRef
-from backend.lake.storage.folder import Folder
-from backend.lake.storage.paths import is_within, normal_uri
+from backend.lake.storage.folder import Folder, is_within, normal_uri
 from backend.lake.storage.storage import declared_folder
 from backend.lake.table.metadata_diff import SchemaDiff, diff_schemas
 from backend.settings import Settings
 from backend.stream_model.stream import InputKind, StreamDeclaration, StreamFailure, StreamInput, TopicEnds
 from backend.streams import faults
-from backend.streams.backlog.files import has_pattern, named_elsewhere
-from backend.streams.backlog.kafka import kafka_backlog
-from backend.streams.backlog.positions import DeltaPosition, KafkaPosition, Position
-from backend.streams.backlog.reader import matched
-from backend.streams.backlog.tables import without_read
+from backend.streams.checkpoint import DeltaPosition, KafkaPosition, Position, matched
 from backend.streams.faults import Check, Outcome
+from backend.streams.unread import has_pattern, kafka_backlog, named_elsewhere, without_read
 
 MOST_VERSIONS = 1_000  # unread commits looked at
 MOST_FILES = 200  # unread files looked for, those first that VACUUM may delete
@@ -238,8 +234,8 @@ def _breaks(diff: SchemaDiff) -> bool:
 
 
 def _words(diff: SchemaDiff) -> Iterator[str]:
-    yield from (f"adds {change.path} ({change.type})" for change in diff.added)
-    yield from (f"drops {change.path} ({change.type})" for change in diff.dropped)
+    yield from (f"adds {change.path} ({change.kind})" for change in diff.added)
+    yield from (f"drops {change.path} ({change.kind})" for change in diff.dropped)
     yield from (f"renames {old} to {new}" for old, new in diff.renamed)
     yield from (f"{change.what} of {change.path}: {change.before} → {change.after}" for change in diff.changed)
 

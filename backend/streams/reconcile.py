@@ -1,47 +1,164 @@
-"""Decides what a host does next so that what runs becomes what people want.
+"""Which host a stream belongs on, and what that host does next so that what runs becomes what people want.
 
-Rule: pure. `plan` sees values and gives actions; carrying them out and planning again gives no action. The order of
-one stream's actions matters: what is about to happen is recorded before it is done.
+Rule: pure, and the same for every host that sees the same leases, so that one alone acts. `plan` sees values and gives
+actions; carrying them out and planning again gives no action. The order of one stream's actions matters: what is about
+to happen is recorded before it is done. Streams are spread evenly over those that can run them, and moved no more than
+that needs: only to a host with room that has at least two fewer, or from a host that has more than it takes, so no move
+can be undone by the next. A stopped stream weighs nothing.
 """
 
-from collections.abc import Iterable, Mapping
+import math
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from enum import StrEnum
+from heapq import heapify, heappop, heappush
+from types import MappingProxyType
 
-from backend.stream_model.stream import Desired, DesiredState, Observed, StreamFailure, StreamState
+from backend.format import things
+from backend.settings import HostSettings
+from backend.stream_model.stream import (
+    Desired,
+    DesiredState,
+    HostHeartbeat,
+    Observed,
+    StreamDeclaration,
+    StreamFailure,
+    StreamState,
+)
 from backend.streams.faults import recognise
 
+NO_LIMITS: Mapping[str, int | None] = MappingProxyType({})
+NO_STREAMS: Mapping[str, int] = MappingProxyType({})
 
-class Phase(StrEnum):
-    """What a query of this host is doing at this moment."""
 
-    ABSENT = "ABSENT"
-    STARTING = "STARTING"  # a start is on its way
-    ACTIVE = "ACTIVE"
-    STOPPING = "STOPPING"  # a stop is on its way
-    ENDED = "ENDED"  # ended by itself, without an error
-    FAILED = "FAILED"  # ended by an error, or could not be started
+@dataclass(frozen=True, slots=True)
+class Move:
+    """`host` should give `stream` up; `to` has the fewest of those that can run it."""
+
+    stream: str
+    host: str
+    to: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """`placed`: the streams that no host has, each with the one that takes it. `is_even`: nothing is on its way."""
+
+    placed: Mapping[str, str]
+    moves: tuple[Move, ...]
+    is_even: bool
+
+
+class _Loads:
+    """Streams that run on each host. `level` is the same, and endless for a host that takes no more."""
+
+    def __init__(self, running: Mapping[str, int], limits: Mapping[str, int | None]) -> None:
+        self.running = dict(running)
+        self._limits = {host: math.inf if (most := limits.get(host)) is None else most for host in running}
+        self.level = {host: self._level(host) for host in running}
+
+    def add(self, host: str, streams: int) -> None:
+        self.running[host] += streams
+        self.level[host] = self._level(host)
+
+    def lowest(self, hosts: Collection[str]) -> str:
+        return min(hosts, key=self.level.__getitem__)
+
+    def may_move(self, host: str, to: str) -> bool:
+        is_over = self.running[host] > self._limits[host]
+        return self.running[host] - self.level[to] >= 2 or (is_over and self.level[to] < math.inf)
+
+    def _level(self, host: str) -> float:
+        return self.running[host] if self.running[host] < self._limits[host] else math.inf
+
+
+def plan_shares(
+    can: Mapping[str, Collection[str]],
+    owners: Mapping[str, str],
+    at_rest: Collection[str],
+    limits: Mapping[str, int | None] = NO_LIMITS,
+) -> Shares:
+    """`can`: what each live host can run; `owners`: whose lease each stream has, also of hosts that are gone; `limits`:
+    how many running streams a host takes at most. Streams that no host has room for are in no part of the answer."""
+    able = defaultdict[str, list[str]](list)
+    for host in sorted(can):
+        for stream in can[host]:
+            able[stream].append(host)
+    present = Counter(dict.fromkeys(can, 0))
+    present.update(host for host in owners.values() if host in can)
+    running = Counter(dict.fromkeys(can, 0))
+    running.update(host for stream, host in owners.items() if host in can and stream not in at_rest)
+    loads = _Loads(running, limits)
+    placed: dict[str, str] = {}
+    for stream in sorted(able.keys() - owners.keys(), key=lambda name: (len(able[name]), name)):
+        is_at_rest = stream in at_rest
+        host = min(able[stream], key=present.__getitem__) if is_at_rest else loads.lowest(able[stream])
+        if is_at_rest or loads.level[host] < math.inf:
+            placed[stream] = host
+            present[host] += 1
+            loads.add(host, not is_at_rest)
+    is_under_way = bool(placed) or any(host not in can for host in owners.values())
+    moves = () if is_under_way else tuple(_moves(able, owners, loads, at_rest))
+    return Shares(placed, moves, not is_under_way and not moves)
+
+
+def _moves(
+    able: Mapping[str, list[str]], owners: Mapping[str, str], loads: _Loads, at_rest: Collection[str]
+) -> Iterator[Move]:
+    """Each from the fullest host that can give to the emptiest that can take, until none has two fewer."""
+    # By host and by who can take them: all that go to the same hosts are alike.
+    alike = defaultdict[str, dict[tuple[str, ...], list[str]]](dict)
+    for stream in sorted(owners, reverse=True):
+        if stream in able and stream not in at_rest:
+            alike[owners[stream]].setdefault(tuple(able[stream]), []).append(stream)
+    fullest = [(-loads.running[host], host) for host in alike]
+    heapify(fullest)
+    while fullest:
+        running, host = heappop(fullest)
+        if -running != loads.running[host] or not alike[host]:
+            continue  # it took some meanwhile, and stands here once more with them; or it has given all
+        targets = {hosts: loads.lowest(hosts) for hosts in alike[host]}
+        hosts = min(targets, key=lambda those: (loads.level[targets[those]], alike[host][those][-1]))
+        to = targets[hosts]
+        if not loads.may_move(host, to):
+            continue
+        yield Move(alike[host][hosts].pop(), host, to)
+        if not alike[host][hosts]:
+            del alike[host][hosts]
+        for changed, streams in ((host, -1), (to, 1)):
+            loads.add(changed, streams)
+            heappush(fullest, (-loads.running[changed], changed))
+
+
+def why_nobody_can(
+    declared: StreamDeclaration, alive: Iterable[HostHeartbeat], running: Mapping[str, int] = NO_STREAMS
+) -> str:
+    """ "no host with the tag gpu is up", or that those are full; empty where one can. `running`: streams by host."""
+    able = [host for host in alive if declared.host_tags <= set(host.tags)]
+    if not able and declared.host_tags:
+        tags = sorted(declared.host_tags)
+        return f"no host with the tag{'s' * (len(tags) > 1)} {' and '.join(tags)} is up"
+    full = [host for host in able if host.max_streams and running.get(host.host_id, 0) >= host.max_streams]
+    if able and len(full) == len(able):
+        streams = sum(running[host.host_id] for host in full)
+        shown = f"{things(streams, 'stream')} on {things(len(full), 'host')}"
+        return f"no host has room for it: {shown}, and host.max_streams allows no more"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """One stream as the host finds it. `failure` only with FAILED; `read_until`: what its sources took in before
-    then has been read."""
+    """What the query of one stream does at this moment: STOPPED where there is none, STARTING or STOPPING while that is
+    on its way, COMPLETED where it ended by itself, FAILED where it ended by an error or could not be started.
 
-    phase: Phase
+    `failure` only with FAILED; `read_until`: what its sources took in before then has been read."""
+
+    state: StreamState
     query_id: str | None = None
     run_id: str | None = None
     failure: StreamFailure | None = None
     read_until: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RestartLimits:
-    max_restarts: int
-    restart_window_s: float
-    backoff_initial_s: float
-    backoff_max_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +206,7 @@ class Host:
     """Who plans, under which limits, and when."""
 
     host_id: str
-    limits: RestartLimits
+    limits: HostSettings
     now: datetime
 
 
@@ -98,67 +215,52 @@ def plan(
 ) -> tuple[Action, ...]:
     """The next actions for every stream in `live` (those that the host owns) that is desired at all."""
     actions: list[Action] = []
-    for name in sorted(live):
-        if name in desired:
-            actions += _plan_one(desired[name], observed.get(name) or _unseen(desired[name], host), live[name], host)
+    for name in sorted(live.keys() & desired.keys()):
+        want = desired[name]
+        unseen = Observed(name, StreamState.STOPPED, "", want.generation - 1, host.now)
+        actions += _plan_one(want, observed.get(name) or unseen, live[name], host)
     return tuple(actions)
 
 
 def _plan_one(want: Desired, seen: Observed, live: Live, host: Host) -> Iterable[Action]:
-    match live.phase:
-        case Phase.ABSENT:
+    match live.state:
+        case StreamState.STOPPED:
             return _absent(want, seen, host)
-        case Phase.ACTIVE:
+        case StreamState.RUNNING:
             return _active(want, seen, live, host)
-        case Phase.ENDED:
-            return _ended(want, seen, host)
-        case Phase.FAILED:
+        case StreamState.COMPLETED:
+            if want.wants_stop or want.generation > seen.generation:
+                return _in_order(_absent(want, seen, host), Forget(want.name))
+            return (RecordState(_carried_out(want, seen, StreamState.COMPLETED, host)), Forget(want.name))
+        case StreamState.FAILED:
             return _failed(want, seen, live, host)
-        case Phase.STARTING | Phase.STOPPING:
-            return ()
+    return ()  # a start or a stop is on its way
 
 
 def _absent(want: Desired, seen: Observed, host: Host) -> Iterable[Action]:
     if want.wants_stop:
-        return _to_rest(want, seen, host)
+        rest = (StreamState.STOPPED, StreamState.FAILED) if want.drains else (StreamState.STOPPED,)
+        if seen.state in rest and seen.generation == want.generation:
+            return _adopt(seen, host)
+        return (RecordState(_carried_out(want, seen, StreamState.STOPPED, host)),)
     if want.generation == seen.generation:
         if seen.state in (StreamState.FAILED, StreamState.COMPLETED):
             return _adopt(seen, host)
         if seen.state is StreamState.BACKOFF and seen.next_start_at is not None and host.now < seen.next_start_at:
             return _adopt(seen, host)
-    return _to_start(want, seen, host)
-
-
-def _to_rest(want: Desired, seen: Observed, host: Host) -> Iterable[Action]:
-    rest = (StreamState.STOPPED, StreamState.FAILED) if want.drains else (StreamState.STOPPED,)
-    if seen.state in rest and seen.generation == want.generation:
-        return _adopt(seen, host)
-    return (RecordState(_carried_out(want, seen, StreamState.STOPPED, host)),)
-
-
-def _to_start(want: Desired, seen: Observed, host: Host) -> Iterable[Action]:
     return (RecordState(_carried_out(want, seen, StreamState.STARTING, host)), Start(want.name))
 
 
 def _active(want: Desired, seen: Observed, live: Live, host: Host) -> Iterable[Action]:
-    if (want.wants_stop or want.generation > seen.generation) and not _drains(want, live):
+    has_read = live.read_until is not None and live.read_until > want.requested_at  # what it shall before it stops
+    if (want.wants_stop or want.generation > seen.generation) and (has_read or not want.drains):
         if seen.state is StreamState.STOPPING:
             return (Stop(want.name),)
         stopping = replace(seen, state=StreamState.STOPPING, host_id=host.host_id, observed_at=host.now)
         return (RecordState(stopping), Stop(want.name))
     if seen.state is StreamState.RUNNING and (seen.query_id, seen.run_id) == (live.query_id, live.run_id):
         return _adopt(seen, host)
-    return (RecordState(_running(seen, live, host)),)
-
-
-def _drains(want: Desired, live: Live) -> bool:
-    """Whether it has yet to read what was there when its stop was asked for."""
-    read = live.read_until is not None and live.read_until > want.requested_at
-    return want.drains and not read
-
-
-def _running(seen: Observed, live: Live, host: Host) -> Observed:
-    return replace(
+    running = replace(
         seen,
         state=StreamState.RUNNING,
         host_id=host.host_id,
@@ -168,12 +270,7 @@ def _running(seen: Observed, live: Live, host: Host) -> Observed:
         started_at=host.now,
         next_start_at=None,
     )
-
-
-def _ended(want: Desired, seen: Observed, host: Host) -> Iterable[Action]:
-    if want.wants_stop or want.generation > seen.generation:
-        return _in_order(_absent(want, seen, host), Forget(want.name))
-    return (RecordState(_carried_out(want, seen, StreamState.COMPLETED, host)), Forget(want.name))
+    return (RecordState(running),)
 
 
 def _failed(want: Desired, seen: Observed, live: Live, host: Host) -> Iterable[Action]:
@@ -219,16 +316,12 @@ def _adopt(seen: Observed, host: Host) -> Iterable[Action]:
     return () if seen.host_id == host.host_id else (RecordState(replace(seen, host_id=host.host_id)),)
 
 
-def _unseen(want: Desired, host: Host) -> Observed:
-    return Observed(want.name, StreamState.STOPPED, "", want.generation - 1, host.now)
-
-
 def _recent(seen: Observed, live: Live, host: Host) -> tuple[StreamFailure, ...]:
     oldest = host.now - timedelta(seconds=host.limits.restart_window_s)
     recent = tuple(failure for failure in seen.failures if failure.failed_at > oldest)
     return (*recent, live.failure or StreamFailure("Unknown", "the query ended with an error", None, host.now))
 
 
-def backoff_s(failures: int, limits: RestartLimits) -> float:
+def backoff_s(failures: int, limits: HostSettings) -> float:
     """The pause after so many failures within the window: 1, 2, 4 … times the first, never above the longest."""
     return float(min(limits.backoff_initial_s * 2 ** min(failures - 1, 30), limits.backoff_max_s))

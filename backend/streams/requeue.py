@@ -14,11 +14,11 @@ from backend.errors import JobError, QueryError, StreamError, StreamRefusedError
 from backend.format import things
 from backend.jobs.model import Job, JobKind, JobRequest
 from backend.lake.lake import Lake
-from backend.lake.table.metadata_diff import column_names
+from backend.lake.table.schema import column_names
 from backend.sql.expression import check_row_condition, check_value
 from backend.stream_model.stream import StreamDeclaration
-from backend.streams.reset import TIME_LIMIT_S, why_not_stopped
-from backend.streams.verdict import StreamStatus
+from backend.streams.reset import TIME_LIMIT_S
+from backend.streams.verdict import StreamStatus, why_not_stopped
 
 REASON = ("broken_expectations", "stream", "batch_id", "quarantined_at")  # what a quarantine adds to a row
 _SUFFIX = "_quarantine"

@@ -1,5 +1,5 @@
-"""A stream's checkpoint set aside: what a reset reads again, what it risks, and the one plan by which a host moves a
-checkpoint, whether it resets the stream, takes that back, or rewinds it with a table.
+"""A stream's checkpoint set aside: what a reset reads again and from where, what it risks, and the one plan by which a
+host moves a checkpoint, whether it resets the stream, takes that back, or rewinds it with a table.
 
 Rule: nothing is thrown away. The plan is written down before anything is done, in a folder of the job's own beside the
 checkpoint that it sets aside, where an undo finds it; nobody deletes it. A table is only written to by commits that a
@@ -7,16 +7,17 @@ restore takes back.
 """
 
 import json
+import re
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
 
 from backend.access import Actor
-from backend.errors import LakehouseError, StreamError, StreamNotFoundError
+from backend.errors import LakehouseError, StreamError, StreamNotFoundError, StreamRefusedError, VersionFormatError
 from backend.format import bytes_text, things
 from backend.jobs.model import Job, JobKind, JobRequest
 from backend.lake.lake import Lake
@@ -24,10 +25,16 @@ from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
 from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog
-from backend.stream_model.stream import Desired, InputKind, Observed, StreamDeclaration, StreamState
-from backend.streams.backlog.reader import BacklogReader
-from backend.streams.starts import RESET_ALLOWED, Starts, begun_at
-from backend.streams.verdict import StreamStatus
+from backend.stream_model.stream import (
+    RESET_ALLOWED,
+    InputKind,
+    StreamDeclaration,
+    StreamInput,
+)
+from backend.streams.backlog import BacklogReader
+from backend.streams.checkpoint import KafkaPosition, Starts, begun_at, key_of, parse_position
+from backend.streams.verdict import StreamStatus, why_not_stopped
+from backend.times import FORMS, Clock, parse_time
 
 TIME_LIMIT_S = 3_600.0
 NOTE, CHECKPOINT = "reset.json", "checkpoint"
@@ -172,7 +179,7 @@ def load_preview(
         raise StreamNotFoundError(f"no stream {name!r}", hint=f"streams: {', '.join(named) or 'none'}")
     declared = named[name].declaration
     topics = store.topic_ends().get(name, ())
-    again = BacklogReader(settings, lake).from_start(begun_at(declared, starts), topics, now=now)
+    again = BacklogReader(settings, lake).look(begun_at(declared, starts), (), topics, now=now).from_start()
     return preview(
         named[name],
         level,
@@ -216,26 +223,6 @@ def kept_by(lake: Lake, declared: StreamDeclaration, level: ResetLevel) -> str:
             if why := why_kept(name, lake.snapshot(lake.find(uri)).metadata.configuration, level):
                 return why
     return ""
-
-
-def is_stopped(desired: Desired | None, observed: Observed | None) -> bool:
-    """Whether no host runs it or is about to. Nor one that failed for good or has read all, though wanted."""
-    if observed is None:
-        return desired is None or desired.wants_stop
-    if observed.state is StreamState.STOPPED:
-        return desired is None or desired.wants_stop
-    return observed.state in (StreamState.FAILED, StreamState.COMPLETED)
-
-
-def why_not_stopped(status: StreamStatus) -> str:
-    """Why its checkpoint and tables may not be touched now; empty where it is stopped."""
-    if is_stopped(status.desired, status.observed):
-        return ""
-    if status.state is StreamState.STOPPED:
-        return "it is wanted to run, so a host may start it: stop it first"
-    if status.state is StreamState.UNKNOWN:
-        return "no host watches it, so it may run: start a host, then stop it"
-    return f"it is {status.state.value.lower()}: stop it first"
 
 
 def why_kept(table: str, properties: Mapping[str, str], level: ResetLevel) -> str:
@@ -334,3 +321,74 @@ def twice_outside(declared: StreamDeclaration) -> list[str]:
     """What becomes of rows that are sent again to where nobody here can take them back."""
     twice = _TWICE.get(declared.sink, "nobody here knows what it does with rows that come twice")
     return [f"{declared.writes_to} keeps what it holds: {twice}"] if declared.outside else []
+
+
+# where it begins anew ------------------------------------------------------------------------------------------------
+
+
+def parse_starts(lake: Lake, declared: StreamDeclaration, wheres: Sequence[str], clock: Clock) -> Starts:
+    """What people write: "42", "2 h ago", "2026-11-23 10:00", "latest", or `SOURCE=…` for each of several sources.
+
+    Raises `StreamRefusedError` for what cannot be, or a `LakehouseError` where a table cannot be read.
+    """
+    named = {source.name: source for source in declared.inputs if source.has_place}
+    given: dict[str, str] = {}
+    for where in wheres:
+        name, equals, rest = where.partition("=")
+        if equals and name in named:
+            given[name] = rest.strip()
+        elif len(named) == 1:
+            given[next(iter(named))] = where.strip()
+    if missing := sorted(named.keys() - given.keys()):
+        hint = ", ".join(f"--from '{name}=…'" for name in missing)
+        raise StreamRefusedError(f"{declared.name}: each source needs a place to begin at", hint=f"say {hint}")
+    return {key_of(named[name]): _options(lake, named[name], where, clock) for name, where in given.items()}
+
+
+def _options(lake: Lake, source: StreamInput, where: str, clock: Clock) -> Mapping[str, str]:
+    match source.kind:
+        case InputKind.TABLE | InputKind.CHANGE_FEED:
+            return {"startingVersion": str(_version(lake, source, where, clock))}
+        case InputKind.KAFKA:
+            return _of_topics(source, where, clock)
+    raise StreamRefusedError(
+        f"{source.name}: nobody can begin within a source of kind {source.kind}", hint="reprocess all instead"
+    )
+
+
+def _version(lake: Lake, source: StreamInput, where: str, clock: Clock) -> int:
+    ref = lake.find(source.uri)
+    latest = lake.latest_version(ref)
+    if re.fullmatch(r"v?\d{1,18}", where):
+        version = int(where.removeprefix("v"))
+    elif where == "latest":
+        version = latest + 1
+    else:
+        before = _time(where, source, clock) - timedelta(microseconds=1)
+        held = lake.version_at(ref, before)
+        version = 0 if held is None else held + 1
+    if version > latest + 1:
+        raise StreamRefusedError(f"{source.name} has no version {version}", hint=f"the latest is {latest}")
+    if version <= latest and not lake.history(ref, limit=1, starting_version=version, ending_version=version):
+        raise StreamRefusedError(f"version {version} of {source.name} is no longer in its log", hint="begin later")
+    return version
+
+
+def _of_topics(source: StreamInput, where: str, clock: Clock) -> Mapping[str, str]:
+    if where in ("earliest", "latest"):
+        return {"startingOffsets": where}
+    if where.startswith("{"):
+        if not isinstance(parse_position(where), KafkaPosition):
+            raise StreamRefusedError(f"{source.name}: these are no offsets", hint='{"topic": {"0": 42, "1": 7}}')
+        return {"startingOffsets": where}
+    millis = round(_time(where, source, clock).timestamp() * 1_000)
+    return {"startingTimestamp": str(millis), "startingOffsetsByTimestampStrategy": "latest"}
+
+
+def _time(where: str, source: StreamInput, clock: Clock) -> datetime:
+    try:
+        return parse_time(where, clock)
+    except VersionFormatError as exc:
+        wanted = "a version" if source.is_table else "offsets as JSON, earliest"
+        hint = f"{wanted}, latest, or a time: {FORMS}"
+        raise StreamRefusedError(f"{where!r} is no place in {source.name}", hint=hint) from exc

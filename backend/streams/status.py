@@ -1,30 +1,69 @@
 """Every declared stream as pages and the CLI show it, and its recent batches.
 
-Rule: reads the store and the sources, computes the rest; nothing shown here is remembered.
+Rule: reads the store and the sources, computes the rest. What is kept between readings is read anew where it changed:
+one statement tells where, and one reads that.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from threading import Lock
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog
 from backend.stream_model.overrides import compare, with_overrides
-from backend.stream_model.stream import Progress, StreamDeclaration, StreamState, TopicEnds
-from backend.streams.balance import NO_STREAMS, why_nobody_can
+from backend.stream_model.stream import Progress, StreamDeclaration, TopicEnds
 from backend.streams.graph import WINDOW, reads_several, with_causes
-from backend.streams.newest import RECENT, Newest
-from backend.streams.verdict import StreamEvidence, StreamStatus, judge
+from backend.streams.reconcile import NO_STREAMS, why_nobody_can
+from backend.streams.verdict import StreamStatus, judged
 
+RECENT = 10  # batches
 SEEN_BY_HOST = timedelta(minutes=1)  # a host with a thousand streams needs a third of it for a round
 MOST_BATCHES = 5_000  # of one stream in the graph's window: one each 60 ms
 
+Value = TypeVar("Value")
+
+
+class ByStream(Generic[Value]):
+    """A value of each stream. `marks`: what tells a stream's value from its next one. Several threads may read."""
+
+    def __init__(
+        self,
+        marks: Callable[[ControlStore], Mapping[str, object]],
+        read: Callable[[ControlStore, Collection[str]], Mapping[str, Value]],
+    ) -> None:
+        self._marks, self._read = marks, read
+        self._lock = Lock()
+        self._known: Mapping[str, object] = {}
+        self._values: dict[str, Value] = {}
+
+    def read(self, store: ControlStore) -> Mapping[str, Value]:
+        with self._lock:
+            marks = self._marks(store)
+            changed = [name for name, mark in marks.items() if self._known.get(name) != mark]
+            values = {**self._values, **(self._read(store, changed) if changed else {})}
+            self._known, self._values = marks, {name: values[name] for name in marks if name in values}
+            return self._values
+
+
+class Newest:
+    """For one process. `batches`: the newest `RECENT` of each stream, of which only the newest has what takes long to
+    read (`ControlStore.recent`)."""
+
+    def __init__(self) -> None:
+        self.batches = ByStream[list[Progress]](
+            ControlStore.newest_batches, lambda store, names: store.recent(names, limit=RECENT)
+        )
+        self.backlogs = ByStream[Backlog](ControlStore.backlogs_seen_at, ControlStore.backlogs)
+
+
+# statuses ------------------------------------------------------------------------------------------------------------
+
 
 class Backlogs(Protocol):
-    """The part of `backend.streams.backlog.reader.BacklogReader` that a status needs."""
+    """The part of `backend.streams.backlog.BacklogReader` that a status needs."""
 
     def read(
         self,
@@ -44,54 +83,48 @@ def statuses(
     heartbeat_stale_s: float,
     newest: Newest | None = None,
 ) -> list[StreamStatus]:
-    """One per declared stream, by name; raises `StoreError`. Without `backlogs` nobody looks at the sources. `newest`
-    keeps what has not changed until the next call."""
-    evidence = gather_evidence(store, backlogs, now=now, heartbeat_stale_s=heartbeat_stale_s, newest=newest)
-    return with_causes([status_of(of_stream, now, heartbeat_stale_s) for of_stream in evidence], now=now)
-
-
-def gather_evidence(
-    store: ControlStore,
-    backlogs: Backlogs | None = None,
-    *,
-    now: datetime,
-    heartbeat_stale_s: float,
-    newest: Newest | None = None,
-) -> list[StreamEvidence]:
-    """What is known of each declared stream, by name, in as many statements for one as for all; raises `StoreError`."""
+    """One per declared stream, by name, in as many statements for one as for all; raises `StoreError`. Without
+    `backlogs` nobody looks at the sources. `newest` keeps what has not changed until the next call."""
     desired, observed, newest = store.desired(), store.observed(), newest or Newest()
     hosts = {host.host_id: host for host in store.hosts()} | {key: app.host for key, app in store.apps().items()}
     alive = [host for host in hosts.values() if host.silent_s(now) <= heartbeat_stale_s]
     running = Counter(seen.host_id for seen in observed.values() if not seen.state.has_ended)
-    recent, evidence = newest.batches.read(store), []
+    recent, gathered = newest.batches.read(store), list[StreamStatus]()
     for name, declared in store.declarations().items():
         seen, wanted = observed.get(name), desired.get(name)
         overrides = wanted.overrides if wanted else {}
         declaration = with_overrides(declared, overrides)
         host = hosts.get(seen.host_id) if seen else None
-        settings = compare(declared, overrides, overrides) if overrides else ()
         is_held = host in alive and seen is not None and not seen.state.has_ended
         nobody_can = why_nobody_can(declaration, alive, NO_STREAMS if is_held else running)
-        evidence.append(
-            StreamEvidence(declaration, wanted, seen, host, recent.get(name, ()), None, nobody_can, settings)
+        gathered.append(
+            StreamStatus(
+                declaration,
+                wanted,
+                seen,
+                recent=recent.get(name, ()),
+                host=host,
+                nobody_can=nobody_can,
+                overrides=compare(declared, overrides, overrides) if overrides else (),
+            )
         )
-    if backlogs is None:
-        return evidence
-    waits = _waiting(store, backlogs, evidence, newest.backlogs.read(store), now=now)
-    return [replace(of_stream, backlog=waits[of_stream.declaration.name]) for of_stream in evidence]
+    if backlogs is not None:
+        waits = _waiting(store, backlogs, gathered, newest.backlogs.read(store), now=now)
+        gathered = [replace(of_stream, backlog=waits[of_stream.declaration.name]) for of_stream in gathered]
+    return with_causes([judged(each, now=now, heartbeat_stale_s=heartbeat_stale_s) for each in gathered], now=now)
 
 
 def _waiting(
     store: ControlStore,
     backlogs: Backlogs,
-    evidence: Sequence[StreamEvidence],
+    gathered: Sequence[StreamStatus],
     seen_by_hosts: Mapping[str, Backlog],
     *,
     now: datetime,
 ) -> dict[str, Backlog]:
     """What waits for each stream as a host saw it; where that tells nothing of now, it is looked at here."""
     waits = dict(seen_by_hosts)
-    left = [of.declaration for of in evidence if not _tells_of_now(seen_by_hosts.get(of.declaration.name), of, now)]
+    left = [of.declaration for of in gathered if not _tells_of_now(seen_by_hosts.get(of.declaration.name), of, now)]
     if left:
         topics, recent = store.topic_ends(), store.recent([each.name for each in left], limit=RECENT, raw=True)
         for declared in left:
@@ -100,10 +133,10 @@ def _waiting(
     return waits
 
 
-def _tells_of_now(backlog: Backlog | None, evidence: StreamEvidence, now: datetime) -> bool:
+def _tells_of_now(backlog: Backlog | None, status: StreamStatus, now: datetime) -> bool:
     """Whether a look is young, and nothing has ended since: neither a run, nor the batch after which there was nothing
     to read."""
-    seen, last = evidence.observed, evidence.recent[-1] if evidence.recent else None
+    seen, last = status.observed, status.progress
     if backlog is None or seen is None or now - backlog.seen_at > SEEN_BY_HOST or backlog.seen_at < seen.observed_at:
         return False
     is_idle = last is not None and seen.last_trigger_at is not None and seen.last_trigger_at > last.ended_at
@@ -114,25 +147,6 @@ def query_names(streams: Iterable[StreamStatus]) -> dict[str, str]:
     """The stream of each query id that hosts last saw: a streaming commit carries no other sign of its stream."""
     seen = ((stream.observed.query_id, stream.declaration.name) for stream in streams if stream.observed)
     return {query_id: name for query_id, name in seen if query_id}
-
-
-def status_of(evidence: StreamEvidence, now: datetime, heartbeat_stale_s: float) -> StreamStatus:
-    """As pages and commands show it, but for what lies upstream."""
-    judgement = judge(evidence, now=now, heartbeat_stale_s=heartbeat_stale_s)
-    backlog, runs = evidence.backlog, judgement.state is StreamState.RUNNING
-    return StreamStatus(
-        declaration=evidence.declaration,
-        desired=evidence.desired,
-        observed=evidence.observed,
-        state=judgement.state,
-        progress=evidence.recent[-1] if evidence.recent else None,
-        verdict=judgement.verdict,
-        because=judgement.because,
-        backlog=backlog if runs or backlog is None else replace(backlog, lags=()),  # what waits does not shrink now
-        overrides=evidence.overrides,
-        rows_dropped_by_watermark=evidence.rows_dropped_by_watermark,
-        input_rows_per_s=evidence.input_rows_per_s if runs else None,
-    )
 
 
 class RecentBatches:

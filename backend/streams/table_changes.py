@@ -127,16 +127,13 @@ def _waits(key: str, before: str | None, after: str, features: Collection[str]) 
         return "" if (before or "").strip().lower() in _OFF else "what is written from then on goes without it"
     if feature:
         return "" if feature in features else _raises(feature)
-    if name in _KEEP and _is_shorter(after, before or KNOWN[name].default):
-        return "what is older is deleted for good"
+    if name in _KEEP:
+        kept, shall_keep = parse_interval(before or KNOWN[name].default or ""), parse_interval(after)
+        if kept is None or shall_keep is None or shall_keep < kept:
+            return "what is older is deleted for good"
     is_unknown = name.lower().startswith("delta.") and name not in KNOWN
     return "nobody here knows whether it can be taken back" if is_unknown else ""
 
 
 def _raises(feature: str) -> str:
     return f"it raises the table's protocol by {feature}: readers and writers without it are shut out"
-
-
-def _is_shorter(after: str, before: str | None) -> bool:
-    durations = parse_interval(after), parse_interval(before or "")
-    return durations[0] is None or durations[1] is None or durations[0] < durations[1]

@@ -10,14 +10,14 @@ from typing import Literal
 
 from backend.errors import LakehouseError
 from backend.format import count_text, cut, duration_text, things, utc_text
-from backend.lake.history.history_filter import look_back, stream_of
+from backend.lake.history.history import look_back, stream_of
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
-from backend.lake.storage.paths import normal_uri
+from backend.lake.storage.folder import normal_uri
 from backend.search.notice import notice_text
 from backend.store.schema import EPOCH, LATEST
 from backend.store.store import ControlStore
-from backend.stream_model.batches import is_batch
+from backend.stream_model.progress import is_batch
 from backend.stream_model.rollup import HOUR_S, MINUTE_S, rollup_of
 from backend.stream_model.stream import StreamState
 from backend.streams.graph import around

@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from statistics import median
 
-from backend.format import rate_text, span_text, things, utc_text
-from backend.stream_model.backlog import Backlog, Lag, Trend, trend
+from backend.format import cut, rate_text, span_text, things, utc_text
+from backend.stream_model.backlog import Backlog, Lag, Trend, trend, waiting_text
 from backend.stream_model.overrides import Setting
 from backend.stream_model.stream import (
     Desired,
@@ -23,7 +23,6 @@ from backend.stream_model.stream import (
     StreamFailure,
     StreamState,
 )
-from backend.streams.backlog.text import waiting
 
 WINDOW = 10  # batches
 FAR = 3  # times its trigger and its usual batch: as far behind as a stream that keeps up may be
@@ -46,49 +45,30 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StreamStatus:
-    """One stream as a page shows it: desired and observed apart, the verdict and the sentence behind it.
+    """One stream: what is wanted and observed of it apart, and what that means now, once it is `judged`.
 
-    `declaration` is as the stream runs; `overrides`: where that is not as it was declared. `backlog`: None where
-    nobody looked. `starved_by`: the stream upstream that is stopped or has failed. `rows_dropped_by_watermark`: in its
-    newest batches, None where none tells. `input_rows_per_s`: rows read a second of late, idle time included; None
-    unless it runs.
+    `declaration` is as the stream runs; `overrides`: where that is not as it was declared. `recent` are its newest
+    batches, oldest first; `host` wrote `observed`. `backlog`: None where nobody looked. `nobody_can`: why no live host
+    can run it. `starved_by`: the stream upstream that is stopped or has failed.
     """
 
     declaration: StreamDeclaration
     desired: Desired | None
     observed: Observed | None
-    state: StreamState
-    progress: Progress | None
-    verdict: Verdict
-    because: str
-    backlog: Backlog | None = None
-    starved_by: str | None = None
-    overrides: tuple[Setting, ...] = ()
-    rows_dropped_by_watermark: int | None = None
-    input_rows_per_s: float | None = None
-
-    @property
-    def processed_rows_per_s(self) -> float | None:
-        """Rows a second while its last batch ran. None where it has read nothing of late."""
-        return self.progress.processed_rows_per_s if self.progress and self.input_rows_per_s else None
-
-
-@dataclass(frozen=True, slots=True)
-class StreamEvidence:
-    """All that is known of one stream. `recent` are its newest batches, oldest first; `host` wrote `observed`.
-
-    `backlog`: None where nobody looked. `nobody_can`: why no live host can run it. `overrides`: where `declaration` is
-    not as it was declared.
-    """
-
-    declaration: StreamDeclaration
-    desired: Desired | None
-    observed: Observed | None
-    host: HostHeartbeat | None
+    state: StreamState = StreamState.UNKNOWN
     recent: Sequence[Progress] = ()
+    verdict: Verdict = Verdict.UNKNOWN
+    because: str = ""
+    host: HostHeartbeat | None = None
     backlog: Backlog | None = None
     nobody_can: str = ""
     overrides: tuple[Setting, ...] = ()
+    starved_by: str | None = None
+
+    @property
+    def progress(self) -> Progress | None:
+        """Its newest batch."""
+        return self.recent[-1] if self.recent else None
 
     @property
     def batches(self) -> list[Progress]:
@@ -104,60 +84,83 @@ class StreamEvidence:
 
     @property
     def input_rows_per_s(self) -> float | None:
-        """Rows read a second until its last sign of life, over the time after which a stream without a batch stalls, or
-        since the first batch known of its run. None before that has ended. By what the store holds alone, so that all
-        who read it say the same."""
+        """Rows read a second until its last sign of life, idle time included, over the time after which a stream
+        without a batch stalls, or since the first batch known of its run. None unless it runs, and before that has
+        ended. By what the store holds alone, so that all who read it say the same."""
         observed, batches = self.observed, self.batches
-        if observed is None or not batches:
+        if self.starved_by:
+            return 0.0
+        if self.state is not StreamState.RUNNING or observed is None or not batches:
             return None
         until = _last_sign(observed, batches)
         began = until - timedelta(seconds=_stall_after_s(self.declaration, batches))
         rows = sum(batch.num_input_rows for batch in batches if batch.progressed_at > began)
         return rows / max(1.0, (until - max(began, batches[0].progressed_at)).total_seconds())
 
-
-@dataclass(frozen=True, slots=True)
-class StreamJudgement:
-    state: StreamState
-    verdict: Verdict
-    because: str
+    @property
+    def processed_rows_per_s(self) -> float | None:
+        """Rows a second while its last batch ran. None where it has read nothing of late."""
+        return self.progress.processed_rows_per_s if self.progress and self.input_rows_per_s else None
 
 
-def judge(evidence: StreamEvidence, *, now: datetime, heartbeat_stale_s: float) -> StreamJudgement:
-    """The state shown and why; the sentence begins with the stream's name."""
-    judgement = _judge(evidence, now, heartbeat_stale_s)
-    if evidence.nobody_can and _wanted(evidence):
-        return replace(judgement, because=f"{judgement.because}; {evidence.nobody_can}")
-    return judgement
-
-
-def _judge(evidence: StreamEvidence, now: datetime, heartbeat_stale_s: float) -> StreamJudgement:
-    observed, name = evidence.observed, evidence.declaration.name
+def is_stopped(desired: Desired | None, observed: Observed | None) -> bool:
+    """Whether no host runs it or is about to. Nor one that failed for good or has read all, though wanted."""
     if observed is None:
-        return StreamJudgement(StreamState.UNKNOWN, Verdict.UNKNOWN, f"{name} has not been taken up by any host yet")
-    gone_s = _host_gone_s(evidence.host, now, heartbeat_stale_s)
-    if gone_s is not None and not observed.state.has_ended:
-        return StreamJudgement(StreamState.UNKNOWN, Verdict.UNKNOWN, f"{name} is unwatched: {_silence(evidence, now)}")
-    verdict, because = _of_state(evidence, observed, now)
-    if evidence.rows_dropped_by_watermark and observed.state in (StreamState.RUNNING, StreamState.COMPLETED):
-        verdict, because = _with_dropped(verdict, because, evidence, now)
-    if observed.state in (StreamState.RUNNING, StreamState.STOPPED) and (backlog := evidence.backlog):
+        return desired is None or desired.wants_stop
+    if observed.state is StreamState.STOPPED:
+        return desired is None or desired.wants_stop
+    return observed.state in (StreamState.FAILED, StreamState.COMPLETED)
+
+
+def why_not_stopped(status: StreamStatus) -> str:
+    """Why its checkpoint and tables may not be touched now; empty where it is stopped."""
+    if is_stopped(status.desired, status.observed):
+        return ""
+    if status.state is StreamState.STOPPED:
+        return "it is wanted to run, so a host may start it: stop it first"
+    if status.state is StreamState.UNKNOWN:
+        return "no host watches it, so it may run: start a host, then stop it"
+    return f"it is {status.state.value.lower()}: stop it first"
+
+
+def judged(status: StreamStatus, *, now: datetime, heartbeat_stale_s: float) -> StreamStatus:
+    """With the state that is shown, its verdict, and the sentence behind it, which begins with the stream's name."""
+    state, verdict, because = _judge(status, now, heartbeat_stale_s)
+    if status.nobody_can and _wanted(status):
+        because = f"{because}; {status.nobody_can}"
+    backlog = status.backlog
+    if backlog is not None and state is not StreamState.RUNNING:
+        backlog = replace(backlog, lags=())  # what waits does not shrink now
+    return replace(status, state=state, verdict=verdict, because=because, backlog=backlog)
+
+
+def _judge(status: StreamStatus, now: datetime, heartbeat_stale_s: float) -> tuple[StreamState, Verdict, str]:
+    observed, name = status.observed, status.declaration.name
+    if observed is None:
+        return StreamState.UNKNOWN, Verdict.UNKNOWN, f"{name} has not been taken up by any host yet"
+    is_gone = status.host is None or status.host.silent_s(now) > heartbeat_stale_s
+    if is_gone and not observed.state.has_ended:
+        return StreamState.UNKNOWN, Verdict.UNKNOWN, f"{name} is unwatched: {_silence(status, now)}"
+    verdict, because = _of_state(status, observed, now)
+    if status.rows_dropped_by_watermark and observed.state in (StreamState.RUNNING, StreamState.COMPLETED):
+        verdict, because = _with_dropped(verdict, because, status, now)
+    if observed.state in (StreamState.RUNNING, StreamState.STOPPED) and (backlog := status.backlog):
         unknown = backlog.unknown if backlog.is_caught_up is None else ""
         because += f"; how far behind it is, nobody knows: {unknown}" if unknown else ""
-    if evidence.desired and evidence.desired.drains and observed.state is StreamState.RUNNING:
-        ago = span_text((now - evidence.desired.requested_at).total_seconds())
-        because += f"; it stops once it has read what was there {ago} ago, when {evidence.desired.actor} asked for it"
-        if evidence.desired.state is DesiredState.DRAINED_THROUGH:
+    if status.desired and status.desired.drains and observed.state is StreamState.RUNNING:
+        ago = span_text((now - status.desired.requested_at).total_seconds())
+        because += f"; it stops once it has read what was there {ago} ago, when {status.desired.actor} asked for it"
+        if status.desired.state is DesiredState.DRAINED_THROUGH:
             because += ", and what the streams that feed it bring until they have stopped"
-    if gone_s is not None and _wanted(evidence):
-        because += f"; {_silence(evidence, now)}"
-    return StreamJudgement(observed.state, verdict, f"{name} {because}")
+    if is_gone and _wanted(status):
+        because += f"; {_silence(status, now)}"
+    return observed.state, verdict, f"{name} {because}"
 
 
-def _of_state(evidence: StreamEvidence, observed: Observed, now: datetime) -> tuple[Verdict, str]:
+def _of_state(status: StreamStatus, observed: Observed, now: datetime) -> tuple[Verdict, str]:
     match observed.state:
         case StreamState.RUNNING:
-            return _of_running(evidence, observed, now)
+            return _of_running(status, observed, now)
         case StreamState.STARTING:
             return Verdict.CATCHING_UP, "is starting"
         case StreamState.STOPPING:
@@ -165,45 +168,50 @@ def _of_state(evidence: StreamEvidence, observed: Observed, now: datetime) -> tu
         case StreamState.COMPLETED:
             return Verdict.OK, "has read all there was and ended"
         case StreamState.FAILED:
-            waits = _waits(evidence, now)
-            where = f" in {evidence.declaration.pipeline}" if evidence.declaration.is_attached else ""
+            waits = _waits(status, now)
+            where = f" in {status.declaration.pipeline}" if status.declaration.is_attached else ""
             return Verdict.FAILED, f"{_failure(observed, now)}{waits}; it waits for a person to start it{where}"
         case StreamState.BACKOFF:
-            return Verdict.FAILED, f"{_failure(observed, now)}; {_next_try(observed, now)}"
+            wait_s = (observed.next_start_at - now).total_seconds() if observed.next_start_at else 0.0
+            next_try = f"next try in {span_text(wait_s)}" if wait_s > 0 else "next try now"
+            return Verdict.FAILED, f"{_failure(observed, now)}; failure {len(observed.failures)} of late, {next_try}"
         case StreamState.STOPPED:
-            return Verdict.STOPPED, f"{_stopped(evidence, observed, now)}{_waits(evidence, now)}"
+            return Verdict.STOPPED, f"{_stopped(status, observed, now)}{_waits(status, now)}"
         case _:
             return Verdict.UNKNOWN, "is in a state that nobody knows"
 
 
-def _of_running(evidence: StreamEvidence, observed: Observed, now: datetime) -> tuple[Verdict, str]:
-    batches = evidence.batches
+def _of_running(status: StreamStatus, observed: Observed, now: datetime) -> tuple[Verdict, str]:
+    batches = status.batches
     quiet_s = (now - _last_sign(observed, batches)).total_seconds()
-    stalls = quiet_s > _stall_after_s(evidence.declaration, batches)
-    if stalls and not batches and (evidence.backlog is None or evidence.backlog.has_planned is not False):
-        return Verdict.CATCHING_UP, f"has run its first batch for {span_text(quiet_s)}{_usual(evidence.recent)}"
+    stalls = quiet_s > _stall_after_s(status.declaration, batches)
+    if stalls and not batches and (status.backlog is None or status.backlog.has_planned is not False):
+        return Verdict.CATCHING_UP, f"has run its first batch for {span_text(quiet_s)}{_usual(status.recent)}"
     if stalls:
         return Verdict.STALLED, f"runs, but no batch has ended for {span_text(quiet_s)}{_usual(batches)}"
     if not batches:
         if observed.last_trigger_at and observed.started_at and observed.last_trigger_at > observed.started_at:
             return Verdict.IDLE, "runs and has had nothing to read since its start"
         return Verdict.CATCHING_UP, "runs its first batch"
-    last, backlog = batches[-1], evidence.backlog
+    last, backlog = batches[-1], status.backlog
     if observed.last_trigger_at and observed.last_trigger_at > last.ended_at:
         if backlog and backlog.is_caught_up is False and backlog.behind_s is not None:
-            return _of_unread(backlog, stall_after_s=_stall_after_s(evidence.declaration, batches))
+            waits = waiting_text(backlog, now=backlog.seen_at)
+            if backlog.behind_s > _stall_after_s(status.declaration, batches):
+                return Verdict.STALLED, f"runs, but takes nothing of what waits: {waits}"
+            return Verdict.OK, f"takes at its next trigger what came: {waits}"
         return Verdict.IDLE, f"has had nothing new to read for {span_text((now - last.ended_at).total_seconds())}"
     window = batches[-WINDOW:]
     behind_s = _behind_s(backlog, window) if backlog else None
     if backlog is None or behind_s is None:
-        return _of_rows(evidence, window)
-    return _of_backlog(evidence, backlog, behind_s, window)
+        return _of_rows(status, window)
+    return _of_backlog(status, backlog, behind_s, window)
 
 
-def _with_dropped(verdict: Verdict, because: str, evidence: StreamEvidence, now: datetime) -> tuple[Verdict, str]:
+def _with_dropped(verdict: Verdict, because: str, status: StreamStatus, now: datetime) -> tuple[Verdict, str]:
     """Rows that come later than the watermark are in no table; an event of the future lets none through after it."""
-    recent, watermark = evidence.recent, evidence.recent[-1].watermark
-    dropped, batches = evidence.rows_dropped_by_watermark or 0, things(len(recent), "batch", "batches")
+    recent, watermark = status.recent, status.recent[-1].watermark
+    dropped, batches = status.rows_dropped_by_watermark or 0, things(len(recent), "batch", "batches")
     late = f"{things(dropped, 'row')} dropped as too late in its last {batches}"
     if watermark is None or watermark <= now:
         return verdict, f"{because}; {late}"
@@ -216,21 +224,16 @@ def _with_dropped(verdict: Verdict, because: str, evidence: StreamEvidence, now:
     return Verdict.STALLED, f"lets no row through: {late}: {cause}"
 
 
-def _of_unread(backlog: Backlog, *, stall_after_s: float) -> tuple[Verdict, str]:
-    """Of a stream that had nothing to read, and now has."""
-    waits = waiting(backlog, now=backlog.seen_at)
-    if (backlog.behind_s or 0.0) > stall_after_s:
-        return Verdict.STALLED, f"runs, but takes nothing of what waits: {waits}"
-    return Verdict.OK, f"takes at its next trigger what came: {waits}"
-
-
 def _of_backlog(
-    evidence: StreamEvidence, backlog: Backlog, behind_s: float, window: Sequence[Progress]
+    status: StreamStatus, backlog: Backlog, behind_s: float, window: Sequence[Progress]
 ) -> tuple[Verdict, str]:
     """By how far behind it was after each batch: batches may outlast their trigger while that does not grow."""
     if backlog.is_first_read:
-        return Verdict.CATCHING_UP, f"reads its sources for the first time: {waiting(backlog, now=backlog.seen_at)}"
-    trigger_s = evidence.declaration.trigger_interval_ms / 1_000
+        return (
+            Verdict.CATCHING_UP,
+            f"reads its sources for the first time: {waiting_text(backlog, now=backlog.seen_at)}",
+        )
+    trigger_s = status.declaration.trigger_interval_ms / 1_000
     lags = [lag for lag in backlog.lags if lag.at > window[0].progressed_at]
     behind_by = [seconds for seconds in (_behind_s(lag, window) for lag in lags) if seconds is not None]
     behind = f"{span_text(behind_s) if backlog.behind_s is not None else things(backlog.rows or 0, 'row')} behind"
@@ -243,7 +246,7 @@ def _of_backlog(
             return Verdict.OK, _keeps_up(window, behind if behind_s > usual_s else "")
         stays = tendency in (Trend.STEADY, Trend.GROWING) and median(behind_by) > max(FAR * trigger_s, LEAST_STALL_S)
         return Verdict.SLOW if stays else Verdict.OK, f"does not hold its trigger: {_pace(trigger_s, window)}; {behind}"
-    waits = waiting(backlog, now=backlog.seen_at)
+    waits = waiting_text(backlog, now=backlog.seen_at)
     if tendency is Trend.STEADY:
         return Verdict.SLOW, f"is {behind} and does not catch up: {_gains(lags, window)}{waits}"
     if backlog.drain_s is not None:
@@ -260,9 +263,9 @@ def _behind_s(backlog: Backlog | Lag, window: Sequence[Progress]) -> float | Non
     return backlog.rows * elapsed_s / read if backlog.rows is not None and read else None
 
 
-def _of_rows(evidence: StreamEvidence, window: Sequence[Progress]) -> tuple[Verdict, str]:
+def _of_rows(status: StreamStatus, window: Sequence[Progress]) -> tuple[Verdict, str]:
     """Where nobody knows how far behind: batches that take longer than the trigger and carry more each time."""
-    trigger_s, usual_s = evidence.declaration.trigger_interval_ms / 1_000, _usual_s(window)
+    trigger_s, usual_s = status.declaration.trigger_interval_ms / 1_000, _usual_s(window)
     if not 0 < trigger_s < usual_s:
         return Verdict.OK, _keeps_up(window, "")
     pace = _pace(trigger_s, window)
@@ -292,12 +295,12 @@ def _gains(lags: Sequence[Lag], window: Sequence[Progress]) -> str:
     return f"reads {rate_text(read)}, its source gains {rate_text(gained)}; " if gained > read else ""
 
 
-def _waits(evidence: StreamEvidence, now: datetime) -> str:
+def _waits(status: StreamStatus, now: datetime) -> str:
     """Of a stopped stream."""
-    backlog = evidence.backlog
+    backlog = status.backlog
     if backlog is None or backlog.is_caught_up is None:
         return ""
-    return "; nothing is unread" if backlog.is_caught_up else f"; unread: {waiting(backlog, now=now)}"
+    return "; nothing is unread" if backlog.is_caught_up else f"; unread: {waiting_text(backlog, now=now)}"
 
 
 def _usual_s(window: Sequence[Progress]) -> float:
@@ -305,14 +308,14 @@ def _usual_s(window: Sequence[Progress]) -> float:
     return median(durations) / 1_000 if durations else 0.0
 
 
-def _stopped(evidence: StreamEvidence, observed: Observed, now: datetime) -> str:
+def _stopped(status: StreamStatus, observed: Observed, now: datetime) -> str:
     since = f"has been stopped for {span_text((now - observed.observed_at).total_seconds())}"
-    wanted = evidence.desired
+    wanted = status.desired
     if wanted is None or wanted.state is DesiredState.RUNNING:
         return since
     asked = f"{since}: {wanted.actor} asked for it ({wanted.reason})"
     early = "; its drain ended early, unless what is unread came since, with older times"
-    return f"{asked}{early}" if drained_early(wanted, evidence.backlog) else asked
+    return f"{asked}{early}" if drained_early(wanted, status.backlog) else asked
 
 
 def drained_early(wanted: Desired, backlog: Backlog | None) -> bool:
@@ -333,13 +336,7 @@ def _failure(observed: Observed, now: datetime) -> str:
 def failure_text(failure: StreamFailure) -> str:
     """ ": DIVIDE_BY_ZERO: Division by zero", as `because` of a failed stream has it."""
     message = failure.message.removeprefix(f"[{failure.error_class}] ")  # as Spark begins its messages
-    return f": {failure.error_class}: {_short(message).rstrip('.')}"
-
-
-def _next_try(observed: Observed, now: datetime) -> str:
-    wait_s = (observed.next_start_at - now).total_seconds() if observed.next_start_at else 0.0
-    tries = f"failure {len(observed.failures)} of late"
-    return f"{tries}, next try in {span_text(wait_s)}" if wait_s > 0 else f"{tries}, next try now"
+    return f": {failure.error_class}: {cut(' '.join(message.split()), 200).rstrip('.')}"
 
 
 def _last_sign(observed: Observed, batches: Sequence[Progress]) -> datetime:
@@ -356,25 +353,12 @@ def _usual(batches: Sequence[Progress]) -> str:
     return f"; before, one took {span_text(_usual_s(batches))}" if batches else ""
 
 
-def _host_gone_s(host: HostHeartbeat | None, now: datetime, stale_s: float) -> float | None:
-    """Seconds since the host's last sign; None while it is alive."""
-    if host is None:
-        return float("inf")
-    silent_s = host.silent_s(now)
-    return silent_s if silent_s > stale_s else None
-
-
-def _silence(evidence: StreamEvidence, now: datetime) -> str:
-    runner, host = "application" if evidence.declaration.is_attached else "host", evidence.host
+def _silence(status: StreamStatus, now: datetime) -> str:
+    runner, host = "application" if status.declaration.is_attached else "host", status.host
     if host is None:
         return f"its {runner} is not known"
     return f"its {runner} has been silent for {span_text(host.silent_s(now))}"
 
 
-def _wanted(evidence: StreamEvidence) -> bool:
-    return evidence.desired is not None and evidence.desired.state is DesiredState.RUNNING
-
-
-def _short(message: str) -> str:
-    line = " ".join(message.split())
-    return line if len(line) <= 200 else f"{line[:199]}…"
+def _wanted(status: StreamStatus) -> bool:
+    return status.desired is not None and status.desired.state is DesiredState.RUNNING

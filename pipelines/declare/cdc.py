@@ -5,20 +5,29 @@ made them, whatever order they arrive in. Every record is a change, none by its 
 """
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import get_args
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, StructField, StructType, TimestampNTZType, TimestampType
+from pyspark.sql.types import ArrayType, StructType, TimestampNTZType, TimestampType
 
-from pipelines.declare.cdc_images import Fit, Modes, fit, image_of, sent_of, type_of
-from pipelines.declare.cdc_values import Decimals, TimeUnit, any_of, fields_of
-from pipelines.jvm.failures import SpecError
-from pipelines.sinks.changes import Flavour, Servers, position_of, record_of
+from pipelines.declare.cdc_values import (
+    Decimals,
+    Encoding,
+    Fit,
+    TimeUnit,
+    any_of,
+    fields_of,
+    fit,
+    image_of,
+    sent_of,
+    type_of,
+)
+from pipelines.jvm.failures import SpecError, passes_unless
+from pipelines.sinks.changes import Flavour, Servers, no_paths, position_of, record_of
 from pipelines.specs.dead_letters import without_dead_letters
-from pipelines.specs.sinks import CHANGE
-from pipelines.specs.sources import Misfit
+from pipelines.specs.ends import CHANGE, Misfit
 from pipelines.specs.streams import CALL, LETTER
 from pipelines.specs.tables import parse_schema, path_of
 
@@ -79,17 +88,28 @@ def debezium(
     columns = parse_schema(rows.sparkSession, schema)
     own = [f"{prefix}{name}" for name in ("op", "position", "changed_at")]
     units: Mapping[str, TimeUnit | None] = times if isinstance(times, Mapping) else dict.fromkeys(columns.names, times)
-    _check_names(columns, (*own, *keep), prefix)
-    words = {"flavour": (flavour, Flavour), "misfit": (misfit, Misfit), "decimals": (decimals, Decimals)}
-    _check_words({name: ((word,), get_args(known)) for name, (word, known) in words.items()})
-    _check_words({"times": (units.values(), get_args(TimeUnit)), "times of": (units, columns.names)})
-    modes = [Modes(flavour == "mongodb", decimals, units.get(name), unavailable) for name in columns.names]
+    taken_names = [name.lower() for name in (*own, *keep, CHANGE)]
+    if taken := [name for name in columns.names if name.lower() in taken_names]:
+        raise SpecError(
+            f"debezium: the row has {', '.join(taken)}, which debezium adds or keeps beside it",
+            hint=f"""debezium(…, prefix="{prefix}cdc_") calls its own {prefix}cdc_op, {prefix}cdc_position, …""",
+        )
+    words: list[tuple[str, str | None, Sequence[str]]] = [
+        ("flavour", flavour, get_args(Flavour)),
+        ("misfit", misfit, get_args(Misfit)),
+        ("decimals", decimals, get_args(Decimals)),
+        *(("times", unit, get_args(TimeUnit)) for unit in units.values()),
+        *(("times of", name, columns.names) for name in units),
+    ]
+    for argument, word, known in words:
+        if word is not None and word not in known:
+            raise SpecError(f"debezium: {argument} {word!r} is not known", hint=f"use {', '.join(known)}")
+    encodings = [Encoding(flavour == "mongodb", decimals, units.get(name), unavailable) for name in columns.names]
     events = _events(rows.where(F.col(value).isNotNull()), value, key="key" if "key" in rows.columns else None)
     if not truncations:
-        truncates = F.when(_envelope("op") == "t", F.raise_error(F.lit(_TRUNCATED)).cast("boolean"))
-        events = events.where(truncates.otherwise(F.lit(True)))
+        events = events.where(passes_unless(_envelope("op") == "t", F.lit(_TRUNCATED)))
     position = position_of(flavour, _envelope("source"), _envelope("transaction.total_order"), servers)
-    judged = _fitted(events, columns, modes, position=position, record=record_of(rows.columns))
+    judged = _fitted(events, columns, encodings, position=position, record=record_of(rows.columns))
     good = _sorted_out(judged, rows.columns, misfit, value)
     return good.select(
         *keep,
@@ -124,29 +144,11 @@ def children(rows: DataFrame, array: str, *, keys: Sequence[str]) -> DataFrame:
     """
     element = rows.schema[array].dataType
     is_struct = isinstance(element, ArrayType) and isinstance(element.elementType, StructType)
-    whole = [F.col(CHANGE).withField("unchanged", F.array().cast("ARRAY<STRING>")).alias(CHANGE)]  # an element is
+    whole = [F.col(CHANGE).withField("unchanged", no_paths()).alias(CHANGE)]  # an element is
     beside = whole if CHANGE in rows.columns else []
     opened = rows.select(*keys, F.posexplode(array).alias("position_in_parent", "value"), *beside)
     names = [CHANGE] if beside else []
     return flatten(opened.select(*keys, "position_in_parent", "value.*", *names)) if is_struct else opened
-
-
-def _check_words(arguments: Mapping[str, tuple[Iterable[str | None], Sequence[str]]]) -> None:
-    """Raises `SpecError` for a word that is none of those which an argument takes."""
-    for argument, (words, known) in arguments.items():
-        for word in words:
-            if word is not None and word not in known:
-                raise SpecError(f"debezium: {argument} {word!r} is not known", hint=f"use {', '.join(known)}")
-
-
-def _check_names(columns: StructType, own: Sequence[str], prefix: str) -> None:
-    """Raises `SpecError` where the row has a column of a name that is taken."""
-    names = [name.lower() for name in (*own, CHANGE)]
-    if taken := [name for name in columns.names if name.lower() in names]:
-        raise SpecError(
-            f"debezium: the row has {', '.join(taken)}, which debezium adds or keeps beside it",
-            hint=f"""debezium(…, prefix="{prefix}cdc_") calls its own {prefix}cdc_op, {prefix}cdc_position, …""",
-        )
 
 
 def _once(value: Column) -> Column:
@@ -193,22 +195,35 @@ def _is_none() -> Column:
 
 
 def _fitted(
-    events: DataFrame, columns: StructType, modes: Sequence[Modes], *, position: Column, record: Column
+    events: DataFrame, columns: StructType, encodings: Sequence[Encoding], *, position: Column, record: Column
 ) -> DataFrame:
     """With `_weir_fit`: the columns' values by number, the position, why a record is no change, and `_weir_change`."""
     image, types = F.col(_IMAGE), F.col(f"{_EVENT}.types")
-    images = events.withColumn(_IMAGE, _once(image_of(F.col(_EVENT), is_mongodb=modes[0].is_mongodb)))
-    parts = list(enumerate(zip(columns, modes, strict=True)))
-    sent = F.struct(*(sent_of(image, field.name, mode).alias(f"v{number}") for number, (field, mode) in parts))
-    fits = [fit(F.col(f"{_SENT}.v{number}"), field, mode, image=image, types=types) for number, (field, mode) in parts]
-    unchanged = F.concat(F.array().cast("ARRAY<STRING>"), *(part.unchanged for part in fits))
-    call = CALL.get()
+    images = events.withColumn(_IMAGE, _once(image_of(F.col(_EVENT), is_mongodb=encodings[0].is_mongodb)))
+    parts = [(field, F.col(f"{_SENT}.v{n}"), of) for n, (field, of) in enumerate(zip(columns, encodings, strict=True))]
+    sent = F.struct(*(sent_of(image, field.name, of).alias(f"v{n}") for n, (field, _, of) in enumerate(parts)))
+    fits = [fit(value, field, of, image=image, types=types) for field, value, of in parts]
+    # a moment that is a number whose unit nobody said: then all records are misfits, none of them by itself
+    undeclared = (
+        (F.schema_of_variant(value) == "BIGINT") & type_of(types, field.name)["name"].isNull()
+        for field, value, of in parts
+        if isinstance(field.dataType, TimestampType | TimestampNTZType) and of.unit is None
+    )
+    unchanged = F.concat(no_paths(), *(part.unchanged for part in fits))
+    call, place = CALL.get(), list[Column]()
+    if call and call.reads_files:
+        # The file, the block, and when its task read the record. Spark lets no stream number its rows, but a task reads
+        # a block from its start.
+        file, read_at = F.input_file_name(), F.reflect(F.lit("java.lang.System"), F.lit("nanoTime")).cast("bigint")
+        block = F.input_file_block_start()
+        place_in_file = F.struct(file.alias("file"), block.alias("block"), read_at.alias("read_at"))
+        place = [F.when(file != "", place_in_file).alias("place")]
     change = F.struct(
         record.alias("record"),
         unchanged.alias("unchanged"),
         image["is_partial"].alias("is_partial"),
         image["content"].alias("content"),
-        *([_place_in_file().alias("place")] if call and call.reads_files else []),
+        *place,
     )
     fitted = F.struct(
         _envelope("op").alias("op"),
@@ -216,25 +231,20 @@ def _fitted(
         *(part.value.alias(f"v{number}") for number, part in enumerate(fits)),
         position.alias("position"),
         _reason(columns, fits, position).alias("reason"),
-        _is_undeclared(columns, modes, types).alias("is_undeclared"),
+        any_of(undeclared).alias("is_undeclared"),
         change.alias("change"),
     )
     return images.withColumn(_SENT, _once(sent)).withColumn(_FIT, _once(fitted))
 
 
-def _place_in_file() -> Column:
-    """The file, the block, and when its task read the record. Spark lets no stream number its rows, but a task reads a
-    block from its start."""
-    file, clock = F.input_file_name(), F.reflect(F.lit("java.lang.System"), F.lit("nanoTime"))
-    place = F.struct(
-        file.alias("file"), F.input_file_block_start().alias("block"), clock.cast("bigint").alias("read_at")
-    )
-    return F.when(file != "", place)
-
-
 def _reason(columns: StructType, fits: Sequence[Fit], position: Column) -> Column:
     """Why a record is no change that its table can take; null where it is one."""
-    misfits = [F.when(part.misfits, _named(field)) for field, part in zip(columns, fits, strict=True)]
+    misfits = []
+    for field, part in zip(columns, fits, strict=True):
+        # what has to be declared for a value that can be read in two ways
+        declare = {"decimal": "decimals", "timestamp": "times", "timestamp_ntz": "times"}.get(field.dataType.typeName())
+        name = f"{field.name} {field.dataType.simpleString()}" + (f" (say {declare}=…?)" if declare else "")
+        misfits.append(F.when(part.misfits, name))
     names = F.array_join(F.array_compact(F.array(*misfits)), ", ")
     call = CALL.get()
     keys = [part.value.isNull() for field, part in zip(columns, fits, strict=True) if call and field.name in call.keys]
@@ -251,26 +261,10 @@ def _reason(columns: StructType, fits: Sequence[Fit], position: Column) -> Colum
     )
 
 
-def _is_undeclared(columns: StructType, modes: Sequence[Modes], types: Column) -> Column:
-    """Whether a moment is a number whose unit nobody said: then all records are misfits, none of them by itself."""
-    return any_of(
-        (F.schema_of_variant(F.col(f"{_SENT}.v{number}")) == "BIGINT") & type_of(types, field.name)["name"].isNull()
-        for number, (field, mode) in enumerate(zip(columns, modes, strict=True))
-        if isinstance(field.dataType, TimestampType | TimestampNTZType) and mode.unit is None
-    )
-
-
-def _named(field: StructField) -> str:
-    """The column, and what has to be declared for a value that can be read in two ways."""
-    declare = {"decimal": "decimals", "timestamp": "times", "timestamp_ntz": "times"}.get(field.dataType.typeName())
-    return f"{field.name} {field.dataType.simpleString()}" + (f" (say {declare}=…?)" if declare else "")
-
-
 def _sorted_out(judged: DataFrame, columns: Sequence[str], misfit: Misfit | None, value: str) -> DataFrame:
     """The changes; the other records are dead letters, or end the stream at the first of them, or are rows as well."""
     call, reason, undeclared = CALL.get(), F.col(f"{_FIT}.reason"), F.col(f"{_FIT}.is_undeclared")
-    message = F.concat(record_of(columns), F.lit(" cannot be taken: "), reason)
-    ends = F.raise_error(message).cast("boolean")
+    is_misfit, message = reason.isNotNull(), F.concat(record_of(columns), F.lit(" cannot be taken: "), reason)
     if call:
         call.unwraps = True
     if misfit == "null":
@@ -283,10 +277,10 @@ def _sorted_out(judged: DataFrame, columns: Sequence[str], misfit: Misfit | None
         kinds = dict(part.split() for part in LETTER[:-1])
         parts = (F.col(name) if name in columns else F.lit(None) for name in kinds)
         sent = (part.cast(kind).alias(name) for part, (name, kind) in zip(parts, kinds.items(), strict=True))
-        letter = F.when(reason.isNotNull(), F.struct(*sent, reason.alias("reason")))
-        declared = judged.where(F.when(undeclared & reason.isNotNull(), ends).otherwise(F.lit(True)))
+        letter = F.when(is_misfit, F.struct(*sent, reason.alias("reason")))
+        declared = judged.where(passes_unless(undeclared & is_misfit, message))
         return without_dead_letters(declared, letter, spread_by=value)
-    return judged.where(F.when(reason.isNotNull(), ends).otherwise(F.lit(True)))
+    return judged.where(passes_unless(is_misfit, message))
 
 
 def _leaves(kind: object, path: tuple[str, ...]) -> list[tuple[str, ...]]:

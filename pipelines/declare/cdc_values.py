@@ -1,11 +1,15 @@
-"""What a database's value becomes in a column: Debezium's encodings and MongoDB's Extended JSON, type by type.
+"""What an envelope's row becomes, column by column: Debezium's encodings and MongoDB's Extended JSON, type by type.
+
+A row comes whole, or as what a partial update of MongoDB names of it.
 
 Rule: a value is one of its column's type, or it does not fit. Where JSON does not say what a number or a text means and
-nobody declared it, it does not fit.
+nobody declared it, it does not fit. A column that a change leaves alone is named, and never taken for null.
 """
 
+import base64
+import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
 from typing import Literal
@@ -23,11 +27,15 @@ from pyspark.sql.types import (
     FloatType,
     MapType,
     StringType,
+    StructField,
     StructType,
     TimestampNTZType,
     TimestampType,
     VariantType,
 )
+
+from pipelines.sinks.changes import no_paths
+from pipelines.specs.tables import path_of
 
 Decimals = Literal["precise", "string"]
 TimeUnit = Literal["milliseconds", "microseconds", "nanoseconds"]
@@ -47,20 +55,118 @@ _DAY = r"^[+-]?\d{4,6}-\d\d-\d\d"
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How a column's values are written. `name`, `scale`: what the record's own schema says of the column; null where
-    it says nothing, and `has_schema` false where there is none. Else what was declared."""
+    """How a column's values are written: by the connector's modes, as they were declared, and by what the record's own
+    schema says of the column.
+
+    `unavailable` stands for a value that a change leaves alone. `has_schema` is false where a record has no schema;
+    `name` and `scale` are null where it says nothing.
+    """
 
     is_mongodb: bool
     decimals: Decimals | None
     unit: TimeUnit | None
-    has_schema: Column
-    name: Column
-    scale: Column
+    unavailable: str
+    has_schema: Column = field(default_factory=lambda: F.lit(False))
+    name: Column = field(default_factory=lambda: F.lit(None).cast("string"))
+    scale: Column = field(default_factory=lambda: F.lit(None).cast("string"))
 
     @property
     def within(self) -> "Encoding":
-        """Of what lies within the column's values."""
-        return replace(self, has_schema=F.lit(False), name=F.lit(None).cast("string"), scale=F.lit(None).cast("string"))
+        """Of what lies within the column's values, of which no schema says anything."""
+        return Encoding(self.is_mongodb, self.decimals, self.unit, self.unavailable)
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A column's value, whether what was sent does not fit it, and the paths in it that the change leaves alone."""
+
+    value: Column
+    misfits: Column
+    unchanged: Column
+
+
+def image_of(event: Column, *, is_mongodb: bool) -> Column:
+    """An envelope's row: `fields`, `before`, `key` as maps of VARIANTs; of a partial update `updated`, such a map by
+    dotted path, `removed`, and `touched`, every path that it names; `content`, a hash of what was sent."""
+    envelope, key = event["envelope"], event["key"]
+    after, before, update = envelope["after"], envelope["before"], envelope["updateDescription"]
+    sent = (F.coalesce(text, F.lit("")) for text in (text_of(after), text_of(before), F.to_json(update)))
+    content = F.xxhash64(envelope["op"], *sent)
+    key = F.coalesce(fields_of(F.try_element_at(key, F.lit("payload"))), key)
+    if is_mongodb:  # documents are text
+        after, before = F.try_parse_json(text_of(after)), F.try_parse_json(text_of(before))
+        own_id = F.try_element_at(key, F.lit("id"))
+        key = F.create_map(F.lit("_id"), F.coalesce(F.try_parse_json(text_of(own_id)), own_id))
+    updated, removed = fields_of(F.try_parse_json(update["updatedFields"])), update["removedFields"]
+    paths = (F.map_keys(updated), removed, update["truncatedArrays"]["field"])
+    return F.struct(
+        fields_of(F.when(envelope["op"] == "d", before).otherwise(after)).alias("fields"),
+        fields_of(before).alias("before"),
+        key.alias("key"),
+        updated.alias("updated"),
+        removed.alias("removed"),
+        F.concat(*(F.coalesce(some, no_paths()) for some in paths)).alias("touched"),
+        (F.lit(is_mongodb) & (envelope["op"] == "u") & is_null(after) & update.isNotNull()).alias("is_partial"),
+        F.when(envelope["op"] != "r", content).alias("content"),  # a snapshot may repeat any change
+    )
+
+
+def sent_of(image: Column, name: str, encoding: Encoding) -> Column:
+    """What was sent of a column, a VARIANT: in the row, in the row before where the new one lacks it, or in the key."""
+    value, earlier = (F.try_element_at(image[part], F.lit(name)) for part in ("fields", "before"))
+    value = F.when(_is_left(value, encoding) & ~is_null(earlier), earlier).otherwise(value)
+    return F.coalesce(value, F.try_element_at(image["key"], F.lit(name)))
+
+
+def type_of(types: Column, name: str) -> Column:
+    """What the record's own schema says of a column."""
+    return F.get(F.filter(types, lambda column: column["field"] == name), F.lit(0))
+
+
+def fit(sent: Column, column: StructField, encoding: Encoding, *, image: Column, types: Column) -> Fit:
+    """A column of a change. `types`: what the record's own schema says of columns, null without one."""
+    own = type_of(types, column.name)
+    encoding = replace(encoding, has_schema=types.isNotNull(), name=own["name"], scale=own["parameters"]["scale"])
+    left = F.coalesce(_is_left(sent, encoding), F.lit(False))
+    value, misfits = fitted(sent, column.dataType, encoding)
+    unchanged = F.when(left, F.array(F.lit(path_of([column.name])))).otherwise(no_paths())
+    if not encoding.is_mongodb or column.name == "_id":
+        return Fit(value, misfits & ~left, unchanged)
+    part, is_partial = _part((column.name,), column.dataType, image, encoding), image["is_partial"]
+    return Fit(
+        F.when(is_partial, part.value).otherwise(value),
+        F.when(is_partial, part.misfits).otherwise(misfits & ~left),
+        F.when(is_partial, part.unchanged).otherwise(unchanged),
+    )
+
+
+def _part(path: tuple[str, ...], kind: DataType, image: Column, encoding: Encoding) -> Fit:
+    """What a partial update says of a field: its value, that it is removed, something within it, or nothing."""
+    name = ".".join(path)
+    is_set = F.coalesce(F.map_contains_key(image["updated"], name), F.lit(False))
+    is_removed = F.coalesce(F.array_contains(image["removed"], name), F.lit(False))
+    is_within = F.exists(image["touched"], lambda touched: touched.startswith(f"{name}."))
+    value, misfits = fitted(F.try_element_at(image["updated"], F.lit(name)), kind, encoding)
+    left, this = F.when(is_set | is_removed, no_paths()), F.array(F.lit(path_of(path)))
+    if not isinstance(kind, StructType):  # an element of a list, or a key of a map, cannot be set on its own
+        unchanged = left.when(is_within, no_paths()).otherwise(this)
+        return Fit(value, F.when(is_set, misfits).otherwise(is_within), unchanged)
+    parts = {field.name: _part((*path, field.name), field.dataType, image, encoding.within) for field in kind}
+    inner = F.struct(*(part.value.alias(name) for name, part in parts.items()))
+    unchanged = F.concat(no_paths(), *(part.unchanged for part in parts.values()))
+    return Fit(
+        F.when(is_set, value).when(is_within, inner),
+        F.when(is_set, misfits).otherwise(is_within & any_of(part.misfits for part in parts.values())),
+        left.when(is_within, unchanged).otherwise(this),
+    )
+
+
+def _is_left(value: Column, encoding: Encoding) -> Column:
+    """Whether a placeholder was sent: as text, as bytes, in a list, in a map, or as a list of bytes."""
+    unavailable, raw = encoding.unavailable, encoding.unavailable.encode()
+    forms = ([unavailable], {unavailable: unavailable}, list(raw))
+    texts = (json.dumps(form, separators=(",", ":")) for form in forms)
+    return text_of(value).isin(unavailable, base64.b64encode(raw).decode(), *texts)
 
 
 def fitted(value: Column, kind: DataType, encoding: Encoding) -> tuple[Column, Column]:
@@ -116,7 +222,11 @@ def any_of(conditions: Iterable[Column]) -> Column:
 
 
 def _scalar(value: Column, kind: DataType, encoding: Encoding) -> Column:
-    plain = _unwrapped(value) if encoding.is_mongodb else value
+    plain = value
+    if encoding.is_mongodb:  # Extended JSON's `{"$numberLong": "5"}` as "5"
+        inner = (F.try_variant_get(value, path, "variant") for path in _UNWRAPPED)
+        is_wrapped = F.schema_of_variant(value).startswith("OBJECT")
+        plain = F.when(is_wrapped, F.coalesce(*inner, value)).otherwise(value)
     text, is_text = text_of(plain), F.schema_of_variant(plain) == "STRING"
     match kind:
         case StringType():
@@ -135,12 +245,6 @@ def _scalar(value: Column, kind: DataType, encoding: Encoding) -> Column:
             number = text.try_cast(kind)
             return F.when((F.abs(number) != float("inf")) | text.rlike("(?i)inf"), number)  # else beyond its range
     return text.try_cast(kind)
-
-
-def _unwrapped(value: Column) -> Column:
-    """Extended JSON's `{"$numberLong": "5"}` as "5"."""
-    inner = (F.try_variant_get(value, path, "variant") for path in _UNWRAPPED)
-    return F.when(F.schema_of_variant(value).startswith("OBJECT"), F.coalesce(*inner, value)).otherwise(value)
 
 
 def _decimal(value: Column, kind: DecimalType, encoding: Encoding) -> Column:

@@ -10,7 +10,8 @@ import re
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -19,15 +20,15 @@ from pyspark.sql.types import StructType
 from backend.errors import LakehouseError, SettingsError
 from backend.expectations.model import ExpectationKind
 from backend.lake.lake import Lake
-from backend.lake.storage.paths import normal_uri
-from backend.lake.table.metadata_diff import column_names
+from backend.lake.storage.folder import normal_uri
+from backend.lake.table.schema import column_names
 from backend.settings import Settings, load_settings
-from pipelines.declare.registry import load_registry
+from pipelines.declare.pipeline import load_registry
 from pipelines.spark.session import open_session
 from pipelines.spark.tables import Analysis
 from pipelines.specs.expectations import OnViolation
-from pipelines.specs.registry import Registry
-from pipelines.specs.streams import Place, Problem, StreamKind, StreamSpec, ViewSpec
+from pipelines.specs.streams import Registry, StreamKind, StreamSpec, ViewSpec
+from pipelines.specs.tables import Place, Problem
 
 # A stream's name is also a folder and a label of metrics; an expectation's is part of a column's name.
 _NAME = re.compile(r"[a-z0-9_]{1,63}")
@@ -76,48 +77,38 @@ def _repeated(registry: Registry) -> Iterator[Problem]:
 
 
 def _stream_problems(stream: StreamSpec) -> Iterator[Problem]:
+    problem = partial(Problem, stream.declared_at, stream.name)
     named = [expectation.name for expectation in stream.expectations]
     if len(set(named)) < len(named) or not all(_NAME.fullmatch(name) for name in named):
-        message = "names of expectations must differ and use a-z, 0-9 and _"
-        yield Problem(stream.declared_at, stream.name, message, "rename one")
+        yield problem("names of expectations must differ and use a-z, 0-9 and _", "rename one")
     for expectation in stream.expectations:
         if expectation.on_violation not in list(OnViolation):
             message = f"expectation {expectation.name}: on_violation={expectation.on_violation!r} is not known"
-            yield Problem(stream.declared_at, stream.name, message, f"use {', '.join(OnViolation)}")
-    yield from _text_problems(stream)
-    yield from _destination_problems(stream)
-    if not stream.sources:
-        yield Problem(stream.declared_at, stream.name, "reads nothing", "name a source, or a table as a parameter")
-
-
-def _text_problems(stream: StreamSpec) -> Iterator[Problem]:
-    """What would make a folder elsewhere, or a line of its own on a page or in a log."""
+            yield problem(message, f"use {', '.join(OnViolation)}")
+    # What would make a folder elsewhere, or a line of its own on a page or in a log.
     texts: dict[str, tuple[str, ...]] = {f"its pipeline {stream.pipeline!r:.80}": (stream.pipeline,)}
     texts |= {f"its tag {name!r:.80}": (name, value) for name, value in stream.tags.items()}
     for table in stream.writes:
         folders = table.layer.split("/")
         if not {"", ".", ".."}.isdisjoint(folders) or not {"\\", "%", ":"}.isdisjoint(table.layer):
             message = f"its layer {table.layer!r:.80} is no folder below the lake's tables"
-            yield Problem(stream.declared_at, stream.name, message, "name one, such as silver")
+            yield problem(message, "name one, such as silver")
         texts[f"its layer {table.layer!r:.80}"] = (table.layer,)
         texts[f"the location of {table.name!r:.80}"] = (table.location or "",)
     for what, parts in texts.items():
         if not all(part.isprintable() and len(part) <= _LONGEST for part in map(str, parts)):
             message = f"{what} is too long, or holds what no line shows"
-            yield Problem(stream.declared_at, stream.name, message, f"use one line of at most {_LONGEST} characters")
-
-
-def _destination_problems(stream: StreamSpec) -> Iterator[Problem]:
+            yield problem(message, f"use one line of at most {_LONGEST} characters")
     for kind in dict.fromkeys([stream.sink.kind, *(destination.sink.kind for destination in stream.also)]):
         if stream.also and kind not in _ONE_OF_SEVERAL:
-            message = f"{kind} cannot be one of several destinations"
-            yield Problem(stream.declared_at, stream.name, message, f"use {', '.join(_ONE_OF_SEVERAL)}")
+            yield problem(f"{kind} cannot be one of several destinations", f"use {', '.join(_ONE_OF_SEVERAL)}")
     written = [name for table in stream.writes for name in (table.name, table.location) if name]
     for name in dict.fromkeys(name for name in written if written.count(name) > 1):
-        yield Problem(stream.declared_at, stream.name, f"writes {name} twice in a batch", "rename one destination")
+        yield problem(f"writes {name} twice in a batch", "rename one destination")
     for name in (destination.table.name for destination in stream.also if not _NAME.fullmatch(destination.table.name)):
-        message = f"{name!r} is no name of a table"
-        yield Problem(stream.declared_at, stream.name, message, "use a-z, 0-9 and _, at most 63 characters")
+        yield problem(f"{name!r} is no name of a table", "use a-z, 0-9 and _, at most 63 characters")
+    if not stream.sources:
+        yield problem("reads nothing", "name a source, or a table as a parameter")
 
 
 def _shared_tables(registry: Registry) -> Iterator[Problem]:
@@ -215,7 +206,8 @@ def columns_problems(registry: Registry, schemas: Mapping[str, StructType], sett
             if name in tables and name not in schemas:
                 continue  # its own problem is reported already
             try:
-                there = schemas[name].names if name in tables else _columns_of(lake, name)
+                snapshot = None if name in tables else lake.snapshot(lake.find(normal_uri(name)))
+                there = list(column_names(snapshot.metadata)) if snapshot else schemas[name].names
             except LakehouseError as exc:
                 yield Problem(expected.declared_at, expected.table, exc.message, exc.hint)
                 continue
@@ -223,10 +215,6 @@ def columns_problems(registry: Registry, schemas: Mapping[str, StructType], sett
             for column in dict.fromkeys(name for name in columns if name.lower() not in present):
                 message, hint = f"{name} has no column {column}", f"it has {', '.join(there)}"
                 yield Problem(expected.declared_at, expected.table, message, hint)
-
-
-def _columns_of(lake: Lake, uri: str) -> Sequence[str]:
-    return column_names(lake.snapshot(lake.find(normal_uri(uri))).metadata)
 
 
 def _failed_import(exc: Exception) -> Problem:

@@ -1,29 +1,35 @@
-"""How a user declares a pipeline: a function for each table, in the words of `pyspark.pipelines`.
+"""How a user declares a pipeline, a function for each table in the words of `pyspark.pipelines`, and what it becomes:
+the registry of the modules that settings name, and what the control store knows of its streams.
 
 Rule: declaring starts nothing. What is wrong is kept with its file and line, so that all of it is reported at once.
 """
 
+import importlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from textwrap import dedent
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import TypeVar
 
-from backend.format import interval_s
-from backend.stream_model.overrides import AVAILABLE_NOW
+from backend.errors import SettingsError
+from backend.format import cut
+from backend.format import interval_s as seconds_of
+from backend.redaction import without_secrets
+from backend.settings import Settings
+from backend.stream_model.overrides import AVAILABLE_NOW, LIMITS
+from backend.stream_model.stream import Output, StreamDeclaration, StreamInput
 from pipelines.declare.cdc import debezium
 from pipelines.sinks.commits import append
 from pipelines.sources.files import FileSource
 from pipelines.sources.kafka import KafkaSource
 from pipelines.sources.spark import DeltaSource, JdbcSource, SparkSource, table
-from pipelines.specs.expectations import Expectation
-from pipelines.specs.sinks import Destination, ExportSink, Into, Sink
-from pipelines.specs.sources import StreamSource
-from pipelines.specs.streams import Function, Place, Problem, StreamKind, StreamSpec, ViewSpec
-from pipelines.specs.table_expectations import TableExpectations, TableRule
-from pipelines.specs.tables import Evolution, TableSpec
+from pipelines.specs.ends import Destination, ExportSink, Into, Sink, StreamSource
+from pipelines.specs.expectations import Expectation, TableExpectations, TableRule
+from pipelines.specs.streams import Function, Registry, StreamKind, StreamSpec, ViewSpec
+from pipelines.specs.tables import Evolution, Place, Problem, TableSpec
 
 _F = TypeVar("_F", bound=Function)
 _JUDGED = DeltaSource | FileSource | JdbcSource | KafkaSource | SparkSource  # sources that say what is wrong with them
@@ -70,19 +76,13 @@ class Pipeline:
 
         def declare(function: _F) -> _F:
             place = _place(function)
-            stream = StreamSpec(
-                name=name,
-                table=self._table(name, place, function, about_table),
-                sources=_listed(source),
-                function=function,
+            stream = replace(
+                self._stream(name, function, _listed(source), trigger, about_table),
                 sink=sink or append(),
-                trigger_interval_s=self._trigger_s(name, place, trigger),
                 expectations=tuple(expectations),
-                pipeline=self.name,
                 spark_conf=dict(spark_conf or {}),
                 tags=dict(tags or {}),
                 reset_allowed=reset_allowed,
-                declared_at=place,
                 also=tuple(self._also(destination, name, place, function) for destination in also),
             )
             if calls(function, debezium):
@@ -91,7 +91,10 @@ class Pipeline:
             self.streams.append(stream)
             self._look_at(stream.sources, name, place)
             if isinstance(stream.sink, ExportSink):
-                self._look_at_export(stream.sink, about_table, name, place)
+                self.problems += [Problem(place, name, *problem) for problem in stream.sink.problems()]
+                if idle := sorted(about_table.keys() - {"layer", "comment", "owner"}):
+                    message, kind = f"{', '.join(idle)}: it has no table of its own", stream.sink.kind
+                    self.problems.append(Problem(place, name, message, f"leave it out: {kind} holds what it writes"))
             return function
 
         return declare
@@ -112,23 +115,16 @@ class Pipeline:
         """
 
         def declare(function: _F) -> _F:
-            place = _place(function)
             named = [table(name) for name in inspect.signature(function).parameters]
-            stream = StreamSpec(
-                name=name,
-                table=self._table(name, place, function, about_table),
-                sources=_listed(source) if source is not None else tuple(named),
-                function=function,
-                sink=append(),
-                trigger_interval_s=self._trigger_s(name, place, refresh),
+            sources = _listed(source) if source is not None else tuple(named)
+            stream = replace(
+                self._stream(name, function, sources, refresh, about_table),
                 kind=StreamKind.MATERIALIZED_VIEW,
-                pipeline=self.name,
                 spark_conf=dict(spark_conf or {}),
                 tags=dict(tags or {}),
-                declared_at=place,
             )
             self.streams.append(stream)
-            self._look_at(stream.sources, name, place)
+            self._look_at(stream.sources, name, stream.declared_at)
             return function
 
         return declare
@@ -166,15 +162,23 @@ class Pipeline:
         ]
         return Pipeline(self.name, streams, self.views, self.problems, self.expected)
 
+    def _stream(
+        self, name: str, function: Function, sources: Sequence[StreamSource], trigger: str, about: Mapping[str, object]
+    ) -> StreamSpec:
+        """What every stream says of itself; appended rows, unless it says otherwise."""
+        place = _place(function)
+        own_table = self._table(name, place, function, about)
+        try:
+            interval_s = trigger_s(trigger)
+        except TriggerError as exc:
+            interval_s = None
+            self.problems.append(Problem(place, name, str(exc), 'write "10 seconds", "1 minute" or "available now"'))
+        stream = StreamSpec(name, own_table, tuple(sources), function, append(), interval_s, pipeline=self.name)
+        return replace(stream, declared_at=place)
+
     def _look_at(self, sources: Sequence[StreamSource], name: str, place: Place) -> None:
         judged = [source for source in sources if isinstance(source, _JUDGED)]
         self.problems += [Problem(place, name, *problem) for source in judged for problem in source.problems()]
-
-    def _look_at_export(self, sink: ExportSink, about: Mapping[str, object], name: str, place: Place) -> None:
-        self.problems += [Problem(place, name, *problem) for problem in sink.problems()]
-        if idle := sorted(about.keys() - {"layer", "comment", "owner"}):
-            message = f"{', '.join(idle)}: it has no table of its own"
-            self.problems.append(Problem(place, name, message, f"leave it out: {sink.kind} holds what it writes"))
 
     def _also(self, each: Into, name: str, place: Place, function: Function) -> Destination:
         table, sink = self._table(each.name, place, function, each.about), each.sink
@@ -191,13 +195,6 @@ class Pipeline:
             self.problems.append(Problem(place, name, str(exc).removeprefix("_table_spec() ")))
             return TableSpec(name, name.split("_")[0])
 
-    def _trigger_s(self, name: str, place: Place, trigger: str) -> float | None:
-        try:
-            return trigger_s(trigger)
-        except TriggerError as exc:
-            self.problems.append(Problem(place, name, str(exc), 'write "10 seconds", "1 minute" or "available now"'))
-            return None
-
 
 def trigger_s(trigger: str) -> float | None:
     """Seconds of a processing-time trigger, None for "available now"; raises `TriggerError`."""
@@ -205,7 +202,7 @@ def trigger_s(trigger: str) -> float | None:
         return None
     if trigger.startswith("continuous"):
         raise TriggerError("continuous processing writes no Delta table and is not exactly once")
-    seconds = interval_s(trigger)
+    seconds = seconds_of(trigger)
     if seconds is None:
         raise TriggerError(f"trigger {trigger!r} is not understood")
     return seconds
@@ -282,3 +279,116 @@ def _named_in(function: FunctionType) -> Iterator[object]:
         yield value
         if isinstance(value, ModuleType):
             yield from (getattr(value, name, None) for name in names)
+
+
+# Options of a reader that decide what it reads. Others stay with the host: one of them may be a secret.
+SHOWN_OPTIONS = {
+    *("startingVersion", "startingTimestamp", "skipChangeCommits", "ignoreDeletes", "ignoreChanges"),
+    *("failOnDataLoss", "maxFileAge", "cleanSource"),
+    *("recursiveFileLookup", "pathGlobFilter", "schemaTrackingLocation", *LIMITS),
+}
+MOST_CODE = 8_000  # characters of a function that are published
+
+
+def load_registry(settings: Settings) -> Registry:
+    """What the modules named by `host.pipelines` declare; raises `SettingsError`.
+
+    A module holds `Pipeline` values, or a function `pipelines(settings)` that returns some.
+    """
+    declared: list[Pipeline] = []
+    for name in settings.host.pipelines:
+        declared += [pipeline for pipeline in _pipelines_of(_import(name), settings) if pipeline not in declared]
+    return Registry(
+        (stream for pipeline in declared for stream in pipeline.streams),
+        (view for pipeline in declared for view in pipeline.views),
+        (problem for pipeline in declared for problem in pipeline.problems),
+        (expected for pipeline in declared for expected in pipeline.expected),
+    )
+
+
+def _import(name: str) -> ModuleType:
+    try:
+        if not name or name.startswith("."):
+            raise ModuleNotFoundError("it is no whole name of a module", name=name)
+        return importlib.import_module(name)
+    except ModuleNotFoundError as exc:
+        if not f"{name}.".startswith(f"{exc.name}."):  # the module is there, and what it imports is not
+            raise
+        raise SettingsError(
+            f"host.pipelines names {name!r}, which cannot be imported: {exc}",
+            hint="name an installed module, or add its folder to PYTHONPATH",
+        ) from exc
+
+
+def _pipelines_of(module: ModuleType, settings: Settings) -> list[Pipeline]:
+    made = getattr(module, "pipelines", None)
+    of_module = [value for value in vars(module).values() if isinstance(value, Pipeline)]
+    declared = made(settings) if callable(made) else of_module
+    if not declared:
+        raise SettingsError(
+            f"module {module.__name__} declares no streams: it holds no Pipeline",
+            hint='shop = Pipeline("shop"), and @shop.streaming_table(…) above a function; docs/pipelines.md shows more',
+        )
+    return list(declared)
+
+
+def declarations(registry: Registry, settings: Settings) -> tuple[StreamDeclaration, ...]:
+    return tuple(declaration(registry, stream, settings) for stream in registry.streams)
+
+
+def declaration(registry: Registry, stream: StreamSpec, settings: Settings) -> StreamDeclaration:
+    """What the control store, pages and commands know about the stream."""
+    declared = registry.tables()
+    read = registry.through_views(stream.reads)
+    return StreamDeclaration(
+        name=stream.name,
+        description=stream.table.comment,
+        source=", ".join(source.describe() for source in stream.sources),
+        sink_uri="" if stream.outside else stream.table.uri(settings),
+        sink_table="" if stream.outside else stream.table.path,
+        source_tables=tuple(declared[name].path if name in declared else name for name in read),
+        layer=stream.table.layer,
+        trigger_interval_ms=round((stream.trigger_interval_s or 0) * 1_000),
+        checkpoint_location=stream.checkpoint_location(settings),
+        expectations=tuple(expectation.name for expectation in stream.expectations),
+        kind=stream.kind.value,
+        pipeline=stream.pipeline,
+        inputs=tuple(_input(registry, source, settings) for source in registry.behind_views(stream.sources)),
+        side_tables=tuple(table.path for table in stream.beside),
+        tags=dict(stream.tags),
+        spark_conf=dict(stream.spark_conf),
+        reset_allowed=stream.may_be_reset,
+        sink=stream.sink.kind,
+        outside=stream.outside,
+        tables=tuple(table.declared(settings) for table in stream.writes),
+        also=tuple(Output(output.table.path, output.table.uri(settings), output.sink.kind) for output in stream.also),
+        code=_code(stream.function),
+    )
+
+
+def _code(function: Function) -> str:
+    """The text of a declared function, decorators and all; empty where it stands in no file."""
+    try:
+        text = dedent(inspect.getsource(inspect.unwrap(function)))
+    except (OSError, TypeError):
+        return ""
+    return cut(without_secrets(text).rstrip(), MOST_CODE)
+
+
+def _input(registry: Registry, source: StreamSource, settings: Settings) -> StreamInput:
+    match source:
+        case DeltaSource():
+            table = registry.tables().get(source.table)
+            name, uri = (table.path, table.uri(settings)) if table else (source.table, source.table)
+            return StreamInput(source.kind, name, uri, _shown(source.options))
+        case FileSource():
+            uri = source.folder if "://" in source.folder else str(settings.home / source.folder)
+            return StreamInput(source.kind, source.describe(), uri, _shown(source.options))
+        case KafkaSource():
+            plain = {key: value for key, value in source.options.items() if isinstance(value, str)}
+            return StreamInput(source.kind, source.describe(), options=_shown(plain))
+    return StreamInput(source.kind, source.describe())
+
+
+def _shown(options: Mapping[str, str]) -> dict[str, str]:
+    return {name: options[name] for name in sorted(SHOWN_OPTIONS & options.keys())}

@@ -7,45 +7,39 @@ host changes no desired state, so the next host resumes.
 import os
 import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import structlog
 
 from backend import logs
-from backend.errors import LakehouseError, StoreError
+from backend.errors import LakehouseError
 from backend.lake.lake import Lake
+from backend.maintenance.policies import PolicyPlans
 from backend.settings import Settings, load_settings
 from backend.store.leases import StoreClock
 from backend.store.store import ControlStore
-from backend.stream_model.stream import HostHeartbeat
+from backend.stream_model.stream import StreamDeclaration
+from backend.streams.backlog import BacklogReader
 from pipelines.declare.check import refuse_problems
-from pipelines.declare.registry import declarations, load_registry
-from pipelines.host.backlog_watch import BacklogWatch
-from pipelines.host.drain_watch import DrainWatch
+from pipelines.declare.pipeline import declarations, load_registry
+from pipelines.host.backlogs import DrainWatch, TopicWatch, keep_backlogs
 from pipelines.host.job_host import JobHost
-from pipelines.host.listener import ProgressListener, ProgressWriter
-from pipelines.host.loop_watch import LoopWatch
 from pipelines.host.metrics import HostMetrics, serving
-from pipelines.host.notice_rounds import NoticeRounds
-from pipelines.host.policy_rounds import PolicyRounds
-from pipelines.host.retention import Retention
-from pipelines.host.rounds import Rounds
+from pipelines.host.periodic import LoopWatch, Rounds, Task, at_work
+from pipelines.host.progress import ProgressListener, ProgressWriter, prune, roll_up
 from pipelines.host.stream_host import Loop, StreamHost, beat_every_s, declare, new_heartbeat
-from pipelines.host.table_watch import TableWatch
-from pipelines.host.topic_watch import TopicWatch
-from pipelines.host.webhook_rounds import WebhookRounds
+from pipelines.host.tables import CommitWatch, TableWatch, submit_due
+from pipelines.host.webhook import Webhook
 from pipelines.jobs.runner import Acts, SparkJobs
 from pipelines.spark.runtime import Runtime
-from pipelines.specs.registry import Registry
+from pipelines.specs.streams import Registry
 from pipelines.stop_signals import stop_signals
 
 CLOSE_S = 5.0  # beside `host.stop_timeout_s`, which the batches get; whoever stops a host gives it 10 s beside that
 JOBS_LIMIT_S = 2.0  # running jobs go back into the queue, so nothing is lost
-WATCHES_LIMIT_S = 1.0  # they only ask
 
 log = structlog.get_logger()
 
@@ -82,7 +76,13 @@ def _work(settings: Settings, registry: Registry, runtime: Runtime, *, metrics: 
     declared = declarations(registry, settings)
     log.info("host_starting", host_id=heartbeat.host_id, store=store.shown_url, streams=list(registry.names()))
     declare(store, declared, clock())
-    with _beating(store, heartbeat, clock, every_s=beat_every_s(settings)):
+    # While Spark starts, which takes long, pages must not say that no host is there.
+    first = heartbeat
+
+    def beat(_: Rounds) -> None:
+        store.beat(replace(first, beat_at=clock()))
+
+    with at_work([Task("beating", beat_every_s(settings), beat, "host_not_heard")], store, heartbeat.host_id):
         for problem in runtime.open(store.alone):
             log.error("stream_cannot_work", stream=problem.name, at=str(problem.declared_at), error=problem.message)
     heartbeat = replace(heartbeat, spark_version=runtime.spark_version, spark_ui_url=runtime.spark_ui_url)
@@ -94,42 +94,61 @@ def _work(settings: Settings, registry: Registry, runtime: Runtime, *, metrics: 
     metrics.watch_queue(writer.waiting, lambda: writer.dropped)
     listener = ProgressListener(writer)
     runtime.add_listener(listener)
-    lake = Lake(settings)
+    lake, passing = Lake(settings), Lake(settings)  # `passing`: of those who pass by every table
     drains = DrainWatch(settings, lake, store, listener.idle_at, clock)
     host = StreamHost(
         settings, store, runtime, declared, heartbeat, clock, read_until=drains.read_until, recorded=metrics.observed
     )
-    backlogs = BacklogWatch(settings, lake, store, declared, host.owned, clock)
-    topics = TopicWatch(settings, store, registry, lambda: runtime.session, clock)
-    expected = registry.table_expectations(settings)
-    tables = TableWatch(
-        settings, lake, store, expected, heartbeat.host_id, registry.pipelines(), clock, judged=metrics.judged
-    )
-    writer.start()
-    jobs.start()
-    retention = Retention(settings, lake, store, clock)
-    policies = PolicyRounds(settings, lake, store, heartbeat.host_id, clock)
-    passing = Lake(settings)  # of those who pass by every table
-    notices = NoticeRounds(passing, store, heartbeat.host_id, clock)
-    webhook = WebhookRounds(settings, passing, store, heartbeat.host_id, clock)
     loop = Loop(
         host,
         stop_signals(),  # after Spark, which takes SIGINT for itself
         interval_s=settings.host.reconcile_interval_s,
         metrics=metrics,
     )
-    watch = LoopWatch(lambda: loop.ended, ttl_s=settings.host.lease_ttl_s)
-    with _watching(
-        topics.rounds,
-        drains.rounds,
-        backlogs.rounds,
-        tables,
-        retention.rounds,
-        policies.rounds,
-        notices.rounds,
-        webhook.rounds,
-        watch.rounds,
-    ):
+    tables = TableWatch(
+        settings,
+        lake,
+        store,
+        registry.table_expectations(settings),
+        heartbeat.host_id,
+        registry.pipelines(),
+        clock,
+        judged=metrics.judged,
+    )
+    topics = TopicWatch(settings, store, registry, lambda: runtime.session, clock)
+    notices, hung = CommitWatch(passing, store, clock), LoopWatch(lambda: loop.ended, ttl_s=settings.host.lease_ttl_s)
+    backlogs = BacklogReader(settings, lake, keep_s=0)
+
+    def owned() -> list[StreamDeclaration]:
+        names = host.owned()
+        return [stream for stream in declared if stream.name in names]
+
+    def retain(rounds: Rounds) -> None:
+        roll_up(backlogs, store, clock, rounds)  # first: what is deleted adds up no more
+        if not rounds.is_stopping:
+            prune(settings.store, store, clock())
+
+    periodic = [  # name, every s, what, the event of a round that failed
+        Task("topic-watch", 10.0, topics.ask_all, "topics_not_noted"),
+        Task("drain-watch", 1.0, lambda _: drains.look(), "drain_not_judged"),
+        Task("backlog-watch", 5.0, lambda r: keep_backlogs(backlogs, store, owned(), clock, r), "backlogs_not_kept"),
+        Task("sums", 30.0, partial(roll_up, backlogs, store, clock), "retention_failed"),
+        Task("retention", 3_600.0, retain, "retention_failed"),
+        Task("notices", 5.0, notices.look, "notices_not_judged", by_leader=True, longest_pause_s=30.0),
+        Task("loop-watch", hung.every_s, lambda _: hung.look(), "loop_not_watched"),
+        *tables.tasks(),
+    ]
+    if settings.table_policies:
+        plans = PolicyPlans(settings, lake)
+        due = partial(submit_due, plans, store, clock)
+        periodic.append(Task("policies", 15.0, due, "policies_not_judged", by_leader=True))
+    if settings.notify.webhook.get_secret_value():
+        webhook = Webhook(settings, passing, store, clock)
+        periodic.append(Task("webhook", 15.0, webhook.tell, "webhook_not_asked", by_leader=True, longest_pause_s=60.0))
+    writer.start()
+    jobs.start()
+    tables.declare()
+    with at_work(periodic, store, heartbeat.host_id):
         log.info("host_ready", host_id=heartbeat.host_id, spark=runtime.spark_version)
         code = loop.run()
         deadline = time.monotonic() + settings.host.stop_timeout_s + CLOSE_S
@@ -141,39 +160,6 @@ def _work(settings: Settings, registry: Registry, runtime: Runtime, *, metrics: 
         store.close,
     )
     return code
-
-
-@contextmanager
-def _watching(*watches: Rounds | TableWatch) -> Iterator[None]:
-    """They run beside the loop, and are asked to end all at once."""
-    for watch in watches:
-        watch.start()
-    yield
-    deadline = time.monotonic() + WATCHES_LIMIT_S
-    for limit_s in (0.0, WATCHES_LIMIT_S):
-        for watch in watches:
-            watch.stop(min(limit_s, max(0.0, deadline - time.monotonic())))
-
-
-@contextmanager
-def _beating(store: ControlStore, heartbeat: HostHeartbeat, clock: StoreClock, *, every_s: float) -> Iterator[None]:
-    """Heartbeats while Spark starts: it takes long, and pages must not say that no host is there."""
-    opened = threading.Event()
-
-    def beat() -> None:
-        while True:
-            with suppress(StoreError):  # the loop will log it
-                store.beat(replace(heartbeat, beat_at=clock()))
-            if opened.wait(every_s):
-                return
-
-    thread = threading.Thread(target=beat, name="beating", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        opened.set()
-        thread.join()
 
 
 def close(*steps: Callable[[], object]) -> None:

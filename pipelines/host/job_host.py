@@ -11,13 +11,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import partial
 from itertools import compress
 from typing import Protocol
 
 import structlog
 
-from backend.errors import LakehouseError, StoreError, StreamRefusedError
+from backend.errors import LakehouseError, StreamRefusedError
 from backend.jobs.model import Job, JobEnd, JobProgress, JobState
 from backend.redaction import without_secrets
 from backend.settings import Settings
@@ -25,11 +24,10 @@ from backend.store.leases import elapsed, job_resource
 from backend.store.notices import KeptAnswer, NoticeTopic
 from backend.store.store import ControlStore
 from backend.stream_model.stream import Lease
-from pipelines.host.fleet import utc_now
 from pipelines.host.ownership import CUT_AFTER, LOOK_AFTER, leases_of
-from pipelines.host.rounds import Rounds
+from pipelines.host.periodic import Rounds, Task
+from pipelines.host.stream_host import utc_now
 from pipelines.jobs.runner import JobCancelled
-from pipelines.jvm.failures import SparkLostError
 
 POLL_S = 0.25  # so that a cancel takes effect within a second
 REPORT_S = 1.0
@@ -79,30 +77,27 @@ class JobHost:
         poll_s: float = POLL_S,
     ) -> None:
         self._settings, self._store, self._runner, self._host_id = settings, store, runner, host_id
-        self._clock, self._elapsed, self._poll_s = clock, elapsed, poll_s
+        self._clock, self._elapsed = clock, elapsed
         ttl_s = settings.host.lease_ttl_s
         self._leased = leases_of(store, ttl_s=ttl_s, elapsed=elapsed)
         self._unfinished = KeptAnswer(
             store.notices, store.jobs.unfinished, NoticeTopic.JOBS, every_s=ttl_s * LOOK_AFTER, elapsed=elapsed
         )
         self._running: dict[str, _Running] = {}
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._loop, name="jobs", daemon=True)
-        self._leases = Rounds("job-leases", self._refuse_late, every_s=poll_s, failed="job_leases_not_watched")
-        self._old = Rounds("job-results", self.prune, every_s=PRUNE_EVERY_S, failed="jobs_not_pruned")
+        self._steps = Rounds(Task("jobs", poll_s, lambda _: self.step(), "jobs_round_failed"))
+        self._leases = Rounds(Task("job-leases", poll_s, lambda _: self._refuse_late(), "job_leases_not_watched"))
+        self._old = Rounds(Task("job-results", PRUNE_EVERY_S, lambda _: self.prune(), "jobs_not_pruned"))
 
     def start(self) -> None:
-        self._thread.start()
+        self._steps.start()
         self._leases.start()  # until the process ends: what a stop leaves may still change tables
         self._old.start()
 
     def stop(self, limit_s: float) -> None:
         """Takes no more jobs. Running ones are ended and put back into the queue, but for those that change tables."""
         deadline = time.monotonic() + limit_s
-        self._stop.set()
         self._old.stop(0)
-        if self._thread.ident is not None:
-            self._thread.join(limit_s)
+        self._steps.stop(limit_s)
         left = [running for running in self._running.values() if not running.is_settled]
         short = [self._runner.stops_short(running.job.job_id) for running in left]
         for running in compress(left, short):
@@ -110,15 +105,26 @@ class JobHost:
         for running in self._running.values():
             running.thread.join(max(0.0, deadline - time.monotonic()))
         for running, is_short in zip(left, short, strict=True):
-            self._quietly(partial(self._hand_over, running, is_short=is_short))
+            try:
+                if running.outcome:
+                    self._settle(running, running.outcome[0])
+                elif is_short or not running.thread.is_alive():
+                    self._give_back(running)
+                else:
+                    effect = "it is begun again when its lease has run out"
+                    log.warning("job_left", job=running.job.job_id, effect=effect)
+            except LakehouseError as exc:
+                log.warning("job_shutdown_step_failed", error=exc.message)
 
     def step(self) -> None:
         """One round over all jobs. Raises `StoreError`; running jobs go on then."""
         for running in list(self._running.values()):
-            if running.is_settled:
-                self._leave(running)
-            else:
+            if not running.is_settled:
                 self._watch(running)
+            elif not running.thread.is_alive():
+                if running.job.kind.keeps_rows and not running.keeps_result:  # half written, or finished too late
+                    self._runner.forget(self._runner.result_uri(running.job))
+                del self._running[running.job.job_id]
         self._take()
 
     def prune(self) -> None:
@@ -133,21 +139,6 @@ class JobHost:
         """Jobs whose thread has not ended."""
         return len(self._running)
 
-    def _loop(self) -> None:
-        is_silent = False
-        while not self._stop.wait(self._poll_s):
-            try:
-                self.step()
-                is_silent = False
-            except StoreError as exc:
-                if not is_silent:
-                    log.error("jobs_store_silent", error=exc.message)
-                is_silent = True
-            except SparkLostError as exc:  # the host's own loop ends the process
-                log.error("jobs_spark_lost", error=exc.message)
-            except Exception:  # the job boundary: jobs must not end with one round
-                log.exception("jobs_round_failed")
-
     # one that runs ---------------------------------------------------------------------------------------------
 
     def _watch(self, running: _Running) -> None:
@@ -155,7 +146,9 @@ class JobHost:
         try:
             if not self._renew(running):
                 raise StreamRefusedError(f"job {job_id}: another host holds its lease")
-            end, is_over = self._due(running), not running.thread.is_alive()
+            cancelled = {job.job_id for job in self._unfinished() if job.cancel_requested}
+            is_late, is_over = self._elapsed() > running.ends_at, not running.thread.is_alive()
+            end = JobEnd(JobState.CANCELLED) if job_id in cancelled else _too_long(running.job) if is_late else None
             if running.outcome:
                 self._settle(running, running.outcome[0])
             elif end is not None and (is_over or self._runner.stops_short(job_id)):
@@ -169,13 +162,6 @@ class JobHost:
             running.is_settled = True
             self._end(job_id)
 
-    def _due(self, running: _Running) -> JobEnd | None:
-        """How it is to end now, if it is."""
-        cancelled = {job.job_id for job in self._unfinished() if job.cancel_requested}
-        if running.job.job_id in cancelled:
-            return JobEnd(JobState.CANCELLED)
-        return _too_long(running.job) if self._elapsed() > running.ends_at else None
-
     def _settle(self, running: _Running, end: JobEnd) -> None:
         """Writes the end, then stops the work: who cancelled sees at once what had been compared."""
         job_id = running.job.job_id
@@ -184,13 +170,6 @@ class JobHost:
         self._end(job_id)
         self._store.release(running.lease)
         log.info("job_ended", job=job_id, state=end.state.value, error=end.error or None)
-
-    def _leave(self, running: _Running) -> None:
-        if running.thread.is_alive():
-            return
-        if running.job.kind.keeps_rows and not running.keeps_result:  # half written, or finished after it was cancelled
-            self._runner.forget(self._runner.result_uri(running.job))
-        del self._running[running.job.job_id]
 
     def _end(self, job_id: str) -> None:
         try:
@@ -225,15 +204,6 @@ class JobHost:
         for running in list(self._running.values()):
             if running.job.kind.is_act and running.leased_at < late:
                 self._end(running.job.job_id)
-
-    def _hand_over(self, running: _Running, *, is_short: bool) -> None:
-        is_over = not running.thread.is_alive()
-        if running.outcome:
-            self._settle(running, running.outcome[0])
-        elif is_over or is_short:
-            self._give_back(running)
-        else:
-            log.warning("job_left", job=running.job.job_id, effect="it is begun again when its lease has run out")
 
     def _give_back(self, running: _Running) -> None:
         self._store.jobs.requeue(running.lease, running.job.job_id)
@@ -287,12 +257,6 @@ class JobHost:
             log.exception("job_broke", job=running.job.job_id)
             end = JobEnd(JobState.FAILED, None, without_secrets(f"{type(exc).__name__}: {exc}"), "see logs/host.log")
         running.outcome.append(end)
-
-    def _quietly(self, act: Callable[[], None]) -> None:
-        try:
-            act()
-        except LakehouseError as exc:
-            log.warning("job_shutdown_step_failed", error=exc.message)
 
 
 def _hopeless(job: Job) -> JobEnd | None:

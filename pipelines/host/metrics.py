@@ -10,9 +10,8 @@ import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from socketserver import ThreadingMixIn
 from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+from wsgiref.simple_server import WSGIRequestHandler
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 import structlog
@@ -26,13 +25,13 @@ from prometheus_client import (
     make_wsgi_app,
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import ThreadingWSGIServer
 
 from backend import metrics as named
 from backend.access import is_loopback
 from backend.expectations.model import Judgement, State
 from backend.metrics import Described
 from backend.stream_model.stream import Observed, Progress, StreamState
-from pipelines.host.fleet import utc_now
 
 BUCKETS_S = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 CLOSE_S = 2.0
@@ -92,7 +91,7 @@ class HostMetrics:
             self._broken.labels(*labels).set(judgement.state is State.BROKEN)
 
     def round_ended(self, *, store_up: bool) -> None:
-        self._round.set(utc_now().timestamp())
+        self._round.set_to_current_time()
         self._store_up.set(store_up)
         self.is_ready = store_up
 
@@ -113,10 +112,18 @@ class _Queue:
 @contextmanager
 def serving(metrics: HostMetrics, address: str, *, patience_s: float = PATIENCE_S) -> Iterator[int | None]:
     """Serves `/metrics` and `/ready` until the end, on the port that is given; None where none is set or can be had."""
-    server = _opened(metrics, address, patience_s) if address else None
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    try:
+        server = _Server(host, int(port), patience_s) if address else None
+    except (OSError, OverflowError) as exc:
+        log.warning("metrics_not_served", address=address, error=str(exc), effect="streams run without /metrics")
+        server = None
     if server is None:
         yield None
         return
+    server.set_app(_app(metrics, only_own_names=is_loopback(host)))
+    log.info("metrics_served", address=f"{host}:{server.server_port}")
     thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
     thread.start()
     try:
@@ -127,28 +134,32 @@ def serving(metrics: HostMetrics, address: str, *, patience_s: float = PATIENCE_
         thread.join(CLOSE_S)
 
 
-def _opened(metrics: HostMetrics, address: str, patience_s: float) -> "_Server | None":
-    name, _, port = address.rpartition(":")
-    name, app = name.strip("[]"), _with_ready(metrics)
-    try:
-        server = _Server(name, int(port), patience_s)
-    except (OSError, OverflowError) as exc:
-        log.warning("metrics_not_served", address=address, error=str(exc), effect="streams run without /metrics")
-        return None
-    server.set_app(_for_own_names(app) if is_loopback(name) else app)
-    log.info("metrics_served", address=f"{name}:{server.server_port}")
-    return server
+def _app(metrics: HostMetrics, *, only_own_names: bool) -> WSGIApplication:
+    """`/ready` answers 200 or 503; every other path has the metrics. `only_own_names`: a page of another name that
+    somebody makes point at this machine (DNS rebinding) reads nothing."""
+    prometheus: WSGIApplication = make_wsgi_app(metrics.registry)
+
+    def answered(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        name = re.sub(r":\d+$", "", str(environ.get("HTTP_HOST", "")).lower())
+        if only_own_names and not is_loopback(name.strip("[]")):
+            status, text = "403 Forbidden", "Refused: on this address a host answers for localhost alone.\n"
+        elif environ.get("PATH_INFO") != "/ready":
+            return prometheus(environ, start_response)
+        else:
+            status, text = ("200 OK", "ready\n") if metrics.is_ready else ("503 Service Unavailable", "not ready\n")
+        start_response(status, [("Content-Type", "text/plain; charset=utf-8")])
+        return [text.encode()]
+
+    return answered
 
 
-class _Server(ThreadingMixIn, WSGIServer):
-    """Bears clients that say nothing, or come in crowds: at most `MOST_CLIENTS` threads are theirs."""
+class _Server(ThreadingWSGIServer):
+    """Prometheus' own, but it bears clients that say nothing, or come in crowds: `MOST_CLIENTS` threads are theirs."""
 
-    daemon_threads = True
-
-    def __init__(self, name: str, port: int, patience_s: float) -> None:
+    def __init__(self, host: str, port: int, patience_s: float) -> None:
         self._patience_s, self._free = patience_s, threading.BoundedSemaphore(MOST_CLIENTS)
-        self.address_family, _, _, _, found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)[0]
-        super().__init__((str(found[0]), port), _Silent)
+        self.address_family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        super().__init__((str(address[0]), port), _Silent)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._free.acquire(blocking=False):
@@ -170,33 +181,6 @@ class _Server(ThreadingMixIn, WSGIServer):
 class _Silent(WSGIRequestHandler):
     def log_message(self, *_: object) -> None:
         """Nothing: a scrape every few seconds is no news."""
-
-
-def _with_ready(metrics: HostMetrics) -> WSGIApplication:
-    """`/ready` answers 200 or 503; every other path has the metrics."""
-    prometheus: WSGIApplication = make_wsgi_app(metrics.registry)
-
-    def answered(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        if environ.get("PATH_INFO") != "/ready":
-            return prometheus(environ, start_response)
-        status, text = ("200 OK", b"ready\n") if metrics.is_ready else ("503 Service Unavailable", b"not ready\n")
-        start_response(status, [("Content-Type", "text/plain; charset=utf-8")])
-        return [text]
-
-    return answered
-
-
-def _for_own_names(app: WSGIApplication) -> WSGIApplication:
-    """A page of another name that somebody makes point at this machine (DNS rebinding) reads nothing."""
-
-    def guarded(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        name = re.sub(r":\d+$", "", str(environ.get("HTTP_HOST", "")).lower())
-        if is_loopback(name.strip("[]")):
-            return app(environ, start_response)
-        start_response("403 Forbidden", [("Content-Type", "text/plain; charset=utf-8")])
-        return [b"Refused: on this address a host answers for localhost alone.\n"]
-
-    return guarded
 
 
 def _made_of(metric: Described) -> tuple[str, str, tuple[str, ...]]:

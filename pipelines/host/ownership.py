@@ -14,7 +14,7 @@ from backend.store.leases import elapsed, stream_resource
 from backend.store.notices import KeptAnswer, NoticeTopic
 from backend.store.store import ControlStore
 from backend.stream_model.stream import Desired, HostHeartbeat, Lease
-from backend.streams.balance import Move, Shares, plan_shares
+from backend.streams.reconcile import Move, Shares, plan_shares
 
 RENEW_AFTER = 1 / 3  # of its time
 LOOK_AFTER = 1 / 3  # of it, where no notice came
@@ -133,8 +133,8 @@ class Share:
 class Sharing:
     """What this host takes, and what it gives up to another one. Used by one thread, the host's loop.
 
-    Decided in `backend.streams.balance` from leases and heartbeats, which every host sees alike. A host gives only when
-    that has been uneven for a while and no host came or went, so that one which comes and goes moves nothing.
+    Decided in `backend.streams.reconcile` from leases and heartbeats, which every host sees alike. A host gives only
+    when that has been uneven for a while and no host came or went, so that one which comes and goes moves nothing.
     """
 
     def __init__(
@@ -166,7 +166,12 @@ class Sharing:
         are on their way to other hosts."""
         leases = self._leases()
         by_stream = {name: leases[stream_resource(name)] for name in desired if stream_resource(name) in leases}
-        self._note(by_stream, can)
+        for name in by_stream.keys() & can:
+            lease = by_stream[name]
+            if self._others.get(name) != lease.owner:  # said once
+                self._others[name] = lease.owner
+                if lease.owner != self._host_id:
+                    log.info("stream_refused", stream=name, owner=lease.owner, until=lease.expires_at.isoformat())
         alive = self.alive()
         everyone: dict[str, Collection[str]] = {host.host_id: host.streams for host in alive}
         everyone[self._host_id] = can
@@ -189,11 +194,3 @@ class Sharing:
         if self._uneven_since is None or now - self._uneven_since < SETTLE * self._ttl_s:
             return ()
         return tuple(move for move in plan.moves if move.host == self._host_id)
-
-    def _note(self, leases: Mapping[str, Lease], can: Collection[str]) -> None:
-        """Says once of each stream that another host has it."""
-        for name, lease in leases.items():
-            if name in can and self._others.get(name) != lease.owner:
-                self._others[name] = lease.owner
-                if lease.owner != self._host_id:
-                    log.info("stream_refused", stream=name, owner=lease.owner, until=lease.expires_at.isoformat())

@@ -1,5 +1,8 @@
 """One host and its streams: renews leases, compares desired with observed, starts and stops queries.
 
+Queries are started and stopped in threads, one operation at a time for each stream, so that a slow one never delays the
+others. What a query does is asked of the runner, never remembered.
+
 Rule: an observation is written before the act that it announces, under the token of the stream's lease.
 """
 
@@ -7,10 +10,12 @@ import os
 import socket
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
+from typing import Any, Protocol
 
 import structlog
 
@@ -19,18 +24,164 @@ from backend.settings import Settings
 from backend.store.leases import StoreClock, elapsed
 from backend.store.notices import KeptAnswer
 from backend.store.store import ControlStore
-from backend.stream_model.stream import Desired, DesiredState, HostHeartbeat, Observed, StreamDeclaration, StreamState
-from backend.streams.balance import Move
-from backend.streams.reconcile import Action, Forget, Host, Offer, RecordState, RestartLimits, Start, Stop, plan
-from pipelines.host.fleet import Fleet, QueryRunner
+from backend.stream_model.stream import (
+    Desired,
+    DesiredState,
+    HostHeartbeat,
+    Observed,
+    StreamDeclaration,
+    StreamFailure,
+    StreamState,
+)
+from backend.streams.reconcile import (
+    Action,
+    Forget,
+    Host,
+    Live,
+    Move,
+    Offer,
+    RecordState,
+    Start,
+    Stop,
+    plan,
+)
 from pipelines.host.metrics import HostMetrics
 from pipelines.host.ownership import ANOTHER_HAS_IT, RAN_OUT, Ownership, Sharing, wanted_of
 from pipelines.jvm.failures import SparkLostError
+from pipelines.spark.runtime import QueryState, RunningQuery
 
+STARTERS = 4
+STOPPERS = 16  # they mostly wait for a micro-batch to end
 CUT_S = 2.0  # what a query takes that is cut at the limit
 TROUBLE_LIMIT = 10  # after so many unexplained failures in a row the process is started anew
 
 log = structlog.get_logger()
+
+
+class QueryRunner(Protocol):
+    """What the host needs of `pipelines.spark.runtime.Runtime`."""
+
+    def start(self, name: str, overrides: Mapping[str, str]) -> RunningQuery: ...
+    def stop(self, name: str, *, timeout_s: float) -> None: ...
+    def poll(self, name: str) -> QueryState: ...
+    def cut(self, name: str) -> None: ...
+    def hold(self, name: str, until: float) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    state: StreamState  # STARTING or STOPPING
+    done: Future[Any]  # nobody looks at its result
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Fleet:
+    """Used by one thread, the host's loop."""
+
+    def __init__(self, runner: QueryRunner, *, stop_timeout_s: float, clock: Callable[[], datetime] = utc_now) -> None:
+        self._runner, self._stop_timeout_s, self._clock = runner, stop_timeout_s, clock
+        self._starters = ThreadPoolExecutor(STARTERS, "start")
+        self._stoppers = ThreadPoolExecutor(STOPPERS, "stop")
+        self._operations: dict[str, _Operation] = {}
+        self._started: set[str] = set()
+        self._failures: dict[str, StreamFailure] = {}
+
+    def live(self, names: Iterable[str]) -> dict[str, Live]:
+        """What each stream is doing now, without those of which nobody can say; raises `SparkLostError` when nothing
+        answers any more."""
+        live = dict[str, Live]()
+        for name in names:
+            try:
+                live[name] = self._live(name)
+            except SparkLostError:
+                raise
+            except LakehouseError as exc:  # nothing is done about this one, and the others are looked after
+                log.warning("stream_not_seen", stream=name, error=exc.message)
+        return live
+
+    def start(self, name: str, overrides: Mapping[str, str]) -> None:
+        done = self._starters.submit(self._runner.start, name, overrides)
+        self._operations[name] = _Operation(StreamState.STARTING, done)
+
+    def stop(self, name: str, *, timeout_s: float | None = None) -> None:
+        """Stops after the running micro-batch, or at the limit. A start that is under way is awaited first."""
+        self._end(name, self._stop_timeout_s if timeout_s is None else timeout_s)
+
+    def cut(self, name: str) -> None:
+        """Stops at once, or right after a start that is under way."""
+        self._end(name, None)
+
+    def hold(self, name: str, until: float) -> None:
+        """The stream may run until then, by `elapsed`; what runs is cut at that moment, whatever this process does."""
+        self._runner.hold(name, until)
+
+    def forget(self, name: str) -> None:
+        self._started.discard(name)
+        self._failures.pop(name, None)
+
+    def occupied(self) -> set[str]:
+        """The streams that have a query or an operation here."""
+        for name in tuple(self._operations):
+            self._settle(name)
+        return self._started | set(self._operations)
+
+    def _end(self, name: str, timeout_s: float | None) -> None:
+        before = self._operations.get(name)
+        if before is not None and before.state is StreamState.STOPPING:
+            return
+        self._failures.pop(name, None)
+        done = self._stoppers.submit(self._halt, name, before.done if before else None, timeout_s)
+        self._operations[name] = _Operation(StreamState.STOPPING, done)
+
+    def _live(self, name: str) -> Live:
+        self._settle(name)
+        operation = self._operations.get(name)
+        if operation is not None:
+            return Live(operation.state)
+        if name in self._failures:
+            return Live(StreamState.FAILED, failure=self._failures[name])
+        if name not in self._started:
+            return Live(StreamState.STOPPED)
+        query = self._runner.poll(name)
+        if query.active or query.failure is None:
+            return Live(StreamState.RUNNING if query.active else StreamState.COMPLETED, query.query_id, query.run_id)
+        failure = StreamFailure(*query.failure, query.batch_id, self._clock())
+        return Live(StreamState.FAILED, query.query_id, query.run_id, failure)
+
+    def _settle(self, name: str) -> None:
+        """Takes note of an operation that is done."""
+        operation = self._operations.get(name)
+        if operation is None or not operation.done.done():
+            return
+        del self._operations[name]
+        problem = operation.done.exception()
+        if isinstance(problem, SparkLostError):
+            raise problem
+        if operation.state is StreamState.STARTING and problem is None:
+            self._started.add(name)
+        elif operation.state is StreamState.STARTING:
+            message = problem.message if isinstance(problem, LakehouseError) else str(problem)
+            error_class = getattr(problem, "error_class", None) or type(problem).__name__
+            self._failures[name] = StreamFailure(str(error_class), message, None, self._clock())
+        elif problem is None:
+            self._started.discard(name)
+        else:
+            log.warning("stream_stop_failed", stream=name, error=str(problem))
+            self.cut(name)  # until that succeeds: its batch may still write, though Spark calls the query ended
+
+    def _halt(self, name: str, starting: "Future[Any] | None", timeout_s: float | None) -> None:
+        if starting is not None:
+            wait([starting])
+        if timeout_s is None:
+            self._runner.cut(name)
+        else:
+            self._runner.stop(name, timeout_s=timeout_s)
+
+
+# the host ------------------------------------------------------------------------------------------------------------
 
 
 def new_heartbeat(now: datetime, tags: Sequence[str] = (), max_streams: int | None = None) -> HostHeartbeat:
@@ -116,7 +267,7 @@ class StreamHost:
         desired = self._desired()
         self._refresh_ownership(desired)
         owned = tuple(name for name in self._ownership.held if name not in self._giving)
-        host = Host(self.heartbeat.host_id, self._limits(), self.clock())
+        host = Host(self.heartbeat.host_id, self.settings.host, self.clock())
         live = {
             name: replace(query, read_until=self.read_until(name)) for name, query in self._fleet.live(owned).items()
         }
@@ -246,10 +397,6 @@ class StreamHost:
         self._ownership.release(name)
         self._unlearn(name)
 
-    def _limits(self) -> RestartLimits:
-        host = self.settings.host
-        return RestartLimits(host.max_restarts, host.restart_window_s, host.backoff_initial_s, host.backoff_max_s)
-
     def _quietly(self, act: Callable[[], object]) -> None:
         try:
             act()
@@ -284,9 +431,17 @@ class Loop:
         while not self._stop.is_set():
             try:
                 self._host.tick()
-                self._well()
+                self._trouble = 0
+                self._metrics.round_ended(store_up=True)
+                if self._silent_since is not None:
+                    silent_s = (self._host.clock() - self._silent_since).total_seconds()
+                    log.info("store_back", silent_s=round(silent_s, 1))
+                    self._silent_since = None
             except StoreError as exc:
-                self._store_silent(exc)
+                self._metrics.round_ended(store_up=False)
+                if self._silent_since is None:
+                    self._silent_since = self._host.clock()
+                    log.error("store_silent", error=exc.message, effect="streams run on while their leases last")
             except SparkLostError as exc:
                 log.error("spark_lost", error=exc.message, hint=exc.hint)
                 return 1
@@ -298,17 +453,3 @@ class Loop:
             self.ended += 1
             self._stop.wait(self._interval_s)
         return 0
-
-    def _well(self) -> None:
-        self._trouble = 0
-        self._metrics.round_ended(store_up=True)
-        if self._silent_since is not None:
-            silent_s = (self._host.clock() - self._silent_since).total_seconds()
-            log.info("store_back", silent_s=round(silent_s, 1))
-            self._silent_since = None
-
-    def _store_silent(self, exc: StoreError) -> None:
-        self._metrics.round_ended(store_up=False)
-        if self._silent_since is None:
-            self._silent_since = self._host.clock()
-            log.error("store_silent", error=exc.message, effect="streams run on while their leases last")

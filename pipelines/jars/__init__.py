@@ -49,14 +49,12 @@ def missing_files(lib: Path = LIB, jars: str = HOST) -> tuple[str, ...]:
     """Pinned files that are absent from `lib`, damaged or others."""
     lines = (HERE / "sha256.txt").read_text("utf-8").splitlines()
     digests = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
-    return tuple(name for name in pinned_files(jars) if _digest(lib / name) != digests.get(name, "none is kept"))
-
-
-def _digest(file: Path) -> str | None:
-    if not file.is_file():
-        return None
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
+    missing = []
+    for name in pinned_files(jars):
+        file = lib / name
+        if not file.is_file() or hashlib.sha256(file.read_bytes()).hexdigest() != digests.get(name):
+            missing.append(name)
+    return tuple(missing)
 
 
 def jar_paths(lib: Path = LIB, jars: str = HOST) -> tuple[Path, ...]:
@@ -129,27 +127,12 @@ class JavaError(LakehouseError):
 
 def find_java() -> Path:
     """The `java` that Spark will use (`JAVA_HOME`, then `PATH`), at least version 17; raises `JavaError`."""
-    java = _java_path()
-    version = _major_version(java)
-    if version < OLDEST_JAVA:
-        raise JavaError(f"Java at {java} is version {version}; Spark needs {OLDEST_JAVA} or newer", hint=_REMEDY)
-    return java
-
-
-def _java_path() -> Path:
-    home = os.environ.get("JAVA_HOME")
-    if home:
-        java = Path(home) / "bin" / "java"
-        if not java.is_file():
-            raise JavaError(f"JAVA_HOME is {home}, but there is no bin/java in it", hint=_REMEDY)
-        return java
-    java_on_path = shutil.which("java")
-    if java_on_path is None:
+    home, on_path = os.environ.get("JAVA_HOME"), shutil.which("java")
+    if not home and on_path is None:
         raise JavaError("Java is missing: Spark runs on a JVM", hint=_REMEDY)
-    return Path(java_on_path)
-
-
-def _major_version(java: Path) -> int:
+    java = Path(home) / "bin" / "java" if home else Path(on_path or "")
+    if not java.is_file():
+        raise JavaError(f"JAVA_HOME is {home}, but there is no bin/java in it", hint=_REMEDY)
     try:
         output = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
     except (OSError, subprocess.SubprocessError) as exc:
@@ -158,4 +141,7 @@ def _major_version(java: Path) -> int:
     if match is None:
         first_line = output.strip().partition("\n")[0]
         raise JavaError(f"Java at {java} does not print its version: {first_line}", hint=_REMEDY)
-    return int(match.group(1))
+    version = int(match.group(1))
+    if version < OLDEST_JAVA:
+        raise JavaError(f"Java at {java} is version {version}; Spark needs {OLDEST_JAVA} or newer", hint=_REMEDY)
+    return java

@@ -31,7 +31,7 @@ from pipelines.jobs.stream_acts import Requeues, Resets
 from pipelines.jobs.table_acts import TableActs
 from pipelines.jvm.failures import SparkLostError, describe
 from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
-from pipelines.specs.registry import Registry
+from pipelines.specs.streams import Registry
 from pipelines.specs.tables import within_reach
 
 POOL = "jobs"  # under the FAIR scheduler beside the streams' pool

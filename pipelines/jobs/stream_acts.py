@@ -33,7 +33,7 @@ from backend.lake.storage.storage import declared_folder
 from backend.maintenance.model import Proof
 from backend.settings import Settings
 from backend.store.store import ControlStore
-from backend.streams.checkpoint import query_id, read_checkpoint
+from backend.streams.checkpoint import START, query_id, read_checkpoint
 from backend.streams.requeue import REASON, RequeueAnswer, RequeueRequest, Sample, why_never
 from backend.streams.reset import (
     CHECKPOINT,
@@ -41,15 +41,14 @@ from backend.streams.reset import (
     CheckpointMove,
     ResetLevel,
     ResetRequest,
-    is_stopped,
     kept_by,
     read_move,
     set_aside,
     set_aside_folder,
     why_refused,
 )
-from backend.streams.starts import START
-from pipelines.declare.registry import declaration
+from backend.streams.verdict import is_stopped
+from pipelines.declare.pipeline import declaration
 from pipelines.jobs.rows import exact_text, satisfies, value_of, why_failed
 from pipelines.jvm.delta import delta_log, make_active
 from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
@@ -57,8 +56,7 @@ from pipelines.sinks.commits import mark, sign
 from pipelines.spark.session import KEPT
 from pipelines.spark.writing import write_rows
 from pipelines.specs.expectations import BROKEN, OnViolation, breaks_any, marked
-from pipelines.specs.registry import Registry
-from pipelines.specs.streams import StreamSpec
+from pipelines.specs.streams import Registry, StreamSpec
 from pipelines.specs.tables import quoted
 
 _NUMBERED = re.compile(r"\.?(\d+)")

@@ -312,7 +312,7 @@ class _Work:
         snapshot, now = self.lake.snapshot(self.ref), self.job.requested_at
         retention = retention_of(snapshot.metadata.configuration, DELETED_FILES).duration
         assert retention is not None
-        left = self.lake.unneeded_files(self.ref, removed_before=now - retention)
+        left = self.lake.folder_files(self.ref).unneeded(removed_before=now - retention)
         oldest = self.lake.version_at(self.ref, now - retention)
         *_, seen = self.lake.see_files(self.ref, oldest or 0, sample=None)
         *_, latest = self.lake.see_files(self.ref, snapshot.version, sample=None)

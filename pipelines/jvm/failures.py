@@ -8,6 +8,8 @@ from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 
 from backend.errors import LakehouseError, StreamError
 from backend.redaction import without_secrets
@@ -53,6 +55,11 @@ class DeliveryError(LakehouseError):
         super().__init__(f"{message} ({hint})", hint=hint)
 
 
+def passes_unless(bad: Column, message: Column) -> Column:
+    """A condition for `where` that every row meets: at one that is bad it fails the batch, with this message."""
+    return F.when(bad, F.raise_error(message).cast("boolean")).otherwise(F.lit(True))
+
+
 def describe(exc: BaseException) -> tuple[str, str]:
     """Error class and first line of an error that Spark or a user's function raised."""
     if isinstance(exc, Py4JJavaError):
@@ -71,7 +78,10 @@ def describe_java(throwable: Any) -> tuple[str, str]:
         if raised := describe_traceback(message):
             return raised
     for link, message in zip(reversed(chain), messages, strict=True):
-        condition = _condition(link)
+        try:
+            condition = str(link.getCondition() or "")
+        except Py4JError:  # not a SparkThrowable: it has no such method
+            continue
         if condition and condition not in _WRAPPERS:
             is_spread = condition == _CSV_HEADER
             return condition, _shown(" ".join(message.split())) if is_spread else _first_line(message)
@@ -92,13 +102,6 @@ def describe_traceback(text: str) -> tuple[str, str] | None:
             return condition, _shown(message)
     name, message = raised[-1]
     return name.rpartition(".")[2], _shown(message)
-
-
-def _condition(throwable: Any) -> str | None:
-    try:
-        return str(throwable.getCondition() or "") or None
-    except Py4JError:  # not a SparkThrowable: it has no such method
-        return None
 
 
 def _first_line(text: str | None) -> str:

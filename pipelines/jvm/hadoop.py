@@ -14,7 +14,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from backend.lake.storage.paths import is_remote
+from backend.lake.storage.folder import is_remote
 
 _S3 = "s3://"  # what people write; Hadoop's file system is called s3a
 

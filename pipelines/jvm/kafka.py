@@ -1,6 +1,6 @@
 """Kafka's own client in Spark's JVM: which partitions there are, where they begin and end, and when a record came.
 
-Rule: only asks; it joins no consumer group and commits no offset.
+Rule: only asks; it joins no consumer group and commits no offset. Lists and dicts become Java's by themselves.
 """
 
 import re
@@ -30,11 +30,9 @@ class KafkaClient:
 
     def __init__(self, session: SparkSession, client: Mapping[str, str]) -> None:
         jvm: Any = session.sparkContext._jvm
-        self._jvm, self._settings = jvm, jvm.java.util.HashMap()
         reader = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
         own = {"key.deserializer": reader, "value.deserializer": reader, "enable.auto.commit": "false"}
-        for name, value in {**client, **own}.items():
-            self._settings.put(name, value)
+        self._jvm, self._settings = jvm, {**client, **own}
         self._consumer = jvm.org.apache.kafka.clients.consumer.KafkaConsumer(self._settings)
 
     def __enter__(self) -> "KafkaClient":
@@ -65,9 +63,7 @@ class KafkaClient:
     def at(self, partitions: Iterable[Place], moment: datetime) -> Offsets:
         """The first offset of each at this time or later; its end where there is none."""
         places = self._places(partitions)
-        asked = self._jvm.java.util.HashMap()
-        for place in places.values():
-            asked.put(place, int(moment.timestamp() * 1_000))
+        asked = dict.fromkeys(places.values(), int(moment.timestamp() * 1_000))
         offsets, ends = self._consumer.offsetsForTimes(asked), self.ends(places)
         return {key: offsets[place].offset() if offsets.get(place) else ends[key] for key, place in places.items()}
 
@@ -76,7 +72,7 @@ class KafkaClient:
         times: dict[Place, datetime] = {}
         for partition, offset in offsets.items():
             place = self._jvm.org.apache.kafka.common.TopicPartition(*partition)
-            self._consumer.assign(self._jvm.java.util.Collections.singletonList(place))
+            self._consumer.assign([place])
             self._consumer.seek(place, offset)
             records = self._consumer.poll(self._jvm.java.time.Duration.ofMillis(int(wait_s * 1_000)))
             if not records.isEmpty():
@@ -90,10 +86,7 @@ class KafkaClient:
         admin = self._jvm.org.apache.kafka.clients.admin.AdminClient.create(self._settings)
         try:
             asked = {name: types(kind, name) for name in topics}
-            wanted = self._jvm.java.util.ArrayList()
-            for resource in asked.values():
-                wanted.add(resource)
-            configs = admin.describeConfigs(wanted).all().get()
+            configs = admin.describeConfigs(list(asked.values())).all().get()
             return {name: int(configs[resource].get("retention.ms").value()) for name, resource in asked.items()}
         except Py4JError:  # not every broker lets a client read its settings
             return dict.fromkeys(topics)
@@ -102,10 +95,7 @@ class KafkaClient:
 
     def _offsets(self, partitions: Iterable[Place], ask: Any) -> Offsets:
         places = self._places(partitions)
-        wanted = self._jvm.java.util.ArrayList()
-        for place in places.values():
-            wanted.add(place)
-        offsets = ask(wanted)
+        offsets = ask(list(places.values()))
         return {partition: offsets[place] for partition, place in places.items()}
 
     def _places(self, partitions: Iterable[Place]) -> dict[Place, Any]:

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StringType, StructType
 
 from backend.format import things
-from pipelines.jvm.failures import SpecError
+from pipelines.jvm.failures import SpecError, passes_unless
 from pipelines.sinks.changes import (
     DELETED,
     UNCHANGED,
@@ -28,7 +28,7 @@ from pipelines.sinks.changes import (
     with_unchanged,
 )
 from pipelines.sinks.commits import unnumbered
-from pipelines.specs.sinks import CHANGE, OutputMode, Target
+from pipelines.specs.ends import CHANGE, OutputMode, Target
 from pipelines.specs.tables import TableSpec, quoted
 
 FROM, TO, CURRENT = "valid_from", "valid_to", "is_current"
@@ -114,13 +114,9 @@ class UpsertSink:
 
     def _newest(self, batch: DataFrame) -> DataFrame:
         """One row a key: the change with the highest sequence, with `_weir_deleted`."""
-        deleted = F.coalesce(F.expr(self.deleted), F.lit(False)) if self.deleted else F.lit(False)
-        changes = batch.withColumn(DELETED, deleted)
         if self.sequence is None:
-            return changes
-        changes = refuse_nulls(changes, (*self.keys, self.sequence))
-        changes = refuse_unordered(changes, self.keys, self.sequence)
-        changes = in_file_order(changes, self.keys, self.sequence, DELETED, self.keep_when_null)
+            return batch.withColumn(DELETED, F.lit(False))
+        changes = ordered(batch, self.keys, self.sequence, self.deleted, self.keep_when_null)
         if self.keep_when_null or CHANGE in batch.columns:
             partial = with_unchanged(changes, self.keep_when_null)
             changes = filled(partial, self.keys, (self.sequence,), ends=DELETED)
@@ -226,19 +222,20 @@ class HistorySink:
         return StructType([rows[name] for name in (*self.keys, self.sequence)])
 
     def write(self, batch: DataFrame, target: Target) -> None:
-        deletes = F.coalesce(F.expr(self.deleted), F.lit(False)) if self.deleted else F.lit(False)
         if self.truncated:
             batch = self._truncate(batch, target)
         batch = refuse_empty(batch, self.keys, target.table.partition_cols)
-        marked = refuse_nulls(batch.withColumn(DELETED, deletes), (*self.keys, self.sequence))
-        marked = refuse_unordered(marked, self.keys, self.sequence)
-        marked = in_file_order(marked, self.keys, self.sequence, DELETED)
-        changes = marked.dropDuplicates([*self.keys, self.sequence, DELETED]).persist()
+        changes = ordered(batch, self.keys, self.sequence, self.deleted)
+        changes = changes.dropDuplicates([*self.keys, self.sequence, DELETED]).persist()
         try:
             if changes.isEmpty():
                 return
             if self.deleted:  # first, so that after a crash in between the replay finds the same answer
-                self._remember_deletions(changes, target)
+                names = (*self.keys, self.sequence)
+                deletions = changes.where(DELETED).select(*map(quoted, names)).alias("s")
+                uri = target.uris[tombstones_of(target.table).name]
+                into = DeltaTable.forPath(changes.sparkSession, uri).alias("t")
+                into.merge(deletions, same_keys(names)).whenNotMatchedInsertAll().execute()
             self._merge(self._timeline(changes, target), target)
         finally:
             changes.unpersist()
@@ -254,11 +251,6 @@ class HistorySink:
                 with unnumbered(batch.sparkSession):
                     into.update(ended, {TO: at, CURRENT: F.lit(False)})
         return changes
-
-    def _remember_deletions(self, changes: DataFrame, target: Target) -> None:
-        deletions = changes.where(DELETED).select(*map(quoted, (*self.keys, self.sequence)))
-        into = DeltaTable.forPath(changes.sparkSession, target.uris[tombstones_of(target.table).name]).alias("t")
-        into.merge(deletions.alias("s"), same_keys((*self.keys, self.sequence))).whenNotMatchedInsertAll().execute()
 
     def _timeline(self, changes: DataFrame, target: Target) -> DataFrame:
         """Every state of the keys that changed, each ending where the next change begins, or where the key was deleted
@@ -355,24 +347,31 @@ def same_keys(keys: Sequence[str], equals: str = "=") -> str:
     return " AND ".join(f"t.{key} {equals} s.{key}" for key in map(quoted, keys))
 
 
+def ordered(
+    batch: DataFrame, keys: Sequence[str], sequence: str, deleted: str | None, keep_when_null: Sequence[str] = ()
+) -> DataFrame:
+    """The changes with `_weir_deleted`, one at each place in the log; ends the stream where nothing orders two."""
+    is_deletion = F.coalesce(F.expr(deleted), F.lit(False)) if deleted else F.lit(False)
+    changes = refuse_nulls(batch.withColumn(DELETED, is_deletion), (*keys, sequence))
+    return in_file_order(refuse_unordered(changes, keys, sequence), keys, sequence, DELETED, keep_when_null)
+
+
 def refuse_nulls(changes: DataFrame, names: Sequence[str]) -> DataFrame:
     """Rows whose batch fails at one that is null where it must not be."""
-    whole = F.lit(True)
     for name in names:
         message = F.format_string(_UNORDERED.format(name.replace("%", "%%")), record_of(changes.columns))
-        missing = F.raise_error(message).cast("boolean")
-        whole = whole & F.when(F.col(quoted(name)).isNull(), missing).otherwise(F.lit(True))
-    return changes.where(whole)
+        changes = changes.where(passes_unless(F.col(quoted(name)).isNull(), message))
+    return changes
 
 
 def refuse_empty(changes: DataFrame, keys: Sequence[str], partitions: Sequence[str]) -> DataFrame:
     """Rows whose batch fails at a key that its partition would keep as null."""
-    whole, parted = F.lit(True), {name.lower() for name in keys} & {name.lower() for name in partitions}
+    parted = {name.lower() for name in keys} & {name.lower() for name in partitions}
     for column in changes.schema:
         if column.name.lower() in parted and isinstance(column.dataType, StringType):
-            empty = F.raise_error(F.lit(_EMPTY.format(column.name))).cast("boolean")
-            whole = whole & F.when(F.col(quoted(column.name)) == "", empty).otherwise(F.lit(True))
-    return changes.where(whole)
+            is_empty = F.col(quoted(column.name)) == ""
+            changes = changes.where(passes_unless(is_empty, F.lit(_EMPTY.format(column.name))))
+    return changes
 
 
 def check_deletions(sink: str, keys: Sequence[str], sequence: str | None) -> None:

@@ -15,8 +15,8 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
-from pipelines.jvm.failures import SpecError
-from pipelines.specs.sinks import CHANGE
+from pipelines.jvm.failures import SpecError, passes_unless
+from pipelines.specs.ends import CHANGE
 from pipelines.specs.tables import path_of, quoted
 
 Flavour = Literal["postgresql", "mysql", "mongodb"]
@@ -158,7 +158,7 @@ def record_of(columns: Iterable[str]) -> Column:
 
 def with_unchanged(changes: DataFrame, keep_when_null: Sequence[str] = ()) -> DataFrame:
     """With the paths that a change leaves alone."""
-    stated = F.col(f"{CHANGE}.unchanged") if CHANGE in changes.columns else _none()
+    stated = F.col(f"{CHANGE}.unchanged") if CHANGE in changes.columns else no_paths()
     is_meant = F.col(f"{CHANGE}.is_partial") if CHANGE in changes.columns else F.lit(False)
     names = (name for name in keep_when_null if name in changes.columns)
     nulls = (F.when(F.col(quoted(name)).isNull() & ~is_meant, quoted(name)) for name in names)
@@ -180,7 +180,7 @@ def refuse_unordered(changes: DataFrame, keys: Sequence[str], sequence: str) -> 
         same = same & ~F.coalesce(is_behind, F.lit(False))
     in_order = Window.partitionBy(*map(quoted, keys)).orderBy(quoted(sequence), *places)
     message = F.format_string(_SAME_PLACE, at.cast("string"), earlier["record"], change["record"])
-    checked = F.when(same, F.raise_error(message).cast("boolean")).otherwise(F.lit(True))
+    checked = passes_unless(same, message)
     if dict(changes.dtypes)[sequence] == "string":
         checked = checked & in_one_log(at, F.col(f"{_BEFORE}.at"), F.lit(True))
     return changes.withColumn(_BEFORE, before.over(in_order)).where(F.coalesce(checked, F.lit(True))).drop(_BEFORE)
@@ -218,8 +218,8 @@ def filled(states: DataFrame, keys: Sequence[str], order: Sequence[str], ends: s
         if field.name not in left
     }
     values = {name: value for name, (value, _) in fills.items()}
-    still_open = F.concat(_none(), *(paths for _, paths in fills.values()))
-    return lives.withColumns({**values, UNCHANGED: F.when(F.col(_LIFE) == 0, still_open).otherwise(_none())}).drop(
+    still_open = F.concat(no_paths(), *(paths for _, paths in fills.values()))
+    return lives.withColumns({**values, UNCHANGED: F.when(F.col(_LIFE) == 0, still_open).otherwise(no_paths())}).drop(
         _LIFE
     )
 
@@ -237,14 +237,14 @@ def _filled(
     this = F.array(F.lit(path_of(path)))
     if not isinstance(kind, StructType):
         latest = last(value)
-        return latest["v"], F.when(latest.isNull(), this).otherwise(_none())
+        return latest["v"], F.when(latest.isNull(), this).otherwise(no_paths())
     there = last(value.isNotNull())
     parts = {
         field.name: _filled((*path, field.name), field.dataType, value.getField(field.name), ends, in_life)
         for field in kind
     }
     whole = F.struct(*(part.alias(name) for name, (part, _) in parts.items()))
-    inner = F.when(there["v"], F.concat(_none(), *(paths for _, paths in parts.values()))).otherwise(_none())
+    inner = F.when(there["v"], F.concat(no_paths(), *(paths for _, paths in parts.values()))).otherwise(no_paths())
     return F.when(there.isNull() | there["v"], whole), F.when(there.isNull(), this).otherwise(inner)
 
 
@@ -263,5 +263,5 @@ def merged(path: tuple[str, ...], kind: DataType, new: Column, old: Column) -> C
     return F.when(leaves, old).otherwise(value)
 
 
-def _none() -> Column:
+def no_paths() -> Column:
     return F.array().cast(_PATHS)

@@ -16,7 +16,7 @@ from typing import ClassVar, get_args
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from pipelines.specs.sinks import OutputMode, Target
+from pipelines.specs.ends import OutputMode, Target
 from pipelines.specs.tables import TableSpec, quoted
 
 BatchFunction = Callable[[DataFrame, int, SparkSession], object]

@@ -16,8 +16,7 @@ from pyspark.sql import functions as F
 from pipelines.jvm.failures import DeliveryError, SpecError, describe, describe_traceback
 from pipelines.jvm.kafka import PATIENCE, KafkaClient, client_settings
 from pipelines.sinks.changes import CHANGE_TYPE, COMMIT_VERSION, DELETED, by_version, check_feed, own_columns
-from pipelines.specs.secrets import Secret, revealed, secret_problems
-from pipelines.specs.sinks import OutputMode, Target
+from pipelines.specs.ends import OutputMode, Secret, Target, revealed, secret_problems
 from pipelines.specs.tables import quoted
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")

@@ -31,8 +31,7 @@ from pyspark.sql.types import (
 from backend.redaction import is_secret, without_secrets
 from pipelines.jvm.failures import DeliveryError
 from pipelines.sinks.changes import COMMIT_VERSION, DELETED, by_version, check_feed, own_columns
-from pipelines.specs.secrets import Secret
-from pipelines.specs.sinks import OutputMode, Target
+from pipelines.specs.ends import OutputMode, Secret, Target
 from pipelines.specs.tables import quoted
 
 BATCHES = "weir_batches"
@@ -132,12 +131,23 @@ class PostgresTableSink:
             if not has_unique_index(cursor, self.path, self.keys):
                 message = f"PostgreSQL table {self.outside} has no unique index of {', '.join(self.keys)} alone"
                 raise DeliveryError(message, hint=f"ALTER TABLE {as_written(*self.path)} ADD {primary_key(self.keys)}")
-            _make_batches(cursor, self.path[0])
+            batches = sql.Identifier(self.path[0], BATCHES)  # the last one of each stream, by the id of its checkpoint
+            present = cursor.execute("SELECT to_regclass(%s)", [batches.as_string(cursor)]).fetchone()
+            if not present or present[0] is None:
+                columns = "stream text, query_id text, batch_id bigint NOT NULL"
+                columns += ", written_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (stream, query_id)"
+                cursor.execute(sql.SQL(f"CREATE TABLE IF NOT EXISTS {{}} ({columns})").format(batches))
 
     def write(self, batch: DataFrame, target: Target) -> None:
         names = own_columns(batch.columns)
         with self._transaction() as cursor:
-            if not _is_new(cursor, self.path[0], target):
+            # Who comes second waits here for the first one's end.
+            note = sql.SQL(
+                "INSERT INTO {0} AS noted (stream, query_id, batch_id) VALUES (%s, %s, %s) ON CONFLICT (stream, "
+                "query_id) DO UPDATE SET batch_id = EXCLUDED.batch_id, written_at = now() "
+                "WHERE noted.batch_id < EXCLUDED.batch_id"
+            ).format(sql.Identifier(self.path[0], BATCHES))
+            if not cursor.execute(note, [target.stream, target.query_id, target.batch_id]).rowcount:
                 log.info("batch_passed_over", stream=target.stream, batch_id=target.batch_id, table=self.outside)
                 return
             self._copy(cursor, self._newest(batch), names)
@@ -200,25 +210,6 @@ def postgres_table(url: str, table: str, *, keys: Sequence[str], password: Secre
     `secret("env:NAME")`. `table`: `schema.name`; it exists, with the function's columns and a unique index of `keys`.
     """
     return PostgresTableSink(url, table, tuple(keys), password)
-
-
-def _make_batches(cursor: Cursor, schema: str) -> None:
-    """The last batch of each stream, by the id of its checkpoint."""
-    table = sql.Identifier(schema, BATCHES)
-    present = cursor.execute("SELECT to_regclass(%s)", [table.as_string(cursor)]).fetchone()
-    if not present or present[0] is None:
-        columns = "stream text, query_id text, batch_id bigint NOT NULL, written_at timestamptz NOT NULL DEFAULT now()"
-        create = f"CREATE TABLE IF NOT EXISTS {{}} ({columns}, PRIMARY KEY (stream, query_id))"
-        cursor.execute(sql.SQL(create).format(table))
-
-
-def _is_new(cursor: Cursor, schema: str, target: Target) -> bool:
-    """Note the batch; False where it is there already. Who comes second waits here for the first one's end."""
-    note = sql.SQL(
-        "INSERT INTO {0} AS noted (stream, query_id, batch_id) VALUES (%s, %s, %s) ON CONFLICT (stream, query_id)"
-        " DO UPDATE SET batch_id = EXCLUDED.batch_id, written_at = now() WHERE noted.batch_id < EXCLUDED.batch_id"
-    ).format(sql.Identifier(schema, BATCHES))
-    return cursor.execute(note, [target.stream, target.query_id, target.batch_id]).rowcount == 1
 
 
 def _as_text(column: StructField) -> Column:

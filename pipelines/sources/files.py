@@ -23,16 +23,16 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 from pyspark.sql.types import DataType, StringType, StructType
 
 from backend.errors import LakehouseError
-from backend.lake.storage.paths import is_within, normal_uri
+from backend.lake.storage.folder import is_within, normal_uri
 from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
 from backend.stream_model.overrides import limits_of
-from backend.streams.backlog.files import files_of_batch, has_pattern
-from pipelines.jvm.failures import SpecError
+from backend.streams.unread import files_of_batch, has_pattern
+from pipelines.jvm.failures import SpecError, passes_unless
 from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
-from pipelines.sources.records import FITS, TEXT, columns_of, documents, judged, reason, refusal
+from pipelines.sources.records import FITS, TEXT, columns_of, documents, judged, reason
 from pipelines.specs.dead_letters import without_dead_letters
-from pipelines.specs.sources import Inputs, Misfit, option_texts, unknown_options
+from pipelines.specs.ends import Inputs, Misfit, option_texts, unknown_options
 from pipelines.specs.tables import parse_schema, quoted
 
 PATTERN = re.compile(r"[*?\[\]{}\\]")
@@ -110,17 +110,12 @@ class NotedColumns:
 
     def read(self) -> Columns | None:
         """None before the first start."""
-        noted = self._all()
-        if noted.get("type") == "struct":  # as it was noted while a stream had one folder
-            return Columns(StructType.fromJson(noted))
-        mine = noted.get(self._folder)
+        mine = self._all().get(self._folder)
         return Columns(*(StructType.fromJson(mine[part]) for part in ("known", "others"))) if mine else None
 
     def write(self, columns: Columns) -> None:
-        noted = self._all()
-        folders = {} if noted.get("type") == "struct" else noted
         mine = {"known": columns.known.jsonValue(), "others": columns.others.jsonValue()}
-        self._files.write(self._uri, json.dumps({**folders, self._folder: mine}))
+        self._files.write(self._uri, json.dumps({**self._all(), self._folder: mine}))
 
     def _all(self) -> dict[str, Any]:
         return dict(json.loads(self._files.read(self._uri))) if self._files.exists(self._uri) else {}
@@ -213,10 +208,14 @@ class FileSource:
             rows = self._sorted_out(rows, F.col(RESCUED).isNull(), F.col(RESCUED), why)
         else:
             rows = self._load(inputs, {"binary": "binaryFile"}.get(self.format, self.format), columns.all)
-            rescued = []
+            rescued = list[Column]()
             if self.format == "parquet" and self.new_columns != "ignore":
                 inputs.checks.append(partial(self._refuse_new, inputs, columns))
-                rescued = [_as_json(columns.others).alias(RESCUED)] * (self.new_columns == "rescue")
+                if self.new_columns == "rescue":
+                    others = [F.col(quoted(name)) for name in columns.others.names]
+                    has_others = reduce(or_, (value.isNotNull() for value in others), F.lit(False))
+                    texts = F.to_json(F.struct(*others)) if others else F.lit(None).cast("string")
+                    rescued = [F.when(has_others, texts).alias(RESCUED)]
             rows = rows.select(*map(quoted, columns.known.names), *rescued, "_metadata")
         return rows.withColumns({name: _of_file(name) for name in _METADATA}).drop("_metadata")
 
@@ -288,7 +287,7 @@ class FileSource:
         is_below = F.size(F.split(path, "/")) > odd.depth() + 1
         refused = is_below if asks else F.col("_metadata.file_name").rlike(_ODD_IN_ADDRESS) & ~is_below
         why = F.concat(F.url_decode(path), F.lit(_TWICE.format(self.folder)))
-        return rows.where(F.when(refused, F.raise_error(why).cast("boolean")).otherwise(F.lit(True)))
+        return rows.where(passes_unless(refused, why))
 
     def _place(self, inputs: Inputs) -> str:
         """The folder as Spark is told it, which takes `[` for the beginning of a pattern."""
@@ -303,9 +302,9 @@ class FileSource:
             return without_dead_letters(rows, F.when(~fits, letter), spread_by=quoted(rows.columns[0]))
         if self.misfit == "fail":
             record = F.concat(F.lit("a record of "), _of_file("file_name"))
-            why = F.concat(why, F.lit(": "), F.left(text, F.lit(200)))
-            fits = F.when(fits, F.lit(True)).otherwise(refusal(record, why))
-        return rows if self.misfit == "null" else rows.where(fits)
+            why = F.concat(record, F.lit(" cannot be parsed: "), why, F.lit(": "), F.left(text, F.lit(200)))
+            return rows.where(passes_unless(~fits, why))
+        return rows
 
     def _parsed(self, lines: DataFrame, columns: StructType) -> DataFrame:
         """Objects in lines of JSON, or in whole files of it, as columns; what does not fit is in `_rescued_data`."""
@@ -324,15 +323,12 @@ class FileSource:
         if self.new_columns == "rescue":
             rescued = rescued.when(has_new, F.to_json(F.map_concat(*(json_object.others for json_object in objects))))
         elif self.new_columns != "ignore":  # a filter, since Spark prunes a column that nobody reads
-            texts = texts.where(F.when(has_new, self._refused(objects)).otherwise(F.lit(True)))
+            hint = _AT_NEXT_START if self.new_columns == "evolve" else ""
+            if hint and len(objects) > 1:
+                hint += ", but for fields within a column: declare those"
+            names, hint = F.array_join("new", ", "), f" in files of {self.folder}{hint}"
+            texts = texts.where(passes_unless(has_new, F.concat(F.lit("new columns "), names, F.lit(hint))))
         return texts.select(*columns_of(columns), rescued.alias(RESCUED), "_metadata")
-
-    def _refused(self, objects: Sequence["_Object"]) -> Column:
-        hint = _AT_NEXT_START if self.new_columns == "evolve" else ""
-        if hint and len(objects) > 1:
-            hint += ", but for fields within a column: declare those"
-        message = F.concat(F.lit("new columns "), F.array_join("new", ", "), F.lit(f" in files of {self.folder}{hint}"))
-        return F.raise_error(message).cast("boolean")
 
     def _columns(self, inputs: Inputs) -> Columns:
         """Columns as declared, or as inferred from the files once and noted beside the checkpoint."""
@@ -435,11 +431,3 @@ def _objects(columns: StructType, path: str = "$", prefix: str = "") -> Iterator
     for column in columns:
         if isinstance(column.dataType, StructType) and "'" not in column.name:
             yield from _objects(column.dataType, f"{path}['{column.name}']", f"{prefix}{column.name}.")
-
-
-def _as_json(columns: StructType) -> Column:
-    """The values that are there, as a JSON object; null where none is."""
-    there = [F.col(quoted(name)) for name in columns.names]
-    if not there:
-        return F.lit(None).cast("string")
-    return F.when(reduce(or_, (value.isNotNull() for value in there)), F.to_json(F.struct(*there)))

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from backend.settings import Settings
-from pipelines.jvm.failures import SpecError
+from pipelines.jvm.failures import SpecError, passes_unless
 from pipelines.jvm.hadoop import CheckpointFiles
 from pipelines.jvm.kafka import KafkaClient, Place, Topics, client_settings
 from pipelines.jvm.kafka import Offsets as BrokerOffsets
@@ -32,11 +32,9 @@ from pipelines.sources.records import (
     columns_of,
     judged,
     reason,
-    refusal,
 )
 from pipelines.specs.dead_letters import without_dead_letters
-from pipelines.specs.secrets import Secret, revealed, secret_problems
-from pipelines.specs.sources import Inputs, Misfit, option_texts, unknown_options
+from pipelines.specs.ends import Inputs, Misfit, Secret, option_texts, revealed, secret_problems, unknown_options
 from pipelines.specs.tables import parse_schema
 
 T = TypeVar("T")
@@ -171,8 +169,8 @@ class KafkaSource:
         texts = self._judged(records, inputs, schema)
         if self.misfit == "fail":
             place = F.format_string("record %d of partition %d of topic %s", "offset", "partition", "topic")
-            refused = refusal(place, F.coalesce(_PROBLEM, reason(schema)))
-            texts = texts.where(F.when(self._is_row, F.lit(True)).otherwise(refused))
+            message = F.concat(place, F.lit(" cannot be parsed: "), F.coalesce(_PROBLEM, reason(schema)))
+            texts = texts.where(passes_unless(~self._is_row, message))
         else:
             texts = without_dead_letters(texts, self._letter(schema), spread_by="offset")
         return texts.select(*columns_of(schema), *columns)

@@ -13,7 +13,6 @@ import json
 import math
 import secrets
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -121,11 +120,6 @@ def reason(schema: StructType) -> Column:
     )
 
 
-def refusal(record: Column, why: Column) -> Column:
-    """A condition that nothing meets: it ends the stream, and names the record."""
-    return F.raise_error(F.concat(record, F.lit(" cannot be parsed: "), why)).cast("boolean")
-
-
 def _row() -> Column:
     return F.get(f"{_PARSED}.{_ALL}", 0)
 
@@ -219,21 +213,18 @@ def avro_by_registry(registry: str, login: str | None) -> Callable[[bytes | None
 
 
 def _as_json(payload: bytes, schema: Callable[[], Schema]) -> _Decoded:
-    try:
-        return json.dumps(_plain(_record(payload, schema()))), None
-    except _BadRecordError as exc:
-        return None, str(exc)
-
-
-def _record(payload: bytes, schema: Schema) -> Any:
     stream = io.BytesIO(payload)
     try:
-        record = fastavro.schemaless_reader(stream, schema, None)
-    except Exception as exc:  # bytes that are not of this schema end in many kinds of error
-        raise _BadRecordError(f"not Avro of its schema: {type(exc).__name__}: {exc}".rstrip(": ")) from exc
-    if left := len(payload) - stream.tell():
-        raise _BadRecordError(f"not Avro of its schema: {left} bytes follow the record")
-    return record
+        known = schema()
+        try:
+            record = fastavro.schemaless_reader(stream, known, None)
+        except Exception as exc:  # noqa: BLE001 (bytes that are not of this schema end in many kinds of error)
+            return None, f"not Avro of its schema: {type(exc).__name__}: {exc}".rstrip(": ")
+        if left := len(payload) - stream.tell():
+            return None, f"not Avro of its schema: {left} bytes follow the record"
+        return json.dumps(_plain(record)), None
+    except _BadRecordError as exc:
+        return None, str(exc)
 
 
 def _plain(value: Any) -> Any:
@@ -263,12 +254,6 @@ def avro_schema_of(file: str) -> Schema:
         raise SpecError(f"kafka: {file} is no Avro schema: {exc}", hint="write it as JSON, in one file") from exc
 
 
-@cache
-def _registry_at(url: str, login: str | None) -> "_Registry":
-    """One for each of Spark's Python workers: it keeps answers over batches."""
-    return _Registry(url, login)
-
-
 @dataclass
 class _Registry:
     """A registry's schemas by id, which never change.
@@ -285,21 +270,17 @@ class _Registry:
 
     def schema(self, number: int) -> Schema:
         """Raises `RegistryError`, or `_BadRecordError` where it knows no such schema."""
+        if number not in self._schemas and time.monotonic() - self._absent.get(number, -math.inf) > _ABSENT_S:
+            answer = self._get(f"/schemas/ids/{number}")
+            if answer is None or answer.get("schemaType", "AVRO") != "AVRO":
+                self._absent[number] = time.monotonic()
+            else:
+                named: dict[str, Any] = {}
+                self._read_references(answer, named)
+                self._schemas[number] = fastavro.parse_schema(json.loads(answer["schema"]), named)
         if number not in self._schemas:
-            if time.monotonic() - self._absent.get(number, -math.inf) > _ABSENT_S:
-                self._ask(number)
-            if number not in self._schemas:
-                raise _BadRecordError(f"the registry knows no Avro schema {number}")
+            raise _BadRecordError(f"the registry knows no Avro schema {number}")
         return self._schemas[number]
-
-    def _ask(self, number: int) -> None:
-        answer = self._get(f"/schemas/ids/{number}")
-        if answer is None or answer.get("schemaType", "AVRO") != "AVRO":
-            self._absent[number] = time.monotonic()
-            return
-        named: dict[str, Any] = {}
-        self._read_references(answer, named)
-        self._schemas[number] = fastavro.parse_schema(json.loads(answer["schema"]), named)
 
     def _read_references(self, answer: Mapping[str, Any], named: dict[str, Any]) -> None:
         for reference in answer.get("references") or ():
@@ -316,13 +297,12 @@ class _Registry:
         try:
             with urllib.request.urlopen(request, timeout=_PATIENCE_S) as answer:
                 return dict(json.loads(answer.read()))
-        except urllib.error.HTTPError as exc:
-            if exc.code == 404:
-                return None
-            raise RegistryError(self._silent(f"HTTP {exc.code}")) from exc
         except (OSError, ValueError) as exc:
-            raise RegistryError(self._silent(str(getattr(exc, "reason", exc)))) from exc
+            if (code := getattr(exc, "code", None)) == 404:
+                return None
+            why = f"HTTP {code}" if code else getattr(exc, "reason", exc)
+            next_step = "the batch runs again by itself: see that the registry is up, and its login"
+            raise RegistryError(f"the schema registry at {self.url} did not answer: {why} ({next_step})") from exc
 
-    def _silent(self, why: str) -> str:
-        next_step = "the batch runs again by itself: see that the registry is up, and its login"
-        return f"the schema registry at {self.url} did not answer: {why} ({next_step})"
+
+_registry_at = cache(_Registry)  # one for each of Spark's Python workers: it keeps answers over batches

@@ -18,11 +18,18 @@ from backend.format import interval_s
 from backend.redaction import holds_secret, without_secrets
 from backend.settings import Settings
 from backend.store.leases import elapsed
-from backend.streams.starts import begun
+from backend.streams.checkpoint import begun
 from pipelines.jvm.failures import SpecError, StreamStartError, describe
 from pipelines.jvm.hadoop import spark_uri
-from pipelines.specs.secrets import Secret, revealed, secret_problems
-from pipelines.specs.sources import Inputs, option_texts, secret_options, unknown_options
+from pipelines.specs.ends import (
+    Inputs,
+    Secret,
+    option_texts,
+    revealed,
+    secret_options,
+    secret_problems,
+    unknown_options,
+)
 from pipelines.specs.tables import parse_schema
 
 _OPTIONS = (

@@ -17,10 +17,9 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import StructType
 
 from backend.errors import LakehouseError, StorageError, StreamError
-from backend.lake.storage.paths import is_remote, normal_uri
+from backend.lake.storage.folder import is_remote, normal_uri
 from backend.private_files import private_folder
 from backend.settings import Settings
 from backend.store.leases import elapsed
@@ -31,11 +30,10 @@ from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
 from pipelines.spark import writing
 from pipelines.spark.session import KEPT, open_session
 from pipelines.spark.tables import Analysis, TableSchemas, change_table, create_table, fit_table, table_schemas
+from pipelines.specs.ends import ExportSink
 from pipelines.specs.expectations import BROKEN
-from pipelines.specs.registry import Registry
-from pipelines.specs.sinks import ExportSink
-from pipelines.specs.streams import Problem, StreamKind, StreamSpec
-from pipelines.specs.tables import quoted
+from pipelines.specs.streams import Registry, StreamKind, StreamSpec
+from pipelines.specs.tables import Problem, quoted
 
 _LOOK_S = 0.05
 SWITCH_THREADS = 8  # a stop waits for what does not heed it
@@ -187,8 +185,12 @@ class Runtime:
         for stream in analysis.streams:
             try:
                 if stream.name not in broken:
-                    with alone(f"tables of {stream.name}"):
-                        self._make_tables(stream, analysis.schemas)
+                    with alone(f"tables of {stream.name}"), _spark_errors(f"tables of {stream.name} cannot be made"):
+                        session = self._session_of(stream)  # whose settings may say what new tables have
+                        for table in stream.writes:
+                            if table.name in analysis.schemas:
+                                uri = table.spark_uri(self._settings)
+                                create_table(session, table, analysis.schemas[table.name], uri)
                 for source in stream.sources:
                     source.prepare(self._settings)
             except (StreamError, OSError) as exc:  # it will fail when it starts; the others must not
@@ -206,13 +208,6 @@ class Runtime:
                 raise StorageError(
                     f"{folder} cannot be made: {exc.strerror}", hint="the host's user must own it"
                 ) from exc
-
-    def _make_tables(self, stream: StreamSpec, schemas: Mapping[str, StructType]) -> None:
-        with _spark_errors(f"tables of {stream.name} cannot be made"):
-            session = self._session_of(stream)  # whose settings may say what new tables have
-            for table in stream.writes:
-                if table.name in schemas:
-                    create_table(session, table, schemas[table.name], table.spark_uri(self._settings))
 
     def close(self) -> None:
         """Stop every query at once and Spark with them."""

@@ -4,10 +4,14 @@ Rule: every Spark setting that Weir needs stands in `spark_conf`, and `WEIR_SPAR
 prints goes to `$WEIR_HOME/logs`. S3 is Hadoop's S3A, at the addresses and with the credentials that Weir's own reader
 has. Those go into the running session's Hadoop configuration: what is set before it starts stands in the JVM's command
 line, for everybody on the machine to read.
+
+`python -m pipelines.spark.session`: Spark's classes, read and verified once, are kept for every JVM that starts. A JVM
+of another version, or with another class path, leaves the file aside by itself; without one everything works, later.
 """
 
 import os
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,10 +22,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from backend.errors import LakehouseError
-from backend.lake.storage.paths import normal_uri
+from backend.lake.storage.folder import normal_uri
 from backend.private_files import open_private, private_folder, write_private
 from backend.redaction import holds_secret, is_secret
-from backend.settings import Settings
+from backend.settings import Settings, load_settings
 from pipelines.jars import JDBC, JDBC_LIB, LIB, S3, S3_LIB, find_java, jar_paths, missing_files
 from pipelines.jvm.failures import describe
 
@@ -53,7 +57,7 @@ def spark_conf(settings: Settings) -> dict[str, str]:
     jars = (*jar_paths(), *s3_jars(settings))
     if not missing_files(JDBC_LIB, JDBC):  # who reads no database needs none
         jars += jar_paths(JDBC_LIB, JDBC)
-    java_options = [f"-Dlog4j2.configurationFile=file:{_log_folder(settings)}/log4j2.properties"]
+    java_options = [f"-Dlog4j2.configurationFile=file:{settings.home}/logs/log4j2.properties"]
     java_options += _LOCAL_JVM if _is_local(settings) else ()
     java_options += [f"-XX:SharedArchiveFile={CLASS_ARCHIVE}"] if CLASS_ARCHIVE.exists() else []
     quoted = (f'"{option}"' for option in java_options)  # a folder's name may hold a space
@@ -72,7 +76,8 @@ def spark_conf(settings: Settings) -> dict[str, str]:
     }
 
 
-CLASS_ARCHIVE = LIB / "classes.jsa"  # of `class_archive.py`
+CLASS_ARCHIVE = LIB / "classes.jsa"  # which `write_archive` makes
+_EXIT_TIMEOUT_S = 120
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # Else `${env:PGPASSWORD}` in a comment, a property or a condition is read by Spark and written into the table's log.
 KEPT = {"spark.sql.variable.substitute": "false"}
@@ -123,7 +128,7 @@ def open_session(settings: Settings) -> SparkSession:
     """The session, started when there is none. Raises `JavaError`, `JarError` or `SparkStartError`."""
     find_java()
     conf = {"spark.app.name": "weir", "spark.master": settings.spark.master, **spark_conf(settings)}
-    folder = private_folder(_log_folder(settings))
+    folder = private_folder(settings.home / "logs")
     write_private(folder / "log4j2.properties", _LOG4J.format(folder=folder).encode())
     if _is_local(settings):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -131,37 +136,30 @@ def open_session(settings: Settings) -> SparkSession:
     own_python = sys.executable if _is_local(settings) else None
     if python := settings.spark.conf.get("spark.pyspark.python") or own_python:
         os.environ.setdefault("PYSPARK_PYTHON", python)
-    builder = SparkSession.builder
+    # Every user of the machine can read the arguments of a JVM: they hold no secret. Those are told later.
+    builder, arguments = SparkSession.builder, SparkConf()
     for key, value in conf.items():
         builder = builder.config(key, value)
+        is_used_at_launch = key.startswith((JAVA_OPTIONS, "spark.jars"))
+        if is_used_at_launch or not (is_secret(key) or holds_secret(value)):
+            arguments.set(key, value)
     try:
         with _standard_streams_to(folder / "jvm.log"):
-            _launch(conf)
+            SparkContext._ensure_initialized(conf=arguments)
             session = builder.getOrCreate()
     except (PySparkException, Py4JError) as exc:
         error_class, message = describe(exc)
         hint = f"see {folder / 'jvm.log'} and spark.log: does {settings.spark.master} answer, and keep the application?"
         raise SparkStartError(f"Spark did not start: {error_class}: {message}", hint=hint) from exc
-    let_in(session, settings)
+    hadoop = session.sparkContext._jsc.hadoopConfiguration()
+    for key, value in hadoop_options(settings, os.environ).items():  # not before: see the module's head
+        if f"spark.hadoop.{key}" not in settings.spark.conf:
+            hadoop.set(key, value)
     return session
-
-
-def _launch(conf: Mapping[str, str]) -> None:
-    """Start the JVM. Its arguments, which every user of the machine can read, hold no secret: those are told later."""
-    arguments = SparkConf()
-    for key, value in conf.items():
-        is_used_at_launch = key.startswith((JAVA_OPTIONS, "spark.jars"))
-        if is_used_at_launch or not (is_secret(key) or holds_secret(value)):
-            arguments.set(key, value)
-    SparkContext._ensure_initialized(conf=arguments)
 
 
 def _is_local(settings: Settings) -> bool:
     return settings.spark.master.startswith("local")
-
-
-def _log_folder(settings: Settings) -> Path:
-    return settings.home / "logs"
 
 
 @contextmanager
@@ -219,14 +217,6 @@ def s3_jars(settings: Settings, lib: Path = S3_LIB) -> tuple[Path, ...]:
     return jar_paths(lib, S3)
 
 
-def let_in(session: SparkSession, settings: Settings) -> None:
-    """Give the session what it needs to read and write S3."""
-    hadoop = session.sparkContext._jsc.hadoopConfiguration()
-    for key, value in hadoop_options(settings, os.environ).items():
-        if f"spark.hadoop.{key}" not in settings.spark.conf:
-            hadoop.set(key, value)
-
-
 def hadoop_options(settings: Settings, environment: Mapping[str, str]) -> dict[str, str]:
     """S3A's settings for each bucket that settings name; with credentials, so never to be shown."""
     by_bucket = {bucket: dict[str, str]() for bucket in _buckets(*settings.roots, *_written(settings))}
@@ -271,3 +261,36 @@ def _buckets(*addresses: str) -> set[str]:
 
 def _short(key: str) -> str:
     return key.lower().removeprefix("aws_")
+
+
+def write_archive() -> None:
+    """Has a session do what streams do, and keeps what it loaded: a host spends a third of its start's processor time
+    on classes.
+
+    Raises `JavaError`, `JarError` or `SparkStartError`. Source: "Application Class-Data Sharing" of Java 13 and newer.
+    """
+    CLASS_ARCHIVE.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".classes-", dir=CLASS_ARCHIVE.parent) as folder:
+        made, lake = Path(folder, CLASS_ARCHIVE.name), Path(folder, "lake")
+        option = {JAVA_OPTIONS: f'"-XX:ArchiveClassesAtExit={made}"'}
+        spark = open_session(load_settings(home=Path(folder), spark={"conf": option}))
+        spark.range(9).selectExpr("id", "id % 3 AS part").write.format("delta").save(f"{lake}/source")
+        changes = spark.readStream.format("delta").load(f"{lake}/source").groupBy("part").count()
+        query = changes.writeStream.format("delta").outputMode("complete").option("checkpointLocation", f"{lake}/state")
+        query.trigger(availableNow=True).start(f"{lake}/counts").awaitTermination()
+        merge = f"MERGE INTO delta.`{lake}/source` t USING (SELECT 1L AS id, 5L AS part) s ON t.id = s.id"
+        spark.sql(f"{merge} WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *")
+        jvm = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
+        spark.stop()
+        jvm.stdin.close()
+        jvm.wait(_EXIT_TIMEOUT_S)
+        if made.exists():  # some JVMs keep none
+            made.replace(CLASS_ARCHIVE)
+
+
+if __name__ == "__main__":
+    try:
+        write_archive()
+    except LakehouseError as exc:
+        sys.stderr.write(f"error: {exc.message}\nhint: {exc.hint}\n")
+        sys.exit(exc.exit_code)

@@ -26,12 +26,10 @@ from backend.streams.table_changes import PresentTable, table_changes
 from pipelines.jvm.failures import SpecError, describe
 from pipelines.sinks.changes import FEED
 from pipelines.spark.writing import quarantine_schema
+from pipelines.specs.ends import CHANGE, ExportSink, Inputs
 from pipelines.specs.expectations import BROKEN
-from pipelines.specs.registry import Registry
-from pipelines.specs.sinks import CHANGE, ExportSink
-from pipelines.specs.sources import Inputs
-from pipelines.specs.streams import Problem, StreamKind, StreamSpec, ViewSpec
-from pipelines.specs.tables import Evolution, TableSpec, parse_schema, quoted, within_reach
+from pipelines.specs.streams import Registry, StreamKind, StreamSpec, ViewSpec
+from pipelines.specs.tables import Evolution, Problem, TableSpec, parse_schema, quoted, within_reach
 
 log = structlog.get_logger()
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
@@ -117,11 +115,8 @@ class Analysis:
             hint = f"keep those keys, or start over: weir reset {stream.name} --level full"
             self.problems.append(Problem(stream.declared_at, stream.name, keys_changed(table, before), hint))
         present = self.session.read.format("delta").load(uri).schema
-        new = [
-            column for column in schema if column.name not in present.names and table.evolution is not Evolution.FAIL
-        ]
-        self.schemas[table.name] = StructType([*present, *new])
-        _, _, refused = difference(present, schema, table.evolution)
+        added, _, refused = difference(present, schema, table.evolution)
+        self.schemas[table.name] = StructType([*present, *added])
         if refused and not before:
             hint = "allow it by evolution='add columns' or 'widen types', or write another table"
             self.problems.append(

@@ -26,11 +26,10 @@ from backend.lake.model import TableRef
 from backend.lake.storage.folder import Folder
 from backend.lake.storage.storage import declared_folder
 from backend.settings import load_settings
-from backend.streams.backlog.kafka import places
-from backend.streams.backlog.positions import KafkaPosition, read_positions
+from backend.streams.checkpoint import KafkaPosition, read_checkpoint, read_positions
 from backend.streams.checkpoint import query_id as query_id_of
-from backend.streams.checkpoint import read_checkpoint
 from backend.streams.requeue import REASON
+from backend.streams.unread import places
 from pipelines.jvm.delta import delta_log
 from pipelines.jvm.failures import SpecError
 from pipelines.jvm.hadoop import CheckpointFiles
@@ -38,9 +37,8 @@ from pipelines.jvm.kafka import Offsets
 from pipelines.sinks.commits import append_rows, query_id, stamp
 from pipelines.sources.kafka import KafkaSource, by_topic
 from pipelines.specs.dead_letters import Kept
+from pipelines.specs.ends import Inputs, Target
 from pipelines.specs.expectations import BROKEN, OnViolation, breaks_any, names
-from pipelines.specs.sinks import Target
-from pipelines.specs.sources import Inputs
 from pipelines.specs.streams import StreamKind, StreamSpec
 from pipelines.specs.tables import parse_schema, quoted
 

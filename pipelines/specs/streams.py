@@ -1,24 +1,29 @@
-"""A stream and a view as they were declared.
+"""A stream and a view as they were declared, and the registry of all of them.
 
-Rule: a spec starts nothing and refuses nothing. `pipelines.declare.check` finds what cannot work, all of it at once.
+Rule: a spec starts nothing and refuses nothing: right or wrong, it is held as it was declared.
+`pipelines.declare.check` finds what cannot work, all of it at once.
 """
 
-from collections.abc import Callable, Mapping
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
+from backend.errors import StreamNotFoundError
+from backend.expectations.model import TableExpectation
 from backend.format import interval_s
+from backend.lake.storage.storage import declared_folder
 from backend.settings import Settings
 from backend.stream_model.overrides import TRIGGER, require_settable, spark_conf_of
-from backend.streams.starts import RESET_ALLOWED
+from backend.stream_model.stream import RESET_ALLOWED
+from backend.streams.checkpoint import read_starts
 from pipelines.jvm.failures import SpecError
-from pipelines.specs.expectations import Expectation, OnViolation, judge, names
-from pipelines.specs.sinks import CHANGE, Destination, ExportSink, Sink, Target
-from pipelines.specs.sources import Inputs, StreamSource
-from pipelines.specs.tables import Evolution, TableSpec
+from pipelines.specs.ends import CHANGE, Destination, ExportSink, Inputs, Sink, StreamSource, Target
+from pipelines.specs.expectations import Expectation, OnViolation, TableExpectations, judged_rows, names
+from pipelines.specs.tables import NOWHERE, Evolution, Place, Problem, TableSpec
 
 Function = Callable[..., DataFrame]
 LETTER = (  # of a database's change, as far as its record has them
@@ -47,30 +52,6 @@ CALL: ContextVar[Call | None] = ContextVar("the declared function that is called
 class StreamKind(StrEnum):
     STREAMING_TABLE = "streaming table"
     MATERIALIZED_VIEW = "materialized view"
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where something is declared, for a person to open."""
-
-    file: str
-    line: int
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Why a declaration cannot work, where it stands, and what to do."""
-
-    declared_at: Place
-    name: str
-    message: str
-    hint: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.declared_at}: {self.name}: {self.message}" + (f" ({self.hint})" if self.hint else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +88,7 @@ class StreamSpec:
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
     reset_allowed: bool = True
-    declared_at: Place = Place("", 0)
+    declared_at: Place = NOWHERE
     also: tuple[Destination, ...] = ()
     unwraps: frozenset[str] | None = None
 
@@ -180,7 +161,7 @@ class StreamSpec:
                 f"the function leaves out {CHANGE}, which says what a change does not touch",
                 hint=f'keep it: select(…, "{CHANGE}"); no table has it',
             )
-        return judge(rows.drop(CHANGE) if self.outside else rows, self.expectations)
+        return judged_rows(rows.drop(CHANGE) if self.outside else rows, self.expectations)
 
     def target(self, settings: Settings) -> Target:
         return Target(self.name, self.table, {table.name: table.spark_uri(settings) for table in self.writes})
@@ -196,3 +177,77 @@ class StreamSpec:
 
     def checkpoint_location(self, settings: Settings) -> str:
         return f"{settings.checkpoints_uri}/{self.name}"
+
+
+class Registry:
+    """The declared streams and views, in the order of their declaration. Names may be there twice."""
+
+    def __init__(
+        self,
+        streams: Iterable[StreamSpec] = (),
+        views: Iterable[ViewSpec] = (),
+        problems: Iterable[Problem] = (),
+        expected: Iterable[TableExpectations] = (),
+    ) -> None:
+        self.streams = tuple(streams)
+        self.views = tuple(views)
+        self.problems = tuple(problems)  # found while declaring
+        self.expected = tuple(expected)  # of tables
+
+    def get(self, name: str) -> StreamSpec:
+        """The stream of this name; raises `StreamNotFoundError` naming the nearest one."""
+        for stream in self.streams:
+            if stream.name == name:
+                return stream
+        near = difflib.get_close_matches(name, self.names(), n=1)
+        hint = f"did you mean {near[0]}?" if near else f"declared are: {', '.join(self.names()) or 'none'}"
+        raise StreamNotFoundError(f"no stream is named {name}", hint=hint)
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(stream.name for stream in self.streams)
+
+    def pipelines(self) -> frozenset[str]:
+        """The names of those that declare a stream or expect something of a table."""
+        return frozenset({stream.pipeline for stream in self.streams} | {stream.pipeline for stream in self.expected})
+
+    def tables(self) -> dict[str, TableSpec]:
+        """Every table that a stream writes, by name."""
+        return {table.name: table for stream in self.streams for table in stream.writes}
+
+    def table_expectations(self, settings: Settings) -> tuple[TableExpectation, ...]:
+        """What is expected of tables, in the order of their declaration."""
+        tables = self.tables()
+        return tuple(expectation for of_table in self.expected for expectation in of_table.declared(tables, settings))
+
+    def through_views(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The tables behind these names: a view stands for what it reads."""
+        views = {view.name: view for view in self.views}
+        tables: dict[str, None] = {}
+        waiting, seen = list(names), set[str]()
+        while waiting:
+            name = waiting.pop(0)
+            if name in views and name not in seen:
+                seen.add(name)
+                waiting.extend(table for source in views[name].sources for table in source.tables)
+            elif name not in views:
+                tables[name] = None
+        return tuple(tables)
+
+    def behind_views(
+        self, sources: Iterable[StreamSource], seen: frozenset[str] = frozenset()
+    ) -> Iterator[StreamSource]:
+        """The sources themselves: a view stands for what it reads."""
+        views = {view.name: view for view in self.views}
+        for source in sources:
+            view = next((views[name] for name in source.tables if name in views), None)
+            if view is None:
+                yield source
+            elif view.name not in seen:
+                yield from self.behind_views(view.sources, seen | {view.name})
+
+    def inputs(self, session: SparkSession, settings: Settings, stream: str) -> Inputs:
+        """What a stream's sources read with."""
+        uris = {name: table.uri(settings) for name, table in self.tables().items()}
+        views = {view.name: view.read for view in self.views}
+        starts = read_starts(declared_folder(settings, self.get(stream).checkpoint_location(settings)))
+        return Inputs(session, settings, stream, uris, views, starts=starts)

@@ -1,4 +1,5 @@
-"""A Delta table as a stream declares it, and how names and types of its columns are written.
+"""A Delta table as a stream declares it, how names and types of its columns are written, and where and why a
+declaration cannot work.
 
 Rule: `evolution` says how far a table that exists may be altered: nothing of it ever goes.
 """
@@ -23,6 +24,33 @@ class Evolution(StrEnum):
     FAIL = "fail"  # refuse rows that do not fit, and show the difference
     ADD = "add columns"
     WIDEN = "widen types"  # and add columns
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something is declared, for a person to open."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+NOWHERE = Place("", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a declaration cannot work, where it stands, and what to do."""
+
+    declared_at: Place
+    name: str
+    message: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.declared_at}: {self.name}: {self.message}" + (f" ({self.hint})" if self.hint else "")
 
 
 @dataclass(frozen=True, slots=True)

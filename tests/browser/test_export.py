@@ -48,6 +48,7 @@ def test_a_large_file_can_be_cancelled_on_the_page(viewer: Viewer) -> None:
         viewer.page.get_by_role("dialog").get_by_role("link", name="Download").click()
     cancel = viewer.page.get_by_role("dialog").get_by_role("button", name="Cancel")
     cancel.wait_for()
+    viewer.page.get_by_role("dialog").get_by_text(re.compile("rows sent, ")).wait_for()
     viewer.picture("export_running")
     cancel.click()
     viewer.page.get_by_role("dialog").get_by_text(re.compile("^Cancelled after")).wait_for()

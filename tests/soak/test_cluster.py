@@ -41,10 +41,10 @@ from backend.maintenance.model import (
 )
 from backend.maintenance.plan import load_preview
 from backend.stream_model.stream import StreamState
+from backend.streams.checkpoint import read_starts
 from backend.streams.faults import Outcome
 from backend.streams.preflight import preflight
 from backend.streams.reset import ResetLevel, ResetRequest, reset_job, set_aside
-from backend.streams.starts import read_starts
 from tests.test_deploy import EXECUTOR, example, host_environment
 from tests.worlds.kustomize import one
 from tests.worlds.lake.object_store import SECRET, list_keys, make_bucket, server_url, storage_options

@@ -18,7 +18,7 @@ from app.ui.view.writers import writer_text
 from backend.changes.cache import LogPart
 from backend.changes.model import CommitChanges, DiffMethod, VersionDiff
 from backend.format import bytes_text, count_text, cut, percent, signed, signed_bytes, things, utc_text
-from backend.lake.history.history_filter import predicate_text
+from backend.lake.history.history import predicate_text
 from backend.lake.table.metadata_diff import PropertyChange, SchemaDiff
 
 MAX_BARS = 200
@@ -114,8 +114,8 @@ def build_commit_figure(diff: VersionDiff, *, mode: Mode = "light") -> go.Figure
 def build_schema_frame(schema: SchemaDiff) -> pd.DataFrame:
     """Columns that differ, one line each."""
     rows = [
-        *(("column added", each.path, "–", each.type) for each in schema.added),
-        *(("column dropped", each.path, each.type, "–") for each in schema.dropped),
+        *(("column added", each.path, "–", each.kind) for each in schema.added),
+        *(("column dropped", each.path, each.kind, "–") for each in schema.dropped),
         *(("column renamed", after, before, after) for before, after in schema.renamed),
         *((f"{each.what} changed", each.path, each.before or "–", each.after or "–") for each in schema.changed),
     ]

@@ -18,7 +18,7 @@ from app.ui.view.explanation import explained
 from app.ui.view.writers import writer_text
 from backend.changes.model import CommitChanges, DiffMethod, VersionDiff
 from backend.format import count_text, cut, utc_text
-from backend.lake.history.history_filter import predicate_text
+from backend.lake.history.history import predicate_text
 
 MOST_COMMITS = 20
 MOST_LINES = 20
@@ -94,7 +94,7 @@ def _commit(each: CommitChanges, streams: Mapping[str, str]) -> str:
 def _metadata(diff: VersionDiff) -> list[str]:
     schema = diff.log.schema
     lines = [
-        *(f"column {_code(field.path)} added, {escaped(cut(field.type, MOST_TEXT))}" for field in schema.added),
+        *(f"column {_code(field.path)} added, {escaped(cut(field.kind, MOST_TEXT))}" for field in schema.added),
         *(f"column {_code(field.path)} dropped" for field in schema.dropped),
         *(f"column {_code(before)} renamed to {_code(after)}" for before, after in schema.renamed),
         *(f"{each.what} of {_code(each.path)}: {_from_to(each.before, each.after)}" for each in schema.changed),

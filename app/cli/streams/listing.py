@@ -9,11 +9,17 @@ from app import services
 from app.cli.output import Document, Shapes, fields_of, only, print_json, print_table, say, shaped
 from app.cli.store import NO_HOST_HINT, BacklogLooks, is_host_alive, stream_named, streams_and_hosts
 from backend.format import UNKNOWN, ago, rate_text, things, utc_text, value_text
-from backend.stream_model.backlog import Backlog, SourceBacklog, waiting
-from backend.stream_model.events import observed_metrics
+from backend.stream_model.backlog import (
+    Backlog,
+    SourceBacklog,
+    backlog_text,
+    data_loss_sentence,
+    source_sentence,
+    waiting,
+)
 from backend.stream_model.overrides import Setting, overridden_text
+from backend.stream_model.progress import observed_metrics
 from backend.stream_model.stream import Desired, Progress, StreamFailure, StreamState
-from backend.streams.backlog.text import backlog_text, data_loss_sentence, source_sentence
 from backend.streams.faults import Fault, recognise
 from backend.streams.verdict import StreamStatus
 

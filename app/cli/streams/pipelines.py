@@ -112,7 +112,7 @@ def latency(*, as_json: bool) -> int:
 def _latencies() -> "list[tuple[str, LayerLatency]]":
     """Those of each pipeline, in the order of the graph."""
     from app.cli.store import streams_and_hosts
-    from backend.streams.backlog.reader import BacklogReader
+    from backend.streams.backlog import BacklogReader
     from backend.streams.latency import pipeline_latencies, read_trails
 
     statuses, store = streams_and_hosts()[0], services.existing_store()

@@ -13,8 +13,7 @@ from app.cli.store import done_on_host, required_store, streams_and_hosts
 from app.streams.text import reset_lines
 from backend.errors import SettingsError, StreamRefusedError
 from backend.stream_model.backlog import Backlog
-from backend.streams.reset import ResetLevel, ResetPreview, ResetRequest, load_preview, reset_job
-from backend.streams.starts import parse_starts
+from backend.streams.reset import ResetLevel, ResetPreview, ResetRequest, load_preview, parse_starts, reset_job
 
 if TYPE_CHECKING:
     pass

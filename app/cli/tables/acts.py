@@ -16,7 +16,7 @@ from app.cli.tables.lake import opened
 from app.ui.view.acts import preview_lines, result_lines
 from backend.errors import QueryError, SettingsError, StreamRefusedError
 from backend.format import bytes_text, count_text, utc_text
-from backend.lake.history.versions import resolve_version
+from backend.lake.history.history import resolve_version
 from backend.maintenance.alter import read_column, read_pair, read_whole_name
 from backend.maintenance.clone_and_drop import DroppedTable, dropped_tables
 from backend.maintenance.model import (

@@ -31,9 +31,10 @@ from backend.changes.host_job import DiffJobs
 from backend.changes.key import key_memory, parse_names
 from backend.changes.model import CommitChanges, Question, RowChange, RowKind, Trait, VersionDiff
 from backend.format import bytes_text, count_text, things, utc_text
-from backend.lake.history.versions import resolve_version
+from backend.lake.history.history import resolve_version
 from backend.lake.model import Commit, TableRef
-from backend.lake.table.metadata_diff import FieldChange, FieldState, SchemaDiff
+from backend.lake.table.metadata_diff import FieldChange, SchemaDiff
+from backend.lake.table.schema import Column
 from backend.sql.export import FORMATS, encoded
 
 CHANGED = 10  # the exit code when anything differs
@@ -183,7 +184,7 @@ SHAPES: Shapes = {
     Trait: _trait_document,
     Commit: only("version", "operation", "user", "job"),
     SchemaDiff: _schema_document,
-    FieldState: only("path", "type", "nullable", "comment"),
+    Column: only("path", type="kind", nullable="nullable", comment="comment"),
     FieldChange: only("path", "what", "before", "after"),
 }
 
@@ -269,7 +270,7 @@ def _print_metadata(found: VersionDiff) -> None:
     schema = found.log.schema
     for sign, fields in (("+", schema.added), ("−", schema.dropped)):
         for field in fields:
-            say(f"schema: {sign} {field.path} {field.type}")
+            say(f"schema: {sign} {field.path} {field.kind}")
     for before, after in schema.renamed:
         say(f"schema: {before} renamed to {after}")
     for change in schema.changed:

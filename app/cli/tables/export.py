@@ -16,9 +16,10 @@ from app.cli.tables.lake import opened
 from backend.changes.key import parse_names
 from backend.errors import ColumnNotFoundError, StorageError
 from backend.format import bytes_text, things
-from backend.lake.history.versions import resolve_version
+from backend.lake.history.history import resolve_version
 from backend.lake.model import Snapshot
-from backend.lake.table.schema import fields, read_schema, readable_names
+from backend.lake.table.schema import columns as schema_columns
+from backend.lake.table.schema import read_schema, readable_names
 from backend.sql.export import FORMATS, Format, encoded
 from backend.sql.filters import parse_filter
 
@@ -37,7 +38,7 @@ def export(request: Request, *, as_json: bool) -> int:
     lake, ref = opened(request.name)
     form = _format(request)
     snapshot = lake.snapshot(ref, resolve_version(lake, ref, request.at or "latest", services.clock()))
-    where = parse_filter(request.where or "", fields(snapshot.metadata))
+    where = parse_filter(request.where or "", schema_columns(snapshot.metadata))
     columns = _columns(snapshot, request.columns)
     left_out = () if request.columns else read_schema(snapshot.metadata.schema_json).left_out
     rows = lake.read_files(snapshot, columns=columns, where=where)

@@ -11,10 +11,10 @@ from app.cli.output import Document, Shapes, encoded, print_json, print_table, s
 from app.cli.tables.lake import opened
 from app.ui.view.table_changes import changes_text, staged_sentence
 from backend.format import bytes_text, count_text, utc_text
-from backend.lake.history.history_filter import HistoryFilter, look_back, stream_of
-from backend.lake.history.metadata_changes import TableChange, load_metadata_changes
+from backend.lake.history.history import HistoryFilter, look_back, stream_of
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, OperationMetrics, StreamOrigin, TableRef
+from backend.lake.table.metadata_diff import TableChange, load_metadata_changes
 from backend.times import parse_time
 
 NEWEST = 30  # commits on a terminal

@@ -7,7 +7,7 @@ from app import services
 from app.cli.output import Document, Shapes, fields_of, only, print_json, print_table, say, shaped
 from backend.format import ago, bytes_text, count_text, utc_text
 from backend.lake.find import MOST_MATCHES, FoundTable, LakeFinder
-from backend.lake.history.versions import resolve_version
+from backend.lake.history.history import resolve_version
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableCard, TableRef, UnreadableTable
 from backend.lake.table.schema import Column, columns, constraints

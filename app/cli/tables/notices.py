@@ -12,7 +12,7 @@ from app.cli.store import BacklogLooks, required_store, streams_and_hosts
 from app.cli.tables.lake import opened
 from backend.errors import LakehouseError
 from backend.format import utc_text
-from backend.health.watch import BACK
+from backend.health.health import BACK
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef
 from backend.search.notice import Notice, notice_text

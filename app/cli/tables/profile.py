@@ -11,10 +11,10 @@ from app.cli.output import Document, Shapes, only, print_json, print_table, say,
 from app.cli.tables.lake import opened
 from app.profile import text as words
 from backend.lake.files.stats import column_totals
-from backend.lake.history.versions import resolve_version
+from backend.lake.history.history import resolve_version
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
-from backend.sql.profile import ColumnProfile, Profile, from_log, profiles, readable, with_statistics
+from backend.sql.numbers import ColumnProfile, Profile, from_log, profiles, readable, with_statistics
 
 
 def profile(name: str, at: str | None, against: str | None, *, from_statistics: bool, as_json: bool) -> int:

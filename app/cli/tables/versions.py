@@ -8,7 +8,7 @@ from app.cli.output import Document, Shapes, only, print_json, print_table, say
 from app.cli.tables.lake import opened
 from app.versions.text import answer_text, file_words, pin_words, run_words
 from backend.format import ago, utc_text
-from backend.lake.history.versions import resolve_version
+from backend.lake.history.history import resolve_version
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, Pin, TableRef
 from backend.lake.retention.answers import Answer, Extension, VersionAnswer, judge_version, missing_words

@@ -16,8 +16,8 @@ from app.ui.view.table_changes import changes_text
 from app.ui.view.theme import operation_style
 from app.ui.view.writers import stream_text
 from backend.format import UNKNOWN, bytes_exact, bytes_text, count_exact, count_text, duration_text, things, utc_text
-from backend.lake.history.metadata_changes import TableChange
 from backend.lake.model import Commit, OperationMetrics
+from backend.lake.table.metadata_diff import TableChange
 
 # commits ---------------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from backend.format import count_text
-from backend.lake.history.history_filter import HistoryFilter
+from backend.lake.history.history import HistoryFilter
 
 LOOK = 2_000  # commits at a time
 

@@ -13,9 +13,9 @@ import pandas as pd
 from app.ui.states import own_words, row_expectations, state_text, verdict_text
 from app.ui.view.theme import LAYER_TEXT, SURFACES, Mode, state_style
 from backend.format import UNKNOWN, count_text, cut, things
-from backend.stream_model.batches import expectation_totals
+from backend.stream_model.backlog import behind_text
+from backend.stream_model.progress import expectation_totals
 from backend.stream_model.stream import Progress, StreamState
-from backend.streams.backlog.text import behind_text
 from backend.streams.graph import Graph, Node
 from backend.streams.verdict import StreamStatus, Verdict
 

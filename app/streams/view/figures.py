@@ -16,8 +16,8 @@ from app.ui.view.figure_json import FigureJson, FigureLook, base_figure, moment_
 from app.ui.view.theme import SURFACES, Mode, categories
 from backend.format import count_text, duration_text, rate_text, span_text, things, zone_of
 from backend.stream_model.backlog import Lag
-from backend.stream_model.batches import WORK_PHASE
-from backend.streams.points import ChartPoint, Points
+from backend.stream_model.progress import WORK_PHASE
+from backend.stream_model.rollup import ChartPoint, Points
 
 FEW_POINTS = 60  # up to here the dots are large
 MOST_OUTAGES = 50  # that are shaded, the newest

@@ -25,10 +25,9 @@ from backend.format import (
     utc_text,
     value_text,
 )
-from backend.stream_model.backlog import Backlog, SourceBacklog
-from backend.stream_model.batches import ExpectationTotal, sum_known
+from backend.stream_model.backlog import Backlog, SourceBacklog, behind_text, data_loss_sentence
+from backend.stream_model.progress import ExpectationTotal, sum_known
 from backend.stream_model.stream import ObservedMetric, Progress, Run, StreamFailure, StreamState
-from backend.streams.backlog.text import behind_text, data_loss_sentence
 from backend.streams.faults import Check, Outcome, recognise
 from backend.streams.verdict import StreamStatus
 

@@ -16,9 +16,9 @@ from app.ui.states import stream_cells
 from app.ui.view.frames import ages
 from backend.format import cut, utc_text
 from backend.jobs.model import JobKind
+from backend.stream_model.backlog import backlog_text
 from backend.stream_model.stream import Action, AuditEntry, StreamFailure
 from backend.streams.acts import Selection, blocked
-from backend.streams.backlog.text import backlog_text
 from backend.streams.verdict import StreamStatus, Verdict
 
 URGENCY = (

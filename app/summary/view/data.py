@@ -13,8 +13,8 @@ import pyarrow.types as pt
 from app.ui.view.exact_rows import ShownRows
 from backend.cells import cell
 from backend.format import count_text, things
-from backend.lake.model import SchemaField
 from backend.lake.rows.rows import RowPage
+from backend.lake.table.schema import Column
 
 MOST_COLUMNS = 50
 _NESTED = ("struct", "array", "map", "variant")
@@ -47,7 +47,7 @@ def rows_sentence(page: RowPage, version: int, *, filtered: bool) -> str:
 _WAYS = {", rising": "ascending", ", falling": "descending"}
 
 
-def orders(schema: Sequence[SchemaField]) -> list[str]:
+def orders(schema: Sequence[Column]) -> list[str]:
     """By what rows can be sorted: every column that is not nested, both ways."""
     flat = [field.path for field in schema if field.depth == 0 and not field.type.startswith(_NESTED)]
     return [f"{name}{way}" for name in flat for way in _WAYS]

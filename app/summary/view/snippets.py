@@ -12,7 +12,7 @@ from decimal import Decimal
 
 from backend.lake.model import TableRef
 from backend.lake.rows.filters import All, AnyOf, FilterColumn, Literal, Node, Not, RowFilter
-from backend.sql.quoting import backticked_name, quoted_name, quoted_text, trino_name
+from backend.sql.values import backticked_name, quoted_name, quoted_text, trino_name
 
 
 @dataclass(frozen=True, slots=True)

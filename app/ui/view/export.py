@@ -1,10 +1,15 @@
-"""Words of an export: what came of it.
+"""Words of an export: how far it is, what came of it.
 
 Rule: pure.
 """
 
 from backend.format import bytes_text, things
 from backend.sql.export import Export, ExportState
+
+
+def progress_sentence(export: Export) -> str:
+    """How far a running export is."""
+    return f"{things(export.num_rows, 'row')} sent, {bytes_text(export.size_bytes)}."
 
 
 def ended_sentence(export: Export) -> str:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from app.ui.view.table_changes import meaning, word
 from backend.format import UNKNOWN, age_s
-from backend.lake.history.metadata_changes import TableChange
+from backend.lake.table.metadata_diff import TableChange
 
 
 def ages(moments: Iterable[datetime | None], now: datetime) -> pd.Series:

@@ -7,7 +7,7 @@ removed or changed; an unknown side is said.
 from collections.abc import Sequence
 
 from backend.format import cut, things
-from backend.lake.history.metadata_changes import ChangeKind, TableChange
+from backend.lake.table.metadata_diff import ChangeKind, TableChange
 from backend.lake.table.properties import meaning_of_feature, meaning_of_property
 
 MOST_IN_LIST = 3

@@ -6,7 +6,7 @@ Rule: pure, and free of pandas, which the terminal does without. A batch that th
 from collections.abc import Mapping, Sequence
 
 from backend.format import UNKNOWN
-from backend.lake.history.history_filter import stream_of
+from backend.lake.history.history import stream_of
 from backend.lake.model import Commit
 
 _LETTERS = 8  # of a query id, where nobody knows the stream's name

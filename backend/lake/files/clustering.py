@@ -6,7 +6,7 @@ for every look-up; one that holds only nulls counts for none. Overlap is measure
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -90,15 +90,11 @@ def overlap_of(stats: ColumnStats, codes: Ranks, partitions: int) -> Overlap:
     order = np.argsort(ranks, kind="stable")
     depths = _depths(low, high, ranks[order])
     inside = _average_in_partition(low, high, codes[np.flatnonzero(bounded.to_numpy(zero_copy_only=False))])
-    return Overlap(
-        stats.column,
-        overlap.files,
-        overlap.files_with_bounds,
-        without,
+    return replace(
+        overlap,
         average_files=float(depths.mean()) + without,
         most_files=int(depths.max()) + without,
         average_in_partition=inside + without / partitions if partitions > 1 else None,
-        partitions=partitions,
         profile=_profile(ends, order, depths + without),
     )
 

@@ -18,8 +18,8 @@ from backend.lake.log.actions import FileAction
 from backend.lake.log.file_set import FileSet, last_actions, plain_values
 from backend.lake.log.log import TableLog
 from backend.lake.model import Metadata
-from backend.lake.table.partitions import show_partitions
 from backend.lake.table.properties import is_row_tracked
+from backend.lake.table.schema import show_partitions
 
 # What is told of a file that only one version has: columns of `Snapshot.columns`.
 DIFFERENCE_COLUMNS = ("path", "size_bytes", "num_records", "deleted_rows", "partition", "dv_id", "base_row_id")

@@ -186,7 +186,7 @@ class FileSummary:
 def summarize_files(snapshot: Snapshot, health: HealthSettings) -> FileSummary:
     """Sizes alone are looked at, and where the files lie."""
     sizes = integers(snapshot.file_set.column("size_bytes"))
-    size_bytes = int(sizes.sum())
+    size_bytes = (int((sizes >> 32).sum()) << 32) + int((sizes & 0xFFFFFFFF).sum())  # beyond 64 bits, as `sums`
     target = target_for(snapshot.metadata.configuration, size_bytes, health)
     codes, names = partition_codes(snapshot)
     limit, count = small_limit(target, health.small_file_ratio), len(names)

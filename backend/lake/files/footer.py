@@ -18,7 +18,7 @@ from backend.errors import DataFileMissingError, TableCorruptError, TableError
 from backend.lake.model import Snapshot
 from backend.lake.storage.storage import Storage, TableFiles
 from backend.lake.table.misreadings import misspelled
-from backend.lake.table.partitions import physical_names
+from backend.lake.table.schema import physical_names
 
 MOST_GROUPS = 500
 MOST_COLUMNS = 1_000

@@ -20,8 +20,7 @@ from backend.errors import ColumnNotFoundError
 from backend.lake.files.stats_text import FileStats, bound_value, read_stats, stat_kind, value_type
 from backend.lake.files.stats_text import StatKind as StatKind
 from backend.lake.model import Metadata, Snapshot
-from backend.lake.table.partitions import partition_values
-from backend.lake.table.schema import Column, columns
+from backend.lake.table.schema import Column, columns, partition_values
 
 FILES_AT_ONCE = 65_536
 BYTES_AT_ONCE = 1 << 24  # of texts: wide tables have long ones
@@ -53,7 +52,27 @@ class ColumnStats:
 
     @property
     def totals(self) -> "ColumnTotals":
-        return _totals(self)
+        lowest, highest = _extremes(self)
+        known_nulls = pc.and_(pc.is_valid(self.null_count), pc.is_valid(self.num_records))
+        only_nulls = pc.fill_null(pc.equal(self.null_count, self.num_records), False)
+        bounded = pc.or_(pc.and_(pc.is_valid(self.min), pc.is_valid(self.max)), only_nulls)
+        is_tight = bool(pc.all(pc.fill_null(self.is_tight, True)).as_py() is not False)
+        return ColumnTotals(
+            self.column,
+            self.type,
+            self.kind,
+            self.is_partition,
+            files=len(self.min),
+            lowest=cell(lowest),
+            highest=cell(highest),
+            lowest_is_value=is_tight and _is_value(lowest, self),
+            highest_is_value=is_tight and _is_value(highest, self),
+            files_with_bounds=count_true(bounded) if self.kind is not StatKind.OTHER else 0,
+            nulls=pc.sum(self.null_count.filter(known_nulls)).as_py() or 0,
+            rows_with_nulls=pc.sum(self.num_records.filter(known_nulls)).as_py() or 0,
+            files_with_nulls=count_true(known_nulls),
+            is_tight=is_tight,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,30 +265,6 @@ def _joined(chunks: Sequence[pa.Array], kind: pa.DataType | None = None) -> pa.A
 
 
 # totals ----------------------------------------------------------------------------------------------------------
-
-
-def _totals(stats: ColumnStats) -> ColumnTotals:
-    lowest, highest = _extremes(stats)
-    known_nulls = pc.and_(pc.is_valid(stats.null_count), pc.is_valid(stats.num_records))
-    only_nulls = pc.fill_null(pc.equal(stats.null_count, stats.num_records), False)
-    bounded = pc.or_(pc.and_(pc.is_valid(stats.min), pc.is_valid(stats.max)), only_nulls)
-    is_tight = bool(pc.all(pc.fill_null(stats.is_tight, True)).as_py() is not False)
-    return ColumnTotals(
-        stats.column,
-        stats.type,
-        stats.kind,
-        stats.is_partition,
-        files=len(stats.min),
-        lowest=cell(lowest),
-        highest=cell(highest),
-        lowest_is_value=is_tight and _is_value(lowest, stats),
-        highest_is_value=is_tight and _is_value(highest, stats),
-        files_with_bounds=count_true(bounded) if stats.kind is not StatKind.OTHER else 0,
-        nulls=pc.sum(stats.null_count.filter(known_nulls)).as_py() or 0,
-        rows_with_nulls=pc.sum(stats.num_records.filter(known_nulls)).as_py() or 0,
-        files_with_nulls=count_true(known_nulls),
-        is_tight=is_tight,
-    )
 
 
 def _extremes(stats: ColumnStats) -> tuple[pa.Scalar, pa.Scalar]:

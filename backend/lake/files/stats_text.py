@@ -107,7 +107,11 @@ def read_stats(texts: pa.Array, columns: Sequence[Column]) -> tuple[list[FileSta
 
 
 def _read_block(texts: pa.Array, columns: Sequence[Column]) -> tuple[list[FileStats], pa.Array]:
-    schema, content = _schema(columns), _joined(texts)
+    bounded = [c for c in columns if stat_kind(c) is not StatKind.OTHER]
+    bounds = _nested({c.physical: pa.string() if stat_kind(c) in _AS_TEXT else value_type(c) for c in bounded})
+    nulls = _nested({c.physical: pa.int64() for c in columns})
+    layout = [(name, bounds) for name in (_MIN, _MAX) if bounded] + [(_NULLS, nulls)]
+    schema, content = pa.schema([*layout, (_TIGHT, pa.bool_())]), _joined(texts)
     if content.count(b"\n") != len(texts) - 1:  # inside a JSON string a line end cannot stand raw
         content = _joined(pc.replace_substring(texts, "\n", " "))
     options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
@@ -116,7 +120,7 @@ def _read_block(texts: pa.Array, columns: Sequence[Column]) -> tuple[list[FileSt
     table = pj.read_json(pa.BufferReader(content), reading, options)
     if table.num_rows != len(texts):
         raise pa.ArrowInvalid("a text is no JSON object")
-    sections = {name: _one(table[name]) for name in schema.names}
+    sections = {name: pa.concat_arrays(table[name].chunks) for name in schema.names}
     return [_column_stats(column, sections) for column in columns], sections[_TIGHT]
 
 
@@ -125,14 +129,6 @@ def _joined(texts: pa.Array) -> bytes:
     one_list = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
     content: bytes = pc.binary_join(one_list, "\n")[0].as_buffer().to_pybytes()
     return content
-
-
-def _schema(columns: Sequence[Column]) -> pa.Schema:
-    bounded = [c for c in columns if stat_kind(c) is not StatKind.OTHER]
-    bounds = _nested({c.physical: pa.string() if stat_kind(c) in _AS_TEXT else value_type(c) for c in bounded})
-    nulls = _nested({c.physical: pa.int64() for c in columns})
-    sections = [(name, bounds) for name in (_MIN, _MAX) if bounded] + [(_NULLS, nulls)]
-    return pa.schema([*sections, (_TIGHT, pa.bool_())])
 
 
 def _nested(leaves: dict[tuple[str, ...], pa.DataType]) -> pa.DataType:
@@ -173,11 +169,6 @@ def _typed(values: pa.Array, column: Column) -> pa.Array:
         return values.cast(wanted)
     except pa.ArrowInvalid:
         return pa.array([bound_value(text, column) for text in values.to_pylist()], wanted)
-
-
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    combined = column.combine_chunks()
-    return combined.combine_chunks() if isinstance(combined, pa.ChunkedArray) else combined
 
 
 # one by one ------------------------------------------------------------------------------------------------------
@@ -225,7 +216,12 @@ def bound_value(value: Any, column: Column) -> Any:
             case StatKind.FLOAT:
                 return None if isinstance(value, bool) or value is None else float(value)
             case StatKind.DECIMAL:
-                return _decimal(value, value_type(column))
+                if isinstance(value, bool) or not isinstance(value, int | str | Decimal):
+                    return None
+                # Rounded to the column's scale: delta-rs writes decimals through a double.
+                decimal = value_type(column)
+                number = Decimal(value).quantize(Decimal(1).scaleb(-decimal.scale))
+                return number if number.is_finite() and len(number.as_tuple().digits) <= decimal.precision else None
             case StatKind.DATE:
                 return _within(far_number(re.split("[T ]", value)[0]), 31) if isinstance(value, str) else None
             case StatKind.TIMESTAMP | StatKind.TIMESTAMP_NTZ:
@@ -244,14 +240,6 @@ def _whole(value: Any) -> int | None:
         value = int(value)
     is_number = isinstance(value, int) and not isinstance(value, bool)
     return value if is_number and -(2**63) <= value < 2**63 else None
-
-
-def _decimal(value: Any, kind: pa.DataType) -> Decimal | None:
-    """Rounded to the column's scale (delta-rs writes decimals through a double); None where it does not fit."""
-    if isinstance(value, bool) or not isinstance(value, int | str | Decimal):
-        return None
-    number = Decimal(value).quantize(Decimal(1).scaleb(-kind.scale))
-    return number if number.is_finite() and len(number.as_tuple().digits) <= kind.precision else None
 
 
 def _within(number: int | None, bits: int) -> int | None:

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +26,7 @@ from backend.lake.log.actions import FileAction
 from backend.lake.log.commits import CommitSlice
 from backend.lake.log.log import TableLog
 from backend.lake.model import Commit, Snapshot
-from backend.lake.storage.paths import is_remote
+from backend.lake.storage.folder import is_remote
 from backend.lake.storage.storage import Storage, TableFiles
 from backend.lake.table.misreadings import MISSPELLED, misspelled, opened, why_misread
 from backend.lake.table.properties import is_on
@@ -179,9 +178,14 @@ def count_changes(storage: Storage, uri: str, commit: CommitSlice) -> Mapping[st
     `TableCorruptError`, and `DiffError` where rows would have to be looked at."""
     actions, files = commit.actions, TableFiles(storage, uri)
     change_files = actions.filter(pc.equal(actions["kind"], int(FileAction.CDC)))["path"].to_pylist()
+
+    def counted(path: str) -> Counter[str]:
+        with files.open(path) as file, parquet_errors(path, uri):
+            return _types(pq.ParquetFile(file, read_dictionary=[CHANGE_TYPE], pre_buffer=False), path)
+
     if change_files:
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            return sum(pool.map(partial(_in_change_file, files, uri), change_files), Counter())
+            return sum(pool.map(counted, change_files), Counter())
     return sum(_in_data_files(files, uri, commit), Counter())
 
 
@@ -206,11 +210,6 @@ def _in_data_files(files: TableFiles, uri: str, commit: CommitSlice) -> Iterator
                 with files.open(path) as file, parquet_errors(path, uri):
                     num_rows = int(pq.ParquetFile(file).metadata.num_rows)
             yield Counter({kind: num_rows - own[path]["deleted_rows"]})
-
-
-def _in_change_file(files: TableFiles, uri: str, path: str) -> Counter[str]:
-    with files.open(path) as file, parquet_errors(path, uri):
-        return _types(pq.ParquetFile(file, read_dictionary=[CHANGE_TYPE], pre_buffer=False), path)
 
 
 def _types(file: pq.ParquetFile, path: str) -> Counter[str]:

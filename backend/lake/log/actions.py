@@ -20,7 +20,7 @@ from urllib.parse import unquote
 import orjson
 
 from backend.lake.model import Bucket, Metadata, Protocol
-from backend.lake.table.partitions import encode_partition
+from backend.lake.table.schema import encode_partition
 
 MAX_INT64 = 2**63 - 1
 MAX_EXACT = 2**53
@@ -69,7 +69,9 @@ def file_action(version: int, kind: FileAction, action: Any) -> tuple[Any, ...]:
     raw: str = action["path"]
     path = unquote(raw) if "%" in raw else raw
     dv_id, dv_path, deleted_rows = deletion_vector(action.get("deletionVector"))
-    stats = action.get("stats")
+    stats, stats_text = action.get("stats"), None
+    if kind is FileAction.ADD and isinstance(stats, str | Mapping):
+        stats_text = stats if isinstance(stats, str) else orjson.dumps(stats).decode()
     num_records = None if stats is None else stats_rows(stats)
     if num_records is not None and num_records < deleted_rows:
         num_records = None  # the statistics contradict the deletion vector
@@ -87,7 +89,7 @@ def file_action(version: int, kind: FileAction, action: Any) -> tuple[Any, ...]:
         encoded_partition(action),
         dv_id,
         dv_path,
-        None if stats is None or kind is not FileAction.ADD else _stats_text(stats),
+        stats_text,
         row_id if _is_count(row_id := action.get("baseRowId")) else None,
     )
 
@@ -131,12 +133,6 @@ def stats_rows(stats: Any) -> int | None:
     if isinstance(rows, float) and rows.is_integer() and 0 <= rows <= MAX_EXACT:
         return int(rows)
     return rows if _is_count(rows) else None
-
-
-def _stats_text(stats: Any) -> str | None:
-    if isinstance(stats, Mapping):
-        return orjson.dumps(stats).decode()
-    return stats if isinstance(stats, str) else None
 
 
 def read_protocol(action: Any) -> Protocol:
@@ -267,9 +263,6 @@ def _uuid(text: str) -> uuid.UUID | None:
     return uuid.UUID(bytes=raw)
 
 
-MAX_BYTES = 2**63 - 1
-
-
 @dataclass(frozen=True, slots=True)
 class Checksum:
     """`buckets` are the writer's own bins, half-open, joined to powers of two; None when it left no histogram."""
@@ -335,7 +328,7 @@ def _joined(edges: Sequence[int], files: Sequence[int], sizes: Sequence[int]) ->
     cuts = [at for at, edge in enumerate(edges) if edge & (edge - 1) == 0] + [len(edges)]
     joined = []
     for first, end in pairwise(cuts):
-        to_bytes = edges[end] if end < len(edges) else MAX_BYTES
+        to_bytes = edges[end] if end < len(edges) else MAX_INT64
         joined.append(Bucket(edges[first], to_bytes, sum(files[first:end]), sum(sizes[first:end])))
     while joined and not joined[-1].files:
         joined.pop()

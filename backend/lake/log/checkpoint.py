@@ -37,9 +37,8 @@ from backend.lake.log.commits import domain, parse_commit, transaction
 from backend.lake.log.file_set import ACTIONS, FILES, action_table
 from backend.lake.log.listing import LOG, Checkpoint
 from backend.lake.model import Metadata, Protocol
-from backend.lake.storage.folder import Folder
-from backend.lake.storage.paths import check_paths, is_remote, refused, resolve_log_path
-from backend.lake.table.partitions import physical_names
+from backend.lake.storage.folder import Folder, check_paths, is_remote, refused, resolve_log_path
+from backend.lake.table.schema import physical_names
 from backend.settings import LakeSettings
 
 SIDECARS = f"{LOG}/_sidecars"

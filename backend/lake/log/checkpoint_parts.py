@@ -24,10 +24,9 @@ from backend.cells import cells
 from backend.errors import LakehouseError, TableCorruptError, UnsupportedFeatureError
 from backend.lake.log.actions import NUM_RECORDS, UUID_CHARS, BadActionError, stats_rows
 from backend.lake.log.file_set import FILES
-from backend.lake.storage.folder import Folder
-from backend.lake.storage.paths import holds, is_remote
+from backend.lake.storage.folder import Folder, holds, is_remote
 from backend.lake.table.misreadings import old_columns
-from backend.lake.table.partitions import encode_partitions
+from backend.lake.table.schema import encode_partitions
 from backend.settings import LakeSettings
 
 BATCH_ROWS = 16_384  # a column of texts of so many files is a few megabytes; four times as many take twice the memory

@@ -24,11 +24,10 @@ import orjson
 from backend.caches import Lru
 from backend.errors import ObjectMissingError, StorageError, VersionNotFoundError
 from backend.lake.log.actions import epoch_ms, in_millis, optional_text, utc_from_ms
-from backend.lake.log.commits import CommitRecord, CommitSlice, FileCounts, commit_name, parse_commits, parse_record
-from backend.lake.log.listing import LOG, Step, runs_of
+from backend.lake.log.commits import CommitRecord, CommitSlice, FileCounts, parse_commits, parse_record
+from backend.lake.log.listing import LOG, Step, commit_name, runs_of
 from backend.lake.model import Commit, OperationMetrics, StreamOrigin
-from backend.lake.storage.folder import Content, Folder
-from backend.lake.storage.paths import is_remote
+from backend.lake.storage.folder import Content, Folder, is_remote
 from backend.lake.table.properties import is_on
 
 LOOK_BACK = 100  # commits before the first of a run whose times are looked at, as Delta's streams do

@@ -6,7 +6,7 @@ Rule: a commit that cannot be read says so in its record and contributes no file
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from json import JSONDecodeError
@@ -24,6 +24,7 @@ from backend.lake.log.actions import (
     read_metadata,
     read_protocol,
 )
+from backend.lake.log.listing import commit_name
 from backend.lake.model import Metadata, Protocol
 
 if TYPE_CHECKING:
@@ -94,10 +95,6 @@ class CommitSlice:
     @property
     def actions(self) -> pa.Table:
         return self.block.slice(self.start, self.length)
-
-
-def commit_name(version: int) -> str:
-    return f"{version:020d}.json"
 
 
 def parse_commits(contents: Iterable[tuple[int, str, Content]]) -> list[CommitSlice]:
@@ -174,7 +171,10 @@ def _read(version: int, content: bytes, name: str, modified_at: datetime | None,
             fields["problem"] = f"{commit_name(version)} holds blanks alone"
         fields["is_empty"] = not content
     if "problem" not in fields:
-        fields["counts"] = _counts(sizes, partitions)
+        added, removed, changed = (sizes[kind] for kind in (FileAction.ADD, FileAction.REMOVE, FileAction.CDC))
+        named = tuple(sorted(partitions)) if any(partitions) and len(partitions) <= MOST_PARTITIONS else ()
+        moved = len(added), len(removed), _sum(added) or 0, _sum(removed)
+        fields["counts"] = FileCounts(*moved, named, len(changed), _sum(changed))
     return CommitRecord(version, modified_at=modified_at, **fields)
 
 
@@ -228,13 +228,6 @@ def domain(body: Any) -> dict[str, str | None]:
     if not isinstance(name, str):
         return {}
     return {name: None if body.get("removed") is True or not isinstance(text, str) else text}
-
-
-def _counts(sizes: Mapping[FileAction, list[int | None]], partitions: Set[str]) -> FileCounts:
-    added, removed = sizes[FileAction.ADD], sizes[FileAction.REMOVE]
-    named = tuple(sorted(partitions)) if any(partitions) and len(partitions) <= MOST_PARTITIONS else ()
-    moved = len(added), len(removed), _sum(added) or 0, _sum(removed)
-    return FileCounts(*moved, named, len(sizes[FileAction.CDC]), _sum(sizes[FileAction.CDC]))
 
 
 def _sum(sizes: list[int | None]) -> int | None:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from backend.errors import ObjectMissingError
 from backend.lake.log.actions import FileAction
 from backend.lake.model import Metadata, files_schema
-from backend.lake.table.partitions import show_partitions
+from backend.lake.table.schema import show_partitions
 
 if TYPE_CHECKING:
     from backend.lake.log.checkpoint import CheckpointState

@@ -17,9 +17,7 @@ from datetime import datetime
 import orjson
 
 from backend.errors import ObjectMissingError, TableCorruptError, TableNotFoundError, VersionNotFoundError
-from backend.lake.log.commits import commit_name
-from backend.lake.storage.folder import Entry, Folder
-from backend.lake.storage.paths import is_remote
+from backend.lake.storage.folder import Entry, Folder, is_remote
 
 LOG = "_delta_log"
 STAGED = f"{LOG}/_staged_commits"
@@ -54,7 +52,7 @@ class Step:
 
     @property
     def name(self) -> str:
-        return f"{self.last:020d}.json" if self.is_commit else f"{self.first:020d}.{self.last:020d}.compacted.json"
+        return commit_name(self.last) if self.is_commit else f"{self.first:020d}.{self.last:020d}.compacted.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +84,6 @@ class LogListing:
         if not self.commits and not self.checkpoints:
             raise TableNotFoundError("the log is empty", hint="the folder has a _delta_log without any commit")
         return max(max(self.commits, default=-1), max(self.checkpoints, default=-1))
-
-    @property
-    def newest_commits(self) -> list[int]:
-        return sorted(self.commits, reverse=True)
-
-    def with_commits(self, versions: Iterable[int]) -> "LogListing":
-        return replace(self, commits=self.commits | frozenset(versions))
 
     def merged(self, newer: "LogListing") -> "LogListing":
         """With what a later look from the newest version on found."""
@@ -186,6 +177,10 @@ class LogListing:
             f"version {version} cannot be read: commit {missing} is missing from the log",
             hint=hint if spans else "neither a checkpoint nor the first commit is there",
         )
+
+
+def commit_name(version: int) -> str:
+    return f"{version:020d}.json"
 
 
 def version_of(name: str) -> int | None:
@@ -352,7 +347,7 @@ class LogNames:
         if self._probed > RELIST_AFTER:
             self.relist()
         else:
-            self._listing = listing.with_commits(range(listing.latest + 1, version + 1))
+            self._listing = replace(listing, commits=listing.commits.union(range(listing.latest + 1, version + 1)))
             self._tag = entry.tag
 
     def _tag_of(self, listing: LogListing, entries: list[Entry]) -> str | None:

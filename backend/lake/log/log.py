@@ -28,11 +28,21 @@ from backend.errors import (
 )
 from backend.lake.log.actions import Checksum, read_checksum
 from backend.lake.log.commit_info import CommitCache, version_at
-from backend.lake.log.commits import CommitRecord, CommitSlice, commit_name
-from backend.lake.log.listing import LOG, STAGED, Checkpoint, LogListing, LogNames, Segment, Step, staged_version_of
+from backend.lake.log.commits import CommitRecord, CommitSlice
+from backend.lake.log.listing import (
+    LOG,
+    STAGED,
+    Checkpoint,
+    LogListing,
+    LogNames,
+    Segment,
+    Step,
+    commit_name,
+    staged_version_of,
+)
 from backend.lake.model import Commit, Metadata, Protocol, Snapshot, TableRef
-from backend.lake.storage.folder import Folder
-from backend.lake.storage.paths import check_paths, is_remote
+from backend.lake.storage.folder import Folder, check_paths, is_remote
+from backend.lake.table.properties import READER_FEATURES
 from backend.settings import LakeSettings
 
 if TYPE_CHECKING:
@@ -43,33 +53,12 @@ if TYPE_CHECKING:
 
 MAX_READER_VERSION = 3
 _COLUMN = re.compile(r'"name"\s*:')
-# Reader features that change how rows or checkpoints are read; deltalake is asked for these alone.
-ROW_FEATURES = frozenset(
-    {
-        "columnMapping",
-        "deletionVectors",
-        "timestampNtz",
-        "v2Checkpoint",
-        "variantType",
-        "variantType-preview",
-        "variantShredding",
-        "variantShredding-preview",
-    }
-)
-# Under these and the ones above the log's files, sizes and row counts mean what this reader takes them to mean. Every
-# file is cast to the table's types; a column of places is left out by its type.
-READER_FEATURES = ROW_FEATURES | {
-    "typeWidening",
-    "typeWidening-preview",
-    "vacuumProtocolCheck",
-    "geospatial",
-    "geoSpatial",
-}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LogState:
-    """A table at one version as the log says. `read_past`: what is to be said of commits without a byte."""
+    """A table at one version as the log says. `read_past`: what is to be said of commits without a byte; `snapshot`:
+    for readers, once one asked."""
 
     version: int
     segment: Segment  # the way that protocol and metadata were read from
@@ -78,6 +67,7 @@ class LogState:
     files: FileSet
     small_actions: Callable[[], tuple[Mapping[str, int], Mapping[str, str]]] = field(compare=False)
     read_past: tuple[str, ...] = ()
+    snapshot: Snapshot | None = None
 
 
 def named_last(
@@ -199,11 +189,10 @@ class TableLog:
             latest = self.latest()
             version = latest if version is None else version
             state = self.state(version)
-            snapshot = self._snapshots.get(version)
-            if snapshot is None or snapshot.file_set is not state.files:
+            if state.snapshot is None:
                 check_readable(state.protocol)
                 check_width(state.metadata, self._limits.max_columns)
-                snapshot = Snapshot(
+                state.snapshot = Snapshot(
                     self.ref,
                     version,
                     self.committed_at(version),
@@ -213,8 +202,7 @@ class TableLog:
                     state.small_actions,
                     partial(self._findings, state),
                 )
-                self._snapshots.put(version, snapshot)
-            return snapshot
+            return state.snapshot
 
     def history(self, *, limit: int | None, low: int, high: int | None) -> list[Commit]:
         """Commits for people, newest first, both ends included; those cleaned away are not there."""
@@ -228,7 +216,7 @@ class TableLog:
             ):
                 with suppress(VersionNotFoundError):
                     return self._history(likely)
-            listed = [v for v in self._names.whole().newest_commits if low <= v <= newest]
+            listed = [v for v in sorted(self._names.whole().commits, reverse=True) if low <= v <= newest]
             return self._history(listed if limit is None else listed[: max(0, limit)])
 
     def commit(self, version: int) -> Commit:
@@ -307,7 +295,6 @@ class TableLog:
         self._commits = CommitCache(self._folder, self._names.times)
         self._bases: Lru[Checkpoint, CheckpointState] = Lru(MOST_BASES)
         self._states: Lru[int, LogState] = Lru(MOST_STATES)
-        self._snapshots: Lru[int, Snapshot] = Lru(MOST_STATES)
         self._checksums: Lru[int, tuple[bool, Checksum | None]] = Lru(MOST_STATES)
 
     def _read(self, steps: Sequence[Step]) -> list[CommitSlice]:
@@ -418,18 +405,17 @@ class TableLog:
             return True, None
 
     def _findings(self, state: LogState) -> tuple[str, ...]:
+        """What was odd about the files that were read, what was read past, and where a checksum disagrees."""
         state.files.resolve()
-        return (*state.files.findings, *state.read_past, *self._disagreement(state))
-
-    def _disagreement(self, state: LogState) -> tuple[str, ...]:
-        written = self.checksum(state.version)
+        written, odd = self.checksum(state.version), list[str]()
         if written is None:
             is_there, _ = self._checksums.get(state.version) or (False, None)
-            return (f"checksum {state.version:020d}.crc cannot be read",) if is_there else ()
-        words = written.disagreement(
+            odd += [f"checksum {state.version:020d}.crc cannot be read"] if is_there else []
+        elif words := written.disagreement(
             state.files.num_files, state.files.total("size_bytes")[0], state.protocol, state.metadata
-        )
-        return (f"checksum of version {state.version} disagrees: {words}",) if words else ()
+        ):
+            odd.append(f"checksum of version {state.version} disagrees: {words}")
+        return (*state.files.findings, *state.read_past, *odd)
 
 
 def _first(

@@ -19,29 +19,17 @@ import pyarrow.compute as pc
 from backend.errors import LakehouseError, VersionNotFoundError
 from backend.lake.history.change_feed import arriving
 from backend.lake.log.actions import FileAction, read_vector_id
-from backend.lake.log.commits import commit_name
-from backend.lake.log.listing import LOG
+from backend.lake.log.listing import LOG, commit_name
 from backend.lake.log.log import TableLog
 from backend.lake.model import Snapshot
 from backend.lake.retention.runs import FilesSeen
-from backend.lake.storage.folder import Entry, Folder
-from backend.lake.storage.paths import is_remote, is_within, resolve_log_path
+from backend.lake.storage.folder import Entry, Folder, is_remote, is_within, resolve_log_path
 from backend.lake.storage.storage import Storage, TableFile, TableFiles
 
 SAMPLE = 200
 EXAMPLES = 5
 _BATCH = 256  # files between two reports, after each of which the caller may leave
 _LIST_FROM = 64  # files of one folder in one batch: from here on one listing is cheaper than single requests
-
-
-@dataclass(frozen=True, slots=True)
-class FilesToSee:
-    """The files of a version to look for, in the order to look; `total` is how many it has."""
-
-    version: int
-    paths: pa.Array
-    total: int
-    removed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,34 +78,29 @@ class FileFinder:
         return found
 
 
-def files_to_see(snapshot: Snapshot, latest: Snapshot | None, *, sample: int | None) -> FilesToSee:
-    """The files of a version, those that the latest no longer names first; at most `sample`, None for all."""
-    own = _paths(snapshot)
-    if latest is None or latest.version == snapshot.version:
-        gone = pa.array([], pa.string())
-        live = own
-    else:
-        mask = pc.is_in(own, value_set=_paths(latest))
-        gone, live = own.filter(pc.invert(mask)), own.filter(mask)
-    if sample is not None:  # removed files first, then live ones, each evenly spread
-        gone_sample = _spread(gone, sample)
-        chosen = pa.concat_arrays([gone_sample, _spread(live, sample - len(gone_sample))])
-    else:
-        chosen = pa.concat_arrays([gone, live])
-    return FilesToSee(snapshot.version, chosen, len(own), len(gone))
-
-
-def see_files(finder: FileFinder, wanted: FilesToSee) -> Iterator[FilesSeen]:
-    """How far looking is, after each batch; the last one is the answer."""
-    checked = missing = 0
+def see_files(
+    finder: FileFinder, snapshot: Snapshot, latest: Snapshot | None, *, sample: int | None
+) -> Iterator[FilesSeen]:
+    """How far looking for a version's files is, after each batch; the last one is the answer. Those that the latest
+    version no longer names come first; at most `sample`, None for all."""
+    paths = _paths(snapshot)
+    version, total, checked, missing = snapshot.version, len(paths), 0, 0
+    gone, live = paths[:0], paths
+    if latest is not None and latest.version != version:
+        mask = pc.is_in(paths, value_set=_paths(latest))
+        gone, live = paths.filter(pc.invert(mask)), paths.filter(mask)
+    if sample is not None:  # each evenly spread
+        gone = _spread(gone, sample)
+        live = _spread(live, sample - len(gone))
+    paths = pa.concat_arrays([gone, live])
     examples: list[str] = []
-    yield FilesSeen(wanted.version, wanted.total, 0, 0)
-    for start in range(0, len(wanted.paths), _BATCH):
-        batch = wanted.paths[start : start + _BATCH].to_pylist()
+    yield FilesSeen(version, total, 0, 0)
+    for start in range(0, len(paths), _BATCH):
+        batch = paths[start : start + _BATCH].to_pylist()
         lost = [path for path, there in zip(batch, finder.present(batch), strict=True) if not there]
         checked, missing = checked + len(batch), missing + len(lost)
         examples += lost[: EXAMPLES - len(examples)]
-        yield FilesSeen(wanted.version, wanted.total, checked, missing, tuple(examples))
+        yield FilesSeen(version, total, checked, missing, tuple(examples))
 
 
 def see_log(finder: FileFinder, log: TableLog, spans: Sequence[tuple[int, int]]) -> Iterator[LogSeen]:
@@ -204,48 +187,76 @@ class UnneededFiles:
     kept: int
 
 
-def unneeded_files(log: TableLog, folder: Folder, roots: Sequence[str], *, removed_before: datetime) -> UnneededFiles:
-    """What a VACUUM deletes that keeps all that was removed later; raises `VersionNotFoundError` where the log does not
-    say what was."""
-    snapshot = log.snapshot(None)
-    needed = _files_of(snapshot.columns(["path", "dv_id"])) | _removed_since(log, removed_before)
-    kept = _below(folder, roots, needed)
-    partitions = tuple(f"{name}=" for name in snapshot.metadata.partition_columns)
-    paths, size = [], 0
-    for entries in _listed(folder, "", partitions):
-        for path, entry in _described(folder, [(path, entry) for path, entry in entries if path not in kept]):
-            if entry.modified_at is not None and entry.modified_at < removed_before:
-                paths.append(path)
-                size += entry.size_bytes or 0
-    return UnneededFiles(tuple(sorted(paths)), size, len(kept))
+@dataclass(frozen=True, slots=True)
+class FolderFiles:
+    """Files of a table's folder, deletion vectors too, as paths below it, by what a log says of them: its own, or that
+    of a table which began as its clone. Raises `VersionNotFoundError` where the log does not say it any more."""
 
+    log: TableLog
+    folder: Folder
+    roots: Sequence[str]
 
-def files_to_read(
-    log: TableLog, folder: Folder, roots: Sequence[str], *, since: int, is_first_read: bool, feed: bool
-) -> frozenset[str]:
-    """Files, deletion vectors too, of a stream that has read all before version `since`, as paths below the table.
+    def unneeded(self, *, removed_before: datetime) -> UnneededFiles:
+        """What a VACUUM deletes that keeps all that was removed later."""
+        snapshot, folder = self.log.snapshot(None), self.folder
+        kept = self._below(_files_of(snapshot.columns(["path", "dv_id"])) | self._removed_since(removed_before))
+        partitions = tuple(f"{name}=" for name in snapshot.metadata.partition_columns)
+        paths, size = [], 0
+        for entries in _listed(folder, "", partitions):
+            for path, entry in _described(folder, [(path, entry) for path, entry in entries if path not in kept]):
+                if entry.modified_at is not None and entry.modified_at < removed_before:
+                    paths.append(path)
+                    size += entry.size_bytes or 0
+        return UnneededFiles(tuple(sorted(paths)), size, len(kept))
 
-    With `is_first_read` it reads the whole of that version, then changes. Commits that are no longer listed name none;
-    raises `VersionNotFoundError` where the version is gone.
-    """
-    listed = log.listing().commits
-    changes = [version for version in range(since + is_first_read, log.latest() + 1) if version in listed]
-    names = {name for commit in log.commits(changes) for name in _files_of(arriving(commit.actions, feed=feed))}
-    if is_first_read:
-        names |= _files_of(log.snapshot(since).columns(["path", "dv_id"]))
-    return frozenset(_below(folder, roots, names))
+    def to_read(self, *, since: int, is_first_read: bool, feed: bool) -> frozenset[str]:
+        """Those of a stream that has read all before version `since`. With `is_first_read` it reads the whole of that
+        version, then changes. Commits that are no longer listed name none."""
+        listed = self.log.listing().commits
+        changes = [version for version in range(since + is_first_read, self.log.latest() + 1) if version in listed]
+        names = {name for one in self.log.commits(changes) for name in _files_of(arriving(one.actions, feed=feed))}
+        if is_first_read:
+            names |= _files_of(self.log.snapshot(since).columns(["path", "dv_id"]))
+        return frozenset(self._below(names))
 
+    def between(self, first: int, last: int) -> frozenset[str]:
+        """Those that two versions have, and those of the changes between them."""
+        listed = self.log.listing().commits
+        names = set[str]()
+        for version in {first, last}:
+            names |= _files_of(self.log.snapshot(version).columns(["path", "dv_id"]))
+        changes = [version for version in range(first + 1, last + 1) if version in listed]
+        names |= _files_of(self.log.file_actions(self.log.commits(changes)))
+        return frozenset(self._below(names))
 
-def files_between(log: TableLog, folder: Folder, roots: Sequence[str], first: int, last: int) -> frozenset[str]:
-    """Files, deletion vectors too, that two versions have, and those of the changes between them, as paths below the
-    table. Raises `VersionNotFoundError` where one of the two cannot be rebuilt."""
-    listed = log.listing().commits
-    names = set[str]()
-    for version in {first, last}:
-        names |= _files_of(log.snapshot(version).columns(["path", "dv_id"]))
-    changes = [version for version in range(first + 1, last + 1) if version in listed]
-    names |= _files_of(log.file_actions(log.commits(changes)))
-    return frozenset(_below(folder, roots, names))
+    def of_latest(self, *, removed_before: datetime | None) -> frozenset[str]:
+        """Those of the latest version, and what that removed since."""
+        names = _files_of(self.log.snapshot(None).columns(["path", "dv_id"]))
+        if removed_before is not None:
+            names |= self._removed_since(removed_before)
+        return frozenset(self._below(names))
+
+    def _below(self, names: set[str]) -> set[str]:
+        """As paths below the folder, of those that lie there."""
+        here, table = self.folder.uri, self.log.ref.uri
+        uris = {resolve_log_path(name, table, self.roots) for name in names}
+        here = here.replace("\\", "/") if table != here else here  # as absolute paths are read
+        return {uri.removeprefix(here).lstrip("/") for uri in uris if is_within(uri, here)}
+
+    def _removed_since(self, moment: datetime) -> set[str]:
+        """Files that were removed at or after a moment."""
+        log, before = self.log, self.log.version_at(moment - _SLACK)
+        latest, listed = log.latest(), log.listing().commits
+        wanted = range(0 if before is None else before + 1, latest + 1)
+        if any(version not in listed for version in wanted):
+            raise VersionNotFoundError(
+                f"the log of {log.ref.name} does not say what was removed since {moment:%Y-%m-%d %H:%M} UTC",
+                hint="commits of that time are gone; Spark's VACUUM … DRY RUN knows it from the checkpoint",
+            )
+        actions = log.file_actions(log.commits(wanted))
+        removes = actions.filter(pc.equal(actions["kind"], int(FileAction.REMOVE)))
+        is_late = pc.greater_equal(removes["modified_at"], pa.scalar(moment))
+        return _files_of(removes.filter(pc.fill_null(is_late, False)))
 
 
 def is_clone(storage: Storage, uri: str) -> bool:
@@ -258,39 +269,6 @@ def is_clone(storage: Storage, uri: str) -> bool:
         return False
 
 
-def files_of_clone(
-    log: TableLog, folder: Folder, roots: Sequence[str], *, removed_before: datetime | None
-) -> frozenset[str]:
-    """Files of a table's folder, as paths below it, that another table's log names: its latest version, and what that
-    removed since. Raises `VersionNotFoundError` where the log does not say what that was."""
-    names = _files_of(log.snapshot(None).columns(["path", "dv_id"]))
-    if removed_before is not None:
-        names |= _removed_since(log, removed_before)
-    return frozenset(_below(folder, roots, names, named_by=log.ref.uri))
-
-
-def _below(folder: Folder, roots: Sequence[str], names: set[str], named_by: str = "") -> set[str]:
-    """As paths below the table, of those that its log, or that of the table `named_by`, names there."""
-    uris = {resolve_log_path(name, named_by or folder.uri, roots) for name in names}
-    here = folder.uri.replace("\\", "/") if named_by else folder.uri  # as absolute paths are read
-    return {uri.removeprefix(here).lstrip("/") for uri in uris if is_within(uri, here)}
-
-
-def _removed_since(log: TableLog, moment: datetime) -> set[str]:
-    """Files that were removed at or after a moment."""
-    before = log.version_at(moment - _SLACK)
-    latest, listed = log.latest(), log.listing().commits
-    wanted = range(0 if before is None else before + 1, latest + 1)
-    if any(version not in listed for version in wanted):
-        raise VersionNotFoundError(
-            f"the log of {log.ref.name} does not say what was removed since {moment:%Y-%m-%d %H:%M} UTC",
-            hint="commits of that time are gone; Spark's VACUUM … DRY RUN knows it from the checkpoint",
-        )
-    actions = log.file_actions(log.commits(wanted))
-    removes = actions.filter(pc.equal(actions["kind"], int(FileAction.REMOVE)))
-    return _files_of(removes.filter(pc.fill_null(pc.greater_equal(removes["modified_at"], pa.scalar(moment)), False)))
-
-
 def _files_of(files: pa.Table) -> set[str]:
     """The data files and those of their deletion vectors."""
     vectors = {read_vector_id(dv_id).file for dv_id in pc.unique(files["dv_id"].drop_null()).to_pylist()}
@@ -299,15 +277,13 @@ def _files_of(files: pa.Table) -> set[str]:
 
 def _listed(folder: Folder, path: str, partitions: tuple[str, ...]) -> Iterator[list[tuple[str, Entry]]]:
     """The files of each folder that VACUUM looks into."""
-    entries = [entry for entry in folder.list(path) if not _is_hidden(entry.name, partitions)]
+    shown = (*_GOES_ALTHOUGH_HIDDEN, *partitions)
+    every = (entry for entry in folder.list(path) if entry.name != _ICEBERG)
+    entries = [entry for entry in every if entry.name[0] not in "_." or entry.name.startswith(shown)]
     yield [(_join(path, entry.name), entry) for entry in entries if not entry.is_folder]
     for entry in entries:
         if entry.is_folder and not entry.is_link:
             yield from _listed(folder, _join(path, entry.name), partitions)
-
-
-def _is_hidden(name: str, partitions: tuple[str, ...]) -> bool:
-    return name == _ICEBERG or (name[0] in "_." and not name.startswith((*_GOES_ALTHOUGH_HIDDEN, *partitions)))
 
 
 def _described(folder: Folder, files: Sequence[tuple[str, Entry]]) -> Iterator[tuple[str, Entry]]:

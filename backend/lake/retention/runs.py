@@ -26,7 +26,7 @@ import numpy.typing as npt
 from backend.errors import LakehouseError, TableCorruptError
 from backend.lake.history.change_feed import FEED
 from backend.lake.log.actions import epoch_ms, utc_from_ms
-from backend.lake.log.commit_info import IN_COMMIT_TIMES
+from backend.lake.log.commit_info import IN_COMMIT_TIMES, count
 from backend.lake.log.commits import CommitRecord
 from backend.lake.log.listing import LogListing, runs_of
 from backend.lake.log.log import TableLog
@@ -349,7 +349,11 @@ class _Walk:
             self.problems.append(record.problem)
         if record.metadata is not None:
             self.configuration = record.metadata.configuration
-        self._note_feed(version, None if self.configuration is None else is_on(self.configuration, FEED))
+        on = None if self.configuration is None else is_on(self.configuration, FEED)
+        if self.feed and self.feed[-1][1:] == (version - 1, on):
+            self.feed[-1] = (self.feed[-1][0], version, on)
+        else:
+            self.feed.append((version, version, on))
         info = record.commit_info
         if not isinstance(info, Mapping):
             return
@@ -358,12 +362,6 @@ class _Walk:
             if millis is not None:
                 self.times[version] = utc_from_ms(millis)
         self._note_vacuum(version, info)
-
-    def _note_feed(self, version: int, on: bool | None) -> None:
-        if self.feed and self.feed[-1][1] == version - 1 and self.feed[-1][2] == on:
-            self.feed[-1] = (self.feed[-1][0], version, on)
-        else:
-            self.feed.append((version, version, on))
 
     def _note_vacuum(self, version: int, info: Mapping[str, Any]) -> None:
         operation = info.get("operation")
@@ -381,7 +379,7 @@ class _Walk:
                 version=version,
                 at=self.times.get(version),
                 retention=_millis(details.get("defaultRetentionMillis")) if chosen is None else chosen,
-                deleted_files=_count(metrics.get("numDeletedFiles")),
+                deleted_files=count(metrics.get("numDeletedFiles")),
             )
         )
 
@@ -422,13 +420,8 @@ def _mapping(value: Any) -> dict[str, Any]:
 
 
 def _millis(value: Any) -> timedelta | None:
-    count = _count(value)
+    millis = count(value)
     try:
-        return None if count is None else timedelta(milliseconds=count)
+        return None if millis is None else timedelta(milliseconds=millis)
     except OverflowError:
         return None
-
-
-def _count(value: Any) -> int | None:
-    text = str(value)
-    return int(text) if isinstance(value, int | str) and text.isascii() and text.isdigit() and len(text) < 19 else None

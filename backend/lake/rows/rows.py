@@ -23,18 +23,23 @@ from backend.errors import DataFileMissingError
 from backend.lake.files.footer import parquet_errors
 from backend.lake.history.change_feed import feed_files
 from backend.lake.log.commits import CommitSlice
-from backend.lake.log.log import ROW_FEATURES
 from backend.lake.model import FILE_COLUMNS, FileNumbers, Snapshot
-from backend.lake.rows.files_on_disk import files_at_once, files_on_disk
-from backend.lake.rows.filters import AnyOf, FilterColumn, RowFilter, Test
-from backend.lake.rows.log_subset import log_subset, written_feed
-from backend.lake.rows.pruning import FEW_FILES, may_match, misread_partitions
-from backend.lake.storage.paths import is_remote
+from backend.lake.rows.filters import (
+    FEW_FILES,
+    AnyOf,
+    FilterColumn,
+    RowFilter,
+    Test,
+    may_match,
+    misread_partitions,
+)
+from backend.lake.rows.log_subset import files_at_once, files_on_disk, log_subset, written_feed
+from backend.lake.storage.folder import is_remote
 from backend.lake.storage.storage import Storage, TableFiles
 from backend.lake.table.misreadings import goes_by_id, in_old_calendar, misspelled, perhaps_misspelled
-from backend.lake.table.partitions import has_decimals
+from backend.lake.table.properties import ROW_FEATURES
 from backend.lake.table.schema import columns as schema_columns
-from backend.lake.table.schema import fields, read_schema
+from backend.lake.table.schema import has_decimals, read_schema
 
 # A search opens few files first, for most find enough in them, then ever more at once: each opening has its price.
 FIRST_FILES, MOST_AT_ONCE, GROWTH = 8, 512, 4
@@ -121,11 +126,9 @@ def read_files(
     ):
         from backend.lake.rows import scan
 
-        options = storage.options(snapshot.ref.uri)
+        uri, version, options = snapshot.ref.uri, snapshot.version, storage.options(snapshot.ref.uri)
         predicate = None if where is None else where.predicate(misread_partitions(snapshot))
-        reader = scan.scan_version(
-            snapshot.ref.uri, snapshot.version, columns=reads, options=options, predicate=predicate
-        )
+        reader = scan.scan(uri, uri, columns=reads, predicate=predicate, version=version, options=options)
     else:
         groups = [_files_at(snapshot, group) for group in _groups(snapshot, candidates(snapshot, where))]
         reader = _chained(_read_some(storage, snapshot, group, (reads, predicate)) for group in groups)
@@ -257,28 +260,26 @@ def _committed(
 
 def find_rows(storage: Storage, snapshot: Snapshot, query: RowQuery) -> RowPage:
     """At most `query.limit` rows of a version; raises `DataFileMissingError` when a data file is gone."""
-    if not snapshot.num_files and not fields(snapshot.metadata):  # deltalake opens no table without a schema
+    if not snapshot.num_files and not schema_columns(snapshot.metadata):  # deltalake opens no table without a schema
         return RowPage(pa.table({}), False, 0, 0, None, None)
     if is_remote(snapshot.ref.uri) or not snapshot.num_files:
         return _whole_table(storage, snapshot, query)
-    candidates = np.arange(snapshot.num_files)
-    if query.where is not None and query.where.terms is not None:
-        candidates = may_match(query.where.terms, snapshot, few_files=query.few_files)
+    possible = candidates(snapshot, query.where, few_files=query.few_files)
     read = partial(read_files, storage, snapshot, columns=query.columns, where=query.where)
     batches: list[pa.RecordBatch] = []
     patience_s = math.inf  # longer for a search that may open more files
     if query.search_files is not None:
         patience_s = SEARCH_S * max(1.0, query.search_files / SEARCH_FILES)
     num_rows, num_read, started = 0, 0, time.monotonic()
-    schema = read(_files_at(snapshot, candidates[:0])).schema
-    for numbers in _batches(snapshot, candidates, query):
+    schema = read(_files_at(snapshot, possible[:0])).schema
+    for numbers in _batches(snapshot, possible, query):
         num_rows += _take(read(_files_at(snapshot, numbers)), batches, query, query.limit - num_rows)
         num_read += len(numbers)
         if num_rows > query.limit or time.monotonic() - started > patience_s:
             break
     rows = pa.Table.from_batches(batches, schema=schema).slice(0, query.limit)
-    truncated = num_rows > query.limit or num_read < len(candidates)
-    return _page(snapshot, query, rows, truncated=truncated, files_read=(len(candidates), num_read))
+    truncated = num_rows > query.limit or num_read < len(possible)
+    return _page(snapshot, query, rows, truncated=truncated, files_read=(len(possible), num_read))
 
 
 def _take(reader: Iterable[pa.RecordBatch], batches: list[pa.RecordBatch], query: RowQuery, enough: int) -> int:
@@ -294,11 +295,11 @@ def _take(reader: Iterable[pa.RecordBatch], batches: list[pa.RecordBatch], query
     return num_rows
 
 
-def candidates(snapshot: Snapshot, where: RowFilter | None) -> FileNumbers:
+def candidates(snapshot: Snapshot, where: RowFilter | None, *, few_files: int = FEW_FILES) -> FileNumbers:
     """The files that a filter cannot rule out."""
     if where is None or where.terms is None:
         return np.arange(snapshot.num_files)
-    return may_match(where.terms, snapshot)
+    return may_match(where.terms, snapshot, few_files=few_files)
 
 
 def _groups(snapshot: Snapshot, numbers: FileNumbers) -> Iterator[FileNumbers]:
@@ -351,21 +352,14 @@ def _whole_table(storage: Storage, snapshot: Snapshot, query: RowQuery) -> RowPa
 def _batches(snapshot: Snapshot, candidates: FileNumbers, query: RowQuery) -> Iterator[FileNumbers]:
     """Batches of the candidates: without a filter as many as the limit needs by their row counts, else growing."""
     at = 0
-    if query.where is None:
-        at = _files_needed(snapshot, query.limit)
+    if query.where is None:  # so many that they hold more live rows than the limit; fewer where a count is unknown
+        files = snapshot.columns(["num_records", "deleted_rows"])
+        counts = pc.subtract(files["num_records"], files["deleted_rows"]).slice(0, MOST_AT_ONCE)
+        live = np.cumsum(pc.fill_null(counts, 0).to_numpy())
+        at = min(int(np.searchsorted(live, query.limit, side="right")) + 1, len(live))
         yield candidates[:at]
     bound = len(candidates) if query.search_files is None else min(len(candidates), at + query.search_files)
     size = FIRST_FILES
     while at < bound:
         yield candidates[at : min(at + size, bound)]
         at, size = at + size, min(size * GROWTH, MOST_AT_ONCE)
-
-
-def _files_needed(snapshot: Snapshot, limit: int) -> int:
-    """How many files from the first hold more than `limit` live rows; at most `MOST_AT_ONCE`, fewer where a count is
-    unknown."""
-    files = snapshot.columns(["num_records", "deleted_rows"])
-    counts = pc.subtract(files["num_records"], files["deleted_rows"]).slice(0, MOST_AT_ONCE)
-    live = np.cumsum(pc.fill_null(counts, 0).to_numpy())
-    enough = int(np.searchsorted(live, limit, side="right")) + 1
-    return min(enough, len(live), MOST_AT_ONCE)

@@ -25,11 +25,23 @@ _INT96 = "datafusion.execution.parquet.coerce_int96"
 _MICROSECONDS = {_INT96: "us", f"{_INT96}_tz": "UTC"}
 
 
-def scan(folder: str, uri: str, *, columns: Sequence[str] | None, predicate: str | None = None) -> pa.RecordBatchReader:
-    """All rows of the table in a local folder that match; errors speak of `uri`. The folder's log is read here, before
-    the first batch is asked for."""
+def scan(
+    place: str,
+    uri: str,
+    *,
+    columns: Sequence[str] | None,
+    predicate: str | None = None,
+    version: int | None = None,
+    options: Mapping[str, str] = {},
+) -> pa.RecordBatchReader:
+    """All rows that match of the table at a place, a local folder or a URI; errors speak of `uri`. Its log is read
+    here, before the first batch is asked for. Read as `DeltaTable.scan` does, which has no setting for INT96."""
+    names = "*" if columns is None else ", ".join(map(name_sql, columns))
+    where = "" if predicate is None else f" WHERE {predicate}"
     with delta_errors(uri):
-        return _rows_of(DeltaTable(folder), columns, predicate, uri)
+        table = DeltaTable(place, version=version, storage_options=dict(options) or None)
+        query = QueryBuilder(_MICROSECONDS).register("rows", table)
+        return _plain(pa.RecordBatchReader.from_stream(query.execute(f"SELECT {names} FROM rows{where}")), uri)
 
 
 def deleted_positions(folder: str, uri: str) -> "dict[str, np.ndarray[Any, Any]]":
@@ -40,20 +52,6 @@ def deleted_positions(folder: str, uri: str) -> "dict[str, np.ndarray[Any, Any]]
         paths = (unquote(urlsplit(url).path) for url in found["filepath"].to_pylist())
         live = (each.values.to_numpy(zero_copy_only=False) for each in found["selection_vector"])
         return {path: np.flatnonzero(~each) for path, each in zip(paths, live, strict=True)}
-
-
-def scan_version(
-    uri: str,
-    version: int,
-    *,
-    columns: Sequence[str] | None,
-    options: Mapping[str, str],
-    predicate: str | None = None,
-) -> pa.RecordBatchReader:
-    """Every row of a version that matches, batch by batch; the log is read here."""
-    with delta_errors(uri):
-        table = DeltaTable(uri, version=version, storage_options=dict(options) or None)
-        return _rows_of(table, columns, predicate, uri)
 
 
 def scan_changes(
@@ -88,24 +86,16 @@ def delta_errors(uri: str) -> Iterator[None]:
         raise _mapped(uri, exc) from exc
 
 
-def _rows_of(table: DeltaTable, columns: Sequence[str] | None, predicate: str | None, uri: str) -> pa.RecordBatchReader:
-    """As `DeltaTable.scan` reads them, which has no setting for INT96."""
-    names = "*" if columns is None else ", ".join(map(name_sql, columns))
-    where = "" if predicate is None else f" WHERE {predicate}"
-    query = QueryBuilder(_MICROSECONDS).register("rows", table)
-    return _plain(pa.RecordBatchReader.from_stream(query.execute(f"SELECT {names} FROM rows{where}")), uri)
-
-
 def _plain(reader: pa.RecordBatchReader, uri: str) -> pa.RecordBatchReader:
     """String views as strings: not everything downstream knows views."""
     schema = pa.schema([pa.field(f.name, _plain_type(f.type), f.nullable) for f in reader.schema])
-    return pa.RecordBatchReader.from_batches(schema, _batches(reader, schema, uri))
 
+    def batches() -> Iterator[pa.RecordBatch]:
+        with delta_errors(uri):
+            for batch in reader:
+                yield batch.cast(schema)
 
-def _batches(reader: pa.RecordBatchReader, schema: pa.Schema, uri: str) -> Iterator[pa.RecordBatch]:
-    with delta_errors(uri):
-        for batch in reader:
-            yield batch.cast(schema)
+    return pa.RecordBatchReader.from_batches(schema, batches())
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:

@@ -16,8 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from backend.errors import ObjectMissingError, PathRefusedError, StorageError
-from backend.lake.storage.folder import Content, Entry
-from backend.lake.storage.paths import is_remote, is_within
+from backend.lake.storage.folder import Content, Entry, is_remote, is_within
 
 if TYPE_CHECKING:
     import pyarrow as pa

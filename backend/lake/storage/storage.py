@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from backend.errors import DataFileMissingError, ObjectMissingError, PathRefusedError
-from backend.lake.storage.folder import Folder
+from backend.lake.storage.folder import Folder, is_remote, is_within, normal_uri, resolve_log_path
 from backend.lake.storage.local_folder import LocalFolder, real
-from backend.lake.storage.paths import is_remote, is_within, normal_uri, resolve_log_path
 from backend.settings import Settings
 
 if TYPE_CHECKING:

@@ -1,39 +1,24 @@
-"""The difference of two table schemas and of everything else the metadata holds.
+"""What changed of the table itself between two states, or by each commit: columns, constraints, partitioning,
+properties, protocol and features.
 
-Rule: pure; a field is the same field when its column-mapping id says so; without ids, when its path does. A schema that
-cannot be read is `TableCorruptError`.
+Rule: pure but for `load_metadata_changes`. A field is the same field when its column-mapping id says so; without ids,
+when its path does. A commit is compared with what was in force before it: where that is not in the log any more,
+nothing is guessed, the change is said to be unknown. A schema that cannot be read is `TableCorruptError`; in a list of
+changes it hides the columns alone.
 Source: Delta protocol, "Schema Serialization Format" and "Column Mapping".
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from difflib import SequenceMatcher
+from enum import StrEnum
 
-import orjson
+from backend.errors import LakehouseError, TableCorruptError
+from backend.lake.model import Commit, LakeReader, Metadata, Protocol, TableRef
+from backend.lake.table.schema import Column, columns, simple_type
 
-from backend.errors import TableCorruptError
-from backend.lake.model import Metadata, Protocol
-
-_ID = "delta.columnMapping.id"
 CLUSTERED_BY = "clustered by"
 Names = tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class FieldState:
-    """A column or nested field as one version has it; `names` lead to it from the top, `type` is Spark's simple
-    string."""
-
-    names: Names
-    type: str
-    nullable: bool
-    comment: str | None = None
-    field_id: int | None = None
-
-    @property
-    def path(self) -> str:
-        """For people: a dot may stand between two names, or in one."""
-        return ".".join(self.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +37,11 @@ class FieldChange:
 
 @dataclass(frozen=True, slots=True)
 class SchemaDiff:
-    """`renamed` holds (old path, new path), known by column-mapping id; without ids a rename is a drop and an add."""
+    """`renamed` holds (old path, new path), known by column-mapping id; without ids a rename is a drop and an add.
+    Elements of arrays and maps are fields too."""
 
-    added: tuple[FieldState, ...] = ()
-    dropped: tuple[FieldState, ...] = ()
+    added: tuple[Column, ...] = ()
+    dropped: tuple[Column, ...] = ()
     renamed: tuple[tuple[str, str], ...] = ()
     changed: tuple[FieldChange, ...] = ()
     partitioning: tuple[tuple[str, ...], tuple[str, ...]] | None = None
@@ -76,7 +62,7 @@ class PropertyChange:
 
 def diff_schemas(before: Metadata, after: Metadata) -> SchemaDiff:
     """What changed from one version's columns to another's; nested fields by dotted path."""
-    old, new = _fields(before), _fields(after)
+    old, new = columns(before, with_elements=True), columns(after, with_elements=True)
     pairs = _paired(old, new)
     kept_old, kept_new = {a.names for a, _ in pairs}, {b.names for _, b in pairs}
     partitioning = (before.partition_columns, after.partition_columns)
@@ -102,16 +88,6 @@ def diff_properties(
     )
 
 
-def column_names(metadata: Metadata) -> tuple[str, ...]:
-    """The top-level columns in the table's order."""
-    return tuple(field.names[0] for field in _struct_fields(_struct(metadata), (), nested=False))
-
-
-def column_types(metadata: Metadata) -> dict[str, str]:
-    """The top-level columns with their types as the schema writes them."""
-    return {field.names[0]: field.type for field in _struct_fields(_struct(metadata), (), nested=False)}
-
-
 def _properties(metadata: Metadata, protocol: Protocol, clustered: Names) -> dict[str, str]:
     properties = dict(metadata.configuration)
     properties |= {CLUSTERED_BY: ", ".join(clustered)} if clustered else {}
@@ -123,7 +99,7 @@ def _properties(metadata: Metadata, protocol: Protocol, clustered: Names) -> dic
     return properties
 
 
-def _paired(old: tuple[FieldState, ...], new: tuple[FieldState, ...]) -> list[tuple[FieldState, FieldState]]:
+def _paired(old: tuple[Column, ...], new: tuple[Column, ...]) -> list[tuple[Column, Column]]:
     """The fields both versions have: by id where both carry one, else by path without regard to case."""
     by_id = {field.field_id: field for field in old if field.field_id is not None}
     by_path = {_without_case(field.names): field for field in old} | {field.names: field for field in old}
@@ -141,60 +117,244 @@ def _paired(old: tuple[FieldState, ...], new: tuple[FieldState, ...]) -> list[tu
     return pairs
 
 
-def _changes(a: FieldState, b: FieldState) -> Iterator[FieldChange]:
-    if a.type != b.type:
-        yield FieldChange(b.names, "type", a.type, b.type)
+def _changes(a: Column, b: Column) -> Iterator[FieldChange]:
+    if a.kind != b.kind:  # what is inside shows as fields of its own, so that a change is told once
+        yield FieldChange(b.names, "type", a.kind, b.kind)
     if a.nullable != b.nullable:
-        yield FieldChange(b.names, "nullability", _null_word(a), _null_word(b))
+        words = ("nullable" if field.nullable else "not null" for field in (a, b))
+        yield FieldChange(b.names, "nullability", *words)
     if a.comment != b.comment:
         yield FieldChange(b.names, "comment", a.comment, b.comment)
-
-
-def _null_word(field: FieldState) -> str:
-    return "nullable" if field.nullable else "not null"
 
 
 def _without_case(names: Names) -> Names:
     return tuple(name.lower() for name in names)
 
 
-def _fields(metadata: Metadata) -> tuple[FieldState, ...]:
-    try:
-        return tuple(_struct_fields(_struct(metadata), ()))
-    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError, RecursionError) as exc:
-        raise TableCorruptError("the table's schema cannot be read", hint="its metaData action is damaged") from exc
+# commit by commit -------------------------------------------------------------------------------------------------
+
+_CONSTRAINT = "delta.constraints."
+_NUMBERS = (("reader", "min_reader_version"), ("writer", "min_writer_version"))
 
 
-def _struct(metadata: Metadata) -> Mapping[str, Any]:
-    struct = orjson.loads(metadata.schema_json) if metadata.schema_json else {}
-    return struct if isinstance(struct, dict) else {}
+class ChangeKind(StrEnum):
+    TABLE = "table"  # created, or made anew under another id
+    COLUMN = "column"
+    PROPERTY = "property"
+    CONSTRAINT = "constraint"
+    PARTITIONING = "partitioning"
+    PROTOCOL = "protocol"
+    FEATURE = "feature"
+    DESCRIPTION = "description"
+    UNKNOWN = "unknown"  # something was set, what it was before cannot be known
 
 
-def _struct_fields(struct: Mapping[str, Any], parent: Names, *, nested: bool = True) -> Iterator[FieldState]:
-    for field in struct.get("fields", ()):
-        names, traits = (*parent, str(field["name"])), field.get("metadata") or {}
-        nullable = bool(field.get("nullable", True))
-        yield FieldState(names, _type_word(field["type"]), nullable, traits.get("comment"), traits.get(_ID))
-        if nested:
-            yield from _nested_fields(field["type"], names)
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """One change. `before` None: added; `after` None: removed. `trait` says which side of a column ("type", "name")."""
+
+    kind: ChangeKind
+    subject: str
+    before: str | None = None
+    after: str | None = None
+    trait: str = ""
 
 
-def _nested_fields(kind: Any, names: Names) -> Iterator[FieldState]:
-    """Fields inside a struct, array or map; elements are called `element`, `key` and `value` as Parquet does."""
-    if not isinstance(kind, dict):
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """What holds for a table after a commit; None where it is not known."""
+
+    metadata: Metadata | None = None
+    protocol: Protocol | None = None
+
+    def after(self, commit: Commit) -> "InForce":
+        return InForce(commit.metadata or self.metadata, commit.protocol or self.protocol)
+
+
+def needs_before(commits: Sequence[Commit]) -> int | None:
+    """The version whose state `metadata_changes` needs, for a run of commits; None when it needs none."""
+    setting = [c.version for c in commits if c.metadata is not None or c.protocol is not None]
+    return min(setting) - 1 if setting and min(setting) > 0 else None
+
+
+def metadata_changes(commits: Sequence[Commit], before: InForce | None) -> dict[int, tuple[TableChange, ...]]:
+    """The changes of an unbroken run of commits, by version; those that changed nothing are not in it.
+
+    `before` is what held before the run's first commit that sets anything, None where that cannot be known.
+    """
+    state, changes_by_version = before or InForce(), {}
+    for commit in sorted(commits, key=lambda c: c.version):
+        if commit.metadata is None and commit.protocol is None:
+            continue
+        changes = tuple(_changes_of_commit(commit, state))
+        if changes:
+            changes_by_version[commit.version] = changes
+        state = state.after(commit)
+    return changes_by_version
+
+
+def compare(before: InForce, after: InForce) -> tuple[TableChange, ...]:
+    """Everything that differs between two states of which both are known."""
+    return (
+        *_changes_of_metadata(before.metadata, after.metadata),
+        *_changes_of_protocol(before.protocol, after.protocol),
+    )
+
+
+def _changes_of_commit(commit: Commit, state: InForce) -> Iterator[TableChange]:
+    metadata, protocol = commit.metadata, commit.protocol
+    if commit.version == 0 and metadata is not None:
+        yield TableChange(ChangeKind.TABLE, metadata.id, None, _birth(metadata))
         return
-    if kind.get("type") == "struct":
-        yield from _struct_fields(kind, names)
-    elif kind.get("type") == "array":
-        yield FieldState((*names, "element"), _type_word(kind["elementType"]), bool(kind.get("containsNull", True)))
-        yield from _nested_fields(kind["elementType"], (*names, "element"))
-    elif kind.get("type") == "map":
-        yield FieldState((*names, "key"), _type_word(kind["keyType"]), nullable=False)
-        yield from _nested_fields(kind["keyType"], (*names, "key"))
-        yield FieldState((*names, "value"), _type_word(kind["valueType"]), bool(kind.get("valueContainsNull", True)))
-        yield from _nested_fields(kind["valueType"], (*names, "value"))
+    if metadata is not None and state.metadata is None:
+        yield TableChange(ChangeKind.UNKNOWN, "schema and properties")
+    elif metadata is not None:
+        yield from _changes_of_metadata(state.metadata, metadata)
+    if protocol is not None and state.protocol is None:
+        yield TableChange(ChangeKind.UNKNOWN, "protocol")
+    elif protocol is not None:
+        yield from _changes_of_protocol(state.protocol, protocol)
 
 
-def _type_word(kind: Any) -> str:
-    """The type's own word; what is inside shows as fields of its own, so that a change is told once."""
-    return str(kind.get("type")) if isinstance(kind, dict) else str(kind)
+def _birth(metadata: Metadata) -> str:
+    """ "4 columns, 2 properties"."""
+    top = sum(column.depth == 0 for column in _columns(metadata).values())
+    parts = [f"{top} column{'' if top == 1 else 's'}"]
+    if metadata.partition_columns:
+        parts.append(f"partitioned by {', '.join(metadata.partition_columns)}")
+    number = len(metadata.configuration)
+    if number:
+        parts.append(f"{number} propert{'y' if number == 1 else 'ies'}")
+    return ", ".join(parts)
+
+
+# metadata --------------------------------------------------------------------------------------------------------
+
+
+def _changes_of_metadata(before: Metadata | None, after: Metadata | None) -> Iterator[TableChange]:
+    if before is None or after is None:
+        return
+    if before.id != after.id:
+        yield TableChange(ChangeKind.TABLE, after.id, before.id, after.id)
+    yield from _column_changes(before, after)
+    if before.partition_columns != after.partition_columns:
+        keys = [", ".join(m.partition_columns) or None for m in (before, after)]
+        yield TableChange(ChangeKind.PARTITIONING, "partitioned by", keys[0], keys[1])
+    old, new = before.configuration, after.configuration
+    for key in (key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)):
+        kind = ChangeKind.CONSTRAINT if key.startswith(_CONSTRAINT) else ChangeKind.PROPERTY
+        yield TableChange(kind, key.removeprefix(_CONSTRAINT), old.get(key), new.get(key))
+    for subject, was, now in (
+        ("table name", before.name, after.name),
+        ("table description", before.description, after.description),
+    ):
+        if was != now:
+            yield TableChange(ChangeKind.DESCRIPTION, subject, was, now)
+
+
+def _column_changes(before: Metadata, after: Metadata) -> Iterator[TableChange]:
+    if before.schema_json == after.schema_json:
+        return
+    try:
+        difference = diff_schemas(before, after)
+    except TableCorruptError:
+        yield TableChange(ChangeKind.UNKNOWN, "columns")
+        return
+    old, new = _columns(before), _columns(after)
+    renamed = dict(difference.renamed)
+    for column in _outermost(difference.added):
+        yield TableChange(ChangeKind.COLUMN, column.path, None, column.type)
+    for column in _outermost(difference.dropped):
+        yield TableChange(ChangeKind.COLUMN, column.path, column.type, None)
+    for was, path in difference.renamed:
+        yield TableChange(ChangeKind.COLUMN, path, was, path, "name")
+    for change in difference.changed:
+        before_text, after_text = (
+            simple_type(text) if change.what == "type" else text for text in (change.before, change.after)
+        )
+        yield TableChange(ChangeKind.COLUMN, change.path, before_text, after_text, change.what)
+    former = {path: was for was, path in renamed.items()}
+    yield from _trait_changes(old, new, former)
+    yield from _moves(old, new, former)
+
+
+def _moves(old: Mapping[str, Column], new: Mapping[str, Column], former: Mapping[str, str]) -> Iterator[TableChange]:
+    """The columns, of those that both have, that stand elsewhere among their siblings."""
+    siblings: dict[tuple[str, ...], list[str]] = {}
+    for path, column in new.items():
+        if former.get(path, path) in old:
+            siblings.setdefault(column.names[:-1], []).append(path)
+    order = {path: place for place, path in enumerate(old)}
+    for after in siblings.values():
+        before = sorted(after, key=lambda path: order[former.get(path, path)])
+        blocks = SequenceMatcher(None, before, after, autojunk=False).get_matching_blocks()
+        unmoved = {path for block in blocks for path in after[block.b : block.b + block.size]}
+        for path in after:
+            if path not in unmoved:
+                yield TableChange(ChangeKind.COLUMN, path, _place(before, path), _place(after, path), "position")
+
+
+def _place(paths: Sequence[str], path: str) -> str:
+    at = paths.index(path)
+    return f"after {paths[at - 1]}" if at else "first"
+
+
+def _trait_changes(
+    old: Mapping[str, Column], new: Mapping[str, Column], former: Mapping[str, str]
+) -> Iterator[TableChange]:
+    """Defaults and generation expressions of the columns that both have."""
+    for path, column in new.items():
+        was = old.get(former.get(path, path))
+        if was is None:
+            continue
+        for trait, a, b in (
+            ("default", was.default, column.default),
+            ("generated as", was.generated_as, column.generated_as),
+        ):
+            if a != b:
+                yield TableChange(ChangeKind.COLUMN, path, a, b, trait)
+
+
+def _outermost(fields: Sequence[Column]) -> list[Column]:
+    """Without what lies inside of another: an added struct is one change."""
+    names = {field.names for field in fields}
+    return [field for field in fields if not any(field.names[:depth] in names for depth in range(1, len(field.names)))]
+
+
+def _columns(metadata: Metadata) -> dict[str, Column]:
+    try:
+        return {column.path: column for column in columns(metadata)}
+    except TableCorruptError:
+        return {}
+
+
+# protocol --------------------------------------------------------------------------------------------------------
+
+
+def _changes_of_protocol(before: Protocol | None, after: Protocol | None) -> Iterator[TableChange]:
+    if before is None or after is None:
+        return
+    for word, name in _NUMBERS:
+        old, new = getattr(before, name), getattr(after, name)
+        if old != new:
+            yield TableChange(ChangeKind.PROTOCOL, word, str(old), str(new))
+    for name in sorted(set(before.features) ^ set(after.features)):
+        gone = name in before.features
+        yield TableChange(ChangeKind.FEATURE, name, "supported" if gone else None, None if gone else "supported")
+
+
+# reading ---------------------------------------------------------------------------------------------------------
+
+
+def load_metadata_changes(
+    lake: LakeReader, ref: TableRef, commits: Sequence[Commit]
+) -> dict[int, tuple[TableChange, ...]]:
+    """`metadata_changes` of a run; a state before it that is gone or cannot be read makes its change unknown."""
+    version = needs_before(commits)
+    if version is None:
+        return metadata_changes(commits, None)
+    try:
+        before = lake.snapshot(ref, version)
+    except LakehouseError:
+        return metadata_changes(commits, None)
+    return metadata_changes(commits, InForce(before.metadata, before.protocol))

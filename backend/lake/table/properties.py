@@ -262,6 +262,28 @@ FEATURES: Mapping[str, str] = {
     "variantShredding": "Parts of variant values are stored as columns.",
     "variantType": "Semi-structured values in a type of their own.",
 }
+# Reader features that change how rows or checkpoints are read; deltalake is asked for these alone.
+ROW_FEATURES = frozenset(
+    {
+        "columnMapping",
+        "deletionVectors",
+        "timestampNtz",
+        "v2Checkpoint",
+        "variantType",
+        "variantType-preview",
+        "variantShredding",
+        "variantShredding-preview",
+    }
+)
+# Under these and the ones above the log's files, sizes and row counts mean what this reader takes them to mean. Every
+# file is cast to the table's types; a column of places is left out by its type.
+READER_FEATURES = ROW_FEATURES | {
+    "typeWidening",
+    "typeWidening-preview",
+    "vacuumProtocolCheck",
+    "geospatial",
+    "geoSpatial",
+}
 # What the numbered protocol versions imply, where features are not listed one by one.
 _LEGACY_WRITER = {
     2: ("appendOnly", "invariants"),

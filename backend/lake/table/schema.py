@@ -1,19 +1,34 @@
-"""A table's columns, nested ones included, from the schema that its log holds.
+"""A table's columns, nested ones included, from the schema that its log holds; and the values of its partition columns
+as one text per file, for grouping and for people, of many files as Arrow columns.
 
-Rule: pure; types are Spark's simple strings; a schema that cannot be read is `TableCorruptError`, an odd detail of one
-column hides only itself.
-Source: Delta protocol, "Schema Serialization Format", "Column Mapping", "Identity Columns", "Type Widening".
+Rule: types are Spark's simple strings; a schema that cannot be read is `TableCorruptError`, an odd detail of one column
+hides only itself. Of partitions, inside, `physical=escaped value` joined by "/" in the order of names; nulls are left
+out. Shown are the table's own column names in its order, with Hive's word for null, and that word escaped where it is a
+value. An empty text is a value of a column of texts, and null in any other. A decimal has its type's scale, however its
+writer put it.
+Source: Delta protocol, "Schema Serialization Format", "Column Mapping", "Identity Columns", "Type Widening"; of
+partition values what Spark 4.2 with Delta 4.4, and deltalake 1.6.6, read; of an empty text PROTOCOL.md says that it is
+null.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from backend.errors import TableCorruptError
-from backend.lake.model import Metadata, SchemaField
+from backend.lake.model import Metadata
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+
 
 _SHORT = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
 CASELESS = "UTF8_LCASE"  # the collation that compares texts in lower case
@@ -100,27 +115,25 @@ class Constraint:
     expression: str
 
 
-def columns(metadata: Metadata) -> tuple[Column, ...]:
-    """Every column and nested field in order; elements of arrays are `.element`, of maps `.key` and `.value`."""
+def columns(metadata: Metadata, *, with_elements: bool = False) -> tuple[Column, ...]:
+    """Every column and nested field in order; elements of arrays are `.element`, of maps `.key` and `.value`: those
+    that are nested themselves, or all of them."""
     try:
         struct = orjson.loads(metadata.schema_json)
-        return tuple(_top_level(struct, frozenset(metadata.partition_columns)))
+        return tuple(_top_level(struct, frozenset(metadata.partition_columns), with_elements=with_elements))
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError, RecursionError) as exc:
         raise TableCorruptError("the table's schema cannot be read", hint="its metaData action is damaged") from exc
-
-
-def fields(metadata: Metadata) -> tuple[SchemaField, ...]:
-    """`columns` without the details."""
-    return tuple(
-        SchemaField(c.path, c.names, c.type, c.nullable, c.comment, is_partition=c.is_partition)
-        for c in columns(metadata)
-    )
 
 
 def spelled(name: str, names: Iterable[str]) -> str | None:
     """A name among a table's as the table writes it: the same, else the one that differs in case alone."""
     names = tuple(names)
     return name if name in names else next((own for own in names if own.lower() == name.lower()), None)
+
+
+def column_names(metadata: Metadata) -> tuple[str, ...]:
+    """The outermost columns in the table's order."""
+    return tuple(column_types(metadata.schema_json)) or tuple(column.name for column in columns(metadata))
 
 
 def constraints(metadata: Metadata) -> tuple[Constraint, ...]:
@@ -163,7 +176,7 @@ def read_schema(schema_json: str) -> ReadSchema:
 def readable_names(metadata: Metadata) -> tuple[str, ...]:
     """The outermost columns whose rows can be read, in the table's order."""
     left_out = read_schema(metadata.schema_json).left_out
-    return tuple(field.path for field in fields(metadata) if field.depth == 0 and field.path not in left_out)
+    return tuple(field.path for field in columns(metadata) if field.depth == 0 and field.path not in left_out)
 
 
 def _readable(kind: Any) -> Any:
@@ -199,19 +212,20 @@ def simple_type(kind: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Parent:
-    """Where a field stands: the names above it, the table's and those in files."""
+    """Where a field stands: the names above it, the table's and those in files. `with_elements`: plain ones too."""
 
     names: tuple[str, ...] = ()
     physical: tuple[str, ...] = ()
     in_collection: bool = False
+    with_elements: bool = False
 
-    def below(self, names: tuple[str, ...], physical: tuple[str, ...], *, in_collection: bool = False) -> "_Parent":
-        return _Parent(names, physical, self.in_collection or in_collection)
+    def below(self, names: tuple[str, ...], physical: tuple[str, ...], *, in_collection: bool = False) -> _Parent:
+        return _Parent(names, physical, self.in_collection or in_collection, self.with_elements)
 
 
-def _top_level(struct: Mapping[str, Any], partitions: frozenset[str]) -> Iterator[Column]:
+def _top_level(struct: Mapping[str, Any], partitions: frozenset[str], *, with_elements: bool) -> Iterator[Column]:
     paths = {str(item["name"]) for item in struct["fields"]}
-    for column in _struct(struct, _Parent()):
+    for column in _struct(struct, _Parent(with_elements=with_elements)):
         if column.depth == 0:
             yield replace(column, is_partition=True) if column.path in partitions else column
             continue
@@ -229,7 +243,8 @@ def _struct(struct: Mapping[str, Any], parent: _Parent) -> Iterator[Column]:
 
 def _column(item: Mapping[str, Any], parent: _Parent) -> Column:
     name, kind, traits = str(item["name"]), item["type"], item.get("metadata") or {}
-    names = (*parent.names, name)
+    names, collations = (*parent.names, name), traits.get("__COLLATIONS")
+    collation = collations.get(name) if isinstance(collations, Mapping) else None
     return Column(
         path=".".join(names),
         names=names,
@@ -245,14 +260,8 @@ def _column(item: Mapping[str, Any], parent: _Parent) -> Column:
         generated_as=_text(traits.get("delta.generationExpression")),
         identity=_identity(traits),
         widened=tuple(_type_changes(traits.get("delta.typeChanges"))),
-        collation=_collation(name, traits.get("__COLLATIONS")),
+        collation=collation.partition(".")[2] if isinstance(collation, str) else None,  # of "spark.UTF8_LCASE"
     )
-
-
-def _collation(name: str, declared: Any) -> str | None:
-    """ "UTF8_LCASE" of "spark.UTF8_LCASE"."""
-    known = declared.get(name) if isinstance(declared, Mapping) else None
-    return known.partition(".")[2] if isinstance(known, str) else None
 
 
 def _inside(kind: Any, parent: _Parent) -> Iterator[Column]:
@@ -269,8 +278,8 @@ def _inside(kind: Any, parent: _Parent) -> Iterator[Column]:
 
 
 def _element(name: str, kind: Any, parent: _Parent, *, nullable: bool) -> Iterator[Column]:
-    """The inside of an array or map, only where it is nested itself: a plain element says nothing new."""
-    if isinstance(kind, str):
+    """The inside of an array or map; a plain element says nothing new beside the column's type."""
+    if isinstance(kind, str) and not parent.with_elements:
         return
     names, physical = (*parent.names, name), (*parent.physical, name)
     yield Column(
@@ -308,12 +317,9 @@ def _identity(traits: Mapping[str, Any]) -> Identity | None:
 def _type_changes(value: Any) -> Iterator[TypeChange]:
     for item in value if isinstance(value, list) else ():
         if isinstance(item, Mapping) and "fromType" in item and "toType" in item:
-            before, after = (_loose_type(item[key]) for key in ("fromType", "toType"))
+            kinds = (item["fromType"], item["toType"])
+            before, after = (_SHORT.get(kind, kind) if isinstance(kind, str) else str(kind) for kind in kinds)
             yield TypeChange(before, after, _whole(item.get("tableVersion")), _text(item.get("fieldPath")) or "")
-
-
-def _loose_type(kind: Any) -> str:
-    return _SHORT.get(kind, kind) if isinstance(kind, str) else str(kind)
 
 
 def _text(value: Any) -> str | None:
@@ -325,3 +331,161 @@ def _whole(value: Any) -> int | None:
     if isinstance(value, str) and value.removeprefix("-").isdecimal() and value.isascii():
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+# partition values -------------------------------------------------------------------------------------------------
+
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+_THE_WORD = NULL_PARTITION.replace("_", "%5F", 1)
+_DIGITS = Context(prec=76, rounding=ROUND_HALF_UP)  # as Spark casts a text
+
+
+def encode_partition(values: Mapping[str, str | None]) -> str:
+    return "/".join(encode_value(name, value) for name, value in sorted(values.items()) if value is not None)
+
+
+def show_partition(encoded: str, metadata: Metadata, physical: Mapping[str, str], types: Mapping[str, str]) -> str:
+    """`types` as `column_types` gives them."""
+    pairs = (text.partition("=") for text in encoded.split("/") if text)
+    values = {name: value for name, _, value in pairs}
+
+    def shown(column: str) -> str:
+        value = _typed(values.get(_escape(physical.get(column, column))), types.get(column, ""))
+        if value is None:
+            return NULL_PARTITION
+        return _THE_WORD if value == NULL_PARTITION else value
+
+    return "/".join(f"{column}={shown(column)}" for column in metadata.partition_columns)
+
+
+def _typed(value: str | None, kind: str) -> str | None:
+    """A value's one text in a column of this type."""
+    if not value:
+        return value if kind in ("string", "binary") else None
+    if not kind.startswith("decimal("):
+        return value
+    try:
+        scale = int(kind.removesuffix(")").partition(",")[2])
+        return f"{Decimal(value).quantize(Decimal(1).scaleb(-scale), context=_DIGITS):f}"
+    except (InvalidOperation, ValueError):
+        return value
+
+
+def partition_values(shown: str, metadata: Metadata) -> dict[str, str | None]:
+    """The values in `day=2026-01-01/country=NL`, by the table's column names; None is null."""
+    values: dict[str, str | None] = {}
+    for column in metadata.partition_columns:
+        head = f"{column}="
+        if not shown.startswith(head):
+            values[column] = None
+            continue
+        value, _, shown = shown.removeprefix(head).partition("/")
+        text = NULL_PARTITION if value == _THE_WORD else value.replace("%2F", "/").replace("%25", "%")
+        values[column] = None if value == NULL_PARTITION else text
+    return values
+
+
+def physical_names(metadata: Metadata) -> dict[str, str]:
+    """Each top-level column's name in files and partition values (differs under column mapping)."""
+    try:
+        fields = orjson.loads(metadata.schema_json)["fields"]
+        return {
+            str(f["name"]): str((f.get("metadata") or {}).get("delta.columnMapping.physicalName", f["name"]))
+            for f in fields
+        }
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def has_decimals(metadata: Metadata) -> bool:
+    """Whether the log may write a partition's value in several ways."""
+    types = column_types(metadata.schema_json)
+    return any(types.get(name, "").startswith("decimal") for name in metadata.partition_columns)
+
+
+@lru_cache(maxsize=256)
+def column_types(schema_json: str) -> Mapping[str, str]:
+    """The types of the outermost columns as the log names them, of a nested one its kind; none where it cannot be
+    read."""
+    try:
+        fields = orjson.loads(schema_json)["fields"]
+        return {str(f["name"]): _kind_word(f["type"]) for f in fields}
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def encode_value(name: str, value: str) -> str:
+    return f"{_escape(name)}={_escape(value)}"
+
+
+def _escape(text: str) -> str:
+    return text.replace("%", "%25").replace("/", "%2F")
+
+
+_MOST_COUNTED = 1 << 20  # combinations of values that are counted; more of them are sorted
+
+
+def encode_partitions(maps: pa.Array, names: Sequence[str]) -> pa.DictionaryArray:
+    """`encode_partition` of each in a column of map<string, string>, dictionary-encoded."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not (pa.types.is_map(maps.type) or pa.types.is_null(maps.type)):
+        raise pa.ArrowTypeError(f"partitionValues is no map of text to text but {maps.type}")
+    codes, texts = np.zeros(len(maps), np.int64), [""]
+    if pa.types.is_null(maps.type):
+        names = ()
+    for name in sorted(names):
+        values = _values(maps, name).dictionary_encode()
+        parts = ["" if value is None else encode_value(name, value) for value in (*values.dictionary.to_pylist(), None)]
+        own = pc.fill_null(values.indices, len(parts) - 1).to_numpy(zero_copy_only=False)
+        used, codes = _used(codes * len(parts) + own, len(texts) * len(parts))
+        texts = ["/".join(t for t in (texts[at // len(parts)], parts[at % len(parts)]) if t) for at in used.tolist()]
+    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(texts, pa.string()))
+
+
+def _used(codes: npt.NDArray[np.int64], count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The codes below `count` that occur, and for each code its position among them."""
+    import numpy as np
+
+    if count > _MOST_COUNTED:
+        used, positions = np.unique(codes, return_inverse=True)
+        return used, positions
+    occurs = np.bincount(codes, minlength=count) > 0
+    return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[codes]
+
+
+def show_partitions(encoded: pa.Array, metadata: Metadata) -> pa.DictionaryArray:
+    """What people read: `day=2026-01-01/country=NL`; each distinct text is worked out once."""
+    import numpy as np
+    import pyarrow as pa
+
+    if not metadata.partition_columns:
+        return pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(encoded), np.int32)), pa.array([""], pa.string()))
+    codes = encoded if pa.types.is_dictionary(encoded.type) else encoded.dictionary_encode()
+    own = physical_names(metadata), column_types(metadata.schema_json)
+    shown = pa.array([show_partition(text, metadata, *own) for text in codes.dictionary.to_pylist()], pa.string())
+    unique = shown.dictionary_encode()
+    return pa.DictionaryArray.from_arrays(unique.indices.take(codes.indices), unique.dictionary)
+
+
+def _values(maps: pa.Array, name: str) -> pa.Array:
+    """The value of one key in each map, the first where a key occurs twice; null where it is absent."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    offsets = maps.offsets.to_numpy()
+    start, count = int(offsets[0]), int(offsets[-1] - offsets[0])
+    is_name = pc.equal(maps.keys.slice(start, count).cast(pa.string()), name)
+    at = np.flatnonzero(pc.fill_null(is_name, False).to_numpy(zero_copy_only=False))
+    rows = np.searchsorted(offsets - start, at, side="right") - 1
+    items = maps.items.slice(start, count).cast(pa.string())
+    if len(at) == len(maps) and bool((np.diff(rows) == 1).all()) and not maps.null_count:
+        return items.take(pa.array(at))
+    positions = np.full(len(maps), -1, np.int64)
+    positions[rows[::-1]] = at[::-1]
+    if maps.null_count:
+        positions[pc.is_null(maps).to_numpy(zero_copy_only=False)] = -1
+    return items.take(pa.array(positions, pa.int64(), mask=positions < 0))

@@ -209,19 +209,17 @@ def many_rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-@pytest.mark.parametrize("is_noticed", [False, True], ids=["both at once", "one after the other"])
-def test_leaving_at_once_while_a_comparison_runs_is_no_abort(many_rows: Path, tmp_path: Path, is_noticed: bool) -> None:
+@pytest.mark.parametrize("presses", [1, 2], ids=["once", "twice"])
+def test_ctrl_c_while_a_comparison_runs_is_no_abort(many_rows: Path, tmp_path: Path, presses: int) -> None:
     """A thread that comes back from native code while Python ends would abort the process (exit code -6)."""
     argv = [sys.executable, "-m", "app.cli", "diff", "many", "--from", "0", "--to", "1", "--key", "id", "--json"]
     env = {**os.environ, "WEIR_HOME": str(many_rows), "TMPDIR": str(tmp_path)}
-    # Unbuffered: reading one line must not take what `communicate` is to get.
-    process = subprocess.Popen(argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, bufsize=0)
+    process = subprocess.Popen(argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     wait_until(lambda: list(tmp_path.glob("weir-diff-*")) != [], "the comparison's database")
     process.send_signal(signal.SIGINT)
-    wait_until(lambda: not _is_pending(signal.SIGINT, process.pid), "the first was taken")  # else both are one
-    if is_noticed:
-        assert process.stderr is not None and process.stderr.readline().startswith(b"ended: ")
-    process.send_signal(signal.SIGINT)
+    if presses == 2:
+        wait_until(lambda: not _is_pending(signal.SIGINT, process.pid), "the first was taken")  # else both are one
+        process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == INTERRUPTED, err
     assert err.endswith(b"error: interrupted\n")

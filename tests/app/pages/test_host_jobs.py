@@ -91,7 +91,7 @@ def test_a_query_is_asked_at_the_planned_versions_and_its_rows_are_the_host_s(qu
     assert "2 of at least 3 rows from silver/orders v" in words(app) and ", by Spark 4.2.0 on host-a." in words(app)
     assert len(query_page(app, view="Chart").get("plotly_chart")) == 1
     press(app, "export_rows")
-    assert "2 rows" in words(app) and "--on host --csv" in app.code[-1].value
+    assert "There are more: filter or group earlier." in words(app) and "--on host --csv" in app.code[-1].value
     here = run(app, QUERY)
     assert len(rows(here)) == 5 and param(here, "on") == ""
     assert any("on=host" in target for target in links(here).values()), "the earlier one leads to what the host kept"

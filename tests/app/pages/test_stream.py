@@ -21,10 +21,9 @@ from backend.access import Actor
 from backend.jobs.model import Job, JobEnd, JobKind, JobState
 from backend.store.store import ControlStore
 from backend.stream_model.backlog import Lag
-from backend.stream_model.rollup import HOUR_S
+from backend.stream_model.rollup import HOUR_S, Points
 from backend.stream_model.stream import DesiredState, InputKind, Progress, StreamFailure, StreamInput, StreamState
 from backend.streams import faults
-from backend.streams.points import Points
 from backend.streams.requeue import RequeueAnswer, RequeueRequest, Sample
 from backend.streams.reset import ResetLevel, ResetRequest
 from tests.worlds.lake import builders

@@ -26,9 +26,10 @@ from backend.changes.model import (
     RowKind,
     VersionDiff,
 )
-from backend.lake.history.history_filter import predicate_text
+from backend.lake.history.history import predicate_text
 from backend.lake.model import Commit, OperationMetrics, TableRef
-from backend.lake.table.metadata_diff import FieldChange, FieldState, PropertyChange, SchemaDiff
+from backend.lake.table.metadata_diff import FieldChange, PropertyChange, SchemaDiff
+from backend.lake.table.schema import Column
 from tests.worlds.lake.diffs import answer_of, but
 
 START = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
@@ -66,10 +67,14 @@ def diff(rows: tuple[RowChange, ...] = (), commits: tuple[CommitChanges, ...] = 
     )
 
 
+def field(name: str, kind: str) -> Column:
+    return Column(name, (name,), kind, kind, nullable=True, physical=(name,))
+
+
 def test_the_sentence_names_share_metadata_and_what_was_only_rewritten() -> None:
     compaction = replace(commit(2), commit=replace(commit(2).commit, operation="OPTIMIZE"))
     changed = (PropertyChange("a", None, "1"), PropertyChange("b", "1", None), PropertyChange("feature: x", None, "s"))
-    schema = SchemaDiff(added=(FieldState(("country",), "string", True),), renamed=(("a", "b"),))
+    schema = SchemaDiff(added=(field("country", "string"),), renamed=(("a", "b"),))
     said = text.headline(
         but(
             diff(commits=(commit(1), compaction)),
@@ -131,7 +136,7 @@ HOSTILE = "a|b\n# x](http://evil) <!channel> @all `c` *d* ~e~ &lt; $1 www.evil.c
 def test_the_summary_for_a_channel_shows_what_a_stranger_wrote_literally() -> None:
     made = commit(1, (1, None, 3))
     wrote = replace(made.commit, operation=HOSTILE, user=HOSTILE, parameters={"predicate": HOSTILE + "\n| x |"})
-    schema = SchemaDiff(added=(FieldState((HOSTILE,), HOSTILE, True),), partitioning=((HOSTILE,), ()))
+    schema = SchemaDiff(added=(field(HOSTILE, HOSTILE),), partitioning=((HOSTILE,), ()))
     markdown = to_markdown(
         but(
             diff(commits=(replace(made, commit=wrote),)),
@@ -208,8 +213,8 @@ def test_deleted_bars_go_down_every_row_is_in_some_bar_and_without_counts_there_
 
 def test_each_schema_change_is_one_line() -> None:
     schema = SchemaDiff(
-        added=(FieldState(("country",), "string", True),),
-        dropped=(FieldState(("old",), "int", True),),
+        added=(field("country", "string"),),
+        dropped=(field("old", "int"),),
         renamed=(("a", "b"),),
         changed=(FieldChange(("amount",), "type", "int", "long"),),
         partitioning=((), ("day",)),

@@ -24,7 +24,7 @@ from app.summary.view.snippets import Asked, names, snippets
 from backend.errors import QueryError
 from backend.lake.lake import Lake
 from backend.lake.rows.rows import RowQuery
-from backend.lake.table.schema import fields
+from backend.lake.table.schema import columns
 from backend.query.plan import plan_query
 from backend.query.views import World
 from backend.settings import load_settings
@@ -158,7 +158,7 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
 def test_the_code_reads_the_same_rows(lake: Lake, text: str) -> None:
     (ref,) = lake.tables()
     snapshot = lake.snapshot(ref, 0)
-    where = parse_filter(text, fields(snapshot.metadata))
+    where = parse_filter(text, columns(snapshot.metadata))
     wanted = lake.find_rows(snapshot, RowQuery(("id", "status"), where)).rows.sort_by("id")
     code = {tool: code for tool, (_, code) in snippets(Asked(ref, 0, ("id", "status"), where)).items()}
 
@@ -191,7 +191,7 @@ def test_arrow_code_gives_each_column_as_the_page_has_it(lake: Lake) -> None:
 def test_each_tool_writes_values_its_own_way(lake: Lake) -> None:
     (ref,) = lake.tables()
     where = parse_filter(
-        "status ILIKE 'it''s' AND amount IS NAN AND home.city = 'x'", fields(lake.snapshot(ref).metadata)
+        "status ILIKE 'it''s' AND amount IS NAN AND home.city = 'x'", columns(lake.snapshot(ref).metadata)
     )
     code = {tool: code for tool, (_, code) in snippets(Asked(ref, 1, None, where)).items()}
     assert "lower(\"status\") LIKE lower('it''s') AND is_nan(\"amount\")" in code["Trino"]

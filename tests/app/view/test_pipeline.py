@@ -9,7 +9,7 @@ from app.pipeline.view.latency import build_latency_figure
 from app.ui.states import row_expectations
 from app.ui.view.figure_json import FigureLook
 from backend.stream_model.backlog import Backlog, SourceBacklog
-from backend.stream_model.batches import expectation_totals
+from backend.stream_model.progress import expectation_totals
 from backend.stream_model.stream import ExpectationCount, Progress, StreamInput, StreamState
 from backend.streams.graph import build_graph
 from backend.streams.latency import LayerLatency

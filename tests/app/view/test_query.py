@@ -56,7 +56,7 @@ def test_fields_of_structs_are_offered_and_nothing_inside_arrays_and_maps() -> N
     )  # fmt: skip
     columns = dict(view.completions([table], ["t"], view.named([table], ""))["tables"]['"t"'])
     assert list(columns) == [
-        '"to"', '"to".city', '"to"."two words"', '"to"."two words"."x.y"', '"a.b"', "items", "at", "long",
+        '"to"', '"to".city', '"to"."two words"', '"to"."two words"."x.y"', '"a.b"', "items", '"at"', "long",
     ]  # fmt: skip
     assert len(columns["long"]) == view.MOST_OF_TYPE
 

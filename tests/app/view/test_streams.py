@@ -15,6 +15,7 @@ from app.ui.states import summary_sentence
 from app.ui.view.figure_json import FigureLook, moment_json
 from backend.jobs.model import JobKind
 from backend.stream_model.backlog import Backlog, Lag, SourceBacklog
+from backend.stream_model.rollup import points_of
 from backend.stream_model.stream import (
     AuditEntry,
     Desired,
@@ -25,9 +26,7 @@ from backend.stream_model.stream import (
     StreamFailure,
     StreamState,
 )
-from backend.streams.points import points_of
-from backend.streams.status import status_of
-from backend.streams.verdict import StreamEvidence, StreamStatus, Verdict
+from backend.streams.verdict import StreamStatus, Verdict, judged
 from tests.backend.streams.test_stream_batches import event
 
 NOW = datetime(2026, 11, 20, 12, 3, tzinfo=UTC)
@@ -39,7 +38,7 @@ def status(
 ) -> StreamStatus:  # fmt: skip
     declaration = StreamDeclaration(name, "", "files", f"/lake/{name}", name, (), None, 5_000, f"/checkpoints/{name}")
     desired = Desired(name, wanted, 1, "", "host", NOW) if wanted else None
-    return StreamStatus(declaration, desired, None, state, None, verdict, f"{name} is so")
+    return StreamStatus(declaration, desired, None, state, (), verdict, f"{name} is so")
 
 
 RUN, STOP = DesiredState.RUNNING, DesiredState.STOPPED
@@ -177,7 +176,7 @@ def test_rows_of_a_long_window_are_a_batch_s_and_the_sum_is_said() -> None:
 def test_only_a_running_stream_has_a_rate(state: StreamState) -> None:
     declared, seen = status(state).declaration, Observed("s", state, "h", 1, NOW, "q", "r1")
     host, last = HostHeartbeat("h", "m", 1, NOW, NOW), event(0, progressed_at=NOW)
-    shown = status_of(StreamEvidence(declared, None, seen, host, [last]), NOW, 15)
+    shown = judged(StreamStatus(declared, None, seen, recent=[last], host=host), now=NOW, heartbeat_stale_s=15)
 
     (row,) = streams.build_stream_frame([shown], now=NOW).to_dict("records")
     rate = next(figure for figure in key_figures(shown, now=NOW) if figure.label == "Input")

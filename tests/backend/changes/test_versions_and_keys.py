@@ -11,7 +11,7 @@ import pytest
 from backend.changes.key import choose_key, merge_key, parse_names
 from backend.changes.model import KeyChoice, KeySource
 from backend.errors import DiffError, VersionFormatError, VersionNotFoundError
-from backend.lake.history.versions import check_name, parse_version, resolve_version
+from backend.lake.history.history import check_name, parse_version, resolve_version
 from backend.lake.model import Commit, Metadata, OperationMetrics, TableRef
 from backend.times import Clock
 from tests.worlds.lake.diffs import NOWHERE

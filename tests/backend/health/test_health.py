@@ -371,7 +371,7 @@ def stream(
     wish = Desired("silver_orders", desired, 1, "", "", NOW)
     failures = (ERROR,) if state in (StreamState.FAILED, StreamState.BACKOFF) else ()
     seen = Observed("silver_orders", state, "host-1", 1, NOW, failures=failures)
-    return StreamStatus(declared, wish, seen, state, None, verdict, "because")
+    return StreamStatus(declared, wish, seen, state, (), verdict, "because")
 
 
 RUNNING = stream(StreamState.RUNNING)

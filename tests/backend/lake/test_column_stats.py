@@ -21,8 +21,7 @@ from backend.errors import ColumnNotFoundError
 from backend.lake.files.clustering import clustering_columns, declared_clustering, overlap_of
 from backend.lake.files.stats import ColumnStats, StatKind, column_stats, column_totals, columns_with_stats
 from backend.lake.model import Commit, OperationMetrics, Snapshot
-from backend.lake.rows.filters import FilterColumn, Test
-from backend.lake.rows.pruning import may_match
+from backend.lake.rows.filters import FilterColumn, Test, may_match
 from backend.lake.table.metadata_diff import PropertyChange
 from tests.worlds.lake import builders
 from tests.worlds.lake.builders import HandLog, column, metadata, struct

@@ -29,7 +29,7 @@ from backend.lake.files.file_sizes import distribute
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef, UnreadableTable
 from backend.lake.table.properties import explain_features, explain_properties, ownership
-from backend.lake.table.schema import fields
+from backend.lake.table.schema import columns
 from backend.settings import load_settings
 from tests.worlds.cases import MORE
 from tests.worlds.lake.builders import (
@@ -361,7 +361,7 @@ def everything_of(lake: Lake, ref: TableRef, version: int | None) -> None:
     explain_properties(snapshot.metadata)
     explain_features(snapshot.protocol)
     ownership(snapshot.metadata)
-    fields(snapshot.metadata)
+    columns(snapshot.metadata)
 
 
 @pytest.fixture(scope="module")

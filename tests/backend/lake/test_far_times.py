@@ -15,12 +15,11 @@ from backend.changes.model import DiffMethod, NetCounts
 from backend.errors import UnsupportedFeatureError
 from backend.lake.files.stats import column_totals
 from backend.lake.table.misreadings import OLD_DAYS, OLD_INT96, may_be_old, opened, write_rebased
-from backend.lake.table.schema import fields
+from backend.lake.table.schema import columns as schema_columns
 from backend.search.key_history import key_history
 from backend.sql.export import FORMATS, encoded
 from backend.sql.filters import condition_text, parse_filter
-from backend.sql.numbers import Reading
-from backend.sql.profile import profiles, readable
+from backend.sql.numbers import Reading, profiles, readable
 from tests.worlds.lake.builders import (
     CHANGE_FEED,
     HandLog,
@@ -48,7 +47,7 @@ SPARK = {"use_deprecated_int96_timestamps": True, "store_schema": False}  # as i
 
 def ids(lake, snapshot, text):
     """The ids of the rows that a filter keeps."""
-    where = parse_filter(text, fields(snapshot.metadata))
+    where = parse_filter(text, schema_columns(snapshot.metadata))
     return sorted(lake.read_files(snapshot, columns=["id"], where=where).read_all()["id"].to_pylist())
 
 
@@ -185,7 +184,7 @@ def test_far_days_are_bounds_by_the_log_and_by_the_rows(far):
 )  # fmt: skip
 def test_a_click_on_a_far_value_filters_by_it(far, name, operator, value, wanted):
     snapshot = only_table(far)
-    kind = next(field.type for field in fields(snapshot.metadata) if field.path == name)
+    kind = next(field.type for field in schema_columns(snapshot.metadata) if field.path == name)
     assert ids(far, snapshot, condition_text(name, operator, value, kind=kind)) == wanted
 
 

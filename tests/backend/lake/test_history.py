@@ -9,9 +9,8 @@ from random import Random
 import pytest
 
 from backend.errors import VersionNotFoundError
-from backend.lake.history.history_filter import HistoryFilter
+from backend.lake.history.history import HistoryFilter, resolve_version
 from backend.lake.history.timeline import MOST_JUMPS, rhythm, silences, unusual_jumps
-from backend.lake.history.versions import resolve_version
 from backend.lake.lake import Lake
 from backend.lake.log.commit_info import in_commit_time, normalise_metrics, read_commit, reported_at
 from backend.lake.log.commits import CommitRecord, FileCounts

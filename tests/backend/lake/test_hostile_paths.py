@@ -22,11 +22,11 @@ from backend.changes.model import DiffMethod
 from backend.errors import LakehouseError, PathRefusedError, StorageError
 from backend.lake.lake import Lake
 from backend.lake.model import TableRef, UnreadableTable
-from backend.lake.rows import files_on_disk
+from backend.lake.rows import log_subset
 from backend.lake.rows.rows import RowQuery
 from backend.lake.storage.local_folder import LocalFolder
 from backend.search.search import BisectRequest, bisect
-from backend.sql.profile import profiles
+from backend.sql.numbers import profiles
 from tests.worlds.cases import some
 from tests.worlds.lake.builders import (
     CHANGE_FEED,
@@ -537,7 +537,7 @@ def test_where_open_files_have_no_names_those_are_handed_on_that_were_checked(op
         return [*(sorted(each, key=repr) for each in lists), diff(lake, ref, 0, 1, key=("id",)).changes.net]
 
     expected = answers()
-    monkeypatch.setattr(files_on_disk, "_OPEN_FILES", table / "none")
+    monkeypatch.setattr(log_subset, "_OPEN_FILES", table / "none")
     assert answers() == expected
 
 

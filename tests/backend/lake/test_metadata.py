@@ -2,18 +2,21 @@
 
 import pytest
 
-from backend.lake.history.metadata_changes import (
+from backend.lake.model import Commit, Metadata, OperationMetrics, Protocol
+from backend.lake.table.metadata_diff import (
     ChangeKind,
+    FieldChange,
     InForce,
+    PropertyChange,
     TableChange,
     compare,
+    diff_properties,
+    diff_schemas,
     metadata_changes,
     needs_before,
 )
-from backend.lake.model import Commit, Metadata, OperationMetrics, Protocol
-from backend.lake.table.metadata_diff import FieldChange, PropertyChange, diff_properties, diff_schemas
 from backend.lake.table.properties import explain_features, explain_properties
-from backend.lake.table.schema import fields
+from backend.lake.table.schema import columns as schema_columns
 from tests.worlds.lake.builders import column, schema_json, struct
 
 # schemas --------------------------------------------------------------------------------------------------------------
@@ -24,7 +27,7 @@ def metadata(*columns, table_id="t", **more):
 
 
 def read(*columns, partition_by=()):
-    return fields(metadata(*columns, partition_columns=partition_by))
+    return schema_columns(metadata(*columns, partition_columns=partition_by))
 
 
 def test_nested_columns():

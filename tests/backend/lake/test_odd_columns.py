@@ -15,13 +15,13 @@ import pytest
 from backend.changes.model import DiffMethod, NetCounts
 from backend.errors import UnsupportedFeatureError
 from backend.lake.files.stats import column_totals, columns_with_stats
-from backend.lake.rows.pruning import may_match
+from backend.lake.rows.filters import may_match
 from backend.lake.rows.rows import RowQuery
 from backend.lake.table.misreadings import collections, lacks, perhaps_misspelled, write_filled
-from backend.lake.table.schema import fields
+from backend.lake.table.schema import columns as schema_columns
 from backend.sql.filters import condition_text, parse_filter
 from backend.sql.numbers import aggregates
-from backend.sql.quoting import plain_name
+from backend.sql.values import plain_name
 from tests.worlds.lake.builders import (
     CHANGE_FEED,
     HandLog,
@@ -240,7 +240,7 @@ def test_a_name_is_a_name_whatever_a_log_calls_it(root, lake):
     snapshot = lake.snapshot(lake.find(TABLE))
     for number, name in enumerate(NAMES):
         for text in (condition_text(name, "=", number), f"abs({plain_name(name)}) = {number}"):
-            where = parse_filter(text, fields(snapshot.metadata))
+            where = parse_filter(text, schema_columns(snapshot.metadata))
             assert lake.find_rows(snapshot, RowQuery((name,), where)).rows.to_pydict() == {name: [number]}
         (*_, last) = aggregates().over(lake, snapshot.ref, f"sum({plain_name(name)})", [0])
         assert (last.values[0].value, last.values[0].error) == (number, None), name
@@ -268,7 +268,7 @@ def test_a_name_with_a_dot_is_no_path(log, lake):
     assert names == ("`order`.`total`", "order.total", "id")
     assert [(t.lowest, t.highest) for t in column_totals(snapshot, names)] == [(0, 2), (100, 102), (0, 2)]
     for text, files in (('"order.total" > 101', [2]), ('"order".total > 1', [2]), ('"order".total > 101', [])):
-        where = parse_filter(text, fields(snapshot.metadata))
+        where = parse_filter(text, schema_columns(snapshot.metadata))
         assert may_match(where.terms, snapshot, few_files=0).tolist() == files, text
         assert [row["id"] for row in rows_at(lake, where=where)] == files, text
 
@@ -408,7 +408,7 @@ def test_columns_in_another_case_on_an_object_store(tmp_path):
     log.commit({"cdc": change}, put(log.table, "d", {"id": [4], "s": [{"x": None}]}), commit_info("MERGE"))
     lake = lake_on(f"s3://{bucket_of('cases', tmp_path, 'root/')}/root", tmp_path / "home")
     (ref,) = lake.tables()
-    where = parse_filter("id < 3", fields(lake.snapshot(ref, 0).metadata))
+    where = parse_filter("id < 3", schema_columns(lake.snapshot(ref, 0).metadata))
     rows = sorted(rows_at(lake, 0, columns=["id", "s"], where=where), key=lambda row: row["id"])
     assert rows == [{"id": 1, "s": {"x": 1}}, {"id": 2, "s": None}]
     assert lake.find_rows(lake.snapshot(ref, 0), RowQuery()).rows["id"].null_count == 0

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from backend.errors import DataFileMissingError, PathRefusedError
 from backend.lake.model import FILE_COLUMNS
 from backend.lake.rows.rows import RowQuery
-from backend.lake.table.schema import fields
+from backend.lake.table.schema import columns
 from backend.sql.filters import parse_filter
 from tests.worlds.lake.builders import (
     HandLog,
@@ -39,7 +39,7 @@ def plain_rows(path: Path) -> list[str]:
 
 def search(lake, name: str, where: str = "", **query):
     snapshot = lake.snapshot(lake.find(name))
-    row_filter = parse_filter(where, fields(snapshot.metadata))
+    row_filter = parse_filter(where, columns(snapshot.metadata))
     return lake.find_rows(snapshot, RowQuery(where=row_filter, **{"limit": 10_000} | query))
 
 

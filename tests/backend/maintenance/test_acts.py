@@ -20,7 +20,7 @@ from backend.errors import QueryError
 from backend.jobs.model import Job, JobEnd, JobState
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot, TableRef
-from backend.lake.storage.paths import normal_uri
+from backend.lake.storage.folder import normal_uri
 from backend.maintenance.alter import read_column, read_name, read_pair
 from backend.maintenance.model import (
     ActPreview,

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from backend.maintenance.policies import LOOK_FACTOR, PolicyPlans
 from backend.settings import Settings, load_settings
 from backend.stream_model.stream import DesiredState, StreamState
 from backend.table_policies import TablePolicy, Window
-from pipelines.host.policy_rounds import MOST_WAITING, PolicyRounds
+from pipelines.host.periodic import Rounds
+from pipelines.host.tables import MOST_WAITING, submit_due
+from tests.worlds.hosts.rounds import led
 from tests.worlds.lake import builders
 from tests.worlds.store import stream_store
 from tests.worlds.store.policy_world import PolicyWorld, end
@@ -353,8 +356,9 @@ def test_a_host_asks_for_what_is_due_once_and_one_host_of_several(world, tmp_pat
         builders.partitioned_table(tmp_path / "lake" / "bronze" / f"t{number}", days=1, files_per_day=2)
     one = world({"tables": "bronze/*", "optimize": {"spares_files": 1}})
 
-    def rounds(host: str) -> PolicyRounds:
-        return PolicyRounds(one.settings, one.lake, one.store, host, lambda: one.now)
+    def rounds(host: str) -> Rounds:
+        plans = PolicyPlans(one.settings, one.lake)
+        return led("policies", partial(submit_due, plans, one.store, lambda: one.now), one.store, host)
 
     first, second = rounds("host-a"), rounds("host-b")
     first.once()

@@ -247,7 +247,7 @@ def test_a_query_under_way_keeps_each_version_that_it_reads(orders: Orders) -> N
 
 def test_a_comparison_keeps_the_change_files_between(settings: Settings, tmp_path: Path) -> None:
     table = builders.orders_table(tmp_path / "lake" / "orders")
-    kept = Lake(settings).files_between(Lake(settings).find("orders"), 1, 3)
+    kept = Lake(settings).folder_files(Lake(settings).find("orders")).between(1, 3)
     data = {uri.removeprefix(f"{table}/") for v in (1, 2, 3) for uri in DeltaTable(table, v).file_uris()}
     changes = {str(path.relative_to(table)) for path in table.glob("_change_data/*.parquet")}
     assert changes and kept == data | changes

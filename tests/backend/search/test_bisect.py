@@ -20,7 +20,7 @@ from backend.errors import BisectError, DataFileMissingError, LakehouseError, Qu
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, OperationMetrics, Snapshot, TableRef
 from backend.lake.rows.rows import RowQuery
-from backend.lake.table.schema import fields
+from backend.lake.table.schema import columns
 from backend.search import search
 from backend.search.condition import Examples, Judge, VersionVerdict
 from backend.search.search import Bisection, BisectProgress, BisectRequest, ProbeOutcome, Purpose, bisect
@@ -462,7 +462,7 @@ def test_rows_that_break_an_aggregate_are_those_that_pandas_finds(
 def test_rows_that_a_filter_shows_are_those_that_the_search_is_about(sold: Lake, where: str, bad: set[int]) -> None:
     ref = sold.find("notes")
     snapshot = sold.snapshot(ref)
-    query = RowQuery(("id",), parse_filter(where, fields(snapshot.metadata)), 100)
+    query = RowQuery(("id",), parse_filter(where, columns(snapshot.metadata)), 100)
     assert set(sold.find_rows(snapshot, query).rows["id"].to_pylist()) == bad
     found = found_by(sold, ref, negated(where))
     assert found.culprit == 1 and {row["id"] for row in found.examples.rows} == bad

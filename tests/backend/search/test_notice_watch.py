@@ -9,15 +9,17 @@ from pathlib import Path
 import pytest
 
 from backend.errors import StorageError, StoreError
-from backend.health import watch
-from backend.health.watch import NoticedSoFar, NoticeWatch
+from backend.health import health
+from backend.health.health import NoticedSoFar, NoticeWatch
 from backend.lake.lake import Lake
 from backend.lake.model import TableCard, TableRef
 from backend.search.notice import Key, Measure, Notice, notice_text
 from backend.search.notices import NoticeLooks
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
-from pipelines.host.notice_rounds import NoticeRounds
+from pipelines.host.periodic import Rounds
+from pipelines.host.tables import CommitWatch
+from tests.worlds.hosts.rounds import led, rounds_of
 from tests.worlds.lake import builders
 from tests.worlds.lake.builders import HandLog
 from tests.worlds.lake.watched import (
@@ -45,8 +47,8 @@ def store(settings: Settings) -> Iterator[ControlStore]:
     opened.close()
 
 
-def rounds(settings: Settings, store: ControlStore, host: str = "host-a") -> NoticeRounds:
-    return NoticeRounds(Lake(settings), store, host, lambda: datetime.now(UTC))
+def rounds(settings: Settings, store: ControlStore, host: str = "host-a") -> Rounds:
+    return led("notices", CommitWatch(Lake(settings), store, lambda: datetime.now(UTC)).look, store, host)
 
 
 def test_a_bad_batch_is_known_after_one_round_and_its_end_after_another(
@@ -76,9 +78,9 @@ def test_of_two_hosts_one_notices_until_it_ends(settings: Settings, store: Contr
     assert store.acquire("notices", "host-a", ttl_s=60)
     second.once()
     assert store.noticed.open() == []
-    first.rounds.start()
+    first.start()
     wait_until(store.noticed.open, "the first round")
-    first.rounds.stop(10)
+    first.stop(10)
     assert store.leases() == {} and len(store.noticed.open()) == 1
     second.once()
     assert store.leases()["notices"].owner == "host-b"
@@ -88,7 +90,7 @@ def test_what_was_noticed_while_the_store_was_away_is_kept_later(
     settings: Settings, store: ControlStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orders_with_a_bad_batch(tmp_path / "lake" / "orders")
-    watching = rounds(settings, store)
+    watching = CommitWatch(Lake(settings), store, lambda: datetime.now(UTC))
 
     def away(*_: object, **__: object) -> None:
         raise StoreError("the store does not answer")
@@ -96,7 +98,7 @@ def test_what_was_noticed_while_the_store_was_away_is_kept_later(
     with monkeypatch.context() as patched, pytest.raises(StoreError):
         patched.setattr(type(store.noticed), "keep", away)
         watching._look(watching._lake.find("orders"), is_due=True)
-    watching.once()
+    watching.look(rounds_of(watching.look))
     assert [notice.version for notice in store.noticed.open()] == [8]
 
 
@@ -106,7 +108,7 @@ def test_what_has_to_stand_for_a_while_is_known_without_another_commit(
     log, clock = HandLog(tmp_path / "lake" / "averages"), [NOW]
     for version, lowest in enumerate([98.0, 97.5, 98.4, 98.1, 97.9, 98.2, 12.0]):
         aggregate(log, lowest, NOW + timedelta(seconds=40 * version - 241))
-    watching = NoticeRounds(Lake(settings), store, "host-a", lambda: clock[0])
+    watching = rounds_of(CommitWatch(Lake(settings), store, lambda: clock[0]).look)
     watching.once()
     assert store.noticed.open() == []
     clock[0] += timedelta(minutes=3)
@@ -120,19 +122,20 @@ def test_a_rhythm_that_stops_is_known_and_goes_with_the_next_commit(
     log = HandLog(tmp_path / "lake" / "orders")
     last = every_ten_minutes(log, 20)[-1]
     clock = [last + timedelta(minutes=59)]
-    watching = NoticeRounds(Lake(settings), store, "host-a", lambda: clock[0])
+    watch = CommitWatch(Lake(settings), store, lambda: clock[0])
+    watching = rounds_of(watch.look)
     watching.once()
     assert store.noticed.open() == []
     clock[0] += timedelta(minutes=5)
     watching.once()
     assert store.noticed.open() == [], "it was looked at a moment ago"
-    watching._silences_due_s = 0.0
+    watch._silences_due_s = 0.0
     watching.once()
     (notice,) = store.noticed.open()
     assert notice_text(notice) == "commits every 10 min → none since v19, WRITE"
     appended(log, timestamp=int(NOW.timestamp() * 1_000))
     clock[0] = NOW + timedelta(hours=8)
-    NoticeRounds(Lake(settings), store, "host-a", lambda: clock[0]).once()  # one that began meanwhile
+    rounds_of(CommitWatch(Lake(settings), store, lambda: clock[0]).look).once()  # one that began meanwhile
     assert store.noticed.open() == []
 
 
@@ -203,7 +206,7 @@ def test_a_silence_is_found_and_what_is_older_than_a_week_is_not(settings: Setti
 def test_the_tables_written_last_are_looked_at_and_no_more_than_that(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "MOST_TABLES", 2)
+    monkeypatch.setattr(health, "MOST_TABLES", 2)
     for number in range(3):
         log = HandLog(tmp_path / "lake" / f"t{number}")
         every_ten_minutes(log, number + 2)

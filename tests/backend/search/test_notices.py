@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from backend.lake.history.history_filter import condition_shape
+from backend.lake.history.history import condition_shape
 from backend.lake.lake import Lake
 from backend.search.notice import FIRSTS, Measure, Notice, notice_text
 from backend.search.notices import MOST_BEFORE, NoticeLooks

@@ -16,7 +16,7 @@ from backend.errors import DataFileMissingError, ExportError, PathRefusedError
 from backend.lake.lake import Lake
 from backend.lake.model import Snapshot
 from backend.lake.rows.filters import RowFilter
-from backend.lake.table.schema import fields
+from backend.lake.table.schema import columns
 from backend.sql.export import FORMATS, Exports, ExportState, encoded, exported_rows
 from backend.sql.filters import parse_filter
 from backend.sql.values import json_value, same
@@ -57,7 +57,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 def opened(lake, version: int | None = None, where: str = "") -> tuple[Snapshot, tuple[str, ...], RowFilter | None]:
     snapshot = lake.snapshot(lake.find("t"), version)
-    schema = fields(snapshot.metadata)
+    schema = columns(snapshot.metadata)
     return snapshot, tuple(field.path for field in schema if field.depth == 0), parse_filter(where, schema)
 
 

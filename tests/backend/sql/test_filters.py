@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from backend.errors import QueryError
 from backend.lake.lake import Lake
-from backend.lake.model import SchemaField
 from backend.lake.rows.filters import All, AnyOf, RowFilter
 from backend.lake.rows.filters import Test as OneTest
-from backend.lake.table.schema import fields
+from backend.lake.table.schema import Column, columns
 from backend.sql.export import FORMATS, Exports, exported_rows
 from backend.sql.filters import condition_text, narrowed, operators, parse_filter
 from backend.work import Stopped, Work
@@ -40,9 +39,9 @@ KINDS: dict[str, st.SearchStrategy[Any]] = {
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1)
 
 
-def field(name: str, kind: str, depth: int = 0) -> SchemaField:
+def field(name: str, kind: str, depth: int = 0) -> Column:
     names = tuple(name.split(".")) if depth else (name,)
-    return SchemaField(name, names, kind, nullable=True, comment=None, is_partition=False)
+    return Column(name, names, kind, kind, nullable=True, physical=names)
 
 
 SCHEMA = [
@@ -54,7 +53,7 @@ SCHEMA = [
 ]  # fmt: skip
 
 
-def parsed(text: str, schema: Sequence[SchemaField] = SCHEMA) -> RowFilter:
+def parsed(text: str, schema: Sequence[Column] = SCHEMA) -> RowFilter:
     where = parse_filter(text, schema)
     assert where is not None
     return where
@@ -226,7 +225,7 @@ SLOW = f"lower(text) LIKE '%{'_' * 900}b%'"  # DuckDB begins anew at each charac
 def test_an_export_that_is_cancelled_ends_its_filter(root: Path, lake: Lake) -> None:
     builders.write(root / "t", pa.table({"id": list(range(40)), "text": ["a" * 1_000_000] * 40}))
     snapshot, exports, begun = lake.snapshot(lake.find("t")), Exports(), threading.Event()
-    where = parse_filter(SLOW, fields(snapshot.metadata))
+    where = parse_filter(SLOW, columns(snapshot.metadata))
 
     def read_files(*args: Any, **options: Any) -> pa.RecordBatchReader:
         begun.set()

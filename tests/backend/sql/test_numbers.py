@@ -17,8 +17,7 @@ from deltalake import DeltaTable
 
 from backend.errors import QueryError
 from backend.lake.lake import Lake
-from backend.sql.numbers import aggregates, column_numbers, spread
-from backend.sql.profile import Profile, profiles, readable
+from backend.sql.numbers import Profile, aggregates, column_numbers, profiles, readable, spread
 from tests.worlds.lake import builders
 from tests.worlds.lake.diff_lakes import LakeWith
 from tests.worlds.lake.diffs import lake_at

@@ -9,14 +9,14 @@ import pytest
 
 from app.query import view
 from backend.errors import LakehouseError, QueryError
-from backend.lake.model import SchemaField
+from backend.lake.table.schema import Column
 from backend.query.plan import plan_query
 from backend.query.statement import MOST_CHARACTERS, MOST_TABLES, Source, read_statement
 from backend.query.views import World
 from backend.settings import load_settings
 from backend.sql.expression import FUNCTIONS
 from backend.sql.filters import pruning_filter
-from backend.sql.quoting import plain_name, quoted_name
+from backend.sql.values import plain_name, quoted_name
 from backend.times import Clock
 from tests.worlds.cases import MORE, some
 from tests.worlds.lake import builders
@@ -30,7 +30,7 @@ def sources(text: str) -> list[Source]:
 
 def pruned_by(source: Source) -> str | None:
     """What readers of a table of whole numbers are told."""
-    schema = [SchemaField(name, (name,), "bigint", nullable=True, comment=None, is_partition=False) for name in "ixyz"]
+    schema = [Column(name, (name,), "bigint", "long", nullable=True, physical=(name,)) for name in "ixyz"]
     where = pruning_filter(source.conditions, schema, source.alias)
     return where.predicate() if where else None
 

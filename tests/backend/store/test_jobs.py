@@ -31,7 +31,7 @@ from backend.streams.reset import ResetLevel, ResetRequest
 from pipelines.jobs.runner import SparkJobs
 from pipelines.jobs.stream_acts import Resets
 from pipelines.sources.spark import table
-from pipelines.specs.registry import Registry
+from pipelines.specs.streams import Registry
 from tests.worlds.lake.builders import HandLog, add, remove
 from tests.worlds.spark.declared import pipeline_of
 from tests.worlds.store.values import JOB, NOW, job_of, leased

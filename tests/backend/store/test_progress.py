@@ -19,12 +19,11 @@ from backend.store import batches as batch_rows
 from backend.store.batches import pack, unpack
 from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog, DataLoss, Lag, SourceBacklog
-from backend.stream_model.batches import WORK_PHASE
+from backend.stream_model.progress import WORK_PHASE
 from backend.stream_model.rollup import GRAINS_S, HOUR_S, MINUTE_S, Rollup, Sum, merged
 from backend.stream_model.stream import ExpectationCount, HostHeartbeat, InputKind, Progress, StreamState
 from backend.streams.graph import WINDOW
-from backend.streams.newest import RECENT, ByStream
-from backend.streams.status import RecentBatches, gather_evidence, statuses
+from backend.streams.status import RECENT, ByStream, RecentBatches, statuses
 from tests.worlds.store import stream_store
 from tests.worlds.store.statements import statements
 from tests.worlds.store.values import DECLARATION, NOW, OBSERVED, held, leased, observed, progress
@@ -180,9 +179,9 @@ def test_a_look_of_the_host_counts_while_it_tells_of_now(
         store.touch(STREAM, at=NOW + timedelta(seconds=idle_after_s))
     store.note_backlogs({STREAM: waits(NOW + timedelta(seconds=seen_after_s))})
     looks = Looks()
-    (evidence,) = gather_evidence(store, looks, now=NOW + timedelta(seconds=now_after_s), heartbeat_stale_s=60)
+    (status,) = statuses(store, looks, now=NOW + timedelta(seconds=now_after_s), heartbeat_stale_s=60)
     assert looks.at == ([STREAM] if looked else [])
-    assert evidence.backlog is not None and evidence.backlog.files == (7 if looked else 3)
+    assert status.backlog is not None and status.backlog.files == (7 if looked else 3)
 
 
 def test_rows_of_each_batch_since_a_moment(store: ControlStore) -> None:

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,12 +20,12 @@ from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog, Lag, SourceBacklog
 from backend.stream_model.stream import Progress, StreamInput, TopicEnds
-from backend.streams.backlog.kafka import kafka_backlog
-from backend.streams.backlog.lags import UNREAD, BatchEnd, batch_end, lags, lags_since
-from backend.streams.backlog.positions import KafkaPosition
-from backend.streams.backlog.reader import BacklogReader
-from pipelines.host import backlog_watch
-from pipelines.host.backlog_watch import BacklogWatch
+from backend.streams.backlog import BacklogReader, BatchEnd, batch_end, lags, lags_since
+from backend.streams.checkpoint import KafkaPosition
+from backend.streams.unread import UNREAD, kafka_backlog
+from pipelines.host import backlogs
+from pipelines.host.backlogs import keep_backlogs
+from tests.worlds.hosts.rounds import rounds_of
 from tests.worlds.lake import builders
 from tests.worlds.store import large
 from tests.worlds.streams.checkpoints import delta_offset, write_checkpoint
@@ -433,14 +434,14 @@ def large_store(large_settings: Settings, large_lake: Path) -> Iterator[ControlS
 def test_each_owned_stream_is_kept_as_a_look_sees_it(
     large_settings: Settings, large_store: ControlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backlog_watch, "AT_ONCE", 2)
+    monkeypatch.setattr(backlogs, "AT_ONCE", 2)
     declared, owned = list(large_store.declarations().values()), [large.stream_name(number) for number in range(5)]
-    watch = BacklogWatch(large_settings, Lake(large_settings), large_store, declared, lambda: owned, lambda: NOW)
-    watch.look()
     look, lake = (
         BacklogReader(large_settings, Lake(large_settings), keep_s=0),
         {stream.name: stream for stream in declared},
     )
+    streams = [lake[name] for name in owned]
+    rounds_of(partial(keep_backlogs, look, large_store, streams, lambda: NOW)).once()
     seen = {name: look.read(lake[name], large_store.progress(name, limit=10), now=NOW) for name in owned}
     assert large_store.backlogs() == seen
     assert [seen[name].versions for name in owned] == [1, 0, 0, 1, 0]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backend.stream_model.stream import HostHeartbeat
-from backend.streams.balance import Move, plan_shares, why_nobody_can
+from backend.streams.reconcile import Move, plan_shares, why_nobody_can
 from tests.worlds.cases import drawn
 from tests.worlds.streams.values import stream as declaration
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from backend.errors import StreamError
 from backend.stream_model.attached import Attached, AttachedEvent
-from backend.stream_model.events import MOST_METRICS, observed_metrics, parse_progress
+from backend.stream_model.progress import MOST_METRICS, observed_metrics, parse_progress
 from backend.stream_model.stream import ExpectationCount, InputKind, ObservedMetric, StreamInput, StreamState
 from tests.worlds.streams.attached import ID, NOW, RUN, beat, event, progress, started
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from backend.access import Actor
 from backend.lake.lake import Lake
-from backend.settings import Settings, load_settings
+from backend.settings import HostSettings, Settings, load_settings
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
 from backend.stream_model.stream import (
@@ -30,31 +30,31 @@ from backend.streams.reconcile import (
     Forget,
     Host,
     Live,
-    Phase,
     RecordState,
-    RestartLimits,
     Start,
     Stop,
     backoff_s,
     plan,
 )
-from pipelines.host.drain_watch import DrainWatch
+from pipelines.host.backlogs import DrainWatch
 from tests.worlds.lake import builders
 from tests.worlds.store.values import leased
 from tests.worlds.streams.checkpoints import delta_offset, write_checkpoint
 from tests.worlds.streams.values import stream
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
-LIMITS = RestartLimits(max_restarts=2, restart_window_s=600, backoff_initial_s=1, backoff_max_s=60)
+LIMITS = HostSettings(max_restarts=2, restart_window_s=600, backoff_initial_s=1, backoff_max_s=60)
 HOST = Host("me", LIMITS, NOW)
 SOON = NOW + timedelta(milliseconds=1)
 BROKE = StreamFailure("SparkException", "boom", 3, NOW)
 EARLIER = replace(BROKE, failed_at=NOW - timedelta(seconds=10))
 LONG_AGO = replace(BROKE, failed_at=NOW - timedelta(seconds=601))
 
-ABSENT, STARTING, STOPPING, ENDED = (Live(Phase(name)) for name in ("ABSENT", "STARTING", "STOPPING", "ENDED"))
-ACTIVE = Live(Phase.ACTIVE, "q", "r")
-FAILED = Live(Phase.FAILED, "q", "r", BROKE)
+ABSENT, STARTING, STOPPING, ENDED = (
+    Live(StreamState(name)) for name in ("STOPPED", "STARTING", "STOPPING", "COMPLETED")
+)
+ACTIVE = Live(StreamState.RUNNING, "q", "r")
+FAILED = Live(StreamState.FAILED, "q", "r", BROKE)
 RECURS = replace(FAILED, failure=replace(BROKE, message="nothing orders two changes of one key"))
 CAUGHT_UP = replace(ACTIVE, read_until=NOW + timedelta(seconds=1))
 
@@ -178,7 +178,7 @@ def test_a_failure_is_kept_with_its_time_and_the_pause_doubles_up_to_its_limit()
     third = recorded(want("RUNNING"), second, FAILED)
     assert (third.state, third.last_failure, third.next_start_at) == (StreamState.FAILED, BROKE, None)
     assert [backoff_s(n, LIMITS) for n in (1, 2, 3, 4, 7, 10_000)] == [1, 2, 4, 8, 60, 60]
-    never = replace(HOST, limits=replace(LIMITS, max_restarts=0))
+    never = replace(HOST, limits=LIMITS.model_copy(update={"max_restarts": 0}))
     assert recorded(want("RUNNING"), seen("RUNNING"), FAILED, never).state is StreamState.FAILED
 
 
@@ -228,13 +228,14 @@ def carry_out(actions: Iterable[Action], observed: dict[str, Observed], live: di
             case RecordState(after):
                 observed[action.name] = after
             case Start(name):
-                assert live[name].phase is Phase.ABSENT, "a start needs the place to be free"
+                assert live[name].state is StreamState.STOPPED, "a start needs the place to be free"
                 live[name] = STARTING
             case Stop(name):
-                assert live[name].phase is Phase.ACTIVE, "only what is active can be stopped"
+                assert live[name].state is StreamState.RUNNING, "only what is active can be stopped"
                 live[name] = STOPPING
             case Forget(name):
-                assert live[name].phase in (Phase.ENDED, Phase.FAILED), "only what is over can be forgotten"
+                over = (StreamState.COMPLETED, StreamState.FAILED)
+                assert live[name].state in over, "only what is over can be forgotten"
                 live[name] = ABSENT
 
 
@@ -259,8 +260,8 @@ def test_every_stream_comes_to_what_is_wanted_once_nothing_fails(world: World, d
     for round_number in range(8):
         host = replace(HOST, now=NOW + timedelta(seconds=100 * round_number))
         carry_out(plan(desired, observed, live, host), observed, live)
-        live.update({name: ACTIVE for name, it in live.items() if it.phase is Phase.STARTING})
-        live.update({name: ABSENT for name, it in live.items() if it.phase is Phase.STOPPING})
+        live.update({name: ACTIVE for name, it in live.items() if it.state is StreamState.STARTING})
+        live.update({name: ABSENT for name, it in live.items() if it.state is StreamState.STOPPING})
     for name in desired.keys() & live.keys():
         drained = ("STOPPED", "FAILED", "RUNNING")  # RUNNING: it never catches up
         rests = {
@@ -270,7 +271,7 @@ def test_every_stream_comes_to_what_is_wanted_once_nothing_fails(world: World, d
             DesiredState.DRAINED_THROUGH: drained,
         }
         assert observed[name].state in rests[desired[name].state]
-        assert (live[name].phase is Phase.ACTIVE) == (observed[name].state is StreamState.RUNNING)
+        assert (live[name].state is StreamState.RUNNING) == (observed[name].state is StreamState.RUNNING)
         assert live[name] is not CAUGHT_UP or desired[name].state is DesiredState.RUNNING
 
 

@@ -16,8 +16,8 @@ from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog, SourceBacklog
 from backend.stream_model.stream import Desired, DesiredState, Observed, StreamDeclaration, StreamInput, StreamState
 from backend.streams.requeue import RequeueRequest, checked, parse_repairs, quarantine_of, why_never, why_not
-from backend.streams.reset import ResetLevel, ResetPreview, ResetRequest, is_stopped, preview, why_kept
-from backend.streams.verdict import StreamStatus, Verdict
+from backend.streams.reset import ResetLevel, ResetPreview, ResetRequest, preview, why_kept
+from backend.streams.verdict import StreamStatus, Verdict, is_stopped
 from tests.worlds.store.stream_store import open_store
 from tests.worlds.streams.values import stream
 
@@ -43,7 +43,7 @@ def of(level: ResetLevel = ResetLevel.FULL, *others: StreamDeclaration, **more: 
     """What is said of a reset of `declared`, stopped unless `state` says otherwise."""
     given = {"declared": SILVER, "state": StreamState.STOPPED, "set_aside": ("job-1",), "kept": ""} | more
     declared, state = given["declared"], given["state"]
-    status = StreamStatus(declared, UNWANTED, seen(state), state, None, Verdict.STOPPED, "")
+    status = StreamStatus(declared, UNWANTED, seen(state), state, (), Verdict.STOPPED, "")
     everybody = [declared, *others]
     return preview(status, level, everybody, again=AGAIN, set_aside=given["set_aside"], kept=given["kept"])
 
@@ -174,7 +174,7 @@ def test_which_streams_take_rows_again() -> None:
     assert "another Spark application" in why_never(replace(PRICED, kind="attached query", pipeline="nightly"))
     for outside in ("kafka", "postgresql"):
         assert "follow newer ones" in why_never(replace(PRICED, sink=outside, outside="orders at broker"))
-    running = StreamStatus(PRICED, UNWANTED, seen(StreamState.RUNNING), StreamState.RUNNING, None, Verdict.OK, "")
+    running = StreamStatus(PRICED, UNWANTED, seen(StreamState.RUNNING), StreamState.RUNNING, (), Verdict.OK, "")
     assert why_not(running) == "it is running: stop it first"
     still = replace(running, observed=seen(StreamState.STOPPED), state=StreamState.STOPPED)
     assert why_not(still) == ""

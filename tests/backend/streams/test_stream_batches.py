@@ -14,12 +14,22 @@ from hypothesis import strategies as st
 
 from backend.lake.history.change_feed import Arrival
 from backend.lake.model import Commit, OperationMetrics, StreamOrigin
-from backend.stream_model.batches import phases_ms, versions_of
-from backend.stream_model.rollup import HOUR_S, MINUTE_S, Rollup, merged, rollup_of
+from backend.stream_model.progress import phases_ms, versions_of
+from backend.stream_model.rollup import (
+    DAY_S,
+    HOUR_S,
+    MINUTE_S,
+    Rollup,
+    merged,
+    plan_grain,
+    points_of,
+    points_over,
+    rollup_of,
+)
 from backend.stream_model.stream import Progress, StreamInput, TopicEnds
-from backend.streams.backlog.lags import UNREAD, BatchEnd
-from backend.streams.backlog.trail import Trail, Trails, topic_trail, trail_of
-from backend.streams.points import DAY_S, plan_grain, points_of, points_over
+from backend.streams.backlog import BatchEnd, Trail, topic_trail, trail_of
+from backend.streams.latency import Trails
+from backend.streams.unread import UNREAD
 from tests.worlds.streams.values import ended_batch
 
 START = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)

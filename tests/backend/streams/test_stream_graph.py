@@ -33,7 +33,7 @@ def status(
     layer = name.split("_")[0]
     declared = StreamDeclaration(name, "", "", f"/l/{layer}/{name}", f"{layer}/{name}", reads, layer, 5_000, "/c")
     observed = Observed(name, state, "host", 1, NOW, started_at=HOUR_AGO)
-    return StreamStatus(replace(declared, **said), None, observed, state, None, Verdict.OK, "")  # type: ignore[arg-type]
+    return StreamStatus(replace(declared, **said), None, observed, state, (), Verdict.OK, "")  # type: ignore[arg-type]
 
 
 def batch(rows: int, *, ago_s: float, sources: dict[str, int] | None = None) -> Progress:
@@ -134,7 +134,10 @@ def test_an_idle_stream_below_one_that_stopped_or_failed_is_starved() -> None:
 
 
 def test_a_starved_stream_has_no_rate_of_the_past() -> None:
-    last = replace(starving("silver", "bronze"), input_rows_per_s=34.4)
+    idle = starving("silver", "bronze")
+    assert idle.observed
+    last = replace(idle, observed=replace(idle.observed, run_id="r"), recent=[batch(344, ago_s=5)])
+    assert last.input_rows_per_s
     assert [each.input_rows_per_s for each in with_causes([stopped("bronze"), last], now=NOW)] == [None, 0.0]
 
 

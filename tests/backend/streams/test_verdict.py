@@ -25,7 +25,7 @@ from backend.stream_model.stream import (
 )
 from backend.streams import faults
 from backend.streams.faults import OTHERS_SEEN, TWELVE, Fault, docs_table, recognise
-from backend.streams.verdict import StreamEvidence, StreamJudgement, Verdict, judge
+from backend.streams.verdict import StreamStatus, Verdict, judged
 from tests.worlds.streams.recording import Moment, replay
 from tests.worlds.streams.values import stream
 
@@ -56,9 +56,9 @@ def verdict(
     desired: Desired = WANTED,
     host: HostHeartbeat | None = ALIVE,
     backlog: Backlog | None = None,
-) -> StreamJudgement:
-    evidence = StreamEvidence(STREAM, desired, observed, host, batches, backlog)
-    return judge(evidence, now=NOW, heartbeat_stale_s=15)
+) -> StreamStatus:
+    known = StreamStatus(STREAM, desired, observed, recent=batches, host=host, backlog=backlog)
+    return judged(known, now=NOW, heartbeat_stale_s=15)
 
 
 def told(*batches: Progress, backlog: Backlog | None = None) -> tuple[Verdict, str]:
@@ -69,9 +69,8 @@ def told(*batches: Progress, backlog: Backlog | None = None) -> tuple[Verdict, s
 
 def test_a_stream_that_keeps_up() -> None:
     sentence = "silver keeps up: 1,200 rows in its last batch, done in 1.2 s"
-    assert verdict(seen(), batch(10), batch(5, took_s=1.24)) == StreamJudgement(
-        StreamState.RUNNING, Verdict.OK, sentence
-    )
+    shown = verdict(seen(), batch(10), batch(5, took_s=1.24))
+    assert (shown.state, shown.verdict, shown.because) == (StreamState.RUNNING, Verdict.OK, sentence)
 
 
 def behind(*lags_s: float, rows: Sequence[int | None] = (), waits_s: float | None = None, **source: object) -> Backlog:
@@ -219,7 +218,7 @@ def test_idle_when_spark_reported_nothing_to_read_after_the_last_batch() -> None
 
 
 def rate(observed: Observed, *batches: Progress) -> float | None:
-    return StreamEvidence(STREAM, WANTED, observed, ALIVE, batches).input_rows_per_s
+    return StreamStatus(STREAM, WANTED, observed, StreamState.RUNNING, batches, host=ALIVE).input_rows_per_s
 
 
 def test_the_rate_is_rows_over_time_until_the_last_sign_of_life() -> None:
@@ -293,7 +292,7 @@ THAWED_AT = datetime(2026, 11, 24, 11, 39, 14, tzinfo=UTC)
 FIRST_BATCH = timedelta(seconds=15)
 STREAMS = 6
 
-Judgements = dict[str, dict[datetime, StreamJudgement]]
+Judgements = dict[str, dict[datetime, StreamStatus]]
 
 
 # a recording of the demo's six streams, on which Spark was frozen near the end ---------------------------------------
@@ -304,17 +303,17 @@ def by_stream() -> Judgements:
     """What each stream is said to be, by moment."""
     found: Judgements = defaultdict(dict)
     for moment in replay("demo.jsonl.xz"):
-        for name, judgement in judged(moment).items():
+        for name, judgement in all_judged(moment).items():
             found[name][moment.at] = judgement
     assert len(found) == STREAMS
     return found
 
 
-def judged(moment: Moment) -> dict[str, StreamJudgement]:
-    return {each.declaration.name: judge(each, now=moment.at, heartbeat_stale_s=STALE_S) for each in moment.streams}
+def all_judged(moment: Moment) -> dict[str, StreamStatus]:
+    return {each.declaration.name: judged(each, now=moment.at, heartbeat_stale_s=STALE_S) for each in moment.streams}
 
 
-def between(judgements: dict[datetime, StreamJudgement], first: datetime, last: datetime) -> set[Verdict]:
+def between(judgements: dict[datetime, StreamStatus], first: datetime, last: datetime) -> set[Verdict]:
     verdicts = {found.verdict for at, found in judgements.items() if first <= at < last}
     assert verdicts, "nothing was recorded then"
     return verdicts

@@ -28,10 +28,10 @@ from backend.lake.files.file_sizes import histogram, partition_files
 from backend.lake.files.stats import column_totals
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, Snapshot, TableRef
-from backend.lake.table.schema import fields
+from backend.lake.table.schema import columns
 from backend.settings import load_settings
 from backend.sql.filters import condition_text, parse_filter
-from backend.sql.profile import profiles, readable
+from backend.sql.numbers import profiles, readable
 from tests.worlds.cases import few
 from tests.worlds.lake.diffs import diff
 from tests.worlds.spark.delta_tables import RECIPES, make_table
@@ -321,7 +321,7 @@ def _same_differences(lake: Lake, newest: Snapshot, versions: tuple[int, int], t
 
 def _same_filtered(lake: Lake, snapshot: Snapshot, table: RandomTable, rows: Values) -> None:
     """A click on each value of a cell finds the rows that hold it."""
-    schema = fields(snapshot.metadata)
+    schema = columns(snapshot.metadata)
     shown = lake.read_files(snapshot).read_all()
     for number, (name, kind) in enumerate(table.columns.items()):
         if kind not in FLAT or not rows:

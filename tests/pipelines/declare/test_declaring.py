@@ -31,8 +31,7 @@ from pipelines import (
     upsert,
 )
 from pipelines.declare.check import PipelineError, find_problems, refuse_problems
-from pipelines.declare.pipeline import TriggerError, trigger_s
-from pipelines.declare.registry import MOST_CODE, declaration, declarations, load_registry
+from pipelines.declare.pipeline import MOST_CODE, TriggerError, declaration, declarations, load_registry, trigger_s
 from pipelines.spark.tables import in_order
 from pipelines.specs.tables import Evolution
 from tests.worlds.spark import declared
@@ -370,7 +369,7 @@ def test_several_destinations_are_in_the_declaration_the_graph_and_the_preview_o
     assert shown.side_tables == ("gold/gold_words", "gold/gold_words_tombstones")
     own = Output("silver/silver_words", str(tmp_path / "lake/silver/silver_words"), "append")
     assert shown.outputs == (own, Output("gold/gold_words", str(tmp_path / "lake/gold/gold_words"), "upsert"))
-    statuses = [StreamStatus(each, None, None, StreamState.STOPPED, None, Verdict.STOPPED, "") for each in declared]
+    statuses = [StreamStatus(each, None, None, StreamState.STOPPED, (), Verdict.STOPPED, "") for each in declared]
     graph = build_graph(statuses, {}, now=datetime.now(UTC))
     assert lineage(graph, ["gold/gold_words"]) == Lineage(("silver_words",), ("gold_report",))
     assert next(node.layer for node in graph.nodes if node.name == "gold_words") == "gold"

@@ -27,12 +27,12 @@ from pipelines import (
     upsert,
 )
 from pipelines.declare.check import find_problems
-from pipelines.declare.registry import declaration
+from pipelines.declare.pipeline import declaration
 from pipelines.jvm.failures import SpecError
 from pipelines.sources.kafka import KafkaSource
 from pipelines.sources.spark import JdbcSource
 from pipelines.spark.tables import Analysis
-from pipelines.specs.sinks import ExportSink, Sink
+from pipelines.specs.ends import ExportSink, Sink
 from tests.worlds.spark import declared
 from tests.worlds.spark.declared import pipeline_of, problems_of, registry_of, same, without_rows
 

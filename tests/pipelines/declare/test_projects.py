@@ -32,7 +32,7 @@ from pipelines import (
     upsert,
 )
 from pipelines.declare.check import columns_problems, find_problems
-from pipelines.declare.registry import declarations
+from pipelines.declare.pipeline import declarations
 from pipelines.spark.tables import Analysis
 from tests.worlds.lake import builders
 from tests.worlds.processes import wait_until

@@ -25,7 +25,7 @@ from backend.lake.lake import Lake
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 from backend.stream_model.stream import Progress, StreamState
-from backend.streams.backlog.reader import BacklogReader
+from backend.streams.backlog import BacklogReader
 from backend.streams.status import statuses
 from backend.streams.verdict import StreamStatus, Verdict
 from pipelines.jars import jar_paths

@@ -14,12 +14,12 @@ from pyspark.sql import SparkSession
 from backend.lake.lake import Lake
 from backend.settings import load_settings
 from backend.stream_model.backlog import Backlog
-from backend.stream_model.events import parse_progress
+from backend.stream_model.progress import parse_progress
 from backend.stream_model.stream import Progress
-from backend.streams.backlog.reader import BacklogReader
+from backend.streams.backlog import BacklogReader
 from pipelines import files, table
-from pipelines.declare.registry import declaration
-from pipelines.specs.registry import Registry
+from pipelines.declare.pipeline import declaration
+from pipelines.specs.streams import Registry
 from tests.worlds.cases import few
 from tests.worlds.spark.declared import pipeline_of
 from tests.worlds.spark.lakes import DemoLake, open_lake

@@ -16,9 +16,9 @@ from backend.store.store import ControlStore
 from backend.stream_model.stream import StreamState
 from backend.streams.status import statuses
 from pipelines.host.__main__ import CLOSE_S, JOBS_LIMIT_S, close
-from pipelines.host.listener import ProgressWriter
 from pipelines.host.metrics import HostMetrics
 from pipelines.host.ownership import RAN_OUT
+from pipelines.host.progress import ProgressWriter
 from pipelines.host.stream_host import Loop, StreamHost, declare, new_heartbeat
 from pipelines.spark.runtime import QueryFailure
 from tests.pipelines.host.test_host_metrics import event

@@ -4,10 +4,10 @@ import json
 import socket
 import threading
 import urllib.request
-from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,9 +27,10 @@ from backend.settings import load_settings
 from backend.store.store import ControlStore
 from backend.stream_model.rollup import HOUR_S, MINUTE_S, merged
 from backend.stream_model.stream import InputKind, Progress, StreamDeclaration, StreamInput
-from pipelines.host.listener import ProgressListener, ProgressWriter
+from backend.streams.backlog import BacklogReader
 from pipelines.host.metrics import MOST_CLIENTS, HostMetrics, serving
-from pipelines.host.retention import Retention
+from pipelines.host.progress import ProgressListener, ProgressWriter, prune, roll_up
+from tests.worlds.hosts.rounds import rounds_of
 from tests.worlds.processes import wait_until
 from tests.worlds.programs import promtool
 from tests.worlds.store.stream_store import batch
@@ -356,19 +357,21 @@ DAYS = 60
 KEPT_DAYS = {"progress_retention_days": 2, "minutes_retention_days": 7, "hours_retention_days": 30}
 
 
-def retention(store: ControlStore, clock: Callable[[], datetime], **limits: int) -> Retention:
+def retained(store: ControlStore, now: datetime, **limits: int) -> None:
+    """All that came is added up, and what is old is deleted."""
     settings = load_settings(store={**KEPT_DAYS, **limits})
-    return Retention(settings, Lake(settings), store, clock)
+    backlogs = BacklogReader(settings, Lake(settings), keep_s=0)
+    rounds_of(partial(roll_up, backlogs, store, lambda: now)).once()
+    prune(settings.store, store, now)
 
 
 def test_after_sixty_days_there_is_what_settings_say_and_no_more(store: ControlStore) -> None:
     now, number = START, 0
-    watch = retention(store, lambda: now)
     per_day = timedelta(days=1) // EVERY
     for _ in range(DAYS):
         store.add_progress([batch("a", number + place, now + EVERY * place, run_id="r") for place in range(per_day)])
         number, now = number + per_day, now + timedelta(days=1)
-        watch.once()
+        retained(store, now)
         assert len(store.progress("a", raw=False)) <= 2 * per_day
     assert len(store.progress("a", raw=False)) == 2 * per_day
     minutes = store.rollups("a", grain_s=MINUTE_S, since=LONG_AGO)
@@ -391,12 +394,12 @@ def test_the_most_that_waited_is_kept_of_batches_of_the_last_hour(store: Control
         for number, rows in waited.items()
     ]
     store.add_progress(told)
-    retention(store, lambda: START + timedelta(minutes=125)).once()
+    retained(store, START + timedelta(minutes=125))
     hours = store.rollups("a", grain_s=HOUR_S, since=LONG_AGO)
     assert [(each.batches, each.most_unread_rows) for each in hours] == [(2, None), (2, 0), (1, 12)]
     late = replace(told[2], batch_id=9, progressed_at=told[2].progressed_at + timedelta(minutes=20))
     store.add_progress([late])
-    retention(store, lambda: START + timedelta(minutes=125)).once()
+    retained(store, START + timedelta(minutes=125))
     assert [each.most_unread_rows for each in store.rollups("a", grain_s=HOUR_S, since=LONG_AGO)] == [None, 30, 12]
 
 

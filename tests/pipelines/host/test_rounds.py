@@ -13,8 +13,7 @@ from structlog.testing import capture_logs
 from backend.errors import StoreError
 from backend.store.store import ControlStore
 from backend.work import Stopped
-from pipelines.host.loop_watch import LOOKS, LoopWatch
-from pipelines.host.rounds import Rounds
+from pipelines.host.periodic import HUNG_LOOKS, LoopWatch, Rounds, Task
 from pipelines.host.stream_host import Loop
 from tests.worlds.hosts.in_memory import Runner, host_on
 from tests.worlds.processes import wait_until
@@ -29,7 +28,7 @@ def test_a_round_that_fails_is_told_and_the_next_one_comes(failure: Exception, l
         if len(done) == 1:
             raise failure
 
-    rounds = Rounds("watch", once, every_s=0.01, failed="not_watched")
+    rounds = Rounds(Task("watch", 0.01, lambda _: once(), "not_watched"))
     with capture_logs() as logs:
         rounds.start()
         wait_until(lambda: len(done) > 2, "rounds go on")
@@ -45,7 +44,7 @@ def test_a_reason_that_lasts_is_told_once_and_told_again_when_it_comes_back() ->
             raise fate
 
     with capture_logs() as logs:
-        Rounds("lasts", once, every_s=0.01, failed="not_watched").start()
+        Rounds(Task("lasts", 0.01, lambda _: once(), "not_watched")).start()
         wait_until(lambda: not alive("lasts")(), "it has ended")
     assert [line["error"] for line in logs] == ["away", "locked", "locked"]
 
@@ -55,7 +54,7 @@ def alive(name: str) -> Callable[[], bool]:
 
 
 def test_a_stop_ends_the_pause_and_a_round_may_end_them_all() -> None:
-    waiting = Rounds("waits", lambda: None, every_s=600, failed="x")
+    waiting = Rounds(Task("waits", 600, lambda _: None, "x"))
     waiting.start()
     waiting.stop(5)
     assert waiting.is_stopping and not alive("waits")()
@@ -63,12 +62,12 @@ def test_a_stop_ends_the_pause_and_a_round_may_end_them_all() -> None:
     def ended() -> None:
         raise Stopped
 
-    Rounds("ends", ended, every_s=600, failed="x").start()
+    Rounds(Task("ends", 600, lambda _: ended(), "x")).start()
     wait_until(lambda: not alive("ends")(), "it has ended")
 
 
 def test_rounds_that_never_began_can_be_stopped() -> None:
-    Rounds("idle", lambda: None, every_s=1, failed="x").stop(5)
+    Rounds(Task("idle", 1, lambda _: None, "x")).stop(5)
 
 
 def test_rounds_that_take_long_come_less_often() -> None:
@@ -78,7 +77,7 @@ def test_rounds_that_take_long_come_less_often() -> None:
         began.append(time.monotonic())
         time.sleep(0.05)
 
-    rounds = Rounds("slow", slow, every_s=0.001, failed="x", longest_pause_s=0.4)
+    rounds = Rounds(Task("slow", 0.001, lambda _: slow(), "x", longest_pause_s=0.4))
     rounds.start()
     wait_until(lambda: len(began) > 2, "rounds go on")
     rounds.stop(5)
@@ -95,7 +94,7 @@ def loop_watch(ended: list[int]) -> tuple[LoopWatch, list[str]]:
 
 def test_a_loop_that_does_not_come_round_ends_the_host() -> None:
     looked, ends = loop_watch([7])
-    for _ in range(LOOKS):
+    for _ in range(HUNG_LOOKS):
         looked.look()
     assert ends == []
     with capture_logs() as logs:
@@ -106,15 +105,15 @@ def test_a_loop_that_does_not_come_round_ends_the_host() -> None:
 
 def test_one_round_between_two_looks_is_enough() -> None:
     looked, ends = loop_watch(ended := [0])
-    for number in range(5 * LOOKS):
-        ended[0] += number % (LOOKS - 1) == 0
+    for number in range(5 * HUNG_LOOKS):
+        ended[0] += number % (HUNG_LOOKS - 1) == 0
         looked.look()
     assert ends == []
 
 
 def test_the_process_ends_with_the_stack_of_each_thread() -> None:
     hanging = (
-        "import threading; from pipelines.host.loop_watch import LoopWatch\n"
+        "import threading; from pipelines.host.periodic import LoopWatch\n"
         "def the_loop(): threading.Event().wait()\n"
         "threading.Thread(target=the_loop, daemon=True).start()\n"
         "watch = LoopWatch(lambda: 1, ttl_s=1)\n"

@@ -20,12 +20,11 @@ from backend.settings import load_settings
 from backend.store.leases import elapsed
 from backend.streams.checkpoint import pinned_by
 from pipelines import Pipeline, append, files, rate, table
-from pipelines.declare.registry import declarations
+from pipelines.declare.pipeline import declarations
 from pipelines.jvm.failures import StreamStartError
 from pipelines.spark.runtime import NOT_RENEWED, QueryFailure, QueryState
-from pipelines.specs.registry import Registry
-from pipelines.specs.sinks import Target
-from pipelines.specs.streams import StreamSpec
+from pipelines.specs.ends import Target
+from pipelines.specs.streams import Registry, StreamSpec
 from pipelines.specs.tables import TableSpec
 from tests.worlds.processes import PATIENCE_S, wait_until
 from tests.worlds.spark.lakes import DemoLake, open_lake

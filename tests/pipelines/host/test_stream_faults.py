@@ -21,7 +21,7 @@ from backend.lake.lake import Lake
 from backend.settings import load_settings
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
-from backend.stream_model.events import parse_progress
+from backend.stream_model.progress import parse_progress
 from backend.stream_model.stream import DesiredState, HostHeartbeat, StreamDeclaration, StreamFailure, StreamInput
 from backend.streams import faults
 from backend.streams.faults import Check, Fault, Outcome, recognise

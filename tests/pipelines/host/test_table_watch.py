@@ -13,7 +13,8 @@ from backend.lake.lake import Lake
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 from backend.stream_model.stream import HostHeartbeat
-from pipelines.host.table_watch import TableWatch
+from pipelines.host.periodic import Rounds
+from pipelines.host.tables import TableWatch
 from tests.worlds.hosts.in_memory import table_away
 from tests.worlds.lake import builders
 from tests.worlds.processes import wait_until
@@ -42,6 +43,14 @@ def watch(settings: Settings, store: ControlStore, path: Path, host: str = "host
     return TableWatch(settings, Lake(settings), store, rules(path), host, ["shop"], lambda: datetime.now(UTC))
 
 
+def started(watch: TableWatch) -> list[Rounds]:
+    watch.declare()
+    lines = [Rounds(task) for task in watch.tasks()]
+    for rounds in lines:
+        rounds.start()
+    return lines
+
+
 def beat(store: ControlStore, host: str, at: datetime) -> None:
     store.beat(HostHeartbeat(host, "box", 1, at, at))
 
@@ -57,8 +66,7 @@ def states(store: ControlStore) -> dict[str, str]:
 def test_it_judges_until_it_is_told_to_stop_whatever_the_store_does(
     settings: Settings, store: ControlStore, orders: Path
 ) -> None:
-    watching = watch(settings, store, orders)
-    watching.start()
+    watching = started(watch(settings, store, orders))
     met = {"fresh": "met", "rows_per_day": "unknown", "unique(id)": "met"}
     wait_until(lambda: states(store) == met, lambda: str(states(store)))
     with table_away(store, "table_expectation"), capture_logs() as logs:
@@ -69,7 +77,8 @@ def test_it_judges_until_it_is_told_to_stop_whatever_the_store_does(
     assert broken.finding.examples == ("2",) and broken.host_id == "host-a"
     wait_until(lambda: found(store)["unique(id)"].judged_at > broken.judged_at, "it looked again")
     assert found(store)["unique(id)"].broken_since == broken.broken_since
-    watching.stop(10)
+    for rounds in watching:
+        rounds.stop(10)
     last = store.judgements()
     DeltaTable(str(orders)).delete("id = 2")
     assert store.judgements() == last
@@ -93,8 +102,7 @@ def test_what_is_expected_is_known_at_once_of_two_hosts_one_judges_and_the_other
 def test_what_a_person_expects_is_judged_until_they_expect_it_no_more(
     settings: Settings, store: ControlStore, orders: Path
 ) -> None:
-    watching = TableWatch(settings, Lake(settings), store, (), "host-a", [], lambda: datetime.now(UTC))
-    watching.start()
+    watching = started(TableWatch(settings, Lake(settings), store, (), "host-a", [], lambda: datetime.now(UTC)))
     asked = TableExpectation(str(orders), "orders", ExpectationKind.HOLDS, condition="id < 3")
     store.expect_by_hand(asked, actor=Actor("ann"), reason="only two are sold", now=datetime.now(UTC))
     wait_until(lambda: states(store) == {"holds(id < 3)": "met"}, lambda: str(states(store)))
@@ -104,5 +112,6 @@ def test_what_a_person_expects_is_judged_until_they_expect_it_no_more(
     assert (broken.host_id, broken.finding.reason) == ("host-a", "1 of 3 rows violates it")
     assert (broken.expectation.by, broken.expectation.why) == ("ann", "only two are sold")
     store.expect_no_more(asked, actor=Actor("ann"), reason="a third one", now=datetime.now(UTC))
-    watching.stop(10)
+    for rounds in watching:
+        rounds.stop(10)
     assert store.judgements() == []

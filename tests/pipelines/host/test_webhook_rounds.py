@@ -19,7 +19,8 @@ from backend.lake.lake import Lake
 from backend.settings import Settings, load_settings
 from backend.store.annotations import FAILS_FOR
 from backend.store.store import ControlStore
-from pipelines.host.webhook_rounds import LONGEST_WAIT_S, NEW_AFTER, OVER_AFTER, WebhookRounds
+from pipelines.host.webhook import LONGEST_WAIT_S, NEW_AFTER, OVER_AFTER, Webhook
+from tests.worlds.hosts.rounds import led
 from tests.worlds.store.values import JUMP, NOW
 
 KEY = "/services/T0/B0/k3yOfTheHook"
@@ -92,7 +93,7 @@ class Host:
 
     def __init__(self, settings: Settings, store: ControlStore, name: str = "host-a", at: datetime = NOW) -> None:
         self.at = at
-        self._webhook = WebhookRounds(settings, Lake(settings), store, name, lambda: self.at)
+        self._webhook = led("webhook", Webhook(settings, Lake(settings), store, lambda: self.at).tell, store, name)
 
     def after(self, pause: timedelta) -> None:
         """A round now and one after the pause."""

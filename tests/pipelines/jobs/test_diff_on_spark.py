@@ -23,7 +23,7 @@ from backend.changes.host_job import UNEXPLAINED, job_request
 from backend.changes.model import DiffMethod, Explanation, NetCounts, VersionDiff
 from backend.errors import QueryError
 from backend.jobs.model import Job, JobState
-from backend.lake.table.metadata_diff import column_names
+from backend.lake.table.schema import column_names
 from backend.sql.expression import check_row_condition
 from backend.sql.filters import satisfied
 from pipelines.jobs.diff import DiffTask, SparkLimits, run_diff, signed_rows

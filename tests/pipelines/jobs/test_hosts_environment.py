@@ -31,7 +31,7 @@ from backend.streams.requeue import load_request, requeue_job
 from backend.streams.reset import ResetLevel, ResetRequest, reset_job
 from backend.table_policies import TablePolicy
 from pipelines import expect, table
-from pipelines.declare.registry import declaration
+from pipelines.declare.pipeline import declaration
 from tests.worlds.cases import few
 from tests.worlds.spark.act_host import ActHost, ActTable
 from tests.worlds.spark.declared import pipeline_of

@@ -13,8 +13,8 @@ from backend.jobs.model import JobKind
 from backend.stream_model.stream import StreamState
 from backend.streams.requeue import RequeueAnswer, RequeueRequest, load_request
 from pipelines import append, expect, history, table, upsert
-from pipelines.declare.registry import declaration
-from pipelines.specs.sinks import Into, Sink
+from pipelines.declare.pipeline import declaration
+from pipelines.specs.ends import Into, Sink
 from tests.worlds.spark.act_host import ActHost, Killed, Phases, running_job
 from tests.worlds.spark.declared import pipeline_of
 

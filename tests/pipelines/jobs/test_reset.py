@@ -20,12 +20,12 @@ from backend.jobs.model import Job, JobKind
 from backend.maintenance.model import ActPreview, ActResult, Rewind
 from backend.settings import load_settings
 from backend.stream_model.stream import DesiredState
-from backend.streams.backlog.reader import BacklogReader
-from backend.streams.reset import ResetLevel, ResetRequest, set_aside
-from backend.streams.starts import begun_at, parse_starts
+from backend.streams.backlog import BacklogReader
+from backend.streams.checkpoint import begun_at
+from backend.streams.reset import ResetLevel, ResetRequest, parse_starts, set_aside
 from backend.times import Clock
 from pipelines import append, complete, expect, files, into, table
-from pipelines.declare.registry import declarations, load_registry
+from pipelines.declare.pipeline import declarations, load_registry
 from pipelines.jobs.stream_acts import is_behind
 from tests.worlds.spark.act_host import ActHost, running_job
 from tests.worlds.spark.declared import Function, pipeline_of, same
@@ -59,7 +59,7 @@ class World(ActHost):
         """The rows of the preview."""
         (declared,) = declarations(self.registry, self.settings)
         reader = BacklogReader(self.settings, self.reader())
-        return reader.from_start(begun_at(declared, self.starts), now=datetime.now(UTC)).rows
+        return reader.look(begun_at(declared, self.starts), now=datetime.now(UTC)).from_start().rows
 
     @property
     def checkpoint(self) -> Path:

@@ -4,6 +4,7 @@ import json
 import threading
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import mean
@@ -22,10 +23,11 @@ from backend.streams.faults import CONFLICTS
 from backend.table_policies import TablePolicy
 from pipelines import append
 from pipelines import table as declared_table
-from pipelines.host.policy_rounds import PolicyRounds
+from pipelines.host.tables import submit_due
 from pipelines.jobs.rows import rewritten_proof, rows_proof
 from pipelines.jvm.failures import describe
 from tests.worlds.cases import soak
+from tests.worlds.hosts.rounds import rounds_of
 from tests.worlds.spark.act_host import ActHost, ActTable
 from tests.worlds.spark.declared import pipeline_of
 
@@ -257,7 +259,7 @@ def test_vacuum_deletes_what_sparks_dry_run_lists(table: ActTable) -> None:
     files = {Path(path) for path in listed if not Path(path).is_dir()}
 
     planned = table.preview(Vacuum())
-    unneeded = table.reader().unneeded_files(table.ref, removed_before=datetime.now(UTC))
+    unneeded = table.reader().folder_files(table.ref).unneeded(removed_before=datetime.now(UTC))
 
     assert {Path(table.uri, path) for path in unneeded.paths} == files
     assert planned.figures["files"] == len(files) > 5 and planned.typed
@@ -406,7 +408,8 @@ def test_expiry_deletes_exactly_the_rows_that_are_too_old(table: ActTable, kind:
     frame.withColumn("at", F.col("at").cast(kind)).repartition(3).write.format("delta").save(table.uri)
     policy = TablePolicy.model_validate({"tables": "sales/*", "expire": {"column": "at", "older_than_days": 2}})
     settings = table.settings.model_copy(update={"policies": [policy]})
-    rounds = PolicyRounds(settings, table.reader(), table.store, "host-a", lambda: now)
+    plans = PolicyPlans(settings, table.reader())
+    rounds = rounds_of(partial(submit_due, plans, table.store, lambda: now))
     (plan,) = PolicyPlans(settings, table.reader()).plans(table.store, now=now)
     rounds.once()
     (job,) = table.store.jobs.unfinished()

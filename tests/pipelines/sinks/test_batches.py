@@ -14,9 +14,9 @@ from backend.errors import StreamRefusedError
 from backend.settings import load_settings
 from backend.streams.reset import ResetLevel
 from pipelines import Pipeline, append, complete, expect, foreach_batch, into, table, upsert
-from pipelines.declare.registry import declaration
-from pipelines.specs.expectations import BROKEN, Expectation, OnViolation, breaks_any, judge
-from pipelines.specs.sinks import Sink
+from pipelines.declare.pipeline import declaration
+from pipelines.specs.ends import Sink
+from pipelines.specs.expectations import BROKEN, Expectation, OnViolation, breaks_any, judged_rows
 from tests.pipelines.jobs.test_requeue import (
     FIRST,
     HISTORY,
@@ -51,7 +51,7 @@ def positive(policy: OnViolation) -> Expectation:
 
 
 def test_warn_keeps_all_rows_and_names_what_they_break(amounts: DataFrame) -> None:
-    judged = judge(amounts, (positive(OnViolation.WARN), Expectation("small", "id < 3")))
+    judged = judged_rows(amounts, (positive(OnViolation.WARN), Expectation("small", "id < 3")))
     broken = {row.id: row[BROKEN] for row in judged.collect()}
     assert broken == {1: [], 2: ["positive"], 3: ["positive", "small"]}  # a null amount is no positive one
 
@@ -61,17 +61,17 @@ def test_warn_keeps_all_rows_and_names_what_they_break(amounts: DataFrame) -> No
     [(OnViolation.DROP, [1]), (OnViolation.QUARANTINE, [1, 2, 3])],  # the sink parts those
 )
 def test_rows_that_pass(amounts: DataFrame, policy: OnViolation, passed: list[int]) -> None:
-    judged = judge(amounts, (positive(policy), Expectation("small", "id < 2")))
+    judged = judged_rows(amounts, (positive(policy), Expectation("small", "id < 2")))
     assert ids(judged) == passed
     assert ids(judged.where(breaks_any(("positive",)))) == passed[1:]
 
 
 def test_fail_ends_the_query_even_when_nobody_reads_the_verdict(amounts: DataFrame) -> None:
-    judged = judge(amounts, (positive(OnViolation.FAIL),)).select("id")
+    judged = judged_rows(amounts, (positive(OnViolation.FAIL),)).select("id")
     with pytest.raises(PySparkException, match="expectation broken: positive"):
         judged.collect()
-    assert ids(judge(amounts.where("amount > 0"), (positive(OnViolation.FAIL),))) == [1]
-    assert judge(amounts, ()).columns == ["id", "amount"], "nothing is added where nothing is expected"
+    assert ids(judged_rows(amounts.where("amount > 0"), (positive(OnViolation.FAIL),))) == [1]
+    assert judged_rows(amounts, ()).columns == ["id", "amount"], "nothing is added where nothing is expected"
 
 
 @pytest.mark.ci

@@ -24,7 +24,7 @@ from pipelines.jvm.failures import SpecError
 from pipelines.sinks.by_key import history, update, upsert
 from pipelines.sinks.commits import stamp
 from pipelines.spark.tables import create_table
-from pipelines.specs.sinks import CHANGE, Sink, Target
+from pipelines.specs.ends import CHANGE, Sink, Target
 from pipelines.specs.tables import TableSpec
 from tests.worlds.cases import soak
 

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from pipelines import expect, kafka_topic, postgres_table, table
 from pipelines.jvm.failures import DeliveryError
-from pipelines.specs.sinks import Sink
+from pipelines.specs.ends import Sink
 from tests.worlds.processes import wait_until
 from tests.worlds.programs import needs_postgres
 from tests.worlds.spark import declared

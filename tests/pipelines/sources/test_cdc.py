@@ -20,7 +20,7 @@ from pipelines import append, files, history, upsert
 from pipelines.declare.cdc import children, debezium, flatten
 from pipelines.jvm.failures import SpecError
 from pipelines.spark.tables import Analysis
-from pipelines.specs.sinks import Sink
+from pipelines.specs.ends import Sink
 from tests.worlds.cases import soak
 from tests.worlds.spark.declared import lake_of, pipeline_of, registry_of
 from tests.worlds.spark.lakes import DemoLake

@@ -18,9 +18,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from backend.settings import Settings, load_settings
-from pipelines.demo.generator import BACKFILL_RECORDS, LandingError, generate, sole_generator, topics
-from pipelines.demo.producers import Delivery, EventProducer, OrderProducer
-from pipelines.demo.topics import TOPICS, forward
+from pipelines.demo.generator import (
+    BACKFILL_RECORDS,
+    Delivery,
+    EventProducer,
+    LandingError,
+    OrderProducer,
+    generate,
+    sole_generator,
+    topics,
+)
+from pipelines.demo.kafka import TOPICS, forward
 from tests.worlds.processes import let_pass, wait_until
 from tests.worlds.spark.lakes import demo_lake
 from tests.worlds.streams.demo_ledger import Ledger

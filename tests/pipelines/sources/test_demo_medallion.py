@@ -15,7 +15,7 @@ from backend.lake.lake import Lake
 from backend.store.store import ControlStore
 from backend.streams.faults import Outcome
 from backend.streams.preflight import preflight
-from pipelines.declare.registry import declarations, load_registry
+from pipelines.declare.pipeline import declarations, load_registry
 from tests.worlds.spark.host_process import check_lake
 from tests.worlds.spark.lakes import DemoLake, demo_lake
 from tests.worlds.streams.demo_ledger import Kind

@@ -22,19 +22,18 @@ from backend.lake.lake import Lake
 from backend.settings import load_settings
 from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog
-from backend.stream_model.events import parse_progress
+from backend.stream_model.progress import parse_progress
 from backend.stream_model.stream import StreamFailure, TopicEnds
-from backend.streams.backlog.lags import batch_end, lags
-from backend.streams.backlog.reader import BacklogReader
+from backend.streams.backlog import BacklogReader, batch_end, lags
 from backend.streams.faults import MISFIT, recognise
 from pipelines import Pipeline, append, complete, expect, kafka, secret, update
-from pipelines.declare.registry import declaration, declarations
-from pipelines.host.fleet import utc_now
-from pipelines.host.topic_watch import TopicWatch
+from pipelines.declare.pipeline import declaration, declarations
+from pipelines.host.backlogs import TopicWatch
+from pipelines.host.stream_host import utc_now
 from pipelines.jvm.failures import StreamStartError
 from pipelines.sources.kafka import KafkaSource
 from pipelines.spark.tables import Analysis
-from pipelines.specs.sinks import Sink, Target
+from pipelines.specs.ends import Sink, Target
 from tests.worlds.cases import soak
 from tests.worlds.processes import wait_until
 from tests.worlds.spark.declared import Dying, lake_of, pipeline_of, registry_of, same

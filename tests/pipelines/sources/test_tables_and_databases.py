@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from backend.lake.lake import Lake
 from backend.settings import load_settings
-from backend.streams.backlog.reader import BacklogReader
+from backend.streams.backlog import BacklogReader
 from pipelines import jdbc, kafka, rate, secret, spark_source, table
-from pipelines.declare.registry import declaration
+from pipelines.declare.pipeline import declaration
 from pipelines.sources.spark import JdbcSource
 from pipelines.spark.tables import Analysis
 from tests.worlds.lake import builders

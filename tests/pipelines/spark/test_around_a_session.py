@@ -37,8 +37,8 @@ from pipelines.jars import (
 from pipelines.jvm.failures import describe, describe_traceback
 from pipelines.jvm.hadoop import CheckpointFiles
 from pipelines.spark.session import CLASS_ARCHIVE, hadoop_options, s3_jars, spark_conf, uses_s3
-from pipelines.specs import sources
-from pipelines.specs.sources import Inputs
+from pipelines.specs import ends
+from pipelines.specs.ends import Inputs
 
 POM = (
     "<project><modelVersion>4.0.0</modelVersion>"
@@ -316,7 +316,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (shared / "weir-no-rows").mkdir(parents=True)
     (shared / "weir-no-rows" / "planted.parquet").write_bytes(b"PAR1")
     monkeypatch.setattr(tempfile, "tempdir", str(shared))
-    monkeypatch.setattr(sources, "_empty", [])  # another test of this process may have made one
+    monkeypatch.setattr(ends, "_empty", [])  # another test of this process may have made one
     before = os.umask(0)
     yield shared
     os.umask(before)

@@ -14,15 +14,15 @@ from backend.store.leases import StoreClock
 from backend.store.notices import KeptAnswer, NoticeTopic
 from backend.store.store import ControlStore
 from backend.stream_model.stream import StreamState
-from backend.streams.backlog.reader import BacklogReader
+from backend.streams.backlog import BacklogReader
 from backend.streams.status import Newest, statuses
-from pipelines.host.backlog_watch import BacklogWatch
-from pipelines.host.drain_watch import DrainWatch
+from pipelines.host.backlogs import DrainWatch, keep_backlogs
 from pipelines.host.job_host import JobHost
-from pipelines.host.retention import Retention
+from pipelines.host.progress import prune, roll_up
 from pipelines.host.stream_host import StreamHost, declare, new_heartbeat
-from pipelines.host.table_watch import TableWatch
+from pipelines.host.tables import TableWatch
 from tests.worlds.hosts.in_memory import Runner, declaration
+from tests.worlds.hosts.rounds import rounds_of
 from tests.worlds.processes import wait_until
 from tests.worlds.stopwatch import Stopwatch
 
@@ -34,15 +34,16 @@ class OneHost:
 
     def __init__(self, settings: Settings, watch: Stopwatch) -> None:
         self.store = ControlStore.open(settings)
+        self.settings = settings.store
         clock, declared = StoreClock(self.store.now), tuple(map(declaration, NAMES))
         heartbeat, lake = new_heartbeat(datetime.now(UTC)), Lake(settings)
         declare(self.store, declared, datetime.now(UTC))
         self.host = StreamHost(settings, self.store, Runner(), declared, heartbeat, clock, watch)
         self.jobs = JobHost(settings, self.store, None, heartbeat.host_id, elapsed=watch)  # type: ignore[arg-type]
         self.drains = DrainWatch(settings, lake, self.store, lambda _: None, clock)
-        self.backlogs = BacklogWatch(settings, lake, self.store, declared, self.host.owned, clock)
+        self.reader, self.clock, self.declared = BacklogReader(settings, lake, keep_s=0), clock, declared
+        self.alone = rounds_of(lambda _: None)
         self.tables = TableWatch(settings, lake, self.store, (), heartbeat.host_id, ("x",), clock)
-        self.retention = Retention(settings, lake, self.store, clock)
 
     def second(self, number: int) -> None:
         self.host.tick()
@@ -50,14 +51,17 @@ class OneHost:
         for _ in range(4):
             self.jobs.step()
         if number % 5 == 0:
-            self.backlogs.look()
+            owned = [stream for stream in self.declared if stream.name in self.host.owned()]
+            keep_backlogs(self.reader, self.store, owned, self.clock, self.alone)
         if number % 10 == 0:
             for name in self.host.owned():
                 self.store.touch(name, at=self.store.now())  # Spark: there was nothing to read
         if number % 15 == 0:
             self.tables.round(())
         if number % 30 == 0:
-            self.retention.once()
+            roll_up(self.reader, self.store, self.clock, self.alone)
+        if number == 0:
+            prune(self.settings, self.store, self.clock())
 
 
 def statements_at_rest(home: Path, url: str, *, seconds: int) -> Counter[str]:

@@ -19,9 +19,9 @@ from deltalake import DeltaTable, write_deltalake
 from backend.expectations.model import Finding, Judgement, State
 from backend.settings import load_settings
 from backend.stream_model.stream import DesiredState, StreamState
-from pipelines.declare.registry import declarations, load_registry
-from pipelines.demo.producers import Delivery, EventProducer, OrderProducer, Producer
-from pipelines.specs.registry import Registry
+from pipelines.declare.pipeline import declarations, load_registry
+from pipelines.demo.generator import Delivery, EventProducer, OrderProducer, Producer
+from pipelines.specs.streams import Registry
 from pipelines.specs.tables import TableSpec
 from tests.worlds.store import stream_store
 from tests.worlds.streams.demo_ledger import IN_SILVER, Kind, kind_of

@@ -24,11 +24,10 @@ from backend.settings import load_settings
 from backend.store.leases import stream_resource
 from backend.store.store import ControlStore
 from backend.stream_model.stream import Observed, StreamState
-from pipelines.declare.registry import declarations
+from pipelines.declare.pipeline import declarations
 from pipelines.host.job_host import JobHost
 from pipelines.jobs.runner import Acts, SparkJobs
-from pipelines.specs.registry import Registry
-from pipelines.specs.streams import StreamSpec
+from pipelines.specs.streams import Registry, StreamSpec
 from tests.worlds.processes import wait_until
 from tests.worlds.spark.lakes import DemoLake, open_lake
 

@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 from backend.settings import load_settings
 from pipelines import Pipeline
 from pipelines.declare.check import find_problems
-from pipelines.specs.registry import Registry
-from pipelines.specs.sinks import Sink, Target
+from pipelines.specs.ends import Sink, Target
+from pipelines.specs.streams import Registry
 from tests.worlds.spark.lakes import DemoLake, open_lake
 
 Function = Callable[[DataFrame], DataFrame]

@@ -20,11 +20,10 @@ from pyspark.sql.streaming.listener import (
 )
 
 from backend.settings import Settings, load_settings
-from pipelines.declare.registry import load_registry
+from pipelines.declare.pipeline import load_registry
 from pipelines.demo.generator import generate
 from pipelines.spark.runtime import NO_OVERRIDES, QueryFailure, QueryState, Runtime
-from pipelines.specs.registry import Registry
-from pipelines.specs.streams import StreamSpec, ViewSpec
+from pipelines.specs.streams import Registry, StreamSpec, ViewSpec
 from tests.worlds.processes import wait_until
 from tests.worlds.streams.demo_ledger import Ledger
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from backend.settings import Settings
 from pipelines import Pipeline, table
-from pipelines.demo.events import events
+from pipelines.demo.streams import events
 
 SOUND = ("bronze_events", "silver_events")
 

@@ -17,7 +17,7 @@ from backend.settings import Settings
 from backend.store.batches import CHUNK
 from backend.store.store import ControlStore
 from backend.stream_model.backlog import Backlog, Lag, SourceBacklog
-from backend.stream_model.events import parse_progress
+from backend.stream_model.progress import parse_progress
 from backend.stream_model.stream import (
     DesiredState,
     HostHeartbeat,
@@ -28,7 +28,7 @@ from backend.stream_model.stream import (
     StreamInput,
     StreamState,
 )
-from backend.streams.newest import RECENT
+from backend.streams.status import RECENT
 from tests.worlds.lake.builders import HandLog, add, commit_info, metadata, protocol
 from tests.worlds.processes import each_second
 from tests.worlds.store.stream_store import HOST, observe

@@ -12,7 +12,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from pipelines.demo.broker import broker_command
+from pipelines.demo.kafka import broker_command
 from tests.worlds.processes import end, free_port, kill_hard, wait_until
 
 USER, PASSWORD = "weir", 'pass"word of the broker'

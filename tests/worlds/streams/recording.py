@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from backend.streams.verdict import StreamEvidence
+from backend.streams.verdict import StreamStatus
 
 FOLDER = Path(__file__).with_name("recordings")
 
@@ -18,7 +18,7 @@ class Moment:
     """What was known of every stream at `at`, without what no verdict is judged by."""
 
     at: datetime
-    streams: tuple[StreamEvidence, ...]
+    streams: tuple[StreamStatus, ...]
 
 
 _LINE = TypeAdapter(Moment)

@@ -8,7 +8,7 @@ from typing import Any
 
 from backend.stream_model.backlog import Backlog, SourceBacklog
 from backend.stream_model.stream import InputKind, Progress, StreamDeclaration, StreamInput, TopicEnds
-from backend.streams.backlog.lags import BatchEnd, batch_end
+from backend.streams.backlog import BatchEnd, batch_end
 from tests.worlds.store.values import NOW
 
 

@@ -1,7 +1,7 @@
 """Tells a webhook what needs attention, as Overview groups it, and what is over: each once.
 
-Rule: of several hosts that share a store one tells, by a lease; what was told is in the store. The address is a secret:
-no text holds it, whatever the receiver answers.
+Rule: of several hosts that share a store the leader tells; what was told is in the store. The address is a secret: no
+text holds it, whatever the receiver answers.
 """
 
 import json
@@ -20,14 +20,12 @@ from backend.redaction import without_secrets
 from backend.settings import Settings
 from backend.store.annotations import Item
 from backend.store.store import ControlStore
-from backend.streams.backlog.reader import BacklogReader
-from backend.streams.newest import Newest
-from backend.streams.status import statuses
-from pipelines.host.rounds import Rounds, Turn
+from backend.streams.backlog import BacklogReader
+from backend.streams.status import Newest, statuses
+from pipelines.host.periodic import Rounds
 
-EVERY_S = 15.0
 NEW_AFTER, OVER_AFTER = timedelta(seconds=30), timedelta(minutes=2)  # what comes and goes is told once
-LONGEST_WAIT_S = 900.0  # for the next try
+FIRST_WAIT_S, LONGEST_WAIT_S = 15.0, 900.0  # for the next try
 _ANSWER_LIMIT_S = 10.0
 _MOST_TEXT = 3_000  # characters
 _SEVERAL = (Cause.UNUSUAL_COMMIT, Cause.BROKEN_EXPECTATION)  # of one table
@@ -35,28 +33,21 @@ _SEVERAL = (Cause.UNUSUAL_COMMIT, Cause.BROKEN_EXPECTATION)  # of one table
 log = structlog.get_logger()
 
 
-class WebhookRounds:
-    """`rounds` do nothing where no webhook is set. `lake`: may be shared with others who pass by every table."""
+class Webhook:
+    """`lake`: may be shared with others who pass by every table."""
 
-    def __init__(
-        self, settings: Settings, lake: Lake, store: ControlStore, host_id: str, clock: Callable[[], datetime]
-    ) -> None:
+    def __init__(self, settings: Settings, lake: Lake, store: ControlStore, clock: Callable[[], datetime]) -> None:
         self._settings, self._lake, self._store, self._clock = settings, lake, store, clock
-        self._turn = Turn(store, "webhook", host_id)
         self._backlogs, self._newest = BacklogReader(settings, lake), Newest()
         self._severities = tuple(Severity)[: list(Severity).index(Severity(settings.notify.severity)) + 1]
         self._differs: dict[Item, datetime] = {}  # since when, from what was told
         self._failures, self._waits_until = 0, clock()
-        self.rounds = Rounds(
-            "webhook", self.once, every_s=EVERY_S, failed="webhook_not_asked", longest_pause_s=60.0, turn=self._turn
-        )
 
-    def once(self) -> None:
+    def tell(self, rounds: Rounds) -> None:
         """One round; raises `StoreError`, `StorageError`. While it waits for the next try, another host may tell."""
         now = self._clock()
-        if not self._settings.notify.webhook.get_secret_value() or now < self._waits_until:
-            return
-        if not self._turn.take():
+        if now < self._waits_until:
+            rounds.step_down()
             return
         present = {_item_of(item): group for group in self._groups(now) for item in group.items}
         told = self._store.told.items()
@@ -67,7 +58,7 @@ class WebhookRounds:
             if now - since >= (NEW_AFTER if item in present else OVER_AFTER)
         }
         for about in sorted({item[:2] for item in due}):
-            if not self._turn.keep():
+            if not rounds.leads():
                 return
             here, before = ({item for item in items if item[:2] == about} for items in (present, told))
             message, told = None, told - (due & before)
@@ -86,7 +77,7 @@ class WebhookRounds:
             self._store.told.keep(told)
 
     def _groups(self, now: datetime) -> tuple[AttentionGroup, ...]:
-        """Those that are severe enough."""
+        """What needs attention and is severe enough."""
         stale_s = self._settings.host.heartbeat_stale_s
         streams = statuses(self._store, self._backlogs, now=now, heartbeat_stale_s=stale_s, newest=self._newest)
         items = load_attention(self._settings, self._store, self._lake.cards(), streams, now=now)
@@ -112,7 +103,7 @@ class WebhookRounds:
             return without_secrets(f"the webhook does not answer: {getattr(exc, 'reason', exc)}")
 
     def _failed(self, error: str, now: datetime) -> None:
-        wait_s = min(LONGEST_WAIT_S, EVERY_S * 2**self._failures)
+        wait_s = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2**self._failures)
         self._failures, self._waits_until = min(self._failures + 1, 10), now + timedelta(seconds=wait_s)
         log.warning("webhook_failed", error=error, next_try_in_s=wait_s)
         self._store.told.failed(error, now=now)

@@ -1,7 +1,10 @@
-"""Looking back through a history for commits that fit, and the conditions by which commits found their rows.
+"""What people ask of a history: a version by number, `latest`, offset (`-5`), time (`2 h ago`, `yesterday`, ISO 8601)
+or by the name of a pinned one; the commits that fit; and the conditions by which commits found their rows.
 
-Rule: the newest commits first, in portions; what was looked at is counted and said, what was not is never claimed. Free
-of pandas, which the terminal does without.
+Rule: a time means the newest version committed at or before it, by Delta's own rule (`commit_info`); whatever cannot be
+resolved says what could be. A name never hides a number or a time. Commits are looked through newest first, in
+portions; what was looked at is counted and said, what was not is never claimed. Free of pandas, which the terminal does
+without.
 """
 
 import re
@@ -13,9 +16,86 @@ from datetime import datetime
 
 import orjson
 
+from backend.errors import VersionFormatError, VersionNotFoundError
+from backend.format import cut, utc_text
 from backend.lake.log.commit_info import LOOK_BACK
-from backend.lake.model import Commit, CommitReader, Metadata, TableRef
-from backend.lake.table.metadata_diff import column_types
+from backend.lake.model import Commit, LakeReader, Metadata, TableRef
+from backend.lake.table.schema import column_types
+from backend.times import FORMS, Clock, parse_time
+
+_NUMBER = re.compile(r"(?P<before>-|latest *- *|v)?(?P<digits>[0-9]{1,30})", re.IGNORECASE)
+_NAME, _TAKEN = re.compile(r"\w(?:[\w.\- ]{0,78}[\w.\-])?"), ("oldest", "now")
+VERSIONS = f"a number, `latest`, an offset such as `-5`, a pin's name, or the last version at a time: {FORMS}"
+_HINT = f"a version is {VERSIONS}"
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """So many versions before the latest."""
+
+    back: int
+
+
+def parse_version(text: str | int, clock: Clock) -> int | Offset | datetime:
+    """What `text` names when somebody with this clock says it; raises `VersionFormatError` when it names nothing."""
+    words = str(text).strip()
+    if words.lower() == "latest":
+        return Offset(0)
+    match = _NUMBER.fullmatch(words)
+    if match is None:
+        try:
+            return parse_time(words, clock)
+        except VersionFormatError as exc:
+            raise VersionFormatError(exc.message.replace("not a time", "not a version", 1), hint=_HINT) from exc
+    number = int(match["digits"])
+    return Offset(number) if "-" in (match["before"] or "") else number
+
+
+def resolve_version(lake: LakeReader, ref: TableRef, text: str | int, clock: Clock) -> int:
+    """The version that `text` names in this table; raises `VersionNotFoundError` when the table has none such."""
+    try:
+        wanted = parse_version(text, clock)
+    except VersionFormatError:
+        named = lake.named_versions(ref).get(str(text).strip())
+        if named is None:
+            raise
+        return named
+    if isinstance(wanted, datetime):
+        return _at_time(lake, ref, wanted)
+    latest = lake.latest_version(ref)
+    version = latest - wanted.back if isinstance(wanted, Offset) else wanted
+    if not 0 <= version <= latest:
+        raise VersionNotFoundError(
+            f"table {ref.name} has no version {str(text).strip()}", hint=f"its versions end at {latest}; {_HINT}"
+        )
+    return version
+
+
+def check_name(text: str) -> str:
+    """The name that a version is to get, without blanks around it; raises `VersionFormatError` for what cannot be one,
+    or means a version already."""
+    name, clock = text.strip(), Clock()
+    try:
+        parse_version(name, clock)
+    except VersionFormatError:
+        if _NAME.fullmatch(name) and name.lower() not in _TAKEN:
+            return name
+    raise VersionFormatError(
+        f"no name for a version: {cut(name, 60)!r}",
+        hint="up to 80 letters, digits, `.`, `_`, `-` and blanks, and neither a version nor a time: features-2026-11",
+    )
+
+
+def _at_time(lake: LakeReader, ref: TableRef, when: datetime) -> int:
+    version = lake.version_at(ref, when)
+    if version is not None:
+        return version
+    oldest = lake.history(ref)[-1:]
+    first = f"; its log begins with v{oldest[0].version} of {utc_text(oldest[0].committed_at)}" if oldest else ""
+    raise VersionNotFoundError(f"table {ref.name} has no version at {utc_text(when)}{first}", hint=_HINT)
+
+
+# commits that fit -------------------------------------------------------------------------------------------------
 
 PORTION = 500
 NOT_NAMED = "not named"
@@ -43,18 +123,15 @@ class HistoryFilter:
         return not any(groups) and self.since is None and self.until is None
 
     def keeps(self, commit: Commit) -> bool:
+        at = commit.committed_at
         return (
             _fits(operation_of(commit), self.operations)
             and _fits(user_of(commit), self.users)
             and _fits(engine_of(commit), self.engines)
             and _fits(stream_of(commit, self.names), self.streams)
-            and self._in_time(commit.committed_at)
+            and (self.since is None or (at is not None and at >= self.since))
+            and (self.until is None or (at is not None and at <= self.until))
         )
-
-    def _in_time(self, at: datetime | None) -> bool:
-        if self.since is None and self.until is None:
-            return True
-        return at is not None and (self.since is None or at >= self.since) and (self.until is None or at <= self.until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +156,7 @@ class Choices:
 
 
 def look_back(
-    lake: CommitReader, ref: TableRef, *, newest: int, most: int, since: datetime | None, progress: Progress
+    lake: LakeReader, ref: TableRef, *, newest: int, most: int, since: datetime | None, progress: Progress
 ) -> LookBack:
     """At most `most` commits from `newest` down, none older than `since`; `progress` hears how many after each portion.
 
@@ -146,7 +223,7 @@ _IDS = re.compile(r"('(?:[^'\\]|\\.|'')*')|\b(\w+)#\d+L? = \2#\d+L?\b|(?<=[\w`\]
 
 def example_condition(metadata: Metadata, *, is_good: bool) -> str:
     """A condition on a column of the table's own, which most good rows satisfy (`is_good`) or few rows do."""
-    types = {name: kind for name, kind in column_types(metadata).items() if _PLAIN.fullmatch(name)}
+    types = {name: kind for name, kind in column_types(metadata.schema_json).items() if _PLAIN.fullmatch(name)}
     numbers = [name for name, kind in types.items() if kind.startswith(_NUMBERS)]
     values = [name for name in numbers if not re.search(r"(^|_)(id|key)$|^(year|month|day)$", name)] or numbers
     if values:

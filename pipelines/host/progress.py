@@ -1,13 +1,14 @@
-"""Writes Spark's streaming events to the control store without holding up a query.
+"""What batches report: written to the control store as Spark tells it, added up per minute and hour, deleted when old.
 
-Rule: a callback neither blocks nor raises. It queues the batch, and a thread writes it. While the store is silent the
-newest events are kept, and dropped ones are counted.
+Rule: a callback of Spark neither blocks nor raises: it queues the batch, and a thread writes it. While the store is
+silent the newest events are kept, and dropped ones are counted. Every host may add up and delete at any time: nothing
+is added up twice.
 """
 
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, Protocol
 
@@ -22,12 +23,21 @@ from pyspark.sql.streaming.listener import (
 )
 
 from backend.errors import LakehouseError, StoreError
-from backend.stream_model.events import parse_progress, parse_time
+from backend.settings import StoreSettings
+from backend.store.batches import CHUNK
+from backend.store.store import ControlStore
+from backend.stream_model.backlog import Lag
+from backend.stream_model.progress import parse_progress, spark_time
+from backend.stream_model.rollup import HOUR_S, MINUTE_S
 from backend.stream_model.stream import Progress
+from backend.streams.backlog import BacklogReader
+from pipelines.host.periodic import Rounds
 
 CAPACITY = 5_000
 FLUSH_S = 0.5
 RETRY_S = 2.0
+PAUSE_S = 0.1  # between two pieces that are added up: others write, too
+SEEN_WITHIN = timedelta(hours=1)  # of older batches it would take many commits to say what waited after them
 
 log = structlog.get_logger()
 
@@ -63,8 +73,10 @@ class ProgressWriter:
 
     def put(self, event_json: str) -> None:
         """Queues the batch of one progress event. A full queue drops its oldest."""
-        batch = _parse(event_json)
-        if batch is None:
+        try:
+            batch = parse_progress(event_json)
+        except LakehouseError as exc:
+            log.warning("progress_unreadable", error=exc.message)
             return
         with self._lock:
             self._queue.append(batch)
@@ -100,42 +112,30 @@ class ProgressWriter:
         if not batches and not signs:
             return
         try:
-            self._write(batches, signs)
+            if batches:
+                self._store.add_progress(batches)
+            ends = {batch.stream: batch.ended_at for batch in batches}
+            for stream, at in {**ends, **signs}.items():
+                self._store.touch(stream, at=at)
         except StoreError as exc:
-            self._keep(batches, signs)
-            self._log_silent(exc)
+            with self._lock:
+                self._queue.extendleft(reversed(batches))
+                self._signs = {**signs, **self._signs}  # signs that came meanwhile are newer
+                self._trim()
+            if not self._silent:
+                log.error("progress_waits_for_store", error=exc.message)
+            self._silent = True
         except Exception:  # the thread must live: later events may be fine
             log.exception("progress_lost", events=len(batches))
         else:
-            self._log_back()
-
-    def _write(self, batches: list[Progress], signs: Mapping[str, datetime]) -> None:
-        if batches:
-            self._store.add_progress(batches)
-        ends = {batch.stream: batch.ended_at for batch in batches}
-        for stream, at in {**ends, **signs}.items():
-            self._store.touch(stream, at=at)
-
-    def _keep(self, batches: list[Progress], signs: Mapping[str, datetime]) -> None:
-        with self._lock:
-            self._queue.extendleft(reversed(batches))
-            self._signs = {**signs, **self._signs}  # signs that came meanwhile are newer
-            self._trim()
+            if self._silent:
+                log.info("progress_written_again", dropped=self.dropped)
+            self._silent = False
 
     def _trim(self) -> None:
         while len(self._queue) > self._capacity:
             self._queue.popleft()
             self.dropped += 1
-
-    def _log_silent(self, exc: StoreError) -> None:
-        if not self._silent:
-            log.error("progress_waits_for_store", error=exc.message)
-        self._silent = True
-
-    def _log_back(self) -> None:
-        if self._silent:
-            log.info("progress_written_again", dropped=self.dropped)
-        self._silent = False
 
 
 class ProgressListener(StreamingQueryListener):
@@ -163,7 +163,7 @@ class ProgressListener(StreamingQueryListener):
         try:
             name = self._names.get(str(event.runId))
             if name:
-                self._idle[name] = parse_time(event.timestamp)
+                self._idle[name] = spark_time(event.timestamp)
                 self._writer.sign(name, self._idle[name])
         except Exception:
             log.exception("idle_event_failed")
@@ -190,9 +190,38 @@ class _TextListener(JStreamingQueryListener):
         self.pylistener.onQueryProgress(event)
 
 
-def _parse(event_json: str) -> Progress | None:
-    try:
-        return parse_progress(event_json)
-    except LakehouseError as exc:
-        log.warning("progress_unreadable", error=exc.message)
-        return None
+def roll_up(backlogs: BacklogReader, store: ControlStore, clock: Callable[[], datetime], rounds: Rounds) -> None:
+    """Adds up all batches that came, per minute and per hour, with what waited after each; raises `StoreError`."""
+    while waiting := store.not_rolled_up():
+        store.roll_up(waiting.keys(), _lags(backlogs, store, waiting.values(), clock()))
+        if len(waiting) < CHUNK or rounds.pause(PAUSE_S):
+            return
+
+
+def _lags(
+    backlogs: BacklogReader, store: ControlStore, batches: Iterable[Progress], now: datetime
+) -> dict[str, dict[datetime, Lag]]:
+    """What waited after each of these batches by stream, where that can still be seen."""
+    recent, declared = dict[str, list[Progress]](), store.declarations()
+    for batch in sorted(batches, key=lambda batch: batch.progressed_at):
+        if now - batch.ended_at < SEEN_WITHIN and batch.stream in declared:
+            recent.setdefault(batch.stream, []).append(batch)
+    lags = dict[str, dict[datetime, Lag]]()
+    for name, of_stream in recent.items():
+        try:
+            lags[name] = {lag.at: lag for lag in backlogs.look(declared[name], of_stream, now=now).history()}
+        except Exception:  # the sums must go on
+            log.exception("lags_not_kept", stream=name)
+    return lags
+
+
+def prune(limits: StoreSettings, store: ControlStore, now: datetime) -> None:
+    """Deletes what is older than settings say; raises `StoreError`."""
+    before = now - timedelta(days=limits.progress_retention_days)
+    rows = store.prune_progress(before=before, keep=limits.progress_max_rows)
+    for grain_s, days in ((MINUTE_S, limits.minutes_retention_days), (HOUR_S, limits.hours_retention_days)):
+        store.prune_rollups(grain_s=grain_s, before=now - timedelta(days=days))
+    store.prune_hosts(before=before)
+    store.prune_judgements(before=before)
+    store.noticed.prune(before=before)
+    log.info("progress_pruned", rows=rows, before=before.isoformat())

@@ -1,19 +1,25 @@
-"""Spark's StreamingQueryProgress, as JSON, to `Progress`.
+"""What micro-batches say of themselves: Spark's StreamingQueryProgress as `Progress`, phases, expectations, versions.
 
-Rule: what Spark leaves out, writes as NaN or marks as unknown (−1) becomes None, never 0 and never an error.
+Rule: pure. What Spark leaves out, writes as NaN or marks as unknown (−1) becomes None, never 0 and never an error.
 Source: https://spark.apache.org/docs/latest/structured-streaming-programming-guide.html (monitoring queries).
 """
 
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 from backend.errors import StreamError
+from backend.lake.model import Commit
 from backend.stream_model.stream import ExpectationCount, ObservedMetric, Progress
 
+TOTAL_PHASE = "triggerExecution"
+WORK_PHASE = "addBatch"
+REST_PHASE = "other"
 MOST_METRICS = 100  # of one batch that are shown
 _LONGEST = 200  # characters of a value that is no number
 OBSERVATION = "expectations"  # the name under which pipelines observe their expectations, two metrics each
@@ -21,23 +27,98 @@ _OWN = "_weir_"  # begins the names of what pipelines count for themselves
 _METRIC = re.compile(r"(?P<name>.+?)_{1,2}(?P<outcome>passed|failed)", re.S)
 
 
+@dataclass(frozen=True, slots=True)
+class ExpectationTotal:
+    """One expectation over all events looked at. None: no event says."""
+
+    name: str
+    passed: int | None
+    failed: int | None
+    last_failed_at: datetime | None
+
+    @property
+    def failed_share(self) -> float | None:
+        if self.passed is None or self.failed is None or not self.passed + self.failed:
+            return None
+        return self.failed / (self.passed + self.failed)
+
+
+def is_batch(progress: Progress) -> bool:
+    """Whether the event tells of a micro-batch that ran; the others say that there was nothing to do."""
+    return WORK_PHASE in progress.durations_ms or progress.num_input_rows > 0
+
+
+def phases_ms(progress: Progress) -> dict[str, int]:
+    """Duration by phase without the total; what no phase accounts for is `other`."""
+    phases = {name: ms for name, ms in progress.durations_ms.items() if name != TOTAL_PHASE}
+    total = progress.durations_ms.get(TOTAL_PHASE, progress.batch_duration_ms)
+    rest = (total or 0) - sum(phases.values())
+    return {**phases, REST_PHASE: rest} if rest > 0 else phases
+
+
+def expectation_totals(events: Iterable[Progress], declared: Iterable[str] = ()) -> list[ExpectationTotal]:
+    """Passed and failed rows per expectation, the declared ones first even where no event counts them."""
+    totals = (
+        ExpectationTotal(count.name, count.passed, count.failed, event.progressed_at if count.failed else None)
+        for event in events
+        for count in event.expectations
+    )
+    return merged_totals([totals], declared)
+
+
+def merged_totals(parts: Iterable[Iterable[ExpectationTotal]], declared: Iterable[str] = ()) -> list[ExpectationTotal]:
+    """The totals of several parts added up, the declared ones first."""
+    by_name: dict[str, list[ExpectationTotal]] = {name: [] for name in declared}
+    for total in chain.from_iterable(parts):
+        by_name.setdefault(total.name, []).append(total)
+    return [
+        ExpectationTotal(
+            name,
+            sum_known(total.passed for total in totals),
+            sum_known(total.failed for total in totals),
+            max((total.last_failed_at for total in totals if total.last_failed_at), default=None),
+        )
+        for name, totals in by_name.items()
+    ]
+
+
+def sum_known(values: Iterable[int | None]) -> int | None:
+    """Sum of what is known; None when nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def versions_of(commits: Iterable[Commit]) -> dict[tuple[str, int], int]:
+    """The version that each batch wrote; the first of several."""
+    versions: dict[tuple[str, int], int] = {}
+    for commit in sorted(commits, key=lambda commit: commit.version, reverse=True):
+        origin = commit.origin
+        if origin and origin.query_id and origin.batch_id is not None:
+            versions[origin.query_id, origin.batch_id] = commit.version
+    return versions
+
+
+# Spark's JSON --------------------------------------------------------------------------------------------------------
+
+
 def parse_progress(text: str) -> Progress:
     """Raises `StreamError` when the event does not say which query, batch and time it is about."""
     event = _object(text)
     sink = _mapping(event.get("sink"))
     operators = [_mapping(operator) for operator in _list(event.get("stateOperators"))]
+    durations_ms, duration_ms = _durations(event), _count(event.get("batchDuration"))
     try:
         return Progress(
             stream=str(event.get("name") or ""),
             query_id=str(event["id"]),
             run_id=str(event["runId"]),
             batch_id=int(event["batchId"]),
-            progressed_at=parse_time(event["timestamp"]),
+            progressed_at=spark_time(event["timestamp"]),
             num_input_rows=_input_rows(event),
             input_rows_per_s=_number(event.get("inputRowsPerSecond")),
             processed_rows_per_s=_number(event.get("processedRowsPerSecond")),
-            batch_duration_ms=_batch_duration(event),
-            durations_ms=_durations(event),
+            batch_duration_ms=durations_ms.get(TOTAL_PHASE) if duration_ms is None else duration_ms,
+            durations_ms=durations_ms,
             watermark=_watermark(event),
             state_rows=_sum(operators, "numRowsTotal"),
             state_bytes=_sum(operators, "memoryUsedBytes"),
@@ -72,15 +153,10 @@ def _durations(event: Mapping[str, Any]) -> dict[str, int]:
     return {phase: value for phase, value in durations.items() if value is not None}
 
 
-def _batch_duration(event: Mapping[str, Any]) -> int | None:
-    direct = _count(event.get("batchDuration"))
-    return direct if direct is not None else _durations(event).get("triggerExecution")
-
-
 def _watermark(event: Mapping[str, Any]) -> datetime | None:
     """Spark says 1970-01-01 until it has seen an event time."""
     try:
-        watermark = parse_time(_mapping(event.get("eventTime")).get("watermark"))
+        watermark = spark_time(_mapping(event.get("eventTime")).get("watermark"))
     except (TypeError, ValueError):
         return None
     return watermark if watermark.timestamp() > 0 else None
@@ -135,7 +211,7 @@ def _count(value: Any) -> int | None:
     return int(number) if number is not None and number >= 0 else None
 
 
-def parse_time(value: Any) -> datetime:
+def spark_time(value: Any) -> datetime:
     """Spark's timestamp, aware; raises `TypeError` or `ValueError`."""
     moment = datetime.fromisoformat(value)
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

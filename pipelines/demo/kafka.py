@@ -1,9 +1,13 @@
-"""`python -m pipelines.demo.topics`: what the generator landed, line by line, into the topics `events` and `orders`.
+"""The demo on Kafka. `python -m pipelines.demo.kafka broker FOLDER PORT`: a broker of one process, for tests and for
+`make run-kafka`. `… topics`: what the generator landed, line by line, into the topics `events` and `orders`.
 
-Rule: a topic has one partition, its records are the lines of the files in their order, each once. So its end says how
-many lines are sent, and a start goes on behind them.
+Rule: the same folder is the same broker again, whatever ended it. It listens on this machine alone. A topic has one
+partition, its records are the lines of the files in their order, each once. So its end says how many lines are sent,
+and a start goes on behind them.
 """
 
+import os
+import subprocess
 import sys
 import threading
 import time
@@ -13,7 +17,10 @@ from pathlib import Path
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from backend.errors import LakehouseError
+from backend.private_files import private_folder
 from backend.settings import load_settings
+from pipelines.jars import BROKER, BROKER_LIB, find_java, jar_paths
 from pipelines.stop_signals import stop_signals
 
 TOPICS = ("events", "orders")
@@ -21,6 +28,53 @@ _LOOK_S, _LEADER_S = 0.5, 60
 _NO_LEADER_YET = (
     KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART,
 )  # fmt: skip
+_CLUSTER = "weirweirweirweirweirwA"  # 16 bytes in base64
+_SERVER = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller_port}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT
+log.dirs={folder}/data
+auto.create.topics.enable=false
+num.partitions=2
+offsets.topic.num.partitions=1
+offsets.topic.replication.factor=1
+transaction.state.log.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.num.partitions=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+log.cleaner.enable=false
+controlled.shutdown.enable=false
+message.max.bytes=10485760
+replica.fetch.max.bytes=10485760
+"""
+_JVM = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
+
+
+def broker_command(folder: Path, *, port: int, controller_port: int, settings: str = "") -> tuple[str, ...]:
+    """The command that runs the broker on this folder, formatted on first use. Raises `JarError` or `JavaError`.
+
+    `settings` are further lines of server.properties; a name that comes again wins.
+    """
+    java = (str(find_java()), *_JVM, "-cp", ":".join(str(path) for path in jar_paths(BROKER_LIB, BROKER)))
+    private_folder(folder)
+    properties = folder / "server.properties"
+    written = _SERVER.format(port=port, controller_port=controller_port, folder=folder)
+    properties.write_text(written + settings, encoding="utf-8")
+    if not (folder / "data" / "meta.properties").exists():
+        storage = ("kafka.tools.StorageTool", "format", f"--cluster-id={_CLUSTER}", "--config", str(properties))
+        done = subprocess.run((*java, *storage), capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise LakehouseError(
+                f"the broker's folder cannot be made: {(done.stdout + done.stderr).strip().splitlines()[-1]}",
+                hint=f"delete {folder} and start again",
+            )
+    return (*java, "kafka.Kafka", str(properties))
 
 
 @dataclass(slots=True)
@@ -84,10 +138,17 @@ def _end_offset(servers: str, topic: str) -> int:
         consumer.close()
 
 
-def main() -> int:
+def main(what: str, *at: str) -> int:
     settings = load_settings()
     try:
+        if what == "broker":
+            folder, port = Path(at[0]).resolve(), int(at[1])
+            command = broker_command(folder, port=port, controller_port=port + 1)
+            return os.execv(command[0], command)
         forward(settings.home, settings.demo.kafka, stop=stop_signals())
+    except LakehouseError as exc:
+        sys.stderr.write(f"error: {exc.message}\nhint: {exc.hint}\n")
+        return exc.exit_code
     except KafkaException as exc:
         sys.stderr.write(f"error: Kafka at {settings.demo.kafka}: {exc}\nhint: see logs/broker.log\n")
         return 1
@@ -95,4 +156,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))
