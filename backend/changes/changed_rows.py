@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 
 from backend.cells import cells
 from backend.changes.model import (
-    ROW_ID,
     ApartCounts,
     CommonChange,
     Limits,
@@ -57,11 +56,13 @@ def bucket_sizes(buckets: Mapping[str, RowBucket]) -> dict[str, int]:
 class Changes:
     """Where the rows that differ are. `pairs` is a query for updated rows, before (b_c0 …) and after (a_c0 …) side by
     side, "" without a key; `one_sided` has one a bucket for the others, c0 … and `n`, how often each came (< 0: went).
-    `columns` are the table's names, `key` the numbers of the columns that paired rows, one beyond these where row ids
-    did; `key_names` are those that name a row to people. Two floats within `tolerance` are the same."""
+    `columns` are the table's names, `names` those of an answer's rows, `key` the numbers of the columns that paired
+    rows, one beyond the table's where row ids did; `key_names` are those that name a row to people. Two floats within
+    `tolerance` are the same."""
 
     connection: Connection
     columns: Sequence[str]
+    names: Sequence[str]
     key: Sequence[int]
     key_names: Sequence[str]
     pairs: str
@@ -73,11 +74,6 @@ class Changes:
     def by_ids(self) -> bool:
         """Whether row ids paired the rows."""
         return any(number >= len(self.columns) for number in self.key)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The columns of an answer's rows: the table's, and the ids that paired them."""
-        return (*self.columns, ROW_ID) if self.by_ids else tuple(self.columns)
 
     def differs(self) -> dict[str, str]:
         """Per column, a condition on a row of `pairs`."""

@@ -37,18 +37,18 @@ class Pairing:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Those of all columns of the rows."""
-        return (*self.columns, ROW_ID) if self.by_ids else self.columns
+        """The columns of an answer's rows: ids are shown where no key names the rows."""
+        return (*self.columns, ROW_ID) if self.by_ids and not self.key else self.columns
 
     @property
     def width(self) -> int:
         """How many columns the rows have."""
-        return len(self.names)
+        return len(self.columns) + self.by_ids
 
     @property
     def paired_by(self) -> list[int]:
         """The numbers of the columns that pair rows."""
-        return [self.names.index(name) for name in ((ROW_ID,) if self.by_ids else self.key)]
+        return [len(self.columns)] if self.by_ids else [self.columns.index(name) for name in self.key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +256,9 @@ class _Comparison:
                 mine = f"SELECT * FROM keyed WHERE bucket = '{bucket}'"
                 one_sided[bucket] = f"SELECT summed.* FROM summed SEMI JOIN ({mine}) k ON {same}"
         tolerance, given = self._question.tolerance, self._pairing
-        return Changes(self._connection, given.columns, self._key, given.key, pairs, one_sided, tolerance, self._limits)
+        return Changes(
+            self._connection, given.columns, given.names, self._key, given.key, pairs, one_sided, tolerance, self._limits
+        )
 
     def _keep_where(self, where: str) -> None:
         """Leaves out keys, or rows without a key, of which no row satisfies the condition before or after."""
