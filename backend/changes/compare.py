@@ -257,7 +257,15 @@ class _Comparison:
                 one_sided[bucket] = f"SELECT summed.* FROM summed SEMI JOIN ({mine}) k ON {same}"
         tolerance, given = self._question.tolerance, self._pairing
         return Changes(
-            self._connection, given.columns, given.names, self._key, given.key, pairs, one_sided, tolerance, self._limits
+            self._connection,
+            given.columns,
+            given.names,
+            self._key,
+            given.key,
+            pairs,
+            one_sided,
+            tolerance,
+            self._limits,
         )
 
     def _keep_where(self, where: str) -> None:

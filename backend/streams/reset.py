@@ -11,10 +11,12 @@ import re
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
+
+import orjson
 
 from backend.access import Actor
 from backend.errors import LakehouseError, StreamError, StreamNotFoundError, StreamRefusedError, VersionFormatError
@@ -72,7 +74,7 @@ class ResetRequest:
     starts: Starts = field(default_factory=dict)
 
     def text(self) -> str:
-        return json.dumps(asdict(self))
+        return orjson.dumps(self).decode()
 
     @classmethod
     def parse(cls, text: str) -> "ResetRequest":
@@ -105,7 +107,7 @@ class CheckpointMove:
 
     job_id: str
     level: str
-    at: str
+    at: datetime
     actor: str
     reason: str
     versions: dict[str, int]
@@ -118,11 +120,10 @@ class CheckpointMove:
         cls, job: Job, level: str, versions: dict[str, int], *, undoes: str | None = None, batch: int | None = None,
         tables: tuple[TableBack, ...] = (),
     ) -> "CheckpointMove":  # fmt: skip
-        at = job.requested_at.isoformat()
-        return cls(job.job_id, level, at, job.actor, job.reason, versions, undoes, batch, tables)
+        return cls(job.job_id, level, job.requested_at, job.actor, job.reason, versions, undoes, batch, tables)
 
     def text(self) -> str:
-        return json.dumps(asdict(self))
+        return orjson.dumps(self).decode()
 
 
 def set_aside_folder(settings: Settings, stream: str) -> str:
@@ -135,7 +136,8 @@ def read_move(settings: Settings, stream: str, job_id: str) -> CheckpointMove | 
     if folder.stat(f"{job_id}/{NOTE}") is None:
         return None
     body = json.loads(folder.read(f"{job_id}/{NOTE}"))
-    return CheckpointMove(**{**body, "tables": tuple(TableBack(**table) for table in body.get("tables", ()))})
+    tables = tuple(TableBack(**table) for table in body.get("tables", ()))
+    return CheckpointMove(**{**body, "at": datetime.fromisoformat(body["at"]), "tables": tables})
 
 
 def set_aside(settings: Settings, stream: str) -> list[str]:

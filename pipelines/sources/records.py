@@ -305,4 +305,7 @@ class _Registry:
             raise RegistryError(f"the schema registry at {self.url} did not answer: {why} ({next_step})") from exc
 
 
-_registry_at = cache(_Registry)  # one for each of Spark's Python workers: it keeps answers over batches
+@cache
+def _registry_at(url: str, login: str | None) -> _Registry:
+    """One for each of Spark's Python workers: it keeps answers over batches."""
+    return _Registry(url, login)
