@@ -74,7 +74,7 @@ class ResetRequest:
     starts: Starts = field(default_factory=dict)
 
     def text(self) -> str:
-        return orjson.dumps(self).decode()
+        return json.dumps(asdict(self))
 
     @classmethod
     def parse(cls, text: str) -> "ResetRequest":
