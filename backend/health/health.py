@@ -28,7 +28,7 @@ from backend.health.rules import (
     writer_offenders,
 )
 from backend.lake.files.file_sizes import TargetSize, distribute
-from backend.lake.model import Commit, LakeReader, Snapshot, TableCard, TableRef, Timeline
+from backend.lake.model import Commit, Snapshot, TableCard, TableRef, Timeline, VersionReader
 from backend.lake.table.properties import parse_interval
 from backend.search.notice import Key, Notice
 from backend.search.notices import NoticeLooks
@@ -44,7 +44,7 @@ RETRY_S = 60.0  # a table that could not be judged is tried again
 Judged = TypeVar("Judged")
 
 
-class HealthLake(LakeReader, Protocol):
+class HealthLake(VersionReader, Protocol):
     """The part of `backend.lake.lake.Lake` that health needs."""
 
     def timeline(self, ref: TableRef) -> Timeline: ...
@@ -272,7 +272,7 @@ class NoticeWatch:
     """Thread-safe. `lake`: of its own, since it passes by every table."""
 
     def __init__(
-        self, lake: LakeReader, now: Callable[[], datetime], sleep: Callable[[float], object] = time.sleep
+        self, lake: VersionReader, now: Callable[[], datetime], sleep: Callable[[float], object] = time.sleep
     ) -> None:
         self._now, self._since = now, now() - BACK
         self._streams: Mapping[str, str] = {}

@@ -20,7 +20,7 @@ import orjson
 from backend.caches import DiskCache
 from backend.errors import LakehouseError, StorageError, TableNotFoundError, UnsupportedFeatureError, fault
 from backend.lake.log.listing import LOG, commit_name
-from backend.lake.model import CardColumn, LakeReader, TableCard, TableRef, UnreadableTable
+from backend.lake.model import CardColumn, TableCard, TableRef, UnreadableTable, VersionReader
 from backend.lake.storage.folder import Folder, is_remote
 from backend.lake.storage.storage import Storage
 from backend.lake.table.properties import READER_FEATURES
@@ -89,7 +89,7 @@ class Cards:
     """Thread-safe. `make` reads a table's card anew and raises `LakehouseError`."""
 
     def __init__(
-        self, storage: Storage, reader: LakeReader, make: Callable[[TableRef], TableCard], settings: Settings
+        self, storage: Storage, reader: VersionReader, make: Callable[[TableRef], TableCard], settings: Settings
     ) -> None:
         self._storage, self._reader, self._make = storage, reader, make
         self._store, self._depends_on = DiskCache(settings.home / "cache" / "cards", MOST_FILES), _depends_on(settings)

@@ -288,7 +288,7 @@ class FileReader(typing.Protocol):
     ) -> pa.RecordBatchReader: ...
 
 
-class LakeReader(FileReader, typing.Protocol):
+class VersionReader(FileReader, typing.Protocol):
     """The part of `backend.lake.lake.Lake` that reads the versions of a table."""
 
     def latest_version(self, ref: TableRef) -> int: ...

@@ -21,7 +21,7 @@ from backend.changes.commits import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSIO
 from backend.changes.model import RowChange, RowKind
 from backend.errors import DiffError, LakehouseError, UnsupportedFeatureError
 from backend.lake.history.change_feed import ChangeFeedSupport
-from backend.lake.model import LakeReader, Snapshot, TableRef
+from backend.lake.model import Snapshot, TableRef, VersionReader
 from backend.lake.rows.filters import RowFilter
 from backend.lake.rows.rows import RowPage, RowQuery
 from backend.lake.table.schema import columns
@@ -39,7 +39,7 @@ Key = Mapping[str, str | int | float | bool]  # as JSON holds it: times and deci
 Row = dict[str, Any]
 
 
-class KeyLake(LakeReader, Protocol):
+class KeyLake(VersionReader, Protocol):
     """The part of `backend.lake.lake.Lake` that a key's history needs."""
 
     def cdf_support(self, ref: TableRef, from_version: int, to_version: int) -> ChangeFeedSupport: ...

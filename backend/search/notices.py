@@ -20,7 +20,7 @@ from backend.caches import Lru
 from backend.format import cut, duration_text
 from backend.lake.history.history import clauses_text, condition_shape, predicate_text, stream_of
 from backend.lake.history.timeline import rhythm, silences
-from backend.lake.model import Commit, LakeReader, Metadata, TableRef
+from backend.lake.model import Commit, Metadata, TableRef, VersionReader
 from backend.lake.table.metadata_diff import InForce, compare
 from backend.lake.table.schema import column_types, physical_names, show_partition
 from backend.search.notice import FIRSTS, Key, Measure, Notice
@@ -296,7 +296,7 @@ class NoticeLooks:
 
     def __init__(
         self,
-        lake: LakeReader,
+        lake: VersionReader,
         streams: Callable[[], Mapping[str, str]] = dict,
         rest: Callable[[float], object] = lambda _: None,
     ) -> None:

@@ -19,7 +19,7 @@ from typing import Protocol, TypeVar
 from backend.caches import Lru
 from backend.errors import BisectError, LakehouseError, NothingBrokenError, QueryError
 from backend.lake.history.history import resolve_version
-from backend.lake.model import Commit, LakeReader, TableRef
+from backend.lake.model import Commit, TableRef, VersionReader
 from backend.lake.retention.runs import FilesSeen
 from backend.search.condition import Examples, Judge, VersionCondition, VersionVerdict, check_condition, verdict_text
 from backend.sql.numbers import Numbers, VersionValue
@@ -35,7 +35,7 @@ _AWAY = 0.618  # of what is left, from a version that was skipped: its neighbour
 Value = TypeVar("Value")
 
 
-class BisectLake(LakeReader, Protocol):
+class BisectLake(VersionReader, Protocol):
     """The part of `backend.lake.lake.Lake` that a search needs."""
 
     def see_files(self, ref: TableRef, version: int, *, sample: int | None) -> Iterator[FilesSeen]: ...
@@ -229,7 +229,7 @@ class Bisects:
 # the two ends --------------------------------------------------------------------------------------------------------
 
 
-def named_version(lake: LakeReader, ref: TableRef, text: str | int | None, clock: Clock) -> int | None:
+def named_version(lake: VersionReader, ref: TableRef, text: str | int | None, clock: Clock) -> int | None:
     """The version that somebody named; None for nothing and for `oldest`."""
     return None if text is None or str(text).strip().lower() == OLDEST else resolve_version(lake, ref, text, clock)
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 from backend.caches import Lru
 from backend.errors import LakehouseError, QueryError, TableError
 from backend.lake.files.stats import ColumnTotals, StatKind, column_totals, columns_with_stats
-from backend.lake.model import LakeReader, Snapshot, TableRef
+from backend.lake.model import Snapshot, TableRef, VersionReader
 from backend.lake.table.schema import Column, columns, read_schema, readable_names
 from backend.sql.expression import Expression, check_expression
 from backend.sql.session import Computation
@@ -47,7 +47,7 @@ class Reading(Computation):
     """The work on one version: what it has read so far (`files` is None where nobody counted them), and the way to end
     it; a log is read to its end, with nobody waiting. `bytes_read` are values in memory, decompressed."""
 
-    def __init__(self, lake: LakeReader) -> None:
+    def __init__(self, lake: VersionReader) -> None:
         super().__init__()
         self.lake = lake
         self.source = ValueSource.ROWS
@@ -116,7 +116,7 @@ class Numbers(Generic[Value]):
         self._values: Lru[Key, tuple[Value, str]] = Lru(most)  # with the id of the table that it is of
 
     def over(
-        self, lake: LakeReader, ref: TableRef, asked: str, versions: Sequence[int]
+        self, lake: VersionReader, ref: TableRef, asked: str, versions: Sequence[int]
     ) -> Generator[NumbersProgress[Value], None, None]:
         """Compute what is asked at each version, oldest first; close the iterator to cancel.
 
@@ -137,7 +137,7 @@ class Numbers(Generic[Value]):
         )
 
     def _each(
-        self, lake: LakeReader, ref: TableRef, asked: str, versions: Sequence[int]
+        self, lake: VersionReader, ref: TableRef, asked: str, versions: Sequence[int]
     ) -> Generator[NumbersProgress[Value], None, None]:
         values: tuple[VersionValue[Value], ...] = ()
         for version in versions:
@@ -167,7 +167,7 @@ class Numbers(Generic[Value]):
         files, rows, size = reading.files_read, reading.rows_of_files, reading.bytes_read
         return VersionValue(version, value, error, reading.source, reading.files, files, rows, size, table_id)
 
-    def _keep(self, lake: LakeReader, snapshot: Snapshot, asked: str, value: Value) -> None:
+    def _keep(self, lake: VersionReader, snapshot: Snapshot, asked: str, value: Value) -> None:
         """By the table's id then, and by the one that it has now: a CREATE OR REPLACE gives it another."""
         named = [snapshot]
         with suppress(LakehouseError):  # a latest version that cannot be read keeps nobody from the others

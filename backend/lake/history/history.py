@@ -19,7 +19,7 @@ import orjson
 from backend.errors import VersionFormatError, VersionNotFoundError
 from backend.format import cut, utc_text
 from backend.lake.log.commit_info import LOOK_BACK
-from backend.lake.model import Commit, LakeReader, Metadata, TableRef
+from backend.lake.model import Commit, Metadata, TableRef, VersionReader
 from backend.lake.table.schema import column_types
 from backend.times import FORMS, Clock, parse_time
 
@@ -51,7 +51,7 @@ def parse_version(text: str | int, clock: Clock) -> int | Offset | datetime:
     return Offset(number) if "-" in (match["before"] or "") else number
 
 
-def resolve_version(lake: LakeReader, ref: TableRef, text: str | int, clock: Clock) -> int:
+def resolve_version(lake: VersionReader, ref: TableRef, text: str | int, clock: Clock) -> int:
     """The version that `text` names in this table; raises `VersionNotFoundError` when the table has none such."""
     try:
         wanted = parse_version(text, clock)
@@ -86,7 +86,7 @@ def check_name(text: str) -> str:
     )
 
 
-def _at_time(lake: LakeReader, ref: TableRef, when: datetime) -> int:
+def _at_time(lake: VersionReader, ref: TableRef, when: datetime) -> int:
     version = lake.version_at(ref, when)
     if version is not None:
         return version
@@ -156,7 +156,7 @@ class Choices:
 
 
 def look_back(
-    lake: LakeReader, ref: TableRef, *, newest: int, most: int, since: datetime | None, progress: Progress
+    lake: VersionReader, ref: TableRef, *, newest: int, most: int, since: datetime | None, progress: Progress
 ) -> LookBack:
     """At most `most` commits from `newest` down, none older than `since`; `progress` hears how many after each portion.
 

@@ -14,7 +14,7 @@ from difflib import SequenceMatcher
 from enum import StrEnum
 
 from backend.errors import LakehouseError, TableCorruptError
-from backend.lake.model import Commit, LakeReader, Metadata, Protocol, TableRef
+from backend.lake.model import Commit, Metadata, Protocol, TableRef, VersionReader
 from backend.lake.table.schema import Column, columns, simple_type
 
 CLUSTERED_BY = "clustered by"
@@ -347,7 +347,7 @@ def _changes_of_protocol(before: Protocol | None, after: Protocol | None) -> Ite
 
 
 def load_metadata_changes(
-    lake: LakeReader, ref: TableRef, commits: Sequence[Commit]
+    lake: VersionReader, ref: TableRef, commits: Sequence[Commit]
 ) -> dict[int, tuple[TableChange, ...]]:
     """`metadata_changes` of a run; a state before it that is gone or cannot be read makes its change unknown."""
     version = needs_before(commits)
