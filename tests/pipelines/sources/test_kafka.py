@@ -34,7 +34,7 @@ from pipelines.jvm.failures import StreamStartError
 from pipelines.sources.kafka import KafkaSource
 from pipelines.spark.tables import Analysis
 from pipelines.specs.ends import Sink, Target
-from tests.worlds.cases import soak
+from tests.worlds.cases import few, soak
 from tests.worlds.processes import wait_until
 from tests.worlds.spark.declared import Dying, lake_of, pipeline_of, registry_of, same
 from tests.worlds.spark.lakes import DemoLake, open_lake
@@ -583,7 +583,7 @@ def run_as_before(lake: DemoLake, broker: KafkaBroker, topic: str, letters: str 
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("is_ahead", [False, True])
+@pytest.mark.parametrize("is_ahead", few(1, [True, False]))
 def test_dead_letters_that_a_former_version_read_by_a_query_of_their_own_are_there_once(
     spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path, is_ahead: bool
 ) -> None:
