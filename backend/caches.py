@@ -17,7 +17,6 @@ until its place is needed; what people or hosts change is read again. Pages have
 | what writers of a table always did | table | 256 | `search.notices` |
 | numbers; profiles | version and question | 20,000; 1,000 | `sql.numbers` |
 | columns that suggestions are made of | version | 1,000 | `search.suggest` |
-| offered exports | ticket | 256, 10 min | `sql.export` |
 | rows of tiles | statement | 100, until a table that they read moves | `query.tiles` |
 | what was read of the store | its reader | until somebody writes, or a few seconds | `store.notices` |
 | cards, on disk | roots and settings | 8 files, each of all tables | `lake.cards` |

@@ -128,8 +128,14 @@ def checked_alter(metadata: Metadata, asked: Alter) -> Alter:
     touched = [*checked.add_columns, *checked.rename_columns, *checked.rename_columns.values()]
     _check_once("column", [*touched, *checked.drop_columns, *checked.widen_columns])
     _check_once("constraint", [*checked.add_constraints, *checked.drop_constraints])
-    for name, text in checked.add_constraints.items():
-        _check_constraint(name, text, names)
+    for name, text in checked.add_constraints.items():  # kept as text, which every engine reads for itself
+        if not re.fullmatch(r"\w+", name):
+            raise QueryError(f"{name!r} is no name for a constraint", hint="letters, digits and _ alone")
+        if sign := next((sign for sign in _UNLIKE if sign in text), None):
+            hint = "quoted names, backslashes and comments cannot stand in it: engines read them in different ways"
+            raise QueryError(f"the condition of {name} has {sign} in it", hint=hint)
+        for whole in (text, f"CASE WHEN {text} THEN true ELSE false END"):  # the second takes no "a) OR (b"
+            check_row_condition(whole, names)
     return checked
 
 
@@ -137,17 +143,6 @@ def _check_once(what: str, names: list[str]) -> None:
     lowered = [name.lower() for name in names]
     if twice := next((name for name in names if lowered.count(name.lower()) > 1), None):
         raise QueryError(f"{what} {twice!r} is named twice", hint="change it in one act after the other")
-
-
-def _check_constraint(name: str, text: str, names: tuple[str, ...]) -> None:
-    """It is kept as text, which every engine that writes the table reads for itself."""
-    if not re.fullmatch(r"\w+", name):
-        raise QueryError(f"{name!r} is no name for a constraint", hint="letters, digits and _ alone")
-    if sign := next((sign for sign in _UNLIKE if sign in text), None):
-        hint = "quoted names, backslashes and comments cannot stand in it: engines read them in different ways"
-        raise QueryError(f"the condition of {name} has {sign} in it", hint=hint)
-    for whole in (text, f"CASE WHEN {text} THEN true ELSE false END"):  # the second takes no "a) OR (b"
-        check_row_condition(whole, names)
 
 
 # what it would do ------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ guessed.
 """
 
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -134,17 +133,14 @@ def violations(lake: Lake, snapshot: Snapshot, asked: Alter, settings: Settings)
 
 def _samples(rows: pa.Table, asked: Repair) -> list[str]:
     """ "id 7, amount -5.0: amount becomes 5.0"."""
-    after = {column: _after(rows, column, text) for column, text in asked.values.items()}
-    lines = []
+    after, lines = dict[str, list[object]](), list[str]()
+    for column, text in asked.values.items():
+        value = check_value(text, rows.column_names)
+        needed = rows.select(fields_of(value, column)).combine_chunks()
+        (values,) = computed(value, column, [needed.to_struct_array().combine_chunks()])
+        after[column] = values.to_pylist()
     for number, row in enumerate(rows.to_pylist()):
         was = ", ".join(f"{name} {cut(value_text(value), 30)}" for name, value in list(row.items())[:5])
         becomes = "; ".join(f"{name} becomes {cut(value_text(values[number]), 30)}" for name, values in after.items())
         lines.append(f"such as {was}" + (f": {becomes}" if becomes else ""))
     return lines
-
-
-def _after(rows: pa.Table, column: str, text: str) -> Mapping[int, object]:
-    value = check_value(text, rows.column_names)
-    needed = rows.select(fields_of(value, column)).combine_chunks()
-    (values,) = computed(value, column, [needed.to_struct_array().combine_chunks()])
-    return dict(enumerate(values.to_pylist()))

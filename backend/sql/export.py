@@ -24,7 +24,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from backend.caches import Lru
 from backend.cells import cell, row_cells
 from backend.errors import ExportError, LakehouseError, fault
 from backend.lake.model import Snapshot
@@ -279,13 +278,15 @@ class Exports:
     ) -> None:
         self._at_once, self._per_viewer, self._clock = at_once, per_viewer, clock
         self._lock = threading.Lock()
-        self._offered: Lru[str, Export] = Lru(MOST_OFFERED)
+        self._offered: dict[str, Export] = {}  # by ticket
         self._taken: list[Export] = []
 
     def offer(self, rows: Exported, viewer: str = "") -> Export:
         """A new export, whose ticket can be taken once within `VALID_S`."""
         export = Export(rows, viewer, offered_at=self._clock())
-        self._offered.put(export.ticket, export)
+        with self._lock:
+            offered = [*self._offered.values(), export][-MOST_OFFERED:]
+            self._offered = {other.ticket: other for other in offered if self.is_valid(other)}
         return export
 
     def is_valid(self, export: Export) -> bool:
@@ -303,7 +304,7 @@ class Exports:
                 raise ExportError(f"{self._at_once} exports run already", hint="wait for one to end, or cancel it")
             if sum(taken.viewer == export.viewer for taken in self._taken) >= self._per_viewer:
                 raise ExportError(f"{self._per_viewer} exports of yours run already", hint="wait, or cancel one")
-            self._offered.drop(ticket)
+            del self._offered[ticket]
             self._taken.append(export)
             export.state = ExportState.RUNNING
         return export

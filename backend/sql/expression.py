@@ -232,12 +232,16 @@ def read_expression(text: str, columns: Sequence[str]) -> Expression:
     aggregates: dict[int, str] = {}
     joined = 0
     for node in nodes(tree):
-        _check_class(node, text)
-        if node["class"] == "FUNCTION":
+        kind = node["class"]
+        if kind not in _CLASSES or (kind == "OPERATOR" and node.get("type") not in _OPERATORS):
+            words = _CLASS_WORDS.get(kind, str(node.get("type") or kind).replace("_", " ").lower())
+            at = position_of(node, text)
+            raise QueryError(f"{words} is not allowed here{_at(at)}", hint=_HINT, position=at)
+        if kind == "FUNCTION":
             if _check_function(node, text) in AGGREGATES:
                 aggregates[int(node.get("query_location") or 0)] = source_of(node, text)
             joined += len(node["arguments"]) if node["function_name"] in ("||", "concat") else 0
-        elif node["class"] == "COLUMN_REF":
+        elif kind == "COLUMN_REF":
             names[_column(node, columns, text)] = None
     if joined > 2 * MOST_JOINED:
         raise QueryError(f"the expression puts more than {MOST_JOINED} texts together", hint="look at each by itself")
@@ -299,14 +303,6 @@ def _one_expression(text: str) -> dict[str, Any]:
         raise QueryError("only one expression is allowed", hint=_ONE)
     selected: dict[str, Any] = node["select_list"][0]
     return selected
-
-
-def _check_class(node: dict[str, Any], text: str) -> None:
-    kind = node["class"]
-    if kind not in _CLASSES or (kind == "OPERATOR" and node.get("type") not in _OPERATORS):
-        words = _CLASS_WORDS.get(kind, str(node.get("type") or kind).replace("_", " ").lower())
-        at = position_of(node, text)
-        raise QueryError(f"{words} is not allowed here{_at(at)}", hint=_HINT, position=at)
 
 
 def _check_function(node: dict[str, Any], text: str) -> str:

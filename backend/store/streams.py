@@ -279,10 +279,6 @@ def backlogs_seen_at(connection: Connection) -> dict[str, datetime]:
 # other applications ---------------------------------------------------------------------------------------------------
 
 
-def inbox_is_empty(connection: Connection) -> bool:
-    return connection.execute(sa.select(schema.attached_event.c.id).limit(1)).first() is None
-
-
 def take_events(connection: Connection, roots: Sequence[str]) -> None:
     """Takes the oldest events of the inbox; `roots` of the lake, below which tables have names. One that the database
     refuses is left out, and keeps none of the others waiting."""
