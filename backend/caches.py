@@ -11,7 +11,7 @@ until its place is needed; what people or hosts change is read again. Pages have
 | states, checksums; columns of checkpoints | version; checkpoint | 24, 24; 2 a table | `lake.log.log` |
 | whether readers mistake files of an object store | version | 256 | `lake.rows.rows` |
 | differences, and what the log tells of them | question | 64; without rows 30 s | `changes.cache` |
-| differences that a host found | question and job | 32 | `changes.host_job` |
+| questions to hosts, with the differences that they found | question | 32 | `changes.host_job` |
 | counts of a condition | file | 1,000,000 | `search.condition` |
 | results of searches | question and versions | 256 | `search.search` |
 | what writers of a table always did | table | 256 | `search.notices` |

@@ -297,7 +297,7 @@ def _key(opened: OpenTable) -> tuple[str, ...]:
     """The columns that name a row, as Changes finds them; none where nothing says which."""
     commits = services.lake().history(opened.ref, limit=CHOICES, ending_version=opened.latest_version)
     known = key_memory(services.settings().home).known(opened.ref)
-    chosen = choose_key(None, opened.snapshot.metadata, commits, known).key
+    chosen, _ = choose_key(None, opened.snapshot.metadata, commits, known)
     return chosen.columns if chosen else ()
 
 

@@ -10,8 +10,10 @@ from functools import partial
 
 import pyarrow as pa
 
+from backend.changes.changed_rows import Pairing
 from backend.changes.commits import FeedCounts, counted_by_feed, gross_changes, sum_up, why_incomplete, why_not_whole
-from backend.changes.compare import Compared, Pairing, Take, net_changes
+from backend.changes.compare import Take, net_changes
+from backend.changes.explain import Findings
 from backend.changes.first_state import explained
 from backend.changes.model import (
     ROW_ID,
@@ -27,7 +29,7 @@ from backend.changes.model import (
     VersionDiff,
 )
 from backend.changes.plan import BY_FILES, METHOD_NAMES, PreparedDiff, prepare
-from backend.changes.read import DiffInput, local_rows, signed_rows, why_not_by_duckdb
+from backend.changes.read import local_rows, signed_rows, why_not_by_duckdb
 from backend.errors import DiffError, QueryError, TableError, UnsupportedFeatureError
 from backend.lake.history.change_feed import FEED
 from backend.lake.lake import Lake
@@ -167,14 +169,14 @@ def _by_feed(prepared: PreparedDiff, token: CancelToken, take: Take | None) -> V
     """Raises `TableError` for a feed that leaves rows out, where another method can tell them."""
     given, key = prepared.input, prepared.plan.key.columns if prepared.plan.key else ()
     feed = prepared.lake.changes(given.first.ref, given.low, given.high, columns=prepared.columns)
-    compared, gross = sum_up(
+    changes, findings, gross = sum_up(
         feed, key, prepared.question, token, is_reverse=given.is_reverse, take=take, limits=prepared.limits
     )
     others = [method for method in prepared.plan.methods if method in BY_FILES]
     if others and (why := why_not_whole(prepared.commits, gross, given)) is not None:
         raise TableError(why, hint=f"compare by {METHOD_NAMES[others[0]]}")
-    explanation = explained(prepared, compared.findings, token)
-    return answer_of(prepared, DiffMethod.CHANGE_FEED, compared.changes, explanation=explanation, gross=gross)
+    explanation = explained(prepared, findings, token)
+    return answer_of(prepared, DiffMethod.CHANGE_FEED, changes, explanation=explanation, gross=gross)
 
 
 def _by_files(
@@ -186,17 +188,17 @@ def _by_files(
     token.rows_total = prepared.input.num_rows
     key = prepared.plan.key.columns if prepared.plan.key and method is not DiffMethod.MULTISET else ()
     pairing = Pairing(prepared.columns, key, by_ids=method is DiffMethod.ROW_ID)
-    compared = _by_duckdb_or_deltalake(prepared, pairing, token, take)
+    changes, findings = _by_duckdb_or_deltalake(prepared, pairing, token, take)
     if token.ending():  # all is compared, no more is read
-        return answer_of(prepared, method, compared.changes, failed=failed)
-    explanation = explained(prepared, compared.findings, token)
+        return answer_of(prepared, method, changes, failed=failed)
+    explanation = explained(prepared, findings, token)
     commits = commits_by_feed(prepared, token)
-    return answer_of(prepared, method, compared.changes, explanation=explanation, commits=commits, failed=failed)
+    return answer_of(prepared, method, changes, explanation=explanation, commits=commits, failed=failed)
 
 
 def _by_duckdb_or_deltalake(
     prepared: PreparedDiff, pairing: Pairing, token: CancelToken, take: Take | None
-) -> Compared:
+) -> tuple[RowChanges, Findings]:
     """Read by DuckDB where it can, else, or when it refuses, by deltalake; row ids by DuckDB alone."""
     given, columns, by_ids = prepared.input, prepared.columns, pairing.by_ids
     compare = partial(
@@ -237,24 +239,19 @@ def _not_said(prepared: PreparedDiff, method: DiffMethod, key: KeyChoice | None,
         reasons.append("whether the key is unique was seen among the rows that changed, not among those that did not")
     if prepared.question.tolerance and key is None:
         reasons.append("without a key whole rows are compared, and floats have to be equal: the tolerance needs a key")
-    reasons += _on_columns(prepared.input, prepared.columns)
+    given, columns = prepared.input, prepared.columns
+    if dropped := given.schema.dropped:
+        who = "the older version" if given.is_one_table else given.first.ref.name
+        reasons.append(f"columns that only {who} has are not compared: {_list([f.path for f in dropped])}")
+    if given.unfit:
+        what = "another type or no value" if given.is_one_table else "no such column of the same type"
+        reasons.append(f"columns that the other side has with {what} are not compared: {_list(given.unfit)}")
+    left = [name for name in column_names(given.newer.metadata) if name not in columns and name not in given.unfit]
+    if left:
+        reasons.append(f"left out of the comparison: {_list(left)}")
     if where:
         reasons.append(f"only rows that satisfy {where} before or after are counted; commits count all")
     return reasons
-
-
-def _on_columns(given: DiffInput, columns: Sequence[str]) -> list[str]:
-    said = []
-    if dropped := given.schema.dropped:
-        who = "the older version" if given.is_one_table else given.first.ref.name
-        said.append(f"columns that only {who} has are not compared: {_list([f.path for f in dropped])}")
-    if given.unfit:
-        what = "another type or no value" if given.is_one_table else "no such column of the same type"
-        said.append(f"columns that the other side has with {what} are not compared: {_list(given.unfit)}")
-    left = [name for name in column_names(given.newer.metadata) if name not in columns and name not in given.unfit]
-    if left:
-        said.append(f"left out of the comparison: {_list(left)}")
-    return said
 
 
 def _list(names: Sequence[str]) -> str:

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from backend.cells import cells
 from backend.changes.model import (
+    ROW_ID,
     ApartCounts,
     CommonChange,
     Limits,
@@ -53,35 +54,51 @@ def bucket_sizes(buckets: Mapping[str, RowBucket]) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
+class Pairing:
+    """The columns of the rows to compare, and those among them that pair rows: () for none. `by_ids`: a last column
+    beyond these, of row ids, pairs them; the key then only names them."""
+
+    columns: tuple[str, ...]
+    key: tuple[str, ...] = ()
+    by_ids: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns of an answer's rows: ids are shown where no key names the rows."""
+        return (*self.columns, ROW_ID) if self.by_ids and not self.key else self.columns
+
+    @property
+    def width(self) -> int:
+        """How many columns the rows have."""
+        return len(self.columns) + self.by_ids
+
+    @property
+    def paired_by(self) -> list[int]:
+        """The numbers of the columns that pair rows."""
+        return [len(self.columns)] if self.by_ids else [self.columns.index(name) for name in self.key]
+
+
+@dataclass(frozen=True, slots=True)
 class Changes:
     """Where the rows that differ are. `pairs` is a query for updated rows, before (b_c0 …) and after (a_c0 …) side by
     side, "" without a key; `one_sided` has one a bucket for the others, c0 … and `n`, how often each came (< 0: went).
-    `columns` are the table's names, `names` those of an answer's rows, `key` the numbers of the columns that paired
-    rows, one beyond the table's where row ids did; `key_names` are those that name a row to people. Two floats within
-    `tolerance` are the same."""
+    Two floats within `tolerance` are the same."""
 
     connection: Connection
-    columns: Sequence[str]
-    names: Sequence[str]
-    key: Sequence[int]
-    key_names: Sequence[str]
+    pairing: Pairing
     pairs: str
     one_sided: Mapping[str, str]
     tolerance: float
     limits: Limits
 
-    @property
-    def by_ids(self) -> bool:
-        """Whether row ids paired the rows."""
-        return any(number >= len(self.columns) for number in self.key)
-
     def differs(self) -> dict[str, str]:
         """Per column, a condition on a row of `pairs`."""
         if not self.tolerance:
-            return {name: f"b_c{i} IS DISTINCT FROM a_c{i}" for i, name in enumerate(self.columns)}
+            return {name: f"b_c{i} IS DISTINCT FROM a_c{i}" for i, name in enumerate(self.pairing.columns)}
         kinds = _arrow(self.connection, f"SELECT * FROM ({self.pairs}) LIMIT 0").schema.types
         return {
-            name: f"NOT {_near(kinds[i], f'b_c{i}', f'a_c{i}', self.tolerance)}" for i, name in enumerate(self.columns)
+            name: f"NOT {_near(kinds[i], f'b_c{i}', f'a_c{i}', self.tolerance)}"
+            for i, name in enumerate(self.pairing.columns)
         }
 
 
@@ -114,6 +131,7 @@ def _near(kind: pa.DataType, before: str, after: str, tolerance: float, depth: i
 def fetch_rows(changes: Changes, buckets: Mapping[str, RowBucket], limit: int, *, is_filtered: bool) -> RowChanges:
     """The counts, and at most `limit` changed rows: updates, deletes, inserts, then those set apart, each in the order
     of the key."""
+    pairing = changes.pairing
     sizes = bucket_sizes(buckets)
     shares = share_out(limit, sizes)
     rows = [
@@ -121,13 +139,13 @@ def fetch_rows(changes: Changes, buckets: Mapping[str, RowBucket], limit: int, *
         for name, share in shares.items()
         for row in (_updates(changes, share) if name == "update" else _one_sided(changes, name, share))
     ]
-    names = ", ".join(f"c{i}" for i in range(len(changes.names)))
+    names = ", ".join(f"c{i}" for i in range(len(pairing.names)))
     schema = _arrow(changes.connection, f"SELECT {names} FROM ({changes.one_sided['insert']}) LIMIT 0").schema
     differs = changes.differs() if "update" in buckets else {}
     cells = _changed_cells(changes, differs)
     return RowChanges(
-        count_net(buckets, has_key=bool(changes.key), is_filtered=is_filtered),
-        pa.schema([field.with_name(name) for field, name in zip(schema, changes.names, strict=True)]),
+        count_net(buckets, has_key=bool(pairing.paired_by), is_filtered=is_filtered),
+        pa.schema([field.with_name(name) for field, name in zip(schema, pairing.names, strict=True)]),
         count_apart(buckets),
         tuple(rows),
         sum(sizes.values()) > len(rows),
@@ -168,13 +186,14 @@ def share_out(limit: int, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def _updates(changes: Changes, limit: int) -> Iterator[RowChange]:
+    pairing = changes.pairing
     if limit <= 0:
         return
-    width = len(changes.names)
+    width = len(pairing.names)
     names = [f"{side}_c{i}" for side in "ba" for i in range(width)]
-    for values in _tuples(_first(changes, changes.pairs, [f"a_c{i}" for i in changes.key], limit).select(names)):
-        before, after = (dict(zip(changes.names, side, strict=True)) for side in (values[:width], values[width:]))
-        yield row_change(before, after, changes.key_names, tolerance=changes.tolerance)
+    for values in _tuples(_first(changes, changes.pairs, [f"a_c{i}" for i in pairing.paired_by], limit).select(names)):
+        before, after = (dict(zip(pairing.names, side, strict=True)) for side in (values[:width], values[width:]))
+        yield row_change(before, after, pairing.key, tolerance=changes.tolerance)
 
 
 def row_change(
@@ -199,7 +218,7 @@ def _first(changes: Changes, rows: str, keys: Sequence[str], limit: int) -> pa.T
     """The first rows by keys that no two of them share; of wide rows DuckDB cannot sort more than the keys."""
     order = ", ".join(keys)
     first = f"FROM ({rows}) r ORDER BY {order} LIMIT {limit}"
-    if len(changes.columns) <= changes.limits.many_columns:
+    if len(changes.pairing.columns) <= changes.limits.many_columns:
         return _arrow(changes.connection, f"SELECT * {first}")
     found = _arrow(
         changes.connection, f"SELECT r.* FROM ({rows}) r SEMI JOIN (SELECT {order} {first}) k USING ({order})"
@@ -209,24 +228,26 @@ def _first(changes: Changes, rows: str, keys: Sequence[str], limit: int) -> pa.T
 
 def _one_sided(changes: Changes, bucket: str, limit: int) -> Iterator[RowChange]:
     """Inserted or deleted rows, and those that cannot be paired: a null or repeated key, or no key at all."""
+    pairing, paired = changes.pairing, changes.pairing.paired_by
     if limit <= 0:
         return
     rows = changes.one_sided[bucket]
-    if changes.key and bucket not in APART:
-        found = _first(changes, rows, [f"c{i}" for i in changes.key], limit)
+    if paired and bucket not in APART:
+        found = _first(changes, rows, [f"c{i}" for i in paired], limit)
     else:
-        rest = [i for i in range(len(changes.columns)) if i not in changes.key]
-        order = ", ".join(f"c{i}" for i in [*changes.key, *rest][: len(changes.key) + ORDER_COLUMNS])
+        rest = [i for i in range(len(pairing.columns)) if i not in paired]
+        order = ", ".join(f"c{i}" for i in [*paired, *rest][: len(paired) + ORDER_COLUMNS])
         found = _arrow(changes.connection, f"SELECT * FROM ({rows}) ORDER BY {order}, n LIMIT {limit}")
-    for *values, n in _tuples(found.select([*(f"c{i}" for i in range(len(changes.names))), "n"])):
-        cells = dict(zip(changes.names, values, strict=True))
+    for *values, n in _tuples(found.select([*(f"c{i}" for i in range(len(pairing.names))), "n"])):
+        cells = dict(zip(pairing.names, values, strict=True))
         before, after = (cells, None) if n < 0 else (None, cells)
-        yield row_change(before, after, changes.key_names, set_apart=APART.get(bucket), copies=abs(n))
+        yield row_change(before, after, pairing.key, set_apart=APART.get(bucket), copies=abs(n))
 
 
 def _changed_cells(changes: Changes, differs: Mapping[str, str]) -> dict[str, int]:
     """Updates per column that they touch, over all of them."""
-    names = [name for number, name in enumerate(changes.columns) if number not in changes.key and name in differs]
+    pairing, paired = changes.pairing, changes.pairing.paired_by
+    names = [name for number, name in enumerate(pairing.columns) if number not in paired and name in differs]
     if not names:
         return {}
     sums = ", ".join(f"count_if({differs[name]})" for name in names)  # thousands of FILTERs take half a minute
@@ -236,7 +257,7 @@ def _changed_cells(changes: Changes, differs: Mapping[str, str]) -> dict[str, in
 
 def _common(changes: Changes, name: str, differs: str) -> list[CommonChange]:
     """The changes of one column that most updates share."""
-    number = changes.columns.index(name)
+    number = changes.pairing.columns.index(name)
     found = _arrow(
         changes.connection,
         f"SELECT b_c{number}, a_c{number}, count(*) FROM ({changes.pairs}) WHERE {differs} GROUP BY 1, 2 "
@@ -281,25 +302,20 @@ def change_schema(rows: pa.Schema) -> pa.Schema:
 
 def changed_batches(
     changes: Changes, buckets: Mapping[str, RowBucket], rows: pa.Schema, token: CancelToken
-) -> ChangedBatches:
+) -> Iterator[pa.RecordBatch]:
     """All rows of the buckets, in the order in which `fetch_rows` has the first of them; `rows` is their schema. They
     are read when they are asked for."""
-    return ChangedBatches(rows, changes.key_names, _batches(changes, buckets, change_schema(rows), token))
-
-
-def _batches(
-    changes: Changes, buckets: Mapping[str, RowBucket], schema: pa.Schema, token: CancelToken
-) -> Iterator[pa.RecordBatch]:
+    schema = change_schema(rows)
     limits = changes.limits
     for name in ORDER:
         if name not in buckets:
             continue
         query = _all_rows(changes, name)
         # Wide rows, or many, cannot be sorted in bounded memory; those without a key have no order.
-        is_small = len(changes.columns) <= limits.many_columns and buckets[name].entries <= limits.sorted_rows
-        if changes.key and is_small:
+        is_small = len(changes.pairing.columns) <= limits.many_columns and buckets[name].entries <= limits.sorted_rows
+        if changes.pairing.paired_by and is_small:
             prefix = "a_c" if name == "update" else "c"
-            query += f" ORDER BY {', '.join(f'{prefix}{i}' for i in changes.key)}"
+            query += f" ORDER BY {', '.join(f'{prefix}{i}' for i in changes.pairing.paired_by)}"
         reader = changes.connection.sql(query).to_arrow_reader(changes.limits.batch_rows)
         for batch in _checked(reader, token):
             columns = [
@@ -325,7 +341,7 @@ def _checked(reader: pa.RecordBatchReader, token: CancelToken) -> Iterator[pa.Re
 
 def _all_rows(changes: Changes, bucket: str) -> str:
     """A query for the rows of a bucket as `change_schema` has them."""
-    numbers = range(len(changes.names))
+    numbers = range(len(changes.pairing.names))
     if bucket == "update":
         touched = ", ".join(f"CASE WHEN {each} THEN {quoted_text(n)} END" for n, each in changes.differs().items())
         cells = ", ".join(f"{side}_c{i}" for side in "ba" for i in numbers)

@@ -14,8 +14,10 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backend.changes.compare import SIGN, Compared, Pairing, Take, net_changes
-from backend.changes.model import CommitChanges, Limits, NetCounts, Question
+from backend.changes.changed_rows import Pairing
+from backend.changes.compare import SIGN, Take, net_changes
+from backend.changes.explain import Findings
+from backend.changes.model import CommitChanges, Limits, NetCounts, Question, RowChanges
 from backend.changes.read import DiffInput
 from backend.errors import DiffError, LakehouseError
 from backend.lake.history.change_feed import Arrival
@@ -96,8 +98,8 @@ def sum_up(
     is_reverse: bool = False,
     take: Take | None = None,
     limits: Limits = Limits(),
-) -> tuple[Compared, FeedCounts]:
-    """Reads the feed once; `key` names columns of the feed. `is_reverse`: what undoing it all would change.
+) -> tuple[RowChanges, Findings, FeedCounts]:
+    """What the feed comes to, read once; `key` names columns of it. `is_reverse`: what undoing it all would change.
 
     Raises `DiffError` and what reading raises.
     """
@@ -106,19 +108,10 @@ def sum_up(
     gross: FeedCounts = Counter()
     sign = -1 if is_reverse else 1
     signed, pairing = (lambda _: _signed(reader, columns, gross, sign)), Pairing(columns, key)
-    compared = net_changes(signed, pairing, question, token, take=take, limits=limits)
+    changes, findings = net_changes(signed, pairing, question, token, take=take, limits=limits)
     if not key:
-        net = net_without_key(compared.changes.net, gross)
-        compared = replace(compared, changes=replace(compared.changes, net=net))
-    return compared, gross
-
-
-def _count(gross: FeedCounts, versions: pa.Array, types: pa.Array) -> None:
-    table = pa.table({"v": versions.cast(pa.int64()), "t": types})
-    for row in table.group_by(["v", "t"]).aggregate([([], "count_all")]).to_pylist():
-        if row["t"] not in (*_PLUS, *_MINUS):
-            raise DiffError(f"the change feed of v{row['v']} holds an unknown change type: {row['t']!r}")
-        gross[row["v"], row["t"]] += row["count_all"]
+        changes = replace(changes, net=net_without_key(changes.net, gross))
+    return changes, findings, gross
 
 
 def _signed(reader: pa.RecordBatchReader, columns: Sequence[str], gross: FeedCounts, plus: int) -> pa.RecordBatchReader:
@@ -128,7 +121,11 @@ def _signed(reader: pa.RecordBatchReader, columns: Sequence[str], gross: FeedCou
     def signed() -> Iterator[pa.RecordBatch]:
         for batch in reader:
             types = batch.column(CHANGE_TYPE).cast(pa.string())
-            _count(gross, batch.column(COMMIT_VERSION), types)
+            kinds = pa.table({"v": batch.column(COMMIT_VERSION).cast(pa.int64()), "t": types})
+            for row in kinds.group_by(["v", "t"]).aggregate([([], "count_all")]).to_pylist():
+                if row["t"] not in (*_PLUS, *_MINUS):
+                    raise DiffError(f"the change feed of v{row['v']} holds an unknown change type: {row['t']!r}")
+                gross[row["v"], row["t"]] += row["count_all"]
             came = pc.is_in(types, value_set=pa.array(_PLUS))
             sign = pc.if_else(came, pa.scalar(plus, pa.int8()), pa.scalar(-plus, pa.int8()))
             yield pa.record_batch([*(batch.column(name) for name in columns), sign], schema=schema)

@@ -7,14 +7,13 @@ so nothing is dropped. Inside, columns are c0, c1 …: a table's own names canno
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from backend.changes.changed_rows import APART, ChangedBatches, Changes, RowBucket, changed_batches, fetch_rows
+from backend.changes.changed_rows import APART, ChangedBatches, Changes, Pairing, RowBucket, changed_batches, fetch_rows
 from backend.changes.explain import Findings, find
-from backend.changes.model import ROW_ID, Limits, Question, RowChanges
+from backend.changes.model import Limits, Question, RowChanges
 from backend.errors import QueryError
 from backend.sql.filters import find_matching
 from backend.sql.session import CancelToken, Connection, ended_within, pairs_joined, row_errors, session
@@ -26,51 +25,7 @@ SIGN = pa.field("sign", pa.int8())
 _BUCKETS = {0: "update", 1: "insert", -1: "delete"}  # by `n`, the sum of both sides' signs
 
 
-@dataclass(frozen=True, slots=True)
-class Pairing:
-    """The columns of the rows to compare, and those among them that pair rows: () for none. `by_ids`: a last column
-    beyond these, of row ids, pairs them; the key then only names them."""
-
-    columns: tuple[str, ...]
-    key: tuple[str, ...] = ()
-    by_ids: bool = False
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The columns of an answer's rows: ids are shown where no key names the rows."""
-        return (*self.columns, ROW_ID) if self.by_ids and not self.key else self.columns
-
-    @property
-    def width(self) -> int:
-        """How many columns the rows have."""
-        return len(self.columns) + self.by_ids
-
-    @property
-    def paired_by(self) -> list[int]:
-        """The numbers of the columns that pair rows."""
-        return [len(self.columns)] if self.by_ids else [self.columns.index(name) for name in self.key]
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """What a method found: rows that differ, and what stands out among all of them."""
-
-    changes: RowChanges
-    findings: Findings = Findings()
-
-
-@dataclass(frozen=True, slots=True)
-class Sides:
-    """Rows that DuckDB reads itself: a query for each side (c0, c1 … and `n`: −1 before, 1 after)."""
-
-    before: str
-    after: str
-
-    @property
-    def both(self) -> str:
-        return f"{self.before} UNION ALL {self.after}"
-
-
+Sides = tuple[str, str]  # a query for each side that DuckDB reads itself: c0, c1 … and `n`: −1 before, 1 after
 Read = Callable[[Connection], pa.RecordBatchReader | Sides]  # a stream has c0, c1 … and SIGN
 
 
@@ -82,8 +37,9 @@ def net_changes(
     *,
     take: Take | None = None,
     limits: Limits = Limits(),
-) -> Compared:
-    """Compares the rows; `token.rows_total` is how many they are, where that is known.
+) -> tuple[RowChanges, Findings]:
+    """The rows that differ, and what stands out among all of them; `token.rows_total` is how many there are to compare,
+    where that is known.
 
     Raises `DiffError`, `Stopped`, `QueryError` for a condition, and what reading the rows raises.
     """
@@ -100,8 +56,12 @@ def net_changes(
             ended_within(token, lambda: findings.append(find(changes, buckets, first)))
         if take is not None:
             token.check()  # a file holds all rows
-            take(changed_batches(changes, buckets, first.arrow_schema, token))
-    return Compared(first, findings[0] if findings else Findings())
+            take(
+                ChangedBatches(
+                    first.arrow_schema, pairing.key, changed_batches(changes, buckets, first.arrow_schema, token)
+                )
+            )
+    return first, findings[0] if findings else Findings()
 
 
 class _Comparison:
@@ -124,12 +84,12 @@ class _Comparison:
 
     def read(self, rows: pa.RecordBatchReader | Sides) -> None:
         """Finds what differs."""
-        if isinstance(rows, Sides):
+        if isinstance(rows, tuple):
             if self._key:
                 self._join(rows, self._token.rows_total)
                 return
             with self._token.reading(self._token.rows_total):
-                self._sum(rows.both)
+                self._sum(" UNION ALL ".join(rows))
             return
         self._connection.register("given", self._token.counted(rows))
         values = [f"{_with_sorted_maps(f.type, f.name) or f.name} AS {f.name}" for f in rows.schema]
@@ -138,7 +98,7 @@ class _Comparison:
         if self._key:
             ((num_rows,),) = self._run("SELECT count(*) FROM summed")
             self._token.rows_total = self._token.rows_read + num_rows
-            self._join(Sides("SELECT * FROM summed WHERE n < 0", "SELECT * FROM summed WHERE n > 0"), num_rows)
+            self._join(("SELECT * FROM summed WHERE n < 0", "SELECT * FROM summed WHERE n > 0"), num_rows)
 
     def found(self) -> tuple[Changes, dict[str, RowBucket]]:
         """What was found and is wanted: no update within the tolerance, nothing that fails the condition."""
@@ -167,11 +127,9 @@ class _Comparison:
     def _join(self, sides: Sides, num_rows: int | None) -> None:
         """A key that both sides have names a row each exactly where as many pairs come of it as each side has such
         rows: so the pairs are counted, and no more are made than keys that name rows can make."""
-        counts = [
-            self._run(f"SELECT count(*), coalesce(max(abs(n)), 1) FROM ({side})")[0]
-            for side in (sides.before, sides.after)
-        ]
-        (gone, most_gone), (came, most_came) = counts
+        (gone, most_gone), (came, most_came) = (
+            self._run(f"SELECT count(*), coalesce(max(abs(n)), 1) FROM ({side})")[0] for side in sides
+        )
         with self._token.reading(num_rows):
             self._run(f"CREATE TEMP TABLE changed AS {self._differing(sides, limit=gone + came + 1)}")
         pairs = pairs_joined(self._connection)
@@ -189,13 +147,13 @@ class _Comparison:
         if self._token.rows_total is not None:  # rows are read twice more
             self._token.rows_total += 2 * (num_rows or 0)
         with self._token.reading(num_rows):
-            self._find_unnamed(sides.both)
+            self._find_unnamed(" UNION ALL ".join(sides))
         if pairs is None or pairs > gone + came:  # cut off: the pairs of other keys may be missing
             named_rows = f"WHERE NOT ({self._is_unnamed(self._keys)})"
-            some = Sides(*(f"SELECT * FROM ({side}) {named_rows}" for side in (sides.before, sides.after)))
-            self._run(f"DELETE FROM changed; INSERT INTO changed {self._differing(some)}")
+            before, after = (f"SELECT * FROM ({side}) {named_rows}" for side in sides)
+            self._run(f"DELETE FROM changed; INSERT INTO changed {self._differing((before, after))}")
         with self._token.reading(num_rows):
-            self._set_apart(sides.both)
+            self._set_apart(" UNION ALL ".join(sides))
 
     def _differing(self, sides: Sides, *, limit: int | None = None) -> str:
         names = ", ".join(f"{side}.{name} AS {side}_{name}" for side in "ba" for name in self._names)
@@ -204,8 +162,8 @@ class _Comparison:
         differs = "".join(f" OR b_{name} IS DISTINCT FROM a_{name}" for name in others)
         n = "CASE WHEN b.n IS NULL THEN 1 WHEN a.n IS NULL THEN -1 ELSE 0 END"
         return (
-            f"SELECT * FROM (SELECT {names}, CAST({n} AS TINYINT) AS n FROM ({sides.before}) b FULL JOIN "
-            f"({sides.after}) a ON {on}{'' if limit is None else f' LIMIT {limit}'}) WHERE n <> 0{differs}"
+            f"SELECT * FROM (SELECT {names}, CAST({n} AS TINYINT) AS n FROM ({sides[0]}) b FULL JOIN "
+            f"({sides[1]}) a ON {on}{'' if limit is None else f' LIMIT {limit}'}) WHERE n <> 0{differs}"
         )
 
     # rows set apart
@@ -236,9 +194,9 @@ class _Comparison:
             f"SELECT {keys}, count(*) AS entries, sum(greatest(n, 0)) AS added, sum(greatest(-n, 0)) AS removed "
             f"FROM summed GROUP BY {keys})"
         )
-        sides = [f"SELECT * FROM summed SEMI JOIN (FROM keyed WHERE bucket NOT IN ('null', 'duplicate')) "
-                 f"USING ({keys}) WHERE n {sign} 0" for sign in "<>"]  # fmt: skip
-        self._run(f"INSERT INTO changed {self._differing(Sides(*sides))}")
+        before, after = (f"SELECT * FROM summed SEMI JOIN (FROM keyed WHERE bucket NOT IN ('null', 'duplicate')) "
+                 f"USING ({keys}) WHERE n {sign} 0" for sign in "<>")  # fmt: skip
+        self._run(f"INSERT INTO changed {self._differing((before, after))}")
 
     # what is wanted
 
@@ -255,18 +213,7 @@ class _Comparison:
             for bucket in APART:
                 mine = f"SELECT * FROM keyed WHERE bucket = '{bucket}'"
                 one_sided[bucket] = f"SELECT summed.* FROM summed SEMI JOIN ({mine}) k ON {same}"
-        tolerance, given = self._question.tolerance, self._pairing
-        return Changes(
-            self._connection,
-            given.columns,
-            given.names,
-            self._key,
-            given.key,
-            pairs,
-            one_sided,
-            tolerance,
-            self._limits,
-        )
+        return Changes(self._connection, self._pairing, pairs, one_sided, self._question.tolerance, self._limits)
 
     def _keep_where(self, where: str) -> None:
         """Leaves out keys, or rows without a key, of which no row satisfies the condition before or after."""
@@ -329,14 +276,9 @@ def _with_sorted_maps(kind: pa.DataType, value: str, depth: int = 0) -> str | No
         inner = _with_sorted_maps(kind.value_type, entry, depth + 1)
         return inner and f"list_transform({value}, lambda {entry}: {inner})"
     if pa.types.is_struct(kind):
-        return _struct_with_sorted_maps(kind, value, depth)
+        fields = {field.name: f"struct_extract({value}, {quoted_text(field.name)})" for field in kind}
+        found = {field.name: _with_sorted_maps(field.type, fields[field.name], depth + 1) for field in kind}
+        if any(found.values()):
+            packed = ", ".join(f"{quoted_name(name)} := {found[name] or each}" for name, each in fields.items())
+            return f"CASE WHEN {value} IS NULL THEN NULL ELSE struct_pack({packed}) END"
     return None
-
-
-def _struct_with_sorted_maps(kind: pa.StructType, value: str, depth: int) -> str | None:
-    fields = {field.name: f"struct_extract({value}, {quoted_text(field.name)})" for field in kind}
-    found = {field.name: _with_sorted_maps(field.type, fields[field.name], depth + 1) for field in kind}
-    if not any(found.values()):
-        return None
-    packed = ", ".join(f"{quoted_name(name)} := {found[name] or each}" for name, each in fields.items())
-    return f"CASE WHEN {value} IS NULL THEN NULL ELSE struct_pack({packed}) END"

@@ -132,7 +132,7 @@ def find(changes: Changes, buckets: Mapping[str, RowBucket], page: RowChanges) -
 
 def _one_sided(changes: Changes, buckets: Mapping[str, RowBucket]) -> OneSided | None:
     """None where no row was inserted."""
-    numbers, by_id = range(len(changes.columns)), changes.by_ids
+    numbers, by_id = range(len(changes.pairing.columns)), changes.pairing.by_ids
     names, others = ", ".join(f"c{i}" for i in numbers), [name for name in buckets if name != "update"]
     parts = [f"SELECT {names}, n, true AS is_new FROM ({changes.one_sided[each]})" for each in others]
     if by_id and "update" in buckets:
@@ -142,9 +142,9 @@ def _one_sided(changes: Changes, buckets: Mapping[str, RowBucket]) -> OneSided |
     inserted = sum(buckets[each].added for each in others)
     entries = sum(bucket.entries for name, bucket in buckets.items() if by_id or name != "update")
     fits = entries * len(numbers) <= _MOST_ONE_SIDED
-    key = None if by_id else tuple(changes.columns[i] for i in changes.key)
-    rows = _arrow(changes.connection, " UNION ALL ".join(parts)) if inserted and fits else None
-    return OneSided(tuple(changes.columns), key, inserted, rows) if inserted else None
+    key = None if by_id else changes.pairing.key
+    rows = changes.connection.sql(" UNION ALL ".join(parts)).to_arrow_table() if inserted and fits else None
+    return OneSided(changes.pairing.columns, key, inserted, rows) if inserted else None
 
 
 def hold_against(
@@ -179,7 +179,7 @@ def explain(findings: Findings, population: Population, masks: Sequence[Mapping[
 
 def _queries(changes: Changes, buckets: Mapping[str, RowBucket]) -> Iterator[tuple[RowKind, str]]:
     """The rows changed in each way: c0 … and how often each came, `n`."""
-    numbers = range(len(changes.columns))
+    numbers = range(len(changes.pairing.columns))
     if "update" in buckets and buckets["update"].keys >= LEAST_ROWS:
         yield RowKind.UPDATE, _before(changes)
     names, one_sided = ", ".join(f"c{i}" for i in numbers), [name for name in buckets if name != "update"]
@@ -190,7 +190,7 @@ def _queries(changes: Changes, buckets: Mapping[str, RowBucket]) -> Iterator[tup
 
 
 def _before(changes: Changes, where: str = "true") -> str:
-    values = ", ".join(f"b_c{i} AS c{i}" for i in range(len(changes.columns)))
+    values = ", ".join(f"b_c{i} AS c{i}" for i in range(len(changes.pairing.columns)))
     return f"SELECT {values}, 1 AS n FROM ({changes.pairs}) WHERE {where}"
 
 
@@ -239,27 +239,26 @@ def _value_sets(changes: Changes, query: str, number: int, kind: str) -> Iterato
     """The commonest value, the two commonest … that make up most of the rows."""
     name = f"c{number}"
     each = f"SELECT {name}, CAST(sum(n) AS BIGINT) AS k FROM ({query}) GROUP BY 1"
-    found = _arrow(
-        changes.connection,
+    found = changes.connection.sql(
         f"SELECT {name}, CAST({name} AS VARCHAR) AS text, k, CAST(sum(k) OVER () AS BIGINT) AS total FROM ({each}) "
-        f"ORDER BY k DESC, text LIMIT {_MOST_VALUES}",
-    )
+        f"ORDER BY k DESC, text LIMIT {_MOST_VALUES}"
+    ).to_arrow_table()
     values, texts, counts, totals = (cells(column) for column in found.columns)
     for most, rows in enumerate(accumulate(counts), 1):
         if rows >= _LEAST_SHARE * totals[0]:
-            yield Condition(number, changes.columns[number], kind, tuple(values[:most]), tuple(texts[:most]))
+            yield Condition(number, changes.pairing.columns[number], kind, tuple(values[:most]), tuple(texts[:most]))
 
 
 def _ranges(changes: Changes, query: str, kinds: Mapping[int, str]) -> Iterator[Condition]:
     if not kinds:
         return
     ends = ", ".join(f"min(c{i}), max(c{i}), CAST(min(c{i}) AS VARCHAR), CAST(max(c{i}) AS VARCHAR)" for i in kinds)
-    table = _arrow(changes.connection, f"SELECT {ends} FROM ({query})")
+    table = changes.connection.sql(f"SELECT {ends} FROM ({query})").to_arrow_table()
     found = [cells(column)[0] for column in table.columns]
     for place, (number, kind) in enumerate(kinds.items()):
         low, high, *texts = found[4 * place : 4 * place + 4]
         if low is not None and low != high and not (isinstance(high, float) and not math.isfinite(high)):
-            yield Condition(number, changes.columns[number], kind, (low, high), tuple(texts), is_range=True)
+            yield Condition(number, changes.pairing.columns[number], kind, (low, high), tuple(texts), is_range=True)
 
 
 def _masks(connection: Connection, source: str, weight: str, conditions: Sequence[str]) -> dict[int, int]:
@@ -385,11 +384,11 @@ def _alterations(changes: Changes, page: RowChanges, updates: int) -> Iterator[t
     connection.execute(f"CREATE OR REPLACE TEMP TABLE sample AS {_sampled(changes.pairs)}")
     tried = {}
     for name in names:
-        number = changes.columns.index(name)
+        number = changes.pairing.columns.index(name)
         others = list(_taken_over(changes, number, types, differs))
         tried[name] = [*others, *_tried(connection, number, types[f"a_c{number}"], differs[name])]
     asked = [f"coalesce(count_if(({differs[name]}) AND ({each.sql})), 0)" for name in names for each in tried[name]]
-    sorts = ", ".join(f"count(DISTINCT b_c{changes.columns.index(name)})" for name in names)
+    sorts = ", ".join(f"count(DISTINCT b_c{changes.pairing.columns.index(name)})" for name in names)
     ((*distinct,),) = connection.execute(f"SELECT {sorts} FROM sample").fetchall()
     ((*counts,),) = connection.execute(f"SELECT {', '.join(asked)} FROM ({changes.pairs})").fetchall()
     found = iter(counts)
@@ -399,8 +398,12 @@ def _alterations(changes: Changes, page: RowChanges, updates: int) -> Iterator[t
         changed, pair = page.changed_cells[name], shared.get(name)
         ranked = [(next(found), each) for each in tried[name]]
         if pair is not None and pair.updates >= _LEAST_SHARE * changed:
+            b, a = (f"{side}_c{changes.pairing.columns.index(name)}" for side in "ba")
+            both = f"struct_pack(b := {b}, a := {a})"
+            order = f"GROUP BY {b}, {a} ORDER BY count(*) DESC, {b}, {a} LIMIT 1"  # as `changed_rows` finds it
+            commonest = f"(SELECT {both} FROM ({changes.pairs}) WHERE {differs[name]} {order})"
             told = {"before": pair.before, "after": pair.after}
-            ranked = [(pair.updates, _Tried(Effect.REPLACED, _commonest(changes, name, differs[name]), told))]
+            ranked = [(pair.updates, _Tried(Effect.REPLACED, f"{both} IS NOT DISTINCT FROM {commonest}", told))]
         rows, best = max(ranked, key=lambda each: each[0])  # of equals the first, which says most
         if best.effect is Effect.SWAPPED and best.told["other"] in swapped:
             continue  # told with the other one
@@ -410,20 +413,12 @@ def _alterations(changes: Changes, page: RowChanges, updates: int) -> Iterator[t
             yield Alteration(name, best.effect, rows, changed, updates, **best.told), where
 
 
-def _commonest(changes: Changes, name: str, differs: str) -> str:
-    """The change of a column that most updates share, as `changed_rows` finds it."""
-    number = changes.columns.index(name)
-    pair = f"struct_pack(b := b_c{number}, a := a_c{number})"
-    order = f"GROUP BY b_c{number}, a_c{number} ORDER BY count(*) DESC, b_c{number}, a_c{number} LIMIT 1"
-    return f"{pair} IS NOT DISTINCT FROM (SELECT {pair} FROM ({changes.pairs}) WHERE {differs} {order})"
-
-
 def _taken_over(
     changes: Changes, number: int, types: Mapping[str, str], differs: Mapping[str, str]
 ) -> Iterator[_Tried]:
     """Two columns swapped, one copied from another: from the one that the sample agrees with, more than by chance."""
-    after, name = f"a_c{number}", changes.columns[number]
-    same_type = (i for i in range(len(changes.columns)) if i != number and types[f"b_c{i}"] == types[after])
+    after, name = f"a_c{number}", changes.pairing.columns[number]
+    same_type = (i for i in range(len(changes.pairing.columns)) if i != number and types[f"b_c{i}"] == types[after])
     others = list(same_type)[:_MOST_COLUMNS]
     if not others or not _is_flat(types[after]):
         return
@@ -438,7 +433,7 @@ def _taken_over(
     by_chance = max(0.1, (pairs - rows) / max(1, total))  # rows that would agree if one column was shuffled
     surprise = rows * math.log(max(1, rows) / by_chance) - (rows - by_chance)
     if rows >= _LEAST_LIFT * by_chance and surprise >= _EVIDENCE:
-        told = {"other": changes.columns[other]}
+        told = {"other": changes.pairing.columns[other]}
         both = f"{after} IS NOT DISTINCT FROM b_c{other} AND a_c{other} IS NOT DISTINCT FROM b_c{number}"
         yield _Tried(Effect.SWAPPED, both, told)
         yield _Tried(Effect.COPIED, f"{after} = b_c{other}", told)
@@ -451,18 +446,22 @@ def _tried(connection: Connection, number: int, kind: str, differs: str) -> Iter
         yield _Tried(Effect.FILLED, f"{before} IS NULL")
         return
     mine = f"FROM sample WHERE ({differs})"
-    commonest = _arrow(
-        connection,
+    commonest = connection.sql(
         f"SELECT {after}, CAST({after} AS VARCHAR) {mine} AND {after} IS NOT NULL GROUP BY ALL "
-        f"ORDER BY count(*) DESC, 2 LIMIT 1",
-    )
+        f"ORDER BY count(*) DESC, 2 LIMIT 1"
+    ).to_arrow_table()
     for value, text in zip(*(cells(column) for column in commonest.columns), strict=True):
         yield _Tried(Effect.SET, f"{after} = CAST({quoted_text(text)} AS {kind})", {"after": value})
     yield _Tried(Effect.FILLED, f"{before} IS NULL")
     if _NUMBER.fullmatch(kind):
         yield from _arithmetic(connection, (before, after), kind, mine)
     elif _MOMENT.fullmatch(kind) or kind == "DATE":
-        yield from _moved(connection, (before, after), kind, mine)
+        is_date = kind == "DATE"
+        shift = f"({after} - {before})" if is_date else f"(epoch_us({after}) - epoch_us({before}))"
+        ((added,),) = connection.execute(f"SELECT mode({shift}) {mine}").fetchall()
+        if added is not None:
+            told = {"by": added if is_date else _plain(added / 1_000_000), "unit": "d" if is_date else "s"}
+            yield _Tried(Effect.SHIFTED, f"{shift} = {added}", told)
     elif kind == "VARCHAR":
         yield from (_Tried(effect, f"{after} = {name}({before})") for effect, name in _TEXT_EFFECTS.items())
 
@@ -485,26 +484,12 @@ def _arithmetic(connection: Connection, pair: tuple[str, str], kind: str, mine: 
     if factor is not None:
         off = near.format(off=f"{a} - {b} * ({factor!r})")
         yield _Tried(Effect.MULTIPLIED, f"{is_number} AND {b} <> 0 AND {off}", {"by": _plain(factor)})
-    half = _half_unit(kind)
-    if half is not None and middle is not None and middle not in (0.0, 1.0):
+    decimal = re.fullmatch(r"DECIMAL\(\d+,\s*(\d+)\)", kind)
+    if decimal is not None and middle is not None and middle not in (0.0, 1.0):
+        half = 0.5000001 * 10.0 ** -int(decimal[1])  # of its last place
         off = f"abs({a} - {b} * ({middle!r})) <= {half!r} AND abs({a} - {b}) > {20 * half!r}"
         told = {"by": _plain(middle), "is_rounded": True}
         yield _Tried(Effect.MULTIPLIED, f"{is_number} AND {b} <> 0 AND {off}", told)
-
-
-def _moved(connection: Connection, pair: tuple[str, str], kind: str, mine: str) -> Iterator[_Tried]:
-    before, after = pair
-    shift = f"({after} - {before})" if kind == "DATE" else f"(epoch_us({after}) - epoch_us({before}))"
-    ((added,),) = connection.execute(f"SELECT mode({shift}) {mine}").fetchall()
-    if added is not None:
-        by = added if kind == "DATE" else _plain(added / 1_000_000)
-        yield _Tried(Effect.SHIFTED, f"{shift} = {added}", {"by": by, "unit": "d" if kind == "DATE" else "s"})
-
-
-def _half_unit(kind: str) -> float | None:
-    """Half of the last place of a decimal."""
-    match = re.fullmatch(r"DECIMAL\(\d+,\s*(\d+)\)", kind)
-    return None if match is None else 0.5000001 * 10.0 ** -int(match[1])
 
 
 def _plain(number: float) -> float | int:
@@ -517,7 +502,3 @@ def _is_ordered(kind: str) -> bool:
 
 def _is_flat(kind: str) -> bool:
     return _is_ordered(kind) or kind in ("VARCHAR", "BOOLEAN")
-
-
-def _arrow(connection: Connection, query: str) -> pa.Table:
-    return connection.sql(query).to_arrow_table()

@@ -7,6 +7,7 @@ asked for.
 
 import hashlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from backend.changes.answer import answer_of, commits_by_feed, outline
 from backend.changes.changed_rows import (
     APART,
     ORDER,
+    Pairing,
     RowBucket,
     bucket_sizes,
     count_apart,
@@ -28,7 +30,7 @@ from backend.changes.changed_rows import (
     share_out,
 )
 from backend.changes.commits import FeedCounts, feed_counts, net_without_key
-from backend.changes.compare import SIGN, Pairing, net_changes
+from backend.changes.compare import SIGN, net_changes
 from backend.changes.first_state import explained
 from backend.changes.model import (
     CommonChange,
@@ -36,18 +38,17 @@ from backend.changes.model import (
     Explanation,
     KeySource,
     Question,
-    RowChange,
     RowChanges,
     VersionDiff,
 )
 from backend.changes.plan import PreparedDiff, prepare
 from backend.errors import DiffError, JobError, LakehouseError
-from backend.jobs.documents import of_document, question_of, question_text, to_document
+from backend.jobs.documents import of_document, question_of, question_text
 from backend.jobs.model import Job, JobKind, JobRequest
 from backend.jobs.results import read_result, results_lake
 from backend.lake.lake import Lake
 from backend.settings import Settings
-from backend.sql.session import CancelToken, Connection
+from backend.sql.session import CancelToken
 
 COMPUTED = "computed"  # so begins the reason that says who did it
 UNEXPLAINED = "what the changed rows have in common is not looked for: the stream host keeps only some of them"
@@ -60,8 +61,8 @@ MOST_CACHED = 32
 
 @dataclass(frozen=True, slots=True)
 class DiffSummary:
-    """The counts of a comparison. `pairing` names c0, c1 … of its rows; `failed` are better methods that were tried;
-    `gross` is (commit version, change type, rows) where the method tells it."""
+    """The counts of a comparison, in its result a document. `pairing` names c0, c1 … of its rows; `failed` are better
+    methods that were tried; `gross` is (commit version, change type, rows) where the method tells it."""
 
     method: DiffMethod
     pairing: Pairing
@@ -70,15 +71,6 @@ class DiffSummary:
     failed: Mapping[DiffMethod, str] = field(default_factory=dict)
     gross: tuple[tuple[int, str, int], ...] | None = None
     by: str = ""  # who computed it
-
-    def to_json(self) -> str:
-        """The document of a result."""
-        return to_document(self)
-
-    @classmethod
-    def of(cls, text: str) -> "DiffSummary":
-        """Raises `JobError` for a document of another Weir."""
-        return of_document(cls, text)
 
 
 # the question ---------------------------------------------------------------------------------------------------------
@@ -96,10 +88,20 @@ def host_methods(prepared: PreparedDiff) -> tuple[DiffMethod, ...]:
 
 
 def job_request(prepared: PreparedDiff, *, actor: Actor, reason: str, time_limit_s: float) -> JobRequest:
-    """The job that would answer; raises `DiffError` for what a host cannot do."""
+    """The job that would answer: the question with whatever makes no other answer left out, so that all who ask it name
+    one job. Raises `DiffError` for what a host cannot do."""
     host_methods(prepared)
-    question = prepared.question
-    text = question_text(_as_job(prepared))
+    question, key = prepared.question, prepared.plan.key
+    alike = replace(
+        question,
+        key=key.columns if key and key.source is KeySource.GIVEN else None,
+        remembered_key=key.columns if key and key.source is KeySource.REMEMBERED else None,
+        columns=prepared.columns,
+        max_bytes=None,
+        on_host=True,
+        table_ids=(prepared.input.first.metadata.id, prepared.input.second.metadata.id),
+    )
+    text = question_text(alike)
     said = reason.strip() or f"compare v{question.from_version} with v{question.to_version}"
     fingerprint = hashlib.sha256(text.encode()).hexdigest()
     return JobRequest(JobKind.DIFF, question.ref.name, fingerprint, text, actor, said, time_limit_s)
@@ -110,7 +112,8 @@ def prepare_job(lake: Lake, job: Job, root_of: Callable[[str], str]) -> Prepared
     it: raises `PathRefusedError` for one outside the roots, `DiffError` where another table lies there by now."""
     question = question_of(job.request, root_of)
     prepared = prepare(lake, question)
-    if (ids := _table_ids(prepared)) != question.table_ids:
+    ids = prepared.input.first.metadata.id, prepared.input.second.metadata.id
+    if ids != question.table_ids:
         raise DiffError(
             f"the table was replaced by another one meanwhile: its id is {' and '.join(dict.fromkeys(ids))}, "
             f"not {' and '.join(dict.fromkeys(question.table_ids))}",
@@ -118,24 +121,6 @@ def prepare_job(lake: Lake, job: Job, root_of: Callable[[str], str]) -> Prepared
         )
     host_methods(prepared)
     return prepared
-
-
-def _as_job(prepared: PreparedDiff) -> Question:
-    """The question with whatever makes no other answer left out, so that all who ask it name one job."""
-    question, key = prepared.question, prepared.plan.key
-    return replace(
-        question,
-        key=key.columns if key and key.source is KeySource.GIVEN else None,
-        remembered_key=key.columns if key and key.source is KeySource.REMEMBERED else None,
-        columns=prepared.columns,
-        max_bytes=None,
-        on_host=True,
-        table_ids=_table_ids(prepared),
-    )
-
-
-def _table_ids(prepared: PreparedDiff) -> tuple[str, ...]:
-    return prepared.input.first.metadata.id, prepared.input.second.metadata.id
 
 
 # the answer -----------------------------------------------------------------------------------------------------------
@@ -147,16 +132,19 @@ def read_answer(lake: Lake, settings: Settings, prepared: PreparedDiff, job: Job
     details = rows.filter(pc.equal(rows["what"], SUMMARY))["detail"].to_pylist()
     if not details:
         raise JobError("the result of the job holds no summary", hint="compare again")
-    summary = DiffSummary.of(str(details[0]))
+    summary = of_document(DiffSummary, str(details[0]))
     gross = None if summary.gross is None else feed_counts(summary.gross)
     changed = rows.filter(pc.is_in(rows["what"], value_set=pa.array(ORDER)))
     is_whole = changed.num_rows == sum(bucket_sizes(summary.buckets).values())
-    changes = _changes(prepared, summary, gross, rows)
+    explanation = Explanation()
+    if is_whole:
+        with suppress(LakehouseError):  # the answer stands without it
+            explanation = _explanation(prepared, summary, changed)
     return answer_of(
         prepared,
         summary.method,
-        changes,
-        explanation=_explanation(prepared, summary, changed) if is_whole else Explanation(),
+        _changes(prepared, summary, gross, rows),
+        explanation=explanation,
         gross=gross,
         commits=commits_by_feed(prepared, CancelToken()) if gross is None else None,
         failed=summary.failed,
@@ -166,61 +154,58 @@ def read_answer(lake: Lake, settings: Settings, prepared: PreparedDiff, job: Job
 
 def _explanation(prepared: PreparedDiff, summary: DiffSummary, changed: pa.Table) -> Explanation:
     """What stands out among the rows of a result that has all of them."""
-
-    def signed(_: Connection) -> pa.RecordBatchReader:
-        sides = (_side(changed, "before", -1), _side(changed, "after", 1))
-        return pa.concat_tables(sides).to_reader()
-
-    token, all_rows = CancelToken(), replace(prepared.question, row_limit=0, where=None)
-    try:
-        compared = net_changes(signed, summary.pairing, all_rows, token, limits=prepared.limits)
-        return explained(prepared, compared.findings, token, reads_apart=False)
-    except LakehouseError:  # the answer stands without it
-        return Explanation()
-
-
-def _side(changed: pa.Table, side: str, sign: int) -> pa.Table:
-    """The rows before or after, c0, c1 … and their sign."""
-    there = changed.filter(pc.is_valid(changed[side]))
-    cells = pa.Table.from_struct_array(there[side])
-    return cells.append_column(SIGN.name, pc.multiply(there["n"], pa.scalar(sign, pa.int64())))
+    sides = []  # c0, c1 … and their sign
+    for side, sign in (("before", -1), ("after", 1)):
+        there = changed.filter(pc.is_valid(changed[side]))
+        signs = pc.multiply(there["n"], pa.scalar(sign, pa.int64()))
+        sides.append(pa.Table.from_struct_array(there[side]).append_column(SIGN.name, signs))
+    token, all_rows, signed = (
+        CancelToken(),
+        replace(prepared.question, row_limit=0, where=None),
+        pa.concat_tables(sides),
+    )
+    _, findings = net_changes(lambda _: signed.to_reader(), summary.pairing, all_rows, token, limits=prepared.limits)
+    return explained(prepared, findings, token, reads_apart=False)
 
 
 def _changes(prepared: PreparedDiff, summary: DiffSummary, gross: FeedCounts | None, rows: pa.Table) -> RowChanges:
     """What the job counted, and as many rows as were asked for of those that it kept."""
-    sizes, question, is_paired = bucket_sizes(summary.buckets), prepared.question, bool(summary.pairing.paired_by)
+    sizes, question, pairing = bucket_sizes(summary.buckets), prepared.question, summary.pairing
+    is_paired = bool(pairing.paired_by)
     shares = share_out(question.row_limit, sizes) | {COMMON: rows.num_rows}
     first = {
         what: row_cells(rows.filter(pc.equal(rows["what"], what)).sort_by("number").slice(0, share))
         for what, share in shares.items()
     }
-    shown = [row for bucket in sizes for row in first[bucket]]
+
+    def sides(row: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
+        before, after = (
+            row[side] and {name: row[side][f"c{i}"] for i, name in enumerate(pairing.names)}
+            for side in ("before", "after")
+        )
+        return before, after
+
+    shown = [
+        row_change(*sides(row), pairing.key, tolerance=question.tolerance, set_apart=APART.get(bucket), copies=row["n"])
+        for bucket in sizes
+        for row in first[bucket]
+    ]
+    common = [
+        CommonChange(pairing.columns[number], row["before"][f"c{number}"], row["after"][f"c{number}"], row["n"])
+        for row in first[COMMON]
+        for number in [int(row["detail"])]
+    ]
     kinds = {field.name: field.type for field in rows.schema.field("after").type}
     net = count_net(summary.buckets, has_key=is_paired, is_filtered=question.where is not None)
     return RowChanges(
         net if gross is None or is_paired else net_without_key(net, gross),
-        pa.schema([(name, kinds[f"c{i}"]) for i, name in enumerate(summary.pairing.names)]),
+        pa.schema([(name, kinds[f"c{i}"]) for i, name in enumerate(pairing.names)]),
         count_apart(summary.buckets),
-        tuple(_change(summary, row, question.tolerance) for row in shown),
+        tuple(shown),
         sum(sizes.values()) > len(shown),
-        {name: summary.changed_cells[name] for name in summary.pairing.columns if name in summary.changed_cells},
-        tuple(_common(summary, row) for row in first[COMMON]),
+        {name: summary.changed_cells[name] for name in pairing.columns if name in summary.changed_cells},
+        tuple(common),
     )
-
-
-def _change(summary: DiffSummary, row: Mapping[str, Any], tolerance: float) -> RowChange:
-    before, after = (
-        row[side] and {name: row[side][f"c{i}"] for i, name in enumerate(summary.pairing.names)}
-        for side in ("before", "after")
-    )
-    set_apart = APART.get(row["what"])
-    return row_change(before, after, summary.pairing.key, tolerance=tolerance, set_apart=set_apart, copies=row["n"])
-
-
-def _common(summary: DiffSummary, row: Mapping[str, Any]) -> CommonChange:
-    number = int(row["detail"])
-    before, after = (row[side][f"c{number}"] for side in ("before", "after"))
-    return CommonChange(summary.pairing.columns[number], before, after, row["n"])
 
 
 class DiffJobs:
@@ -230,24 +215,24 @@ class DiffJobs:
     def __init__(self, settings: Settings, lake: Lake) -> None:
         self._settings, self._lake = settings, lake
         self._results = results_lake(settings)
-        self._prepared: Lru[Question, PreparedDiff] = Lru(MOST_CACHED)
-        self._answers: Lru[tuple[Question, str], VersionDiff] = Lru(MOST_CACHED)
+        self._asked: Lru[Question, tuple[PreparedDiff, dict[str, VersionDiff]]] = Lru(MOST_CACHED)  # answers by job
 
     def request(self, question: Question, *, actor: Actor, reason: str = "") -> JobRequest:
         """The job that would answer; raises as `job_request` does."""
-        prepared, limit_s = self._prepare(question), self._settings.jobs.time_limit_s
+        (prepared, _), limit_s = self._prepare(question), self._settings.jobs.time_limit_s
         return job_request(prepared, actor=actor, reason=reason, time_limit_s=limit_s)
 
     def without_rows(self, question: Question) -> VersionDiff | None:
         """The answer where there are no rows to compare; else None."""
-        prepared = self._prepare(question)
+        prepared, _ = self._prepare(question)
         return outline(prepared) if prepared.plan.method in _NOT_ON_HOST else None
 
     def answer(self, question: Question, job: Job) -> VersionDiff:
         """What a finished job found; raises `JobError` when its result is gone."""
-        return self._answers.get_or_make(
-            (question, job.job_id), lambda: read_answer(self._results, self._settings, self._prepare(question), job)
-        )
+        prepared, answers = self._prepare(question)
+        if job.job_id not in answers:
+            answers[job.job_id] = read_answer(self._results, self._settings, prepared, job)
+        return answers[job.job_id]
 
-    def _prepare(self, question: Question) -> PreparedDiff:
-        return self._prepared.get_or_make(question, lambda: prepare(self._lake, question))
+    def _prepare(self, question: Question) -> tuple[PreparedDiff, dict[str, VersionDiff]]:
+        return self._asked.get_or_make(question, lambda: (prepare(self._lake, question), {}))

@@ -7,7 +7,7 @@ harm.
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 
 import orjson
@@ -27,40 +27,32 @@ _EQUAL = re.compile(rf"^\s*({_NAME})\.({_NAME})\s*(?:=|<=>)\s*({_NAME})\.({_NAME
 _SPARK_EQUAL = re.compile(r"^\s*(\w+)#\d+L?\s*(?:=|<=>)\s*(\w+)#\d+L?\s*$")  # Spark drops the aliases
 
 
-@dataclass(frozen=True, slots=True)
-class KeyFound:
-    """The key to use, or None, and what was found on the way."""
-
-    key: KeyChoice | None
-    reasons: tuple[str, ...]
-
-
 def choose_key(
     given: Sequence[str] | None,
     metadata: Metadata,
     commits: Iterable[Commit],
     remembered: Sequence[str] | None = None,
-) -> KeyFound:
-    """The strongest key: given > table property > MERGE predicates > the last one that was given. Raises
-    `DiffColumnError` for a wrong given one."""
+) -> tuple[KeyChoice | None, tuple[str, ...]]:
+    """The strongest key, None where there is none, and what was found on the way: given > table property > MERGE
+    predicates > the last one that was given. Raises `DiffColumnError` for a wrong given one."""
     columns = readable_names(metadata)
     if given:
-        return KeyFound(KeyChoice(_given(given, columns), KeySource.GIVEN), (f"key {_list(given)}: as given",))
+        return KeyChoice(_given(given, columns), KeySource.GIVEN), (f"key {_list(given)}: as given",)
     reasons: list[str] = []
     if declared := metadata.configuration.get(PROPERTY):
         names = parse_names(declared)
         missing = [name for name in names if spelled(name, columns) is None]
         if names and not missing:
             key = KeyChoice(_given(names, columns), KeySource.PROPERTY)
-            return KeyFound(key, (f"key {_list(key.columns)}: declared by the table property {PROPERTY}",))
+            return key, (f"key {_list(key.columns)}: declared by the table property {PROPERTY}",)
         reasons.append(f"the table property {PROPERTY} names {_list(missing)}, which the table does not have: ignored")
     inferred, why = _from_merges(commits, columns)
     if inferred:
-        return KeyFound(KeyChoice(inferred, KeySource.MERGE), (*reasons, why))
+        return KeyChoice(inferred, KeySource.MERGE), (*reasons, why)
     if remembered and all(spelled(name, columns) for name in remembered):
         key = KeyChoice(_given(remembered, columns), KeySource.REMEMBERED)
-        return KeyFound(key, (*reasons, f"key {_list(key.columns)}: given when the table was last compared"))
-    return KeyFound(None, (*reasons, why))
+        return key, (*reasons, f"key {_list(key.columns)}: given when the table was last compared")
+    return None, (*reasons, why)
 
 
 def likely_keys(columns: Iterable[str]) -> list[str]:
@@ -81,36 +73,24 @@ def parse_names(text: str) -> tuple[str, ...]:
 
 def merge_key(predicate: str) -> tuple[str, ...] | None:
     """The columns that a MERGE condition equates between source and target; None when it says anything else."""
-    text = _unwrapped(predicate)
+    if predicate.lstrip().startswith("["):  # Spark writes a JSON list of one text
+        with suppress(orjson.JSONDecodeError):
+            predicate = " AND ".join(map(str, orjson.loads(predicate)))
     names: list[str] = []
-    for part in re.split(r"\s+AND\s+", text, flags=re.IGNORECASE):
-        name = _equated(part.strip().strip("()").strip())
-        if name is None:
+    for part in re.split(r"\s+AND\s+", predicate, flags=re.IGNORECASE):
+        condition = part.strip().strip("()").strip()
+        if spark := _SPARK_EQUAL.match(condition):
+            name, other = spark.groups()
+            if name.lower() != other.lower():
+                return None
+        elif match := _EQUAL.match(condition):
+            side, name, other_side, other = (re.sub(r"#\d+L?$", "", each).strip('`"') for each in match.groups())
+            if name.lower() != other.lower() or side.lower() == other_side.lower():
+                return None
+        else:
             return None
         names.append(name)
     return tuple(names)
-
-
-def _equated(condition: str) -> str | None:
-    if spark := _SPARK_EQUAL.match(condition):
-        left, right = spark.groups()
-        return left if left.lower() == right.lower() else None
-    match = _EQUAL.match(condition)
-    if not match:
-        return None
-    side_a, a, side_b, b = (re.sub(r"#\d+L?$", "", part).strip('`"') for part in match.groups())
-    return a if a.lower() == b.lower() and side_a.lower() != side_b.lower() else None
-
-
-def _unwrapped(predicate: str) -> str:
-    """Spark writes the predicate as a JSON list of one text."""
-    if predicate.lstrip().startswith("["):
-        try:
-            parts = orjson.loads(predicate)
-        except orjson.JSONDecodeError:
-            return predicate
-        return " AND ".join(str(part) for part in parts) if isinstance(parts, list) else predicate
-    return predicate
 
 
 def _from_merges(commits: Iterable[Commit], columns: Sequence[str]) -> tuple[tuple[str, ...] | None, str]:

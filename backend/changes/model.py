@@ -86,20 +86,15 @@ class CommitChanges:
         """As its writer reports it."""
         found = commit.metrics
         counts = [found.rows_inserted, found.rows_updated, found.rows_deleted]
-        only = _only_count(commit)
+        name = (commit.operation or "").upper()
+        mode = str(commit.parameters.get("mode") or commit.parameters.get("outputMode") or "").lower()
+        only = {"UPDATE": 1, "DELETE": 2}.get(name)  # all that the operation can do to rows
+        if name in ("WRITE", "STREAMING UPDATE") and mode == "append":
+            only = 0
         if only is not None and counts[only] is not None:  # what such an operation cannot do, its writers leave out
             counts = [0 if count is None else count for count in counts]
         inserted, updated, deleted = counts
         return cls(commit, inserted, updated, deleted, is_reported=True)
-
-
-def _only_count(commit: Commit) -> int | None:
-    """Which of inserted, updated, deleted is all that the operation can do to rows; None where it may do more."""
-    name = (commit.operation or "").upper()
-    mode = str(commit.parameters.get("mode") or commit.parameters.get("outputMode") or "").lower()
-    if name in ("WRITE", "STREAMING UPDATE"):
-        return 0 if mode == "append" else None
-    return {"UPDATE": 1, "DELETE": 2}.get(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,17 @@
 """Two versions of a table (or two tables): what the log alone tells of their difference, and which methods can compare
 their rows, best first, and why the better ones cannot.
 
-Rule: no row is read here. `plan_diff` is pure; a method that is not possible leaves its reason behind, and new methods
-join `_LADDER` in order of merit.
+Rule: no row is read here. A method that is not possible leaves its reason behind, and new methods join `_LADDER` in
+order of merit.
 """
 
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from backend.changes.key import KeyFound, choose_key
+from backend.changes.key import choose_key
 from backend.changes.model import (
     CommitChanges,
     DiffMethod,
@@ -34,7 +33,6 @@ from backend.changes.read import (
 from backend.errors import DiffColumnError, DiffError, LakehouseError
 from backend.format import bytes_text
 from backend.lake.files.clustering import declared_clustering
-from backend.lake.history.change_feed import ChangeFeedSupport
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, Snapshot
 from backend.lake.table.metadata_diff import diff_properties, diff_schemas
@@ -43,17 +41,6 @@ from backend.sql.expression import check_row_condition
 from backend.sql.session import open_ahead
 
 _KEY_HISTORY = 200  # commits looked through for MERGE predicates
-
-
-@dataclass(frozen=True, slots=True)
-class DiffFacts:
-    """What is known without reading rows. `feed` is None where it was not asked for; `problem` says why data files that
-    only one of the two states has cannot be read."""
-
-    given: DiffInput
-    key: KeyFound
-    feed: ChangeFeedSupport | None = None
-    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,34 +75,68 @@ class DiffPlan:
         return (*self.why.get(method, ()), *said, *self.key_reasons)
 
 
-def plan_diff(question: Question, facts: DiffFacts) -> DiffPlan:
-    """The methods that the facts allow; raises `DiffError` when the one asked for is not among them."""
-    given, is_one_table = facts.given, facts.given.is_one_table
+def _plan(lake: Lake, given: DiffInput, question: Question) -> DiffPlan:
+    """The methods that the log allows; raises `DiffError` when the one asked for is not among them."""
+    newer, low, high, is_one_table = given.newer, given.low, given.high, given.is_one_table
+    if is_one_table and low == high:
+        choose_key(question.key, newer.metadata, ())  # raises for one that is not there
+        same = ("both sides are the same version: nothing can differ",)
+        return DiffPlan((DiffMethod.SAME_VERSION,), why={DiffMethod.SAME_VERSION: same})
+    key, key_reasons = _key(lake, newer, question)
+    if key is None and not is_one_table:
+        key, key_reasons = _key(lake, given.first, question)
     if is_one_table and given.first.metadata.id != given.second.metadata.id:
         hint = (
             "compare two versions on the same side of the replacement, or as two tables: --across-replace, on the page "
             "under How to compare"
         )
         return DiffPlan((DiffMethod.LOG_ONLY,), why={DiffMethod.LOG_ONLY: (_replaced(given),)}, hint=hint)
-    if is_one_table and question.from_version == question.to_version:
-        same = ("both sides are the same version: nothing can differ",)
-        return DiffPlan((DiffMethod.SAME_VERSION,), why={DiffMethod.SAME_VERSION: same})
-    against = _against(question, facts)
+    feed, no_feed, unread = None, "two tables share no change feed", None
+    if is_one_table:
+        feed = lake.cdf_support(newer.ref, low, high)
+        no_feed = "" if feed.covered else feed.reason or "it does not cover this range"
+    is_too_large = not question.on_host and question.max_bytes is not None and given.size_bytes > question.max_bytes
+    try:
+        for snapshot, files in given.states():
+            lake.require_files(snapshot, files)
+    except LakehouseError as exc:
+        unread = exc.message
+    if unread is None and question.method is None and is_too_large:
+        limit = bytes_text(question.max_bytes)
+        unread = f"{bytes_text(given.size_bytes)} of data files differ, more than {limit}"
+    reasons = {
+        DiffMethod.CHANGE_FEED: no_feed,
+        DiffMethod.ROW_ID: _no_row_id(question, given, key) or unread,
+        DiffMethod.KEY_JOIN: "no key is known" if key is None else unread,
+        DiffMethod.MULTISET: unread,
+    }
+    against = {method: reason for method, reason in reasons.items() if reason}
     methods = tuple(method for method in _LADDER if method not in against)
     if question.method is not None:
         if question.method in against:
             reason = against[question.method]
-            raise DiffError(f"{METHOD_NAMES[question.method]} is not possible: {reason}", hint=_OTHERS)
+            hint = "leave the method out to get the best one that is possible"
+            raise DiffError(f"{METHOD_NAMES[question.method]} is not possible: {reason}", hint=hint)
         methods, against = (question.method,), {}
-    reads_files = methods[0] in BY_FILES
+    reads_files, first = methods[0] in BY_FILES, feed.first_covered_version if feed else None
+    hint = ""
+    if methods[0] is DiffMethod.LOG_ONLY and first is not None and first < high:
+        hint = f"the change feed answers from v{first} on: compare v{first} or later, not v{low}"
+    elif methods[0] is DiffMethod.LOG_ONLY and is_too_large:
+        hint = (
+            "compare on the stream host (--on host), or name the method (key_join or multiset) to read them here all "
+            "the same, or raise WEIR_LAKE__DIFF_MAX_BYTES"
+        )
+    elif methods[0] is DiffMethod.LOG_ONLY:
+        hint = "set delta.enableChangeDataFeed = true on the table: changes from then on stay comparable row by row"
     return DiffPlan(
         methods,
-        facts.key.key,
+        key,
         {method: tuple(_why(question, given, method)) for method in methods},
         against,
-        facts.key.reasons,
-        facts.feed.first_covered_version if facts.feed else None,
-        _hint(question, facts) if methods[0] is DiffMethod.LOG_ONLY else "",
+        key_reasons,
+        first,
+        hint,
         given.size_bytes if reads_files else None,
         given.num_rows if reads_files else None,
     )
@@ -136,44 +157,15 @@ METHOD_NAMES = {
     DiffMethod.LOG_ONLY: "the log alone",
 }
 BY_FILES = (DiffMethod.ROW_ID, DiffMethod.KEY_JOIN, DiffMethod.MULTISET)  # they read the files apart
-_OTHERS = "leave the method out to get the best one that is possible"
 
 
-def _against(question: Question, facts: DiffFacts) -> dict[DiffMethod, str]:
-    """Why the methods that cannot answer cannot."""
-    given, key, unread = facts.given, facts.key.key, facts.problem
-    if unread is None and question.method is None and _is_too_large(question, given):
-        limit = bytes_text(question.max_bytes)
-        unread = f"{bytes_text(given.size_bytes)} of data files differ, more than {limit}"
-    reasons = {
-        DiffMethod.CHANGE_FEED: _no_feed(facts),
-        DiffMethod.ROW_ID: _no_row_id(question, facts) or unread,
-        DiffMethod.KEY_JOIN: "no key is known" if key is None else unread,
-        DiffMethod.MULTISET: unread,
-    }
-    return {method: reason for method, reason in reasons.items() if reason is not None}
-
-
-def _no_feed(facts: DiffFacts) -> str | None:
-    if not facts.given.is_one_table:
-        return "two tables share no change feed"
-    if facts.feed is None or not facts.feed.covered:
-        return facts.feed.reason if facts.feed and facts.feed.reason else "it does not cover this range"
-    return None
-
-
-def _no_row_id(question: Question, facts: DiffFacts) -> str | None:
-    given, key = facts.given, facts.key.key
+def _no_row_id(question: Question, given: DiffInput, key: KeyChoice | None) -> str | None:
     if key is not None and key.source is KeySource.GIVEN and question.method is None:
         return "a key was given"
     if (reason := why_no_row_ids(given)) is not None or question.on_host:
         return reason
     not_here = why_not_by_duckdb(given, given.columns)
     return f"{not_here}: only the stream host reads such rows with their ids" if not_here else None
-
-
-def _is_too_large(question: Question, given: DiffInput) -> bool:
-    return not question.on_host and question.max_bytes is not None and given.size_bytes > question.max_bytes
 
 
 def _why(question: Question, given: DiffInput, method: DiffMethod) -> list[str]:
@@ -189,18 +181,6 @@ def _why(question: Question, given: DiffInput, method: DiffMethod) -> list[str]:
     if given.is_reverse:
         reasons.append(f"from is the newer version: this is what going back to v{question.to_version} would change")
     return reasons
-
-
-def _hint(question: Question, facts: DiffFacts) -> str:
-    first, given = facts.feed.first_covered_version if facts.feed else None, facts.given
-    if first is not None and first < given.high:
-        return f"the change feed answers from v{first} on: compare v{first} or later, not v{given.low}"
-    if _is_too_large(question, given):
-        return (
-            "compare on the stream host (--on host), or name the method (key_join or multiset) to read them here all "
-            "the same, or raise WEIR_LAKE__DIFF_MAX_BYTES"
-        )
-    return "set delta.enableChangeDataFeed = true on the table: changes from then on stay comparable row by row"
 
 
 def _replaced(given: DiffInput) -> str:
@@ -237,7 +217,7 @@ def prepare(lake: Lake, question: Question, *, limits: Limits = Limits()) -> Pre
         given = two_tables(first, second)
     else:
         given = two_versions(first, second, lake.file_difference(first.ref, first.version, second.version))
-    plan = plan_diff(question, _facts(lake, given, question))
+    plan = _plan(lake, given, question)
     names = _compared(question.columns, given, plan)
     if question.where is not None:
         check_row_condition(question.where, names)
@@ -248,23 +228,7 @@ def prepare(lake: Lake, question: Question, *, limits: Limits = Limits()) -> Pre
     return PreparedDiff(lake, question, plan, given, names, _log_changes(given, plan), reported, limits)
 
 
-def _facts(lake: Lake, given: DiffInput, question: Question) -> DiffFacts:
-    newer, low, high = given.newer, given.low, given.high
-    if given.is_one_table and low == high:
-        return DiffFacts(given, choose_key(question.key, newer.metadata, ()))
-    key = _key(lake, newer, question)
-    if key.key is None and not given.is_one_table:
-        key = _key(lake, given.first, question)
-    feed, problem = lake.cdf_support(newer.ref, low, high) if given.is_one_table else None, None
-    try:
-        for snapshot, files in given.states():
-            lake.require_files(snapshot, files)
-    except LakehouseError as exc:
-        problem = exc.message
-    return DiffFacts(given, key, feed, problem)
-
-
-def _key(lake: Lake, snapshot: Snapshot, question: Question) -> KeyFound:
+def _key(lake: Lake, snapshot: Snapshot, question: Question) -> tuple[KeyChoice | None, tuple[str, ...]]:
     history = lake.history(snapshot.ref, limit=_KEY_HISTORY, ending_version=snapshot.version)
     return choose_key(question.key, snapshot.metadata, history, question.remembered_key)
 
@@ -282,6 +246,11 @@ def _compared(columns: Sequence[str] | None, given: DiffInput, plan: DiffPlan) -
 
 def _log_changes(given: DiffInput, plan: DiffPlan) -> LogChanges:
     first, second = given.first, given.second
+    # Data files of one state and not of the other: a new deletion vector makes another file of the same path.
+    removed, added = (files for _, files in given.states())
+    remarked = pc.sum(pc.is_in(added["path"], value_set=removed["path"].unique())).as_py() or 0
+    rows_added, rows_removed = (total(pc.subtract(f["num_records"], f["deleted_rows"])) for f in (added, removed))
+    vectors_added, vectors_removed = (len(files) - int(files["dv_id"].null_count) for files in (added, removed))
     return LogChanges(
         diff_schemas(first.metadata, second.metadata) if given.is_reverse else given.schema,
         diff_properties(
@@ -289,32 +258,17 @@ def _log_changes(given: DiffInput, plan: DiffPlan) -> LogChanges:
             (second.metadata, second.protocol),
             clustered=(declared_clustering(first), declared_clustering(second)),
         ),
-        _files(given),
+        FilesDiff(
+            added.num_rows,
+            removed.num_rows,
+            total(added["size_bytes"]) or 0,
+            total(removed["size_bytes"]) or 0,
+            int(remarked) if given.is_one_table else 0,
+            rows_added,
+            rows_removed,
+            vectors_added,
+            vectors_removed,
+        ),
         given.apart.rewritten,
         plan.first_covered_version,
     )
-
-
-def _files(given: DiffInput) -> FilesDiff:
-    """Data files of one state and not of the other: a new deletion vector makes another file of the same path."""
-    removed, added = (files for _, files in given.states())
-    remarked = pc.sum(pc.is_in(added["path"], value_set=removed["path"].unique())).as_py() or 0
-    return FilesDiff(
-        added.num_rows,
-        removed.num_rows,
-        total(added["size_bytes"]) or 0,
-        total(removed["size_bytes"]) or 0,
-        int(remarked) if given.is_one_table else 0,
-        rows_added=_live_rows(added),
-        rows_removed=_live_rows(removed),
-        vectors_added=_vectors(added),
-        vectors_removed=_vectors(removed),
-    )
-
-
-def _live_rows(files: pa.Table) -> int | None:
-    return total(pc.subtract(files["num_records"], files["deleted_rows"]))
-
-
-def _vectors(files: pa.Table) -> int:
-    return len(files) - int(files["dv_id"].null_count)

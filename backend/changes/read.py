@@ -164,7 +164,7 @@ def local_rows(
         raise UnsupportedFeatureError(
             f"row ids of {given.first.ref.name} are not read from an object store", hint="compare on the stream host"
         )
-    queries = []
+    queries = list[str]()
     for (snapshot, _), side, sign, prefix in zip(given.states(), files, (-1, 1), ("before", "after"), strict=True):
         missing = side.files["base_row_id"].null_count
         if with_ids and missing:
@@ -175,7 +175,7 @@ def local_rows(
             )
         rows = numbered_rows(connection, side, given.newer.metadata, columns, prefix=f"{prefix}_", with_ids=with_ids)
         queries.append(f"SELECT *, CAST({sign} AS TINYINT) AS n FROM ({rows})")
-    return Sides(*queries)
+    return queries[0], queries[1]
 
 
 def signed_rows(reader: FileReader, given: DiffInput, columns: Sequence[str]) -> pa.RecordBatchReader:

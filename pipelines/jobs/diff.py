@@ -31,16 +31,17 @@ from backend.changes.changed_rows import (
     COMMON_CHANGES,
     COMMON_COLUMNS,
     ORDER_COLUMNS,
+    Pairing,
     RowBucket,
     bucket_sizes,
     share_out,
 )
 from backend.changes.commits import feed_counts, why_not_whole
-from backend.changes.compare import Pairing
 from backend.changes.host_job import COMMON, MOST_VALUES, SUMMARY, DiffSummary, host_methods
 from backend.changes.model import DiffMethod
 from backend.changes.plan import METHOD_NAMES, PreparedDiff
 from backend.errors import DiffError, JobError
+from backend.jobs.documents import to_document
 from pipelines.jobs.rows import satisfies, why_failed
 from pipelines.jvm.delta import make_active, open_state
 from pipelines.jvm.failures import describe
@@ -112,7 +113,8 @@ def _compare(
     require_comparable(signed, pairing.columns)
     if method is DiffMethod.CHANGE_FEED:
         tell("counting what each commit did")
-        gross = gross_counts(signed)
+        by_kind = signed.groupBy(_COMMIT_VERSION, _CHANGE_TYPE).count().collect()
+        gross = tuple(sorted((int(version), str(kind), int(rows)) for version, kind, rows in by_kind))
         is_asked_for = question.method is not None  # told with its gaps
         if (why := why_not_whole(prepared.commits, feed_counts(gross), prepared.input)) and not is_asked_for:
             raise DiffError(why)
@@ -132,7 +134,7 @@ def _compare(
         most = max(question.row_limit, task.limits.most_values // (2 * pairing.width))
         kept = kept_lines(rows, buckets, question.row_limit, most)
         common = [common_lines(rows, number) for number in list(cells)[:COMMON_COLUMNS]]
-        lines = session.createDataFrame([(SUMMARY, 0, 0, summary.to_json())], _LINE)
+        lines = session.createDataFrame([(SUMMARY, 0, 0, to_document(summary))], _LINE)
         for more in (rows.lines.select("before", "after").limit(0), *kept, *common):
             lines = lines.unionByName(more, allowMissingColumns=True)
         write_result(session, lines, task.result_uri)
@@ -163,12 +165,6 @@ def signed_rows(session: SparkSession, prepared: PreparedDiff, method: DiffMetho
         ids = [F.col("_metadata.row_id").alias(f"c{len(prepared.columns)}")] if method is DiffMethod.ROW_ID else []
         parts.append(_numbered(rows, prepared, F.lit(sign), *ids))
     return parts[0].unionAll(parts[1])
-
-
-def gross_counts(feed: DataFrame) -> tuple[tuple[int, str, int], ...]:
-    """What each commit of a feed did: (commit version, type of change, rows), counted by Spark."""
-    by_kind = feed.groupBy(_COMMIT_VERSION, _CHANGE_TYPE).count().collect()
-    return tuple(sorted((int(version), str(kind), int(rows)) for version, kind, rows in by_kind))
 
 
 def fields_of(signed: DataFrame) -> tuple[StructField, ...]:

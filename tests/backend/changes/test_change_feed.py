@@ -38,8 +38,8 @@ def feed(events: list[Event]) -> pa.Table:
 
 
 def summed(events: list[Event], key: tuple[str, ...] = ("id",)) -> RowChanges:
-    compared, _ = sum_up(feed(events), key, Question(NOWHERE, 0, 1, row_limit=1_000), CancelToken())
-    return compared.changes
+    changes, _, _ = sum_up(feed(events), key, Question(NOWHERE, 0, 1, row_limit=1_000), CancelToken())
+    return changes
 
 
 def updated(version: int, old: Any, new: Any) -> list[Event]:

@@ -22,8 +22,7 @@ from app.cli.output import encoded
 from app.cli.tables.changes import SHAPES
 from app.ui.view.explanation import explained
 from backend.changes.answer import compare_rows
-from backend.changes.changed_rows import RowBucket
-from backend.changes.compare import Compared, Pairing
+from backend.changes.changed_rows import Pairing, RowBucket
 from backend.changes.explain import explain, hold_against
 from backend.changes.host_job import SUMMARY, UNEXPLAINED, DiffSummary, read_answer
 from backend.changes.model import (
@@ -35,11 +34,13 @@ from backend.changes.model import (
     Limits,
     Population,
     Repeats,
+    RowChanges,
     RowKind,
     Trait,
     VersionDiff,
 )
 from backend.changes.plan import PreparedDiff
+from backend.jobs.documents import to_document
 from backend.jobs.model import Job, JobKind, JobState
 from backend.jobs.results import results_lake
 from backend.lake.lake import Lake
@@ -120,20 +121,20 @@ def stream(before: pd.DataFrame, after: pd.DataFrame, types: Mapping[str, pa.Dat
     return pa.concat_tables(parts)
 
 
-def found(before: pd.DataFrame, after: pd.DataFrame, query: Asked = BY_ID) -> tuple[Compared, Explanation]:
+def found(before: pd.DataFrame, after: pd.DataFrame, query: Asked = BY_ID) -> tuple[RowChanges, Explanation]:
     rows = stream(before, after)
-    answer = compared(lambda _: rows.to_reader(), COLUMNS, query)
+    changes, findings = compared(lambda _: rows.to_reader(), COLUMNS, query)
     old = rows.filter(pa.compute.equal(rows["sign"], -1))
 
     def beside(connection: Any) -> str:
-        names = answer.findings.columns
+        names = findings.columns
         connection.register("beside", old.select([f"c{COLUMNS.index(n)}" for n in names]).rename_columns(names))
         return "SELECT " + ", ".join(f'"{name}" AS c{i}' for i, name in enumerate(names)) + " FROM beside"
 
-    if not answer.findings.groups:
-        return answer, Explanation(answer.findings.done)
-    total, masks = hold_against(answer.findings, beside, CancelToken())
-    return answer, explain(answer.findings, Population(0, total, True), masks)
+    if not findings.groups:
+        return changes, Explanation(findings.done)
+    total, masks = hold_against(findings, beside, CancelToken())
+    return changes, explain(findings, Population(0, total, True), masks)
 
 
 def has(trait: Trait, values: pd.Series) -> pd.Series:
@@ -173,7 +174,7 @@ def test_a_planted_change_is_told_with_the_counts_of_a_recount(
     after.loc[hit, column] = pd.Series([change(v) for v in before.loc[hit, column]], before.index[hit], dtype="object")
     touched = [b is not c and b != c for b, c in zip(before[column], after[column], strict=True)]
     answer, explanation = found(before, after)
-    assert answer.changes.net.updated == sum(touched)
+    assert answer.net.updated == sum(touched)
     pairs = [(b, c) for b, c, is_touched in zip(before[column], after[column], touched, strict=True) if is_touched]
     if (len(pairs) - 1) * math.log(max(2, len({b for b, _ in pairs}))) < 8:  # nats: eight rows of three regions
         assert explanation.done == ()
@@ -228,7 +229,7 @@ def test_a_filter_leaves_only_its_rows_to_explain() -> None:
     after.loc[hit, "stock"] = [value + 1_000 for value in before.loc[hit, "stock"]]
     answer, explanation = found(before, after, asked(key=("id",), row_limit=10, where="stock >= 1500"))
     few = hit & before["stock"].map(lambda v: v >= 500)
-    assert answer.changes.net.updated == int(few.sum())
+    assert answer.net.updated == int(few.sum())
     assert (explanation.done[0].effect, explanation.done[0].by, explanation.done[0].rows) == (
         Effect.SHIFTED,
         1_000,
@@ -306,7 +307,7 @@ def places(seed: int) -> pd.DataFrame:
 def taken_over(before: pd.DataFrame, after: pd.DataFrame) -> tuple[Alteration, ...]:
     kinds = [pa.int64(), pa.float64(), pa.float64(), pa.string(), pa.string(), pa.string()]
     rows = stream(before, after, dict(zip(before, kinds, strict=True)))
-    return compared(lambda _: rows.to_reader(), tuple(before), BY_ID).findings.done
+    return compared(lambda _: rows.to_reader(), tuple(before), BY_ID)[1].done
 
 
 @drawn(6)
@@ -372,9 +373,9 @@ def test_no_value_of_any_type_is_too_odd(name: str) -> None:
     schema = pa.schema([("c0", pa.int64()), ("c1", kind), ("sign", pa.int8())])
     pairs = [(number, old, -1) for number, old in enumerate(before)] + [(n, new, 1) for n, new in enumerate(after)]
     rows = pa.Table.from_pylist([dict(zip(schema.names, each, strict=True)) for each in pairs], schema)
-    answer = compared(lambda _: rows.to_reader(), ("id", name), asked(key=("id",), row_limit=10))
+    _, findings = compared(lambda _: rows.to_reader(), ("id", name), asked(key=("id",), row_limit=10))
     touched = sum(old is not new and old != new for old, new in zip(before, after, strict=True))
-    (done,) = answer.findings.done
+    (done,) = findings.done
     effect = Effect.EMPTIED if after[0] is None else Effect.SET
     assert done.effect in (effect, Effect.REPLACED) and done.rows == touched
 
@@ -480,7 +481,7 @@ def as_by_host(prepared: PreparedDiff, found: VersionDiff, home: Path) -> Versio
     def side(values: Any) -> Any:
         return values and {f"c{i}": values[name] for i, name in enumerate(columns)}
 
-    rows = [(SUMMARY, 0, 0, summary.to_json(), None, None)]
+    rows = [(SUMMARY, 0, 0, to_document(summary), None, None)]
     for number, row in enumerate(found.changes.rows):
         rows.append((row.kind.value, number, row.copies, None, side(row.before), side(row.after)))
     kinds = {"what": pa.string(), "number": pa.int64(), "n": pa.int64(), "detail": pa.string()}

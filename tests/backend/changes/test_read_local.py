@@ -66,9 +66,9 @@ def compared(paths: Paths, query: Asked) -> RowChanges:
             numbered_rows(connection, laid(side), METADATA, COLUMNS, prefix=f"side_{number}_")
             for number, side in enumerate(paths)
         )
-        return Sides(f"SELECT *, -1 AS n FROM ({before})", f"SELECT *, 1 AS n FROM ({after})")
+        return f"SELECT *, -1 AS n FROM ({before})", f"SELECT *, 1 AS n FROM ({after})"
 
-    return diffs.compared(read, COLUMNS, query).changes
+    return diffs.compared(read, COLUMNS, query)[0]
 
 
 def steps(first: int, count: int, v: int = 0) -> list[Row]:

@@ -246,5 +246,5 @@ def test_an_error_does_not_depend_on_the_bounds_of_all_rows() -> None:
 def test_a_column_called_as_the_rows_numbers_are_is_no_such_number() -> None:
     rows = pa.table({"c0": [7, 8, 9], "sign": pa.array([1, 1, 1], pa.int8())})
     query = diffs.asked(key=("row_id",), where="row_id >= 8")
-    found = diffs.compared(lambda _: rows.to_reader(), ["row_id"], query)
-    assert [row.after for row in found.changes.rows] == [{"row_id": 8}, {"row_id": 9}]
+    found, _ = diffs.compared(lambda _: rows.to_reader(), ["row_id"], query)
+    assert [row.after for row in found.rows] == [{"row_id": 8}, {"row_id": 9}]

@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from backend.changes import answer
 from backend.changes import plan as preparation
-from backend.changes.changed_rows import ChangedBatches, file_of
-from backend.changes.compare import Compared, Pairing, Read, net_changes
+from backend.changes.changed_rows import ChangedBatches, Pairing, file_of
+from backend.changes.compare import Read, net_changes
+from backend.changes.explain import Findings
 from backend.changes.model import (
     DiffMethod,
     FilesDiff,
@@ -65,7 +66,7 @@ def prepare(
 
 def compared(
     read: Read, columns: Sequence[str], wanted: Asked, token: CancelToken | None = None, **means: Any
-) -> Compared:
+) -> tuple[RowChanges, Findings]:
     """Rows that a test hands over; the `key` that is wanted is the one to pair them by."""
     means |= {name: wanted[name] for name in ("take", "limits") if name in wanted}
     question = Question(NOWHERE, 0, 1, **{"row_limit": 10_000} | {k: v for k, v in wanted.items() if k not in means})

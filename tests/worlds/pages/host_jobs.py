@@ -9,11 +9,10 @@ import pyarrow as pa
 from deltalake import write_deltalake
 from streamlit.testing.v1 import AppTest
 
-from backend.changes.changed_rows import RowBucket
-from backend.changes.compare import Pairing
+from backend.changes.changed_rows import Pairing, RowBucket
 from backend.changes.host_job import SUMMARY, DiffSummary
 from backend.changes.model import DiffMethod
-from backend.jobs.documents import HostAnswer
+from backend.jobs.documents import HostAnswer, to_document
 from backend.jobs.model import Job, JobEnd, JobProgress, JobState
 from backend.query.answer import PLACE
 from backend.store.leases import job_resource
@@ -90,7 +89,7 @@ class ChangesOnHost:
         )  # fmt: skip
         new = [{"c0": i, "c1": "new"} for i in (1, 2, 4)]
         rows = [
-            (SUMMARY, 0, 0, summary.to_json(), None, None),
+            (SUMMARY, 0, 0, to_document(summary), None, None),
             ("insert", 0, 1, None, None, new[2]),
             ("update", 0, 1, None, new[1], {"c0": 2, "c1": "paid"}),
             ("delete", 0, 1, None, new[0], None),
