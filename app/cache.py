@@ -25,8 +25,8 @@ from backend.changes.model import Question
 from backend.errors import LakehouseError
 from backend.expectations.model import Judgement, away
 from backend.expectations.model import not_as_expected as addresses_not_as_expected
-from backend.health.attention import AttentionRules, grouped
 from backend.health.attention import attention as attention_items
+from backend.health.attention import grouped
 from backend.health.health import (
     JudgedTable,
     LakeJudge,
@@ -136,10 +136,10 @@ def attention(reading: LakeReading | None, streams: StreamsReading) -> tuple[Att
 def _attention(
     reading: LakeReading | None, streams: StreamsReading, notices: tuple[Notice, ...]
 ) -> tuple[AttentionGroup, ...]:
-    tables, rules = reading.tables if reading else (), AttentionRules.of(services.settings())
+    tables = reading.tables if reading else ()
     items = attention_items(
         tables, streams.streams, streams.hosts, judgements=streams.judgements, resting=streams.resting,
-        notices=notices, webhook_error=streams.webhook_error, now=streams.read_at, rules=rules,
+        notices=notices, webhook_error=streams.webhook_error, now=streams.read_at, settings=services.settings(),
     )  # fmt: skip
     return grouped(items)
 

@@ -7,7 +7,6 @@ of small files are one thing to know, not five: a group of many says how many, a
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -34,20 +33,6 @@ _URGENCY = {severity: number for number, severity in enumerate(Severity)}
 _ORDER = {cause: number for number, cause in enumerate(Cause)}
 
 
-@dataclass(frozen=True, slots=True)
-class AttentionRules:
-    """The limits by which something needs attention."""
-
-    stale_after_s: float
-    heartbeat_stale_s: float
-    data_loss_within_s: float = 259_200.0
-
-    @classmethod
-    def of(cls, settings: Settings) -> "AttentionRules":
-        health = settings.health
-        return cls(health.stale_after_s, settings.host.heartbeat_stale_s, health.data_loss_within_s)
-
-
 def load_attention(
     settings: Settings,
     store: "ControlStore",
@@ -62,7 +47,7 @@ def load_attention(
         tables, streams, store.hosts(now=now), judgements=store.judgements(),
         resting=resting(policies, store.jobs.acts_on_tables()) if policies else (),
         notices=store.noticed.open(), webhook_error=store.told.error(now=now), now=now,
-        rules=AttentionRules.of(settings),
+        settings=settings,
     )  # fmt: skip
 
 
@@ -76,16 +61,16 @@ def attention(
     notices: Iterable[Notice] = (),
     webhook_error: str = "",
     now: datetime,
-    rules: AttentionRules,
+    settings: Settings,
 ) -> tuple[AttentionItem, ...]:
     """Failed and stopped streams, dead hosts, unreadable and stale tables, unusual commits, broken expectations,
     resting policies, many small files; most urgent first. `notices`: those that are open. `webhook_error`: why nobody
     is told of them."""
     beats = sorted(hosts, key=lambda host: host.beat_at)
-    alive = any(host.silent_s(now) <= rules.heartbeat_stale_s for host in beats)
+    alive = any(host.silent_s(now) <= settings.host.heartbeat_stale_s for host in beats)
     items = [
         *_stream_items(streams, is_host_alive=alive),
-        *_expiring(streams, now, rules),
+        *_expiring(streams, now, settings),
         *(() if alive else _host_items(beats, streams)),
     ]
     fed = {_plain(output.uri): s for s in streams for output in s.declaration.outputs}
@@ -101,8 +86,8 @@ def attention(
             items.append(_unreadable(table))
         else:
             feeder = fed.get(_plain(table.ref.uri))
-            items.extend(_table_items(table, feeder, now, rules, is_timed=table.ref.uri in timed))
-    silent = away(judgements, beats, now=now, stale_s=rules.heartbeat_stale_s)
+            items.extend(_table_items(table, feeder, now, settings, is_timed=table.ref.uri in timed))
+    silent = away(judgements, beats, now=now, stale_s=settings.host.heartbeat_stale_s)
     for judgement in judgements:
         name = names.get(judgement.expectation.uri, judgement.expectation.table)
         items.extend(_expectation_items(judgement, name, now, silent))
@@ -145,7 +130,7 @@ def _stream_items(streams: Sequence[StreamStatus], *, is_host_alive: bool) -> It
             yield AttentionItem(Severity.WARNING, Cause.UNWATCHED_STREAM, name, status.because, step, since)
 
 
-def _expiring(streams: Iterable[StreamStatus], now: datetime, rules: AttentionRules) -> Iterator[AttentionItem]:
+def _expiring(streams: Iterable[StreamStatus], now: datetime, settings: Settings) -> Iterator[AttentionItem]:
     """Unread input that is lost, or will be soon: half of the time that its retention gives has passed."""
     for status in streams:
         name, backlog = status.declaration.name, status.backlog
@@ -157,7 +142,7 @@ def _expiring(streams: Iterable[StreamStatus], now: datetime, rules: AttentionRu
             what = f"{name} was too late: {lost_text(backlog)} were deleted before it read them."
             step = "Its page says which source; a reset reads what is still there."
             yield AttentionItem(Severity.CRITICAL, Cause.EXPIRING_STREAM, name, what, step, backlog.oldest_unread_at)
-        elif loss and left_s is not None and left_s < min(rules.data_loss_within_s, backlog.behind_s or 0.0):
+        elif loss and left_s is not None and left_s < min(settings.health.data_loss_within_s, backlog.behind_s or 0.0):
             what = f"{name}: {data_loss_sentence(loss, now=now)}."
             step = f"Let it catch up before that, or raise {loss.setting} of its source."
             yield AttentionItem(Severity.WARNING, Cause.EXPIRING_STREAM, name, what, step, backlog.oldest_unread_at)
@@ -237,10 +222,10 @@ def _resting_item(rest: RestingPolicy) -> AttentionItem:
 
 
 def _table_items(
-    card: TableCard, feeder: StreamStatus | None, now: datetime, rules: AttentionRules, *, is_timed: bool
+    card: TableCard, feeder: StreamStatus | None, now: datetime, settings: Settings, *, is_timed: bool
 ) -> Iterator[AttentionItem]:
     """`is_timed`: an expectation says how fresh it has to be, or a notice that it is silent."""
-    stale = None if is_timed else _stale(card, feeder, now, rules)
+    stale = None if is_timed else _stale(card, feeder, now, settings)
     if stale:
         yield stale
     gain = merge_gain(card)
@@ -255,9 +240,9 @@ def _table_items(
         yield AttentionItem(gain.layout_severity, Cause.LAYOUT, card.ref.name, layout_text(gain), step, detail=what)
 
 
-def _stale(card: TableCard, feeder: StreamStatus | None, now: datetime, rules: AttentionRules) -> AttentionItem | None:
+def _stale(card: TableCard, feeder: StreamStatus | None, now: datetime, settings: Settings) -> AttentionItem | None:
     """A table that a wanted stream feeds and that has no fresh commit. Without a feeder quiet may be meant: a note."""
-    if card.last_commit_at is None or (now - card.last_commit_at).total_seconds() <= rules.stale_after_s:
+    if card.last_commit_at is None or (now - card.last_commit_at).total_seconds() <= settings.health.stale_after_s:
         return None
     if feeder and feeder.starved_by:
         return None  # told once, where its cause is

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from backend.errors import LakehouseError
 from backend.health.model import HealthEvidence, LogHealth, Offender, Recommendation, Severity, TableHealth
@@ -27,8 +27,9 @@ from backend.health.rules import (
     trend,
     writer_offenders,
 )
-from backend.lake.files.file_sizes import TargetSize, distribute
-from backend.lake.model import Commit, Snapshot, TableCard, TableRef, Timeline, VersionReader
+from backend.lake.files.file_sizes import distribute
+from backend.lake.lake import Lake
+from backend.lake.model import Commit, Snapshot, TableCard, TableRef, Timeline
 from backend.lake.table.properties import parse_interval
 from backend.search.notice import Key, Notice
 from backend.search.notices import NoticeLooks
@@ -44,16 +45,8 @@ RETRY_S = 60.0  # a table that could not be judged is tried again
 Judged = TypeVar("Judged")
 
 
-class HealthLake(VersionReader, Protocol):
-    """The part of `backend.lake.lake.Lake` that health needs."""
-
-    def timeline(self, ref: TableRef) -> Timeline: ...
-    def target_bytes(self, snapshot: Snapshot) -> TargetSize: ...
-    def last_checkpoint(self, ref: TableRef) -> int | None: ...
-
-
 def table_health(
-    lake: HealthLake,
+    lake: Lake,
     ref: TableRef,
     *,
     now: datetime,
@@ -77,7 +70,7 @@ def table_health(
 
 
 def table_evidence(
-    lake: HealthLake,
+    lake: Lake,
     ref: TableRef,
     *,
     now: datetime,
@@ -125,7 +118,7 @@ def table_evidence(
     )
 
 
-def _log_state(lake: HealthLake, snapshot: Snapshot, commits: Sequence[Commit]) -> LogHealth:
+def _log_state(lake: Lake, snapshot: Snapshot, commits: Sequence[Commit]) -> LogHealth:
     ref, times = snapshot.ref, {commit.version: commit.committed_at for commit in commits}
     first, checkpoint = lake.versions(ref)[-1][0], lake.last_checkpoint(ref)
     for version in (first, checkpoint):
@@ -271,9 +264,7 @@ class NoticedSoFar:
 class NoticeWatch:
     """Thread-safe. `lake`: of its own, since it passes by every table."""
 
-    def __init__(
-        self, lake: VersionReader, now: Callable[[], datetime], sleep: Callable[[float], object] = time.sleep
-    ) -> None:
+    def __init__(self, lake: Lake, now: Callable[[], datetime], sleep: Callable[[float], object] = time.sleep) -> None:
         self._now, self._since = now, now() - BACK
         self._streams: Mapping[str, str] = {}
         self._looks = NoticeLooks(lake, lambda: self._streams, lambda took_s: sleep(min(MOST_PAUSE_S, PAUSE * took_s)))

@@ -12,7 +12,7 @@ from app.cli.tables.lake import opened
 from app.health.text import log_sentence, run_text
 from backend.errors import LakehouseError
 from backend.format import bytes_text, count_text, things
-from backend.health.attention import AttentionRules, attention, group_text, grouped, load_attention
+from backend.health.attention import attention, group_text, grouped, load_attention
 from backend.health.health import table_health
 from backend.health.model import AttentionGroup, AttentionItem, LogHealth, Severity, TableHealth
 from backend.health.rules import gain_in, small_files_text
@@ -76,7 +76,7 @@ def everything(*, as_json: bool) -> int:
     if store:
         items = load_attention(settings, store, cards, streams, now=services.now())
     else:
-        items = attention(cards, (), (), now=services.now(), rules=AttentionRules.of(settings))
+        items = attention(cards, (), (), now=services.now(), settings=settings)
     groups = grouped(items)
     if as_json:
         shapes = {**_SHAPES, TableHealth: _in_a_list}

@@ -5,11 +5,12 @@ from datetime import UTC, datetime, timedelta
 
 from app.health import view
 from app.health.text import log_sentence, trend_finding
-from backend.health.attention import AttentionRules, attention
+from backend.health.attention import attention
 from backend.health.health import JudgedTable
 from backend.health.model import LogHealth, MaintenanceRun, Severity, SmallFileRule, TableHealth
 from backend.health.rules import recommend
 from backend.lake.model import TableCard, TableRef, UnreadableTable, VersionTotals
+from backend.settings import load_settings
 from tests.backend.health.test_health import WELL
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -59,7 +60,7 @@ JUDGED = {table.ref.uri: judged(table) for table in TABLES[:4]}
 
 def test_a_table_is_as_urgent_as_the_overview_says() -> None:
     """Of each table the most urgent item of Overview, where maintenance and reading alone are judged."""
-    items = attention(TABLES, (), (), now=NOW, rules=AttentionRules(stale_after_s=1e9, heartbeat_stale_s=60))
+    items = attention(TABLES, (), (), now=NOW, settings=load_settings(health={"stale_after_s": 1e9}))
     overview = {item.subject: item.severity for item in reversed(items)}
     health = {row.table.ref.name: row.severity for row in view.lake_rows(TABLES, JUDGED)}
     assert overview == {name: severity for name, severity in health.items() if severity is not Severity.FINE}

@@ -11,7 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from backend.errors import StorageError
 from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
-from backend.health.attention import AttentionRules, attention, grouped
+from backend.health.attention import attention, grouped
 from backend.health.health import SMALL_LAKE, health_judge, table_health
 from backend.health.model import (
     AttentionItem,
@@ -297,7 +297,7 @@ def test_every_small_file_counts_and_what_helps_is_judged_alike_by_card_files_an
         assert (gain.large_files, gain.merge_severity, gain.layout_severity) == (large, merging, layout)
     merge = merge_of(snapshot, Optimize(small_bytes=128 * MB, target_bytes=256 * MB))
     assert merging is Severity.FINE or len(days) - merge.files_in + (merge.files_out or 0) == after
-    causes = {item.cause: item.severity for item in attention([card], [], [], now=now, rules=RULES)}
+    causes = {item.cause: item.severity for item in attention([card], [], [], now=now, settings=SETTINGS)}
     wanted = {Cause.SMALL_FILES: merging, Cause.LAYOUT: layout}
     causes.pop(Cause.QUIET_TABLE, None)
     assert causes == {cause: severity for cause, severity in wanted.items() if severity is not Severity.FINE}
@@ -357,7 +357,7 @@ def test_a_table_that_cannot_be_judged_says_why_and_hides_no_other() -> None:
 
 
 HOUR = timedelta(hours=1)
-RULES = AttentionRules(stale_after_s=86_400, heartbeat_stale_s=15)
+SETTINGS = load_settings(health={"stale_after_s": 86_400}, host={"heartbeat_stale_s": 15})
 REF = TableRef("/lake/silver/orders", "silver/orders", "/lake", "silver")
 FRESH = TableCard(REF, 5, 100, 1_000, 10, 0, NOW - HOUR, "WRITE")
 ALIVE = HostHeartbeat("host-1", "box", 1, NOW - HOUR, NOW)
@@ -382,7 +382,7 @@ def of(
     streams: tuple[StreamStatus, ...] = (RUNNING,),
     hosts: tuple[HostHeartbeat, ...] = (ALIVE,),
 ) -> list[AttentionItem]:
-    found = attention(tables, streams, hosts, now=NOW, rules=RULES)
+    found = attention(tables, streams, hosts, now=NOW, settings=SETTINGS)
     assert all(item.what and item.next_step for item in found), "every item says what and what next"
     return list(found)
 
@@ -545,7 +545,7 @@ BROKEN = Finding(State.BROKEN, broken_keys=1, broken_rows=2, examples=("7",))
 
 def judged(*findings: tuple[TableExpectation, Finding], host: str = "host-1") -> list[AttentionItem]:
     said = [Judgement(expected, finding, host, NOW, NOW - HOUR) for expected, finding in findings]
-    return list(attention([FRESH], (RUNNING,), (ALIVE,), judgements=said, now=NOW, rules=RULES))
+    return list(attention([FRESH], (RUNNING,), (ALIVE,), judgements=said, now=NOW, settings=SETTINGS))
 
 
 def test_a_host_that_is_away_leaves_what_it_found_and_says_so() -> None:
@@ -560,7 +560,7 @@ def test_a_table_whose_freshness_is_expected_is_not_stale_by_the_general_limit()
     old = replace(FRESH, last_commit_at=NOW - timedelta(days=3))
     week = Judgement(replace(TIMED, within_s=7 * 86_400), Finding(State.MET, last_data_at=NOW), "host-1", NOW)
     assert len(of(old)) == 1
-    assert attention([old], (RUNNING,), (ALIVE,), judgements=[week], now=NOW, rules=RULES) == ()
+    assert attention([old], (RUNNING,), (ALIVE,), judgements=[week], now=NOW, settings=SETTINGS) == ()
 
 
 def test_several_broken_expectations_are_one_line_by_tables() -> None:
@@ -585,26 +585,26 @@ def test_an_unusual_commit_says_what_it_did_and_whom_it_reaches() -> None:
         reading("more", "/lake/gold/", "/lake/silver/orders"),  # back to where it began
         reading("apart", "/lake/other", "/lake/more"),
     )
-    (item,) = attention([], streams, [ALIVE], notices=[JUMP], now=NOW, rules=RULES)
+    (item,) = attention([], streams, [ALIVE], notices=[JUMP], now=NOW, settings=SETTINGS)
     assert (item.severity, item.cause, item.subject) == (Severity.WARNING, Cause.UNUSUAL_COMMIT, "silver/orders")
     assert item.what == (
         "highest amount 498.2 → 47,189 at v31, MERGE by stream silver_orders, 1 h ago. Downstream: gold, more."
     )
-    (new,) = attention([], streams, [ALIVE], notices=[replace(JUMP, kind=Measure.WRITER)], now=NOW, rules=RULES)
+    (new,) = attention([], streams, [ALIVE], notices=[replace(JUMP, kind=Measure.WRITER)], now=NOW, settings=SETTINGS)
     assert new.severity is Severity.NOTE, "it may well be meant"
     two = [JUMP, replace(JUMP, uri="/lake/b", table="b")]
-    (group,) = grouped(attention([], streams, [ALIVE], notices=two, now=NOW, rules=RULES))
+    (group,) = grouped(attention([], streams, [ALIVE], notices=two, now=NOW, settings=SETTINGS))
     assert group.what.startswith("2 tables did what was never seen before: ") and "b (highest" in group.what
 
 
 def test_silence_is_told_once_by_whoever_knows_most_of_it() -> None:
     silent = replace(JUMP, uri=REF.uri, table=REF.name, kind=Measure.SILENCE, subject="", before="every 5 min")
     old = replace(FRESH, last_commit_at=NOW - timedelta(days=3))
-    (item,) = attention([old], [], [ALIVE], notices=[silent], now=NOW, rules=RULES)
+    (item,) = attention([old], [], [ALIVE], notices=[silent], now=NOW, settings=SETTINGS)
     assert (item.severity, item.cause) == (Severity.WARNING, Cause.UNUSUAL_COMMIT)
-    (fed,) = attention([old], [RUNNING], [ALIVE], notices=[silent], now=NOW, rules=RULES)
+    (fed,) = attention([old], [RUNNING], [ALIVE], notices=[silent], now=NOW, settings=SETTINGS)
     assert fed.cause is Cause.SILENT_TABLE
     fresh = TableExpectation(REF.uri, REF.name, ExpectationKind.FRESH, within_s=60.0)
     late = Judgement(fresh, Finding(State.BROKEN, since=NOW), ALIVE.host_id, NOW, NOW)
-    (expected,) = attention([old], [], [ALIVE], judgements=[late], notices=[silent], now=NOW, rules=RULES)
+    (expected,) = attention([old], [], [ALIVE], judgements=[late], notices=[silent], now=NOW, settings=SETTINGS)
     assert expected.cause is Cause.BROKEN_EXPECTATION
