@@ -303,12 +303,11 @@ def verdict_text(verdict: VersionVerdict) -> str:
         counts = f"{verdict.violations:,} of {rows:,} {'row' if rows == 1 else 'rows'} {does} it"
         passing = "gives null and passes" if verdict.nulls == 1 else "give null and pass"
         return f"{counts}, {verdict.nulls:,} {passing}" if verdict.nulls else counts
-    parts = [f"{text} is {'null' if value is None else _short(value)}" for text, value in verdict.aggregates]
+    parts = []
+    for text, value in verdict.aggregates:
+        is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+        shown = cut(f"{value:,}" if is_number else str(value), _MOST_VALUE)
+        parts.append(f"{text} is {'null' if value is None else shown}")
     if verdict.value is None:
         parts.append("it gives null, which passes")
     return ", ".join(parts) or f"it is {str(verdict.value).lower()}"
-
-
-def _short(value: object) -> str:
-    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
-    return cut(f"{value:,}" if is_number else str(value), _MOST_VALUE)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,10 +20,10 @@ from backend.cells import row_cells
 from backend.changes.commits import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from backend.changes.model import RowChange, RowKind
 from backend.errors import DiffError, LakehouseError, UnsupportedFeatureError
-from backend.lake.history.change_feed import ChangeFeedSupport
-from backend.lake.model import Snapshot, TableRef, VersionReader
+from backend.lake.lake import Lake
+from backend.lake.model import Snapshot, TableRef
 from backend.lake.rows.filters import RowFilter
-from backend.lake.rows.rows import RowPage, RowQuery
+from backend.lake.rows.rows import RowQuery
 from backend.lake.table.schema import columns
 from backend.sql.filters import parse_filter
 from backend.sql.numbers import Numbers, VersionValue
@@ -37,16 +37,6 @@ MOST_HOLDING = 100  # rows of one key at a version
 
 Key = Mapping[str, str | int | float | bool]  # as JSON holds it: times and decimals as text
 Row = dict[str, Any]
-
-
-class KeyLake(VersionReader, Protocol):
-    """The part of `backend.lake.lake.Lake` that a key's history needs."""
-
-    def cdf_support(self, ref: TableRef, from_version: int, to_version: int) -> ChangeFeedSupport: ...
-    def changes(
-        self, ref: TableRef, from_version: int, to_version: int, *, columns: Sequence[str] | None = None
-    ) -> pa.RecordBatchReader: ...
-    def find_rows(self, snapshot: Snapshot, query: RowQuery) -> RowPage: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +70,7 @@ class KeyProgress:
     result: KeyHistory | None = None
 
 
-def key_history(lake: KeyLake, ref: TableRef, versions: tuple[int, int], key: Key) -> Iterator[KeyProgress]:
+def key_history(lake: Lake, ref: TableRef, versions: tuple[int, int], key: Key) -> Iterator[KeyProgress]:
     """The steps of the commits after the older of two versions up to the newer; close the iterator to cancel.
 
     Raises `DiffError` for a key that the table does not have, and what reading raises.
@@ -92,7 +82,7 @@ def key_history(lake: KeyLake, ref: TableRef, versions: tuple[int, int], key: Ke
     return _by_states(lake, ref, (low, high), (key, where))
 
 
-def whole_life(lake: KeyLake, ref: TableRef, versions: tuple[int, int], key: Key) -> Iterator[KeyProgress]:
+def whole_life(lake: Lake, ref: TableRef, versions: tuple[int, int], key: Key) -> Iterator[KeyProgress]:
     """As `key_history`, with what the oldest version holds of it: there it was made, or it is older than the log."""
     low = min(versions)
     for step in key_history(lake, ref, versions, key):
@@ -134,7 +124,7 @@ def _literal(value: str | int | float | bool, kind: str) -> str:
 
 
 def _by_feed(
-    lake: KeyLake, ref: TableRef, versions: tuple[int, int], wanted: tuple[Key, RowFilter]
+    lake: Lake, ref: TableRef, versions: tuple[int, int], wanted: tuple[Key, RowFilter]
 ) -> Iterator[KeyProgress]:
     token, (key, where) = CancelToken(), wanted
     first = lake.snapshot(ref, versions[0])
@@ -164,7 +154,13 @@ def _repeated(count: int, version: int) -> list[str]:
 
 
 def _feed_rows(feed: pa.RecordBatchReader, key: Key, token: CancelToken) -> list[Row]:
-    wanted = {name: _typed(value, feed.schema.field(name).type) for name, value in key.items()}
+    wanted = {}
+    for name, value in key.items():
+        kind = feed.schema.field(name).type
+        try:
+            wanted[name] = pa.scalar(value).cast(kind)
+        except pa.ArrowException as exc:
+            raise DiffError(f"{value!r} is no key of type {kind}") from exc
     rows: list[Row] = []
     for batch in feed:
         token.check()
@@ -175,13 +171,6 @@ def _feed_rows(feed: pa.RecordBatchReader, key: Key, token: CancelToken) -> list
         if len(rows) > MOST_ROWS:
             raise DiffError(f"more than {MOST_ROWS:,} rows have this key", hint="look for a narrower key or range")
     return rows
-
-
-def _typed(value: str | int | float | bool, kind: pa.DataType) -> pa.Scalar:
-    try:
-        return pa.scalar(value).cast(kind)
-    except pa.ArrowException as exc:
-        raise DiffError(f"{value!r} is no key of type {kind}") from exc
 
 
 def _feed_steps(rows: Sequence[Row], key: Key, count: int | None) -> Iterator[KeyStep]:
@@ -201,7 +190,7 @@ def _plain(row: Row) -> Row:
 # state by state --------------------------------------------------------------------------------------------------
 
 
-def _rows_at(lake: KeyLake, snapshot: Snapshot, where: RowFilter) -> list[Row]:
+def _rows_at(lake: Lake, snapshot: Snapshot, where: RowFilter) -> list[Row]:
     rows = row_cells(lake.find_rows(snapshot, RowQuery(None, where, MOST_HOLDING + 1, search_files=None)).rows)
     if len(rows) > MOST_HOLDING:
         raise DiffError(f"more than {MOST_HOLDING} rows have this key")
@@ -209,7 +198,7 @@ def _rows_at(lake: KeyLake, snapshot: Snapshot, where: RowFilter) -> list[Row]:
 
 
 def _by_states(
-    lake: KeyLake, ref: TableRef, versions: tuple[int, int], asked: tuple[Key, RowFilter]
+    lake: Lake, ref: TableRef, versions: tuple[int, int], asked: tuple[Key, RowFilter]
 ) -> Iterator[KeyProgress]:
     (low, high), (key, where) = versions, asked
     commits = lake.history(ref, starting_version=low + 1, ending_version=high)

@@ -20,7 +20,8 @@ from backend.caches import Lru
 from backend.format import cut, duration_text
 from backend.lake.history.history import clauses_text, condition_shape, predicate_text, stream_of
 from backend.lake.history.timeline import rhythm, silences
-from backend.lake.model import Commit, Metadata, TableRef, VersionReader
+from backend.lake.lake import Lake
+from backend.lake.model import Commit, Metadata, TableRef
 from backend.lake.table.metadata_diff import InForce, compare
 from backend.lake.table.schema import column_types, physical_names, show_partition
 from backend.search.notice import FIRSTS, Key, Measure, Notice
@@ -286,8 +287,10 @@ class TableJudge:
         for (before, first), (after, second) in pairwise(self._past):
             ends = [as_number(_bound(each, column, measure)) for each in (before, after)]
             moved = 0.0 if None in ends else abs((ends[1] or 0.0) - (ends[0] or 0.0))
-            rows = (after.num_rows or 0) - (before.num_rows or 0)
-            yield moved / max(1, rows), moved / max(1.0, _seconds(first, second))
+            rows, took_s = (after.num_rows or 0) - (before.num_rows or 0), 0.0
+            if first and second and first.committed_at and second.committed_at:
+                took_s = (second.committed_at - first.committed_at).total_seconds()
+            yield moved / max(1, rows), moved / max(1.0, took_s)
 
 
 class NoticeLooks:
@@ -296,7 +299,7 @@ class NoticeLooks:
 
     def __init__(
         self,
-        lake: VersionReader,
+        lake: Lake,
         streams: Callable[[], Mapping[str, str]] = dict,
         rest: Callable[[float], object] = lambda _: None,
     ) -> None:
@@ -383,12 +386,6 @@ def _rows_lost(past: Sequence[Held]) -> Iterator[Suggestion]:
         return
     condition, jump = f"count(*) >= {(before + after + 1) // 2}", (before - after) / max(1, after)
     yield Suggestion(condition, None, Measure.ROWS, past[-2].version, past[-1].version, before, after, jump)
-
-
-def _seconds(first: Commit | None, second: Commit | None) -> float:
-    if not (first and second and first.committed_at and second.committed_at):
-        return 0.0
-    return (second.committed_at - first.committed_at).total_seconds()
 
 
 def _bound(held: Held, column: str, measure: Measure) -> object:

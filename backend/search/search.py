@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from itertools import pairwise
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from backend.caches import Lru
 from backend.errors import BisectError, LakehouseError, NothingBrokenError, QueryError
 from backend.lake.history.history import resolve_version
-from backend.lake.model import Commit, TableRef, VersionReader
-from backend.lake.retention.runs import FilesSeen
+from backend.lake.lake import Lake
+from backend.lake.model import Commit, TableRef
 from backend.search.condition import Examples, Judge, VersionCondition, VersionVerdict, check_condition, verdict_text
 from backend.sql.numbers import Numbers, VersionValue
 from backend.times import Clock
@@ -33,12 +33,6 @@ _LONGEST_S = 1_800.0  # of reading a log: who waits can leave
 _AWAY = 0.618  # of what is left, from a version that was skipped: its neighbours often are as it is
 
 Value = TypeVar("Value")
-
-
-class BisectLake(VersionReader, Protocol):
-    """The part of `backend.lake.lake.Lake` that a search needs."""
-
-    def see_files(self, ref: TableRef, version: int, *, sample: int | None) -> Iterator[FilesSeen]: ...
 
 
 class ProbeOutcome(StrEnum):
@@ -185,7 +179,7 @@ class BisectProgress:
 Steps = Generator[BisectProgress, None, None]
 
 
-def bisect(lake: BisectLake, ref: TableRef, request: BisectRequest, *, judge: Judge | None = None) -> Steps:
+def bisect(lake: Lake, ref: TableRef, request: BisectRequest, *, judge: Judge | None = None) -> Steps:
     """Search, telling each step; the last one has the result. Close the iterator to cancel: it ends within a second.
 
     Raises `QueryError` for a condition that is refused, and `VersionNotFoundError` for an end that is not there. Raises
@@ -207,7 +201,7 @@ class Bisects:
         self._judge = Judge()
         self._results: Lru[tuple[str, str, str, int | None, int, int], Bisection] = Lru(MOST_RESULTS)
 
-    def over(self, lake: BisectLake, ref: TableRef, request: BisectRequest) -> Iterator[BisectProgress]:
+    def over(self, lake: Lake, ref: TableRef, request: BisectRequest) -> Iterator[BisectProgress]:
         """As `bisect`."""
         with closing(bisect(lake, ref, request, judge=self._judge)) as steps:
             for step in steps:
@@ -217,7 +211,7 @@ class Bisects:
                         self._results.put(key, result)
                 yield step
 
-    def known(self, lake: BisectLake, ref: TableRef, request: BisectRequest) -> Bisection | None:
+    def known(self, lake: Lake, ref: TableRef, request: BisectRequest) -> Bisection | None:
         """The finished result of this search, None when there is none; raises what `resolve_version` and `snapshot`
         raise."""
         good, bad = (named_version(lake, ref, end, request.clock) for end in (request.good, request.bad))
@@ -229,14 +223,12 @@ class Bisects:
 # the two ends --------------------------------------------------------------------------------------------------------
 
 
-def named_version(lake: VersionReader, ref: TableRef, text: str | int | None, clock: Clock) -> int | None:
+def named_version(lake: Lake, ref: TableRef, text: str | int | None, clock: Clock) -> int | None:
     """The version that somebody named; None for nothing and for `oldest`."""
     return None if text is None or str(text).strip().lower() == OLDEST else resolve_version(lake, ref, text, clock)
 
 
-def _find_ends(
-    lake: BisectLake, ref: TableRef, request: BisectRequest
-) -> Generator[BisectProgress, None, tuple[int, int]]:
+def _find_ends(lake: Lake, ref: TableRef, request: BisectRequest) -> Generator[BisectProgress, None, tuple[int, int]]:
     """The good and the bad version. Raises `QueryError` for a condition that does not fit the table, and `BisectError`
     for equal ends."""
     good, bad = (named_version(lake, ref, end, request.clock) for end in (request.good, request.bad))
@@ -267,7 +259,7 @@ def _aside(doing: BisectProgress, ask: Callable[[threading.Event], Value]) -> Ge
     return work.result()
 
 
-def _oldest(lake: BisectLake, ref: TableRef, text: str, bad: int, stopped: threading.Event) -> int:
+def _oldest(lake: Lake, ref: TableRef, text: str, bad: int, stopped: threading.Event) -> int:
     """The oldest version before `bad` that can be judged, taken to be so from there on: it has the condition's columns,
     and its files are there."""
 
@@ -292,16 +284,6 @@ def _oldest(lake: BisectLake, ref: TableRef, text: str, bad: int, stopped: threa
             hint="their data files are gone, or they lack a column: name a good version that is still whole",
         )
     return versions[place]
-
-
-def _require_judged(probe: Probe, name: ProbeOutcome) -> None:
-    error = probe.number.error
-    if error is None:
-        return
-    end = f"v{probe.version}, the {name} end"
-    if isinstance(error, QueryError):
-        raise QueryError(f"{error.message}, at {end}", hint=error.hint, position=error.position)
-    raise BisectError(f"{end}, cannot be judged: {error.message}", hint=error.hint or f"name another {name} version")
 
 
 def _require_opposite(good: Probe, bad: Probe) -> None:
@@ -337,9 +319,7 @@ class _Search:
     """One search. `low` and `high` are the ends by age; the change sought is from the outcome at `low` to its
     opposite."""
 
-    def __init__(
-        self, lake: BisectLake, ref: TableRef, request: BisectRequest, ends: tuple[int, int], judge: Judge
-    ) -> None:
+    def __init__(self, lake: Lake, ref: TableRef, request: BisectRequest, ends: tuple[int, int], judge: Judge) -> None:
         self._lake, self._ref, self._judge = lake, ref, judge
         self._condition = request.condition.strip()
         self._good, self._bad = ends
@@ -359,7 +339,12 @@ class _Search:
         ends = []
         for version, name in ((self._good, ProbeOutcome.GOOD), (self._bad, ProbeOutcome.BAD)):
             probe = yield from self._probe(version, Purpose.END)
-            _require_judged(probe, name)
+            if (error := probe.number.error) is not None:
+                end = f"v{version}, the {name} end"
+                if isinstance(error, QueryError):
+                    raise QueryError(f"{error.message}, at {end}", hint=error.hint, position=error.position)
+                hint = error.hint or f"name another {name} version"
+                raise BisectError(f"{end}, cannot be judged: {error.message}", hint=hint)
             ends.append(probe)
         _require_opposite(*ends)
         commits = yield from _aside(

@@ -16,7 +16,8 @@ import orjson
 from backend.cells import day_text, moment_text
 from backend.format import count_text, figure_text, percent
 from backend.lake.files.stats import ColumnTotals, StatKind, column_totals, columns_with_stats
-from backend.lake.model import Metadata, Snapshot, TableRef, VersionReader
+from backend.lake.lake import Lake
+from backend.lake.model import Metadata, Snapshot, TableRef
 from backend.lake.table.schema import column_names, readable_names
 from backend.search.notice import Measure
 from backend.sql.numbers import Numbers, Reading, spread
@@ -80,7 +81,7 @@ def held_numbers() -> Numbers[Held]:
 
 
 def load_held(
-    numbers: Numbers[Held], lake: VersionReader, ref: TableRef, ends: tuple[int, int], key: Sequence[str] = ()
+    numbers: Numbers[Held], lake: Lake, ref: TableRef, ends: tuple[int, int], key: Sequence[str] = ()
 ) -> tuple[Held, ...]:
     """What columns hold at versions between the ends, oldest first, without empty ones before the first row; quantiles,
     and rows that repeat the key, at the two ends where both are small. Without a key, rows that repeat a whole row.
@@ -103,7 +104,7 @@ def load_held(
     return tuple(held.values())
 
 
-def held_at(numbers: Numbers[Held], lake: VersionReader, ref: TableRef, versions: Sequence[int]) -> tuple[Held, ...]:
+def held_at(numbers: Numbers[Held], lake: Lake, ref: TableRef, versions: Sequence[int]) -> tuple[Held, ...]:
     """What columns hold at these versions by the log, oldest first; without those that cannot be read."""
     *_, last = numbers.over(lake, ref, _BY_LOG, versions)
     return tuple(value.value for value in last.values if value.value is not None)
