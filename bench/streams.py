@@ -23,6 +23,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from backend.format import things
 from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
+from backend.stream_model.stream import StreamState
 from bench.harness import Bench, BenchError, Line, Suite, Watch, at_most, counted, duration, require_equal
 from pipelines import Pipeline, kafka, rate, table, upsert
 from pipelines.host.progress import ProgressListener, ProgressWriter
@@ -238,9 +239,9 @@ def _streamed(watch: Watch, name: str, *, tasks: int = 0, **declared: Any) -> Da
     with watch:
         runtime.start(name)
         deadline = time.monotonic() + LIMIT_S
-        while (query := runtime.poll(name)).active and time.monotonic() < deadline:
+        while (query := runtime.poll(name)).state is StreamState.RUNNING and time.monotonic() < deadline:
             time.sleep(LOOK_S)
-    if query.active or query.failure:
+    if query.state is not StreamState.COMPLETED:
         raise BenchError(f"{name}: {query.failure or 'did not end'}")
     return runtime.session.read.format("delta").load(f"{settings.home}/lake/{name.partition('_')[0]}/{name}")
 

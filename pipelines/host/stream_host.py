@@ -49,7 +49,6 @@ from backend.work import elapsed
 from pipelines.host.metrics import HostMetrics
 from pipelines.host.ownership import ANOTHER_HAS_IT, RAN_OUT, Ownership, Sharing, wanted_of
 from pipelines.jvm.failures import SparkLostError
-from pipelines.spark.runtime import QueryState, RunningQuery
 
 STARTERS = 4
 STOPPERS = 16  # they mostly wait for a micro-batch to end
@@ -62,9 +61,9 @@ log = structlog.get_logger()
 class QueryRunner(Protocol):
     """What the host needs of `pipelines.spark.runtime.Runtime`."""
 
-    def start(self, name: str, overrides: Mapping[str, str]) -> RunningQuery: ...
+    def start(self, name: str, overrides: Mapping[str, str]) -> object: ...
     def stop(self, name: str, *, timeout_s: float) -> None: ...
-    def poll(self, name: str) -> QueryState: ...
+    def poll(self, name: str) -> Live: ...
     def cut(self, name: str) -> None: ...
     def hold(self, name: str, until: float) -> None: ...
 
@@ -147,10 +146,9 @@ class Fleet:
         if name not in self._started:
             return Live(StreamState.STOPPED)
         query = self._runner.poll(name)
-        if query.active or query.failure is None:
-            return Live(StreamState.RUNNING if query.active else StreamState.COMPLETED, query.query_id, query.run_id)
-        failure = StreamFailure(*query.failure, query.batch_id, self._clock())
-        return Live(StreamState.FAILED, query.query_id, query.run_id, failure)
+        return (
+            query if query.failure is None else replace(query, failure=replace(query.failure, failed_at=self._clock()))
+        )
 
     def _settle(self, name: str) -> None:
         """Takes note of an operation that is done."""

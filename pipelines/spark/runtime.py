@@ -6,11 +6,12 @@ Rule: what a query does is asked of the query, never remembered. Every Spark err
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext
@@ -23,6 +24,8 @@ from backend.lake.storage.folder import is_remote, normal_uri
 from backend.private_files import private_folder
 from backend.settings import Settings
 from backend.stream_model.overrides import TABLE_CHANGES
+from backend.stream_model.stream import StreamFailure, StreamState
+from backend.streams.reconcile import Live
 from backend.streams.table_changes import approved_changes
 from backend.work import elapsed
 from pipelines.jvm.failures import SparkLostError, StreamStartError, describe, describe_java
@@ -40,35 +43,7 @@ SWITCH_THREADS = 8  # a stop waits for what does not heed it
 NO_OVERRIDES: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class RunningQuery:
-    name: str
-    query_id: str
-    run_id: str
-
-
-class QueryFailure(NamedTuple):
-    """Why a query ended: the innermost error's class and its first line."""
-
-    error_class: str
-    message: str
-
-
-NOT_RENEWED = QueryFailure("LEASE_RAN_OUT", "the host could not renew its lease in time")
-
-
-@dataclass(frozen=True, slots=True)
-class QueryState:
-    """What the query is now. Not active and no failure: it ended by itself, was stopped, or was never started.
-
-    `batch_id`: after a failure the batch that failed, while it was planned or run.
-    """
-
-    active: bool
-    query_id: str | None = None
-    run_id: str | None = None
-    batch_id: int | None = None
-    failure: QueryFailure | None = None
+NOT_RENEWED = ("LEASE_RAN_OUT", "the host could not renew its lease in time")  # error class and message
 
 
 class DeadMansSwitch:
@@ -225,14 +200,14 @@ class Runtime:
         for session in (self.session, *self._sessions.values()):
             session.streams.addListener(listener)
 
-    def start(self, name: str, overrides: Mapping[str, str] = NO_OVERRIDES) -> RunningQuery:
+    def start(self, name: str, overrides: Mapping[str, str] = NO_OVERRIDES) -> Live:
         """Start a declared stream from its checkpoint; raises `StreamNotFoundError` or `StreamStartError`."""
         spec = self._registry.get(name).with_overrides(overrides)
         running = self._queries.get(name)
         if running is not None and running.isActive:  # before anything of its checkpoint is touched
             raise StreamStartError(f"stream {name} runs already", error_class="ALREADY_RUNNING", hint="stop it first")
         if self._switch and not self._switch.allows(name):
-            raise StreamStartError(f"stream {name} did not start: {NOT_RENEWED.message}", error_class=NOT_RENEWED[0])
+            raise StreamStartError(f"stream {name} did not start: {NOT_RENEWED[1]}", error_class=NOT_RENEWED[0])
         try:
             query = self._start(spec, overrides)
             if self._switch:
@@ -247,7 +222,7 @@ class Runtime:
                 f"stream {name} did not start: {message}", error_class=error_class, hint="see logs/spark.log"
             ) from exc
         self._queries[name] = query
-        return RunningQuery(name, str(query.id), str(query.runId))
+        return Live(StreamState.RUNNING, str(query.id), str(query.runId))
 
     def stop(self, name: str, *, timeout_s: float) -> None:
         """Let the running micro-batch end, up to the limit, then stop. Does nothing where no query has this name."""
@@ -275,21 +250,26 @@ class Runtime:
             with _spark_errors(f"stream {name} cannot be held"):
                 self._switch.hold(name, until)
 
-    def poll(self, name: str) -> QueryState:
-        """What the stream's query is now."""
+    def poll(self, name: str) -> Live:
+        """What the stream's query is now; a failure names the innermost error, and the batch that was planned or
+        run."""
         query = self._queries.get(name)
         if query is None:
-            return QueryState(active=False)
+            return Live(StreamState.STOPPED)
         with _spark_errors(f"stream {name} does not answer"):
-            active, failure, batch_id = query.isActive, None, None
-            if not active and (raised := query._jsq.exception()).isDefined():  # the Python wrapper loses the cause
-                failure = QueryFailure(*describe_java(raised.get()))
-            elif not active and self._switch and self._switch.has_tripped(name):
-                failure = NOT_RENEWED
-            if failure:  # Spark tells no progress of a batch before it ends; the checkpoint may be silent
-                begun: int = query._jsq.streamingQuery().getLatestExecutionContext().batchId()
-                batch_id = begun if begun >= 0 else None
-            return QueryState(active, str(query.id), str(query.runId), batch_id, failure)
+            ids = str(query.id), str(query.runId)
+            if query.isActive:
+                return Live(StreamState.RUNNING, *ids)
+            if (raised := query._jsq.exception()).isDefined():  # the Python wrapper loses the cause
+                why = describe_java(raised.get())
+            elif self._switch and self._switch.has_tripped(name):
+                why = NOT_RENEWED
+            else:
+                return Live(StreamState.COMPLETED, *ids)
+            # Spark tells no progress of a batch before it ends; the checkpoint may be silent
+            begun: int = query._jsq.streamingQuery().getLatestExecutionContext().batchId()
+            failure = StreamFailure(*why, begun if begun >= 0 else None, datetime.now(UTC))
+            return Live(StreamState.FAILED, *ids, failure)
 
     def _start(self, spec: StreamSpec, overrides: Mapping[str, str]) -> StreamingQuery:
         session = self._session_of(spec)

@@ -13,7 +13,7 @@ from backend.errors import StoreError
 from backend.settings import load_settings
 from backend.store.leases import StoreClock, stream_resource
 from backend.store.store import ControlStore
-from backend.stream_model.stream import StreamState
+from backend.stream_model.stream import StreamFailure, StreamState
 from backend.streams.status import statuses
 from backend.work import elapsed
 from pipelines.host.__main__ import CLOSE_S, JOBS_LIMIT_S, close
@@ -21,7 +21,6 @@ from pipelines.host.metrics import HostMetrics
 from pipelines.host.ownership import RAN_OUT
 from pipelines.host.progress import ProgressWriter
 from pipelines.host.stream_host import Loop, StreamHost, declare, new_heartbeat
-from pipelines.spark.runtime import QueryFailure
 from tests.pipelines.host.test_host_metrics import event
 from tests.worlds.hosts.in_memory import (
     NAMES,
@@ -422,13 +421,18 @@ def test_after_a_dead_jvm_the_progress_that_was_told_is_written(store: ControlSt
 
 # what is a host's own -------------------------------------------------------------------------------------------------
 
-WRONG_PATH = QueryFailure("SparkException", "Wrong basePath file:/b/landing for the root path: file:/a/landing/1.json")
+WRONG_PATH = StreamFailure(
+    "SparkException",
+    "Wrong basePath file:/b/landing for the root path: file:/a/landing/1.json",
+    None,
+    datetime.now(UTC),
+)
 
 
 class Elsewhere(Runner):
     """A host whose folder has another path: `bad` fails there as soon as it has started."""
 
-    def __init__(self, bad: str, failure: QueryFailure = WRONG_PATH) -> None:
+    def __init__(self, bad: str, failure: StreamFailure = WRONG_PATH) -> None:
         super().__init__()
         self.bad, self.failure = bad, failure
 
@@ -443,7 +447,7 @@ def on(store: ControlStore, name: str) -> str:
     return store.leases()[stream_resource(name)].owner
 
 
-def two_hosts(store: ControlStore, failure: QueryFailure = WRONG_PATH) -> tuple[StreamHost, StreamHost]:
+def two_hosts(store: ControlStore, failure: StreamFailure = WRONG_PATH) -> tuple[StreamHost, StreamHost]:
     """The first has the folder elsewhere and all streams; the second has just come."""
     wrong, right = host_on(store, Elsewhere("silver", failure)), host_on(store, Runner())
     wrong.tick()
@@ -465,7 +469,7 @@ def test_it_runs_on_the_host_that_can_and_stays_there(store: ControlStore) -> No
 
 
 def test_what_any_host_would_meet_stays_where_it_failed(store: ControlStore) -> None:
-    wrong, right = two_hosts(store, QueryFailure("USER_RAISED_EXCEPTION", "division by zero"))
+    wrong, right = two_hosts(store, StreamFailure("USER_RAISED_EXCEPTION", "division by zero", None, datetime.now(UTC)))
     all_tick_until([wrong, right], lambda: states(store)["silver"] == "FAILED")
     assert on(store, "silver") == wrong.heartbeat.host_id
 

@@ -17,12 +17,14 @@ from pyspark.sql.types import StructType
 
 from backend.errors import OverrideError
 from backend.settings import load_settings
+from backend.stream_model.stream import StreamFailure, StreamState
 from backend.streams.checkpoint import pinned_by
+from backend.streams.reconcile import Live
 from backend.work import elapsed
 from pipelines import Pipeline, append, files, rate, table
 from pipelines.declare.pipeline import declarations
 from pipelines.jvm.failures import StreamStartError
-from pipelines.spark.runtime import NOT_RENEWED, QueryFailure, QueryState
+from pipelines.spark.runtime import NOT_RENEWED
 from pipelines.specs.ends import Target
 from pipelines.specs.streams import Registry, StreamSpec
 from pipelines.specs.tables import TableSpec
@@ -96,13 +98,13 @@ def test_tables_are_made_while_no_other_host_makes_them(numbers: Callable[..., D
 
 def test_a_stream_starts_stops_and_keeps_its_query_id(numbers: Callable[..., DemoLake]) -> None:
     lake = numbers()
-    assert lake.runtime.poll("numbers") == QueryState(active=False)
+    assert lake.runtime.poll("numbers") == Live(StreamState.STOPPED)
     first = lake.runtime.start("numbers")
     until(lambda: (lake.settings.home / "checkpoints/numbers/offsets/1").exists())
-    assert lake.runtime.poll("numbers").active
+    assert lake.runtime.poll("numbers").state is StreamState.RUNNING
     lake.runtime.stop("numbers", timeout_s=PATIENCE_S)
     ended = lake.runtime.poll("numbers")
-    assert (ended.active, ended.failure) == (False, None)
+    assert (ended.state, ended.failure) == (StreamState.COMPLETED, None)
     lake.runtime.stop("numbers", timeout_s=0)  # twice does no harm
     again = lake.runtime.start("numbers")
     lake.runtime.cut("numbers")
@@ -123,6 +125,12 @@ def test_a_graceful_stop_of_a_stream_that_is_always_behind_waits_for_one_batch(
     assert (lake.settings.home / "checkpoints/numbers/commits" / str(running)).exists()
 
 
+def why_ended(lake: DemoLake) -> tuple[str, str]:
+    failure = lake.runtime.poll("numbers").failure
+    assert failure is not None
+    return failure.error_class, failure.message
+
+
 def test_spark_stops_a_query_that_nobody_holds_any_longer(numbers: Callable[..., DemoLake]) -> None:
     """With nothing asked of this process meanwhile: it may be frozen."""
     lake = numbers()
@@ -133,15 +141,15 @@ def test_spark_stops_a_query_that_nobody_holds_any_longer(numbers: Callable[...,
     spark, log = lake.runtime.session, lake.settings.home / "checkpoints/numbers/commits"
     until(lambda: not [query for query in spark.streams.active if str(query.runId) == run.run_id])
     stood = len(list(log.iterdir()))
-    assert lake.runtime.poll("numbers").failure == NOT_RENEWED
+    assert why_ended(lake) == NOT_RENEWED
     with pytest.raises(StreamStartError, match="could not renew its lease"):
         lake.runtime.start("numbers")
 
     lake.runtime.hold("numbers", elapsed() + PATIENCE_S)
-    assert lake.runtime.poll("numbers").failure == NOT_RENEWED, "a word that comes too late brings no query back"
+    assert why_ended(lake) == NOT_RENEWED, "a word that comes too late brings no query back"
     lake.runtime.start("numbers")
     until(lambda: len(list(log.iterdir())) > stood)
-    assert lake.runtime.poll("numbers").active
+    assert lake.runtime.poll("numbers").state is StreamState.RUNNING
     lake.runtime.cut("numbers")
     assert lake.runtime.poll("numbers").failure is None, "a stop that was asked for is none of this"
 
@@ -159,7 +167,7 @@ def test_a_second_start_leaves_the_first_batch_that_is_being_planned(numbers: Ca
             lake.runtime.start("numbers")
         assert draft.exists()
         state = lake.runtime.poll("numbers")
-        assert (state.active, state.run_id) == (True, run.run_id), "the first runs on"
+        assert (state.state, state.run_id) == (StreamState.RUNNING, run.run_id), "the first runs on"
     finally:
         lake.runtime.cut("numbers")
 
@@ -203,14 +211,17 @@ def test_a_batch_that_fails_names_the_innermost_error(
     lake = numbers(function=lambda df: df.select(poison(F.col("value")).cast("bigint").alias("value")))
     lake.runtime.start("numbers")
     ended = lake.ended("numbers")
-    assert isinstance(ended.failure, QueryFailure)
+    assert isinstance(ended.failure, StreamFailure)
     assert ended.failure.error_class == error_class
     assert message in ended.failure.message
     checkpoint = lake.settings.home / "checkpoints/numbers"
-    assert ended.batch_id == max(int(path.name) for path in (checkpoint / "offsets").glob("[0-9]*"))
+    assert ended.failure.batch_id == max(int(path.name) for path in (checkpoint / "offsets").glob("[0-9]*"))
     shutil.rmtree(checkpoint)
     checkpoint.write_text("no folder")
-    assert lake.runtime.poll("numbers") == ended, "also when its checkpoint cannot be read any more"
+    again = lake.runtime.poll("numbers").failure
+    assert again and replace(again, failed_at=ended.failure.failed_at) == ended.failure, (
+        "also when its checkpoint cannot be read any more"
+    )
 
 
 # overrides ------------------------------------------------------------------------------------------------------------
@@ -291,12 +302,12 @@ def test_a_host_does_not_start_a_stream_with_what_the_store_should_not_hold(lake
     elsewhere = lake.settings.home / "elsewhere"
     with pytest.raises(OverrideError, match=r"spark\.sql\.streaming\.checkpointLocation cannot be set"):
         lake.runtime.start("silver_orders", {"spark.sql.streaming.checkpointLocation": str(elsewhere)})
-    assert not elsewhere.exists() and not lake.runtime.poll("silver_orders").active
+    assert not elsewhere.exists() and lake.runtime.poll("silver_orders").state is not StreamState.RUNNING
 
 
 def test_a_trigger_paces_the_batches(lake: DemoLake) -> None:
     lake.runtime.start("bronze_orders", {"trigger": "1 day"})
     done = lake.settings.home / "checkpoints/bronze_orders/commits/0"
     wait_until(done.exists, "the first batch")
-    assert lake.runtime.poll("bronze_orders").active, "it was declared to end"
+    assert lake.runtime.poll("bronze_orders").state is StreamState.RUNNING, "it was declared to end"
     lake.runtime.cut("bronze_orders")

@@ -136,7 +136,8 @@ def test_a_function_that_fails_fails_its_stream_by_its_own_error(spark: SparkSes
         raise LookupError(f"no place for batch {batch_id}")
 
     lake = lake_of(tmp_path, table(str(theirs)), sink=foreach_batch(save), name="silver_orders")
-    assert lake.failure_of("silver_orders") == ("LookupError", "no place for batch 0")
+    failure = lake.failure_of("silver_orders")
+    assert (failure.error_class, failure.message) == ("LookupError", "no place for batch 0")
 
 
 @pytest.mark.ci

@@ -13,11 +13,11 @@ from backend.errors import StreamError
 from backend.settings import load_settings
 from backend.store.leases import StoreClock
 from backend.store.store import ControlStore
-from backend.stream_model.stream import StreamDeclaration
+from backend.stream_model.stream import StreamDeclaration, StreamFailure, StreamState
+from backend.streams.reconcile import Live
 from backend.work import elapsed
 from pipelines.host.stream_host import StreamHost, new_heartbeat
 from pipelines.jvm.failures import SparkLostError, StreamStartError
-from pipelines.spark.runtime import QueryFailure, QueryState, RunningQuery
 from tests.worlds.processes import wait_until
 
 TTL_S = 60.0  # no test takes so long: a lease runs out where a test has it run out
@@ -33,8 +33,8 @@ class Runner:
     """Queries that exist in memory; `slow_stop` holds up the stop of one stream, `broken` refuses starts."""
 
     def __init__(self) -> None:
-        self.active: dict[str, RunningQuery] = {}
-        self.failures: dict[str, QueryFailure] = {}
+        self.active: dict[str, Live] = {}
+        self.failures: dict[str, StreamFailure] = {}
         self.broken: set[str] = set()
         self.slow_stop: dict[str, threading.Event] = {}
         self.slow_start: dict[str, threading.Event] = {}
@@ -46,7 +46,7 @@ class Runner:
         self.mute: set[str] = set()
         self.hanging: set[str] = set()  # what a stop waits for in vain
 
-    def start(self, name: str, overrides: Mapping[str, str]) -> RunningQuery:
+    def start(self, name: str, overrides: Mapping[str, str]) -> None:
         if name in self.slow_start:
             self.slow_start[name].wait(60)
         if name in self.broken:
@@ -54,8 +54,7 @@ class Runner:
         self.started.append(name)
         self.overrides[name] = dict(overrides)
         self.failures.pop(name, None)
-        self.active[name] = RunningQuery(name, f"query-{name}", f"run-{len(self.started)}")
-        return self.active[name]
+        self.active[name] = Live(StreamState.RUNNING, f"query-{name}", f"run-{len(self.started)}")
 
     def stop(self, name: str, *, timeout_s: float) -> None:
         if name in self.slow_stop:
@@ -76,19 +75,18 @@ class Runner:
     def hold(self, name: str, until: float) -> None:
         self.until[name] = until
 
-    def poll(self, name: str) -> QueryState:
+    def poll(self, name: str) -> Live:
         if self.lost:
             raise SparkLostError("gone")
         if name in self.mute:
             raise StreamError(f"stream {name} does not answer")
-        query = self.active.get(name)
-        if query is None:
-            return QueryState(active=False, batch_id=4, failure=self.failures.get(name))
-        return QueryState(active=True, query_id=query.query_id, run_id=query.run_id)
+        if name in self.failures:
+            return Live(StreamState.FAILED, failure=self.failures[name])
+        return self.active.get(name, Live(StreamState.COMPLETED))
 
     def fail(self, name: str) -> None:
         del self.active[name]
-        self.failures[name] = QueryFailure("SparkException", "boom")
+        self.failures[name] = StreamFailure("SparkException", "boom", 4, datetime.now(UTC))
 
 
 def host_on(store: ControlStore, runner: Runner, watch: Callable[[], float] = elapsed) -> StreamHost:

@@ -11,17 +11,18 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping
-from datetime import datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
 from backend.errors import LakehouseError
 from backend.settings import load_settings
 from backend.store.leases import StoreClock
 from backend.store.store import ControlStore
-from backend.stream_model.stream import StreamDeclaration
+from backend.stream_model.stream import StreamDeclaration, StreamFailure, StreamState
+from backend.streams.reconcile import Live
 from pipelines.host.stream_host import Loop, StreamHost, declare, new_heartbeat
 from pipelines.jvm.failures import SparkLostError, StreamStartError
-from pipelines.spark.runtime import NOT_RENEWED, QueryState, RunningQuery
+from pipelines.spark.runtime import NOT_RENEWED
 from pipelines.stop_signals import stop_signals
 from tests.worlds.hosts.engine import STREAMS
 
@@ -54,13 +55,11 @@ class Runner:
         self._engine = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._lock = threading.Lock()
 
-    def start(self, name: str, overrides: Mapping[str, str]) -> RunningQuery:
+    def start(self, name: str, overrides: Mapping[str, str]) -> None:
         held = self.host._ownership.held.get(name)
         if held is None:
             raise StreamStartError("its lease is lost", error_class="LEASE")
-        run_id = uuid.uuid4().hex
-        self._ask("start", name, run=run_id, token=held.token)
-        return RunningQuery(name, f"query-{name}", run_id)
+        self._ask("start", name, run=uuid.uuid4().hex, token=held.token)
 
     def stop(self, name: str, *, timeout_s: float) -> None:
         self._ask("end", name)
@@ -71,10 +70,12 @@ class Runner:
     def hold(self, name: str, until: float) -> None:
         self._ask("hold", name, until=until)
 
-    def poll(self, name: str) -> QueryState:
+    def poll(self, name: str) -> Live:
         told = self._ask("poll", name)
-        failure = NOT_RENEWED if told["tripped"] else None
-        return QueryState(told["active"], f"query-{name}", told["run"], failure=failure)
+        ids = f"query-{name}", told["run"]
+        if told["tripped"]:
+            return Live(StreamState.FAILED, *ids, StreamFailure(*NOT_RENEWED, None, datetime.now(UTC)))
+        return Live(StreamState.RUNNING if told["active"] else StreamState.COMPLETED, *ids)
 
     def _ask(self, what: str, name: str, **more: object) -> dict[str, Any]:
         with self._lock:

@@ -18,10 +18,11 @@ import sqlalchemy as sa
 from backend.settings import load_settings
 from backend.store.leases import StoreClock, stream_resource
 from backend.store.store import ControlStore
-from backend.stream_model.stream import StreamDeclaration
+from backend.stream_model.stream import StreamDeclaration, StreamFailure, StreamState
+from backend.streams.reconcile import Live
 from pipelines.host.stream_host import StreamHost, declare, new_heartbeat
 from pipelines.jvm.failures import StreamStartError
-from pipelines.spark.runtime import NOT_RENEWED, QueryState, RunningQuery
+from pipelines.spark.runtime import NOT_RENEWED
 from tests.worlds.hosts.at_rest import counted
 
 BEGAN = datetime(2026, 3, 1, tzinfo=UTC)
@@ -74,17 +75,16 @@ class Queries:
 
     def __init__(self, clock: Clock, starts: Counter[str]) -> None:
         self._clock, self._starts = clock, starts
-        self._running: dict[str, RunningQuery] = {}
+        self._running: dict[str, str] = {}  # the run of each
         self._until: dict[str, float] = {}
         self._tripped: set[str] = set()
 
-    def start(self, name: str, overrides: Mapping[str, str]) -> RunningQuery:
+    def start(self, name: str, overrides: Mapping[str, str]) -> None:
         if self._clock() >= self._until.get(name, ENDLESS_S):
             raise StreamStartError("its lease ran out", error_class="LEASE")
         self._starts[name] += 1
         self._tripped.discard(name)
-        self._running[name] = RunningQuery(name, f"query-{name}", f"run-{self._starts.total()}")
-        return self._running[name]
+        self._running[name] = f"run-{self._starts.total()}"
 
     def stop(self, name: str, *, timeout_s: float) -> None:
         self._running.pop(name, None)
@@ -96,10 +96,12 @@ class Queries:
         self.writing()
         self._until[name] = until
 
-    def poll(self, name: str) -> QueryState:
+    def poll(self, name: str) -> Live:
         if name in self.writing():
-            return QueryState(True, f"query-{name}", self._running[name].run_id)
-        return QueryState(False, failure=NOT_RENEWED if name in self._tripped else None)
+            return Live(StreamState.RUNNING, f"query-{name}", self._running[name])
+        if name in self._tripped:
+            return Live(StreamState.FAILED, failure=StreamFailure(*NOT_RENEWED, None, self._clock.now()))
+        return Live(StreamState.COMPLETED)
 
     def writing(self) -> set[str]:
         for name in [name for name in list(self._running) if self._clock() >= self._until.get(name, ENDLESS_S)]:

@@ -20,9 +20,11 @@ from pyspark.sql.streaming.listener import (
 )
 
 from backend.settings import Settings, load_settings
+from backend.stream_model.stream import StreamFailure, StreamState
+from backend.streams.reconcile import Live
 from pipelines.declare.pipeline import load_registry
 from pipelines.demo.generator import generate
-from pipelines.spark.runtime import NO_OVERRIDES, QueryFailure, QueryState, Runtime
+from pipelines.spark.runtime import NO_OVERRIDES, Runtime
 from pipelines.specs.streams import Registry, StreamSpec, ViewSpec
 from tests.worlds.processes import wait_until
 from tests.worlds.streams.demo_ledger import Ledger
@@ -73,12 +75,12 @@ class DemoLake:
             wait_until(lambda run=run: run.run_id in self.heard.ended, f"the listener heard all of {name}")
         return [each["numInputRows"] for each in self.heard.progress[before:] if each["numInputRows"]]
 
-    def ended(self, name: str) -> QueryState:
+    def ended(self, name: str) -> Live:
         """What the stream's query is once it has ended."""
-        wait_until(lambda: not self.runtime.poll(name).active, f"{name} ended")
+        wait_until(lambda: self.runtime.poll(name).state is not StreamState.RUNNING, f"{name} ended")
         return self.runtime.poll(name)
 
-    def failure_of(self, name: str) -> QueryFailure:
+    def failure_of(self, name: str) -> StreamFailure:
         """Runs the stream until it fails."""
         self.runtime.start(name)
         failure = self.ended(name).failure
