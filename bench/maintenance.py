@@ -22,7 +22,7 @@ from backend.settings import Settings, load_settings
 from backend.store.store import ControlStore
 from bench.harness import Bench, BenchError, Line, Suite, Watch, duration, within
 from bench.streams import LIMIT_S, SPARK, spark_settings
-from pipelines.jobs.runner import Acts, SparkJobs
+from pipelines.jobs.runner import SparkJobs
 from pipelines.spark.session import open_session
 from pipelines.specs.streams import Registry
 from tests.worlds.lake.large_logs import make_tables, opened
@@ -70,7 +70,7 @@ def our_optimize(watch: Watch, *, uri: str) -> Answer:
     settings, table = _on_a_copy(uri)
     (settings.home / "store").mkdir()
     spark, store = open_session(settings), ControlStore.open(settings)
-    runner = SparkJobs(settings, lambda: spark, "bench", acts=Acts.of(settings, store, Registry([])))
+    runner = SparkJobs(settings, lambda: spark, "bench", store, Registry())
     lake, now = Lake(settings), datetime.now(UTC)
     asked = Optimize(small_bytes=SMALL_BYTES, target_bytes=TARGET_BYTES)
     planned = preview(settings, lake, lake.find(table), asked, Users(), now=now)

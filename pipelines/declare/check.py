@@ -27,7 +27,7 @@ from pipelines.declare.pipeline import load_registry
 from pipelines.spark.session import open_session
 from pipelines.spark.tables import Analysis
 from pipelines.specs.expectations import OnViolation
-from pipelines.specs.streams import Registry, StreamKind, StreamSpec, ViewSpec
+from pipelines.specs.streams import Registry, StreamKind, StreamSpec
 from pipelines.specs.tables import Place, Problem
 
 # A stream's name is also a folder and a label of metrics; an expectation's is part of a column's name.
@@ -66,9 +66,8 @@ def refuse_problems(registry: Registry) -> None:
 
 
 def _repeated(registry: Registry) -> Iterator[Problem]:
-    declared: list[StreamSpec | ViewSpec] = [*registry.streams, *registry.views]
     first: dict[str, Place] = {}
-    for spec in declared:
+    for spec in registry.declared:
         if spec.name in first:
             yield Problem(spec.declared_at, spec.name, f"is declared twice, first at {first[spec.name]}", "rename one")
         first.setdefault(spec.name, spec.declared_at)
@@ -126,8 +125,7 @@ def _shared_tables(registry: Registry) -> Iterator[Problem]:
 
 def _unknown_inputs(registry: Registry) -> Iterator[Problem]:
     declared_names = {*registry.tables(), *(view.name for view in registry.views)}
-    declared: list[StreamSpec | ViewSpec] = [*registry.streams, *registry.views]
-    for spec in declared:
+    for spec in registry.declared:
         for name in dict.fromkeys(name for source in spec.sources for name in source.tables):
             if name in declared_names or "/" in name:
                 continue
@@ -166,8 +164,7 @@ def _cycles(registry: Registry) -> Iterator[Problem]:
         ).prepare()
     except CycleError as exc:
         around = list(reversed(exc.args[1]))
-        declared: list[StreamSpec | ViewSpec] = [*registry.streams, *registry.views]
-        first = next(spec for spec in declared if spec.name == around[0])
+        first = next(spec for spec in registry.declared if spec.name == around[0])
         yield Problem(
             first.declared_at, first.name, f"reads what comes of itself: {' → '.join(around)}", "cut the cycle"
         )

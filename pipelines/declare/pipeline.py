@@ -299,10 +299,10 @@ def load_registry(settings: Settings) -> Registry:
     for name in settings.host.pipelines:
         declared += [pipeline for pipeline in _pipelines_of(_import(name), settings) if pipeline not in declared]
     return Registry(
-        (stream for pipeline in declared for stream in pipeline.streams),
-        (view for pipeline in declared for view in pipeline.views),
-        (problem for pipeline in declared for problem in pipeline.problems),
-        (expected for pipeline in declared for expected in pipeline.expected),
+        [stream for pipeline in declared for stream in pipeline.streams],
+        [view for pipeline in declared for view in pipeline.views],
+        [problem for pipeline in declared for problem in pipeline.problems],
+        [expected for pipeline in declared for expected in pipeline.expected],
     )
 
 
@@ -338,8 +338,7 @@ def declarations(registry: Registry, settings: Settings) -> tuple[StreamDeclarat
 
 def declaration(registry: Registry, stream: StreamSpec, settings: Settings) -> StreamDeclaration:
     """What the control store, pages and commands know about the stream."""
-    declared = registry.tables()
-    read = registry.through_views(stream.reads)
+    declared, read = registry.tables(), registry.tables_read(stream)
     return StreamDeclaration(
         name=stream.name,
         description=stream.table.comment,

@@ -33,7 +33,7 @@ from pipelines.host.progress import ProgressListener, ProgressWriter, prune, rol
 from pipelines.host.stream_host import Loop, StreamHost, beat_every_s, declare, new_heartbeat
 from pipelines.host.tables import CommitWatch, TableWatch, submit_due
 from pipelines.host.webhook import Webhook
-from pipelines.jobs.runner import Acts, SparkJobs
+from pipelines.jobs.runner import SparkJobs
 from pipelines.spark.runtime import Runtime
 from pipelines.specs.streams import Registry
 from pipelines.stop_signals import stop_signals
@@ -87,8 +87,7 @@ def _work(settings: Settings, registry: Registry, runtime: Runtime, *, metrics: 
             log.error("stream_cannot_work", stream=problem.name, at=str(problem.declared_at), error=problem.message)
     heartbeat = replace(heartbeat, spark_version=runtime.spark_version, spark_ui_url=runtime.spark_ui_url)
     metrics.is_host(heartbeat.host_id, runtime.spark_version)
-    acts = Acts.of(settings, store, registry)
-    spark_jobs = SparkJobs(settings, lambda: runtime.session, heartbeat.host_id, acts=acts)
+    spark_jobs = SparkJobs(settings, lambda: runtime.session, heartbeat.host_id, store, registry)
     jobs = JobHost(settings, store, spark_jobs, heartbeat.host_id, clock=clock)
     writer = ProgressWriter(store, seen=metrics.batch_ended)
     metrics.watch_queue(writer.waiting, lambda: writer.dropped)

@@ -1,7 +1,9 @@
 """Runs one job on the host's Spark: a job group of its own, so that cancelling ends its tasks and no stream's.
 
 Rule: called from one thread a job; `cancel` and `progress` from any. What a job raises leaves here as a
-`LakehouseError`: the job boundary.
+`LakehouseError`: the job boundary. The statement of a query came through both allow-lists of `backend.query`. It sees
+temporary views of a session of its own and nothing else: of the columns that it names, at the versions that were
+planned. Its first rows, in their order, become one small table.
 """
 
 import threading
@@ -9,51 +11,55 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+import pyarrow as pa
 import structlog
 from py4j.protocol import Py4JNetworkError
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    CalendarIntervalType,
+    DayTimeIntervalType,
+    IntegerType,
+    NullType,
+    VariantType,
+    YearMonthIntervalType,
+)
 
 from backend.changes.host_job import prepare_job
-from backend.errors import JobError, LakehouseError
-from backend.format import things
+from backend.errors import JobError, LakehouseError, QueryError
+from backend.format import bytes_text, things
 from backend.jobs.documents import HostAnswer, HostQuery
 from backend.jobs.model import Job, JobEnd, JobKind, JobProgress, JobState
 from backend.lake.lake import Lake
 from backend.lake.storage.storage import Storage
-from backend.query.answer import host_plan
+from backend.query.answer import PLACE, host_plan
 from backend.query.views import World
+from backend.query.worker import HELD_BYTES
 from backend.settings import Settings
 from backend.store.store import ControlStore
 from backend.times import Clock
-from pipelines.jobs.diff import DiffTask, SparkLimits, run_diff
-from pipelines.jobs.query import run_query
-from pipelines.jobs.stream_acts import Requeues, Resets
+from pipelines.jobs.diff import DiffTask, SparkLimits, nested, run_diff, tune, write_result
+from pipelines.jobs.stream_acts import StreamActs
 from pipelines.jobs.table_acts import TableActs
+from pipelines.jvm.delta import make_active, open_state
 from pipelines.jvm.failures import SparkLostError, describe
 from pipelines.jvm.hadoop import CheckpointFiles, spark_uri
 from pipelines.specs.streams import Registry
-from pipelines.specs.tables import within_reach
+from pipelines.specs.tables import quoted, within_reach
 
 POOL = "jobs"  # under the FAIR scheduler beside the streams' pool
+_QUERY_CONF = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",  # a number that does not fit is an error, no other number
+    "spark.sql.runSQLOnFiles": "false",
+}
+_NOT_KEPT = (DayTimeIntervalType, YearMonthIntervalType, CalendarIntervalType, VariantType)
 
 log = structlog.get_logger()
 
 
 class JobCancelled(Exception):
     """The job was asked to end."""
-
-
-@dataclass(frozen=True, slots=True)
-class Acts:
-    """What a host does to tables, besides running streams."""
-
-    resets: Resets
-    requeues: Requeues
-    tables: TableActs
-
-    @classmethod
-    def of(cls, settings: Settings, store: ControlStore, registry: Registry) -> "Acts":
-        return cls(Resets(settings, store, registry), Requeues(settings, store, registry), TableActs(settings, store))
 
 
 @dataclass(slots=True)
@@ -96,12 +102,13 @@ class SparkJobs:
         settings: Settings,
         session: Callable[[], SparkSession],
         host_id: str,
-        limits: SparkLimits = SparkLimits(),
-        acts: Acts | None = None,
+        store: ControlStore,
+        registry: Registry,
         listen: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._settings, self._session, self._host_id = settings, session, host_id
-        self.limits, self.listen, self._acts = limits, listen, acts
+        self.limits, self.listen = SparkLimits(), listen
+        self._tables, self._streams = TableActs(settings, store), StreamActs(settings, store, registry)
         self._storage, self._lake = Storage(settings), Lake(settings)
         self._runs: dict[str, _Run] = {}
 
@@ -171,14 +178,12 @@ class SparkJobs:
             answer = self._query(job, run)
             detail = things(answer.num_rows, "row")
             return JobEnd(JobState.DONE, self.result_uri(job), detail=detail, answer=answer.to_json())
-        if self._acts is None:
-            raise JobError("this host runs no stream", hint="start one that declares the stream")
         if job.kind is JobKind.RESET:
             run.changes("resetting the stream")
-            self._acts.resets.run(job, self._session().newSession())
+            self._streams.reset(job, self._session().newSession())
             return JobEnd(JobState.DONE)
-        act = self._acts.tables if job.kind.is_table_act else self._acts.requeues
-        result = act.run(job, self._begun(job, run), run)
+        act = self._tables.run if job.kind.is_table_act else self._streams.requeue
+        result = act(job, self._begun(job, run), run)
         return JobEnd(JobState.DONE, answer=result.text(), detail=result.sentence() if job.kind.is_act else "")
 
     def _compare(self, job: Job, run: _Run) -> None:
@@ -190,15 +195,33 @@ class SparkJobs:
         run_diff(session, task, run.tell)
 
     def _query(self, job: Job, run: _Run) -> HostAnswer:
+        """Raises `QueryError` for rows that cannot be kept, `DiffError` where another table lies in a table's place."""
         now = datetime.now(UTC)
         planned = host_plan(World(self._lake, None, now, self._settings), job, Clock(now))
         for pinned in HostQuery.of(job.request).reads:
             within_reach(self._settings, pinned.uri)
         session = self._begun(job, run)
-        return run_query(
-            session, planned, self.result_uri(job), most_rows=self._settings.jobs.query_rows,
-            compiled_bytes=self.limits.compiled_bytes, by=self._by(session), tell=run.tell,
-        )  # fmt: skip
+        make_active(session)
+        tune(session, planned.plan.size_bytes, self.limits.compiled_bytes)
+        for key, value in _QUERY_CONF.items():
+            session.conf.set(key, value)
+        run.tell("opening the tables")
+        for read in planned.plan.reads:
+            assert read.snapshot is not None
+            rows_of = open_state(session, read.snapshot).table()
+            rows_of.select(*(F.col(quoted(name)) for name in read.columns)).createOrReplaceTempView(read.name)
+        answer = session.sql(planned.sql)
+        columns, most_rows = tuple(answer.columns), self._settings.jobs.query_rows
+        run.tell("computing the rows")
+        rows = _numbered(answer).limit(most_rows + 1).toArrow()
+        if rows.nbytes > HELD_BYTES:
+            what = f"the first {most_rows:,} rows hold more than {bytes_text(HELD_BYTES)}"
+            raise QueryError(what, hint="select fewer columns, or shorter values")
+        run.tell("writing the result")
+        first = rows.slice(0, most_rows)
+        first = first.append_column(PLACE, pa.array(range(first.num_rows), pa.int64()))
+        write_result(session, session.createDataFrame(first), self.result_uri(job))
+        return HostAnswer(columns, first.num_rows, rows.num_rows > most_rows, self._by(session))
 
     def _by(self, session: SparkSession) -> str:
         return f"Spark {session.version} on {self._host_id}"
@@ -209,3 +232,17 @@ class SparkJobs:
         session.sparkContext.setJobGroup(run.group, f"{job.kind} of {job.subject}", interruptOnCancel=True)
         session.sparkContext.setLocalProperty("spark.scheduler.pool", POOL)
         return session
+
+
+def _numbered(answer: DataFrame) -> DataFrame:
+    """As c0, c1 …: two columns may have one name."""
+    for column in answer.schema.fields:
+        if any(isinstance(part, _NOT_KEPT) for part in nested(column.dataType)):
+            kind = column.dataType.simpleString()
+            raise QueryError(f"no table holds the column {column.name} of type {kind}", hint="cast it to another type")
+    kinds = [column.dataType for column in answer.schema.fields]
+    numbered = answer.toDF(*(f"c{number}" for number in range(len(kinds))))
+    untyped = {
+        f"c{n}": F.col(f"c{n}").cast(IntegerType()) for n, kind in enumerate(kinds) if isinstance(kind, NullType)
+    }
+    return numbered.withColumns(untyped) if untyped else numbered

@@ -64,21 +64,30 @@ _NUMBERED = re.compile(r"\.?(\d+)")
 log = structlog.get_logger()
 
 
-class Resets:
-    """What one host does to its streams' checkpoints and tables."""
+class ActListener(Protocol):
+    """Who wants to know how far a job is."""
+
+    def tell(self, phase: str) -> None:
+        """What goes on now; raises when the job is to end."""
+
+    def changes(self, phase: str) -> None:
+        """The same, of what is carried through once it has begun."""
+
+
+class StreamActs:
+    """What one host does to its streams' checkpoints, tables and quarantines."""
 
     def __init__(self, settings: Settings, store: ControlStore, registry: Registry) -> None:
         self._settings, self._store, self._registry = settings, store, registry
 
-    def run(self, job: Job, session: SparkSession) -> None:
+    def reset(self, job: Job, session: SparkSession) -> None:
         """Raises `StreamRefusedError` where the stream is not stopped, or may not be reset."""
         request = ResetRequest.parse(job.request)
         spec, level = self._registry.get(job.subject), request.level  # which is locked, whatever the request says
         move, files = read_move(self._settings, spec.name, job.job_id), CheckpointFiles(session)
         moves = [move.job_id] if move else set_aside(self._settings, spec.name)
         declared = declaration(self._registry, spec, self._settings)
-        is_free = is_stopped(self._store.desired().get(spec.name), self._store.observed().get(spec.name))
-        running = "" if is_free else "it is not stopped: stop it first"
+        running = "" if self._is_stopped(spec.name) else "it is not stopped: stop it first"
         kept = kept_by(Lake(self._settings), declared, level)
         if why := why_refused(declared, running, level, moves, kept):
             raise StreamRefusedError(f"{spec.name}: {why}")
@@ -105,6 +114,77 @@ class Resets:
         if request.starts:
             files.write(f"{checkpoint}/{START}", json.dumps(request.starts))
         log.info("stream_reset", stream=spec.name, level=level.value, set_aside=folder)
+
+    def requeue(self, job: Job, session: SparkSession, listener: ActListener) -> RequeueAnswer:
+        """Raises `StreamRefusedError` where it may not be done, `QueryError` for SQL that the rows do not go with."""
+        make_active(session)
+        request = RequeueRequest.parse(job.request)
+        work = self._work(job.subject, request, session)
+        try:
+            if job.kind is JobKind.REQUEUE_PREVIEW:
+                listener.tell("trying the repair")
+                tried = work.decided().persist()
+                try:
+                    return work.answer(tried)
+                finally:
+                    tried.unpersist()
+            name = work.spec.name
+            if not self._is_stopped(name):
+                raise StreamRefusedError(f"{name} is not stopped", hint="stop it first")
+            return self._send(job, work, listener)
+        except (PySparkException, Py4JJavaError) as exc:
+            if (failure := why_failed(exc)) is not None:
+                raise failure from exc
+            raise
+
+    def _work(self, stream: str, request: RequeueRequest, session: SparkSession) -> "_Work":
+        spec = self._registry.get(stream)  # which is locked, whatever the request says
+        never = why_never(declaration(self._registry, spec, self._settings))
+        if never or spec.quarantine is None:
+            raise StreamRefusedError(f"no row of {spec.name} can be requeued: {never}")
+        work = _Work(spec, self._settings, request, session, spec.quarantine.spark_uri(self._settings))
+        if not DeltaTable.isDeltaTable(session, work.quarantine):
+            raise StreamRefusedError(f"{spec.name} has quarantined no row", hint="start it once: it makes the table")
+        for key, value in {**spec.spark_conf, **KEPT}.items():
+            session.conf.set(key, value)
+        return work
+
+    def _send(self, job: Job, work: "_Work", listener: ActListener) -> RequeueAnswer:
+        folder = spark_uri(f"{self._settings.checkpoints_uri}/{_FOLDER}/{work.spec.name}")
+        listener.tell("deciding which rows go")
+        self._end_others(folder, job, work)
+        decided = work.decided_in(f"{folder}/{job.job_id}")
+        answer = work.answer(decided)
+        listener.changes("writing rows")
+        work.write(decided, job.job_id, by=job.actor, why=job.reason)
+        listener.changes("taking them out of the quarantine")
+        work.take_out(decided)
+        log.info("rows_sent_again", stream=work.spec.name, rows=answer.met, left=answer.left)
+        return answer
+
+    def _end_others(self, folder: str, job: Job, work: "_Work") -> None:
+        """What a former job wrote leaves the quarantine; one that had written nothing is forgotten.
+
+        Raises `StreamRefusedError` then: this job was asked for with those rows in view.
+        """
+        ended, files = [], CheckpointFiles(work.session)
+        for other in (name for name in files.names(folder) if name != job.job_id):
+            place, writer = f"{folder}/{other}", _writer(work.spec, other)
+            if work.is_table(place) and work.has_begun(writer):
+                if not work.has_written(writer, work.quarantine):
+                    ended.append(other)
+                decided = work.session.read.format("delta").load(place)
+                work.write(decided, other, by=job.actor, why="ended what broke off")
+                work.take_out(decided)
+            files.remove(place)
+        if ended:
+            message = f"{', '.join(ended)} had broken off: its rows have left the quarantine now"
+            raise StreamRefusedError(
+                f"{work.spec.name}: {message}", hint="preview it again, and send what is there now"
+            )
+
+    def _is_stopped(self, stream: str) -> bool:
+        return is_stopped(self._store.desired().get(stream), self._store.observed().get(stream))
 
 
 def _newest(table: DeltaTable) -> Any:
@@ -170,91 +250,6 @@ _LONGEST = 300  # characters of a value that is shown
 _ADDING = frozenset(
     ("STREAMING UPDATE", "OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "ADD COLUMNS", "CHANGE COLUMN")
 )
-
-
-class ActListener(Protocol):
-    """Who wants to know how far a job is."""
-
-    def tell(self, phase: str) -> None:
-        """What goes on now; raises when the job is to end."""
-
-    def changes(self, phase: str) -> None:
-        """The same, of what is carried through once it has begun."""
-
-
-class Requeues:
-    """What one host does with its streams' quarantines."""
-
-    def __init__(self, settings: Settings, store: ControlStore, registry: Registry) -> None:
-        self._settings, self._store, self._registry = settings, store, registry
-
-    def run(self, job: Job, session: SparkSession, listener: ActListener) -> RequeueAnswer:
-        """Raises `StreamRefusedError` where it may not be done, `QueryError` for SQL that the rows do not go with."""
-        make_active(session)
-        request = RequeueRequest.parse(job.request)
-        work = self._work(job.subject, request, session)
-        try:
-            if job.kind is JobKind.REQUEUE_PREVIEW:
-                listener.tell("trying the repair")
-                tried = work.decided().persist()
-                try:
-                    return work.answer(tried)
-                finally:
-                    tried.unpersist()
-            name = work.spec.name
-            if not is_stopped(self._store.desired().get(name), self._store.observed().get(name)):
-                raise StreamRefusedError(f"{name} is not stopped", hint="stop it first")
-            return self._send(job, work, listener)
-        except (PySparkException, Py4JJavaError) as exc:
-            if (failure := why_failed(exc)) is not None:
-                raise failure from exc
-            raise
-
-    def _work(self, stream: str, request: RequeueRequest, session: SparkSession) -> "_Work":
-        spec = self._registry.get(stream)  # which is locked, whatever the request says
-        never = why_never(declaration(self._registry, spec, self._settings))
-        if never or spec.quarantine is None:
-            raise StreamRefusedError(f"no row of {spec.name} can be requeued: {never}")
-        work = _Work(spec, self._settings, request, session, spec.quarantine.spark_uri(self._settings))
-        if not DeltaTable.isDeltaTable(session, work.quarantine):
-            raise StreamRefusedError(f"{spec.name} has quarantined no row", hint="start it once: it makes the table")
-        for key, value in {**spec.spark_conf, **KEPT}.items():
-            session.conf.set(key, value)
-        return work
-
-    def _send(self, job: Job, work: "_Work", listener: ActListener) -> RequeueAnswer:
-        folder = spark_uri(f"{self._settings.checkpoints_uri}/{_FOLDER}/{work.spec.name}")
-        listener.tell("deciding which rows go")
-        self._end_others(folder, job, work)
-        decided = work.decided_in(f"{folder}/{job.job_id}")
-        answer = work.answer(decided)
-        listener.changes("writing rows")
-        work.write(decided, job.job_id, by=job.actor, why=job.reason)
-        listener.changes("taking them out of the quarantine")
-        work.take_out(decided)
-        log.info("rows_sent_again", stream=work.spec.name, rows=answer.met, left=answer.left)
-        return answer
-
-    def _end_others(self, folder: str, job: Job, work: "_Work") -> None:
-        """What a former job wrote leaves the quarantine; one that had written nothing is forgotten.
-
-        Raises `StreamRefusedError` then: this job was asked for with those rows in view.
-        """
-        ended, files = [], CheckpointFiles(work.session)
-        for other in (name for name in files.names(folder) if name != job.job_id):
-            place, writer = f"{folder}/{other}", _writer(work.spec, other)
-            if work.is_table(place) and work.has_begun(writer):
-                if not work.has_written(writer, work.quarantine):
-                    ended.append(other)
-                decided = work.session.read.format("delta").load(place)
-                work.write(decided, other, by=job.actor, why="ended what broke off")
-                work.take_out(decided)
-            files.remove(place)
-        if ended:
-            message = f"{', '.join(ended)} had broken off: its rows have left the quarantine now"
-            raise StreamRefusedError(
-                f"{work.spec.name}: {message}", hint="preview it again, and send what is there now"
-            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -279,7 +279,7 @@ class Runtime:
         schemas = table_schemas(session, spec, rows.schema)
         self._prepare_tables(spec, rows, schemas, approved_changes(overrides.get(TABLE_CHANGES, "")))
         if is_view:
-            tables = self._registry.through_views(spec.reads)
+            tables = self._registry.tables_read(spec)
             rows = writing.read_versions(session, [inputs.uri(table) for table in tables])
         elif writing.is_native(spec, inputs):
             rows = rows.select(*map(quoted, schemas[0][1].names))

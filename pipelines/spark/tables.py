@@ -39,7 +39,7 @@ TableSchemas = list[tuple[TableSpec, StructType]]
 def in_order(registry: Registry) -> tuple[StreamSpec, ...]:
     """Streams after those whose tables they read; raises `CycleError`."""
     writers = {table.name: stream.name for stream in registry.streams for table in stream.writes}
-    read = {stream.name: registry.through_views(stream.reads) for stream in registry.streams}
+    read = {stream.name: registry.tables_read(stream) for stream in registry.streams}
     graph = {name: {writers[table] for table in tables if table in writers} for name, tables in read.items()}
     return tuple(registry.get(name) for name in TopologicalSorter(graph).static_order())
 
@@ -63,7 +63,7 @@ class Analysis:
     def run(self) -> "Analysis":
         declared, self.streams = self.registry.tables(), in_order(self.registry)
         for stream in self.streams:
-            inputs = self.registry.through_views(stream.reads)
+            inputs = self.registry.tables_read(stream)
             if all(name in self.schemas for name in inputs if name in declared):
                 self._analyse(stream)
         return self

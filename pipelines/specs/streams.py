@@ -5,7 +5,7 @@ Rule: a spec starts nothing and refuses nothing: right or wrong, it is held as i
 """
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -179,20 +179,22 @@ class StreamSpec:
         return f"{settings.checkpoints_uri}/{self.name}"
 
 
+@dataclass(frozen=True, slots=True)
 class Registry:
-    """The declared streams and views, in the order of their declaration. Names may be there twice."""
+    """The declared streams and views, in the order of their declaration. Names may be there twice.
 
-    def __init__(
-        self,
-        streams: Iterable[StreamSpec] = (),
-        views: Iterable[ViewSpec] = (),
-        problems: Iterable[Problem] = (),
-        expected: Iterable[TableExpectations] = (),
-    ) -> None:
-        self.streams = tuple(streams)
-        self.views = tuple(views)
-        self.problems = tuple(problems)  # found while declaring
-        self.expected = tuple(expected)  # of tables
+    `problems`: found while declaring. `expected`: of tables.
+    """
+
+    streams: Sequence[StreamSpec] = ()
+    views: Sequence[ViewSpec] = ()
+    problems: Sequence[Problem] = ()
+    expected: Sequence[TableExpectations] = ()
+
+    @property
+    def declared(self) -> tuple[StreamSpec | ViewSpec, ...]:
+        """Streams, then views."""
+        return (*self.streams, *self.views)
 
     def get(self, name: str) -> StreamSpec:
         """The stream of this name; raises `StreamNotFoundError` naming the nearest one."""
@@ -219,19 +221,10 @@ class Registry:
         tables = self.tables()
         return tuple(expectation for of_table in self.expected for expectation in of_table.declared(tables, settings))
 
-    def through_views(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The tables behind these names: a view stands for what it reads."""
-        views = {view.name: view for view in self.views}
-        tables: dict[str, None] = {}
-        waiting, seen = list(names), set[str]()
-        while waiting:
-            name = waiting.pop(0)
-            if name in views and name not in seen:
-                seen.add(name)
-                waiting.extend(table for source in views[name].sources for table in source.tables)
-            elif name not in views:
-                tables[name] = None
-        return tuple(tables)
+    def tables_read(self, stream: StreamSpec) -> tuple[str, ...]:
+        """The tables that a stream reads, also behind views, by name or URI."""
+        sources = self.behind_views(stream.sources)
+        return tuple(dict.fromkeys(name for source in sources for name in source.tables))
 
     def behind_views(
         self, sources: Iterable[StreamSource], seen: frozenset[str] = frozenset()

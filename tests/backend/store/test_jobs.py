@@ -30,7 +30,7 @@ from backend.stream_model.stream import DesiredState, Lease
 from backend.streams.requeue import RequeueAnswer, RequeueRequest
 from backend.streams.reset import ResetLevel, ResetRequest
 from pipelines.jobs.runner import SparkJobs
-from pipelines.jobs.stream_acts import Resets
+from pipelines.jobs.stream_acts import StreamActs
 from pipelines.sources.spark import table
 from pipelines.specs.streams import Registry
 from tests.worlds.lake.builders import HandLog, add, remove
@@ -185,11 +185,15 @@ def lake_of(home: Path) -> Settings:
     return load_settings(home=home, lake={"roots": [str(home / "lake")]})
 
 
+def no_host(home: Path) -> SparkJobs:
+    return SparkJobs(lake_of(home), no_spark, "host-a", ControlStore(f"sqlite:///{home}/weir.db"), Registry())
+
+
 def refused(home: Path, folder: Path, first: int, second: int, against: Path | None = None) -> str:
     tables = [TableRef(str(path), "t", "") for path in (folder, against) if path]
     question = Question(tables[0], first, second, tables[1] if against else None, on_host=True)
     with pytest.raises(PathRefusedError) as caught:
-        SparkJobs(lake_of(home), no_spark, "host-a").run(job_of(JobKind.DIFF, question_text(question)))
+        no_host(home).run(job_of(JobKind.DIFF, question_text(question)))
     return caught.value.message
 
 
@@ -214,7 +218,7 @@ def test_a_question_that_is_garbage_is_refused_with_a_message(tmp_path: Path, ga
         with pytest.raises(LakehouseError, match="cannot be read"):
             read(replace(job_of(JobKind.REQUEUE, "{}"), answer=garbage))
     with pytest.raises(LakehouseError) as caught:
-        SparkJobs(lake_of(tmp_path), no_spark, "host-a").run(job_of(JobKind.DIFF, garbage))
+        no_host(tmp_path).run(job_of(JobKind.DIFF, garbage))
     assert caught.value.message and "Spark was asked" not in caught.value.message
 
 
@@ -234,4 +238,4 @@ def test_an_act_is_on_the_stream_that_its_row_locks(tmp_path: Path) -> None:
     store.ensure_all_desired(["runs"], DesiredState.RUNNING, now=datetime.now(UTC))
     request = ResetRequest("stopped", ResetLevel.REPROCESS).text()
     with pytest.raises(StreamRefusedError, match="runs: it is not stopped"):
-        Resets(settings, store, Registry(streams)).run(job_of(JobKind.RESET, request, "runs"), None)  # type: ignore[arg-type]
+        StreamActs(settings, store, Registry(streams)).reset(job_of(JobKind.RESET, request, "runs"), None)  # type: ignore[arg-type]

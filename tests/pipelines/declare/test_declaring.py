@@ -249,7 +249,7 @@ def test_streams_come_after_what_they_read(words: Pipeline) -> None:
     words.streaming_table("silver_words", source=table("bronze_lines").changes())(same)
     assert problems_of(words) == []
     assert [each.name for each in in_order(registry_of(words))] == ["bronze_lines", "silver_words", "gold_count"]
-    assert registry_of(words).through_views(("silver_clean",)) == ("silver_words",)
+    assert registry_of(words).tables_read(words.streams[1]) == ("silver_words",)
 
 
 def test_a_table_outside_is_read_by_its_uri_and_by_no_bare_name(words: Pipeline) -> None:

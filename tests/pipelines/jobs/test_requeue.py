@@ -14,6 +14,7 @@ from backend.stream_model.stream import StreamState
 from backend.streams.requeue import RequeueAnswer, RequeueRequest, load_request
 from pipelines import append, expect, history, table, upsert
 from pipelines.declare.pipeline import declaration
+from pipelines.jobs.stream_acts import StreamActs
 from pipelines.specs.ends import Into, Sink
 from tests.worlds.spark.act_host import ActHost, Killed, Phases, running_job
 from tests.worlds.spark.declared import pipeline_of
@@ -66,7 +67,8 @@ class Shop(ActHost):
 
     def send(self, request: RequeueRequest, job_id: str = "job-1", dies_at: str = "") -> RequeueAnswer:
         job = running_job(JobKind.REQUEUE, NAME, request.text(), job_id, "prices had a sign")
-        return self.acts.requeues.run(job, self.spark.newSession(), Phases(dies_at))
+        acts = StreamActs(self.settings, self.store, self.registry)
+        return acts.requeue(job, self.spark.newSession(), Phases(dies_at))
 
     def table(self) -> list[Row]:
         return self.lake.rows("silver/silver_orders")

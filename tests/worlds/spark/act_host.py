@@ -26,7 +26,7 @@ from backend.store.store import ControlStore
 from backend.stream_model.stream import Observed, StreamState
 from pipelines.declare.pipeline import declarations
 from pipelines.host.job_host import JobHost
-from pipelines.jobs.runner import Acts, SparkJobs
+from pipelines.jobs.runner import SparkJobs
 from pipelines.specs.streams import Registry, StreamSpec
 from tests.worlds.processes import wait_until
 from tests.worlds.spark.lakes import DemoLake, open_lake
@@ -75,8 +75,7 @@ class ActHost:
     def serve(self, *streams: StreamSpec) -> None:
         """Its jobs know these streams; nothing is said of them to others."""
         self.streams, self.registry = streams, Registry(streams)
-        self.acts = Acts.of(self.settings, self.store, self.registry)
-        self.runner = SparkJobs(self.settings, lambda: self.spark, "host-a", acts=self.acts)
+        self.runner = SparkJobs(self.settings, lambda: self.spark, "host-a", self.store, self.registry)
 
     def see(self, name: str, state: StreamState) -> None:
         lease = self.store.acquire(stream_resource(name), "host", ttl_s=600)

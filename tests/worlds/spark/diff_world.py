@@ -33,6 +33,7 @@ from backend.stream_model.stream import HostHeartbeat
 from pipelines.host.job_host import JobHost
 from pipelines.jobs.diff import SparkLimits
 from pipelines.jobs.runner import SparkJobs
+from pipelines.specs.streams import Registry
 from tests.worlds.lake.diffs import Asked, diff, prepare
 from tests.worlds.processes import PATIENCE_S, wait_until
 from tests.worlds.spark.delta_tables import RECIPES, make_table
@@ -213,7 +214,7 @@ class World:
 def serving(spark: SparkSession, settings: Settings, kind: type[W] = World) -> Iterator[W]:  # type: ignore[assignment]
     """A host that takes the jobs of this lake."""
     store, now = ControlStore.open(settings), datetime.now(UTC)
-    runner = SparkJobs(settings, lambda: spark, "host-a")
+    runner = SparkJobs(settings, lambda: spark, "host-a", store, Registry())
     host = JobHost(settings, store, runner, "host-a", poll_s=0.02)
     host.start()
     store.beat(HostHeartbeat("host-a", "machine", 1, now, now + timedelta(hours=1)))
