@@ -48,28 +48,22 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Pipeline": "pipelines.declare.pipeline",
-    **dict.fromkeys(("children", "debezium", "flatten"), "pipelines.declare.cdc"),
-    "expect": "pipelines.specs.expectations",
-    **dict.fromkeys(("append", "complete"), "pipelines.sinks.commits"),
-    "history": "pipelines.sinks.by_key",
-    "into": "pipelines.specs.ends",
-    **dict.fromkeys(("update", "upsert"), "pipelines.sinks.by_key"),
-    "files": "pipelines.sources.files",
-    "foreach_batch": "pipelines.sinks.commits",
-    "jdbc": "pipelines.sources.spark",
-    "kafka": "pipelines.sources.kafka",
-    "kafka_topic": "pipelines.sinks.kafka_topic",
-    "postgres_table": "pipelines.sinks.postgres_table",
-    "rate": "pipelines.sources.spark",
-    "secret": "pipelines.specs.ends",
-    "spark_source": "pipelines.sources.spark",
-    "table": "pipelines.sources.spark",
-    **dict.fromkeys(("fresh", "references", "rows_per_day", "unique"), "pipelines.specs.expectations"),
+    "pipelines.declare.cdc": ("children", "debezium", "flatten"),
+    "pipelines.declare.pipeline": ("Pipeline",),
+    "pipelines.sinks.by_key": ("history", "update", "upsert"),
+    "pipelines.sinks.commits": ("append", "complete", "foreach_batch"),
+    "pipelines.sinks.kafka_topic": ("kafka_topic",),
+    "pipelines.sinks.postgres_table": ("postgres_table",),
+    "pipelines.sources.files": ("files",),
+    "pipelines.sources.kafka": ("kafka",),
+    "pipelines.sources.spark": ("jdbc", "rate", "spark_source", "table"),
+    "pipelines.specs.ends": ("into", "secret"),
+    "pipelines.specs.expectations": ("expect", "fresh", "references", "rows_per_day", "unique"),
 }
 
 
 def __getattr__(name: str) -> object:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_MODULES[name]), name)
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(importlib.import_module(module), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

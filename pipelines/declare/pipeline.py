@@ -22,6 +22,7 @@ from backend.settings import Settings
 from backend.stream_model.overrides import AVAILABLE_NOW, LIMITS
 from backend.stream_model.stream import Output, StreamDeclaration, StreamInput
 from pipelines.declare.cdc import debezium
+from pipelines.jvm.failures import SpecError
 from pipelines.sinks.commits import append
 from pipelines.sources.files import FileSource
 from pipelines.sources.kafka import KafkaSource
@@ -34,10 +35,6 @@ from pipelines.specs.tables import Evolution, Place, Problem, TableSpec
 _F = TypeVar("_F", bound=Function)
 _JUDGED = DeltaSource | FileSource | JdbcSource | KafkaSource | SparkSource  # sources that say what is wrong with them
 Sources = StreamSource | Sequence[StreamSource]
-
-
-class TriggerError(ValueError):
-    """A trigger is not understood, or cannot be had."""
 
 
 @dataclass(slots=True, eq=False)
@@ -88,8 +85,7 @@ class Pipeline:
             if calls(function, debezium):
                 keys = frozenset(key for output in stream.destinations for key in output.sink.keys)
                 stream = replace(stream, unwraps=keys)
-            self.streams.append(stream)
-            self._look_at(stream.sources, name, place)
+            self._take_in(stream)
             if isinstance(stream.sink, ExportSink):
                 self.problems += [Problem(place, name, *problem) for problem in stream.sink.problems()]
                 if idle := sorted(about_table.keys() - {"layer", "comment", "owner"}):
@@ -123,8 +119,7 @@ class Pipeline:
                 spark_conf=dict(spark_conf or {}),
                 tags=dict(tags or {}),
             )
-            self.streams.append(stream)
-            self._look_at(stream.sources, name, stream.declared_at)
+            self._take_in(stream)
             return function
 
         return declare
@@ -134,8 +129,7 @@ class Pipeline:
 
         def declare(function: _F) -> _F:
             view = ViewSpec(name or function.__name__, _listed(source), function, _place(function))
-            self.views.append(view)
-            self._look_at(view.sources, view.name, view.declared_at)
+            self._take_in(view)
             if any(source.letters for source in view.sources):
                 message = "a view cannot keep records that cannot be parsed"
                 hint = 'read them by a streaming table, or say misfit="fail"'
@@ -170,15 +164,20 @@ class Pipeline:
         own_table = self._table(name, place, function, about)
         try:
             interval_s = trigger_s(trigger)
-        except TriggerError as exc:
+        except SpecError as exc:
             interval_s = None
-            self.problems.append(Problem(place, name, str(exc), 'write "10 seconds", "1 minute" or "available now"'))
+            self.problems.append(Problem(place, name, exc.message, exc.hint))
         stream = StreamSpec(name, own_table, tuple(sources), function, append(), interval_s, pipeline=self.name)
         return replace(stream, declared_at=place)
 
-    def _look_at(self, sources: Sequence[StreamSource], name: str, place: Place) -> None:
-        judged = [source for source in sources if isinstance(source, _JUDGED)]
-        self.problems += [Problem(place, name, *problem) for source in judged for problem in source.problems()]
+    def _take_in(self, spec: StreamSpec | ViewSpec) -> None:
+        """Among the declared ones, with what is wrong with its sources."""
+        if isinstance(spec, StreamSpec):
+            self.streams.append(spec)
+        else:
+            self.views.append(spec)
+        judged = [source for source in spec.sources if isinstance(source, _JUDGED)]
+        self.problems += [Problem(spec.declared_at, spec.name, *why) for source in judged for why in source.problems()]
 
     def _also(self, each: Into, name: str, place: Place, function: Function) -> Destination:
         table, sink = self._table(each.name, place, function, each.about), each.sink
@@ -197,14 +196,15 @@ class Pipeline:
 
 
 def trigger_s(trigger: str) -> float | None:
-    """Seconds of a processing-time trigger, None for "available now"; raises `TriggerError`."""
+    """Seconds of a processing-time trigger, None for "available now"; raises `SpecError`."""
     if trigger == AVAILABLE_NOW:
         return None
+    hint = 'write "10 seconds", "1 minute" or "available now"'
     if trigger.startswith("continuous"):
-        raise TriggerError("continuous processing writes no Delta table and is not exactly once")
+        raise SpecError("continuous processing writes no Delta table and is not exactly once", hint=hint)
     seconds = seconds_of(trigger)
     if seconds is None:
-        raise TriggerError(f"trigger {trigger!r} is not understood")
+        raise SpecError(f"trigger {trigger!r} is not understood", hint=hint)
     return seconds
 
 

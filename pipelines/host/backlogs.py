@@ -4,7 +4,7 @@ Rule: only hosts can ask brokers and must ask them whether streams run or not; w
 stream that another host owns is that host's.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -98,20 +98,18 @@ class DrainWatch:
         self._read = _through(read, wanted, declared, self._store.observed())
 
     def _until(self, wanted: Desired, declared: StreamDeclaration, reported: Sequence[TopicEnds]) -> datetime | None:
-        waits = self._backlogs.read(declared, (), self._marked(wanted, reported), now=self._clock())
-        if waits.read_until is None and waits.is_caught_up is None:
-            idle_at = self._idle_at(wanted.name)  # by this machine's clock; requests are by the store's
-            return idle_at and idle_at + (self._clock() - utc_now())
-        return waits.read_until  # also where Spark is idle: it leaves records to wait (`minOffsetsPerTrigger`)
-
-    def _marked(self, wanted: Desired, reported: Sequence[TopicEnds]) -> list[TopicEnds]:
-        """The ends that the broker first reported after the request: a topic that goes on growing has newer ones.
-        Before that, what it reported last."""
+        # What counts is the ends that the broker first reported after the request: a topic that goes on growing has
+        # newer ones. Before that, what it reported last.
         keys = {(wanted.name, ends.source, wanted.requested_at): ends for ends in reported}
         for key, ends in keys.items():
             if ends.at > wanted.requested_at and not ends.problem:
                 self._marks.setdefault(key, ends)
-        return [self._marks.get(key, ends) for key, ends in keys.items()]
+        marked = [self._marks.get(key, ends) for key, ends in keys.items()]
+        waits = self._backlogs.read(declared, (), marked, now=self._clock())
+        if waits.read_until is None and waits.is_caught_up is None:
+            idle_at = self._idle_at(wanted.name)  # by this machine's clock; requests are by the store's
+            return idle_at and idle_at + (self._clock() - utc_now())
+        return waits.read_until  # also where Spark is idle: it leaves records to wait (`minOffsetsPerTrigger`)
 
 
 def _through(
@@ -154,19 +152,16 @@ class TopicWatch:
 
     def ask_all(self, rounds: Rounds) -> None:
         """One round; a stop waits at most for one answer."""
-        for stream, source in self._sources():
-            if rounds.is_stopping:
-                return
-            try:
-                self.store.note_ends(self.ask(stream, source))
-            except LakehouseError as exc:
-                log.warning("topics_not_noted", stream=stream, error=exc.message)
-
-    def _sources(self) -> Iterator[tuple[str, KafkaSource]]:
         for stream in self.registry.streams:
             for source in self.registry.behind_views(stream.sources):
-                if isinstance(source, KafkaSource):
-                    yield stream.name, source
+                if rounds.is_stopping:
+                    return
+                if not isinstance(source, KafkaSource):
+                    continue
+                try:
+                    self.store.note_ends(self.ask(stream.name, source))
+                except LakehouseError as exc:
+                    log.warning("topics_not_noted", stream=stream.name, error=exc.message)
 
     def ask(self, stream: str, source: KafkaSource) -> TopicEnds:
         """What the broker holds now; an answer with its `problem` where it gives none."""

@@ -367,9 +367,7 @@ def _samples(decided: DataFrame) -> list[Sample]:
 
 def _values(text: str) -> dict[str, object]:
     values = {name: value for name, value in json.loads(text).items() if name not in REASON}
-    return {name: _cut(value) for name, value in values.items()}
-
-
-def _cut(value: object) -> object:
-    text = value if isinstance(value, str) else json.dumps(value)
-    return value if len(text) <= _LONGEST else cut(text, _LONGEST)
+    for name, value in values.items():
+        shown = value if isinstance(value, str) else json.dumps(value)
+        values[name] = value if len(shown) <= _LONGEST else cut(shown, _LONGEST)
+    return values

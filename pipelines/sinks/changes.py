@@ -66,18 +66,14 @@ def newer(new: Column, old: Column) -> Column:
 
 
 def in_one_log(new: Column, old: Column, what: Column) -> Column:
-    """A condition on two positions; ends the stream where they are places of two logs."""
-    clash = F.raise_error(F.format_string(_OTHER_LOG, new, old)).cast("boolean")
-    return F.when(_clashes(new, old), clash).otherwise(what)
-
-
-def _clashes(new: Column, old: Column) -> Column:
-    """Whether these are places of two logs, or of one whose transactions stand there in another order."""
+    """A condition on two positions; ends the stream where they are places of two logs, or of one whose transactions
+    stand there in another order."""
     logs, numbers = ([F.regexp_extract(place, _LOG, part) for place in (new, old)] for part in (1, 2))
     two = (logs[0] != "") & (logs[1] != "") & (logs[0] != logs[1])
     numbered = (numbers[0] != "") & (numbers[1] != "") & (numbers[0] != numbers[1])
     turned = numbered & ((numbers[0] > numbers[1]) != (new > old))
-    return F.coalesce(new.startswith(_MYSQL) & old.startswith(_MYSQL) & (two | turned), F.lit(False))
+    clashes = F.coalesce(new.startswith(_MYSQL) & old.startswith(_MYSQL) & (two | turned), F.lit(False))
+    return F.when(clashes, F.raise_error(F.format_string(_OTHER_LOG, new, old)).cast("boolean")).otherwise(what)
 
 
 def _declared_log(source: Column, servers: Servers) -> Column:

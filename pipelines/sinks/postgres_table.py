@@ -123,7 +123,8 @@ class PostgresTableSink:
         with self._transaction() as cursor:
             there = find_columns(cursor, *self.path)
             if not there:
-                statement = create_statement(self.path, fields, self.keys)
+                columns = ", ".join(f"{as_written(of_rows.name)} {_new_type(of_rows.dataType)}" for of_rows in fields)
+                statement = f"CREATE TABLE {as_written(*self.path)} ({columns}, {primary_key(self.keys)})"
                 raise DeliveryError(f"there is no PostgreSQL table {self.outside}", hint=statement)
             if misfits := differences(fields, there):
                 message = f"rows do not fit PostgreSQL table {self.outside}: {'; '.join(misfits)}"
@@ -276,11 +277,6 @@ def differences(rows: Sequence[StructField], there: Mapping[str, PostgresColumn]
     given = {row_column.name for row_column in rows}
     needed = [name for name, column in there.items() if column.required and name not in given]
     return [*lines, *(f"- {name}: it needs a value" for name in needed)]
-
-
-def create_statement(path: tuple[str, str], rows: Sequence[StructField], keys: Sequence[str]) -> str:
-    columns = ", ".join(f"{as_written(row_column.name)} {_new_type(row_column.dataType)}" for row_column in rows)
-    return f"CREATE TABLE {as_written(*path)} ({columns}, {primary_key(keys)})"
 
 
 def primary_key(keys: Sequence[str]) -> str:

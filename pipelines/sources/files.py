@@ -316,12 +316,12 @@ class FileSource:
         texts = self._sorted_out(judged(alone, columns, options), F.col(FITS), F.col(TEXT), reason(columns))
         objects = list(_objects(columns))
         texts = texts.withColumn(_KEYS, F.json_object_keys(TEXT))
-        texts = texts.withColumn("new", F.concat(*(json_object.new for json_object in objects)))
+        texts = texts.withColumn("new", F.concat(*(new for new, _ in objects)))
         has_new = F.col(FITS) & (F.size("new") > 0)
         is_told = F.col(FITS) & F.col(_KEYS).isNotNull()  # not those of NaN, which is no JSON
         rescued = F.when(~is_told, F.to_json(F.create_map(F.lit(_CORRUPT), F.make_valid_utf8(TEXT))))
         if self.new_columns == "rescue":
-            rescued = rescued.when(has_new, F.to_json(F.map_concat(*(json_object.others for json_object in objects))))
+            rescued = rescued.when(has_new, F.to_json(F.map_concat(*(others for _, others in objects))))
         elif self.new_columns != "ignore":  # a filter, since Spark prunes a column that nobody reads
             hint = _AT_NEXT_START if self.new_columns == "evolve" else ""
             if hint and len(objects) > 1:
@@ -394,40 +394,23 @@ def files(
     return FileSource(folder, format, schema, new, {**limits, **clean, **option_texts(options)}, misfit)
 
 
-@dataclass(frozen=True, slots=True)
-class _Object:
-    """A JSON object, the record or one within it, of which some fields are `known`. `prefix` is what they are below."""
-
-    text: Column
-    known: Sequence[str]
-    prefix: str = ""
-
-    @property
-    def new(self) -> Column:
-        """The names of its other fields."""
-        keys = F.json_object_keys(self.text) if self.prefix else F.col(_KEYS)
-        names = F.coalesce(keys, F.array().cast("array<string>"))
-        known = F.array(*(F.lit(name) for name in self.known)).cast("array<string>")
-        new = F.array_except(names, known)
-        return F.transform(new, lambda name: F.concat(F.lit(self.prefix), name)) if self.prefix else new
-
-    @property
-    def others(self) -> Column:
-        """Its other fields with their values, as a map of text."""
-        others = F.map_filter(F.from_json(self.text, _MAP), lambda name, _: ~name.isin(*self.known))
-        named = F.transform_keys(others, lambda name, _: F.concat(F.lit(self.prefix), name)) if self.prefix else others
-        return F.coalesce(named, F.create_map().cast(_MAP))
-
-
 def _of_file(name: str) -> Column:
     """The name itself, which Spark gives as an address has it: `a%20b`."""
     value = F.col(_METADATA[name])
     return F.url_decode(F.replace(value, F.lit("+"), F.lit("%2B"))) if name == "file_name" else value
 
 
-def _objects(columns: StructType, path: str = "$", prefix: str = "") -> Iterator[_Object]:
-    """The record, and the objects in it that are columns; not those in lists."""
-    yield _Object(F.get_json_object(TEXT, path) if prefix else F.col(TEXT), columns.names, prefix)
+def _objects(columns: StructType, path: str = "$", prefix: str = "") -> Iterator[tuple[Column, Column]]:
+    """Of the record, and of each object in it that is a column (not of those in lists): the names of its fields that
+    `columns` lack, and those fields with their values, as a map of text. `prefix` is what they are below."""
+    text = F.get_json_object(TEXT, path) if prefix else F.col(TEXT)
+    names = F.coalesce(F.json_object_keys(text) if prefix else F.col(_KEYS), F.array().cast("array<string>"))
+    new = F.array_except(names, F.array(*map(F.lit, columns.names)).cast("array<string>"))
+    others = F.map_filter(F.from_json(text, _MAP), lambda name, _: ~name.isin(*columns.names))
+    if prefix:
+        new = F.transform(new, lambda name: F.concat(F.lit(prefix), name))
+        others = F.transform_keys(others, lambda name, _: F.concat(F.lit(prefix), name))
+    yield new, F.coalesce(others, F.create_map().cast(_MAP))
     for column in columns:
         if isinstance(column.dataType, StructType) and "'" not in column.name:
             yield from _objects(column.dataType, f"{path}['{column.name}']", f"{prefix}{column.name}.")

@@ -35,6 +35,7 @@ from pipelines.sources.records import (
 )
 from pipelines.specs.dead_letters import without_dead_letters
 from pipelines.specs.ends import Inputs, Misfit, Secret, option_texts, revealed, secret_problems, unknown_options
+from pipelines.specs.streams import LETTER as CHANGE_LETTER
 from pipelines.specs.tables import parse_schema
 
 T = TypeVar("T")
@@ -44,10 +45,7 @@ Ending = datetime | Offsets | None
 _EARLIEST = -2  # Spark's number for it
 FORMATS = ("bytes", "text", "json", "avro")
 RECORD = ("key", "topic", "partition", "offset", "timestamp")
-LETTER = (
-    *("topic STRING", "partition INT", "offset BIGINT", "timestamp TIMESTAMP"),
-    *("key BINARY", "value BINARY", "reason STRING"),
-)
+LETTER = tuple(column for column in CHANGE_LETTER if not column.startswith("file_name"))
 _RECORDS = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
 )

@@ -100,7 +100,7 @@ class DeltaSource:
     def read(self, inputs: Inputs) -> DataFrame:
         if self.table in inputs.views:
             return inputs.views[self.table](inputs)
-        schema = inputs.known_schema(self.table)
+        schema = (inputs.schemas or {}).get(self.table)
         whole = self.reads is _Read.PRESENT or inputs.versions is not None
         if schema is not None and whole:
             return inputs.rows_of(schema)

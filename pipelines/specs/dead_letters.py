@@ -30,15 +30,12 @@ def without_dead_letters(rows: DataFrame, letter: Column, *, spread_by: str) -> 
     counts = F.count("*").alias("read"), F.count(_LETTER).alias("letters")
     # before the shuffle, which takes in the whole batch however much of it is read after that
     counted = rows.withColumn(_LETTER, letter).observe(f"{COUNTED}{next(_numbers)}", *counts)
-    kept = counted.repartition(_tasks(rows.sparkSession), spread_by)
+    context = rows.sparkSession.sparkContext
+    is_local = str(context.master).startswith("local")  # whose own parallelism is 1, for what is small: a table's log
+    tasks = (os.cpu_count() or 1) if is_local else context.defaultParallelism
+    kept = counted.repartition(tasks, spread_by)
     is_row = F.when(F.spark_partition_id() >= 0, F.col(_LETTER).isNull())  # always so; else Spark filters first
     return kept.where(is_row).drop(_LETTER)
-
-
-def _tasks(session: SparkSession) -> int:
-    """As many as there are cores. A local host's own parallelism is 1: for what is small, such as a table's log."""
-    context = session.sparkContext
-    return (os.cpu_count() or 1) if str(context.master).startswith("local") else context.defaultParallelism
 
 
 class Kept:

@@ -8,6 +8,7 @@ import difflib
 import os
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
@@ -40,7 +41,10 @@ class Secret:
     def reveal(self) -> str:
         """The value; raises `SettingsError` where it is not there."""
         kind, _, name = self.place.partition(":")
-        value = os.environ.get(name) if kind == "env" else _line(Path(name)) if kind == "file" else None
+        value = os.environ.get(name) if kind == "env" else None
+        if kind == "file":
+            with suppress(OSError):
+                value = Path(name).read_text(encoding="utf-8").rstrip("\r\n")
         if not value:
             where = {"env": f"set {name} where the host starts", "file": f"write it into {name}"}
             place = self.place if self.has_place else "a place that is not named"
@@ -76,13 +80,6 @@ def secret_problems(sink_or_source: str, name: str, value: str | Secret) -> Iter
         yield f"{sink_or_source}: {name} holds a secret in plain text", hint
 
 
-def _line(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8").rstrip("\r\n")
-    except OSError:
-        return None
-
-
 HADOOP = ("fs.", "dfs.", "hadoop.", "mapreduce.", "parquet.")  # how options begin that Hadoop's file systems take
 # What becomes of a record whose values are not of their declared types: it is kept beside the table with the reason, it
 # ends the stream, or it is a row with nulls.
@@ -94,7 +91,7 @@ BatchCheck = Callable[[int], None]  # raises where the batch of this id must not
 class Inputs:
     """What a stream's sources read with: a session, and the declared tables and views by name.
 
-    `schemas`: the declared tables' columns, for an analysis that reads nothing. None: the real thing.
+    `schemas`: columns that declared tables have or will have, for an analysis that reads nothing. None: the real thing.
     `starts`: where a reset lets sources begin, by URI or description.
     `overrides`: what a person set in place of declared settings, limits of a batch among it.
     `checks`: what sources look at before a batch is written, by its id; they add to it as they are read.
@@ -119,10 +116,6 @@ class Inputs:
     def limits(self, source: "StreamSource") -> dict[str, str]:
         """Options that say how much a batch reads of the source, where a person set them."""
         return limits_of(source.kind, self.overrides)
-
-    def known_schema(self, table: str) -> StructType | None:
-        """In an analysis: the columns that a declared table has or will have."""
-        return (self.schemas or {}).get(table)
 
     def stream_of(self, schema: StructType) -> DataFrame:
         """A stream with these columns that never has a row, for an analysis."""

@@ -31,7 +31,8 @@ from pipelines import (
     upsert,
 )
 from pipelines.declare.check import PipelineError, find_problems, refuse_problems
-from pipelines.declare.pipeline import MOST_CODE, TriggerError, declaration, declarations, load_registry, trigger_s
+from pipelines.declare.pipeline import MOST_CODE, declaration, declarations, load_registry, trigger_s
+from pipelines.jvm.failures import SpecError
 from pipelines.spark.tables import in_order
 from pipelines.specs.tables import Evolution
 from tests.worlds.spark import declared
@@ -275,7 +276,7 @@ def test_triggers_in_words(trigger: str, seconds: float | None) -> None:
 
 @pytest.mark.parametrize("trigger", ["", "soon", "0 seconds", "-1 second", "10", "continuous", "continuous 1 second"])
 def test_triggers_that_are_refused(trigger: str) -> None:
-    with pytest.raises(TriggerError):
+    with pytest.raises(SpecError):
         trigger_s(trigger)
 
 
