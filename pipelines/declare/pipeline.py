@@ -148,14 +148,6 @@ class Pipeline:
         place = Place(frame.f_code.co_filename, frame.f_lineno)
         self.expected.append(TableExpectations(table, rules, self.name, place))
 
-    def paced(self, pace: float) -> "Pipeline":
-        """The same pipeline with every trigger that many times as frequent."""
-        streams = [
-            replace(stream, trigger_interval_s=stream.trigger_interval_s and stream.trigger_interval_s / pace)
-            for stream in self.streams
-        ]
-        return Pipeline(self.name, streams, self.views, self.problems, self.expected)
-
     def _stream(
         self, name: str, function: Function, sources: Sequence[StreamSource], trigger: str, about: Mapping[str, object]
     ) -> StreamSpec:

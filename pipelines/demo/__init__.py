@@ -5,11 +5,13 @@ Rule: importing this package imports no Spark, so that the generator starts fast
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from backend.settings import Settings
     from pipelines.declare.pipeline import Pipeline
+    from pipelines.specs.streams import StreamSpec
 
 
 def pipelines(settings: Settings) -> list[Pipeline]:
@@ -19,8 +21,9 @@ def pipelines(settings: Settings) -> list[Pipeline]:
     """
     from pipelines.demo.streams import events, from_topic, orders  # here, because they import Spark
 
-    declared = [pipeline.paced(settings.demo.pace) for pipeline in (events, orders)]
-    if servers := settings.demo.kafka:
-        for pipeline in declared:
-            pipeline.streams = [from_topic(stream, servers) for stream in pipeline.streams]
-    return declared
+    def as_set(stream: StreamSpec) -> StreamSpec:
+        paced_s = stream.trigger_interval_s and stream.trigger_interval_s / settings.demo.pace
+        paced = replace(stream, trigger_interval_s=paced_s)
+        return from_topic(paced, settings.demo.kafka) if settings.demo.kafka else paced
+
+    return [replace(pipeline, streams=list(map(as_set, pipeline.streams))) for pipeline in (events, orders)]

@@ -125,12 +125,6 @@ class Ownership:
         self._hold(name, held.until)
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    take: tuple[str, ...]
-    give: tuple[Move, ...]
-
-
 class Sharing:
     """What this host takes, and what it gives up to another one. Used by one thread, the host's loop.
 
@@ -162,9 +156,12 @@ class Sharing:
 
     def share(
         self, can: frozenset[str], held: Collection[str], giving: Collection[str], desired: Mapping[str, Desired]
-    ) -> Share:
-        """`can`: what this host is able to run now; `held`: the streams whose lease it has, also those of `giving` that
-        are on their way to other hosts."""
+    ) -> tuple[tuple[str, ...], tuple[Move, ...]]:
+        """What to take, and what to give.
+
+        `can`: what this host is able to run now; `held`: the streams whose lease it has, also those of `giving` that
+        are on their way to other hosts.
+        """
         leases = self._leases()
         by_stream = {name: leases[stream_resource(name)] for name in desired if stream_resource(name) in leases}
         for name in by_stream.keys() & can:
@@ -183,7 +180,7 @@ class Sharing:
         plan = plan_shares(everyone, owners, stopped, limits)
         own = {name for name, lease in by_stream.items() if lease.owner == self._host_id}  # its lease ran out here
         mine = {name for name, host in plan.placed.items() if host == self._host_id} | own
-        return Share(tuple(sorted((mine & can) - set(held))), self._settled(plan, everyone.keys()))
+        return tuple(sorted((mine & can) - set(held))), self._settled(plan, everyone.keys())
 
     def _settled(self, plan: Shares, hosts: Collection[str]) -> tuple[Move, ...]:
         """The moves of this host, when it has been uneven among these hosts for long enough."""

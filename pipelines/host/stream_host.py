@@ -300,14 +300,14 @@ class StreamHost:
             still = dict(self._offered.items() & wanted)
             self._beat_at = self._beat_at if still == self._offered else None  # others soon see it
             self._offered = still
-        share = self._sharing.share(frozenset(self._able()), self._ownership.held, self._giving, desired)
-        self._ownership.take(share.take)
+        take, give = self._sharing.share(frozenset(self._able()), self._ownership.held, self._giving, desired)
+        self._ownership.take(take)
         if won := self._ownership.held.keys() - self._known:
             seen = self.store.observed()
             self._observed.update({name: seen[name] for name in won if name in seen})
             self._known |= won
             log.info("streams_owned", streams=sorted(won))
-        self._give(share.give)
+        self._give(give)
 
     def _able_elsewhere(self) -> set[str]:
         """What other hosts can run."""
