@@ -19,6 +19,9 @@ until its place is needed; what people or hosts change is read again. Pages have
 | columns that suggestions are made of | version | 1,000 | `search.suggest` |
 | rows of tiles | statement | 100, until a table that they read moves | `query.tiles` |
 | what was read of the store | its reader | until somebody writes, or a few seconds | `store.notices` |
+| streams that hosts can run | their names' digest | 100 | `store.leases` |
+| newest batches, what waits; batches of the graph's window | stream | until others come; 5 min | `streams.status` |
+| what waits for streams of which no host tells | stream | 5 s | `streams.backlog` |
 | cards, on disk | roots and settings | 8 files, each of all tables | `lake.cards` |
 | timelines; keys that were given, on disk | table | 2,000; 1,000 files | `lake.history.timeline`, `changes.key` |
 

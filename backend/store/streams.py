@@ -12,7 +12,7 @@ import difflib
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 
 import sqlalchemy as sa
@@ -27,7 +27,7 @@ from backend.store.engine import insert, upsert
 from backend.store.jobs import unfinished_act
 from backend.store.leases import stream_resource
 from backend.store.schema import Row, fetch, fetch_one, readable, row_of, row_with_body, value_of
-from backend.stream_model.attached import Attached, AttachedEvent, at_of
+from backend.stream_model.attached import Attached, AttachedEvent
 from backend.stream_model.backlog import Backlog
 from backend.stream_model.overrides import changes, check_overrides, compare
 from backend.stream_model.stream import (
@@ -283,10 +283,16 @@ def take_events(connection: Connection, roots: Sequence[str]) -> None:
     """Takes the oldest events of the inbox; `roots` of the lake, below which tables have names. One that the database
     refuses is left out, and keeps none of the others waiting."""
     inbox = schema.attached_event
+
+    def event_of(row: Row) -> AttachedEvent:
+        if not 0 <= row["at"] < LAST_S:
+            raise ValueError(f"no time: {row['at']}")
+        return AttachedEvent(row["app_id"], datetime.fromtimestamp(row["at"], UTC), row["body"])
+
     oldest = sa.select(inbox.c.id).order_by(inbox.c.id).limit(MOST_EVENTS)
     taken = sa.delete(inbox).where(inbox.c.id.in_(oldest)).returning(*inbox.c)
     in_order = sorted(connection.execute(taken).mappings(), key=lambda row: row["id"])
-    events = readable(_event_of, "attached_event", in_order)
+    events = readable(event_of, "attached_event", in_order)
     attached, unreadable = _taken(connection, _known(connection, roots), events)
     for event in events[-1:]:
         _forget(connection, attached, before=event.at - FORGOTTEN_AFTER)
@@ -297,7 +303,7 @@ def take_events(connection: Connection, roots: Sequence[str]) -> None:
 def _taken(connection: Connection, known: Attached, events: Sequence[AttachedEvent]) -> tuple[Attached, int]:
     """What is known after them, and how many could not be read. Where the database refuses one, each half is taken by
     itself, down to that one."""
-    attached = known.before_events()
+    attached = Attached(known.roots, {**known.apps}, {**known.declarations}, {**known.observed}, known.hosted)
     try:
         attached.take(events)
         with connection.begin_nested():
@@ -352,9 +358,3 @@ def _forget(connection: Connection, streams: Attached, *, before: datetime) -> N
     names = sa.delete(schema.observed).where(*gone).returning(schema.observed.c.name)
     for name in connection.execute(names).scalars().all():
         connection.execute(sa.delete(schema.declaration).where(schema.declaration.c.name == name))
-
-
-def _event_of(row: Row) -> AttachedEvent:
-    if not 0 <= row["at"] < LAST_S:
-        raise ValueError(f"no time: {row['at']}")
-    return AttachedEvent(row["app_id"], at_of(row["at"]), row["body"])

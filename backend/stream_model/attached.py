@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from backend.errors import LakehouseError
@@ -62,11 +62,6 @@ class Attached:
     changed: set[str] = field(default_factory=set)
     reported: set[str] = field(default_factory=set)
     unreadable: int = 0
-
-    def before_events(self) -> "Attached":
-        """A copy with nothing taken yet."""
-        known = self.apps.copy(), self.declarations.copy(), self.observed.copy()
-        return Attached(self.roots, *known, self.hosted)
 
     def take(self, events: Iterable[AttachedEvent]) -> None:
         """In the order in which they were written."""
@@ -244,8 +239,3 @@ def _failure(problem: str, at: datetime) -> StreamFailure:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-def at_of(seconds: float) -> datetime:
-    """The store's seconds since 1970."""
-    return datetime.fromtimestamp(seconds, UTC)

@@ -193,8 +193,7 @@ def _observed(value: Any) -> float | str | None:
 
 
 def _sum(items: list[Mapping[str, Any]], key: str) -> int | None:
-    known = [value for value in (_count(item.get(key)) for item in items) if value is not None]
-    return sum(known) if known else None
+    return sum_known(_count(item.get(key)) for item in items)
 
 
 def _number(value: Any) -> float | None:

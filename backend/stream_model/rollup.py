@@ -5,7 +5,7 @@ holds means and last values; unknown stays None.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby, pairwise
@@ -254,16 +254,13 @@ def points_of(events: Sequence[Progress], *, trigger_interval_ms: int = 0, most:
     width_s = _width_s(span_s, most) if len(batches) > most else None
     longest_pause_s = max(LEAST_PAUSE_S, 5 * trigger_interval_ms / 1_000)
 
-    def goes_on(before: Rollup, after: Rollup) -> bool:
-        return before.run_id == after.run_id and _pause_s(before, after) <= longest_pause_s
-
     def place(batch: Progress) -> tuple[str, float]:
         return batch.run_id, batch.progressed_at.timestamp() // width_s if width_s else batch.batch_id
 
     parts = [rollup_of(group) for _, group in groupby(batches, key=place)]
     over = sum((batch.batch_duration_ms or 0) > trigger_interval_ms > 0 for batch in batches)
     total = merged(parts) if parts else None
-    return Points(_bins(parts, width_s, goes_on), width_s, total, trigger_interval_ms, over)
+    return Points(_bins(parts, width_s, longest_pause_s, by_run=True), width_s, total, trigger_interval_ms, over)
 
 
 def points_over(
@@ -276,21 +273,13 @@ def points_over(
 ) -> Points:
     """Figures per minute or hour as at most about `most` points. A pause longer than a point is wide breaks a line."""
     width_s = _width_s(max(window_s, grain_s * most), most)
-    longest_pause_s = max(width_s, 5 * trigger_interval_ms / 1_000)
-
-    def goes_on(before: Rollup, after: Rollup) -> bool:
-        return _pause_s(before, after) <= longest_pause_s
-
     ordered = sorted(rollups, key=lambda rollup: rollup.first_at)
     parts = [
         merged(list(group)) for _, group in groupby(ordered, lambda rollup: rollup.first_at.timestamp() // width_s)
     ]
     total = merged(parts) if parts else None
-    return Points(_bins(parts, width_s, goes_on), width_s, total, trigger_interval_ms, grain_s=grain_s)
-
-
-def _pause_s(before: Rollup, after: Rollup) -> float:
-    return (after.first_at - before.ended_at).total_seconds()
+    bins = _bins(parts, width_s, max(width_s, 5 * trigger_interval_ms / 1_000), by_run=False)
+    return Points(bins, width_s, total, trigger_interval_ms, grain_s=grain_s)
 
 
 def _width_s(span_s: float, most: int) -> int:
@@ -298,10 +287,14 @@ def _width_s(span_s: float, most: int) -> int:
 
 
 def _bins(
-    parts: Sequence[Rollup], width_s: int | None, goes_on: Callable[[Rollup, Rollup], bool]
+    parts: Sequence[Rollup], width_s: int | None, longest_pause_s: float, *, by_run: bool
 ) -> tuple[ChartPoint, ...]:
-    follows = [True, *(goes_on(before, after) for before, after in pairwise(parts))]
-    return tuple(map(ChartPoint, _moments(parts, width_s), parts, follows))
+    """`by_run`: the line breaks between two runs as well."""
+    goes_on = [True]
+    for before, after in pairwise(parts):
+        pause_s = (after.first_at - before.ended_at).total_seconds()
+        goes_on.append(pause_s <= longest_pause_s and (before.run_id == after.run_id or not by_run))
+    return tuple(map(ChartPoint, _moments(parts, width_s), parts, goes_on))
 
 
 def _moments(parts: Sequence[Rollup], width_s: int | None) -> list[datetime]:

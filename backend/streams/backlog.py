@@ -279,7 +279,11 @@ class SourceLook:
             self.checkpoint = declared_folder(self.settings, self.declared.checkpoint_location)
         except LakehouseError as exc:
             return Backlog(self._all_unknown(exc), self.now)
-        return Backlog(tuple(self._count(each, _begins_at(each)) for each in self.inputs), self.now)
+        sources = []
+        for source in self.inputs:
+            begins = parse_position(source.options.get("startingOffsets", ""))  # of topics, where they are offsets
+            sources.append(self._count(source, (0, begins) if isinstance(begins, KafkaPosition) else None))
+        return Backlog(tuple(sources), self.now)
 
     def history(self) -> tuple[Lag, ...]:
         """What waited after each of the batches, and since the last one until now; () where its sources keep no
@@ -381,12 +385,6 @@ class SourceLook:
 
     def _all_unknown(self, error: LakehouseError) -> tuple[SourceBacklog, ...]:
         return tuple(_unknown(source, error.message) for source in self.inputs)
-
-
-def _begins_at(source: StreamInput) -> Placed | None:
-    """Where a first start begins in topics, where its options say offsets."""
-    position = parse_position(source.options.get("startingOffsets", ""))
-    return (0, position) if isinstance(position, KafkaPosition) else None
 
 
 def _told_by_spark(inputs: Sequence[StreamInput], ends: Sequence[BatchEnd]) -> Iterator[TopicEnds]:

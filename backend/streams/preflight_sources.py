@@ -131,7 +131,10 @@ def _check_ahead(
         yield Check(f"{faults.UNREAD_FILES} of {of}", Outcome.UNKNOWN, exc.message)
         if not unread:
             return
-    yield check_schema(of, _columns_at(lake, ref, position), present.metadata, unread, far)
+    read_with: Metadata | None = None
+    with suppress(LakehouseError):  # the check says so
+        read_with = lake.snapshot(ref, max(0, position.version - (not position.is_initial))).metadata
+    yield check_schema(of, read_with, present.metadata, unread, far)
     if source.kind == InputKind.TABLE:
         yield check_rows(source, unread, far)
 
@@ -192,13 +195,6 @@ def check_files(
     return Check(name, outcome, f"All that were looked for are there ({looked}{far})")
 
 
-def _columns_at(lake: Lake, ref: TableRef, position: DeltaPosition) -> Metadata | None:
-    try:
-        return lake.snapshot(ref, max(0, position.version - (not position.is_initial))).metadata
-    except LakehouseError:
-        return None  # the check says so
-
-
 def check_schema(
     of: str, read_with: Metadata | None, present: Metadata, unread: Sequence[Unread], far: str = ""
 ) -> Check:
@@ -214,7 +210,12 @@ def check_schema(
         passing = [diff_schemas(change.commit.metadata, present) for change in changes if change.commit.metadata]
     except LakehouseError as exc:
         return Check(name, Outcome.UNKNOWN, exc.message)
-    breaks = any(map(_breaks, (diff, *passing)))
+    breaks = any(  # rows written before cannot be read with the columns after: Delta takes added columns alone
+        each.dropped
+        or each.renamed
+        or any(c.what != "comment" and (c.what, c.after) != ("nullability", "nullable") for c in each.changed)
+        for each in (diff, *passing)
+    )
     if not breaks and diff.is_empty:
         return Check(name, Outcome.OK, same)
     changed = "; ".join(_words(diff)) or "columns change and change back"
@@ -225,12 +226,6 @@ def check_schema(
         return faults.SCHEMA_CHANGED.found(ahead, of=of)
     detail = f"{ahead}. A start takes the new columns; a stream that runs stops there once"
     return faults.SCHEMA_CHANGED.found(detail, of=of, outcome=Outcome.WARNING)
-
-
-def _breaks(diff: SchemaDiff) -> bool:
-    """Whether rows written before cannot be read with the columns after: Delta takes added columns alone."""
-    traits = [c for c in diff.changed if c.what != "comment" and (c.what, c.after) != ("nullability", "nullable")]
-    return bool(diff.dropped or diff.renamed or traits)
 
 
 def _words(diff: SchemaDiff) -> Iterator[str]:
