@@ -3,8 +3,8 @@
 import streamlit as st
 
 from app import navigation
-from app.find.widgets import find_button
 from app.ui import frame
+from app.ui.find import find_button
 
 WAVES = """<g fill="none" stroke="#1F87B3" stroke-width="3" stroke-linecap="round">
 <path d="M3 9c4-4 8 4 12 0s8 4 12 0"/><path d="M3 16c4-4 8 4 12 0s8 4 12 0"/>

@@ -20,13 +20,12 @@ from app.changes.view.summary import to_markdown
 from app.ui import lists
 from app.ui.figures import chart, key_figures
 from app.ui.lake import OpenTable
-from app.ui.table_acts import act_button
+from app.ui.table_acts import act_button, way_back
 from app.ui.version_range import VersionRange, choose_range, pin_range
+from app.ui.view.commits import writer_text
 from app.ui.view.explanation import explained
 from app.ui.view.theme import operation_text
 from app.ui.view.words import markdown_safe, sentence
-from app.ui.view.writers import writer_text
-from app.ui.way_back import way_back
 from backend.changes.cache import LogPart
 from backend.changes.key import likely_keys
 from backend.changes.model import DiffMethod, Question, VersionDiff

@@ -15,7 +15,7 @@ from plotly.subplots import make_subplots
 
 from app.health.text import judgement_text, trend_finding
 from app.ui.lake import Table
-from app.ui.view.axes import SHARE_AXIS, count_axis
+from app.ui.view.figures import SHARE_AXIS, count_axis
 from app.ui.view.theme import (
     FIGURES_KEPT,
     Mode,

@@ -18,7 +18,7 @@ from app.ui.lists import Look, choose, paged, show
 from app.ui.live import reading_progress
 from app.ui.table_acts import act_button
 from app.ui.view.words import markdown_safe
-from app.ui.waiting import spinner
+from app.ui.work import spinner
 from backend.format import count_text, things
 from backend.health.model import Offender, Recommendation
 from backend.health.rules import URGENCY

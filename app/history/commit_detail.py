@@ -13,11 +13,10 @@ from app import cache, errors, navigation, services, state, viewer
 from app.history.view import commits as view
 from app.ui import lists
 from app.ui.view.acts import act_of
+from app.ui.view.commits import changes_sentence, stream_text
 from app.ui.view.frames import changes_frame
-from app.ui.view.table_changes import changes_sentence
 from app.ui.view.theme import operation_style
 from app.ui.view.words import markdown_safe
-from app.ui.view.writers import stream_text
 from backend.format import ago, count_text, moment_help, things
 from backend.lake.history.history import stream_of
 from backend.lake.model import Commit, TableRef

@@ -12,9 +12,9 @@ from app import cache, errors, navigation, services, state, viewer
 from app.history.view import timeline as view
 from app.ui import lists
 from app.ui.figures import CHART_CONFIG
-from app.ui.view.figure_json import FigureLook
+from app.ui.view.figures import FigureLook
 from app.ui.view.words import markdown_safe
-from app.ui.waiting import spinner
+from app.ui.work import spinner
 from backend.errors import StoreError
 from backend.lake.model import TableRef
 from backend.streams.timeline import load_timeline

@@ -18,11 +18,11 @@ from app.history.view import commits as view
 from app.history.view.figure import FIGURES, drawn_sentence, history_figure, jump_text
 from app.ui import figures, lists
 from app.ui.lake import OpenTable
-from app.ui.view.over_versions import HEIGHT_PX
-from app.ui.view.table_changes import staged_sentence
+from app.ui.view.commits import staged_sentence
+from app.ui.view.figures import HEIGHT_PX
 from app.ui.view.theme import SURFACES, operation_text
 from app.ui.view.words import PAGE_ROWS, markdown_safe
-from app.ui.waiting import spinner
+from app.ui.work import spinner
 from backend.lake.history.timeline import Jump, unusual_jumps
 from backend.lake.model import Commit, TableRef
 from backend.lake.table.metadata_diff import load_metadata_changes

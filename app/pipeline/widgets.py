@@ -15,7 +15,7 @@ from app.pipeline.view import latency
 from app.ui import lists
 from app.ui.figures import key_figures
 from app.ui.live_figures import live_chart, prepared
-from app.ui.view.figure_json import FigureLook
+from app.ui.view.figures import FigureLook
 from app.ui.view.words import markdown_safe
 from backend.streams.graph import build_graph
 from backend.streams.verdict import StreamStatus

@@ -11,8 +11,8 @@ from app.properties import view
 from app.ui import lists
 from app.ui.lake import OpenTable
 from app.ui.table_acts import act_button
+from app.ui.view.commits import changes_sentence
 from app.ui.view.frames import changes_frame
-from app.ui.view.table_changes import changes_sentence
 from app.ui.view.words import markdown_safe
 from backend.format import things
 from backend.lake.history.history import VERSIONS, resolve_version

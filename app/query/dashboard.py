@@ -16,7 +16,7 @@ from app.query import view
 from app.query.saved import link_params, queries
 from app.ui.live import live
 from app.ui.live_figures import LiveChart, live_chart, prepared
-from app.ui.view.figure_json import FigureLook
+from app.ui.view.figures import FigureLook
 from app.ui.view.theme import FIGURES_KEPT
 from app.ui.view.words import markdown_safe
 from backend.query.tiles import TileRows, TileState

@@ -15,8 +15,8 @@ import plotly.graph_objects as go
 import pyarrow as pa
 import pyarrow.types as pt
 
-from app.ui.view.axes import value_axis, wall_clock
-from app.ui.view.exact_rows import NULL, cell_text, is_number
+from app.ui.view.figures import value_axis, wall_clock
+from app.ui.view.frames import NULL, cell_text, is_number
 from app.ui.view.theme import Mode, categories, template_name
 from app.ui.view.words import figure_safe
 from backend.cells import cells

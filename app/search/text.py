@@ -12,9 +12,9 @@ from datetime import datetime
 
 import orjson
 
+from app.ui.view.commits import stream_text
 from app.ui.view.explanation import explained
 from app.ui.view.words import markdown_safe
-from app.ui.view.writers import stream_text
 from backend.changes.model import CommitChanges, VersionDiff
 from backend.format import UNKNOWN, bytes_text, count_text, cut, duration_text, things, utc_text
 from backend.lake.history.history import predicate_text

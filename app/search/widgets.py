@@ -15,9 +15,9 @@ from app import cache, errors, navigation, services, state, viewer
 from app.search import text, view
 from app.ui import lists, work
 from app.ui.lake import OpenTable
+from app.ui.table_acts import way_back
 from app.ui.version_range import CHOICES, picker, pin_names
 from app.ui.view.words import markdown_safe, sentence
-from app.ui.way_back import way_back
 from backend.changes.key import choose_key, key_memory
 from backend.changes.model import Question, VersionDiff
 from backend.errors import LakehouseError, NothingBrokenError, QueryError

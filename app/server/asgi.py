@@ -55,7 +55,8 @@ def build_app() -> App:
     from app.query import sql_editor
     from app.server import metrics
     from app.server.exports import export
-    from app.ui import export_link, live_figures
+    from app.ui import live_figures
+    from app.ui.export import serve
 
     routes = [
         Route("/healthz", metrics.healthz),
@@ -64,7 +65,7 @@ def build_app() -> App:
         script_route(live_figures.SCRIPT),
         script_route(picture.SCRIPT),
         script_route(sql_editor.SCRIPT),
-        Route(f"{export_link.serve()}{{ticket}}", export),
+        Route(f"{serve()}{{ticket}}", export),
     ]
     return App(MAIN, routes=routes, on_script_error=errors.report_bug)
 

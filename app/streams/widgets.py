@@ -31,7 +31,7 @@ from app.ui.figures import key_figures
 from app.ui.lists import TWO_LINES_PX, Look, choose, show
 from app.ui.live_figures import LiveChart, live_chart, prepared
 from app.ui.states import verdict_text
-from app.ui.view.figure_json import FigureLook
+from app.ui.view.figures import FigureLook
 from app.ui.view.theme import FIGURES_KEPT
 from app.ui.view.words import markdown_safe, sentence
 from backend.format import utc_text

@@ -12,7 +12,7 @@ from app.ui import dialogs, figures, lists
 from app.ui.badges import state_mark
 from app.ui.lake import OpenTable
 from app.ui.view.words import KeyFigure, linked, markdown_safe, sentence
-from app.ui.waiting import spinner
+from app.ui.work import spinner
 from backend.expectations.model import TableExpectation, expected_text
 from backend.format import ago_short, moment_help
 from backend.health.rules import gain_in

@@ -1,19 +1,84 @@
-"""Every row of what a page shows as a file.
+"""Every row of what a page shows as a file, by a link that the browser saves.
 
-Rule: the file is sent by our own server while it is read, and this page shows how far it is.
+Rule: our own server sends the file while it is read, and this page shows how far it is. Streamlit's download button
+would hold the whole file in memory; where another server serves the pages, there is no link.
 """
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
+from threading import Event
 
 import streamlit as st
 
 from app import cache, errors, viewer
-from app.ui import export_link
-from app.ui.view import export as view
 from app.ui.view.words import markdown_safe
+from backend.format import bytes_text, things
 from backend.sql.export import FORMATS, Export, Exported, ExportState, Format
+
+_PATH = "/export/"
+_CSS = """
+a {
+  display: inline-flex; align-items: center; min-height: 2.5rem; padding: 0 0.75rem; text-decoration: none;
+  border-radius: var(--st-button-radius, 0.5rem); background: var(--st-primary-color); color: #fff;
+  font-family: var(--st-font); font-size: var(--st-base-font-size, 1rem);
+}
+a:hover { filter: brightness(1.1) }
+a:focus-visible { outline: 2px solid var(--st-text-color); outline-offset: 2px }
+"""
+# After the click the page looks again, for the link is spent then.
+_JS = """
+export default function ({ data, parentElement, setTriggerValue }) {
+  const link = parentElement.querySelector("a") ?? parentElement.appendChild(document.createElement("a"))
+  link.href = new URL(data.path.slice(1), document.baseURI)
+  link.download = data.name
+  link.textContent = data.label
+  link.onclick = () => setTimeout(() => setTriggerValue("clicked", true), 300)
+}
+"""
+_component = st.components.v2.component("weir.export_link", css=_CSS, js=_JS)
+_served = Event()
+
+
+def serve() -> str:
+    """Where this process serves tickets, each below it; from now on links are offered."""
+    _served.set()
+    return _PATH
+
+
+def is_served() -> bool:
+    return _served.is_set()
+
+
+def export_link(ticket: str, label: str, *, name: str, key: str) -> None:
+    """The link of a ticket; a click is seen by the page a moment later."""
+    data = {"path": f"{_PATH}{ticket}", "label": label, "name": name}
+    _component(key=key, data=data, on_clicked_change=_nothing, height=44)
+
+
+def _nothing() -> None:
+    """The component wants a callback for each name; to run the page is enough."""
+
+
+# words ----------------------------------------------------------------------------------------------------------------
+
+
+def progress_sentence(export: Export) -> str:
+    """How far a running export is."""
+    return f"{things(export.num_rows, 'row')} sent, {bytes_text(export.size_bytes)}."
+
+
+def ended_sentence(export: Export) -> str:
+    """What came of an export that ended without a problem."""
+    sent = f"{things(export.num_rows, 'row')}, {bytes_text(export.size_bytes)}"
+    if export.state is ExportState.DONE:
+        return f"Sent whole: {sent}."
+    why = "" if export.end_reason in ("", "cancelled") else f" because {export.end_reason}"
+    return f"Cancelled{why} after {sent}. What the browser saved is no whole file."
+
+
+# the dialog -----------------------------------------------------------------------------------------------------------
+
 
 LOOK_S = 1.0
 _EXPORTS = "_exports"
@@ -65,17 +130,17 @@ def _label(suffix: str) -> str:
 def _live(offer: ExportOffer, form: Format) -> None:
     """The link, how far the file is, or what came of it."""
     rows = offer.rows(form)
-    if export_link.is_served():
+    if is_served():
         last, export = _of_viewer(rows, (offer.key, form.suffix))
         if export.state is ExportState.RUNNING:
             with st.container(horizontal=True, vertical_alignment="center", key="export_work"):
-                st.markdown(markdown_safe(view.progress_sentence(export)))
+                st.markdown(markdown_safe(progress_sentence(export)))
                 st.button("Cancel", key="export_cancel", icon=":material/cancel:", on_click=export.stop)
             st.caption("The browser saves the file; this window may be closed.")
         else:
             _ended(last)
             label = f"Download {rows.file_name}"
-            export_link.export_link(export.ticket, label, name=rows.file_name, key="export_link")
+            export_link(export.ticket, label, name=rows.file_name, key="export_link")
     st.caption("The same in a terminal")
     st.code(offer.command(rows.file_name), language="bash", wrap_lines=True)
 
@@ -84,7 +149,7 @@ def _ended(export: Export | None) -> None:
     if export is not None and export.problem is not None:
         errors.show(export.problem)
     elif export is not None:
-        st.markdown(markdown_safe(view.ended_sentence(export)))
+        st.markdown(markdown_safe(ended_sentence(export)))
 
 
 def _of_viewer(rows: Exported, key: Hashable) -> tuple[Export | None, Export]:

@@ -15,7 +15,7 @@ from app.ui.lake import OpenTable
 from app.ui.live import VIEWERS, paced, redrawn
 from app.ui.table_acts import act_dialog
 from app.ui.view.words import HostFreshness, LakeFreshness, folders_and_name, markdown_safe, state_line, version_label
-from app.ui.waiting import spinner
+from app.ui.work import spinner
 from backend.errors import LakehouseError, TableCorruptError, TableNotFoundError, UnsupportedFeatureError
 from backend.format import ago, bytes_text, moment_help, things
 from backend.lake.history.history import VERSIONS, resolve_version

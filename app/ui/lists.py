@@ -15,7 +15,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from app import services, state, viewer
-from app.ui.view.exact_rows import NULL, ShownRows, cut_sentence, exact_numbers, shown_rows
+from app.ui.view.frames import NULL, ShownRows, cut_sentence, exact_numbers, shown_rows
 from app.ui.view.theme import LAYER_TEXT, state_style
 from app.ui.view.words import PAGE_ROWS, markdown_safe, num_pages, page_sentence
 from backend.format import (

@@ -1,4 +1,4 @@
-"""Acts on a table from any of its pages: a button where the finding stands, and one dialog for all of them.
+"""Acts on a table from any of its pages: a button where the finding stands, one dialog for all, and the way back.
 
 Rule: the dialog says in figures what will happen, then asks. A click asks the stream host, which looks at the table
 again, does it, and proves it; the Acts page shows how far it is.
@@ -9,10 +9,13 @@ from dataclasses import replace
 
 import streamlit as st
 
-from app import cache, errors, services, viewer
+from app import cache, errors, services, state, viewer
+from app.navigation import table_link
 from app.ui import dialogs
-from app.ui.view.acts import GLYPHS, LABELS, act_title, preview_lines
+from app.ui.view.acts import GLYPHS, LABELS, act_title, loss_text, preview_lines
 from app.ui.view.words import markdown_safe, sentence
+from backend.changes.model import VersionDiff
+from backend.errors import LakehouseError
 from backend.lake.files.file_sizes import partition_codes
 from backend.lake.history.history import resolve_version
 from backend.lake.model import Metadata, TableRef
@@ -209,3 +212,32 @@ def _alter_more(metadata: Metadata, asked: Alter) -> Alter:
     if (constraint or "").strip():
         asked = replace(asked, add_constraints=dict([read_pair(constraint, such_as="positive = amount >= 0")]))
     return asked
+
+
+# back to a former version ---------------------------------------------------------------------------------------------
+
+
+def way_back(ref: TableRef, latest: int, to_version: int, since: VersionDiff | None = None) -> None:
+    """Back to `to_version`: the table alone, or with the stream that writes it. `since`: what differs between that and
+    the latest version, where somebody compared them."""
+    is_streamed = is_written_here(ref.uri)
+    with st.container(border=True, key="way_back"):
+        st.markdown(f"**Back to v{to_version}**")
+        asked = Restore(to_version, keeps_properties=True, stops_writers=is_streamed)
+        try:
+            planned = cache.act_preview(TableAct(ref.uri, ref.name, latest, asked))
+        except LakehouseError as exc:
+            st.caption(markdown_safe(f"{sentence(exc.message)} {sentence(exc.hint)}"))
+            return
+        lost = loss_text(since)
+        lines = [*([sentence(lost)] if lost else []), *preview_lines(planned)]
+        st.markdown("\n".join(f"- {markdown_safe(line)}" for line in lines))
+        if planned.refused:
+            st.caption(markdown_safe(f"{sentence(planned.refused)} {sentence(planned.way_out)}"))
+        with st.container(horizontal=True, vertical_alignment="center", key="back_buttons"):
+            if not planned.refused:
+                act_button(ref, latest, Restore(to_version), key="restore")
+                if is_streamed:
+                    act_button(ref, latest, Rewind(to_version), key="rewind")
+            ends = {state.FROM: latest, state.TO: to_version, state.ACROSS_REPLACE: "true"}
+            table_link(ref.name, f"What going back to v{to_version} changes", ends, page="changes")

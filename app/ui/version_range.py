@@ -12,9 +12,9 @@ import streamlit as st
 
 from app import cache, services, state, viewer
 from app.ui.lake import OpenTable
+from app.ui.view.commits import last_by_another, writer_text
 from app.ui.view.theme import operation_text
 from app.ui.view.words import markdown_safe
-from app.ui.view.writers import last_by_another, writer_text
 from backend.errors import LakehouseError
 from backend.format import cut, utc_text
 from backend.lake.history.history import VERSIONS, resolve_version

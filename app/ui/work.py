@@ -1,14 +1,17 @@
-"""Work that takes a while, on a page: what, how far, and Cancel.
+"""Work that takes a while, on a page: what, how far, and Cancel; and a spinner where there is something to wait for.
 
 Rule: the script itself waits, so that any click (Cancel, another page, a closed window) ends the work. What was asked
-for is remembered until it is done, has failed or was cancelled.
+for is remembered until it is done, has failed or was cancelled. What was quick the last time gets no spinner.
 """
 
+import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager, nullcontext
 from typing import Protocol, TypeVar, cast
 
 import streamlit as st
+
+from backend.caches import Lru
 
 Step = TypeVar("Step")
 _ASKED = "_asked_work"
@@ -55,3 +58,17 @@ def run(begin: Callable[[], Iterator[Step]], *, key: str, tell: Callable[[Step],
     cancel()
     slot.empty()
     return last
+
+
+QUICK_S = 0.1
+_KEPT = 10_000
+_took: Lru[str, float] = Lru(_KEPT)  # seconds, by what was waited for
+
+
+@contextmanager
+def spinner(words: str, of: str, *, clock: Callable[[], float] = time.monotonic) -> Iterator[None]:
+    """Says what is waited for, unless that took less than `QUICK_S` the last time; `of` names it."""
+    took, began = _took.get(of), clock()
+    with nullcontext() if took is not None and took < QUICK_S else st.spinner(words, show_time=True):
+        yield
+    _took.put(of, clock() - began)

@@ -16,7 +16,7 @@ from app.ui import lists, work
 from app.ui.figures import chart
 from app.ui.lake import OpenTable
 from app.ui.view.words import markdown_safe, sentence
-from app.ui.waiting import spinner
+from app.ui.work import spinner
 from app.versions import view
 from app.versions.text import Number, Point
 from backend.errors import LakehouseError, QueryError

@@ -16,14 +16,18 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from app.ui.view.axes import count_axis, time_range, value_axis, version_axis, wall_clock
-from app.ui.view.over_versions import (
+from app.ui.view.figures import (
     MOST_VALUES,
+    count_axis,
     glyphs,
     over_versions_figure,
     step_line,
     thinned,
     thinned_sentence,
+    time_range,
+    value_axis,
+    version_axis,
+    wall_clock,
 )
 from app.ui.view.theme import FIGURES_KEPT, MAX_POINTS, SURFACES, Mode, state_style, template_name
 from app.ui.view.words import figure_safe

@@ -11,10 +11,9 @@ from app import navigation, services, state, viewer
 from app.ui import work
 from app.ui.figures import chart
 from app.ui.frame import version_input
-from app.ui.table_acts import act_button
+from app.ui.table_acts import act_button, way_back
 from app.ui.view.words import markdown_safe, sentence
-from app.ui.waiting import spinner
-from app.ui.way_back import way_back
+from app.ui.work import spinner
 from app.versions import pins, text, view
 from backend.format import ago, moment_help, things
 from backend.lake.model import Pin, TableRef

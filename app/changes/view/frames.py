@@ -11,10 +11,10 @@ import plotly.graph_objects as go
 
 from app.changes.text import changed_share, rewrites
 from app.changes.view.rows import cell_text
+from app.ui.view.commits import writer_text
 from app.ui.view.frames import ages
 from app.ui.view.theme import Mode, categories, operation_text, template_name
 from app.ui.view.words import KeyFigure
-from app.ui.view.writers import writer_text
 from backend.changes.cache import LogPart
 from backend.changes.model import CommitChanges, DiffMethod, VersionDiff
 from backend.format import bytes_text, count_text, cut, percent, signed, signed_bytes, things, utc_text

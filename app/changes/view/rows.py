@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow as pa
 from pandas.io.formats.style import Styler
 
-from app.ui.view.writers import writer_text
+from app.ui.view.commits import writer_text
 from backend.cells import cells
 from backend.changes.commits import FEED_COLUMNS
 from backend.changes.model import RowChange, RowKind, VersionDiff

@@ -14,8 +14,8 @@ from app.changes.text import (
     headline,
     key_text,
 )
+from app.ui.view.commits import writer_text
 from app.ui.view.explanation import explained
-from app.ui.view.writers import writer_text
 from backend.changes.model import CommitChanges, DiffMethod, VersionDiff
 from backend.format import count_text, cut, utc_text
 from backend.lake.history.history import predicate_text

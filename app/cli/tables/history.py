@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from app import services
 from app.cli.output import Document, Shapes, encoded, print_json, print_table, say, shaped
 from app.cli.tables.lake import opened
-from app.ui.view.table_changes import changes_text, staged_sentence
+from app.ui.view.commits import changes_text, staged_sentence
 from backend.format import bytes_text, count_text, utc_text
 from backend.lake.history.history import HistoryFilter, look_back, stream_of
 from backend.lake.lake import Lake

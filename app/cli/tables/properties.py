@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from app.cli.output import Document, Shapes, print_json, print_table, say
 from app.cli.tables.history import COMMITS
 from app.cli.tables.lake import at_version
-from app.ui.view.table_changes import change_text, changes_sentence, meaning
+from app.ui.view.commits import change_text, changes_sentence, meaning
 from backend.lake.model import Snapshot
 from backend.lake.table.metadata_diff import InForce, TableChange, compare
 from backend.lake.table.properties import PropertyRow, explain_features, explain_properties, ownership

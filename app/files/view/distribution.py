@@ -12,7 +12,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import pyarrow as pa
 
-from app.ui.view.axes import count_axis
+from app.ui.view.figures import count_axis
 from app.ui.view.theme import FIGURES_KEPT, SURFACES, Mode, categories, state_style, template_name
 from app.ui.view.words import KeyFigure, figure_safe
 from backend.format import bytes_exact, bytes_text, count_exact, count_text, percent, things, utc_text

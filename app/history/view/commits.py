@@ -12,9 +12,8 @@ from typing import Any
 
 import pandas as pd
 
-from app.ui.view.table_changes import changes_text
+from app.ui.view.commits import changes_text, stream_text
 from app.ui.view.theme import operation_style
-from app.ui.view.writers import stream_text
 from backend.format import UNKNOWN, bytes_exact, bytes_text, count_exact, count_text, duration_text, things, utc_text
 from backend.lake.model import Commit, OperationMetrics
 from backend.lake.table.metadata_diff import TableChange

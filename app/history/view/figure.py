@@ -10,14 +10,18 @@ from functools import lru_cache
 
 import plotly.graph_objects as go
 
-from app.ui.view.axes import SHARE_AXIS, count_axis, time_range, version_axis, wall_clock
-from app.ui.view.over_versions import (
+from app.ui.view.figures import (
     MOST_VALUES,
+    SHARE_AXIS,
+    count_axis,
     glyphs,
     over_versions_figure,
     step_line,
     thinned,
     thinned_sentence,
+    time_range,
+    version_axis,
+    wall_clock,
 )
 from app.ui.view.theme import FIGURES_KEPT, Mode, state_style
 from backend.format import bytes_exact, bytes_text, count_exact, count_text, percent, signed, things, utc_text

@@ -11,7 +11,7 @@ from typing import get_args
 
 import pandas as pd
 
-from app.ui.view.figure_json import FigureJson, FigureLook, base_figure, moment_json
+from app.ui.view.figures import FigureJson, FigureLook, base_figure, moment_json
 from app.ui.view.theme import SURFACES, operation_family, operation_style, state_style
 from app.ui.view.words import figure_safe
 from backend.format import age_s, cut, local_text, things, utc_text, zone_of

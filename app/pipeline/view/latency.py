@@ -5,8 +5,7 @@ Rule: pure. What is not known is "–", and its help names the stream and what i
 
 from collections.abc import Sequence
 
-from app.ui.view.axes import HOVER_MOMENT
-from app.ui.view.figure_json import FigureJson, FigureLook, base_figure, moment_json
+from app.ui.view.figures import HOVER_MOMENT, FigureJson, FigureLook, base_figure, moment_json
 from app.ui.view.theme import LAYER_TEXT, categories
 from app.ui.view.words import KeyFigure, figure_safe, markdown_safe
 from backend.format import UNKNOWN, cut, duration_text, zone_of

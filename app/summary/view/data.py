@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from app.ui.view.exact_rows import ShownRows
+from app.ui.view.frames import ShownRows
 from backend.cells import cell
 from backend.format import count_text, things
 from backend.lake.rows.rows import RowPage

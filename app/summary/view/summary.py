@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
+from app.ui.view.commits import stream_text
 from app.ui.view.words import KeyFigure
-from app.ui.view.writers import stream_text
 from backend.format import (
     ago,
     ago_text,

@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 from app import services
-from app.ui.view.exact_rows import shown_rows
+from app.ui.view.frames import shown_rows
 from backend.access import Actor
 from backend.query.answer import answered, query_limits
 from backend.query.plan import plan_query

@@ -16,7 +16,7 @@ from streamlit.testing.v1 import AppTest
 
 from app import cache, services
 from app.streams.view import figures
-from app.ui.view.figure_json import FigureLook
+from app.ui.view.figures import FigureLook
 from backend.access import Actor
 from backend.jobs.model import Job, JobEnd, JobKind, JobState
 from backend.store.store import ControlStore

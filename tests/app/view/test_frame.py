@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from app import state
-from app.find import view
-from app.ui import waiting
-from app.ui.view import axes, theme
+from app.ui import find as view
+from app.ui import work as waiting
+from app.ui.view import figures as axes
+from app.ui.view import theme
 from app.ui.view import words as frame
 from app.ui.view.acts import LABELS
 from app.ui.view.words import LinkTarget, linked, markdown_safe

@@ -12,7 +12,7 @@ from app.history.view.commits import Known, commits_frame
 from app.search.text import commit_facts, commit_text
 from app.summary.view.summary import writers_sentence
 from app.ui.view import theme
-from app.ui.view.writers import last_by_another, writer_text
+from app.ui.view.commits import last_by_another, writer_text
 from backend.lake.model import OperationMetrics, StreamOrigin, Timeline, VersionTotals
 from tests.worlds.lake.made import NOW, commit, totals
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from app.pipeline.view import graph as view
 from app.pipeline.view.latency import build_latency_figure
 from app.ui.states import row_expectations
-from app.ui.view.figure_json import FigureLook
+from app.ui.view.figures import FigureLook
 from backend.stream_model.backlog import Backlog, SourceBacklog
 from backend.stream_model.progress import expectation_totals
 from backend.stream_model.stream import ExpectationCount, Progress, StreamInput, StreamState

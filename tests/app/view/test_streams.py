@@ -12,7 +12,7 @@ from app.streams.text import window_sentence
 from app.streams.view import figures, streams
 from app.streams.view.stream import key_figures
 from app.ui.states import summary_sentence
-from app.ui.view.figure_json import FigureLook, moment_json
+from app.ui.view.figures import FigureLook, moment_json
 from backend.jobs.model import JobKind
 from backend.stream_model.backlog import Backlog, Lag, SourceBacklog
 from backend.stream_model.rollup import points_of

@@ -18,8 +18,8 @@ from app.summary.view import data
 from app.summary.view import schema as view
 from app.summary.view import summary as table
 from app.summary.view.snippets import export_command
-from app.ui.view import exact_rows
-from app.ui.view import export as export_view
+from app.ui import export as export_view
+from app.ui.view import frames as exact_rows
 from backend.cells import distinct_names
 from backend.lake.files.stats import ColumnTotals, StatKind
 from backend.lake.model import Metadata, Timeline, VersionTotals

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.ui.view.over_versions import thinned
+from app.ui.view.figures import thinned
 from app.ui.view.theme import MAX_POINTS
 from app.versions import text, view
 from backend.lake.model import VersionTotals

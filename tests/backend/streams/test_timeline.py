@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from app.history.view.timeline import build_timeline_figure, counts_sentence, drawn_range
-from app.ui.view.figure_json import FigureLook
+from app.ui.view.figures import FigureLook
 from app.ui.view.theme import MAX_POINTS
 from backend.access import Actor
 from backend.jobs.model import JobEnd, JobKind, JobRequest, JobState

@@ -1,17 +1,114 @@
-"""A value over a table's versions, drawn: a step line above, the commits' operations along the bottom.
+"""What figures share: axes, charts of live regions as the JSON that Plotly takes, and a value over a table's versions.
 
-Rule: pure; at most `MAX_POINTS` points, an unknown value is a gap, and what stands out survives the thinning.
+Rule: pure; no tick says "800m" of a row, or half a version. At most `MAX_POINTS` points, an unknown value is a gap, and
+what stands out survives the thinning.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
+from typing import Any
 
 import plotly.graph_objects as go
+import plotly.io as pio
 
 from app.ui.view.theme import MAX_POINTS, Mode, categories, operation_family, operation_style, template_name
 from app.ui.view.words import figure_safe
-from backend.format import utc_text
+from backend.format import utc_text, zone_of
 from backend.lake.model import VersionTotals
+
+SHARE_AXIS = {"range": [0, 1.04], "tickvals": [0, 0.5, 1], "ticktext": ["0 %", "50 %", "100 %"]}
+FEW = 6  # up to here each whole number has its tick
+LEAST_SPAN = timedelta(seconds=60)
+HOVER_MOMENT = "%Y-%m-%d %H:%M:%S"  # as `backend.format.utc_text` writes a moment; Plotly puts the point's own in
+
+
+def count_axis(values: Iterable[float | None]) -> dict[str, Any]:
+    """A `yaxis` of counts or bytes from zero: 1, 2, 3 for a few, 1.2k for many."""
+    highest = max((value for value in values if value is not None), default=0)
+    if highest < FEW:
+        return {"tickformat": ",d", "dtick": 1, "range": [0, max(1.0, highest) * 1.08]}
+    return {"tickformat": "~s", "exponentformat": "SI", "rangemode": "tozero"}
+
+
+def value_axis(values: Iterable[float | None]) -> dict[str, Any]:
+    """A `yaxis` of any numbers: 1.2k for large ones, 0.003 as it is."""
+    largest = max((abs(value) for value in values if value is not None), default=0)
+    return {"tickformat": "~s", "exponentformat": "SI"} if largest >= 1000 else {"exponentformat": "none"}
+
+
+def version_axis(first: int, last: int) -> dict[str, Any]:
+    """An `xaxis` of versions: whole numbers, each its own while there are few."""
+    few = {"dtick": 1, "tick0": 0} if last - first < FEW else {}
+    return {"title_text": "Version", "tickformat": ",d", "range": [first - 0.5, last + 0.5], **few}
+
+
+def time_range(moments: Sequence[datetime]) -> list[datetime] | None:
+    """The ends of a time axis whose moments lie too close together for readable ticks; else None."""
+    if not moments or max(moments) - min(moments) >= timedelta(seconds=2):
+        return None
+    middle = min(moments) + (max(moments) - min(moments)) / 2
+    return [middle - LEAST_SPAN / 2, middle + LEAST_SPAN / 2]
+
+
+def wall_clock(moment: datetime, zone: str | None) -> datetime:
+    """The moment on the viewer's clock, without a zone: Plotly draws what it is given."""
+    return moment.astimezone(zone_of(zone)).replace(tzinfo=None)
+
+
+# charts of live regions: building Plotly's Python objects takes fifty times as long -----------------------------------
+
+
+CHART_HEIGHT = 280
+
+FigureJson = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class FigureLook:
+    """How the charts of one viewer look: light or dark, and whose clock."""
+
+    mode: Mode = "light"
+    zone: str | None = None
+
+
+def base_figure(title: str, unit: str, look: FigureLook) -> FigureJson:
+    """A chart over time with no line yet; `unit` names the other axis."""
+    layout = {
+        "template": _template(look.mode),
+        "title": {"text": title, "font": {"size": 14}, "y": 0.98, "yanchor": "top"},
+        "height": CHART_HEIGHT,
+        "margin": {"t": 36},
+        "legend": {
+            "x": 0,
+            "xanchor": "left",
+            "y": -0.16,
+            "yanchor": "top",
+            "traceorder": "normal",
+            "font": {"size": 11},
+        },
+        "barmode": "stack",
+        "uirevision": "keep",
+        "dragmode": "zoom",
+        "yaxis": {"title": {"text": unit}, "rangemode": "tozero", "fixedrange": True},
+        "xaxis": {"type": "date"},
+    }
+    return {"data": [], "layout": layout}
+
+
+@cache
+def _template(mode: Mode) -> FigureJson:
+    return {"layout": pio.templates[template_name(mode)].layout.to_plotly_json()}
+
+
+def moment_json(moment: datetime, zone: str | None) -> str:
+    """The viewer's wall clock as Plotly takes it: as a number it would be moved by the browser's zone once more."""
+    return wall_clock(moment, zone).isoformat(" ", "milliseconds")
+
+
+# a step line above, the commits' operations along the bottom ----------------------------------------------------------
+
 
 GLYPH_SLOTS = 60  # of one kind side by side, with room between them on a wide page
 MOST_VALUES = MAX_POINTS // 2

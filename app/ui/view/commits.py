@@ -1,14 +1,43 @@
-"""What a commit, or two versions, changed of a table: "delta.appendOnly false → true", "+ column discount".
+"""Who wrote a commit and what it changed of a table, in the same words everywhere: "delta.appendOnly false → true".
 
-Rule: pure, and free of pandas, which the terminal does without. A sign or a word says whether something was added,
-removed or changed; an unknown side is said.
+Rule: pure, and free of pandas, which the terminal does without. A batch that the commit does not name is left out; a
+sign or a word says whether something was added, removed or changed; an unknown side is said.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from backend.format import cut, things
+from backend.format import UNKNOWN, cut, things
+from backend.lake.history.history import stream_of
+from backend.lake.model import Commit
 from backend.lake.table.metadata_diff import ChangeKind, TableChange
 from backend.lake.table.properties import meaning_of_feature, meaning_of_property
+
+_LETTERS = 8  # of a query id, where nobody knows the stream's name
+
+
+def stream_text(commit: Commit, streams: Mapping[str, str], *, with_batch: bool = True) -> str:
+    """ "silver_orders, batch 41"; empty for a commit that no stream wrote. `streams`: the names of query ids."""
+    name, origin = stream_of(commit, streams), commit.origin
+    if name is None or origin is None:
+        return ""
+    if origin.query_id and name == f"query {origin.query_id}":
+        name = f"query {origin.query_id[:_LETTERS]}"
+    return f"{name}, batch {origin.batch_id}" if with_batch and origin.batch_id is not None else name
+
+
+def writer_text(commit: Commit, streams: Mapping[str, str], *, with_batch: bool = True) -> str:
+    """The stream and batch, else the user, else the engine, else a dash."""
+    return stream_text(commit, streams, with_batch=with_batch) or commit.user or commit.engine or UNKNOWN
+
+
+def last_by_another(newest: Sequence[Commit], streams: Mapping[str, str]) -> Commit | None:
+    """Of commits, newest first, the first one that the newest's writer did not write."""
+    writers = [writer_text(commit, streams, with_batch=False) for commit in newest]
+    return next((commit for commit, writer in zip(newest, writers, strict=True) if writer != writers[0]), None)
+
+
+# what it changed of the table itself ----------------------------------------------------------------------------------
+
 
 MOST_IN_LIST = 3
 _NOUNS = {ChangeKind.COLUMN: "column ", ChangeKind.CONSTRAINT: "constraint ", ChangeKind.FEATURE: "feature "}

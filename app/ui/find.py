@@ -1,17 +1,50 @@
 """The search over the whole lake, from every page by a key.
 
-Rule: it opens no table and reads no log: it looks through what the catalog keeps fresh.
+Rule: it opens no table and reads no log: `backend.lake.find` looks through what the catalog keeps fresh.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import streamlit as st
 
 from app import cache, errors, navigation, state
-from app.find import view
 from app.ui.lake import match_words
 from app.ui.view.acts import GLYPHS, LABELS
 from app.ui.view.words import LinkTarget, markdown_safe
+from backend.format import cut, things
+from backend.jobs.model import JobKind
+from backend.lake.find import FoundTable, Where
+
+MOST_TABLES = 12
+MOST_PLACES = 6
+# Acts on tables, and the page of a table where each is done; without a table there are those on dropped ones.
+ACTS = {
+    **dict.fromkeys((JobKind.OPTIMIZE, JobKind.VACUUM), "health"),
+    **dict.fromkeys((JobKind.RESTORE, JobKind.REWIND, JobKind.CLONE), "versions"),
+    JobKind.REPAIR: "changes",
+    **dict.fromkeys((JobKind.ALTER, JobKind.DROP), "properties"),
+    **dict.fromkeys((JobKind.UNDROP, JobKind.PURGE), "acts"),
+}
+
+
+def matching(places: Iterable[LinkTarget], words: str) -> list[LinkTarget]:
+    """The first few of those whose label holds every word."""
+    wanted = words.casefold().split()
+    return [place for place in places if wanted and all(w in place.label.casefold() for w in wanted)][:MOST_PLACES]
+
+
+def found_sentence(results: Sequence[FoundTable], words: str, *, num_read: int, num_found: int) -> str:
+    """ "14 of 3,000 tables hold customer_id", and what of the lake is not read yet."""
+    unread = f"; {things(num_found - num_read, 'table')} not read yet" if num_read < num_found else ""
+    verb = "holds" if len(results) == 1 else "hold"
+    where = "" if results else " in a name, column, comment, owner or property: rows were not looked through"
+    return f"{len(results):,} of {things(num_read, 'table')} {verb} “{cut(words.strip(), 40)}”{where}{unread}"
+
+
+def leads_to(result: FoundTable) -> str:
+    """The page that shows the best match: properties for a property, else the summary with its schema."""
+    return "properties" if result.matches()[0].where is Where.PROPERTY else "table"
+
 
 SHORTCUT = "Mod+K"
 # Whoever presses the key begins to type. Without the focus, Streamlit would take an R for "run again". The dialog takes
@@ -83,24 +116,22 @@ def _results(words: str) -> None:
             "streams, pages and acts. Arrows choose, Enter opens."
         )
         return
-    if places := view.matching(_places(), words):
+    if places := matching(_places(), words):
         with st.container(horizontal=True, gap="small", key="found_places"):
             for place in places:
                 navigation.page_link(place.page, place.label, place.params, icon=place.icon)
     reading, results = cache.lake_reading(), cache.find(words)
-    st.caption(
-        markdown_safe(view.found_sentence(results, words, num_read=reading.num_read, num_found=reading.num_found))
-    )
+    st.caption(markdown_safe(found_sentence(results, words, num_read=reading.num_read, num_found=reading.num_found)))
     if len(results) > 1:
         label = f"Open all {len(results):,} on Tables"
         navigation.page_link("tables", label, {state.SEARCH: words.strip()}, icon=":material/open_in_full:")
-    for result in results[: view.MOST_TABLES]:
+    for result in results[:MOST_TABLES]:
         with st.container(gap=None, key=f"found_{result.table.ref.uri}"):
-            navigation.table_link(result.table.ref.name, page=view.leads_to(result))
+            navigation.table_link(result.table.ref.name, page=leads_to(result))
             if matches := match_words(result):
                 st.caption(markdown_safe(matches))
-    if len(results) > view.MOST_TABLES:
-        st.caption(f"and {len(results) - view.MOST_TABLES:,} more.")
+    if len(results) > MOST_TABLES:
+        st.caption(f"and {len(results) - MOST_TABLES:,} more.")
 
 
 def _places() -> Iterator[LinkTarget]:
@@ -110,7 +141,7 @@ def _places() -> Iterator[LinkTarget]:
         name = status.declaration.name
         yield LinkTarget("stream", f"Stream {name}", {state.STREAM: name})
     table = state.table()
-    for kind, page in view.ACTS.items():
+    for kind, page in ACTS.items():
         if page == "acts":
             yield LinkTarget(page, f"{LABELS[kind]}…", icon=GLYPHS[kind])
         elif table:
