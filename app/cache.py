@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from threading import Lock
-from typing import Any
 
 import streamlit as st
 
@@ -51,10 +50,9 @@ from backend.maintenance.policies import PolicyPlan, PolicyPlans
 from backend.query.tiles import Tiles, tiles_of
 from backend.search.notice import Key, Notice
 from backend.search.search import Bisects
-from backend.search.suggest import Held, held_numbers
+from backend.search.suggest import held_numbers
 from backend.sql import numbers
 from backend.sql.export import Exports
-from backend.sql.numbers import Numbers
 from backend.store.notices import KeptAnswer, NoticeTopic
 from backend.stream_model.backlog import Lag
 from backend.stream_model.progress import versions_of
@@ -83,6 +81,7 @@ WINDOWS_KEPT = 16  # of 360 points or fewer
 MOST_EVENTS = 20_000  # a day of five-second batches and some
 COMMITS_SEEN = 400
 FIXED_ENTRIES = 64  # results at a fixed version: bounded by number, not by age
+_BY_URI = {TableRef: lambda ref: ref.uri}
 # The lake's listing: `lake.refresh_s` of the settings.
 
 
@@ -112,7 +111,7 @@ def lake_reading() -> LakeReading:
 
 
 def known_lake() -> LakeReading:
-    """The same without waiting: for a scrape, which alone has the lake read at most once in `SCRAPED_LAKE_S`."""
+    """Tables read so far; a pass begins where the last is older than `SCRAPED_LAKE_S`. For /metrics: never waits."""
     return lake_reader().known(refresh_after_s=SCRAPED_LAKE_S)
 
 
@@ -185,9 +184,7 @@ def find(words: str) -> list[FoundTable]:
         return finder.find(lake_reading().tables, words)
 
 
-@once
-def _finder() -> tuple[Lock, LakeFinder]:
-    return Lock(), LakeFinder()
+_finder = once(lambda: (Lock(), LakeFinder()))
 
 
 def streams_reading() -> StreamsReading:
@@ -251,9 +248,7 @@ def _backlogs() -> BacklogReader:
     return BacklogReader(services.settings(), services.lake())
 
 
-@once
-def _newest() -> Newest:
-    return Newest()
+_newest = once(Newest)
 
 
 def stream_names() -> dict[str, str]:
@@ -327,7 +322,7 @@ def batch_versions(stream: StreamDeclaration) -> dict[tuple[str, int], int]:
         return {}  # it writes elsewhere, or its table cannot be read: no commit is known
 
 
-@st.cache_data(show_spinner=False, max_entries=FIXED_ENTRIES, hash_funcs={TableRef: lambda ref: ref.uri})
+@st.cache_data(show_spinner=False, max_entries=FIXED_ENTRIES, hash_funcs=_BY_URI)
 def _batch_versions(ref: TableRef, latest: int) -> dict[tuple[str, int], int]:
     return versions_of(services.lake().history(ref, limit=COMMITS_SEEN, ending_version=latest))
 
@@ -345,10 +340,12 @@ def recent_batches() -> dict[str, list[Progress]]:
     return _recent().read(services.store(), declared, now=services.now())
 
 
+_recent = once(RecentBatches)
+
+
 def latencies(streams: tuple[str, ...]) -> list[LayerLatency]:
     """How long data takes from where it lands to the layers of these streams; raises `StoreError`."""
-    trails = _trails()
-    return _latencies(streams, trails.read_at, trails)
+    return _latencies(streams, _trails())
 
 
 def known_latencies() -> list[tuple[str, LayerLatency]]:
@@ -364,21 +361,17 @@ def _kept_latencies() -> LatestAnswer[list[tuple[str, LayerLatency]]]:
     return LatestAnswer(lambda: pipeline_latencies(streams_reading().streams, _trails()), patience_s=SCRAPE_PATIENCE_S)
 
 
-@st.cache_resource(show_spinner=False, max_entries=WINDOWS_KEPT)
-def _latencies(streams: tuple[str, ...], read_at: datetime, _found: Trails) -> list[LayerLatency]:
-    del read_at  # a part of the key alone
+@st.cache_resource(
+    show_spinner=False, max_entries=WINDOWS_KEPT, hash_funcs={Trails: lambda trails: trails.read_at.isoformat()}
+)
+def _latencies(streams: tuple[str, ...], trails: Trails) -> list[LayerLatency]:
     statuses = [status for status in streams_reading().streams if status.declaration.name in streams]
-    return layer_latencies(statuses, _found)
+    return layer_latencies(statuses, trails)
 
 
 @st.cache_resource(show_spinner=False, ttl=RECENT_TTL_S, max_entries=1)
 def _trails() -> Trails:
     return read_trails(services.store(), _backlogs(), streams_reading().streams, now=services.store().now())
-
-
-@once
-def _recent() -> RecentBatches:
-    return RecentBatches()
 
 
 @st.cache_resource(show_spinner=False, ttl=POLICIES_TTL_S, max_entries=1)
@@ -444,61 +437,42 @@ def feed(question: Question, limit: int) -> FeedRows:
     return feed_rows(services.lake(), question.ref, (low, high), limit=limit)
 
 
-def _key(snapshot: Snapshot) -> str:
-    """What stands for a snapshot, which is too big to hash: Streamlit skips arguments with a leading underscore."""
-    return f"{snapshot.ref.uri}|{snapshot.metadata.id}|{snapshot.version}"
+# A snapshot is too big to hash.
+_BY_VERSION = {Snapshot: lambda snapshot: f"{snapshot.ref.uri}|{snapshot.metadata.id}|{snapshot.version}"}
 
 
+@st.cache_data(show_spinner="Counting files …", max_entries=FIXED_ENTRIES, hash_funcs=_BY_VERSION)
 def distribution(snapshot: Snapshot, *, with_rows: bool = False) -> FileDistribution:
     """The file-size distribution of a snapshot; rows per partition only where asked for."""
-    return _distribution(_key(snapshot), with_rows, snapshot)
+    health, target = services.settings().health, services.lake().target_bytes(snapshot)
+    return distribute(snapshot, target, ratio=health.small_file_ratio, min_files=health.min_files, with_rows=with_rows)
 
 
-@st.cache_data(show_spinner="Counting files …", max_entries=FIXED_ENTRIES)
-def _distribution(key: str, with_rows: bool, _snapshot: Snapshot) -> FileDistribution:  # noqa: ARG001
-    health = services.settings().health
-    target = services.lake().target_bytes(_snapshot)
-    return distribute(_snapshot, target, ratio=health.small_file_ratio, min_files=health.min_files, with_rows=with_rows)
-
-
+@st.cache_data(show_spinner=False, max_entries=FIXED_ENTRIES, hash_funcs=_BY_VERSION)
 def file_page(snapshot: Snapshot, choice: FileChoice, start: int, length: int) -> FilePage:
     """A part of the chosen files of a snapshot, in their order."""
-    return _file_page(_key(snapshot), choice, start, length, snapshot)
+    return file_sizes.file_page(snapshot, choice, start=start, length=length)
 
 
-@st.cache_data(show_spinner=False, max_entries=FIXED_ENTRIES)
-def _file_page(key: str, choice: FileChoice, start: int, length: int, _snapshot: Snapshot) -> FilePage:  # noqa: ARG001
-    return file_sizes.file_page(_snapshot, choice, start=start, length=length)
-
-
+@st.cache_data(
+    show_spinner="Reading the column's statistics …", show_time=True, max_entries=FIXED_ENTRIES, hash_funcs=_BY_VERSION
+)
 def overlap(snapshot: Snapshot, column: str) -> Overlap:
     """How many files a look-up of one value of a column reads, at a fixed version."""
-    return _overlap(_key(snapshot), column, snapshot)
+    return clustering.overlap(snapshot, column)
 
 
-@st.cache_data(show_spinner="Reading the column's statistics …", show_time=True, max_entries=FIXED_ENTRIES)
-def _overlap(key: str, column: str, _snapshot: Snapshot) -> Overlap:  # noqa: ARG001
-    return clustering.overlap(_snapshot, column)
-
-
+@st.cache_data(show_spinner="Reading statistics …", show_time=True, max_entries=FIXED_ENTRIES, hash_funcs=_BY_VERSION)
 def column_totals(snapshot: Snapshot, columns: tuple[str, ...]) -> tuple[ColumnTotals, ...]:
     """What the statistics of a snapshot's files say of some columns; raises what `column_stats` raises."""
-    return _column_totals(_key(snapshot), columns, snapshot)
+    return stats.column_totals(snapshot, columns)
 
 
-@st.cache_data(show_spinner="Reading statistics …", show_time=True, max_entries=FIXED_ENTRIES)
-def _column_totals(key: str, columns: tuple[str, ...], _snapshot: Snapshot) -> tuple[ColumnTotals, ...]:  # noqa: ARG001
-    return stats.column_totals(_snapshot, columns)
-
-
+@st.cache_data(show_spinner=False, ttl=HEALTH_TTL_S, max_entries=512, hash_funcs=_BY_URI)
 def health(ref: TableRef, version: int) -> TableHealth:
     """The health of a table whose latest version is `version`; its ages are at most `HEALTH_TTL_S` old."""
-    return _health(ref.uri, version, ref)
-
-
-@st.cache_data(show_spinner=False, ttl=HEALTH_TTL_S, max_entries=512)
-def _health(uri: str, version: int, _ref: TableRef) -> TableHealth:  # noqa: ARG001
-    return table_health(services.lake(), _ref, now=services.now(), settings=services.settings().health)
+    del version  # a part of the key alone
+    return table_health(services.lake(), ref, now=services.now(), settings=services.settings().health)
 
 
 @once
@@ -510,40 +484,17 @@ def tiles() -> Tiles:
 # answers that took long, by what was asked ----------------------------------------------------------------------
 
 
-@once
-def aggregates() -> Numbers[Any]:
-    """What SQL aggregates came to."""
-    return numbers.aggregates()
-
-
-@once
-def column_numbers() -> Numbers[ColumnTotals]:
-    """What columns came to by their statistics."""
-    return numbers.column_numbers()
-
-
-@once
-def profiles() -> Numbers[numbers.Profile]:
-    """Profiles that were read from rows."""
-    return numbers.profiles()
+aggregates = once(numbers.aggregates)  # what SQL aggregates came to
+column_numbers = once(numbers.column_numbers)  # what columns came to by their statistics
+profiles = once(numbers.profiles)  # that were read from rows
+bisects = once(Bisects)  # searches for first bad versions that ended
+held_columns = once(held_numbers)  # what columns hold at versions, from which conditions are suggested
 
 
 @once
 def exports() -> Exports:
     """Files of rows that are offered, or on their way to a browser."""
     return Exports(per_viewer=services.settings().ui.exports_per_viewer)
-
-
-@once
-def bisects() -> Bisects:
-    """Searches for first bad versions that ended."""
-    return Bisects()
-
-
-@once
-def held_columns() -> Numbers[Held]:
-    """What columns hold at versions, from which conditions are suggested."""
-    return held_numbers()
 
 
 @once

@@ -61,8 +61,10 @@ def show(exc: errors.LakehouseError, *, meaning: str = "") -> None:
     else:
         st.error(text, icon=":material/error:")
     if exc.__cause__ is not None:
+        first_line = (str(exc.__cause__).splitlines() or [""])[0]
+        cause = f"{type(exc.__cause__).__name__}: {without_secrets(first_line)[:500]}"
         with st.expander("Details"):
-            st.code(f"{type(exc).__name__}: {exc.message}\ncaused by {_cause(exc.__cause__)}", language=None)
+            st.code(f"{type(exc).__name__}: {exc.message}\ncaused by {cause}", language=None)
 
 
 def report_bug(exc: Exception) -> bool:
@@ -76,8 +78,3 @@ def report_bug(exc: Exception) -> bool:
         icon=":material/bug_report:",
     )
     return True
-
-
-def _cause(exc: BaseException) -> str:
-    first_line = (str(exc).splitlines() or [""])[0]
-    return f"{type(exc).__name__}: {without_secrets(first_line)[:500]}"

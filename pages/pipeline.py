@@ -4,7 +4,7 @@ import streamlit as st
 
 from app import navigation, state
 from app.errors import boundary
-from app.pipeline.widgets import pipeline_graph
+from app.pipeline.page import pipeline_graph
 from app.ui.live import live
 
 state.keep_only(state.PIPELINE)

@@ -1,7 +1,7 @@
 """Timeline: what happened around this moment, here and up- and downstream?"""
 
 from app.errors import boundary
-from app.history.timeline import timeline
+from app.timeline.page import timeline
 from app.ui.frame import table_header
 
 opened = table_header("timeline", versioned=False, otherwise=timeline)

@@ -1,6 +1,7 @@
-"""Changed rows: which columns updates touch, filters, before and after side by side, and exports.
+"""Changed rows: which columns updates touch, filters, before and after side by side, the history of a key, and exports.
 
-Rule: counts are of all changed rows, lists are of the rows fetched, and each says which.
+Rule: counts are of all changed rows, lists are of the rows fetched, and each says which. Of a key's history, what is
+little to read is looked up at once, the rest by a button; what was found stays for this session.
 """
 
 import shlex
@@ -9,19 +10,32 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+import orjson
 import streamlit as st
 
-from app import services, state
-from app.changes import key_lookup, text
-from app.changes.view.frames import build_cell_frame
-from app.changes.view.rows import PAGE_ROWS, build_row_table, filter_rows, style
-from app.ui import lists
-from app.ui.view.words import markdown_safe
+from app import cache, services, state
+from app.changes import text
+from app.changes.text import repeated_texts
+from app.changes.view import (
+    PAGE_ROWS,
+    RowTable,
+    build_cell_frame,
+    build_row_table,
+    build_step_table,
+    filter_rows,
+    style,
+)
+from app.errors import boundary
+from app.ui import lists, work
+from app.ui.view.words import markdown_safe, sentence
 from backend.changes.answer import diff as compare
 from backend.changes.changed_rows import ChangedBatches, exported, file_of
-from backend.changes.model import DiffMethod, RowChange, RowKind, VersionDiff
+from backend.changes.model import DiffMethod, RowChange, RowKind, SetApart, VersionDiff
 from backend.format import UNKNOWN, count_text
+from backend.lake.model import Commit
+from backend.search.key_history import Key, KeyHistory, KeyProgress, key_history, whole_life
 from backend.sql.export import FORMATS, Format
+from backend.sql.values import json_value
 
 MOST_EXPORTED = 1_000_000  # rows of a file that a page holds as a whole
 CELLS = lists.Look(
@@ -55,8 +69,8 @@ def _rows(diff: VersionDiff) -> None:
     found, page = _filtered(diff)
     st.caption(text.shown_text(diff, found))
     if page:
-        key_lookup.offer(diff, _table(diff, page))
-    key_lookup.lookup(diff)
+        offer_history(diff, _table(diff, page))
+    key_history_panel(diff)
     _exports(diff)
 
 
@@ -107,18 +121,19 @@ def _page(found: list[RowChange]) -> list[RowChange]:
     if pages <= 1:
         return found
     number = min(max(1, state.whole(state.ROWS_PAGE) or 1), pages)
+
+    def paged() -> None:
+        state.put({state.ROWS_PAGE: st.session_state["pick_rows_page"]})
+
     st.session_state["pick_rows_page"] = number
-    st.number_input(f"Page (1 – {pages})", 1, pages, key="pick_rows_page", width=160, on_change=_paged)
+    st.number_input(f"Page (1 – {pages})", 1, pages, key="pick_rows_page", width=160, on_change=paged)
     return found[(number - 1) * PAGE_ROWS : number * PAGE_ROWS]
-
-
-def _paged() -> None:
-    state.put({state.ROWS_PAGE: st.session_state["pick_rows_page"]})
 
 
 def _exports(diff: VersionDiff) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="exports"):
-        is_whole = _can_be_whole(diff)
+        here, total = not diff.question.on_host, diff.changes.net.total or MOST_EXPORTED + 1
+        is_whole = not diff.changes.truncated or (here and total <= MOST_EXPORTED)
         cut = "all" if is_whole else f"the first {count_text(len(diff.changes.rows))} of"
         st.markdown(f"Export {cut} {text.rows_known_text(diff)}:", width="content")
         for form in (FORMATS["csv"], FORMATS["json"], FORMATS["parquet"]):
@@ -137,11 +152,6 @@ def _exports(diff: VersionDiff) -> None:
             st.caption(f"All of them: {markdown_safe(f'`{command}`')}")
 
 
-def _can_be_whole(diff: VersionDiff) -> bool:
-    here = not diff.question.on_host
-    return not diff.changes.truncated or (here and (diff.changes.net.total or MOST_EXPORTED + 1) <= MOST_EXPORTED)
-
-
 def every_row(diff: VersionDiff, form: Format) -> bytes:
     """The file of all changed rows, which are compared anew where the answer holds the first ones alone."""
     if not diff.changes.truncated:
@@ -153,3 +163,138 @@ def every_row(diff: VersionDiff, form: Format) -> bytes:
 
     compare(services.lake(), replace(diff.question, row_limit=0), take=take)
     return b"".join(pieces)
+
+
+# the history of one key over the range, or over its whole life, with the key in the URL -------------------------------
+
+
+_FOUND, _BEGUN = "_key_history", "_key_histories_begun"
+_SMALL_VERSIONS, _SMALL_BYTES = 100, 50_000_000  # up to here nobody needs to ask for it
+Versions = tuple[int, int]
+
+
+def offer_history(diff: VersionDiff, row: RowChange | None) -> None:
+    """A button for the history of a row's key."""
+    if row is None or diff.question.against is not None:
+        return
+    if row.key is None or row.set_apart is SetApart.NULL_KEY:
+        st.caption("This row has no key of its own: its history cannot be told.")
+        return
+    key = {name: json_value(value) for name, value in row.key.items()}
+
+    def look_up() -> None:
+        state.put({state.KEY_OF: orjson.dumps(key).decode()})
+        work.ask(_mark(diff, key, _versions(diff)))
+
+    st.button(
+        f"History of {markdown_safe(_key_text(key))}", key="key_history", icon=":material/history:",
+        on_click=look_up,
+    )  # fmt: skip
+
+
+def key_history_panel(diff: VersionDiff) -> None:
+    """The history that the URL names, or a button that looks it up."""
+    key = _asked_key()
+    if not key or diff.question.against is not None:
+        return
+    with st.container(border=True, key="key_panel"), boundary():
+        versions = _versions(diff)
+        low, high = versions
+        with st.container(horizontal=True, vertical_alignment="center", key="key_head"):
+            st.markdown(f"**History of {markdown_safe(_key_text(key))}**, v{low} → v{high}", width="content")
+            st.space("stretch")
+            is_life = bool(state.text(state.LIFE))
+            label = "Only this range" if is_life else "Its whole life"
+            st.button(label, key="key_life", icon=":material/timeline:", on_click=state.put,
+                      args=({state.LIFE: None if is_life else 1},))  # fmt: skip
+            st.button("Close", key="key_close", icon=":material/close:", type="tertiary", on_click=_close)
+        _answer(diff, key, versions)
+
+
+def _versions(diff: VersionDiff) -> Versions:
+    """The range of the difference, or all versions that can be read."""
+    if not state.text(state.LIFE):
+        ends = (diff.question.from_version, diff.question.to_version)
+        return min(ends), max(ends)
+    lake, ref = services.lake(), diff.question.ref
+    return min((first for first, _ in lake.versions(ref)), default=0), lake.latest_version(ref)
+
+
+def _answer(diff: VersionDiff, key: Key, versions: Versions) -> None:
+    mark = _mark(diff, key, versions)
+    known: dict[str, KeyHistory] = st.session_state.setdefault(_FOUND, {})
+    begun: set[str] = st.session_state.setdefault(_BEGUN, set())
+    if mark not in begun | known.keys() and _is_small(diff, versions):
+        work.ask(mark)
+    if work.is_asked(mark):
+        begun.add(mark)
+        ask = whole_life if state.text(state.LIFE) else key_history
+        last = work.run(lambda: ask(services.lake(), diff.question.ref, versions, key), key="key", tell=_progress)
+        if last and last.result is not None:
+            known.clear()
+            known[mark] = last.result
+    if mark in known:
+        _show(diff, known[mark])
+    else:
+        st.button("Look it up", key="key_look", icon=":material/search:", on_click=work.ask, args=(mark,))
+
+
+def _is_small(diff: VersionDiff, versions: Versions) -> bool:
+    low, high = versions
+    return (
+        high - low <= _SMALL_VERSIONS and services.lake().snapshot(diff.question.ref, high).size_bytes <= _SMALL_BYTES
+    )
+
+
+def _show(diff: VersionDiff, found: KeyHistory) -> None:
+    if found.steps:
+        if repeated := repeated_texts(found.steps):
+            st.warning(" ".join(sentence(each) for each in repeated), icon=":material/content_copy:")
+        commits = _commits(diff, [step.version for step in found.steps])
+        table: RowTable = build_step_table(diff, found.steps, commits, cache.stream_names())
+        st.dataframe(style(table), hide_index=True, key="key_steps", placeholder=UNKNOWN, alt="Steps of one key")
+    elif found.is_whole:
+        st.info("**No commit of this range touched it.**", icon=":material/equal:")
+    else:
+        st.info("**Not known**: no change was seen, but not every version was.", icon=":material/question_mark:")
+    st.caption(" ".join(markdown_safe(sentence(note)) for note in found.notes))
+
+
+def _commits(diff: VersionDiff, versions: Sequence[int]) -> dict[int, Commit]:
+    """The commits of some versions, those of the difference or others."""
+    known = {each.commit.version: each.commit for each in diff.commits}
+    if not set(versions) <= known.keys():
+        read = services.lake().history(diff.question.ref, starting_version=min(versions), ending_version=max(versions))
+        known |= {commit.version: commit for commit in read}
+    return known
+
+
+def _progress(step: KeyProgress) -> tuple[float, str]:
+    if step.total:
+        return step.versions / step.total, f"{step.versions:,} of {step.total:,} versions looked at"
+    return 0.0, f"{step.rows_read:,} rows of the change feed read"
+
+
+def _close() -> None:
+    state.put({state.KEY_OF: None, state.LIFE: None})
+    work.cancel()
+
+
+def _asked_key() -> Key:
+    """The key that the URL names; empty where it names none or is no key."""
+    try:
+        found = orjson.loads(state.text(state.KEY_OF) or "{}")
+    except orjson.JSONDecodeError:
+        return {}
+    is_key = isinstance(found, dict) and all(isinstance(value, str | int | float | bool) for value in found.values())
+    return found if is_key else {}
+
+
+def _mark(diff: VersionDiff, key: Key, versions: Versions) -> str:
+    what = "life" if state.text(state.LIFE) else "key"
+    return f"{what} {diff.question.ref.uri} {versions[0]} {versions[1]} {orjson.dumps(key).decode()}"
+
+
+def _key_text(key: Key) -> str:
+    parts: Sequence[str] = [f"{name} = {value}" for name, value in key.items()]
+    return ", ".join(parts)[:200]

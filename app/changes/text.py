@@ -1,17 +1,23 @@
-"""The words of a comparison, for page and terminal: what it found, what it takes, how far it is, how it knows.
+"""The words of a comparison, for page and terminal: what it found, what it takes, how far it is, how it knows; and
+all of it as Markdown for the incident channel.
 
 Rule: pure, and free of pandas, which the terminal does without. Net counts are of states, gross counts of commits; what
-is not known is said to be unknown.
+is not known is said to be unknown. In Markdown every text of a table, a writer or a log is escaped, so that nothing in
+it becomes a link, a mention, a table or a heading.
 """
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
+from app.ui.view.commits import writer_text
+from app.ui.view.explanation import explained
 from backend.changes.cache import DiffProgress, LogPart
 from backend.changes.model import CommitChanges, DiffMethod, FilesDiff, NetCounts, RowChange, VersionDiff
 from backend.changes.plan import METHOD_NAMES
-from backend.format import bytes_text, count_text, duration_text, percent, signed, signed_bytes, things
+from backend.format import bytes_text, count_text, cut, duration_text, percent, signed, signed_bytes, things, utc_text
 from backend.jobs.model import Job, JobState
+from backend.lake.history.history import predicate_text
 from backend.lake.table.metadata_diff import CLUSTERED_BY, PropertyChange, SchemaDiff
 from backend.search.key_history import KeyStep
 
@@ -174,7 +180,7 @@ def rewritten_text(diff: VersionDiff) -> str:
     if not diff.log.rewritten:
         return ""
     files = things(sum(diff.log.rewritten.values()), "file")
-    if all(_is_compaction(each) for each in rewrites(diff)):
+    if all((each.commit.operation or "").upper().startswith(("OPTIMIZE", "REORG")) for each in rewrites(diff)):
         return f"compaction rewrote {files} without changing rows"
     return f"{files} rewritten without changing rows"
 
@@ -340,10 +346,6 @@ def _known_sum(values: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-def _is_compaction(each: CommitChanges) -> bool:
-    return (each.commit.operation or "").upper().startswith(("OPTIMIZE", "REORG"))
-
-
 def _rows(count: int | None, noun: str) -> str:
     if count is None:
         return f"unknown {noun}s" if noun else "unknown"
@@ -356,3 +358,121 @@ def _known(count: int | None) -> str:
 
 def _more_rows_text(files: FilesDiff) -> str:
     return f"their number by statistics: {'unknown' if files.more_rows is None else signed(files.more_rows)}"
+
+
+# as Markdown ----------------------------------------------------------------------------------------------------------
+
+
+MOST_COMMITS = 20
+MOST_LINES = 20
+MOST_TEXT = 120
+_MARKUP = re.compile(r"[\\`*\[\]<>|~@#&$]|(?<![^\W_])_|_(?![^\W_])|(?<=:)/(?=/)|(?<=www)\.", re.IGNORECASE)
+_LINE_BREAKS = str.maketrans(dict.fromkeys("\r\n\t\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029", " "))
+
+
+def to_markdown(diff: VersionDiff, *, is_pending: bool = False, streams: Mapping[str, str] | None = None) -> str:
+    """The sentence, counts, at most 20 commits, metadata changes and the method. `is_pending`: rows are not compared
+    yet. `streams` names the stream of a query id."""
+    parts = [
+        f"**{escaped(diff.question.ref.name)}** · {escaped(headline(diff, is_pending=is_pending))}",
+        *_row_lines(diff, is_pending=is_pending),
+        *_explanation_lines(diff),
+        *_commit_lines(diff, streams or {}),
+        *_metadata_lines(diff),
+        *_method_lines(diff, is_pending=is_pending),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def escaped(text: object) -> str:
+    """Anybody's text as Markdown that shows it literally, in one line."""
+    plain = str(text).translate(_LINE_BREAKS)
+    plain = "".join(character for character in plain if character.isprintable())
+    return _MARKUP.sub(r"\\\g<0>", plain)
+
+
+def _row_lines(diff: VersionDiff, *, is_pending: bool) -> list[str]:
+    if is_pending or not diff.is_available or diff.method is DiffMethod.SAME_VERSION:
+        return []
+    net = diff.changes.net
+    named = (("inserted", net.inserted), ("updated", net.updated), ("deleted", net.deleted), ("same", diff.unchanged))
+    cells = " | ".join("unknown" if count is None else count_text(count) for _, count in named)
+    return [
+        "",
+        f"| net rows | {' | '.join(name for name, _ in named)} |",
+        "|---|---:|---:|---:|---:|",
+        f"| | {cells} |",
+    ]
+
+
+def _explanation_lines(diff: VersionDiff) -> list[str]:
+    said = [f"- {_escaped_line(line)}" for line in explained(diff.explanation)]
+    return ["", "What stands out:", "", *said] if said else []
+
+
+def _commit_lines(diff: VersionDiff, streams: Mapping[str, str]) -> list[str]:
+    if not diff.commits:
+        return []
+    newest = sorted(diff.commits, key=lambda each: -each.commit.version)
+    left = len(newest) - MOST_COMMITS
+    return [
+        "",
+        f"Commits, newest first; rows are gross, {gross_source_text(diff.commits)}:",
+        "",
+        "| version | at | operation | by | condition | inserted | updated | deleted |",
+        "|---|---|---|---|---|---:|---:|---:|",
+        *(_commit_line(each, streams) for each in newest[:MOST_COMMITS]),
+        *([f"\n… and {left:,} older commits."] if left > 0 else []),
+    ]
+
+
+def _commit_line(each: CommitChanges, streams: Mapping[str, str]) -> str:
+    commit = each.commit
+    counts = (each.inserted, each.updated, each.deleted)
+    texts = (commit.operation or "unnamed", writer_text(commit, streams), predicate_text(commit) or "–")
+    cells = [f"v{commit.version}", utc_text(commit.committed_at), *(escaped(cut(text, MOST_TEXT)) for text in texts)]
+    return f"| {' | '.join([*cells, *(count_text(count) for count in counts)])} |"
+
+
+def _metadata_lines(diff: VersionDiff) -> list[str]:
+    schema = diff.log.schema
+    lines = [
+        *(f"column {_bold(field.path)} added, {escaped(cut(field.kind, MOST_TEXT))}" for field in schema.added),
+        *(f"column {_bold(field.path)} dropped" for field in schema.dropped),
+        *(f"column {_bold(before)} renamed to {_bold(after)}" for before, after in schema.renamed),
+        *(f"{each.what} of {_bold(each.path)}: {_from_to(each.before, each.after)}" for each in schema.changed),
+        *([f"partitioning: {_from_to(*map(_column_names, schema.partitioning))}"] if schema.partitioning else []),
+        *(f"{_bold(each.key)}: {_from_to(each.before, each.after)}" for each in diff.log.properties),
+    ]
+    if not lines:
+        return []
+    left = len(lines) - MOST_LINES
+    more = [f"- … and {left:,} more"] if left > 0 else []
+    return ["", "Schema, properties and protocol:", "", *(f"- {line}" for line in lines[:MOST_LINES]), *more]
+
+
+def _method_lines(diff: VersionDiff, *, is_pending: bool) -> list[str]:
+    known = [] if is_pending else [exactness_text(diff), escaped(key_text(diff))]
+    reasons = [_escaped_line(cut(reason, 300)) for reason in diff.reasons]
+    return ["", f"How it knows: {METHOD_WORDS[diff.method]}", "", *(f"- {line}" for line in (*known, *reasons))]
+
+
+def _from_to(before: str | None, after: str | None) -> str:
+    return " → ".join("none" if text is None else escaped(cut(text, MOST_TEXT)) for text in (before, after))
+
+
+def _column_names(columns: Iterable[str]) -> str:
+    return ", ".join(columns) or "none"
+
+
+def _escaped_line(text: str) -> str:
+    """A sentence of Weir's, whose names stand between backticks."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:  # one of the names has a backtick itself
+        return escaped(text)
+    return "".join(_bold(part) if index % 2 and part.strip() else escaped(part) for index, part in enumerate(parts))
+
+
+def _bold(text: str) -> str:
+    """A name of the table's; bold, because code spans cannot be escaped."""
+    return f"**{escaped(cut(text, MOST_TEXT))}**"

@@ -120,7 +120,10 @@ LAKE_COLUMNS = (
 
 def _lake_row(row: LakeRow, now: datetime) -> dict[str, object]:
     table, recommendations = row.table, row.judged.recommendations(now) if row.judged else ()
-    cells: dict[str, object] = {"Table": table.ref.name, "Layer": table.ref.layer, "Judgement": _judgement(row)}
+    judgement = UNKNOWN_STATE if row.problem else PENDING
+    if row.severity is not None:
+        judgement = judgement_text(row.severity)
+    cells: dict[str, object] = {"Table": table.ref.name, "Layer": table.ref.layer, "Judgement": judgement}
     if isinstance(table, TableCard):
         gain = merge_gain(table)
         numbers = {"Files": gain.num_files, "Spared": gain.spared, "Small files": small_files_text(gain)}
@@ -139,12 +142,6 @@ def _lake_row(row: LakeRow, now: datetime) -> dict[str, object]:
         "Last VACUUM": age_s(_at(evidence.last_vacuum), now),
         "Since checkpoint": evidence.log.commits_since_checkpoint,
     }
-
-
-def _judgement(row: LakeRow) -> str:
-    if row.severity is None:
-        return UNKNOWN_STATE if row.problem else PENDING
-    return judgement_text(row.severity)
 
 
 def key_figures(evidence: HealthEvidence, *, now: datetime) -> list[KeyFigure]:

@@ -141,9 +141,6 @@ def graph_picture(layout: Mapping[str, Any], marks: Mapping[str, Any], *, alt: s
         st.caption("The picture is drawn where `weir ui` serves the pages; the list says the same.")
         return None
     data = packed({"alt": alt, "layout": layout, "marks": marks})
-    opened = _component(key=key, data=data, on_opened_change=_nothing).opened
+    # The component wants a callback for its trigger; to run the page is enough.
+    opened = _component(key=key, data=data, on_opened_change=lambda: None).opened
     return (str(opened[0]), str(opened[1])) if opened else None
-
-
-def _nothing() -> None:
-    """The component wants a callback for its trigger; to run the page is enough."""

@@ -47,7 +47,14 @@ def dashboard() -> None:
     if shown:
         live(functools.partial(_grid, shown), key="dashboard_live", every_s=EVERY_S)
     else:
-        _nothing(is_any=bool(every))
+        st.info("**No tile is shown.**", icon=":material/space_dashboard:")
+        if every:
+            st.markdown("Add one under *Arrange*.")
+        st.markdown(
+            "A saved query with a chart is a tile: run a statement on *Query*, choose *Chart*, then *Save…*. "
+            "A file `dashboards/NAME.toml` beside `weir.toml` is a dashboard for everybody."
+        )
+        navigation.page_link("query", "Query")
 
 
 def _chosen(boards: Sequence[Dashboard], every: Mapping[str, Tile]) -> tuple[str | None, list[Tile]]:
@@ -120,17 +127,6 @@ def _add(shown: Sequence[Tile], every: Mapping[str, Tile]) -> None:
 
 def _put(shown: Sequence[Tile]) -> None:
     state.put({state.TILE: view.tile_links(shown), state.DASHBOARD: None})
-
-
-def _nothing(*, is_any: bool) -> None:
-    st.info("**No tile is shown.**", icon=":material/space_dashboard:")
-    if is_any:
-        st.markdown("Add one under *Arrange*.")
-    st.markdown(
-        "A saved query with a chart is a tile: run a statement on *Query*, choose *Chart*, then *Save…*. "
-        "A file `dashboards/NAME.toml` beside `weir.toml` is a dashboard for everybody."
-    )
-    navigation.page_link("query", "Query")
 
 
 # live -----------------------------------------------------------------------------------------------------------------

@@ -79,7 +79,12 @@ def _save(asked: _Unsaved) -> None:
     with errors.boundary():
         st.markdown("Everybody finds it by its name, and `weir query --saved NAME` runs it.")
         st.caption("Its chart is saved with it." if asked.chart else "Without a chart it is no tile: choose *Chart*.")
-        reason = dialogs.reason(_SAVE, label="Save", boxes=_name)
+
+        def boxes() -> None:
+            title = "query_save_title"
+            st.text_input("Name", key=title, max_chars=LONGEST_NAME, placeholder="Revenue by status")
+
+        reason = dialogs.reason(_SAVE, label="Save", boxes=boxes)
         if reason is None:
             return
         name = st.session_state["query_save_title"] or ""
@@ -87,10 +92,6 @@ def _save(asked: _Unsaved) -> None:
             name, asked.text, asked.chart, actor=viewer.actor(), reason=reason, now=services.now()
         )
         dialogs.asked(_SAVE, f"{query.name} is saved")
-
-
-def _name() -> None:
-    st.text_input("Name", key="query_save_title", max_chars=LONGEST_NAME, placeholder="Revenue by status")
 
 
 def _remove(query: SavedQuery) -> None:

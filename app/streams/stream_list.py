@@ -9,18 +9,12 @@ from datetime import datetime, timedelta
 import streamlit as st
 
 from app import cache, navigation, services, state
-from app.streams.controls import act_buttons, blocked_caption
+from app.streams.acts import act_buttons, act_dialog, blocked_caption, operation_log
 from app.streams.text import host_sentence
-from app.streams.view.streams import (
-    TICKED,
-    build_stream_frame,
-    by_urgency,
-    in_order,
-    matches,
-    scopes,
-)
+from app.streams.view.lists import TICKED, build_stream_frame, in_order, matches, scopes
 from app.ui.lists import TWO_LINES_PX, Look, chosen_page, shape, styled
-from app.ui.states import summary_sentence
+from app.ui.live import live
+from app.ui.states import by_urgency, summary_sentence
 from app.ui.view.words import PAGE_ROWS, markdown_safe, num_pages, page_sentence
 from backend.format import UNKNOWN, things
 from backend.streams.acts import choose
@@ -28,6 +22,7 @@ from backend.streams.graph import in_graph_order
 from backend.streams.verdict import StreamStatus
 
 RECENT_S = 300
+LOG_EVERY_S = 5.0
 SCOPE, SCOPE_WIDTH = "act_scope", 210
 SCOPE_HELP = "Untick the rows to choose a layer, a tag or all"
 LIST, SHOWN = "stream_list", "_shown_streams"
@@ -86,7 +81,15 @@ def say_why_none(reading: cache.StreamsReading) -> None:
         st.code("weir up     # UI, host and demo\nweir host   # the host alone", language="bash")
 
 
-def stream_list() -> None:
+def streams() -> None:
+    """The list of streams, and what was asked of them."""
+    act_dialog()
+    live(_stream_list, key="streams_live")
+    st.subheader("Operation log", anchor=False)
+    live(operation_log, key="log_live", every_s=LOG_EVERY_S)
+
+
+def _stream_list() -> None:
     """Every stream, or why there is none."""
     reading = cache.streams_reading()
     if reading.problem or not reading.streams:

@@ -190,13 +190,12 @@ def requeue_samples(answer: RequeueAnswer) -> list[dict[str, str]]:
     names = [name for sample in answer.samples[:1] for name in sample.after]
     names.sort(key=lambda name: name not in changed)
     return [
-        {"Goes": _goes(sample), **{name: _cell(sample, name) for name in names[:MOST_SAMPLE_COLUMNS]}}
+        {
+            "Goes": "yes" if sample.goes else f"stays: breaks {', '.join(sample.broken)}",
+            **{name: _cell(sample, name) for name in names[:MOST_SAMPLE_COLUMNS]},
+        }
         for sample in answer.samples
     ]
-
-
-def _goes(sample: Sample) -> str:
-    return "yes" if sample.goes else f"stays: breaks {', '.join(sample.broken)}"
 
 
 def _cell(sample: Sample, name: str) -> str:

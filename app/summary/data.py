@@ -1,34 +1,38 @@
-"""Rows of a table: columns, a filter, and the rows themselves.
+"""Rows of a table: columns, a filter with ways to narrow it down without writing it, and the rows themselves.
 
-Rule: the URL holds what was asked. Where the filter is wrong the answer says where, and no row is read.
+Rule: the URL holds what was asked; boxes and clicks only write into the filter. Where the filter is wrong the answer
+says where, and no row is read.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import date, datetime
+from decimal import Decimal, InvalidOperation
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from app import navigation, services, state
-from app.summary import narrowing
 from app.summary.view import data as view
-from app.summary.view.snippets import Asked, export_command, names, snippets, statement
+from app.summary.view.data import Asked, export_command, names, snippets, statement
 from app.ui import lists
 from app.ui.export import ExportOffer, export_button
 from app.ui.lake import OpenTable
 from app.ui.view.words import markdown_safe
-from backend.format import things
+from backend.errors import LakehouseError
+from backend.format import cut, things
 from backend.lake.history.history import example_condition
 from backend.lake.model import Snapshot
-from backend.lake.rows.filters import RowFilter
+from backend.lake.rows.filters import INTEGERS, RowFilter
 from backend.lake.rows.rows import SEARCH_FILES, RowPage, RowQuery
 from backend.lake.table.schema import Column, read_schema, readable_names
 from backend.lake.table.schema import columns as schema_columns
 from backend.sql.export import exported_rows
-from backend.sql.filters import negated, parse_filter, within
+from backend.sql.filters import condition_text, narrowed, negated, operators, parse_filter, within
 
 _HELP = (
     "SQL over one row, as everywhere in Weir: = <> < <= > >=, IN (…), BETWEEN … AND …, LIKE, IS NULL, IS NAN, joined "
@@ -44,7 +48,16 @@ def rows(opened: OpenTable, *, limit: int) -> None:
     columns, left_out = readable_names(snapshot.metadata), read_schema(snapshot.metadata.schema_json).left_out
     with st.container(horizontal=True, vertical_alignment="bottom", key="data_columns"):
         shown = [name for name in _columns(columns) if name in columns]
-        order = _order(schema)
+        order = st.selectbox(
+            "Sort",
+            view.orders(schema),
+            None,
+            key=state.ORDER,
+            bind="query-params",
+            placeholder="As read",
+            width=220,
+            help="Of the rows that were read, not of the whole table",
+        )
     text = _filter(opened, schema)
     where = parse_filter(text, schema)
     chosen = tuple(shown or columns[: view.MOST_COLUMNS])
@@ -89,19 +102,13 @@ def _found(opened: OpenTable, query: RowQuery) -> RowPage:
 def _filter(opened: OpenTable, schema: Sequence[Column]) -> str:
     with st.container(horizontal=True, vertical_alignment="bottom", key="data_filter"):
         text = st.text_input(
-            "Filter", key=state.WHERE, bind="query-params", help=_HELP, on_change=_forget_search,
+            "Filter", key=state.WHERE, bind="query-params", help=_HELP,
+            on_change=lambda: state.put({state.SEARCH_FILES: None}),
             placeholder=example_condition(opened.snapshot.metadata, is_good=True),
         )  # fmt: skip
         if schema:
-            narrowing.boxes(schema)
+            _condition_boxes(schema)
     return text or ""
-
-
-def _order(schema: Sequence[Column]) -> str | None:
-    return st.selectbox(
-        "Sort", view.orders(schema), None, key=state.ORDER, bind="query-params", placeholder="As read", width=220,
-        help="Of the rows that were read, not of the whole table",
-    )  # fmt: skip
 
 
 def _offer(
@@ -137,10 +144,6 @@ def _columns(columns: Sequence[str]) -> list[str]:
     return list(st.multiselect("Columns", columns, key=state.COLUMNS, bind="query-params", placeholder=every))
 
 
-def _forget_search() -> None:
-    state.put({state.SEARCH_FILES: None})
-
-
 def _list(opened: OpenTable, rows: pa.Table, schema: Sequence[Column], clicked: DeltaGenerator) -> None:
     shown, event = lists.exact_rows(
         rows, key="rows", alt=f"Rows of {opened.ref.name}", on_select="rerun", selection_mode="single-cell"
@@ -149,4 +152,94 @@ def _list(opened: OpenTable, rows: pa.Table, schema: Sequence[Column], clicked: 
     place = view.place_of(shown, cell) if cell else None
     if place is not None:
         field = next(column for column in schema if column.depth == 0 and column.path == rows.column_names[place[1]])
-        narrowing.clicked(field, view.value_at(rows, *place), schema, clicked)
+        _narrowing_buttons(field, view.value_at(rows, *place), schema, clicked)
+
+
+# narrowing the filter down: a box for each type, and a click on a value -----------------------------------------------
+
+
+_MOST = 2**53 - 1  # what a browser's number holds exactly
+_FIRST_DAY, _LAST_DAY = date(1, 1, 1), date(9999, 12, 31)
+_COLUMN, _OPERATOR, _VALUE = "condition_column", "condition_operator", "condition_value"
+_WITHOUT_VALUE = ("IS NULL", "IS NOT NULL")
+
+
+def _condition_boxes(schema: Sequence[Column]) -> None:
+    """A condition from boxes: column, comparison, and a value in a box of the column's type."""
+    fields = {field.path: field for field in schema if field.depth == 0}
+    with st.popover("Add condition", icon=":material/filter_alt:", key="add_condition"):
+        column = st.selectbox("Column", list(fields), key=_COLUMN)
+        kind = fields[column].type
+        operator = st.selectbox("Comparison", operators(kind), key=f"{_OPERATOR}_{kind}")
+        if operator not in _WITHOUT_VALUE:
+            _box(kind, f"{_VALUE}_{kind}", hint="new%" if operator.endswith("LIKE") else None)
+        st.button("Add", key="condition_add", icon=":material/add:", help="Joined to the filter by AND",
+                  on_click=_add, args=(kind, schema))  # fmt: skip
+
+
+def _box(kind: str, key: str, *, hint: str | None) -> None:
+    if kind == "boolean":
+        st.selectbox("Value", [True, False], key=key, format_func=str)
+    elif kind == "date":
+        st.date_input("Value", None, _FIRST_DAY, _LAST_DAY, key=key, format="YYYY-MM-DD")
+    elif kind in ("timestamp", "timestamp_ntz"):
+        low, high = datetime(1, 1, 1), datetime(9999, 12, 31)
+        label = "Value (UTC)" if kind == "timestamp" else "Value (without zone)"
+        st.datetime_input(label, None, low, high, key=key, format="YYYY-MM-DD", step=60)
+    elif kind in INTEGERS:
+        st.number_input("Value", -_MOST, _MOST, None, step=1, key=key)
+    else:
+        st.text_input("Value", key=key, placeholder=hint)
+
+
+def _add(kind: str, schema: Sequence[Column]) -> None:
+    """Reads the boxes as they are at the click, which may be the one that ended the typing."""
+    column, operator = st.session_state[_COLUMN], st.session_state[f"{_OPERATOR}_{kind}"]
+    given = None if operator in _WITHOUT_VALUE else st.session_state[f"{_VALUE}_{kind}"]
+    if given in (None, "") and operator not in _WITHOUT_VALUE:
+        st.toast("Give a value first", icon=":material/edit:")
+        return
+    try:
+        narrow(column, operator, _typed(kind, given), schema)
+    except (ValueError, InvalidOperation):
+        st.toast(markdown_safe(f"{given!r} does not fit {kind}"), icon=":material/error:")
+
+
+def _typed(kind: str, given: Any) -> Any:
+    if not isinstance(given, str) or kind == "string":
+        return given
+    if kind == "binary":
+        return bytes.fromhex(given)
+    return float(given) if kind in ("double", "float") else Decimal(given.strip())
+
+
+def _narrowing_buttons(field: Column, value: Any, schema: Sequence[Column], slot: DeltaGenerator) -> None:
+    """What a value that was clicked can be used for."""
+    with slot:
+        shown = "NULL" if value is None else cut(str(value), 24)
+        st.markdown(f"**{markdown_safe(field.path)}** {markdown_safe(shown)}", width="content")
+        for operator in _offered(field.type, value):
+            st.button(
+                markdown_safe(operator), key=f"narrow_{operator}", on_click=narrow,
+                args=(field.path, operator, value, schema), help="Narrow the filter down to these rows",
+            )  # fmt: skip
+
+
+def _offered(kind: str, value: Any) -> tuple[str, ...]:
+    possible = operators(kind)
+    if value is None or "=" not in possible:
+        return _WITHOUT_VALUE
+    return tuple(operator for operator in ("=", "<>", ">=", "<=") if operator in possible)
+
+
+def narrow(column: str, operator: str, value: Any, schema: Sequence[Column]) -> None:
+    """For a button's `on_click`: joins a condition to the filter."""
+    try:
+        kind = next((field.type for field in schema if field.path == column), "")
+        more = condition_text(column, operator, value, kind=kind)
+        st.session_state[state.WHERE] = narrowed(st.session_state.get(state.WHERE) or "", more, schema)
+    except LakehouseError as exc:
+        st.toast(markdown_safe(f"{exc.message}; {exc.hint}"), icon=":material/error:")
+        return
+    state.put({state.SEARCH_FILES: None})
+    st.session_state.pop("rows", None)  # other rows: a position chosen in the old ones means nothing

@@ -46,20 +46,6 @@ def serve() -> str:
     return _PATH
 
 
-def is_served() -> bool:
-    return _served.is_set()
-
-
-def export_link(ticket: str, label: str, *, name: str, key: str) -> None:
-    """The link of a ticket; a click is seen by the page a moment later."""
-    data = {"path": f"{_PATH}{ticket}", "label": label, "name": name}
-    _component(key=key, data=data, on_clicked_change=_nothing, height=44)
-
-
-def _nothing() -> None:
-    """The component wants a callback for each name; to run the page is enough."""
-
-
 # words ----------------------------------------------------------------------------------------------------------------
 
 
@@ -108,7 +94,12 @@ def export_button(offer: ExportOffer) -> None:
 def _dialog(offer: ExportOffer) -> None:
     with errors.boundary():
         suffix = st.segmented_control(
-            "Format", list(FORMATS), default="csv", required=True, key="export_format", format_func=_label
+            "Format",
+            list(FORMATS),
+            default="csv",
+            required=True,
+            key="export_format",
+            format_func=lambda suffix: FORMATS[suffix].label,
         )
         form = FORMATS[suffix]
         with st.container():  # of one place, so that what follows keeps its own
@@ -122,15 +113,11 @@ def _dialog(offer: ExportOffer) -> None:
         _live(offer, form)
 
 
-def _label(suffix: str) -> str:
-    return FORMATS[suffix].label
-
-
 @st.fragment(run_every=LOOK_S)
 def _live(offer: ExportOffer, form: Format) -> None:
     """The link, how far the file is, or what came of it."""
     rows = offer.rows(form)
-    if is_served():
+    if _served.is_set():
         last, export = _of_viewer(rows, (offer.key, form.suffix))
         if export.state is ExportState.RUNNING:
             with st.container(horizontal=True, vertical_alignment="center", key="export_work"):
@@ -138,18 +125,15 @@ def _live(offer: ExportOffer, form: Format) -> None:
                 st.button("Cancel", key="export_cancel", icon=":material/cancel:", on_click=export.stop)
             st.caption("The browser saves the file; this window may be closed.")
         else:
-            _ended(last)
-            label = f"Download {rows.file_name}"
-            export_link(export.ticket, label, name=rows.file_name, key="export_link")
+            if last is not None and last.problem is not None:
+                errors.show(last.problem)
+            elif last is not None:
+                st.markdown(markdown_safe(ended_sentence(last)))
+            data = {"path": f"{_PATH}{export.ticket}", "label": f"Download {rows.file_name}", "name": rows.file_name}
+            # The component wants a callback for each name; to run the page is enough: it looks again.
+            _component(key="export_link", data=data, on_clicked_change=lambda: None, height=44)
     st.caption("The same in a terminal")
     st.code(offer.command(rows.file_name), language="bash", wrap_lines=True)
-
-
-def _ended(export: Export | None) -> None:
-    if export is not None and export.problem is not None:
-        errors.show(export.problem)
-    elif export is not None:
-        st.markdown(markdown_safe(ended_sentence(export)))
 
 
 def _of_viewer(rows: Exported, key: Hashable) -> tuple[Export | None, Export]:

@@ -206,7 +206,13 @@ def _breadcrumb(ref: TableRef, folders: tuple[str, ...], page: str) -> None:
 def _version_control(opened: OpenTable) -> None:
     now, snapshot = services.now(), opened.snapshot
     with st.popover(version_label(snapshot.version, opened.latest_version), icon=":material/history:", key="versions"):
-        version_input(opened.ref, snapshot.version, opened.latest_version, key="version_input", choose=_on_version)
+        version_input(
+            opened.ref,
+            snapshot.version,
+            opened.latest_version,
+            key="version_input",
+            choose=lambda version: state.choose_table(state.table(), version),
+        )
         st.caption(
             f"Committed {ago(snapshot.committed_at, now)} · {things(snapshot.num_files, 'file')} · "
             f"{bytes_text(snapshot.size_bytes)}",
@@ -238,10 +244,6 @@ def version_input(ref: TableRef, version: int, latest: int, *, key: str, choose:
     st.session_state[key] = str(version)
     label, help_text = f"Version (0 – {latest:,})", f"A version is {VERSIONS}."
     st.text_input(label, key=key, on_change=on_change, width=220, help=help_text)
-
-
-def _on_version(version: int) -> None:
-    state.choose_table(state.table(), version)
 
 
 def _to_latest() -> None:

@@ -196,8 +196,8 @@ def listen_to_keys() -> None:
     """For the frame: makes every list of the page usable by keyboard."""
     st.html(f"<style>.st-key-{_KEYS} {{ position: absolute; height: 0; overflow: hidden }}</style>")
     said = _list_keys(
-        key=_KEYS, data={"by": _by()}, default={"by": "mouse"}, on_by_change=_nothing, on_enter_change=_nothing
-    )
+        key=_KEYS, data={"by": _by()}, default={"by": "mouse"}, on_by_change=lambda: None, on_enter_change=lambda: None
+    )  # it wants a callback for each name; to run the page is enough
     st.session_state[_ENTERED] = said.enter  # the mark of the list where Enter was pressed, in this run alone
 
 
@@ -237,10 +237,6 @@ def _mark(key: str) -> str:
     return f"opens_{zlib.crc32(key.encode()):08x}"
 
 
-def _nothing() -> None:
-    """The component wants a callback for each name; to run the page is enough."""
-
-
 # what they look like ------------------------------------------------------------------------------------------------
 
 
@@ -251,9 +247,16 @@ def styled(frame: pd.DataFrame, look: Look) -> Any:
         return frame
     style = frame.style.format(formats, na_rep=UNKNOWN)
     if look.layer_column:
-        style = style.map(_layer_css, subset=[look.layer_column])
+        colours = LAYER_TEXT[viewer.mode()]
+        style = style.map(
+            lambda layer: f"color: {colours[layer]}; font-weight: 600" if layer in colours else "",
+            subset=[look.layer_column],
+        )
     if look.state_columns:
-        style = style.map(_state_css, subset=list(look.state_columns))
+        mode = viewer.mode()
+        style = style.map(
+            lambda text: f"color: {state_style(text.partition(' ')[2], mode).colour}", subset=list(look.state_columns)
+        )
     return style
 
 
@@ -290,12 +293,3 @@ def facts(values: Mapping[str, str]) -> None:
 def _table(cells: Mapping[str, Sequence[str]], *, hide_header: bool = False) -> None:
     # From Arrow: Streamlit takes a frame of pandas through three conversions.
     st.table(pa.table(dict(cells)), border="horizontal", hide_index=True, hide_header=hide_header)
-
-
-def _layer_css(layer: str | None) -> str:
-    colour = LAYER_TEXT[viewer.mode()].get(layer or "")
-    return f"color: {colour}; font-weight: 600" if colour else ""
-
-
-def _state_css(text: str) -> str:
-    return f"color: {state_style(text.partition(' ')[2], viewer.mode()).colour}"

@@ -115,6 +115,11 @@ def reading_progress(reading: LakeReading) -> None:
 def follow_job(job_id: str, *, page: str, every_s: float | None = None, note: str = "") -> None:
     """How far a job of the stream host is, with Cancel (from this `page`); its end draws the page anew."""
 
+    def cancel() -> None:
+        with boundary():
+            jobs, reason = services.store().jobs, f"cancelled on {page}"
+            jobs.cancel(job_id, actor=viewer.actor(), reason=reason, now=services.now())
+
     def region() -> None:
         job = services.store().jobs.get(job_id)
         if job is None or job.state.is_over:
@@ -122,7 +127,7 @@ def follow_job(job_id: str, *, page: str, every_s: float | None = None, note: st
         with st.container(horizontal=True, vertical_alignment="center", key="job_progress"):
             st.progress(job_share(job), markdown_safe(_job_line(job)), width="stretch")
             st.button(
-                "Cancel", key="cancel_job", icon=":material/cancel:", on_click=_cancel_job, args=(job_id, page),
+                "Cancel", key="cancel_job", icon=":material/cancel:", on_click=cancel,
                 disabled=job.cancel_requested or viewer.read_only_reason() is not None,
             )  # fmt: skip
         if note:
@@ -137,9 +142,3 @@ def _job_line(job: Job) -> str:
     words = job_words(job, now=now, is_orphan=is_orphan(job, hosts, now=now, stale_s=stale_s))
     why = why_no_host(hosts, now=now, stale_s=stale_s)
     return f"{words} · {why}" if why else words
-
-
-def _cancel_job(job_id: str, page: str) -> None:
-    reason = f"cancelled on {page}"
-    with boundary():
-        services.store().jobs.cancel(job_id, actor=viewer.actor(), reason=reason, now=services.now())

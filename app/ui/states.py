@@ -36,6 +36,27 @@ VERDICT_GLYPHS = {
     Verdict.STOPPED: "■",
 }
 
+URGENCY = (
+    Verdict.FAILED,
+    Verdict.STOPPED,
+    Verdict.UNKNOWN,
+    Verdict.STALLED,
+    Verdict.SLOW,
+    Verdict.CATCHING_UP,
+    Verdict.OK,
+    Verdict.IDLE,
+)
+
+
+def by_urgency(statuses: Iterable[StreamStatus]) -> list[StreamStatus]:
+    """Those that need a person first, the starved with the stopped, then by name."""
+
+    def rank(status: StreamStatus) -> tuple[int, bool, str]:
+        verdict = Verdict.STOPPED if status.starved_by else status.verdict
+        return URGENCY.index(verdict), bool(status.starved_by), status.declaration.name
+
+    return sorted(statuses, key=rank)
+
 
 def state_text(state: StreamState) -> str:
     """Icon and word, so that the state is never colour alone."""

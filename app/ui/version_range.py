@@ -109,8 +109,7 @@ def picker(key: str, label: str, default: str, commits: Mapping[str, Commit], na
         key=widget,
         format_func=lambda version: _label(version, commits, names),
         accept_new_options=True,
-        on_change=_picked,
-        args=(key,),
+        on_change=lambda: state.put({key: st.session_state[widget]}),
         help=_HELP,
     )
 
@@ -124,10 +123,6 @@ def _label(version: str, commits: Mapping[str, Commit], names: Mapping[str, int]
     # The operation comes first, and whole: what is cut in a narrow picker is the time.
     at = f" · {utc_text(commit.committed_at).removesuffix(' UTC')}" if commit.committed_at else ""
     return f"v{version} · {operation_text(commit.operation)}{at}"
-
-
-def _picked(key: str) -> None:
-    state.put({key: st.session_state[f"pick_{key}"]})
 
 
 def _swap(defaults: Mapping[str, str]) -> None:

@@ -79,10 +79,6 @@ def _note(points: Sequence[Point], wanted: int, of: int) -> None:
         st.caption(markdown_safe(note))
 
 
-def _readable(retention: RetentionRuns) -> int:
-    return sum(last - first + 1 for first, last in retention.facts.spans)
-
-
 # a column --------------------------------------------------------------------------------------------------------
 
 
@@ -105,18 +101,15 @@ def _column(opened: OpenTable, retention: RetentionRuns, totals: Sequence[Versio
                   icon=":material/play_arrow:", on_click=work.ask, args=(name,))  # fmt: skip
     elif len(known) < len(wanted):
         known = _run(lambda: known_of.over(services.lake(), opened.ref, column, wanted), "column") or known
+    number = Number(f"{measure} {column}", column, from_zero=False)
+    if measure == "Nulls":
+        number = Number(f"Nulls of {column}", "rows")
     values = [replace(v, value=getattr(v.value, MEASURES[measure]) if v.value is not None else None) for v in known]
-    _show(view.value_points(values, totals), totals, _column_number(column, measure), by_time=by_time,
-          chosen=(len(wanted), _readable(retention)))  # fmt: skip
+    _show(view.value_points(values, totals), totals, number, by_time=by_time,
+          chosen=(len(wanted), sum(last - first + 1 for first, last in retention.facts.spans)))  # fmt: skip
     st.caption(
         "From the log's statistics alone: texts may be cut, and deleted rows count until their file is rewritten."
     )
-
-
-def _column_number(column: str, measure: str) -> Number:
-    if measure == "Nulls":
-        return Number(f"Nulls of {column}", "rows")
-    return Number(f"{measure} {column}", column, from_zero=False)
 
 
 # SQL -------------------------------------------------------------------------------------------------------------
@@ -149,13 +142,9 @@ def _sql(opened: OpenTable, retention: RetentionRuns, totals: Sequence[VersionTo
     if work.is_asked(name):
         known = _compute(opened, text, wanted) or known
     if known:
-        of = _within(retention, wanted[0], wanted[-1])
+        of = sum(max(0, min(last, wanted[-1]) - max(first, wanted[0]) + 1) for first, last in retention.facts.spans)
         _show(view.value_points(known, totals), totals, Number(text, text, from_zero=False), by_time=by_time,
               chosen=(len(known), of))  # fmt: skip
-
-
-def _within(retention: RetentionRuns, low: int, high: int) -> int:
-    return sum(max(0, min(last, high) - max(first, low) + 1) for first, last in retention.facts.spans)
 
 
 def _compute(opened: OpenTable, text: str, wanted: Sequence[int]) -> Sequence[VersionValue[Any]] | None:

@@ -90,10 +90,6 @@ _LEGEND = ("green", "blue", "orange", "red", "gray")  # from what is fine to wha
 _STATES = {"green": "FINE", "orange": "WARNING", "red": "CRITICAL", "blue": "NOTE", "gray": "UNKNOWN"}
 
 
-def _colour(look: _Look, mode: Mode) -> str:
-    return state_style(_STATES[look.colour], mode).colour
-
-
 def _flag(value: bool | None) -> _Look:
     return _FLAGS[flag_word(value)]
 
@@ -185,7 +181,7 @@ def _bar(name: str, pieces: Sequence[_Piece], mode: Mode) -> go.Bar:
         x=[piece.last - piece.first + 1 for piece in pieces],
         base=[piece.first - 0.5 for piece in pieces],
         marker={
-            "color": [_colour(piece.look, mode) for piece in pieces],
+            "color": [state_style(_STATES[piece.look.colour], mode).colour for piece in pieces],
             "pattern": {"shape": [piece.look.pattern for piece in pieces], "fgcolor": SURFACES[mode].background,
                         "size": 6, "solidity": 0.25},
             "line": {"width": 0},
@@ -275,7 +271,10 @@ def _number_figure(
         return wall_clock(at, zone) if by_time and at is not None else version
 
     shown = [points[index] for index in thinned([_number(point.value) for point in points])]
-    xs, drawn = [x_of(p.version, p.at) for p in shown], [_drawn(point.value) for point in shown]
+    xs, drawn = (
+        [x_of(p.version, p.at) for p in shown],
+        [p.value if isinstance(p.value, date) else _number(p.value) for p in shown],
+    )
     chart = over_versions_figure(finding(points, number), mode=mode)
     chart.add_trace(step_line(xs, drawn, [_hover(point, number) for point in shown], name=number.title, mode=mode))
     low, high = (points[0].version, points[-1].version) if points else (0, 0)
@@ -341,7 +340,3 @@ def _number(value: Any) -> float | None:
             return None
         return number if math.isfinite(number) else None
     return value.toordinal() if isinstance(value, date) else None
-
-
-def _drawn(value: Any) -> Any:
-    return value if isinstance(value, date) else _number(value)

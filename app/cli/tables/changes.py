@@ -12,8 +12,7 @@ from typing import Any
 import typer
 
 from app import services
-from app.changes.text import counts_text, rewritten_text
-from app.changes.view.summary import to_markdown
+from app.changes.text import counts_text, rewritten_text, to_markdown
 from app.cli import leave_at_once
 from app.cli.output import Document, Shapes, cell, fail, fields_of, only, print_json, print_table, say
 from app.cli.tables.compare import here, on_host

@@ -9,7 +9,7 @@ from contextlib import closing
 from app import services
 from app.cli.output import Document, Shapes, only, print_json, print_table, say, shaped
 from app.cli.tables.lake import opened
-from app.profile import text as words
+from app.summary import text as words
 from backend.lake.files.stats import column_totals
 from backend.lake.history.history import resolve_version
 from backend.lake.lake import Lake

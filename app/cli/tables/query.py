@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from app import services
 from app.cli.output import Shapes, cell, only, print_json, print_table, say
-from app.query.code import TOOLS, code
-from app.query.text import cost_text, read_text
+from app.query.text import TOOLS, code, cost_text, read_text
 from backend.cells import cells, distinct_names, row_cells
 from backend.errors import QueryError, SavedQueryNotFoundError
 from backend.format import things

@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from app import cache
-from app.files import widgets as files
+from app.files import page as files
 from backend.errors import StorageError
 from backend.lake.model import Snapshot
 from tests.worlds.lake import builders

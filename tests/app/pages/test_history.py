@@ -16,7 +16,7 @@ from streamlit.testing.v1.element_tree import Block, Dataframe, Table
 
 from app import services, viewer
 from app.cli import main
-from app.history.view import filters as history_filter
+from app.history import view as history_filter
 from backend.store.store import ControlStore
 from tests.worlds.lake import builders
 from tests.worlds.pages.fixtures import Place

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from app import cache
-from app.overview.visit import Visit
+from app.overview.page import Visit
 from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
 from backend.lake.model import TableRef
 from backend.search.notice import Notice

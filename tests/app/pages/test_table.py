@@ -15,7 +15,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
-from app.summary import schema
+from app.summary import page as schema
 from backend.search.notice import Measure, Notice
 from backend.store.store import ControlStore
 from tests.worlds.lake import builders

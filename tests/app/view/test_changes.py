@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from app.changes import text
-from app.changes.view import frames
-from app.changes.view.rows import CHANGED_MARK, build_row_table, style
-from app.changes.view.summary import escaped, to_markdown
+from app.changes import view as frames
+from app.changes.text import escaped, to_markdown
+from app.changes.view import CHANGED_MARK, build_row_table, style
 from backend.changes.model import (
     Alteration,
     CommitChanges,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.files.view import distribution as files
+from app.files import view as files
 from backend.lake.files.clustering import DepthPoint, Overlap
 from backend.lake.files.file_sizes import (
     TargetSize,

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from app.history.view import commits as history
-from app.history.view import figure as history_figure
-from app.history.view.commits import Known, commits_frame
+from app.history import view as history
+from app.history import view as history_figure
+from app.history.view import Known, commits_frame
 from app.search.text import commit_facts, commit_text
 from app.summary.view.summary import writers_sentence
 from app.ui.view import theme

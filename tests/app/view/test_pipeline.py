@@ -4,8 +4,8 @@ import json
 from dataclasses import replace
 from datetime import timedelta
 
-from app.pipeline.view import graph as view
-from app.pipeline.view.latency import build_latency_figure
+from app.pipeline import view
+from app.pipeline.view import build_latency_figure
 from app.ui.states import row_expectations
 from app.ui.view.figures import FigureLook
 from backend.stream_model.backlog import Backlog, SourceBacklog

@@ -7,11 +7,12 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
-from app.streams.start import chosen
+from app.streams.acts import chosen_overrides
 from app.streams.text import window_sentence
-from app.streams.view import figures, streams
-from app.streams.view.stream import key_figures
-from app.ui.states import summary_sentence
+from app.streams.view import figures
+from app.streams.view import lists as streams
+from app.streams.view.lists import key_figures
+from app.ui.states import by_urgency, summary_sentence
 from app.ui.view.figures import FigureLook, moment_json
 from backend.jobs.model import JobKind
 from backend.stream_model.backlog import Backlog, Lag, SourceBacklog
@@ -68,11 +69,11 @@ def test_which_acts_are_open(state: StreamState, wanted: DesiredState | None, op
 
 def test_urgent_streams_come_first() -> None:
     verdicts = {"a": Verdict.OK, "b": Verdict.FAILED, "c": Verdict.STOPPED, "d": Verdict.STALLED}
-    listed = streams.by_urgency(status(StreamState.RUNNING, name=name, verdict=v) for name, v in verdicts.items())
+    listed = by_urgency(status(StreamState.RUNNING, name=name, verdict=v) for name, v in verdicts.items())
     assert [each.declaration.name for each in listed] == ["b", "c", "d", "a"]
     starved = replace(status(StreamState.RUNNING, name="a", verdict=Verdict.IDLE), starved_by="c")
     stopped = status(StreamState.STOPPED, name="c", verdict=Verdict.STOPPED)
-    assert streams.by_urgency([*listed[2:], starved, stopped])[:2] == [stopped, starved]
+    assert by_urgency([*listed[2:], starved, stopped])[:2] == [stopped, starved]
 
 
 def test_the_list_says_what_is_known_of_a_backlog_and_nothing_else() -> None:
@@ -193,7 +194,7 @@ def test_only_a_running_stream_has_a_rate(state: StreamState) -> None:
 def test_what_is_as_declared_or_empty_is_no_override() -> None:
     typed = {"trigger": " 5 seconds ", "maxFilesPerTrigger": "", "maxBytesPerTrigger": "9"}
     declared = {"trigger": "5 seconds", "spark.sql.a": "1"}
-    assert chosen(declared, typed, {"spark.sql.a": "1", "spark.sql.b": "2"}) == {
+    assert chosen_overrides(declared, typed, {"spark.sql.a": "1", "spark.sql.b": "2"}) == {
         "maxBytesPerTrigger": "9",
         "spark.sql.b": "2",
     }

@@ -12,12 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from app.profile import text as words
-from app.profile import view as frames
+from app.summary import profile as frames
+from app.summary import text as words
 from app.summary.view import data
-from app.summary.view import schema as view
 from app.summary.view import summary as table
-from app.summary.view.snippets import export_command
+from app.summary.view import summary as view
+from app.summary.view.data import export_command
 from app.ui import export as export_view
 from app.ui.view import frames as exact_rows
 from backend.cells import distinct_names

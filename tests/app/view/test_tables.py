@@ -9,8 +9,8 @@ from datetime import timedelta
 import pytest
 
 from app.overview import view as overview
+from app.overview.page import GAP, Visit, visit_before
 from app.overview.view import most_troubled
-from app.overview.visit import GAP, Visit, visit_before
 from app.tables import view
 from app.ui.lake import LakeReader, LakeReading, lake_totals, totals_sentence
 from backend.errors import StorageError

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from app.query.code import code
+from app.query.text import code
 from backend.access import Actor
 from backend.errors import LakehouseError
 from backend.jobs.documents import HostQuery

@@ -1,0 +1,157 @@
+"""The Acts page: what was done to tables, what runs, and whether each act kept its promise.
+
+Rule: newest first; the list is the store's, the proof is what the host wrote down.
+"""
+
+from datetime import datetime
+
+import pandas as pd
+import streamlit as st
+
+from app import cache, errors, navigation, services, state, viewer
+from app.ui.lists import TWO_LINES_PX, Look, choose, show
+from app.ui.live import follow_job
+from app.ui.table_acts import act_button, act_dialog
+from app.ui.view.acts import LABELS, STATES, act_title, act_words, last_run_text, next_run_text, result_lines
+from app.ui.view.words import job_words, markdown_safe
+from backend.format import age_s
+from backend.jobs.model import Job, JobState
+from backend.maintenance.clone_and_drop import dropped_tables
+from backend.maintenance.model import ActResult, Purge, TableAct, Undrop
+
+MOST_ACTS = 100
+ACTS = Look(
+    formats={"When": "ago"},
+    config={
+        "What": st.column_config.TextColumn(width=150),
+        "Reason": st.column_config.TextColumn(width=400),
+    },
+    state_columns=("State",),
+    row_px=TWO_LINES_PX,
+    alt="Acts on tables, newest first",
+)
+PLANS = Look(
+    config={
+        "Why it waits": st.column_config.TextColumn(width=240),
+        "Policy": st.column_config.TextColumn(width=300),
+    },
+    state_columns=("State",),
+    row_px=TWO_LINES_PX,
+    alt="What policies do next",
+)
+DROPPED = Look(
+    formats={"Size": "bytes", "Dropped": "ago"},
+    config={"Reason": st.column_config.TextColumn(width="medium")},
+    alt="Dropped tables, newest first",
+)
+_PLAN_STATES = {"due": "… Due", "running": "▶ Running", "waiting": "– Waiting", "resting": "✕ Resting"}
+
+
+def acts() -> None:
+    """Acts on tables, tables that were dropped, and what policies do next."""
+    act_dialog()
+    for part in (_acts_list, _dropped_list, _planned_by_policies):
+        with errors.boundary():
+            part()
+
+
+def _planned_by_policies() -> None:
+    """What ran, what is next, and why it waits; nothing where no policy is declared."""
+    plans = cache.policy_plans() if services.settings().table_policies else []
+    if not plans:
+        return
+    st.subheader("Planned by policies", anchor=False)
+    now, zone = services.now(), viewer.timezone()
+    st.caption("What the stream host does by itself, as `policies` of the settings say. A host looks every 15 seconds.")
+    frame = pd.DataFrame(
+        {
+            "Table": [plan.table for plan in plans],
+            "Act": [LABELS[plan.kind] for plan in plans],
+            "State": [_PLAN_STATES[plan.state] for plan in plans],
+            "Last": [last_run_text(plan, now) for plan in plans],
+            "Next": [next_run_text(plan, now, zone) for plan in plans],
+            "Why it waits": [plan.why_not for plan in plans],
+            "Policy": [plan.text for plan in plans],
+        }
+    )
+    show(frame, PLANS, key="policy_plans")
+
+
+def _dropped_list() -> None:
+    """Tables that lie aside; a click offers to bring one back, or to delete it for good."""
+    tables = dropped_tables(services.settings())
+    if not tables:
+        return
+    st.subheader("Dropped tables", anchor=False)
+    now = services.now()
+    frame = pd.DataFrame(
+        {
+            "Table": [table.name for table in tables],
+            "Version": [f"v{table.version}" for table in tables],
+            "Rows": pd.array([table.num_rows for table in tables], "Int64"),
+            "Size": [table.size_bytes for table in tables],
+            "Dropped": [age_s(datetime.fromisoformat(table.dropped_at), now) for table in tables],
+            "By": [table.actor for table in tables],
+            "Reason": [table.reason for table in tables],
+        }
+    )
+    chosen = choose(frame, DROPPED, key="dropped", names=[table.job_id for table in tables])
+    st.caption("They lie aside, whole. Click a row to bring one back or to delete it.")
+    if table := next((table for table in tables if table.job_id == chosen), None):
+        with st.container(horizontal=True, key="dropped_acts"):
+            act_button(table.ref, table.version, Undrop(table.job_id), key="undrop", label=f"Undrop {table.name}")
+            act_button(table.ref, table.version, Purge(table.job_id), key="purge_dropped", label=f"Purge {table.name}")
+
+
+def _acts_list() -> None:
+    """Every act on a table that the store keeps; a click opens one."""
+    store = services.store()
+    jobs = store.jobs.newest(MOST_ACTS, of_tables=True)
+    if not jobs:
+        st.info(
+            "**Nobody has acted on a table yet.** Health offers *Optimize…*, Versions *Restore…*, Properties *Edit "
+            "properties…*; in a terminal: `weir optimize T --dry-run`.",
+            icon=":material/build:",
+        )
+        return
+    names = [job.job_id for job in jobs]
+    chosen = choose(_frame(jobs), ACTS, key="acts", names=names) or state.text(state.ACT)
+    st.caption("Click a row for what it did and the proof.")
+    if chosen is None:
+        return
+    if job := store.jobs.get(chosen):
+        _one(job)
+    else:
+        st.info("**This act is no longer kept.** The table's history has its commit.", icon=":material/history:")
+
+
+def _frame(jobs: list[Job]) -> pd.DataFrame:
+    now, acts = services.now(), [TableAct.parse(job.request) for job in jobs]
+    return pd.DataFrame(
+        {
+            "Table": [act.name for act in acts],
+            "Act": [LABELS[job.kind] for job in jobs],
+            "State": [STATES[job.state] for job in jobs],
+            "What": list(map(act_words, acts)),
+            "When": pd.array([age_s(job.requested_at, now) for job in jobs], "Float64"),
+            "By": [job.actor for job in jobs],
+            "Reason": [job.reason for job in jobs],
+        }
+    )
+
+
+def _one(job: Job) -> None:
+    act = TableAct.parse(job.request)
+    with st.container(border=True, key="one_act"), errors.boundary():
+        st.markdown(f"**{markdown_safe(act_title(job.kind, act.name))}** · {markdown_safe(act_words(act))}")
+        st.caption(markdown_safe(f"{job.actor}: {job.reason}"))
+        if not job.state.is_over:
+            follow_job(job.job_id, page="the Acts page", every_s=1.0)
+        elif job.state is JobState.DONE:
+            result = ActResult.of(job)
+            st.markdown("\n".join(f"- {markdown_safe(line)}" for line in result_lines(result)))
+            if result.version is not None:
+                navigation.table_link(act.name, "History", {state.VERSION: None}, page="history")
+        else:
+            words = f"{job.error} {job.hint}".strip() or job_words(job, now=services.now())
+            st.error(markdown_safe(words), icon=":material/error:")

@@ -1,0 +1,472 @@
+"""What changed between two versions: how they are compared, the sentence, the counts, and one chosen list below them.
+
+Rule: what the log tells is on the page before a row is read. Net and gross are labelled each time. Where rows cannot be
+compared, files, commits and metadata still are. What the URL asks for stays visible even where it is not possible; the
+answer then says why.
+"""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from app import cache, navigation, services, state, viewer
+from app.changes import comparison, text, view
+from app.changes.rows import changed_rows
+from app.errors import boundary
+from app.ui import lists
+from app.ui.figures import chart, key_figures
+from app.ui.lake import OpenTable
+from app.ui.table_acts import act_button, way_back
+from app.ui.version_range import VersionRange, choose_range, offer_others, pin_range, version_range
+from app.ui.view.commits import writer_text
+from app.ui.view.explanation import explained
+from app.ui.view.theme import operation_text
+from app.ui.view.words import markdown_safe, sentence
+from backend.changes.cache import LogPart
+from backend.changes.key import key_memory, likely_keys
+from backend.changes.model import DiffMethod, Question, VersionDiff
+from backend.errors import DiffError, LakehouseError
+from backend.format import UNKNOWN, cut, things, utc_text
+from backend.lake.history.history import example_condition, predicate_text
+from backend.lake.table.schema import column_names
+from backend.maintenance.model import Repair
+from backend.sql.values import quoted_name
+
+COMMITS = lists.Look(
+    formats=dict.fromkeys(("Inserted", "Updated", "Deleted", "Files added", "Files removed"), "count")
+    | {"When": "ago"},
+    config={name: st.column_config.TextColumn(help="Gross: by this commit alone") for name in view.GROSS_COLUMNS}
+    | {"Version": st.column_config.NumberColumn(format="v%d", pinned=True)},
+    alt="Commits in between, newest first",
+)
+REWRITES = lists.Look(
+    formats=dict.fromkeys(("Files added", "Files removed"), "count"),
+    config={"Version": st.column_config.NumberColumn(format="v%d", pinned=True)},
+    alt="Commits that only rewrote files",
+)
+HERE, HOST = "Here", "On the stream host"
+METHOD_LABELS = {
+    DiffMethod.CHANGE_FEED: "Change feed",
+    DiffMethod.ROW_ID: "Row ids",
+    DiffMethod.KEY_JOIN: "Join by key",
+    DiffMethod.MULTISET: "Whole rows",
+    DiffMethod.LOG_ONLY: "Log alone",
+}
+ROWS, FEED, BY_COMMIT, METADATA, FILES, HOW = VIEWS = (
+    *("Rows", "Change feed", "Commits", "Schema and properties", "Files", "How it knows"),
+)
+
+MOST_KEYS = 3  # offered to pair rows by
+MOST_CONDITION = 2_000  # characters
+
+
+def changes(opened: OpenTable) -> None:
+    """What is asked, the answer, and what helps."""
+    with st.container(horizontal=True, vertical_alignment="bottom", key="asked"):
+        pickers = st.container(width=620, key="pickers")
+        st.text_input(
+            "Only rows with", key=state.ROWS_WHERE, bind="query-params", max_chars=2_000,
+            placeholder=example_condition(opened.snapshot.metadata, is_good=False),
+            help="SQL over one row, in DuckDB's dialect: kept are changes whose row satisfies it before or after.",
+        )  # fmt: skip
+        methods = _options(opened)
+    with boundary():
+        against = _other_table(opened)
+        with pickers:
+            versions = version_range(opened, against)
+        if against is None:
+            offer_others(opened)
+        question, part = _asked(opened, against, versions, methods)
+        diff = _answer(question, part)
+        if against is None:
+            _what_helps(opened, versions, diff)
+
+
+def _answer(question: Question, part: LogPart) -> VersionDiff | None:
+    """The whole answer to "what changed?"; returns what is known of the rows."""
+    known, offer = (
+        (comparison.known_on_host, comparison.offer_on_host)
+        if question.on_host
+        else (comparison.known_here, comparison.offer_here)
+    )
+    diff = known(question, part)
+    shown = diff or part.outline
+    st.subheader(markdown_safe(text.headline(shown, is_pending=diff is None)), anchor=False)
+    _writer(shown)
+    if question.where:
+        st.button(
+            markdown_safe(f"Only {text.filter_text(question.where)}"), key="where_filter", icon=":material/close:",
+            help="Show every changed row", on_click=lambda: st.session_state.update({state.ROWS_WHERE: ""}),
+        )  # fmt: skip
+    slot = st.container(key="work")
+    waits = diff is None and offer(question, part, slot)
+    if shown.method is DiffMethod.LOG_ONLY:
+        _unavailable(shown)
+        comparison.offer_anyway(part)
+        comparison.offer_host(part, view_of_rows=ROWS)
+    elif shown.method is not DiffMethod.SAME_VERSION:
+        if lines := explained(shown.explanation):
+            with st.container(border=True, key="explanation"):
+                st.markdown("**What stands out**\n\n" + "\n".join(f"- {markdown_safe(line)}" for line in lines))
+        _counts(shown, is_pending=diff is None)
+        if question.on_host and diff is not None:
+            comparison.say_who(diff)
+    _view(part, diff)
+    if waits:
+        comparison.compare(question, slot)
+    return diff
+
+
+def _counts(diff: VersionDiff, *, is_pending: bool) -> None:
+    key_figures(view.net_figures(diff, is_pending=is_pending), key="net_figures")
+    if not is_pending:
+        _pair_rows(diff)
+    if not diff.commits:
+        return
+    gross, where = text.gross_text(diff.commits), diff.question.where
+    if not where and gross == text.counts_text(diff.changes.net):
+        return
+    only = f" of {markdown_safe(text.filter_text(where))}" if where else ""
+    all_rows = " of all rows: the filter does not reach it" if where else ""
+    st.caption(
+        f"**Net** is what differs between the two states{only}. **Gross** is what the commits in between did, added "
+        f"up, {text.gross_source_text(diff.commits)}: {gross}{all_rows}. "
+        "A row inserted and deleted again is in gross and not in net."
+    )
+
+
+def _pair_rows(diff: VersionDiff) -> None:
+    """Without a key an update is a row that went and a row that came: one click shows it as before and after."""
+    names = likely_keys(diff.changes.columns)[:MOST_KEYS]
+    if diff.key is None and diff.changes.net.inserted and diff.changes.net.deleted and names:
+        with st.container(horizontal=True, vertical_alignment="center", key="pair_rows"):
+            st.caption("No key is known: an updated row counts as one deleted and one inserted.", width="content")
+            for name in names:
+                st.button(
+                    f"Pair rows by {markdown_safe(name)}", key=f"pair_by_{name}", type="tertiary",
+                    icon=":material/key:", on_click=lambda name=name: st.session_state.update({state.KEY: [name]}),
+                )  # fmt: skip
+
+
+def _writer(diff: VersionDiff) -> None:
+    """Of a single commit: who wrote it, how, and the condition by which it found its rows; *Commits* has all of one
+    that is longer than people read."""
+    if len(diff.commits) == 1:
+        commit = diff.commits[0].commit
+        found = predicate_text(commit)
+        by = f" by {writer_text(commit, cache.stream_names())}{f', {commit.job}' if commit.job else ''}"
+        where = f" where {cut(found, MOST_CONDITION)}" if found else ""
+        at = f", {utc_text(commit.committed_at)}" if commit.committed_at else ""
+        st.caption(markdown_safe(f"{operation_text(commit.operation)}{by}{at}{where}"))
+
+
+def _view(part: LogPart, found: VersionDiff | None) -> None:
+    shown = found or part.outline
+    with st.container(horizontal=True, vertical_alignment="center", key="views"):
+        chosen = st.segmented_control(
+            "View", VIEWS, default=ROWS if shown.is_available else BY_COMMIT, required=True, key=state.VIEW,
+            bind="query-params", label_visibility="collapsed",
+        )  # fmt: skip
+        st.space("stretch")
+        low, high = sorted((shown.question.from_version, shown.question.to_version))
+        if shown.question.against is None and low < high:  # changed rows as a table to ask
+            rows = quoted_name(f"{shown.question.ref.name}$changes")
+            navigation.query_link(f"SELECT * FROM {rows}({low}, {high})")
+        _pin(shown)
+        _summary(shown, is_pending=found is None)
+    match chosen:
+        case "Change feed":
+            _feed(shown)
+        case "Commits":
+            _commits(shown)
+        case "Schema and properties":
+            _metadata(shown)
+        case "Files":
+            _files(part, shown)
+        case "How it knows":
+            _method(part, found)
+        case _ if found is None:
+            _method(part, None)
+            _commits(shown)
+        case _:
+            changed_rows(found)
+
+
+def _pin(diff: VersionDiff) -> None:
+    """Links without fixed versions mean other ones tomorrow."""
+    first, second = diff.question.from_version, diff.question.to_version
+    if (state.text(state.FROM), state.text(state.TO)) != (str(first), str(second)):
+        st.button(
+            f"Fix v{first} and v{second} in the link", key="pin", type="tertiary", icon=":material/push_pin:",
+            on_click=pin_range, args=(first, second),
+        )  # fmt: skip
+
+
+def _summary(diff: VersionDiff, *, is_pending: bool) -> None:
+    summary = text.to_markdown(diff, is_pending=is_pending, streams=cache.stream_names())
+    with st.popover("Copy for incident", icon=":material/content_copy:", key="summary"):
+        st.caption("Markdown for the incident channel")
+        st.code(summary, language="markdown", wrap_lines=True, height=360)
+        st.download_button(
+            "Markdown", data=summary.encode(), file_name=f"{text.file_stem(diff)}.md", mime="text/markdown",
+            key="export_md", icon=":material/download:", on_click="ignore",
+        )  # fmt: skip
+
+
+def _unavailable(diff: VersionDiff) -> None:
+    lines = [f"**{markdown_safe(sentence(diff.reasons[0]))}**", *(markdown_safe(sentence(r)) for r in diff.reasons[1:])]
+    if diff.hint:
+        lines.append(f":material/arrow_forward: {markdown_safe(sentence(diff.hint))}")
+    st.warning("\n\n".join(lines), icon=":material/visibility_off:")
+    first = diff.log.first_covered_version
+    newest = max(diff.question.from_version, diff.question.to_version)
+    if first is not None and first < newest:
+        st.button(
+            f"Compare v{first} → v{newest}",
+            key="first_covered",
+            icon=":material/difference:",
+            on_click=choose_range,
+            args=(first, newest),
+        )
+
+
+def _feed(diff: VersionDiff) -> None:
+    """Every change as it was recorded, also those that a later one undid."""
+    question = diff.question
+    low, high = sorted((question.from_version, question.to_version))
+    if question.against or low == high:
+        st.info("**The change feed is one table's, between two versions.**", icon=":material/rss_feed:")
+        return
+    feed = cache.feed(question, view.PAGE_ROWS)
+    cut = "The first" if feed.truncated else "All"
+    st.caption(
+        f"{cut} {things(feed.rows.num_rows, 'row')} of v{low + 1} to v{high}, as they were recorded: nothing is netted."
+    )
+    st.dataframe(
+        view.build_feed_frame(feed.rows).style.format(view.cell_text), hide_index=True, key="feed",
+        placeholder=UNKNOWN, alt="Rows of the change feed",
+    )  # fmt: skip
+    command = f"weir changes {shlex.quote(question.ref.name)} --from {low} --to {high} --output changes.parquet"
+    st.caption(f"All of them as a file: {markdown_safe(f'`{command}`')}")
+
+
+def _commits(diff: VersionDiff) -> None:
+    if not diff.commits:
+        between = "Two tables share no commits." if diff.question.against else "No commit lies between the two."
+        st.info(f"**{between}**", icon=":material/commit:")
+        return
+    figure = view.build_commit_figure(diff, mode=viewer.mode())
+    if figure:
+        chart(figure, key="per_commit", alt="Rows changed by each commit (gross)")
+    streams = cache.stream_names()
+    frame = view.build_commit_frame(diff.commits, now=services.now(), streams=streams)
+    st.caption(
+        f"Rows are gross, {text.gross_source_text(diff.commits)}. "
+        "Click a commit to see it in full and compare it alone."
+    )
+    slot = st.container(key="chosen_commit")
+    names = [str(version) for version in frame["Version"]]
+    chosen = lists.choose(
+        frame, COMMITS, key=f"commits_{diff.question.from_version}_{diff.question.to_version}", names=names
+    )
+    if chosen:
+        with slot:
+            _commit(diff, int(chosen))
+
+
+def _commit(diff: VersionDiff, version: int) -> None:
+    """One commit of the range: its condition in full, and the way to its own difference."""
+    commit = next(each.commit for each in diff.commits if each.commit.version == version)
+    with st.container(border=True, key="one_commit"):
+        st.markdown(f"**v{version}** {markdown_safe(operation_text(commit.operation))}")
+        if predicate := predicate_text(commit):
+            st.code(predicate, language="sql", wrap_lines=True)
+        if commit.user_metadata:
+            st.caption(markdown_safe(commit.user_metadata))
+        if version:
+            st.button(
+                f"Only this commit: v{version - 1} → v{version}", key="only_commit", icon=":material/difference:",
+                on_click=choose_range, args=(version - 1, version),
+            )  # fmt: skip
+
+
+def _metadata(diff: VersionDiff) -> None:
+    schema, properties = view.build_schema_frame(diff.log.schema), view.build_property_frame(diff.log.properties)
+    st.markdown("**Schema**" if len(schema) else "**Schema**: the same at both versions.")
+    if len(schema):
+        st.dataframe(schema, hide_index=True, key="schema_diff")
+    st.markdown("**Properties and protocol**" if len(properties) else "**Properties and protocol**: the same.")
+    if len(properties):
+        st.dataframe(properties, hide_index=True, key="property_diff")
+
+
+def _files(part: LogPart, diff: VersionDiff) -> None:
+    st.markdown(f"Between the two states: {text.files_text(diff.log.files)}.")
+    key_figures(view.file_figures(part), key="file_figures")
+    frame = view.build_rewrite_frame(diff)
+    if len(frame):
+        st.markdown("**Commits that only rewrote files**: no row differs by them.")
+        lists.show(frame, REWRITES, key="rewrites")
+
+
+def _method(part: LogPart, found: VersionDiff | None) -> None:
+    if found is None:
+        _bullets(text.plan_lines(part))
+        return
+    _bullets([f"**{text.METHOD_WORDS[found.method]}**", *found.reasons])
+    st.markdown(f"{text.exactness_text(found)}  \n{markdown_safe(text.key_text(found))}")
+
+
+def _bullets(lines: Sequence[str]) -> None:
+    """The first line as a heading, which is Weir's own; the others literally."""
+    st.markdown(lines[0])
+    st.markdown("\n".join(f"- {markdown_safe(sentence(line))}" for line in lines[1:]))
+
+
+def _what_helps(opened: OpenTable, versions: VersionRange, diff: VersionDiff | None) -> None:
+    """Other values for some rows, or the version before as it was. `diff`: what the page knows of the rows."""
+    where = str(st.session_state.get(state.ROWS_WHERE) or "").strip()
+    act_button(opened.ref, opened.latest_version, Repair(where), key="repair")
+    if (before := min(versions.from_version, versions.to_version)) < opened.latest_version:
+        asked = (before, opened.latest_version) == (versions.from_version, versions.to_version)
+        since = diff if asked and diff is not None and not diff.question.where else None
+        way_back(opened.ref, opened.latest_version, before, since)
+
+
+# how they are compared: a popover bound to the URL --------------------------------------------------------------------
+
+
+def _other_table(opened: OpenTable) -> OpenTable | None:
+    """The other table that the URL names; raises `TableNotFoundError` when it is not there."""
+    name = state.text(state.AGAINST)
+    if not name or name == opened.ref.name:
+        return None
+    lake = services.lake()
+    ref = lake.find(name)
+    return OpenTable(ref, lake.snapshot(ref), lake.latest_version(ref))
+
+
+def _options(opened: OpenTable) -> DeltaGenerator:
+    """The popover with what does not depend on the two versions; returns the place of the methods, which do."""
+    box = st.popover("How to compare", icon=":material/tune:", key="how")
+    columns = list(column_names(opened.snapshot.metadata))
+    with box:
+        _table_picker(opened)
+        st.multiselect(
+            "Key: columns that name a row", columns, key=state.KEY, bind="query-params", accept_new_options=True,
+            placeholder="Declared, as MERGE finds its rows, or as given last",
+        )  # fmt: skip
+        st.multiselect("Leave out columns", columns, key=state.WITHOUT, bind="query-params", placeholder="None")
+        st.number_input(
+            "Floats are equal within", min_value=0.0, value=0.0, step=0.001, format="%g", key=state.TOLERANCE,
+            bind="query-params", help="Only where rows are paired by a key; NaN equals NaN, null equals null.",
+        )  # fmt: skip
+        st.toggle(
+            "Across a CREATE OR REPLACE", key=state.ACROSS_REPLACE, bind="query-params",
+            help="Where the table was replaced between the two versions, they are compared as two tables.",
+        )  # fmt: skip
+        st.session_state["pick_on"] = HOST if state.text(state.ON) == "host" else HERE
+        st.segmented_control(
+            "Compare rows", (HERE, HOST), key="pick_on", required=True,
+            on_change=lambda: state.put({state.ON: "host" if st.session_state["pick_on"] == HOST else None}),
+            help="On the stream host Spark compares any amount of data, as a job; the answer is kept for all.",
+        )  # fmt: skip
+    return box.container(key="methods")
+
+
+def _table_picker(opened: OpenTable) -> None:
+    chosen = state.text(state.AGAINST)
+    names = [name for name in cache.lake_reading().names if name != opened.ref.name]
+    if chosen and chosen not in names:
+        names.append(chosen)
+
+    def on_change() -> None:
+        forgotten = dict.fromkeys((state.FROM, state.TO, state.METHOD, state.ON))
+        state.put({state.AGAINST: st.session_state["pick_against"], **forgotten})
+
+    st.session_state["pick_against"] = chosen
+    st.selectbox(
+        "Compare with another table", names, index=None, key="pick_against", placeholder="This table",
+        on_change=on_change, help="A clone, a backup, or the layer below: by key, or as whole rows.",
+    )  # fmt: skip
+
+
+def _asked_method() -> DiffMethod | None:
+    """A method that the URL names; anything else is as if it named none."""
+    asked = state.text(state.METHOD)
+    return DiffMethod(asked) if asked in {method.value for method in METHOD_LABELS} else None
+
+
+def _show_methods(slot: DeltaGenerator, part: LogPart | None) -> None:
+    """The possible methods, and why the others are not possible. Without a plan only the way back to the best one."""
+    asked = _asked_method()
+    choices = list(view.method_choices(part)) if part else []
+    if asked and asked not in choices:
+        choices.append(asked)
+
+    def on_change() -> None:
+        method = st.session_state["pick_method"]
+        state.put({state.METHOD: method.value if method else None})
+
+    st.session_state["pick_method"] = asked
+    with slot:
+        st.selectbox(
+            "Method", choices, index=None, key="pick_method", format_func=METHOD_LABELS.__getitem__,
+            placeholder="The best that is possible", on_change=on_change,
+        )  # fmt: skip
+        if lines := text.impossible_lines(part) if part else []:
+            st.caption("\n".join(f"- {markdown_safe(sentence(line))}" for line in lines))
+
+
+def _asked(
+    opened: OpenTable, against: OpenTable | None, versions: VersionRange, methods: DeltaGenerator
+) -> tuple[Question, LogPart]:
+    """What the URL asks for, with what the log tells of it; the widgets must be drawn before. Raises as `log_part`."""
+    limits = services.settings().lake
+    key = tuple(st.session_state.get(state.KEY) or ()) or None
+    question = Question(
+        opened.ref,
+        versions.from_version,
+        versions.to_version,
+        key=key,
+        remembered_key=None if key else _remembered_key(opened),
+        row_limit=limits.diff_rows,
+        method=_asked_method(),
+        max_bytes=limits.diff_max_bytes,
+        tolerance=float(st.session_state.get(state.TOLERANCE) or 0.0),
+        against=against.ref if against else None,
+        where=str(st.session_state.get(state.ROWS_WHERE) or "").strip() or None,
+        on_host=state.text(state.ON) == "host",
+        across_replace=bool(st.session_state.get(state.ACROSS_REPLACE)),
+        table_ids=tuple(each.snapshot.metadata.id for each in (opened, against) if each),
+    )
+    lake, differences = services.lake(), cache.differences()
+    try:
+        part = differences.log_part(lake, question)
+    except LakehouseError:
+        _show_methods(methods, None)
+        raise
+    _show_methods(methods, part)
+    left_out = set(st.session_state.get(state.WITHOUT) or ())
+    if not left_out:
+        return question, part
+    columns = tuple(name for name in part.columns if name not in left_out)
+    if not columns:
+        raise DiffError("every column is left out", hint="keep one to compare, under How to compare")
+    question = replace(question, columns=columns)
+    return question, differences.log_part(lake, question)
+
+
+def _remembered_key(opened: OpenTable) -> tuple[str, ...] | None:
+    """The key last given for this table, as it was when this viewer first looked.
+
+    It is read once a session: another viewer's key must not change this page.
+    """
+    name = f"remembered_key:{opened.ref.uri}"
+    if name not in st.session_state:
+        st.session_state[name] = key_memory(services.settings().home).known(opened.ref)
+    key: tuple[str, ...] | None = st.session_state[name]
+    return key

@@ -1,0 +1,407 @@
+"""The difference of two versions as frames, key figures and one chart; and changed rows, before and after side by side.
+
+Rule: pure; net (state to state) and gross (commit by commit) are named each time and never added to one another. A
+changed cell is marked by a sign as well as by colour, and only columns that changed are shown twice.
+"""
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import orjson
+import pandas as pd
+import plotly.graph_objects as go
+import pyarrow as pa
+from pandas.io.formats.style import Styler
+
+from app.changes.text import changed_share, rewrites
+from app.ui.view.commits import writer_text
+from app.ui.view.frames import ages
+from app.ui.view.theme import Mode, categories, operation_text, template_name
+from app.ui.view.words import KeyFigure
+from backend.cells import cells
+from backend.changes.cache import LogPart
+from backend.changes.commits import FEED_COLUMNS
+from backend.changes.model import CommitChanges, DiffMethod, RowChange, RowKind, VersionDiff
+from backend.format import (
+    UNKNOWN,
+    bytes_text,
+    count_text,
+    cut,
+    datetime_text,
+    percent,
+    signed,
+    signed_bytes,
+    things,
+    utc_text,
+)
+from backend.lake.history.history import predicate_text
+from backend.lake.model import Commit
+from backend.lake.table.metadata_diff import PropertyChange, SchemaDiff
+from backend.search.key_history import KeyStep
+from backend.sql.values import json_value
+
+PAGE_ROWS = 200
+MOST_COLUMNS = 60  # of a table side by side; exports have them all
+MOST_CELL = 500  # characters of one value
+KIND_TEXTS = {RowKind.INSERT: "+ insert", RowKind.UPDATE: "≠ update", RowKind.DELETE: "− delete"}
+CHANGED_MARK = "● "
+CHANGED_STYLE = "background-color: rgba(230, 159, 0, 0.28); font-weight: 600"
+KIND_STYLES = {
+    KIND_TEXTS[RowKind.INSERT]: "background-color: rgba(0, 158, 115, 0.22)",
+    KIND_TEXTS[RowKind.UPDATE]: "background-color: rgba(230, 159, 0, 0.22)",
+    KIND_TEXTS[RowKind.DELETE]: "background-color: rgba(213, 94, 0, 0.22)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RowTable:
+    """The frame to show, and which of its cells hold a changed value, as (row number, column name).
+
+    `left_out` counts the columns that do not fit, `numbers` are those that stand to the right.
+    """
+
+    frame: pd.DataFrame
+    changed: tuple[tuple[int, str], ...]
+    left_out: int = 0
+    numbers: tuple[str, ...] = ()
+
+    @property
+    def note(self) -> str:
+        """What is not shown, empty where everything is."""
+        columns = "column is" if self.left_out == 1 else "columns are"
+        return f"{self.left_out:,} more {columns} not shown; exports have them" if self.left_out else ""
+
+
+def filter_rows(
+    rows: Iterable[RowChange], *, kinds: Iterable[RowKind] = (), columns: Iterable[str] = ()
+) -> list[RowChange]:
+    """Rows of the given kinds whose update touches one of the given columns; empty means all.
+
+    With columns named only updates remain: an insert or a delete touches every column.
+    """
+    wanted, touched = set(kinds), set(columns)
+    found = [row for row in rows if not wanted or row.kind in wanted]
+    return [row for row in found if touched & set(row.changed)] if touched else found
+
+
+def build_row_table(diff: VersionDiff, rows: Sequence[RowChange]) -> RowTable:
+    """The rows in the order given: kind, key, then changed columns as before and after, then the rest once."""
+    key = diff.key.columns if diff.key else ()
+    changed = {name for row in rows for name in row.changed} - set(key)
+    twice = [name for name in diff.changes.columns if name in changed][: MOST_COLUMNS // 2]
+    once = [name for name in diff.changes.columns if name not in changed and name not in key][
+        : MOST_COLUMNS - 2 * len(twice)
+    ]
+    data: dict[str, Any] = {"Change": [KIND_TEXTS[row.kind] for row in rows]}
+    for name in key:
+        data[name] = _column(diff, name, [_either(row, name) for row in rows])
+    for name in twice:
+        data[f"{name} · before"] = _column(diff, name, [_cell(row.before, name) for row in rows])
+        data[f"{name} · after"] = _column(diff, name, [_cell(row.after, name) for row in rows])
+    for name in once:
+        data[name] = _column(diff, name, [_either(row, name) for row in rows])
+    data |= _extras(rows)
+    marks = [
+        (at, f"{name} · {side}") for at, row in enumerate(rows) for name in row.changed if name in twice
+        for side in ("before", "after")
+    ]  # fmt: skip
+    decimals = [
+        name for name in diff.changes.columns if pa.types.is_decimal(diff.changes.arrow_schema.field(name).type)
+    ]
+    numbers = [each for name in decimals for each in (name, f"{name} · before", f"{name} · after") if each in data]
+    return RowTable(
+        pd.DataFrame(data), tuple(marks), len(set(diff.changes.columns) - {*key, *twice, *once}), tuple(numbers)
+    )
+
+
+def build_step_table(
+    diff: VersionDiff, steps: Sequence[KeyStep], commits: Mapping[int, Commit], streams: Mapping[str, str]
+) -> RowTable:
+    """The steps of one key, newest first, each with its commit; then as `build_row_table`. `streams`: the names of
+    query ids."""
+    newest = sorted(steps, key=lambda step: -step.version)
+    table = build_row_table(diff, [step.change for step in newest])
+    found = [commits.get(step.version) for step in newest]
+    table.frame.insert(0, "Version", [f"v{step.version}" for step in newest])
+    table.frame.insert(1, "At", [utc_text(each.committed_at) if each else UNKNOWN for each in found])
+    table.frame.insert(2, "Operation", [each.operation or "unnamed" if each else UNKNOWN for each in found])
+    table.frame.insert(3, "By", [writer_text(each, streams) if each else UNKNOWN for each in found])
+    if any(step.rows and max(step.rows) > 1 for step in steps):
+        counts = [f"{step.rows[0]:,} → {step.rows[1]:,}" if step.rows else UNKNOWN for step in newest]
+        table.frame.insert(4, "Rows with this key", counts)
+    return table
+
+
+def build_feed_frame(rows: pa.Table) -> pd.DataFrame:
+    """Rows of a change feed as they are: version, time and type first; at most `MOST_COLUMNS` of the table."""
+    shown = rows.select(rows.column_names[: MOST_COLUMNS + len(FEED_COLUMNS)])
+    data = {field.name: _typed(field.type, cells(rows[field.name])) for field in shown.schema}
+    return pd.DataFrame(data)
+
+
+def style(table: RowTable) -> Styler:
+    """The table with its changed cells coloured and marked, for `st.dataframe`."""
+    styler = table.frame.style.map(lambda text: KIND_STYLES.get(text, ""), subset=["Change"])
+    by_column: dict[str, list[int]] = {}
+    for at, name in table.changed:
+        by_column.setdefault(name, []).append(at)
+    plain: list[Hashable] = [name for name in table.frame.columns if name != "Change"]
+    styler = styler.format(cell_text, subset=plain)
+    for name, places in by_column.items():
+        where = pd.IndexSlice[places, [name]]
+        styler = styler.map(lambda _: CHANGED_STYLE, subset=where)
+        if name.endswith(" · after"):
+            styler = styler.format(lambda value: f"{CHANGED_MARK}{cell_text(value)}", subset=where)
+    return styler
+
+
+def cell_text(value: Any) -> str:
+    """One cell as text; null is "null", so that it differs from an empty text."""
+    if value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and value != value):
+        return "null"
+    if isinstance(value, datetime):
+        return datetime_text(value)
+    return str(value)
+
+
+def _extras(rows: Sequence[RowChange]) -> dict[str, list[Any]]:
+    """Columns that only some diffs need: rows that could not be paired, identical rows."""
+    extras: dict[str, list[Any]] = {}
+    if any(row.set_apart for row in rows):
+        extras["Set apart"] = [row.set_apart.value if row.set_apart else "" for row in rows]
+    if any(row.copies > 1 for row in rows):
+        extras["Copies"] = [row.copies for row in rows]
+    return extras
+
+
+def _either(row: RowChange, name: str) -> Any:
+    return _cell(row.after if row.after is not None else row.before, name)
+
+
+def _cell(side: Any, name: str) -> Any:
+    return None if side is None else side.get(name)
+
+
+def _column(diff: VersionDiff, name: str, values: list[Any]) -> pd.Series:
+    return _typed(diff.changes.arrow_schema.field(name).type, values)
+
+
+def _typed(kind: pa.DataType, values: list[Any]) -> pd.Series:
+    """So that numbers sort as numbers; nested and decimal values as text."""
+    if pa.types.is_integer(kind):
+        return pd.Series(values, dtype="Int64")
+    if pa.types.is_boolean(kind):
+        return pd.Series(values, dtype="boolean")
+    if pa.types.is_floating(kind):
+        return pd.Series(values, dtype="Float64")
+    return pd.Series([_text(value) for value in values], dtype="object")
+
+
+def _text(value: Any) -> str | None:
+    if value is None:
+        return None
+    plain = datetime_text(value) if isinstance(value, datetime) else json_value(value)
+    text = plain if isinstance(plain, str) else orjson.dumps(plain).decode()
+    return text if len(text) <= MOST_CELL else f"{text[:MOST_CELL]}… ({len(text):,} characters)"
+
+
+# figures and frames ---------------------------------------------------------------------------------------------------
+
+
+MAX_BARS = 200
+MOST_TICKS = 25
+GROSS_COLUMNS = ("Inserted", "Updated", "Deleted")
+GREEN, VERMILLION, BLUE = 2, 4, 0  # places in the palette
+
+
+def net_figures(diff: VersionDiff, *, is_pending: bool = False) -> list[KeyFigure]:
+    """Net rows and files, as key figures; `is_pending`: rows are not compared yet."""
+    files, pending = diff.log.files, "Rows are not compared yet." if is_pending else ""
+    no_key = "Without a key an update cannot be told from a delete and an insert."
+    updated = "Rows that both states have, with other values" if diff.changes.net.updated is not None else no_key
+    share = changed_share(diff)
+    return [
+        KeyFigure(
+            "Inserted (net)", _moved(diff.changes.net.inserted, 1), pending or "Rows that only the second state has"
+        ),
+        KeyFigure("Updated (net)", count_text(diff.changes.net.updated), pending or updated),
+        KeyFigure(
+            "Deleted (net)", _moved(diff.changes.net.deleted, -1), pending or "Rows that only the first state has"
+        ),
+        KeyFigure(
+            "Rows changed",
+            percent(share),
+            pending or ("Of all rows of either state" if share is not None else "Not known without all counts"),
+        ),
+        KeyFigure(
+            "Files",
+            f"+{count_text(files.added)} −{count_text(files.removed)}",
+            "Data files that only one of the states has",
+            note=signed_bytes(files.bytes_added - files.bytes_removed),
+        ),
+    ]
+
+
+def build_commit_frame(
+    commits: Sequence[CommitChanges], *, now: datetime, streams: Mapping[str, str] | None = None
+) -> pd.DataFrame:
+    """The commits in between, newest first, with what each did to rows (gross) and files.
+
+    `streams` names the stream of a query id.
+    """
+    listed = sorted(commits, key=lambda each: each.commit.version, reverse=True)
+    return pd.DataFrame(
+        {
+            "Version": [each.commit.version for each in listed],
+            "When": ages([each.commit.committed_at for each in listed], now),
+            "Operation": [operation_text(each.commit.operation) for each in listed],
+            "By": [cut(writer_text(each.commit, streams or {})) for each in listed],
+            "Condition": [cut(predicate_text(each.commit)) or "–" for each in listed],
+            "Inserted": pd.array([each.inserted for each in listed], dtype="Int64"),
+            "Updated": pd.array([each.updated for each in listed], dtype="Int64"),
+            "Deleted": pd.array([each.deleted for each in listed], dtype="Int64"),
+            "Files added": pd.array([each.commit.metrics.files_added for each in listed], dtype="Int64"),
+            "Files removed": pd.array([each.commit.metrics.files_removed for each in listed], dtype="Int64"),
+            "At": [utc_text(each.commit.committed_at) for each in listed],
+        }
+    )
+
+
+def build_commit_figure(diff: VersionDiff, *, mode: Mode = "light") -> go.Figure | None:
+    """Rows changed by each commit (gross): inserts and updates upwards, deletes downwards. None without counts."""
+    known = sorted((each for each in diff.commits if each.inserted is not None), key=lambda each: each.commit.version)
+    if not known:
+        return None
+    size = -(-len(known) // MAX_BARS)
+    groups = [known[start : start + size] for start in range(0, len(known), size)]
+    labels = [_group_text(group) for group in groups]
+    figure = go.Figure()
+    colours = categories(mode)
+    for name, colour, sign in (("inserted", GREEN, 1), ("updated", BLUE, 1), ("deleted", VERMILLION, -1)):
+        heights = [sum(getattr(each, name) or 0 for each in group) for group in groups]
+        figure.add_bar(
+            x=[group[0].commit.version for group in groups],
+            y=[sign * height for height in heights],
+            customdata=list(zip(labels, heights, strict=True)),
+            name=name,
+            marker={"color": colours[colour], "line": {"width": 0}},
+            hovertemplate="%{customdata[0]}<br>%{customdata[1]:,} rows " + name + "<extra></extra>",
+        )
+    busiest = max(groups, key=lambda group: sum(_changed_rows(each) for each in group))
+    title = f"Rows changed per commit (gross): most in {_group_text(busiest)}"
+    figure.update_layout(
+        template=template_name(mode), title={"text": title}, barmode="relative", height=280, bargap=0.2
+    )
+    figure.update_yaxes(title="rows (deleted below zero)")
+    step = -(-len(groups) // MOST_TICKS)
+    shown = [group[0].commit.version for group in groups[::step]]
+    return figure.update_xaxes(title="version", tickvals=shown, ticktext=[f"v{version}" for version in shown])
+
+
+def build_schema_frame(schema: SchemaDiff) -> pd.DataFrame:
+    """Columns that differ, one line each."""
+    rows = [
+        *(("column added", each.path, "–", each.kind) for each in schema.added),
+        *(("column dropped", each.path, each.kind, "–") for each in schema.dropped),
+        *(("column renamed", after, before, after) for before, after in schema.renamed),
+        *((f"{each.what} changed", each.path, each.before or "–", each.after or "–") for each in schema.changed),
+    ]
+    if schema.partitioning:
+        before, after = (", ".join(columns) or "none" for columns in schema.partitioning)
+        rows.append(("partitioning changed", "–", before, after))
+    return pd.DataFrame(rows, columns=["What", "Column", "Before", "After"])
+
+
+def build_property_frame(properties: Sequence[PropertyChange]) -> pd.DataFrame:
+    """Properties, protocol and features that differ; "–" is not set."""
+    rows = [(each.key, each.before or "–", each.after or "–") for each in properties]
+    return pd.DataFrame(rows, columns=["Property", "Before", "After"])
+
+
+def build_cell_frame(diff: VersionDiff) -> pd.DataFrame:
+    """One row a column that updates touch, most updates first, with the commonest changes."""
+    shared: dict[str, list[str]] = {}
+    for each in diff.changes.common:
+        text = f"{cut(cell_text(each.before))} → {cut(cell_text(each.after))} ({count_text(each.updates)})"
+        shared.setdefault(each.column, []).append(text)
+    cells = sorted(diff.changes.changed_cells.items(), key=lambda item: -item[1])
+    updated = diff.changes.net.updated
+    return pd.DataFrame(
+        {
+            "Column": [name for name, _ in cells],
+            "Updates": [count for _, count in cells],
+            "Share of updates": [percent(count / updated) if updated else "–" for _, count in cells],
+            "Commonest changes": [" · ".join(shared.get(name, ["each different"])) for name, _ in cells],
+        }
+    )
+
+
+def build_rewrite_frame(diff: VersionDiff) -> pd.DataFrame:
+    """The commits that replaced files without changing a row."""
+    found = rewrites(diff)
+    metrics = [each.commit.metrics for each in found]
+    return pd.DataFrame(
+        {
+            "Version": [each.commit.version for each in found],
+            "Operation": [operation_text(each.commit.operation) for each in found],
+            "Files removed": pd.array([each.files_removed for each in metrics], dtype="Int64"),
+            "Files added": pd.array([each.files_added for each in metrics], dtype="Int64"),
+            "Bytes": [signed_bytes(_less(each.bytes_added, each.bytes_removed)) for each in metrics],
+        }
+    )
+
+
+def file_figures(part: LogPart) -> list[KeyFigure]:
+    """Files, bytes and deletion vectors of one state against the other."""
+    files, outline = part.outline.log.files, part.outline
+    vectors = signed(files.vectors_added - files.vectors_removed)
+    remarked = things(files.new_deletion_vectors, "file") + " marked anew" if files.new_deletion_vectors else ""
+    rewritten = outline.log.rewritten
+    return [
+        KeyFigure(
+            "Files added", count_text(files.added), "Only the second state has them", note=bytes_text(files.bytes_added)
+        ),
+        KeyFigure(
+            "Files removed",
+            count_text(files.removed),
+            "Only the first state has them",
+            note=bytes_text(files.bytes_removed),
+        ),
+        KeyFigure("Bytes", signed_bytes(files.bytes_added - files.bytes_removed), "Added less removed"),
+        KeyFigure("Rows", signed(files.more_rows), "By statistics: those of added files less those of removed ones"),
+        KeyFigure("Deletion vectors", vectors, "Files with rows marked as deleted: added less removed", note=remarked),
+        KeyFigure(
+            "Only rewritten (gross)",
+            "–" if rewritten is None else count_text(sum(rewritten.values())),
+            "Not known: commits in between are gone, or these are two tables"
+            if rewritten is None
+            else "Files that commits in between replaced and say that no row changed by it (dataChange is false)",
+        ),
+    ]
+
+
+def method_choices(part: LogPart) -> tuple[DiffMethod, ...]:
+    """The methods that can be named, best first."""
+    return tuple(method for method in part.possible.methods if method is not DiffMethod.SAME_VERSION)
+
+
+def _less(added: int | None, removed: int | None) -> int | None:
+    return None if added is None or removed is None else added - removed
+
+
+def _moved(count: int | None, sign: int) -> str:
+    """A count of rows that came or went, with its sign; nothing moved is a plain 0."""
+    return signed(sign * count) if count else count_text(count)
+
+
+def _group_text(group: Sequence[CommitChanges]) -> str:
+    first, last = group[0].commit, group[-1].commit
+    if first.version == last.version:
+        return f"v{first.version} {first.operation or ''}".strip()
+    return f"v{first.version}–v{last.version}"
+
+
+def _changed_rows(each: CommitChanges) -> int:
+    return (each.inserted or 0) + (each.updated or 0) + (each.deleted or 0)

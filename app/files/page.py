@@ -1,0 +1,258 @@
+"""Widgets of the files page: key figures, the distribution, and lists of files and partitions.
+
+Rule: the browser never gets the whole list of files or partitions, but one page of either; page and file are in the
+URL. The writer's checksum and Weir's own count never stand beside each other; where they disagree the page says so.
+"""
+
+import streamlit as st
+
+from app import cache, navigation, services, state, viewer
+from app.files import view
+from app.ui import figures, lists
+from app.ui.lake import OpenTable
+from app.ui.view.words import markdown_safe
+from backend.lake.files.clustering import clustering_columns, sorted_first
+from backend.lake.files.file_sizes import FileChoice, FileDistribution
+from backend.lake.log.actions import Checksum
+from backend.lake.model import Bucket, Snapshot
+from backend.settings import HealthSettings
+from backend.sql.values import quoted_name
+
+OF_SIZES = ("Largest", "Smallest")  # these follow the bar that was clicked
+VIEWS = [*OF_SIZES, "By partition", "Deleted rows", "Clustering"]
+ORDERS = {
+    "largest": "the largest first",
+    "smallest": "the smallest first",
+    "deleted": "those with the largest share of deleted rows first",
+}
+CLUSTERING_COMMITS = 200
+PER_PAGE = 50  # files or partitions
+MANY_FILES = 100_000  # below, counting is as fast as drawing
+_CHART = "files_chart"
+_COUNTED = "_files_counted"  # what this viewer saw counted last: it comes at once, and needs no preview
+
+FILES = lists.Look(
+    formats={"Size": "bytes", "Rows": "count", "Deleted rows": "count"},
+    config={"Path": st.column_config.TextColumn(help="Relative to the table. A click opens the file's footer.")},
+    alt="Data files",
+)
+COLUMNS = lists.Look(
+    formats={"Compressed": "bytes", "Uncompressed": "bytes", "Share": "percent", "Nulls": "exact"},
+    alt="Columns of the file, the largest first",
+)
+GROUPS = lists.Look(
+    formats={"Rows": "exact", "Compressed": "bytes", "Uncompressed": "bytes"}, alt="Row groups of the file"
+)
+PARTITIONS = lists.Look(
+    formats={
+        "Files": "count",
+        "Small files": "count",
+        "Size": "bytes",
+        "Average file": "bytes",
+        "Rows": "count",
+        "Deleted share": "percent",
+    },
+    alt="Partitions",
+)
+
+
+def files(opened: OpenTable) -> None:
+    """Key figures, the distribution, and the view below it that the URL names."""
+    distribution, snapshot = _counted(opened), opened.snapshot
+    figures.key_figures(view.key_figures(distribution), key="files_figures")
+    if not distribution.num_files:
+        message = f"**v{snapshot.version} has no data files.** It was emptied, or nothing was written yet."
+        st.info(message, icon=":material/folder_off:")
+        return
+    bucket = _chart(distribution, services.settings().health)
+    with st.container(horizontal=True, vertical_alignment="bottom", key="files_views"):
+        shown = st.segmented_control(
+            "Show", VIEWS, default="Largest", required=True, key=state.VIEW, bind="query-params", on_change=_on_view
+        )
+        st.space("stretch")
+        table = f"{quoted_name(f'{opened.ref.name}$files')} VERSION AS OF {snapshot.version}"
+        navigation.query_link(f"SELECT * FROM {table} ORDER BY file_size_in_bytes DESC")
+    if shown == "By partition":
+        _partitions(snapshot, cache.distribution(snapshot, with_rows=True))
+    elif shown == "Clustering":
+        _clustering(opened)
+    elif shown == "Deleted rows":  # what deletion vectors cost a reader, and which files OPTIMIZE would rewrite
+        st.markdown(markdown_safe(view.vectors_sentence(distribution)))
+        if distribution.vectors.files:
+            _file_list(snapshot, FileChoice(order="deleted"))
+    elif bucket:  # the files of the clicked bar
+        with st.container(horizontal=True, vertical_alignment="center", key="bucket_head"):
+            st.markdown(f"**{view.bucket_label(bucket)}**", width="content")
+            st.button("All sizes", key="close_bucket", icon=":material/close:", type="tertiary", on_click=_close)
+        _file_list(snapshot, FileChoice(from_bytes=bucket.from_bytes, to_bytes=bucket.to_bytes, order=shown.lower()))
+    else:
+        _file_list(snapshot, FileChoice(order=shown.lower()))
+
+
+def _counted(opened: OpenTable) -> FileDistribution:
+    """The distribution of the version, exact; while it is counted the page shows what the checksum says."""
+    snapshot = opened.snapshot
+    checksum_of_version = services.lake().checksum(opened.ref, snapshot.version)
+    if checksum_of_version is None or checksum_of_version.buckets is None:
+        return cache.distribution(snapshot)
+    key = (snapshot.ref.uri, snapshot.metadata.id, snapshot.version)
+    slot = st.empty()
+    if checksum_of_version.num_files >= MANY_FILES and st.session_state.get(_COUNTED) != key:
+        with slot.container(key="files_preview"):
+            _preview(checksum_of_version, opened)
+    distribution = cache.distribution(snapshot)
+    slot.empty()
+    st.session_state[_COUNTED] = key
+    words = view.disagreement(checksum_of_version, distribution, snapshot.version)
+    if words:
+        st.warning(markdown_safe(words), icon=":material/warning:")
+    return distribution
+
+
+def _preview(checksum_of_version: Checksum, opened: OpenTable) -> None:
+    distribution = view.as_distribution(checksum_of_version, opened.snapshot, services.settings().health)
+    figures.key_figures(view.key_figures(distribution)[:2], key="preview_figures", columns=5)
+    figure = view.distribution_figure(distribution, mode=viewer.mode(), title=view.preview_title(checksum_of_version))
+    figures.chart(figure, key="preview_chart")
+    source = view.source_sentence(opened.snapshot.version)
+    st.caption(f"{source} Partitions and small files come with the count of the log …")
+
+
+def _chart(distribution: FileDistribution, health: HealthSettings) -> Bucket | None:
+    """The distribution with its rule; returns the bucket that was clicked."""
+    bucket = view.find_bucket(distribution.buckets, state.whole(state.BUCKET))
+    figure = view.distribution_figure(distribution, mode=viewer.mode(), selected=bucket.from_bytes if bucket else None)
+    figures.chart(figure, key=_CHART, on_select=_on_chart)
+    rule = view.rule_sentence(distribution, ratio=health.small_file_ratio)
+    st.caption(f"{rule} Click a bar for its files.")
+    return bucket
+
+
+def _on_chart() -> None:
+    points = st.session_state[_CHART].get("selection", {}).get("points", [])
+    edges = [point["customdata"][0] for point in points if isinstance(point.get("customdata"), list | tuple)]
+    state.put({state.BUCKET: int(edges[0]) if edges else None, state.FILES_PAGE: None})
+    if edges and st.session_state.get(state.VIEW) not in OF_SIZES:
+        st.session_state[state.VIEW] = OF_SIZES[0]  # where the bar's files are
+
+
+def _on_view() -> None:
+    """Another view begins at its first page; those that are not of sizes are of the whole version."""
+    _first_page()
+    if st.session_state[state.VIEW] not in OF_SIZES:
+        _close()
+
+
+def _close() -> None:
+    state.put({state.BUCKET: None, state.FILES_PAGE: None})
+
+
+def _partitions(snapshot: Snapshot, distribution: FileDistribution) -> None:
+    """Totals per partition, searched and sorted; a click lists the files of one."""
+    st.caption(view.partitions_sentence(distribution))
+    chosen = state.text(state.PARTITION)
+    if chosen is not None:
+        _of_partition(snapshot, chosen)
+        return
+    if len(distribution.partitions) > 1:
+        with st.container(horizontal=True, key="partition_tools"):
+            text = st.text_input("Search", key=state.FIND, bind="query-params", on_change=_first_page)
+            by = st.selectbox("Sort by", list(view.SORTS), key=state.SORT, bind="query-params", on_change=_first_page)
+    else:
+        text, by = "", next(iter(view.SORTS))
+    ordered = view.ordered_partitions(distribution, text or "", by)
+    begin = min(_start(), max(0, len(ordered) - 1) // PER_PAGE * PER_PAGE)
+    part = ordered[begin : begin + PER_PAGE]
+    _pager(len(ordered), begin, f"{view.shown_range(begin, len(part), len(ordered), 'partition')}.")
+    names = [row.partition for row in part]
+    frame = view.partitions_frame(part, with_vectors=bool(distribution.vectors.files))
+    opened = lists.choose(frame, PARTITIONS, key=f"partitions_{begin}", names=names)
+    if opened:
+        state.put({state.PARTITION: opened, state.FILES_PAGE: None})
+        st.rerun()
+
+
+def _of_partition(snapshot: Snapshot, partition: str) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", key="partition_head"):
+        st.markdown(f"**{markdown_safe(partition)}**", width="content")
+        none = {state.PARTITION: None, state.FILES_PAGE: None}
+        st.button("All partitions", key="close_partition", icon=":material/close:", on_click=state.put, args=(none,))
+    _file_list(snapshot, FileChoice(partition=partition, order="smallest"))
+
+
+def _first_page() -> None:
+    state.put({state.FILES_PAGE: None})
+
+
+def _clustering(opened: OpenTable) -> None:
+    """How many files a look-up of one value reads, for a column of the viewer's choice."""
+    snapshot = opened.snapshot
+    commits = services.lake().history(opened.ref, limit=CLUSTERING_COMMITS, ending_version=snapshot.version)
+    preferred = clustering_columns(commits)
+    columns = sorted_first(snapshot, preferred)
+    if not columns:
+        st.caption("No column of this table can have statistics.")
+        return
+    column = st.selectbox("Column", columns, key=state.OVERLAP_COLUMN, bind="query-params")
+    overlap = cache.overlap(snapshot, column)
+    st.markdown(markdown_safe(view.overlap_sentence(overlap, is_chosen_by_table=column in preferred)))
+    if overlap.profile:
+        figures.chart(view.overlap_figure(overlap, mode=viewer.mode()), key="overlap_chart")
+
+
+# a page of files, and one of them -----------------------------------------------------------------------------
+
+
+def _file_list(snapshot: Snapshot, choice: FileChoice) -> None:
+    """One page of the chosen files; a click opens a file below the list."""
+    page = cache.file_page(snapshot, choice, _start(), PER_PAGE)
+    _pager(
+        page.total,
+        page.start,
+        f"{view.shown_range(page.start, page.files.num_rows, page.total, 'file')}, {ORDERS[choice.order]}.",
+    )
+    opened = state.text(state.FILE)
+    paths = page.files["path"].to_pylist()
+    chosen = lists.choose(view.files_frame(page.files), FILES, key=f"files_{page.start}_{opened}", names=paths)
+    if chosen and chosen != opened:
+        state.put({state.FILE: chosen})
+        opened = chosen
+    if opened:
+        _one(snapshot, opened)
+
+
+def _start() -> int:
+    """Where the page in the URL begins, counted from 0."""
+    return (max(1, state.whole(state.FILES_PAGE) or 1) - 1) * PER_PAGE
+
+
+def _pager(total: int, begin: int, words: str) -> None:
+    """What part of a list this is, and buttons to the parts beside it."""
+    number = begin // PER_PAGE + 1
+    with st.container(horizontal=True, vertical_alignment="center", key="pager"):
+        st.caption(words, width="content")
+        if total > PER_PAGE:
+            for label, to, is_end in (
+                ("Previous", number - 1, number == 1),
+                ("Next", number + 1, begin + PER_PAGE >= total),
+            ):
+                st.button(
+                    label, key=f"page_{label}", disabled=is_end, on_click=state.put, args=({state.FILES_PAGE: to},)
+                )
+
+
+def _one(snapshot: Snapshot, path: str) -> None:
+    with st.container(border=True, key="one_file"):
+        with st.container(horizontal=True, vertical_alignment="center", key="one_file_head"):
+            st.markdown(f"**{markdown_safe(path)}**", width="stretch")
+            st.button(
+                "Close", key="close_file", icon=":material/close:", on_click=state.put, args=({state.FILE: None},)
+            )
+        footer = services.lake().footer(snapshot, path)
+        figures.key_figures(view.footer_figures(footer), key="one_file_figures")
+        st.markdown(markdown_safe(view.footer_sentence(footer)))
+        lists.show(view.columns_frame(footer), COLUMNS, key="footer_columns")
+        with st.expander("Row groups"):
+            lists.show(view.groups_frame(footer), GROUPS, key="footer_groups")
+        with st.expander("Statistics in the log"):
+            st.code(view.statistics_text(footer.logged), language="json")

@@ -1,0 +1,209 @@
+"""Overview: is anything wrong, and where? What needs attention, then tables by layer, then streams; kept fresh.
+
+Rule: every item of the list leads to the page that helps. When this browser looked last, it remembers in a cookie: the
+server keeps nothing of it. A visit ends when nobody has looked for half an hour, and who has the page hidden does not
+look.
+"""
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import streamlit as st
+
+from app import cache, errors, navigation, services, state, viewer
+from app.overview import view
+from app.ui import lists
+from app.ui.badges import state_mark
+from app.ui.figures import key_figures
+from app.ui.frame import empty_lake
+from app.ui.lake import Table, lake_totals
+from app.ui.live import reading_progress
+from app.ui.states import by_urgency, summary_sentence
+from app.ui.view.words import markdown_safe, sentence
+from backend.errors import LakehouseError
+from backend.format import ago, moment_help
+from backend.health.model import AttentionGroup
+
+SMALL_FILES_PX = 89
+TABLES = lists.Look(
+    formats={"Rows": "count", "Files": "count", "Size": "bytes", "Last commit": "ago_short"},
+    config={
+        "Table": st.column_config.TextColumn(width=195),
+        "Version": st.column_config.TextColumn(width=84, help="The latest version, or that the table cannot be read."),
+    },
+    alt="Every table with its version, rows, files, size, small files and last commit",
+)
+STREAMS = lists.Look(
+    formats={"Rows in": "rate", "Last batch": "ago_short"},
+    config={
+        "Verdict": st.column_config.TextColumn(width=108),
+    },
+    state_columns=("Verdict",),
+    alt="Every stream with its verdict, state and rate",
+)
+
+
+MOST_ROWS = 50
+# Side by side where both fit, else one below the other.
+_LISTS = """<style>.st-key-overview_lists { display: flex; flex-wrap: wrap; }
+.st-key-overview_lists > .stGridCell { flex: 3 1 500px; min-width: 0; }
+.st-key-overview_lists > .stGridCell:last-child { flex: 2 1 350px; }
+.st-key-visit { position: absolute; height: 0; overflow: hidden; }</style>"""
+
+
+def overview() -> None:
+    """The whole live region."""
+    now, streams = services.now(), cache.streams_reading()
+    try:
+        reading, lake_error = cache.lake_reading(), None
+        reading_progress(reading)
+    except LakehouseError as exc:
+        reading, lake_error = None, exc
+    tables = view.by_layer(reading.tables) if reading else []
+    groups, noticed = cache.attention(reading, streams), cache.noticed(streams)
+    partial = reading is not None and (not reading.is_complete or noticed.is_partial)
+    totals = lake_totals(tables) if tables or (reading and reading.is_complete) else None
+    key_figures(view.key_figures(totals, streams.streams), key="overview_figures")
+    if lake_error:
+        errors.show(lake_error)
+    unknown = [name for name, bad in (("tables", lake_error), ("streams", streams.problem)) if bad]
+    st.subheader(view.attention_sentence(groups, unknown, partial=partial), anchor=False)
+    judged = "" if unknown or partial else view.judged_sentence(len(tables), len(streams.streams), streams.judgements)
+    _attention_list(groups, now, judged=judged)
+    slot = st.empty()  # always there, as that of `reading_progress`
+    if looked := view.looked_sentence(noticed):
+        slot.caption(looked)
+    if not unknown and not partial:
+        _since_last_visit(len(tables), groups, now)
+    st.html(_LISTS)
+    grid = st.grid(2, key="overview_lists")
+    with grid.cell():
+        st.subheader("Tables", anchor=False)
+        if tables:
+            _table_list(tables, groups)
+        elif not lake_error and not partial:
+            empty_lake()
+    with grid.cell():
+        st.subheader("Streams", anchor=False)
+        _stream_list(streams)
+
+
+def _table_list(tables: list[Table], groups: Sequence[AttentionGroup]) -> None:
+    if len(tables) > MOST_ROWS:
+        cut = f"{MOST_ROWS} of {len(tables):,}: those in trouble, then the stalest. "
+        tables = view.most_troubled(tables, groups, MOST_ROWS)
+    else:
+        cut = ""
+    st.caption(f"{cut}Click a row to open the table.")
+    names = [table.ref.name for table in tables]
+    look = lists.with_small_files(TABLES, width=SMALL_FILES_PX)
+    name = lists.choose(view.tables_frame(tables, services.now()), look, key="overview_tables", names=names)
+    if cut:
+        navigation.page_link("tables", "All tables")
+    if name is not None:
+        navigation.go("table", {state.TABLE: name})
+
+
+def _stream_list(reading: cache.StreamsReading) -> None:
+    if reading.problem:
+        what = "**The control store does not answer, so streams are not known.**"
+        st.error(f"{what} {markdown_safe(reading.problem)}", icon=":material/error:")
+    elif reading.streams:
+        streams, cut = by_urgency(reading.streams), ""
+        if len(streams) > MOST_ROWS:
+            streams, cut = streams[:MOST_ROWS], f"{MOST_ROWS} of them: those in trouble first. "
+        st.caption(f"{summary_sentence(reading.streams)}. {cut}Click a row to open the stream.")
+        names = [status.declaration.name for status in streams]
+        frame = view.streams_frame(streams, services.now())
+        name = lists.choose(frame, STREAMS, key="overview_streams", names=names)
+        if cut:
+            navigation.page_link("streams", "All streams")
+        if name is not None:
+            navigation.go("stream", {state.STREAM: name})
+    else:
+        what = "**No stream is declared yet.** A stream host declares the streams it can run:"
+        st.info(what, icon=":material/water:")
+        st.code("weir host", language="bash")
+
+
+def _since_last_visit(tables: int, groups: Sequence[AttentionGroup], now: datetime) -> None:
+    """What is new since this browser looked last; nothing at its first visit."""
+    visit = remembered(tables, now)
+    if visit is None:
+        return
+    links, when = view.news(visit.ended_at, tables - visit.tables, groups, cache.acts()), ago(visit.ended_at, now)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="since_last_visit"):
+        st.caption(f"{'Since' if links else 'Nothing new since'} you last looked, {when}", width="content")
+        for link in links:
+            navigation.page_link(link.page, link.label, link.params)
+
+
+def _attention_list(groups: Sequence[AttentionGroup], now: datetime, *, judged: str) -> None:
+    """What needs a person by cause, most urgent first, each with its next step and a link. `judged`: what was looked
+    at."""
+    if not groups:
+        if judged:
+            st.success(judged, icon=":material/check_circle:")
+        return
+    with st.container(border=True, key="attention", gap="small"):
+        for group in groups:
+            (bold, rest), item = view.group_words(group, now), group.only
+            key = f"attention_{group.cause.value}_{group.severity.value}"
+            grid = st.grid(
+                6, min_column_width=120, vertical_alignment="center", key=key
+            )  # in a narrow window the link wraps
+            with grid.cell(column_span=5):
+                st.markdown(
+                    f"{state_mark(group.severity.value)} **{markdown_safe(bold)}** {markdown_safe(rest)}  \n"
+                    f":small[:gray[{markdown_safe(sentence(group.next_step))}]]",
+                    help=moment_help(item.since, viewer.timezone()) if item and item.since else None,
+                )
+            links = view.destinations(group)
+            with grid.cell(column_span=6 if links[1:] else 1), st.container(horizontal=True):
+                for link in links:
+                    navigation.page_link(link.page, link.label, link.params)
+
+
+# the visit before -----------------------------------------------------------------------------------------------------
+
+
+GAP = timedelta(minutes=30)
+_BEFORE = "_visit_before"
+_remember = st.components.v2.component(
+    "weir.visit",
+    js="""export default ({ data }) => {
+  if (document.visibilityState === "visible") document.cookie = `${data}; max-age=31536000; samesite=lax`
+}
+""",
+)
+
+
+class Visit(NamedTuple):
+    """When a visit ended, and how many tables there were."""
+
+    ended_at: datetime
+    tables: int
+
+
+def visit_before(cookie: str, now: datetime) -> Visit | None:
+    """The visit before the one that goes on, or begins, now; None for the first. `cookie`: that one and the newest."""
+    if re.fullmatch(r"[0-9]{1,10}(\.[0-9]{1,10}){3}", cookie) is None:
+        return None  # it is none of ours
+    at, tables, last_at, last_tables = map(int, cookie.split("."))
+    if now - (last := datetime.fromtimestamp(last_at, UTC)) > GAP:
+        return Visit(last, last_tables)
+    return Visit(datetime.fromtimestamp(at, UTC), tables) if at else None
+
+
+def remembered(tables: int, now: datetime) -> Visit | None:
+    """The visit before this one; the browser remembers that it looks now, and how many tables there are."""
+    name = f"weir_looked_{urlsplit(st.context.url or '').port or 0}"  # ports of one machine share their cookies
+    if _BEFORE not in st.session_state:
+        st.session_state[_BEFORE] = visit_before(str(st.context.cookies.get(name)), now)
+    visit: Visit | None = st.session_state[_BEFORE]
+    before = f"{visit.ended_at.timestamp():.0f}.{visit.tables}" if visit else "0.0"
+    _remember(key="visit", data=f"{name}={before}.{now.timestamp():.0f}.{tables}")
+    return visit

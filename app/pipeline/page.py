@@ -1,0 +1,92 @@
+"""The graph of what feeds what: its picture, and the same as a list.
+
+Rule: everything comes from the store, so the graph is still there after the host is gone.
+"""
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app import cache, navigation, services, state, viewer
+from app.pipeline import view
+from app.pipeline.picture import graph_picture
+from app.ui import lists
+from app.ui.figures import key_figures
+from app.ui.live_figures import live_chart, prepared
+from app.ui.view.figures import FigureLook
+from app.ui.view.words import markdown_safe
+from backend.streams.graph import build_graph
+from backend.streams.verdict import StreamStatus
+
+ALL = "All"
+LATENCY = "Age of the oldest data that has landed and is not in a layer's tables yet, over the last 30 minutes"
+NODES = lists.Look(
+    formats={"Rows/min": "count"},
+    config={
+        "Layer": st.column_config.TextColumn(width=68),
+        "State": st.column_config.TextColumn(width=112),
+        "Reads": st.column_config.TextColumn(width=133),
+        "Rows/min": st.column_config.Column(
+            alignment="right", help="Rows read over the last 5 minutes; “–”: nobody counts them"
+        ),
+        "Row expectations": st.column_config.TextColumn(width=118, help="Broken by a row of the last 5 minutes"),
+        "Why": st.column_config.TextColumn(width=242),
+    },
+    layer_column="Layer",
+    row_px=lists.TWO_LINES_PX,
+    alt="Sources, streams and tables, and what each reads",
+)
+
+
+def pipeline_graph() -> None:
+    """The whole live region."""
+    reading = cache.streams_reading()
+    if reading.problem:
+        problem = markdown_safe(reading.problem)
+        st.error(f"**The control store does not answer.** {problem}", icon=":material/error:")
+    elif not reading.streams:
+        st.info("**No streams: no host has declared any yet.**", icon=":material/account_tree:")
+        st.markdown("Declare a pipeline as `docs/pipelines.md` shows, and start its host:")
+        st.code("weir up     # UI, host and demo\nweir host   # the host alone", language="bash")
+    else:
+        chosen = _chosen(reading.streams)
+        layers = cache.latencies(tuple(status.declaration.name for status in chosen))
+        if layers:
+            key_figures(view.build_latency_figures(layers), key="latency")
+        _graph(chosen)
+        look = FigureLook(viewer.mode(), viewer.timezone())
+        if figure := view.build_latency_figure(layers, look):
+            live_chart(prepared(figure, key="latency_chart", alt=LATENCY))
+
+
+def _chosen(statuses: Sequence[StreamStatus]) -> list[StreamStatus]:
+    """The streams of the pipeline that the viewer chose, where there are several."""
+    names = view.pipelines(statuses)
+    if len(names) < 2:
+        return list(statuses)
+    chosen = st.segmented_control(
+        "Pipeline", [ALL, *names], default=ALL, required=True, key=state.PIPELINE, bind="query-params"
+    )
+    return [status for status in statuses if chosen in (None, ALL, status.declaration.pipeline)]
+
+
+def _graph(statuses: Sequence[StreamStatus]) -> None:
+    recent = cache.recent_batches()
+    graph = build_graph(statuses, recent, now=services.now())
+    shown = view.boxes(graph, statuses, recent)
+    sentence = view.sentence(graph, shown)
+    st.markdown(sentence)
+    st.caption("Click a node to open its stream or table. Rows per minute are of the last 5 minutes; “–” is unknown.")
+    opened = graph_picture(
+        view.build_layout(graph, shown),
+        view.build_marks(graph, shown, mode=viewer.mode()),
+        alt=f"Graph: {sentence} The list below says the same.",
+        key="pipeline_picture",
+    )
+    by_name = {box.node.name: box for box in shown}
+    row = lists.choose(view.build_frame(graph, shown), NODES, key="pipeline_list", names=list(by_name))
+    if opened is None and (box := by_name.get(row or "")) and box.page and box.chosen:
+        opened = box.page, box.chosen  # the row leads where its node does
+    if opened is not None:
+        page, name = opened
+        navigation.go(page, {state.STREAM if page == "stream" else state.TABLE: name})

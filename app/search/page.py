@@ -1,0 +1,310 @@
+"""First bad version: the form, conditions to choose from, probes as they run, the answer and the commit behind it.
+
+Rule: everything asked is in the URL. A search runs after a click alone: anybody may have made the link. A finished
+search is shown at once. Rows of the commit are compared unasked where that is little work; else a link leads there.
+"""
+
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from app import cache, errors, navigation, services, state, viewer
+from app.search import text, view
+from app.ui import lists, work
+from app.ui.lake import OpenTable
+from app.ui.table_acts import way_back
+from app.ui.version_range import CHOICES, picker, pin_names
+from app.ui.view.words import markdown_safe, sentence
+from backend.changes.key import choose_key, key_memory
+from backend.changes.model import Question, VersionDiff
+from backend.errors import LakehouseError, NothingBrokenError, QueryError
+from backend.lake.history.history import example_condition
+from backend.lake.model import TableRef
+from backend.search.search import OLDEST, Bisection, BisectProgress, BisectRequest, named_version
+from backend.search.suggest import load_held, suggest
+from backend.sql.expression import MOST_CHARACTERS
+
+MOST_CHECKS = 20
+_DEFAULTS = {state.GOOD: OLDEST, state.BAD: "latest"}
+PROBES = lists.Look(
+    formats={"When": "ago"},
+    config={
+        "Version": st.column_config.NumberColumn(format="v%d", pinned=True, width="small"),
+        "It gave": st.column_config.TextColumn(width="large"),
+        "Took": st.column_config.NumberColumn(format="%.2f s"),
+    },
+    alt="Probes in the order they ran",
+)
+_ROWS = lists.Look(alt="Rows that violate the condition")
+_WIDE_PX, _ENDS_PX = 140, 205  # "890.91 → 83,137.07", "2026-11-20 10:04:31.522 UTC"
+_HELD = lists.Look(
+    config={name: st.column_config.TextColumn(width=_WIDE_PX) for name in view.HEADS[1:-2]}
+    | {name: st.column_config.TextColumn(width=_ENDS_PX) for name in (view.HEADS[0], view.HEADS[-2])},
+    alt="What columns hold at the good and the bad end",
+)
+_COMPARE_S = 5.0  # so long a viewer waits for rows that nobody asked to compare
+_NARROWEST_PX = 280
+_PARTS = ("who", "changed")
+
+
+def form(opened: OpenTable) -> BisectRequest:
+    """The condition and the two ends, as the URL has them."""
+    asking = st.form("ask", border=False)  # Enter searches
+    condition = asking.text_input(
+        "A good version satisfies", key=state.CONDITION, bind="query-params", max_chars=MOST_CHARACTERS,
+        placeholder=example_condition(opened.snapshot.metadata, is_good=True),
+        help="SQL over one version's rows, in DuckDB's dialect. Without an aggregate every row has to satisfy it; "
+        "with one, such as count(*) > 0, the version as a whole. Null passes, as in a CHECK constraint. Columns alone, "
+        "such as (order_id, line), have to be unique.",
+    )  # fmt: skip
+    with asking:
+        st.form_submit_button(
+            "Find first bad version", key="find", type="primary", icon=":material/search:",
+            on_click=_find, args=(opened,),
+        )  # fmt: skip
+    commits = {str(each.version): each for each in services.lake().history(opened.ref, limit=CHOICES)}
+    names = pin_names(opened.ref)
+    with st.container(horizontal=True, vertical_alignment="bottom", key="bisect_ends"):
+        picker(state.GOOD, "Good version", _DEFAULTS[state.GOOD], commits, names)
+        picker(state.BAD, "Bad version", _DEFAULTS[state.BAD], commits, names)
+        check = st.number_input(
+            "Checks", 0, MOST_CHECKS, 2, key=state.CHECK, bind="query-params", width=120,
+            help="So many versions on each side of what was found are judged as well: whether the condition changes "
+            "more than once is only known where somebody looks.",
+        )  # fmt: skip
+    return _asked(condition.strip(), int(check))
+
+
+def _find(opened: OpenTable) -> None:
+    asked = _asked(str(st.session_state[state.CONDITION]).strip(), int(st.session_state[state.CHECK]))
+    if asked.condition:
+        work.ask(_mark(opened, asked))
+
+
+def _asked(condition: str, check: int) -> BisectRequest:
+    good, bad = (state.text(end) or default for end, default in _DEFAULTS.items())
+    return BisectRequest(condition, good, bad, check, viewer.clock())
+
+
+def _mark(opened: OpenTable, asked: BisectRequest) -> str:
+    """A short name of what is asked of this table."""
+    parts = (opened.ref.uri, asked.condition, asked.good, asked.bad, asked.check)
+    return f"{zlib.crc32(repr(parts).encode()):08x}"
+
+
+def answer(opened: OpenTable, asked: BisectRequest) -> None:
+    """What is known of this search; runs it when asked to."""
+    if not asked.condition:
+        st.info(text.empty_text(example_condition(opened.snapshot.metadata, is_good=True)), icon=":material/search:")
+        _suggestions(opened, asked)
+        return
+    result = cache.bisects().known(services.lake(), opened.ref, asked)
+    if work.is_asked(_mark(opened, asked)):
+        try:
+            result = _search(opened, asked) or result
+        except NothingBrokenError as exc:
+            errors.show(exc)
+            _suggestions(opened, asked)
+            return
+    if result is None:
+        st.caption(
+            "Nothing was read yet. Among 1,000 commits a search judges about 15 versions. It reads only the columns "
+            "that the condition names, and each data file once, unless the condition is an aggregate."
+        )
+    else:
+        _result(opened, result)
+
+
+def _search(opened: OpenTable, asked: BisectRequest) -> Bisection | None:
+    """Runs it and shows each probe as it ends; then the URL names the two versions that were compared."""
+
+    def begin() -> Iterator[BisectProgress]:
+        return _shown(cache.bisects().over(services.lake(), opened.ref, asked), st.empty())
+
+    try:
+        last = work.run(begin, key="bisect", tell=text.progress_text)
+    except QueryError as exc:
+        if exc.position is not None:
+            st.code(f"{asked.condition}\n{' ' * exc.position}^", language=None)
+        raise
+    result = last.result if last else None
+    if result is None:
+        return None
+    state.put({state.GOOD: result.good, state.BAD: result.bad})
+    st.rerun()
+
+
+def _shown(steps: Iterator[BisectProgress], slot: DeltaGenerator) -> Iterator[BisectProgress]:
+    """The same steps, with the probes so far in their place, newest first."""
+    shown = 0
+    for step in steps:
+        if len(step.probes) > shown:
+            shown = len(step.probes)
+            frame = view.probe_frame(step.probes[::-1], services.now())
+            slot.dataframe(
+                lists.styled(frame, PROBES), column_config=dict(PROBES.config), hide_index=True,
+                row_height=lists.ROW_PX, height=lists.height(frame),
+            )  # fmt: skip
+        yield step
+
+
+# the answer ------------------------------------------------------------------------------------------------------
+
+
+def _result(opened: OpenTable, result: Bisection) -> None:
+    """One sentence, what stands beside it, where to go on, and every probe."""
+    streams = cache.stream_names()
+    st.subheader(markdown_safe(f"{text.headline(result, streams)}."), anchor=False)
+    with errors.boundary():
+        _culprit(opened, result)
+        _links(opened, result)
+    warned = text.disagreement(result)
+    for warning in warned:
+        st.warning(markdown_safe(sentence(warning)), icon=":material/warning:")
+    lines = [sentence(note) for note in text.notes(result) if note not in warned]
+    st.markdown("\n".join(f"- {markdown_safe(each)}" for each in lines))
+    st.caption(markdown_safe(sentence(f"`{text.one_line(result.condition)}`: {text.means_text(result)}")))
+    if result.culprit is None:
+        _candidates(result, streams)
+    if result.examples.rows:
+        st.markdown(f"**Rows of v{result.bad_seen} that violate it** · the first {len(result.examples.rows)}")
+        right = {name: st.column_config.Column(alignment="right") for name in view.number_columns(result.examples)}
+        lists.show(view.example_frame(result.examples), replace(_ROWS, config=right), key="bisect_rows")
+    lists.show(view.probe_frame(result.probes, services.now()), PROBES, key="bisect_probes")
+    with st.expander("The same in a terminal"):
+        st.code(text.bisect_command(result), language="bash", wrap_lines=True)
+
+
+def _links(opened: OpenTable, result: Bisection) -> None:
+    name, to = opened.ref.name, result.changed_at
+    with st.container(horizontal=True, key="bisect_links"):
+        label = f"What v{to} changed" if to == result.last + 1 else f"What changed from v{result.last} to v{to}"
+        across = None if result.older_id is None else "true"
+        ends = {state.FROM: result.last, state.TO: to, state.ACROSS_REPLACE: across, state.VIEW: "Rows"}
+        navigation.table_link(name, label, ends | {state.ROWS_WHERE: text.where_broken(result)}, page="changes")
+        navigation.table_link(name, f"Table at v{result.good_seen}", {state.VERSION: result.good_seen})
+        navigation.table_link(
+            name, f"Can v{result.good_seen} be restored?", {state.AT: result.good_seen}, page="versions"
+        )
+
+
+def _candidates(result: Bisection, streams: Mapping[str, str]) -> None:
+    st.markdown("**Commits that may be it**, newest first")
+    lines = [
+        f"- v{commit.version}: {markdown_safe(text.commit_text(commit, streams))}"
+        for commit in sorted(result.commits, key=lambda each: -each.version)[:20]
+    ]
+    more = len(result.candidates) - len(lines)
+    st.markdown("\n".join(lines + ([f"- and {more:,} more"] if more > 0 else [])))
+
+
+# the commit that was found --------------------------------------------------------------------------------------------
+
+
+def _culprit(opened: OpenTable, result: Bisection) -> None:
+    """Who made it beside what it changed, and the way back, where there is one commit."""
+    if result.culprit is None:
+        return
+    with st.grid(2, min_column_width=_NARROWEST_PX, key="culprit"):
+        who, changed = (st.container(border=True, height="stretch", key=f"culprit_{part}") for part in _PARTS)
+    with who:
+        st.markdown(f"**v{result.culprit}: who and how**")
+        if result.commit:
+            lists.facts(text.commit_facts(result.commit, cache.stream_names()))
+        else:
+            st.caption("Its commit is not in the log any more.")
+    with changed, st.spinner("Comparing rows …"):
+        _changed(opened, result)
+    if result.is_mended or result.good_seen >= opened.latest_version:
+        st.caption("The latest version satisfies the condition: nothing has to go back.")
+    else:
+        with st.spinner("Comparing rows …"):
+            since = _difference(opened.ref, result.good_seen, opened.latest_version)
+        way_back(opened.ref, opened.latest_version, result.good_seen, since)
+
+
+def _changed(opened: OpenTable, result: Bisection) -> None:
+    diff = _difference(opened.ref, result.culprit - 1, result.culprit) if result.culprit else None
+    st.markdown(f"**What it changed**: {markdown_safe(text.changed_text(result, diff))}")
+    if diff is None or result.culprit is None:
+        return
+    where = None if result.is_mended else text.where_broken(result)
+    broken = _difference(opened.ref, result.culprit - 1, result.culprit, where) if where else None
+    st.markdown(
+        "\n".join(f"- {markdown_safe(each)}" for each in text.cause_texts(diff, broken, by_row=bool(result.row_rule)))
+    )
+
+
+def _difference(ref: TableRef, first: int, second: int, where: str | None = None) -> VersionDiff | None:
+    """Two versions compared, where that is little work and soon done. `where`: which rows, by SQL over one."""
+    limits, lake, differences = services.settings().lake, services.lake(), cache.differences()
+    question = Question(
+        ref,
+        first,
+        second,
+        remembered_key=key_memory(services.settings().home).known(ref),
+        row_limit=limits.diff_rows,
+        max_bytes=limits.diff_max_bytes,
+        across_replace=True,
+        where=where,
+    )
+    try:
+        if not differences.log_part(lake, question).is_small:
+            return None
+        return differences.soon(lake, question, _COMPARE_S)
+    except LakehouseError:
+        return None  # Changes says why, where the link leads
+
+
+# conditions to choose from --------------------------------------------------------------------------------------------
+
+
+def _suggestions(opened: OpenTable, asked: BisectRequest) -> None:
+    """What jumped between the two ends, as buttons; and what each column holds there."""
+    try:
+        with st.spinner("Looking for what jumped …"):
+            key = _key(opened)
+            held = load_held(cache.held_columns(), services.lake(), opened.ref, _ends(opened, asked), key)
+    except LakehouseError:
+        return  # the search itself says what is wrong with an end
+    if len(held) < 2:
+        return
+    low, high = held[0].version, held[-1].version
+    suggested = suggest(held, key)
+    with st.container(key="suggestions"):
+        title = (
+            f"**What jumped between v{low} and v{high}**"
+            if suggested
+            else f"Nothing jumped between v{low} and v{high}."
+        )
+        st.markdown(title + (" · a click fills the condition" if suggested else ""))
+        for number, each in enumerate(suggested):
+            with st.container(horizontal=True, vertical_alignment="center", key=f"suggested_{number}"):
+                st.button(
+                    markdown_safe(f"`{text.one_line(each.condition)}`"), key=f"suggestion_{number}",
+                    icon=":material/arrow_upward:", on_click=st.session_state.update,
+                    args=({state.CONDITION: each.condition},),
+                )  # fmt: skip
+                st.markdown(markdown_safe(text.suggestion_text(each)), width="content")
+        quantiles = "" if held[-1].quantiles else ", which have no quantiles: the table is not read for them"
+        st.caption(f"What the columns hold, v{low} → v{high}, by the log's statistics{quantiles}")
+        lists.show(view.held_frame(held), _HELD, key="held")
+
+
+def _key(opened: OpenTable) -> tuple[str, ...]:
+    """The columns that name a row, as Changes finds them; none where nothing says which."""
+    commits = services.lake().history(opened.ref, limit=CHOICES, ending_version=opened.latest_version)
+    known = key_memory(services.settings().home).known(opened.ref)
+    chosen, _ = choose_key(None, opened.snapshot.metadata, commits, known)
+    return chosen.columns if chosen else ()
+
+
+def _ends(opened: OpenTable, asked: BisectRequest) -> tuple[int, int]:
+    lake, ref = services.lake(), opened.ref
+    good, bad = (named_version(lake, ref, end, asked.clock) for end in (asked.good, asked.bad))
+    oldest = min((first for first, _ in lake.versions(ref)), default=0)
+    ends = (oldest if good is None else good, opened.latest_version if bad is None else bad)
+    return min(ends), max(ends)

@@ -1,0 +1,414 @@
+"""What may be asked of a stream: start, stop and restart, before a start the preflight and settings, requeue and reset.
+
+Rule: a click writes a desired state or asks the stream host, and never touches a stream; each dialog says first what
+will be and asks for a reason. What is requeued is what was tried, the same rows of the same version. The preflight
+forbids nothing; what failed is said with what will happen.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import pandas as pd
+import streamlit as st
+
+from app import cache, errors, navigation, services, viewer
+from app.streams.text import (
+    RESET_LABELS,
+    by_weight,
+    consequence,
+    downstream_sentence,
+    effects_sentence,
+    host_sentence,
+    left_out_sentences,
+    preflight_sentence,
+    requeue_label,
+    requeue_lines,
+    requeue_samples,
+    reset_lines,
+)
+from app.streams.view.lists import acts, acts_on_all, allowed, build_operation_log, check_text
+from app.ui import dialogs
+from app.ui.badges import state_mark
+from app.ui.lists import Look, show
+from app.ui.live import follow_job
+from app.ui.view.words import markdown_safe, sentence
+from backend.errors import LakehouseError
+from backend.format import things
+from backend.jobs.model import Job, JobRequest, JobState
+from backend.stream_model.overrides import (
+    TRIGGER,
+    Setting,
+    check_overrides,
+    compare,
+    declared_values,
+    known_keys,
+    parse_overrides,
+    shown,
+    spark_conf_of,
+)
+from backend.stream_model.stream import Action, StreamDeclaration
+from backend.streams.acts import ActPlan, plan_of
+from backend.streams.checkpoint import Starts
+from backend.streams.faults import Check, Outcome
+from backend.streams.graph import in_graph_order, streams_below
+from backend.streams.requeue import (
+    RequeueAnswer,
+    RequeueRequest,
+    load_request,
+    preview_job,
+    quarantine_of,
+    requeue_job,
+    why_never,
+    why_not,
+)
+from backend.streams.reset import ResetLevel, ResetPreview, ResetRequest, parse_starts, reset_job
+from backend.streams.verdict import StreamStatus, why_not_stopped
+
+MOST_LOG_ENTRIES = 50
+LOG = Look(formats={"When": "ago"}, config={"Reason": st.column_config.TextColumn(width="large")}, alt="Operation log")
+_ACT = "act"
+
+
+def act_buttons(statuses: Sequence[StreamStatus], *, key: str) -> None:
+    """The three buttons for one or several streams; a click opens the dialog on the next full run."""
+    options = acts_on_all(statuses, refused=viewer.read_only_reason())
+    for act in options:
+        clicked = st.button(
+            act.label,
+            key=f"{key}_{act.action}",
+            icon=act.icon,
+            disabled=act.blocked is not None,
+            help=markdown_safe(act.blocked or act.effect),
+        )
+        if clicked:
+            dialogs.open_dialog(_ACT, plan_of(act.action, statuses))
+
+
+def start_button(status: StreamStatus, *, key: str) -> None:
+    """Start for another stream than the page's own, where it may be started."""
+    act = acts(status, refused=viewer.read_only_reason())[0]
+    name = status.declaration.name
+    label, effect = f"Start {markdown_safe(name)}", markdown_safe(act.blocked or act.effect)
+    if st.button(label, key=key, icon=act.icon, disabled=act.blocked is not None, help=effect):
+        dialogs.open_dialog(_ACT, plan_of("start", [status], named=[name]))
+
+
+def blocked_caption(statuses: Sequence[StreamStatus]) -> None:
+    """What stands against every act, in words; what is against some of them, their tooltips say. Always one line, so
+    that the page does not jump."""
+    reasons = {act.blocked for act in acts_on_all(statuses, refused=viewer.read_only_reason())}
+    why = reasons.pop() if len(reasons) == 1 else None
+    st.caption(markdown_safe(why) if why else "\u00a0")
+
+
+def act_dialog() -> None:
+    """Called once by a page: says what was just asked, and opens the dialog that is due."""
+    dialogs.dialog(_ACT, _ask, title=lambda plan: f"{plan.action.capitalize()} {_subject(plan.names)}?", width="small")
+
+
+def operation_log(*, stream: str | None = None) -> None:
+    """Who asked for what and why, newest first."""
+    entries = services.store().audit_entries(limit=MOST_LOG_ENTRIES, subject=stream, with_queries=False)
+    if not entries:
+        st.info("**Nobody has acted yet.** Each start, stop and restart is written here first.", icon=":material/list:")
+        return
+    frame = build_operation_log(entries, now=services.now(), roots=services.settings().roots)
+    show(frame.drop(columns="Stream or table") if stream else frame, LOG, key="operation_log")
+
+
+def _ask(plan: ActPlan) -> None:
+    reading, action = cache.streams_reading(), plan.action
+    by_name = {status.declaration.name: status for status in reading.streams}  # none while the store is silent
+    if asked := [by_name[name] for name in plan.names if name in by_name]:
+        st.markdown(markdown_safe(effects_sentence(action, asked)))
+    for line in left_out_sentences(plan.left_out):
+        st.caption(markdown_safe(line))
+    below = streams_below(plan.names, reading.streams, now=reading.read_at)
+    if downstream := downstream_sentence(action, below):
+        st.markdown(markdown_safe(downstream))
+    overrides, wrong = _overrides(asked[0].declaration.name) if len(asked) == 1 and action != "stop" else ({}, False)
+    silent = host_sentence(reading.hosts, now=reading.read_at, stale_s=services.settings().host.heartbeat_stale_s)
+    if silent:
+        st.warning(f"{silent} The request is kept and carried out when a host comes.", icon=":material/cloud_off:")
+    others = tuple(status.declaration.name for status in allowed(below, action))
+    ticked = dict[str, bool]()
+
+    def boxes() -> None:
+        if others:
+            label = f"{action.capitalize()} {markdown_safe(', '.join(others))} too"
+            ticked["downstream"] = st.checkbox(label, key="act_downstream")
+        if action == "stop":
+            ticked["drain"] = st.checkbox("Only once it has read what is there now", key="act_drain")
+            if len(plan.names) > 1 or others:
+                ticked["through"] = st.checkbox("Until all of it is through, in the graph's order", key="act_through")
+
+    if reason := dialogs.reason(_ACT, label=action.capitalize(), boxes=boxes, disabled=wrong):
+        names = [*plan.names, *(others if ticked.get("downstream") else ())]
+        order = [status.declaration.name for status in in_graph_order(reading.streams, now=reading.read_at)]
+        names.sort(key=lambda name: order.index(name) if name in order else len(order))
+        drain: Action = "drain through" if ticked.get("through") else "drain"
+        _send(drain if ticked.get("drain") or ticked.get("through") else action, names, reason, overrides)
+
+
+def _overrides(name: str) -> tuple[dict[str, dict[str, str]], bool]:
+    """What one stream shall run with, by its name, and whether that cannot be."""
+    before_start(name)
+    try:
+        chosen = overrides_input(name)
+    except LakehouseError as exc:
+        errors.show(exc)
+        return {}, True
+    return ({} if chosen is None else {name: chosen}), False
+
+
+def _send(action: Action, names: Sequence[str], reason: str, overrides: Mapping[str, Mapping[str, str]]) -> None:
+    try:
+        store = services.store()
+        store.request_all(names, action, reason=reason, actor=viewer.actor(), now=store.now(), overrides=overrides)
+    except LakehouseError as exc:
+        errors.show(exc)
+        return
+    dialogs.asked(_ACT, f"{action.capitalize()} asked for {_subject(names)}; the host does it next.")
+
+
+def _subject(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else things(len(names), "stream")
+
+
+# before a start: the preflight, and other settings than the declared ones ---------------------------------------------
+
+
+def checklist(name: str) -> None:
+    """Every check with its evidence."""
+    preflight = cache.preflight(name)
+    st.markdown(f"**{markdown_safe(preflight_sentence(preflight))}**")
+    _show_checks(by_weight(preflight.checks))
+    st.caption("Read without Spark, a few seconds ago at most: checkpoint, logs of sources and sink, leases, disk.")
+
+
+def before_start(name: str) -> None:
+    """In the dialog of a start: what failed, with what will happen, and what is not as it should be."""
+    with st.spinner("Looking at checkpoint, sources and sink …"):
+        preflight = cache.preflight(name)
+    if not preflight.ok:
+        sentence = f"**{markdown_safe(preflight_sentence(preflight))}** You can start it all the same."
+        st.error(f"{sentence} {consequence(preflight)}", icon=":material/error:")
+    _show_checks([*preflight.failed, *preflight.of(Outcome.WARNING)])
+    if preflight.ok:
+        st.caption(markdown_safe(preflight_sentence(preflight)))
+
+
+def _show_checks(checks: list[Check]) -> None:
+    for check in checks:
+        st.markdown(f"{state_mark(check.outcome.value)} {check_text(check)}")
+
+
+def overrides_input(name: str) -> dict[str, str] | None:
+    """What the stream shall run with from now on in place of declared settings; None where that stays as it is.
+
+    Raises `OverrideError` for what cannot be set.
+    """
+    store = services.store()
+    declared, wanted = store.declarations()[name], store.desired().get(name)
+    before = wanted.overrides if wanted else {}
+    after = (
+        _fields(declared, before) if st.toggle("With other settings", value=bool(before), key="act_overrides") else {}
+    )
+    check_overrides(declared, after)
+    settings = compare(declared, before, after, cache.pinned_conf(name))
+    if settings:
+        st.markdown("\n".join(f"- {line}" for line in difference_lines(settings)))
+        st.caption("Settings hold for every later start, until somebody asks for others.")
+    return after if after != dict(before) else None
+
+
+def _fields(declared: StreamDeclaration, before: Mapping[str, str]) -> dict[str, str]:
+    values, typed = declared_values(declared), dict[str, str]()
+    for key in known_keys(declared):
+        label = "Trigger" if key == TRIGGER else markdown_safe(key)
+        now = before.get(key, values.get(key))
+        typed[key] = st.text_input(label, value=now, placeholder=shown(now), key=f"act_set_{key}") or ""
+    lines = st.text_area(
+        "Settings of Spark, KEY=VALUE, one a line",
+        value="\n".join(f"{key}={value}" for key, value in spark_conf_of(before).items()),
+        placeholder="spark.sql.shuffle.partitions=8",
+        key="act_set_spark",
+        height=68,
+    )
+    return chosen_overrides(values, typed, parse_overrides(line for line in (lines or "").splitlines() if line.strip()))
+
+
+def difference_lines(settings: Iterable[Setting]) -> list[str]:
+    """What changes, in Markdown, a line a setting; and what keeps a change from taking effect."""
+    return [_difference(setting) for setting in settings]
+
+
+def _difference(setting: Setting) -> str:
+    now, after = markdown_safe(shown(setting.now)), markdown_safe(shown(setting.after))
+    change = f"{now} → **{after}**" if setting.changes else f"{after}, as it is"
+    declared = "" if setting.declared == setting.now else f" (declared: {markdown_safe(shown(setting.declared))})"
+    note = f" :material/warning: {markdown_safe(setting.note)}" if setting.note else ""
+    return f"{markdown_safe(setting.key)}: {change}{declared}{note}"
+
+
+def chosen_overrides(declared: Mapping[str, str], typed: Mapping[str, str], spark: Mapping[str, str]) -> dict[str, str]:
+    """The overrides among what was typed; a setting that is as declared is none."""
+    values = {key: value.strip() for key, value in typed.items()} | dict(spark)
+    return {key: value for key, value in values.items() if value and value != declared.get(key)}
+
+
+# requeue rows of the quarantine ---------------------------------------------------------------------------------------
+
+
+_REQUEUE, _TRIED = "requeue", "_requeue_tried"
+_WHERE, _SET = "requeue_where", "requeue_set"
+SAMPLES = Look(alt="Some of the chosen rows, before and after the repair")
+
+
+def quarantine_row(declared: StreamDeclaration) -> None:
+    """One line: the way to the quarantine, and to requeue its rows. Nothing for a stream without one."""
+    quarantine = quarantine_of(declared)
+    if quarantine is None:
+        return
+    blocked = viewer.read_only_reason() or why_never(declared)
+    effect = blocked or "Repair rows that broke an expectation, and let them through the stream once more, each once"
+    with st.container(horizontal=True, vertical_alignment="center", key="quarantine"):
+        navigation.table_link(quarantine, f"Quarantine: {quarantine}")
+        clicked = st.button(
+            "Requeue rows…", key="one_requeue", icon=":material/redo:", disabled=bool(blocked),
+            help=markdown_safe(effect),
+        )  # fmt: skip
+        if clicked:
+            st.session_state.pop(_TRIED, None)
+            dialogs.open_dialog(_REQUEUE, declared.name)
+
+
+def requeue_dialog() -> None:
+    """Called once by the page: says what was just asked, and opens the dialog that is due."""
+    dialogs.dialog(_REQUEUE, _requeue_dialog, title="Requeue rows of {}?".format, width="large")
+
+
+def _requeue_dialog(name: str) -> None:
+    with errors.boundary():
+        status = next(stream for stream in cache.streams_reading().streams if stream.declaration.name == name)
+        _choose_rows(status.declaration)
+        tried = st.session_state.get(_TRIED)
+        if tried is not None:
+            request, job_id = tried
+            _outcome(status, request, services.store().jobs.get(job_id))
+
+
+def _choose_rows(declared: StreamDeclaration) -> None:
+    with st.form("requeue_choice", border=False):
+        where = st.text_input("Which rows", key=_WHERE, placeholder="all, or SQL over a row: amount < 0")
+        repairs = st.text_area(
+            "Repair", key=_SET, height=90, placeholder="amount = abs(amount)", help="One line a column: column = SQL"
+        )
+        tried = st.form_submit_button("Preview", key="requeue_try", icon=":material/visibility:")
+    if tried:
+        st.session_state.pop(_TRIED, None)
+        lines = [line for line in (repairs or "").splitlines() if line.strip()]
+        request = load_request(services.lake(), declared, where or "", lines)
+        job = _submit(preview_job(request, actor=viewer.actor()))
+        st.session_state[_TRIED] = request, job.job_id
+
+
+def _submit(wanted: JobRequest) -> Job:
+    return services.store().jobs.submit(wanted, now=services.now())
+
+
+def _outcome(status: StreamStatus, request: RequeueRequest, job: Job | None) -> None:
+    """How far the trial is; then what it gave, and what is asked for before rows are requeued."""
+    if job is None:
+        st.info("The trial is gone: preview it again.", icon=":material/info:")
+    elif not job.state.is_over:
+        follow_job(job.job_id, page="the stream's page", every_s=1.0)
+    elif job.state is JobState.CANCELLED:
+        st.caption("Cancelled: nothing was tried.")
+    elif job.state is JobState.FAILED:
+        st.error(markdown_safe(f"{job.error} {job.hint}".strip()), icon=":material/error:")
+    else:
+        answer = RequeueAnswer.of(job)
+        lines = requeue_lines(answer, request, status.declaration)
+        st.markdown("\n".join(f"- {markdown_safe(line)}" for line in lines))
+        if samples := requeue_samples(answer):
+            show(pd.DataFrame(samples), SAMPLES, key="requeue_samples")
+        _ask_requeue(status, request, answer)
+
+
+def _ask_requeue(status: StreamStatus, request: RequeueRequest, answer: RequeueAnswer) -> None:
+    if refused := why_not(status) or ("" if answer.met else "no row would go"):
+        st.warning(f"Nothing can be requeued now: {markdown_safe(refused)}.", icon=":material/block:")
+    elif reason := dialogs.reason(_REQUEUE, label=requeue_label(answer), typed=request.stream):
+        _submit(requeue_job(request, actor=viewer.actor(), reason=reason))
+        done = f"Asked for {request.stream}; its host does it next. The operation log says what came of it."
+        dialogs.asked(_REQUEUE, done)
+
+
+# reset a stopped stream, or undo the last reset -----------------------------------------------------------------------
+
+
+_RESET, _LEVEL = "reset", "reset_level"
+
+
+def reset_button(status: StreamStatus) -> None:
+    """Opens the dialog on the next full run; off while the stream runs."""
+    blocked = viewer.read_only_reason()
+    if blocked is None and (why := why_not_stopped(status)):
+        blocked = sentence(why)
+    effect = markdown_safe(blocked or "Read everything again, with its tables or without, or undo the last reset")
+    if st.button("Reset…", key="one_reset", icon=":material/replay:", disabled=blocked is not None, help=effect):
+        dialogs.open_dialog(_RESET, status.declaration.name)
+
+
+def reset_dialog() -> None:
+    """Called once by the page: says what was just asked, and opens the dialog that is due."""
+    dialogs.dialog(_RESET, _reset_dialog, title="Reset {}?".format, width="medium")
+
+
+def _reset_dialog(name: str) -> None:
+    with errors.boundary():
+        level = st.segmented_control(
+            "What",
+            list(ResetLevel),
+            default=ResetLevel.REPROCESS,
+            required=True,
+            key=_LEVEL,
+            format_func=RESET_LABELS.__getitem__,
+        )
+        starts = _starts(name) if level is ResetLevel.FROM else {}
+        if starts is None:
+            return
+        preview = cache.reset_preview(name, level, starts)
+        st.markdown(f"**{markdown_safe(sentence(preview.effect))}**")
+        st.markdown("\n".join(f"- {markdown_safe(line)}" for line in reset_lines(preview)))
+        if refused := preview.refused or viewer.why_no_job():
+            st.warning(f"It cannot be done now: {markdown_safe(refused)}.", icon=":material/block:")
+        else:
+            _ask_reset(preview, starts)
+
+
+def _starts(name: str) -> Starts | None:
+    """Where each source begins; None, with the reason said, until that can be told."""
+    declared = next(stream.declaration for stream in cache.streams_reading().streams if stream.declaration.name == name)
+    wheres = []
+    for source in declared.inputs:
+        example = "a version, 2026-01-31T10:00Z or latest" if source.is_table else "a time, latest or offsets as JSON"
+        label = f"Begin {markdown_safe(source.name)} at"
+        if where := st.text_input(label, key=f"reset_from_{source.name}", placeholder=example):
+            wheres.append(f"{source.name}={where}")
+    if len(wheres) < len(declared.inputs):
+        st.caption("Say where to begin, and press Enter.")
+        return None
+    try:
+        return parse_starts(services.lake(), declared, wheres, viewer.clock())
+    except LakehouseError as exc:
+        errors.show(exc)
+        return None
+
+
+def _ask_reset(preview: ResetPreview, starts: Starts) -> None:
+    stream, level = preview.stream, preview.level
+    if reason := dialogs.reason(_RESET, label=RESET_LABELS[level], typed=stream):
+        job = reset_job(ResetRequest(stream, level, starts), actor=viewer.actor(), reason=reason)
+        services.store().jobs.submit(job, now=services.now())
+        dialogs.asked(_RESET, f"{RESET_LABELS[level]}: asked for {stream}; its host does it next.")

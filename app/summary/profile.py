@@ -1,0 +1,138 @@
+"""The profile of a version: at once from the log, exact from the rows after a click, beside another version's.
+
+Rule: no data file is opened before a person asked, and what it costs is said before. A profile once read is kept.
+"""
+
+from collections.abc import Callable, Sequence
+
+import pandas as pd
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from app import cache, services, state, viewer
+from app.summary import text as words
+from app.summary.text import bound_text, differences, top_text
+from app.ui import lists, work
+from app.ui.lake import OpenTable
+from app.ui.view.words import markdown_safe
+from backend.lake.history.history import resolve_version
+from backend.lake.model import Snapshot
+from backend.sql.numbers import Bin, NumbersProgress, Profile, from_log, profiled, readable, with_statistics
+
+COLUMNS = ("Column", "Type", "Null share", "Distinct", "Spread", "Lowest", "Highest", "Commonest")
+
+
+def profile_frame(profile: Profile, before: Profile | None = None) -> pd.DataFrame:
+    """The columns of a profile; with another one also what differs from it, those that do first."""
+    differing = differences(before, profile) if before else {}
+    rows = [
+        {
+            "Column": column.column,
+            "Against": differing.get(column.column, ""),
+            "Type": column.type,
+            "Null share": column.null_share,
+            "Distinct": column.distinct,
+            "Lowest": bound_text(column, "lowest"),
+            "Highest": bound_text(column, "highest"),
+            "Commonest": top_text(column),
+            "Spread": spread(column.bins),
+        }
+        for column in profile.columns
+    ]
+    rows.sort(key=lambda row: not row["Against"])  # stable: else in the schema's order
+    frame = pd.DataFrame(rows, columns=["Column", "Against", *COLUMNS[1:]])
+    silent = [] if before else ["Against"]
+    return frame.drop(columns=silent if profile.is_read else [*silent, "Distinct", "Commonest", "Spread"])
+
+
+def spread(bins: Sequence[Bin]) -> list[float]:
+    """Rows a bin against the fullest one."""
+    most = max((bin_.rows for bin_ in bins), default=0)
+    return [bin_.rows / most for bin_ in bins] if most else []
+
+
+PROFILE = lists.Look(
+    formats={"Null share": "percent", "Distinct": "count"},
+    config={
+        "Against": st.column_config.TextColumn(width=300, help="What differs from the other version."),
+        "Null share": st.column_config.NumberColumn(help="Of the rows that were counted."),
+        "Distinct": st.column_config.NumberColumn(help="Approximate, nulls left out."),
+        "Lowest": st.column_config.TextColumn(help="≥: the true value may lie above."),
+        "Highest": st.column_config.TextColumn(help="≤: the true value may lie below."),
+        "Commonest": st.column_config.TextColumn(help="With their share of the values that are there."),
+        "Spread": st.column_config.BarChartColumn(
+            y_min=0, y_max=1, help="Rows in up to 12 equal steps from the lowest to the highest."
+        ),
+    },
+    alt="Profile of the columns",
+)
+
+
+def profile(opened: OpenTable) -> None:
+    """The controls, what stands out, and the columns; raises what `resolve_version` and the lake raise."""
+    snapshot = opened.snapshot
+    if not profiled(snapshot):
+        st.info("**The table has no columns yet.**", icon=":material/view_column:")
+        return
+    with st.container(horizontal=True, vertical_alignment="bottom", key="profile_controls"):
+        text = st.text_input(
+            "Compare with version", key=state.COMPARE, bind="query-params", placeholder="118, -5, latest, a time",
+            icon=":material/compare_arrows:", width=260,
+        )  # fmt: skip
+        button = st.container(horizontal=True, vertical_alignment="center", key="profile_button")
+    other = _other(opened, (text or "").strip())
+    snapshots = [snapshot] if other is None else [other, snapshot]
+    read = _read(snapshots, button)
+    profiles_shown = [
+        read.get(snapshot.version)
+        or from_log(snapshot, cache.column_totals(snapshot, tuple(with_statistics(snapshot))))
+        for snapshot in snapshots
+    ]
+    caption = words.source_sentence(profiles_shown[-1])
+    if len(profiles_shown) == 2:
+        caption += f" {words.differing_sentence(*profiles_shown)}"
+    st.caption(markdown_safe(caption))
+    frame = profile_frame(profiles_shown[-1], profiles_shown[0] if len(profiles_shown) == 2 else None)
+    lists.show(frame, PROFILE, key="profile")
+
+
+def _other(opened: OpenTable, text: str) -> Snapshot | None:
+    """The version to compare with; None where none is named, or this one."""
+    if not text:
+        return None
+    lake = services.lake()
+    version = resolve_version(lake, opened.ref, text, viewer.clock())
+    return None if version == opened.snapshot.version else lake.snapshot(opened.ref, version)
+
+
+def _read(snapshots: list[Snapshot], button: DeltaGenerator) -> dict[int, Profile]:
+    """Profiles by version that were read from the rows, perhaps now; nothing is read before a person asked."""
+    profiles, versions = cache.profiles(), [snapshot.version for snapshot in snapshots]
+    known = {
+        value.version: value for snapshot in snapshots for value in profiles.known(snapshot, "", [snapshot.version])
+    }
+    missing = [snapshot for snapshot in snapshots if snapshot.version not in known]
+    ref = snapshots[0].ref
+    name = f"profile_{ref.uri}_{versions}"
+    if missing and not work.is_asked(name):
+        size, files = (sum(getattr(snapshot, total) for snapshot in missing) for total in ("size_bytes", "num_files"))
+        with button:
+            st.button("Read the rows", key="read_profile", icon=":material/play_arrow:", on_click=work.ask,
+                      args=(name,))  # fmt: skip
+            st.caption(words.cost_sentence(size, files))
+    elif missing:
+        last = work.run(lambda: profiles.over(services.lake(), ref, "", versions), key="profile", tell=_tell(missing))
+        known |= {value.version: value for value in last.values} if last else {}
+    return readable(list(known.values()))
+
+
+def _tell(missing: list[Snapshot]) -> Callable[[NumbersProgress[Profile]], tuple[float, str]]:
+    rows = {snapshot.version: snapshot.num_rows for snapshot in missing}
+
+    def tell(step: NumbersProgress[Profile]) -> tuple[float, str]:
+        total = rows.get(step.version or -1)
+        share = step.rows_read / (2 * total) if total else 0.0
+        done = (len(step.values) + min(1.0, share)) / max(1, step.total)
+        return done, f"v{step.version}: {step.rows_read:,} rows read"
+
+    return tell

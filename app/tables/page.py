@@ -1,0 +1,128 @@
+"""Widgets of the list of all tables: search and filters, the list, its pages.
+
+Rule: everything chosen is in the URL; tables are shown as they arrive and nothing waits for the rest.
+"""
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app import cache, navigation, services, state
+from app.errors import boundary
+from app.tables import view
+from app.ui import lists
+from app.ui.frame import empty_lake
+from app.ui.lake import Table
+from app.ui.live import live_lake, reading_progress
+from backend.lake.find import FoundTable
+from backend.sql.export import FORMATS
+
+SMALL_FILES_PX = 88
+TABLES = lists.Look(
+    formats={"Rows": "count", "Files": "count", "Size": "bytes", "Last commit": "ago"},
+    config={
+        "Table": st.column_config.TextColumn(width=192),
+        "Found in": st.column_config.TextColumn(width=300, help="Where the words of the search stand."),
+        "Version": st.column_config.TextColumn(width=104, help="The latest version, or that the table cannot be read."),
+        "Rows": st.column_config.Column(alignment="right", help="Live rows by the files' statistics; – unknown."),
+        "Files": st.column_config.Column(alignment="right", help="Data files of the latest version."),
+        "Size": st.column_config.Column(alignment="right", help="Their bytes; older versions' files come on top."),
+        "Last commit": st.column_config.Column(alignment="right", help="How long ago anything was committed."),
+        "By": st.column_config.TextColumn(help="The last commit's operation."),
+        "Owner": st.column_config.TextColumn(help="`catalog.team_name`, else the e-mail or Slack channel set there."),
+        "Classification": st.column_config.TextColumn(help="`catalog.table.classification`"),
+        "Problem": st.column_config.TextColumn(width=330, help="Why the table cannot be read."),
+        "What to do": st.column_config.TextColumn(width=290),
+        "Committed at": st.column_config.TextColumn(help="The last commit, exact."),
+    },
+    layer_column="Layer",
+    alt="Tables of the lake with layer, rows, files, size, small files, last commit and owner",
+)  # fmt: skip
+
+
+def tables() -> None:
+    """The list of tables, kept fresh."""
+
+    def region() -> None:
+        with boundary():
+            _list()
+
+    live_lake(region)
+
+
+def _list() -> None:
+    """Filters, totals in words, one page of the list."""
+    reading = cache.lake_reading()
+    if reading.is_complete and not reading.tables:
+        empty_lake()
+        return
+    query = _filters(reading.tables)
+    reading_progress(reading)
+    settings = services.settings().health
+    limits = view.ListLimits(services.now(), settings.stale_after_s, cache.not_as_expected())
+    results = cache.find(query.words) if query.words.strip() else None
+    searched = reading.tables if results is None else [result.table for result in results]
+    matching = view.select(searched, query, limits)
+    st.markdown(f"**{view.found_sentence(matching, reading, query)}**")
+    if matching:
+        _page(matching, results or (), limits)
+    elif reading.is_complete:
+        st.info("**No table matches.** Take a word or a filter away.", icon=":material/search_off:")
+
+        def clear() -> None:
+            for key, value in ((state.SEARCH, ""), (state.LAYER, []), (state.OWNER, []), (state.SHOW, view.ALL)):
+                st.session_state[key] = value
+
+        st.button("Clear search and filters", key="clear", on_click=clear)
+
+
+def _filters(tables: Sequence[Table]) -> view.Query:
+    with st.container(horizontal=True, vertical_alignment="bottom", key="table_filters"):
+        words = st.text_input(
+            "Search", key=state.SEARCH, bind="query-params", live="200ms", width=280, on_change=state.first_page,
+            type="search", placeholder="Name, column, owner, property", icon=":material/search:",
+        )  # fmt: skip
+        layers = st.pills(
+            "Layer",
+            view.LAYERS,
+            selection_mode="multi",
+            key=state.LAYER,
+            bind="query-params",
+            on_change=state.first_page,
+        )
+        shown = st.segmented_control(
+            "Show",
+            view.SHOWN,
+            default=view.ALL,
+            required=True,
+            key=state.SHOW,
+            bind="query-params",
+            on_change=state.first_page,
+        )
+        owners = view.owners(tables, state.texts(state.OWNER))
+        chosen = st.multiselect(
+            "Owner", owners, key=state.OWNER, bind="query-params", on_change=state.first_page, width=205,
+            placeholder="All owners" if owners else "No table names one",
+        )  # fmt: skip
+        order = st.selectbox(
+            "Sort by", view.ORDERS, key=state.SORT, bind="query-params", on_change=state.first_page, width=190
+        )
+    return view.Query(words or "", tuple(layers), tuple(chosen), shown or view.ALL, order or view.ORDERS[0])
+
+
+def _page(matching: Sequence[Table], results: Sequence[FoundTable], limits: view.ListLimits) -> None:
+    slot, rows, which = lists.paged(matching, key="table_list")
+    with slot:
+        whole = " Search and filters look through all of them." if which else ""
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.caption(f"{which}{whole} Click a row to open the table.".strip(), width="stretch")
+            st.download_button(
+                "CSV", data=lambda: view.catalog_csv(view.catalog_frame(matching, limits.now, results)),
+                file_name="tables.csv", mime=FORMATS["csv"].media_type, key="export_tables", icon=":material/download:",
+                on_click="ignore", type="tertiary", help="All tables of this list, with their figures.",
+            )  # fmt: skip
+        names = [table.ref.name for table in rows]
+        look = lists.with_small_files(TABLES, width=SMALL_FILES_PX)
+        name = lists.choose(view.catalog_frame(rows, limits.now, results), look, key="catalog", names=names)
+    if name is not None:
+        navigation.go("table", {state.TABLE: name})

@@ -1,0 +1,269 @@
+"""The versions page: the strip over all versions, what can be done with the chosen one, and which are pinned.
+
+Rule: the chosen version is in the URL. Files are looked for on request, and only what was looked at is said. A pin is
+the wish of a named person with a reason; it takes effect at once, no host is needed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import streamlit as st
+
+from app import errors, navigation, services, state, viewer
+from app.ui import dialogs, work
+from app.ui.figures import chart
+from app.ui.frame import version_input
+from app.ui.lake import OpenTable
+from app.ui.table_acts import act_button, way_back
+from app.ui.view.words import markdown_safe, sentence
+from app.ui.work import spinner
+from app.versions import text, view
+from app.versions.numbers import NUMBERS, numbers
+from app.versions.text import pin_words
+from backend.format import ago, moment_help, things
+from backend.lake.model import Pin, TableRef
+from backend.lake.retention.answers import Reach, VersionAnswer, judge_version, missing_words
+from backend.lake.retention.file_check import SAMPLE, LogSeen
+from backend.lake.retention.runs import FilesSeen, RetentionRuns, judge, with_missing
+from backend.maintenance.model import Clone
+from backend.times import parse_time
+
+_CHART = "versions_strip"
+_SEEN = "_files_seen"  # by table, version: what looking found in this session
+_LOG = "_log_seen"
+
+
+def versions(opened: OpenTable) -> None:
+    """Each version, or a number over them; a link that names a number leads there."""
+    default = NUMBERS if state.text(state.NUMBER) or state.text(state.SQL) else "Each version"
+    shown = st.segmented_control(
+        "Show", ["Each version", NUMBERS], default=default, required=True, key=state.VIEW, bind="query-params"
+    )
+    with errors.boundary():
+        retention = _judged(opened.ref)
+        if shown == NUMBERS:
+            numbers(opened, retention)
+        else:
+            chosen = _strip(opened.ref, retention)
+            for problem in retention.facts.problems[:3]:  # what the log could not say
+                st.warning(markdown_safe(sentence(problem)), icon=":material/warning:")
+            _answers(opened.ref, retention, chosen)
+    dialogs.dialog(_PIN, _pin_dialog, title=_pin_title, width="small")
+
+
+def _judged(ref: TableRef) -> RetentionRuns:
+    """What is known of every version now, with the files that this viewer had looked for."""
+    with spinner("Reading the log …", of=f"retention {ref.uri}"):
+        retention = judge(services.lake().retention_facts(ref), services.now())
+    seen = st.session_state.get(_LOG, {}).get((ref.uri, retention.facts.latest))
+    return with_missing(retention, seen.runs) if seen else retention
+
+
+def of_broken(ref: TableRef) -> None:
+    """Of a table whose latest version cannot be rebuilt: which versions can be."""
+    retention = _judged(ref)
+    if retention.facts.spans and not retention.facts.is_reconstructable(retention.facts.latest):
+        st.markdown("**Older versions can still be read:**")
+        _answers(ref, retention, _strip(ref, retention))
+
+
+def _strip(ref: TableRef, retention: RetentionRuns) -> int:
+    """The strip and the choice of a version; returns the chosen one."""
+    chosen = _chosen(ref, retention)
+    figure = view.strip_figure(retention, chosen=chosen, mode=viewer.mode())
+    alt = f"{figure.layout.title.text}. {view.legend_sentence(retention)}"
+    chart(figure, key=_CHART, alt=alt, on_select=_on_chart)
+    binned = " Neighbouring versions are drawn together." if view.is_binned(retention) else ""
+    st.caption(f"Click a bar for its last version.{binned}", help=markdown_safe(view.legend_sentence(retention)))
+    return chosen
+
+
+def _chosen(ref: TableRef, retention: RetentionRuns) -> int:
+    latest = retention.facts.latest
+    asked = state.whole(state.AT)
+    pinned = state.version()
+    newest = (
+        latest
+        if retention.facts.is_reconstructable(latest) or not retention.facts.spans
+        else retention.facts.spans[-1][1]
+    )
+    at = next((v for v in (asked, pinned) if v is not None and v <= latest), newest)
+    version_input(ref, at, latest, key="at_input", choose=lambda version: state.put({state.AT: version}))
+    return at
+
+
+def _on_chart() -> None:
+    points = st.session_state[_CHART].selection.points
+    if points:
+        state.put({state.AT: int(points[0]["customdata"][1])})
+
+
+# the chosen version ----------------------------------------------------------------------------------------------
+
+
+def _answers(ref: TableRef, retention: RetentionRuns, version: int) -> None:
+    """What can be done with a version in one line, where it leads, and folded why."""
+    now, zone, pinned = services.now(), viewer.timezone(), _pins_of(ref)
+    answer = judge_version(retention, version, st.session_state.get(_SEEN, {}).get((ref.uri, version)))
+    with st.container(border=True, key="verdict"):
+        st.markdown(text.verdict_text(answer, retention.facts.latest, zone, now))
+        made = "its commit is not in the log" if answer.at is None else f"written to the log {ago(answer.at, now)}"
+        st.caption(made[:1].upper() + made[1:], help=moment_help(answer.at, zone) if answer.at else None)
+        latest, is_readable = retention.facts.latest, retention.facts.is_reconstructable
+        can_be_read = answer.run is not None and answer.run.reconstructable
+        if can_be_read:
+            with st.container(horizontal=True, key="version_links"):
+                navigation.table_link(ref.name, f"Open v{version}", {state.VERSION: version})
+                if version != latest and is_readable(latest):
+                    label = f"Changes from v{version} to v{latest}"
+                    navigation.table_link(ref.name, label, {state.FROM: version, state.TO: latest}, page="changes")
+        with st.container(horizontal=True, key="version_acts"):
+            if can_be_read and answer.time_travel.verdict is not Reach.NO:
+                act_button(ref, latest, Clone(version=version), key="clone")
+            if pinned is not None and (can_be_read or any(pin.version == version for pin in pinned)):
+                _pin_button(ref, version, pinned)
+    if version != latest and is_readable(version) and is_readable(latest) and answer.restore.verdict is not Reach.NO:
+        way_back(ref, latest, version)
+    _list_pins(ref, pinned or [])
+    with st.expander("Why, and what else can be done with it", key="why"):
+        for label, part, reasons in text.answers_once(answer, zone, now):
+            help_text = " · ".join(t for t in (text.kind_sentence(part), moment_help(part.until, zone)) if t)
+            st.markdown(text.headline(label, part, zone, now), help=help_text if part.until else None)
+            if reasons:
+                st.caption(markdown_safe(reasons))
+        st.caption(markdown_safe(text.log_sentence(answer, zone, now)))
+        st.caption(markdown_safe(text.vacuum_sentence(retention.facts, now)))
+    _files(ref, retention, answer)
+
+
+# files -----------------------------------------------------------------------------------------------------------
+
+
+def _files(ref: TableRef, retention: RetentionRuns, answer: VersionAnswer) -> None:
+    """What is known of the version's files, and buttons that look for them."""
+    run = answer.run
+    if run is None or not run.reconstructable:
+        return
+    seen = answer.files
+    known = missing_words(seen) if seen else text.file_words(run)
+    st.markdown(f":material/folder_open: **Data files**: {markdown_safe(known)}")
+    if seen and seen.examples:
+        st.caption("Gone: " + ", ".join(markdown_safe(path) for path in seen.examples))
+    everything = f"all_{ref.uri}"
+    sample, exact = (f"{kind}_{ref.uri}_{answer.version}" for kind in ("sample", "exact"))
+    with st.container(horizontal=True, key="look"):
+        is_whole = seen is not None and seen.checked >= seen.total
+        if seen is None:
+            _look(f"Look for its files (at most {SAMPLE})", sample, "removed ones first")
+        elif not is_whole:
+            _look(f"Look for all {things(seen.total, 'file')}", exact, "each file is asked for")
+        _look("Look for the files of every version", everything, "each file once; fills the strip")
+    if work.is_asked(sample) or work.is_asked(exact):
+        _see_version(ref, answer.version, None if work.is_asked(exact) else SAMPLE)
+    elif work.is_asked(everything):
+        _see_log(ref, retention.facts.latest)
+
+
+def _look(label: str, name: str, help_text: str) -> None:
+    st.button(label, key=f"look_{name.partition('_')[0]}", icon=":material/search:", help=help_text,
+              on_click=work.ask, args=(name,))  # fmt: skip
+
+
+def _see_version(ref: TableRef, version: int, sample: int | None) -> None:
+    def tell(step: FilesSeen) -> tuple[float, str]:
+        of = min(step.total, sample or step.total)
+        return step.checked / max(1, of), f"{step.checked:,} of {things(of, 'file')} · {step.missing:,} missing"
+
+    seen = work.run(lambda: services.lake().see_files(ref, version, sample=sample), key="files", tell=tell)
+    if seen is not None:
+        st.session_state.setdefault(_SEEN, {})[ref.uri, version] = seen
+        st.rerun()
+
+
+def _see_log(ref: TableRef, latest: int) -> None:
+    def tell(step: LogSeen) -> tuple[float, str]:
+        done = step.checked / max(1, step.total)
+        return done, f"{step.checked:,} of {things(step.total, 'file')} of every version · {step.missing:,} missing"
+
+    seen = work.run(lambda: services.lake().see_log(ref), key="log", tell=tell)
+    if seen is not None and seen.is_done:
+        st.session_state.setdefault(_LOG, {})[ref.uri, latest] = seen
+        st.rerun()
+
+
+# pins -----------------------------------------------------------------------------------------------------------------
+
+
+_PIN = "pin"
+_CALLED, _UNTIL = "pin_called", "pin_until"
+_MOST_LISTED = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _PinAsked:
+    """`pin`: the one that is to go; None: the version is to be pinned."""
+
+    ref: TableRef
+    version: int
+    pin: Pin | None
+
+
+def _pins_of(ref: TableRef) -> list[Pin] | None:
+    """The table's pins by version; None where the store does not answer, which is shown."""
+    with errors.boundary():
+        store = services.existing_store()
+        return store.pins.of_table(ref) if store else []
+    return None
+
+
+def _list_pins(ref: TableRef, pins: Sequence[Pin]) -> None:
+    """Every pin of the table, each with a link to its version."""
+    for pin in pins[:_MOST_LISTED]:
+        with st.container(horizontal=True, key=f"pin_{pin.version}"):
+            st.markdown(f":material/keep: {markdown_safe(sentence(pin_words(pin, services.now())))}")
+            navigation.table_link(ref.name, f"Show v{pin.version}", {state.AT: pin.version}, page="versions")
+    if len(pins) > _MOST_LISTED:
+        st.caption(f"{len(pins) - _MOST_LISTED} more are pinned: `weir versions {markdown_safe(ref.name)}` lists all.")
+
+
+def _pin_button(ref: TableRef, version: int, pins: Sequence[Pin]) -> None:
+    """Opens the dialog on the next full run; off where nobody may act here."""
+    pin = next((pin for pin in pins if pin.version == version), None)
+    blocked = viewer.read_only_reason()
+    effect = blocked or ("VACUUM may take its files again" if pin else "Weir's VACUUM then leaves its files alone")
+    icon = ":material/keep_off:" if pin else ":material/keep:"
+    label = "Unpin…" if pin else "Pin…"
+    if st.button(label, key="pin", icon=icon, disabled=blocked is not None, help=markdown_safe(effect)):
+        dialogs.open_dialog(_PIN, _PinAsked(ref, version, pin))
+
+
+def _pin_title(asked: _PinAsked) -> str:
+    return f"{'Unpin' if asked.pin else 'Pin'} v{asked.version} of {asked.ref.name}?"
+
+
+def _pin_dialog(asked: _PinAsked) -> None:
+    with errors.boundary():
+        if asked.pin:
+            st.markdown(markdown_safe(sentence(pin_words(asked.pin, services.now()))))
+            st.markdown("Without the pin, VACUUM deletes its files once the table's retention lets it.")
+        else:
+            st.markdown("VACUUM by Weir is refused while it would delete a file of this version.")
+            st.caption("Other engines' VACUUM heeds no pin, and until when Delta lets it be read stays as it is.")
+        label, boxes = ("Unpin", None) if asked.pin else ("Pin", _boxes)
+        reason = dialogs.reason(_PIN, label=label, boxes=boxes)
+        if reason is None:
+            return
+        pins, actor, now = services.store().pins, viewer.actor(), services.now()
+        if asked.pin:
+            pins.remove(asked.ref, asked.version, actor=actor, reason=reason, now=now)
+        else:
+            name, until = (str(st.session_state[key] or "") for key in (_CALLED, _UNTIL))
+            ends = parse_time(until, viewer.clock(), end_of_day=True) if until else None
+            pins.add(asked.ref, asked.version, actor=actor, reason=reason, now=now, name=name, until=ends)
+        dialogs.asked(_PIN, f"v{asked.version} is {'not pinned any more' if asked.pin else 'pinned'}")
+
+
+def _boxes() -> None:
+    means = "Means this version wherever one is asked, also in SQL: VERSION AS OF 'features-2026-11'"
+    st.text_input("Name (optional)", key=_CALLED, placeholder="features-2026-11", help=means)
+    st.text_input("Until (optional)", key=_UNTIL, placeholder="2026-12-31", help="The end of that day, UTC")
