@@ -4,11 +4,12 @@ Rule: what is read at a fixed version never changes, so it has no ttl. A failed 
 pickled here: the lake has caches of its own for logs and snapshots.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from threading import Lock
+from typing import Any
 
 import streamlit as st
 
@@ -81,7 +82,7 @@ WINDOWS_KEPT = 16  # of 360 points or fewer
 MOST_EVENTS = 20_000  # a day of five-second batches and some
 COMMITS_SEEN = 400
 FIXED_ENTRIES = 64  # results at a fixed version: bounded by number, not by age
-_BY_URI = {TableRef: lambda ref: ref.uri}
+_BY_URI: dict[str | type[Any], Callable[[Any], Any]] = {TableRef: lambda ref: ref.uri}
 # The lake's listing: `lake.refresh_s` of the settings.
 
 
@@ -438,7 +439,9 @@ def feed(question: Question, limit: int) -> FeedRows:
 
 
 # A snapshot is too big to hash.
-_BY_VERSION = {Snapshot: lambda snapshot: f"{snapshot.ref.uri}|{snapshot.metadata.id}|{snapshot.version}"}
+_BY_VERSION: dict[str | type[Any], Callable[[Any], Any]] = {
+    Snapshot: lambda snapshot: f"{snapshot.ref.uri}|{snapshot.metadata.id}|{snapshot.version}"
+}
 
 
 @st.cache_data(show_spinner="Counting files …", max_entries=FIXED_ENTRIES, hash_funcs=_BY_VERSION)

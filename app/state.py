@@ -113,31 +113,31 @@ _REMEMBERED = {TABLE: "_table", VERSION: "_version", STREAM: "_stream"}
 Value = str | int | None
 
 
-def text(key: str) -> str | None:
+def get_str(key: str) -> str | None:
     """A query parameter; None when absent or empty."""
     return st.query_params.get(key) or None
 
 
-def texts(key: str) -> list[str]:
+def get_strs(key: str) -> list[str]:
     """A query parameter that may be there several times."""
     return st.query_params.get_all(key)
 
 
-def whole(key: str) -> int | None:
+def get_int(key: str) -> int | None:
     """A query parameter as a whole number ≥ 0; None when absent or not one."""
-    return _whole(text(key) or "")
+    return _number(get_str(key) or "")
 
 
-def wholes(key: str) -> list[int]:
+def get_ints(key: str) -> list[int]:
     """A query parameter that may be there several times, as whole numbers ≥ 0; what is none is left out."""
-    return [number for each in texts(key) if (number := _whole(each)) is not None]
+    return [number for text in get_strs(key) if (number := _number(text)) is not None]
 
 
-def _whole(value: str) -> int | None:
+def _number(value: str) -> int | None:
     return int(value) if value.isascii() and value.isdigit() and len(value) < 19 else None
 
 
-def put(values: Mapping[str, Value | Sequence[Value]]) -> None:
+def set_params(values: Mapping[str, Value | Sequence[Value]]) -> None:
     """Sets query parameters, several times for a sequence; removes those that are None or empty."""
     for key, value in values.items():
         wanted = [str(each) for each in (value if isinstance(value, list | tuple) else [value]) if each is not None]
@@ -152,35 +152,35 @@ def first_page() -> None:
     if PAGE in st.session_state:  # bound to the choice of the page: Streamlit refuses to delete it
         st.session_state[PAGE] = 1
     else:
-        put({PAGE: None})
+        set_params({PAGE: None})
 
 
 def table() -> str | None:
     """The chosen table, from the URL, else as last looked at in this session."""
-    return text(TABLE) or st.session_state.get(_REMEMBERED[TABLE])
+    return get_str(TABLE) or st.session_state.get(_REMEMBERED[TABLE])
 
 
 def version() -> int | None:
     """The pinned version, None for the latest. A URL that names a table but no version means the latest."""
-    if text(TABLE):
-        return whole(VERSION)
+    if get_str(TABLE):
+        return get_int(VERSION)
     return st.session_state.get(_REMEMBERED[VERSION])
 
 
 def stream() -> str | None:
     """The chosen stream, from the URL, else as last looked at in this session."""
-    return text(STREAM) or st.session_state.get(_REMEMBERED[STREAM])
+    return get_str(STREAM) or st.session_state.get(_REMEMBERED[STREAM])
 
 
 def choose_table(name: str | None, version: int | None = None) -> None:
     """Makes a table and a version the chosen ones; what was asked of another table is forgotten."""
     if name != table():
         first_page()
-        put(dict.fromkeys(_OF_ONE_TABLE))
+        set_params(dict.fromkeys(_OF_ONE_TABLE))
         _empty_widgets()
     st.session_state[_REMEMBERED[TABLE]] = name
     st.session_state[_REMEMBERED[VERSION]] = version
-    put({TABLE: name, VERSION: version})
+    set_params({TABLE: name, VERSION: version})
 
 
 def _empty_widgets(*, but: Container[str] = ()) -> None:
@@ -193,9 +193,9 @@ def _empty_widgets(*, but: Container[str] = ()) -> None:
 def choose_stream(name: str | None) -> None:
     """Makes a stream the chosen one; what was asked of another is forgotten."""
     if name != stream():
-        put({BATCH: None})
+        set_params({BATCH: None})
     st.session_state[_REMEMBERED[STREAM]] = name
-    put({STREAM: name})
+    set_params({STREAM: name})
 
 
 def keep_only(*keys: str) -> None:
@@ -203,15 +203,15 @@ def keep_only(*keys: str) -> None:
     chosen for."""
     name, pinned = table(), version()
     st.session_state[_REMEMBERED[TABLE]], st.session_state[_REMEMBERED[VERSION]] = name, pinned
-    put(dict.fromkeys(set(st.query_params) - set(keys)))
+    set_params(dict.fromkeys(set(st.query_params) - set(keys)))
 
 
 def settle_table() -> tuple[str | None, int | None]:
     """The chosen table and version, written back to URL and session so that both agree."""
-    name, pinned, said = table(), version(), text(VERSION)
+    name, pinned, said = table(), version(), get_str(VERSION)
     if name != st.session_state.get(_REMEMBERED[TABLE]):  # a link led to another table
         _empty_widgets(but=st.query_params)
-    if text(TABLE) and said and said != "latest" and pinned is None:
+    if get_str(TABLE) and said and said != "latest" and pinned is None:
         st.session_state[_ODD_VERSION] = name, said
     choose_table(name, pinned)
     return name, pinned

@@ -1,1 +1,0 @@
-"""What was done to tables, and whether it did what it promised."""

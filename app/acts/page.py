@@ -115,7 +115,7 @@ def _acts_list() -> None:
         )
         return
     names = [job.job_id for job in jobs]
-    chosen = choose(_frame(jobs), ACTS, key="acts", names=names) or state.text(state.ACT)
+    chosen = choose(_frame(jobs), ACTS, key="acts", names=names) or state.get_str(state.ACT)
     st.caption("Click a row for what it did and the proof.")
     if chosen is None:
         return

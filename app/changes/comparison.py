@@ -102,7 +102,7 @@ def offer_anyway(part: LogPart) -> None:
     if part.plan.method is not DiffMethod.LOG_ONLY or best is None or part.possible.bytes_to_read is None:
         return
     st.button(
-        text.anyway_label(part), key="anyway", icon=":material/difference:", on_click=state.put,
+        text.anyway_label(part), key="anyway", icon=":material/difference:", on_click=state.set_params,
         args=({state.METHOD: best.value},),
     )  # fmt: skip
 
@@ -153,7 +153,7 @@ def offer_host(part: LogPart, *, view_of_rows: str) -> None:
     if any(method is not DiffMethod.LOG_ONLY for method in method_choices(part)):
 
         def go() -> None:
-            state.put({state.ON: "host"})
+            state.set_params({state.ON: "host"})
             st.session_state[state.VIEW] = view_of_rows  # it fell on the commits while there were none
             st.session_state[_ASKED] = True
 

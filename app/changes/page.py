@@ -198,7 +198,7 @@ def _view(part: LogPart, found: VersionDiff | None) -> None:
 def _pin(diff: VersionDiff) -> None:
     """Links without fixed versions mean other ones tomorrow."""
     first, second = diff.question.from_version, diff.question.to_version
-    if (state.text(state.FROM), state.text(state.TO)) != (str(first), str(second)):
+    if (state.get_str(state.FROM), state.get_str(state.TO)) != (str(first), str(second)):
         st.button(
             f"Fix v{first} and v{second} in the link", key="pin", type="tertiary", icon=":material/push_pin:",
             on_click=pin_range, args=(first, second),
@@ -341,7 +341,7 @@ def _what_helps(opened: OpenTable, versions: VersionRange, diff: VersionDiff | N
 
 def _other_table(opened: OpenTable) -> OpenTable | None:
     """The other table that the URL names; raises `TableNotFoundError` when it is not there."""
-    name = state.text(state.AGAINST)
+    name = state.get_str(state.AGAINST)
     if not name or name == opened.ref.name:
         return None
     lake = services.lake()
@@ -368,24 +368,24 @@ def _options(opened: OpenTable) -> DeltaGenerator:
             "Across a CREATE OR REPLACE", key=state.ACROSS_REPLACE, bind="query-params",
             help="Where the table was replaced between the two versions, they are compared as two tables.",
         )  # fmt: skip
-        st.session_state["pick_on"] = HOST if state.text(state.ON) == "host" else HERE
+        st.session_state["pick_on"] = HOST if state.get_str(state.ON) == "host" else HERE
         st.segmented_control(
             "Compare rows", (HERE, HOST), key="pick_on", required=True,
-            on_change=lambda: state.put({state.ON: "host" if st.session_state["pick_on"] == HOST else None}),
+            on_change=lambda: state.set_params({state.ON: "host" if st.session_state["pick_on"] == HOST else None}),
             help="On the stream host Spark compares any amount of data, as a job; the answer is kept for all.",
         )  # fmt: skip
     return box.container(key="methods")
 
 
 def _table_picker(opened: OpenTable) -> None:
-    chosen = state.text(state.AGAINST)
+    chosen = state.get_str(state.AGAINST)
     names = [name for name in cache.lake_reading().names if name != opened.ref.name]
     if chosen and chosen not in names:
         names.append(chosen)
 
     def on_change() -> None:
         forgotten = dict.fromkeys((state.FROM, state.TO, state.METHOD, state.ON))
-        state.put({state.AGAINST: st.session_state["pick_against"], **forgotten})
+        state.set_params({state.AGAINST: st.session_state["pick_against"], **forgotten})
 
     st.session_state["pick_against"] = chosen
     st.selectbox(
@@ -396,7 +396,7 @@ def _table_picker(opened: OpenTable) -> None:
 
 def _asked_method() -> DiffMethod | None:
     """A method that the URL names; anything else is as if it named none."""
-    asked = state.text(state.METHOD)
+    asked = state.get_str(state.METHOD)
     return DiffMethod(asked) if asked in {method.value for method in METHOD_LABELS} else None
 
 
@@ -409,7 +409,7 @@ def _show_methods(slot: DeltaGenerator, part: LogPart | None) -> None:
 
     def on_change() -> None:
         method = st.session_state["pick_method"]
-        state.put({state.METHOD: method.value if method else None})
+        state.set_params({state.METHOD: method.value if method else None})
 
     st.session_state["pick_method"] = asked
     with slot:
@@ -439,7 +439,7 @@ def _asked(
         tolerance=float(st.session_state.get(state.TOLERANCE) or 0.0),
         against=against.ref if against else None,
         where=str(st.session_state.get(state.ROWS_WHERE) or "").strip() or None,
-        on_host=state.text(state.ON) == "host",
+        on_host=state.get_str(state.ON) == "host",
         across_replace=bool(st.session_state.get(state.ACROSS_REPLACE)),
         table_ids=tuple(each.snapshot.metadata.id for each in (opened, against) if each),
     )

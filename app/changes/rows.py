@@ -120,10 +120,10 @@ def _page(found: list[RowChange]) -> list[RowChange]:
     pages = -(-len(found) // PAGE_ROWS)
     if pages <= 1:
         return found
-    number = min(max(1, state.whole(state.ROWS_PAGE) or 1), pages)
+    number = min(max(1, state.get_int(state.ROWS_PAGE) or 1), pages)
 
     def paged() -> None:
-        state.put({state.ROWS_PAGE: st.session_state["pick_rows_page"]})
+        state.set_params({state.ROWS_PAGE: st.session_state["pick_rows_page"]})
 
     st.session_state["pick_rows_page"] = number
     st.number_input(f"Page (1 – {pages})", 1, pages, key="pick_rows_page", width=160, on_change=paged)
@@ -183,7 +183,7 @@ def offer_history(diff: VersionDiff, row: RowChange | None) -> None:
     key = {name: json_value(value) for name, value in row.key.items()}
 
     def look_up() -> None:
-        state.put({state.KEY_OF: orjson.dumps(key).decode()})
+        state.set_params({state.KEY_OF: orjson.dumps(key).decode()})
         work.ask(_mark(diff, key, _versions(diff)))
 
     st.button(
@@ -203,9 +203,9 @@ def key_history_panel(diff: VersionDiff) -> None:
         with st.container(horizontal=True, vertical_alignment="center", key="key_head"):
             st.markdown(f"**History of {markdown_safe(_key_text(key))}**, v{low} → v{high}", width="content")
             st.space("stretch")
-            is_life = bool(state.text(state.LIFE))
+            is_life = bool(state.get_str(state.LIFE))
             label = "Only this range" if is_life else "Its whole life"
-            st.button(label, key="key_life", icon=":material/timeline:", on_click=state.put,
+            st.button(label, key="key_life", icon=":material/timeline:", on_click=state.set_params,
                       args=({state.LIFE: None if is_life else 1},))  # fmt: skip
             st.button("Close", key="key_close", icon=":material/close:", type="tertiary", on_click=_close)
         _answer(diff, key, versions)
@@ -213,7 +213,7 @@ def key_history_panel(diff: VersionDiff) -> None:
 
 def _versions(diff: VersionDiff) -> Versions:
     """The range of the difference, or all versions that can be read."""
-    if not state.text(state.LIFE):
+    if not state.get_str(state.LIFE):
         ends = (diff.question.from_version, diff.question.to_version)
         return min(ends), max(ends)
     lake, ref = services.lake(), diff.question.ref
@@ -228,7 +228,7 @@ def _answer(diff: VersionDiff, key: Key, versions: Versions) -> None:
         work.ask(mark)
     if work.is_asked(mark):
         begun.add(mark)
-        ask = whole_life if state.text(state.LIFE) else key_history
+        ask = whole_life if state.get_str(state.LIFE) else key_history
         last = work.run(lambda: ask(services.lake(), diff.question.ref, versions, key), key="key", tell=_progress)
         if last and last.result is not None:
             known.clear()
@@ -276,14 +276,14 @@ def _progress(step: KeyProgress) -> tuple[float, str]:
 
 
 def _close() -> None:
-    state.put({state.KEY_OF: None, state.LIFE: None})
+    state.set_params({state.KEY_OF: None, state.LIFE: None})
     work.cancel()
 
 
 def _asked_key() -> Key:
     """The key that the URL names; empty where it names none or is no key."""
     try:
-        found = orjson.loads(state.text(state.KEY_OF) or "{}")
+        found = orjson.loads(state.get_str(state.KEY_OF) or "{}")
     except orjson.JSONDecodeError:
         return {}
     is_key = isinstance(found, dict) and all(isinstance(value, str | int | float | bool) for value in found.values())
@@ -291,7 +291,7 @@ def _asked_key() -> Key:
 
 
 def _mark(diff: VersionDiff, key: Key, versions: Versions) -> str:
-    what = "life" if state.text(state.LIFE) else "key"
+    what = "life" if state.get_str(state.LIFE) else "key"
     return f"{what} {diff.question.ref.uri} {versions[0]} {versions[1]} {orjson.dumps(key).decode()}"
 
 

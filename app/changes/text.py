@@ -103,33 +103,21 @@ def counts_text(counts: NetCounts, *, noun: str = "") -> str:
         came, went = f"{_rows(counts.inserted, noun)} inserted", f"{count_text(counts.deleted)} deleted"
         return f"{came} and {went}, updates among them"
     first, *rest = ((counts.inserted, "inserted"), (counts.updated, "updated"), (counts.deleted, "deleted"))
-    texts = [f"{_rows(first[0], noun)} {first[1]}", *(f"{_known(count)} {word}" for count, word in rest)]
+    texts = [f"{_rows(first[0], noun)} {first[1]}", *(f"{_rows(count, '')} {word}" for count, word in rest)]
     return ", ".join(texts)
-
-
-def gross_counts(commits: Iterable[CommitChanges]) -> NetCounts:
-    """What the commits did, added up; None where any commit does not say."""
-    commits = list(commits)
-    return NetCounts(
-        _sum(each.inserted for each in commits),
-        _sum(each.updated for each in commits),
-        _sum(each.deleted for each in commits),
-    )
 
 
 def gross_text(commits: Iterable[CommitChanges]) -> str:
     """What the commits did, added up. Where some do not say: the sum of the others, and how many do not."""
     moved = [each for each in commits if each.commit.may_change_rows]
     silent = [each for each in moved if None in (each.inserted, each.updated, each.deleted)]
+    names = ("inserted", "updated", "deleted")
     if not silent:
-        return counts_text(gross_counts(moved))
-    sums = NetCounts(
-        *(_known_sum(getattr(each, name) for each in moved) for name in ("inserted", "updated", "deleted"))
-    )
-    if sums == NetCounts(None, None, None):
+        return counts_text(NetCounts(*(sum(getattr(each, name) for each in moved) for name in names)))
+    known = {name: [count for each in moved if (count := getattr(each, name)) is not None] for name in names}
+    words = ", ".join(f"{count_text(sum(counts))} {name}" for name, counts in known.items() if counts)
+    if not words:
         return "they do not say"
-    named = ((sums.inserted, "inserted"), (sums.updated, "updated"), (sums.deleted, "deleted"))
-    words = ", ".join(f"{count_text(count)} {word}" for count, word in named if count is not None)
     return f"at least {words}: {things(len(silent), 'commit')} of {len(moved):,} did not count everything"
 
 
@@ -336,24 +324,10 @@ def file_stem(diff: VersionDiff) -> str:
 # parts of sentences --------------------------------------------------------------------------------------------------
 
 
-def _sum(values: Iterable[int | None]) -> int | None:
-    known = list(values)
-    return None if None in known else sum(value for value in known if value is not None)
-
-
-def _known_sum(values: Iterable[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
-
-
 def _rows(count: int | None, noun: str) -> str:
     if count is None:
         return f"unknown {noun}s" if noun else "unknown"
     return things(count, noun) if noun else count_text(count)
-
-
-def _known(count: int | None) -> str:
-    return "unknown" if count is None else count_text(count)
 
 
 def _more_rows_text(files: FilesDiff) -> str:

@@ -120,7 +120,7 @@ def _preview(checksum_of_version: Checksum, opened: OpenTable) -> None:
 
 def _chart(distribution: FileDistribution, health: HealthSettings) -> Bucket | None:
     """The distribution with its rule; returns the bucket that was clicked."""
-    bucket = view.find_bucket(distribution.buckets, state.whole(state.BUCKET))
+    bucket = view.find_bucket(distribution.buckets, state.get_int(state.BUCKET))
     figure = view.distribution_figure(distribution, mode=viewer.mode(), selected=bucket.from_bytes if bucket else None)
     figures.chart(figure, key=_CHART, on_select=_on_chart)
     rule = view.rule_sentence(distribution, ratio=health.small_file_ratio)
@@ -131,7 +131,7 @@ def _chart(distribution: FileDistribution, health: HealthSettings) -> Bucket | N
 def _on_chart() -> None:
     points = st.session_state[_CHART].get("selection", {}).get("points", [])
     edges = [point["customdata"][0] for point in points if isinstance(point.get("customdata"), list | tuple)]
-    state.put({state.BUCKET: int(edges[0]) if edges else None, state.FILES_PAGE: None})
+    state.set_params({state.BUCKET: int(edges[0]) if edges else None, state.FILES_PAGE: None})
     if edges and st.session_state.get(state.VIEW) not in OF_SIZES:
         st.session_state[state.VIEW] = OF_SIZES[0]  # where the bar's files are
 
@@ -144,13 +144,13 @@ def _on_view() -> None:
 
 
 def _close() -> None:
-    state.put({state.BUCKET: None, state.FILES_PAGE: None})
+    state.set_params({state.BUCKET: None, state.FILES_PAGE: None})
 
 
 def _partitions(snapshot: Snapshot, distribution: FileDistribution) -> None:
     """Totals per partition, searched and sorted; a click lists the files of one."""
     st.caption(view.partitions_sentence(distribution))
-    chosen = state.text(state.PARTITION)
+    chosen = state.get_str(state.PARTITION)
     if chosen is not None:
         _of_partition(snapshot, chosen)
         return
@@ -168,7 +168,7 @@ def _partitions(snapshot: Snapshot, distribution: FileDistribution) -> None:
     frame = view.partitions_frame(part, with_vectors=bool(distribution.vectors.files))
     opened = lists.choose(frame, PARTITIONS, key=f"partitions_{begin}", names=names)
     if opened:
-        state.put({state.PARTITION: opened, state.FILES_PAGE: None})
+        state.set_params({state.PARTITION: opened, state.FILES_PAGE: None})
         st.rerun()
 
 
@@ -176,12 +176,14 @@ def _of_partition(snapshot: Snapshot, partition: str) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="partition_head"):
         st.markdown(f"**{markdown_safe(partition)}**", width="content")
         none = {state.PARTITION: None, state.FILES_PAGE: None}
-        st.button("All partitions", key="close_partition", icon=":material/close:", on_click=state.put, args=(none,))
+        st.button(
+            "All partitions", key="close_partition", icon=":material/close:", on_click=state.set_params, args=(none,)
+        )
     _file_list(snapshot, FileChoice(partition=partition, order="smallest"))
 
 
 def _first_page() -> None:
-    state.put({state.FILES_PAGE: None})
+    state.set_params({state.FILES_PAGE: None})
 
 
 def _clustering(opened: OpenTable) -> None:
@@ -211,11 +213,11 @@ def _file_list(snapshot: Snapshot, choice: FileChoice) -> None:
         page.start,
         f"{view.shown_range(page.start, page.files.num_rows, page.total, 'file')}, {ORDERS[choice.order]}.",
     )
-    opened = state.text(state.FILE)
+    opened = state.get_str(state.FILE)
     paths = page.files["path"].to_pylist()
     chosen = lists.choose(view.files_frame(page.files), FILES, key=f"files_{page.start}_{opened}", names=paths)
     if chosen and chosen != opened:
-        state.put({state.FILE: chosen})
+        state.set_params({state.FILE: chosen})
         opened = chosen
     if opened:
         _one(snapshot, opened)
@@ -223,7 +225,7 @@ def _file_list(snapshot: Snapshot, choice: FileChoice) -> None:
 
 def _start() -> int:
     """Where the page in the URL begins, counted from 0."""
-    return (max(1, state.whole(state.FILES_PAGE) or 1) - 1) * PER_PAGE
+    return (max(1, state.get_int(state.FILES_PAGE) or 1) - 1) * PER_PAGE
 
 
 def _pager(total: int, begin: int, words: str) -> None:
@@ -237,7 +239,11 @@ def _pager(total: int, begin: int, words: str) -> None:
                 ("Next", number + 1, begin + PER_PAGE >= total),
             ):
                 st.button(
-                    label, key=f"page_{label}", disabled=is_end, on_click=state.put, args=({state.FILES_PAGE: to},)
+                    label,
+                    key=f"page_{label}",
+                    disabled=is_end,
+                    on_click=state.set_params,
+                    args=({state.FILES_PAGE: to},),
                 )
 
 
@@ -246,7 +252,11 @@ def _one(snapshot: Snapshot, path: str) -> None:
         with st.container(horizontal=True, vertical_alignment="center", key="one_file_head"):
             st.markdown(f"**{markdown_safe(path)}**", width="stretch")
             st.button(
-                "Close", key="close_file", icon=":material/close:", on_click=state.put, args=({state.FILE: None},)
+                "Close",
+                key="close_file",
+                icon=":material/close:",
+                on_click=state.set_params,
+                args=({state.FILE: None},),
             )
         footer = services.lake().footer(snapshot, path)
         figures.key_figures(view.footer_figures(footer), key="one_file_figures")

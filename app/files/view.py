@@ -233,7 +233,8 @@ def partitions_sentence(distribution: FileDistribution) -> str:
     worst = [part for part in distribution.partitions if part.small_files]
     text = things(len(distribution.partitions), "partition")
     if distribution.skew is not None:
-        text += f", the largest {ratio_text(distribution.skew)} the median one"
+        skew = f"{distribution.skew:.1f}" if distribution.skew < 100 else count_text(round(distribution.skew))
+        text += f", the largest {skew} times the median one"
     if not worst:
         return f"{text}; none has small files."
     share = percent(sum(part.num_files for part in worst) / distribution.num_files)
@@ -263,11 +264,6 @@ def files_frame(files: pa.Table) -> pd.DataFrame:
 def find_bucket(buckets: Sequence[Bucket], from_bytes: int | None) -> Bucket | None:
     """The bucket that begins at `from_bytes`; None when the version has none such."""
     return next((bucket for bucket in buckets if bucket.from_bytes == from_bytes), None)
-
-
-def ratio_text(ratio: float) -> str:
-    """ "3.2 times"."""
-    return f"{ratio:.1f} times" if ratio < 100 else f"{count_text(round(ratio))} times"
 
 
 def vectors_sentence(distribution: FileDistribution) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import pandas as pd
 import streamlit as st
 
 from app import cache, errors, navigation, services, state, viewer
@@ -167,8 +168,9 @@ def list_commits(log: LogRange) -> None:
             st.info("**No commit is left in the log.**", icon=":material/history:")
         _chosen_bar(log.ref, chosen, streams)
         if listed.commits:
-            beside = view.Known(streams, load_metadata_changes(services.lake(), log.ref, listed.run))
-            _list(listed.commits, beside, dimmed=dimmed)
+            changes = load_metadata_changes(services.lake(), log.ref, listed.run)
+            frame = view.commits_frame(listed.commits, services.now(), streams, changes)
+            _list(listed.commits, frame, dimmed=dimmed)
     if len(chosen) == 1:
         with errors.boundary():
             _detail(log.ref, chosen[0])
@@ -177,7 +179,7 @@ def list_commits(log: LogRange) -> None:
 def _switches(ref: TableRef) -> tuple[bool, bool]:
     """Whether to filter, which a link with a filter turns on, and whether to dim; and the commits as a table to ask."""
     with st.container(horizontal=True, vertical_alignment="center", key="history_switches"):
-        if state.FILTER not in st.session_state and any(map(state.text, (*GROUPS, state.SINCE, state.UNTIL))):
+        if state.FILTER not in st.session_state and any(map(state.get_str, (*GROUPS, state.SINCE, state.UNTIL))):
             st.session_state[state.FILTER] = True
         label = "Filter by time, operation or writer"
         filtering = st.toggle(label, key=state.FILTER, bind="query-params", on_change=state.first_page)
@@ -189,10 +191,9 @@ def _switches(ref: TableRef) -> tuple[bool, bool]:
     return filtering, dimmed
 
 
-def _list(commits: Sequence[Commit], beside: view.Known, *, dimmed: bool) -> None:
+def _list(commits: Sequence[Commit], frame: pd.DataFrame, *, dimmed: bool) -> None:
     versions, chosen = [commit.version for commit in commits], chosen_versions()
     st.session_state[_LISTED] = versions
-    frame = view.commits_frame(commits, services.now(), beside)
     styled = lists.styled(frame, COMMITS)
     if dimmed:
         dim = f"color: {SURFACES[viewer.mode()].muted}; font-style: italic"
@@ -230,12 +231,11 @@ def _filtered(log: LogRange, streams: Mapping[str, str]) -> Listed:
     groups: dict[str, Any] = {field: frozenset(_chosen_in(key)) for key, (_, field) in GROUPS.items()}
     wanted = HistoryFilter(since=since, until=until, names=streams, **groups)
     fitting = look.matching(wanted)
-    looked = view.Looked(len(fitting), len(look.looked_at), total, look.is_whole)
     with st.container(horizontal=True, vertical_alignment="center", key="looked"):
-        st.caption(view.looked_sentence(looked, wanted), width="content")
-        if not looked.is_whole:
-            further = {state.LOOK: looked.looked_at + view.LOOK}
-            st.button("Look further", key="look_further", type="tertiary", on_click=state.put, args=(further,))
+        st.caption(view.looked_sentence(len(fitting), look, total, wanted), width="content")
+        if not look.is_whole:
+            further = {state.LOOK: len(look.looked_at) + view.LOOK}
+            st.button("Look further", key="look_further", type="tertiary", on_click=state.set_params, args=(further,))
         if not wanted.is_empty:
             st.button("Clear filters", key="clear_filters", type="tertiary", on_click=_clear)
     start = (lists.chosen_page(len(fitting)) - 1) * PAGE_ROWS
@@ -244,7 +244,7 @@ def _filtered(log: LogRange, streams: Mapping[str, str]) -> Listed:
 
 def _chosen_in(key: str) -> list[str]:
     """What the URL chooses in a group."""
-    return list(dict.fromkeys(text for text in state.texts(key) if text))
+    return list(dict.fromkeys(text for text in state.get_strs(key) if text))
 
 
 def _look(log: LogRange, since: datetime | None, until: datetime | None) -> tuple[LookBack, int]:
@@ -253,7 +253,7 @@ def _look(log: LogRange, since: datetime | None, until: datetime | None) -> tupl
     newest = log.latest if until is None else lake.version_at(log.ref, until)
     if newest is None or newest < log.first:
         return LookBack((), is_whole=True), 0
-    most = min(max(state.whole(state.LOOK) or 0, view.LOOK), MOST_LOOK)
+    most = min(max(state.get_int(state.LOOK) or 0, view.LOOK), MOST_LOOK)
     bar = st.empty()
 
     def progress(number: int) -> None:
@@ -284,7 +284,7 @@ def _group(key: str, label: str, occurring: Mapping[str, int]) -> None:
     chosen, widget = _chosen_in(key), f"pick_{key}"
 
     def on_change() -> None:
-        state.put({key: st.session_state[widget]})
+        state.set_params({key: st.session_state[widget]})
         state.first_page()
 
     st.session_state[widget] = chosen  # links and the back button change the URL behind the widget
@@ -296,7 +296,7 @@ def _group(key: str, label: str, occurring: Mapping[str, int]) -> None:
 
 
 def _clear() -> None:
-    state.put(dict.fromkeys(GROUPS))
+    state.set_params(dict.fromkeys(GROUPS))
     st.session_state[state.SINCE] = st.session_state[state.UNTIL] = ""
     state.first_page()
 
@@ -306,12 +306,12 @@ def _clear() -> None:
 
 def chosen_versions() -> list[int]:
     """The versions in the URL, lowest first, at most two."""
-    return sorted(set(state.wholes(state.COMMIT)))[:2]
+    return sorted(set(state.get_ints(state.COMMIT)))[:2]
 
 
 def choose_versions(versions: Sequence[int]) -> None:
     """Writes the chosen versions into the URL: the first and last of more than two."""
-    state.put({state.COMMIT: sorted({min(versions), max(versions)}) if versions else None})
+    state.set_params({state.COMMIT: sorted({min(versions), max(versions)}) if versions else None})
 
 
 def _chosen_bar(ref: TableRef, chosen: Sequence[int], streams: Mapping[str, str]) -> None:

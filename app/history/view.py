@@ -7,7 +7,7 @@ says when it left some out; an unknown figure is a gap.
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -42,7 +42,7 @@ from backend.format import (
     things,
     utc_text,
 )
-from backend.lake.history.history import HistoryFilter
+from backend.lake.history.history import HistoryFilter, LookBack
 from backend.lake.history.timeline import Jump
 from backend.lake.model import Commit, OperationMetrics, Timeline, VersionTotals
 from backend.lake.table.metadata_diff import TableChange
@@ -56,19 +56,32 @@ COMMIT_COLUMNS = (
 _MAINTENANCE = ("OPTIMIZE", "VACUUM", "REORG", "CHECKPOINT", "FSCK", "COMPUTE ", "LOG COMPACT", "CLEANUP")
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What is known beside the commits: the stream of each query id, what each version changed."""
-
-    streams: Mapping[str, str] = field(default_factory=dict)
-    changes: Mapping[int, Sequence[TableChange]] = field(default_factory=dict)
-
-
-def commits_frame(commits: Sequence[Commit], now: datetime, beside: Known | None = None) -> pd.DataFrame:
-    """One row a commit, in the order given; what the commit does not say is left out, never 0."""
-    frame = pd.DataFrame(
-        [_commit_row(commit, now, beside or Known()) for commit in commits], columns=list(COMMIT_COLUMNS)
-    )
+def commits_frame(
+    commits: Sequence[Commit],
+    now: datetime,
+    streams: Mapping[str, str],
+    changes: Mapping[int, Sequence[TableChange]],
+) -> pd.DataFrame:
+    """One row a commit, in the order given; what the commit does not say is left out, never 0. `streams`: the stream of
+    each query id; `changes`: what each version changed of the table."""
+    rows = [
+        {
+            "Version": commit.version,
+            "When": (now - commit.committed_at).total_seconds() if commit.committed_at else None,
+            "Operation": f"{operation_style(commit.operation).glyph} {commit.operation or 'not named'}",
+            "Rows": rows_text(commit.metrics),
+            "Files": files_text(commit.metrics),
+            "Bytes": bytes_plus_minus(commit.metrics),
+            "Changed": changes_text(changes.get(commit.version, ())),
+            "Who": stream_text(commit, streams) or commit.user or UNKNOWN,
+            "Job": commit.job or "",
+            "Engine": commit.engine or UNKNOWN,
+            "Note": commit.problem or commit.user_metadata or "",
+            "Committed at": utc_text(commit.committed_at),
+        }
+        for commit in commits
+    ]
+    frame = pd.DataFrame(rows, columns=list(COMMIT_COLUMNS))
     silent = [name for name in ("Changed", "Who", "Job", "Note") if frame[name].isin(["", UNKNOWN]).all()]
     return frame.drop(columns=silent)
 
@@ -76,24 +89,6 @@ def commits_frame(commits: Sequence[Commit], now: datetime, beside: Known | None
 def is_maintenance(operation: str | None) -> bool:
     """Whether an operation keeps the table in shape and changes none of its rows."""
     return (operation or "").upper().startswith(_MAINTENANCE)
-
-
-def _commit_row(commit: Commit, now: datetime, beside: Known) -> dict[str, object]:
-    age_s = (now - commit.committed_at).total_seconds() if commit.committed_at else None
-    return {
-        "Version": commit.version,
-        "When": age_s,
-        "Operation": f"{operation_style(commit.operation).glyph} {commit.operation or 'not named'}",
-        "Rows": rows_text(commit.metrics),
-        "Files": files_text(commit.metrics),
-        "Bytes": bytes_plus_minus(commit.metrics),
-        "Changed": changes_text(beside.changes.get(commit.version, ())),
-        "Who": stream_text(commit, beside.streams) or commit.user or UNKNOWN,
-        "Job": commit.job or "",
-        "Engine": commit.engine or UNKNOWN,
-        "Note": commit.problem or commit.user_metadata or "",
-        "Committed at": utc_text(commit.committed_at),
-    }
 
 
 def rows_text(metrics: OperationMetrics) -> str:
@@ -211,16 +206,6 @@ def key_values_frame(values: Mapping[str, Any], key: str = "Name", value: str = 
 LOOK = 2_000  # commits at a time
 
 
-@dataclass(frozen=True, slots=True)
-class Looked:
-    """How far a filtered history was looked at: `looked_at` of `total` commits, `found` of them fit."""
-
-    found: int
-    looked_at: int
-    total: int
-    is_whole: bool
-
-
 def options(counts: Mapping[str, int], chosen: Sequence[str]) -> list[str]:
     """What can be chosen: what occurs, most frequent first, and what is chosen though it does not occur."""
     return [*counts, *(name for name in chosen if name not in counts)]
@@ -231,15 +216,15 @@ def option_text(name: str, counts: Mapping[str, int]) -> str:
     return f"{name} · {count_text(counts.get(name, 0))}"
 
 
-def looked_sentence(looked: Looked, chosen: HistoryFilter) -> str:
+def looked_sentence(num_found: int, look: LookBack, total: int, chosen: HistoryFilter) -> str:
     """ "37 commits fit. The newest 2,000 of 10,000 were looked at"."""
-    fits = "commits fit" if looked.found != 1 else "commit fits"
-    head = f"{count_text(looked.found)} {fits}." if not chosen.is_empty else ""
-    if looked.is_whole:
+    fits = "commits fit" if num_found != 1 else "commit fits"
+    head = f"{count_text(num_found)} {fits}." if not chosen.is_empty else ""
+    if look.is_whole:
         tail = f"Every commit {'of that time' if chosen.since or chosen.until else 'in the log'} was looked at."
     else:
         newest = "newest of that time" if chosen.until else "newest"
-        tail = f"The {newest} {count_text(looked.looked_at)} of {count_text(looked.total)} were looked at."
+        tail = f"The {newest} {count_text(len(look.looked_at))} of {count_text(total)} were looked at."
     return f"{head} {tail}".strip()
 
 

@@ -59,10 +59,10 @@ def dashboard() -> None:
 
 def _chosen(boards: Sequence[Dashboard], every: Mapping[str, Tile]) -> tuple[str | None, list[Tile]]:
     """The dashboard of a file, if it is one, and its tiles: by the link, as last arranged, else of the first file."""
-    name = state.text(state.DASHBOARD)
-    if name is None and not state.texts(state.TILE):
-        state.put({state.TILE: st.session_state.get(_ARRANGED, [])})
-    links = state.texts(state.TILE)
+    name = state.get_str(state.DASHBOARD)
+    if name is None and not state.get_strs(state.TILE):
+        state.set_params({state.TILE: st.session_state.get(_ARRANGED, [])})
+    links = state.get_strs(state.TILE)
     st.session_state[_ARRANGED] = links
     if not links:
         board = next((board for board in boards if board.name == name), boards[0] if boards else None)
@@ -88,7 +88,7 @@ def _choice(boards: Sequence[Dashboard], name: str | None) -> None:
 
 def _open(key: str) -> None:
     st.session_state.pop(_ARRANGED, None)
-    state.put({state.DASHBOARD: st.session_state[key], state.TILE: None})
+    state.set_params({state.DASHBOARD: st.session_state[key], state.TILE: None})
 
 
 # arranged here --------------------------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def _add(shown: Sequence[Tile], every: Mapping[str, Tile]) -> None:
 
 
 def _put(shown: Sequence[Tile]) -> None:
-    state.put({state.TILE: view.tile_links(shown), state.DASHBOARD: None})
+    state.set_params({state.TILE: view.tile_links(shown), state.DASHBOARD: None})
 
 
 # live -----------------------------------------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ def query() -> None:
 
 def _editor() -> str:
     """The statement as it was last sent, "" for none."""
-    linked = state.text(state.QUERY)
+    linked = state.get_str(state.QUERY)
     if linked is None and _EDITOR not in st.session_state:  # back from another page: nothing is lost
         linked = st.session_state.get(_TEXT)
     if linked is not None and linked != st.session_state.get(_EDITOR):
@@ -95,7 +95,7 @@ def _sent() -> None:
     st.session_state[_TEXT] = st.session_state[_EDITOR]
     st.session_state.pop(_RESULT, None)
     work.cancel()
-    state.put({state.QUERY: st.session_state[_EDITOR] or None, state.VERSIONS: None, state.ON: None})
+    state.set_params({state.QUERY: st.session_state[_EDITOR] or None, state.VERSIONS: None, state.ON: None})
 
 
 def _run() -> None:
@@ -134,9 +134,9 @@ def _answer(text: str) -> None:
             "History or Files: each has a link that brings its statement here."
         )
         return
-    pins = state.text(state.VERSIONS) or ""
+    pins = state.get_str(state.VERSIONS) or ""
     result: view.Result | None = st.session_state.get(_RESULT)
-    is_on_host = _asks_host()
+    is_on_host = state.get_str(state.ON) == HOST
     if result is None or (result.text, result.pins, bool(result.by)) != (text, pins, is_on_host):
         is_known = (text, pins, None) in st.session_state.get(_EARLIER, {})  # anybody may have made the link
         if is_known and not is_on_host and st.session_state.get(_OPENED) != (text, pins):
@@ -161,7 +161,7 @@ def _found_on_host(text: str, pins: str) -> view.Result | None:
     """The result that a stream host kept; None while there is none."""
     with st.spinner("Looking at what it reads …"):
         plan = _plan(text, pins, None)
-    state.put({state.VERSIONS: ",".join(plan.pins)})  # of the job, whatever is committed while it runs
+    state.set_params({state.VERSIONS: ",".join(plan.pins)})  # of the job, whatever is committed while it runs
     result = _host_result(text, plan)
     return None if result is None else _kept(result)
 
@@ -205,7 +205,7 @@ def _kept(result: view.Result) -> view.Result:
     earlier[*asked, on] = view.result_sentence(result)
     while len(earlier) > MOST_EARLIER:
         earlier.pop(next(iter(earlier)))
-    state.put({state.QUERY: result.text, state.VERSIONS: result.pins})
+    state.set_params({state.QUERY: result.text, state.VERSIONS: result.pins})
     return result
 
 
@@ -317,10 +317,11 @@ def _chart(result: view.Result) -> Chart | None:
 
 def _choice(label: str, options: list[Option], key: str) -> Option | None:
     """One of what fits: as the link says, else the first."""
-    linked = state.text(key)
+    linked = state.get_str(key)
     return st.selectbox(
         label, options, options.index(linked) if linked in options else 0, key=f"_{key}", width=165,
-        disabled=len(options) < 2, placeholder="–", on_change=lambda: state.put({key: st.session_state[f"_{key}"]}),
+        disabled=len(options) < 2, placeholder="–",
+        on_change=lambda: state.set_params({key: st.session_state[f"_{key}"]}),
     )  # fmt: skip
 
 
@@ -364,11 +365,7 @@ _NOTE = "The job goes on when you leave this page; its rows are kept for everyon
 def _ask_host(pins: str = "") -> None:
     """The statement is the host's from now on, and is run there at once: at `pins`, else at the newest versions."""
     st.session_state[_HOST_ASKED] = True
-    state.put({state.ON: HOST, state.VERSIONS: pins or None})
-
-
-def _asks_host() -> bool:
-    return state.text(state.ON) == HOST
+    state.set_params({state.ON: HOST, state.VERSIONS: pins or None})
 
 
 def _host_result(text: str, plan: QueryPlan) -> view.Result | None:
@@ -393,13 +390,10 @@ def _host_result(text: str, plan: QueryPlan) -> view.Result | None:
         else:
             rows = kept.rows.rename_columns(distinct_names(kept.rows.column_names))
             pins, read = ",".join(plan.pins), words.read_text(plan)
-            return view.Result(text, pins, read, rows, kept.is_cut, _took_s(job), kept.by)
+            took_s = (job.ended_at - job.started_at).total_seconds() if job.ended_at and job.started_at else 0.0
+            return view.Result(text, pins, read, rows, kept.is_cut, took_s, kept.by)
     _offer_host(wanted, plan, job, problem, is_new=is_new)
     return None
-
-
-def _took_s(job: Job) -> float:
-    return (job.ended_at - job.started_at).total_seconds() if job.ended_at and job.started_at else 0.0
 
 
 def _offer_host(

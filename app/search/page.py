@@ -85,7 +85,7 @@ def _find(opened: OpenTable) -> None:
 
 
 def _asked(condition: str, check: int) -> BisectRequest:
-    good, bad = (state.text(end) or default for end, default in _DEFAULTS.items())
+    good, bad = (state.get_str(end) or default for end, default in _DEFAULTS.items())
     return BisectRequest(condition, good, bad, check, viewer.clock())
 
 
@@ -133,7 +133,7 @@ def _search(opened: OpenTable, asked: BisectRequest) -> Bisection | None:
     result = last.result if last else None
     if result is None:
         return None
-    state.put({state.GOOD: result.good, state.BAD: result.bad})
+    state.set_params({state.GOOD: result.good, state.BAD: result.bad})
     st.rerun()
 
 

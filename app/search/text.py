@@ -8,7 +8,6 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 
 import orjson
 
@@ -79,7 +78,8 @@ def commit_text(commit: Commit, streams: Mapping[str, str]) -> str:
     stream = stream_text(commit, streams)
     who = f"stream {stream}" if stream else commit.user
     by = f" by {who}" if who else ""
-    return f"{commit.operation or 'operation not named'}{by}, {_at(commit.committed_at)}"
+    at = "at an unknown time" if commit.committed_at is None else utc_text(commit.committed_at)
+    return f"{commit.operation or 'operation not named'}{by}, {at}"
 
 
 def versions_text(versions: Sequence[int]) -> str:
@@ -119,10 +119,6 @@ def probe_line(probe: Probe) -> str:
 
 def left_text(step: BisectProgress) -> str:
     return "" if step.at_most_left is None else f"at most {step.at_most_left} more"
-
-
-def _at(moment: datetime | None) -> str:
-    return "at an unknown time" if moment is None else utc_text(moment)
 
 
 def _values(result: Bisection) -> list[str]:

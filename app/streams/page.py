@@ -297,7 +297,7 @@ def _lists(status: StreamStatus, totals: list[ExpectationTotal]) -> None:
     chosen = st.segmented_control(
         "List",
         lists,
-        default="Batches" if state.text(state.BATCH) else VIEWS[0],
+        default="Batches" if state.get_str(state.BATCH) else VIEWS[0],
         required=True,
         key=state.VIEW,
         bind="query-params",
@@ -334,7 +334,7 @@ def _lists(status: StreamStatus, totals: list[ExpectationTotal]) -> None:
 def _batch_list(declared: StreamDeclaration, failures: Sequence[StreamFailure]) -> None:
     """The batch of the URL, if there is one, then those that failed and the newest."""
     versions = cache.batch_versions(declared)
-    asked = state.whole(state.BATCH)
+    asked = state.get_int(state.BATCH)
     if asked is not None:
         _one_batch(declared, asked, versions)
     batches = services.store().progress(declared.name, limit=MOST_BATCHES, raw=False)[::-1]

@@ -61,7 +61,7 @@ def rows(opened: OpenTable, *, limit: int) -> None:
     text = _filter(opened, schema)
     where = parse_filter(text, schema)
     chosen = tuple(shown or columns[: view.MOST_COLUMNS])
-    query = RowQuery(chosen, where, limit, search_files=max(SEARCH_FILES, state.whole(state.SEARCH_FILES) or 0))
+    query = RowQuery(chosen, where, limit, search_files=max(SEARCH_FILES, state.get_int(state.SEARCH_FILES) or 0))
     with st.spinner(f"Reading rows of {markdown_safe(opened.ref.name)} v{snapshot.version} …", show_time=True):
         page = _found(opened, query)
     with st.container(horizontal=True, vertical_alignment="center", key="found"):
@@ -81,7 +81,9 @@ def rows(opened: OpenTable, *, limit: int) -> None:
             navigation.table_link(snapshot.ref.name, "First bad version", since, page="bisect")
     if page.files_left and where is not None and page.rows.num_rows < limit:
         further = {state.SEARCH_FILES: 10 * (query.search_files or SEARCH_FILES)}
-        st.button("Search further", key="search_further", icon=":material/search:", on_click=state.put, args=(further,))
+        st.button(
+            "Search further", key="search_further", icon=":material/search:", on_click=state.set_params, args=(further,)
+        )
     if page.rows.num_rows:
         _list(opened, view.in_order(page.rows, order), schema, clicked)
 
@@ -103,7 +105,7 @@ def _filter(opened: OpenTable, schema: Sequence[Column]) -> str:
     with st.container(horizontal=True, vertical_alignment="bottom", key="data_filter"):
         text = st.text_input(
             "Filter", key=state.WHERE, bind="query-params", help=_HELP,
-            on_change=lambda: state.put({state.SEARCH_FILES: None}),
+            on_change=lambda: state.set_params({state.SEARCH_FILES: None}),
             placeholder=example_condition(opened.snapshot.metadata, is_good=True),
         )  # fmt: skip
         if schema:
@@ -241,5 +243,5 @@ def narrow(column: str, operator: str, value: Any, schema: Sequence[Column]) -> 
     except LakehouseError as exc:
         st.toast(markdown_safe(f"{exc.message}; {exc.hint}"), icon=":material/error:")
         return
-    state.put({state.SEARCH_FILES: None})
+    state.set_params({state.SEARCH_FILES: None})
     st.session_state.pop("rows", None)  # other rows: a position chosen in the old ones means nothing

@@ -99,7 +99,7 @@ def _filters(tables: Sequence[Table]) -> view.Query:
             bind="query-params",
             on_change=state.first_page,
         )
-        owners = view.owners(tables, state.texts(state.OWNER))
+        owners = view.owners(tables, state.get_strs(state.OWNER))
         chosen = st.multiselect(
             "Owner", owners, key=state.OWNER, bind="query-params", on_change=state.first_page, width=205,
             placeholder="All owners" if owners else "No table names one",

@@ -135,14 +135,6 @@ def chosen_page(num_rows: int, *, key: str = state.PAGE) -> int:
     return int(st.pagination(pages, key=key, bind="query-params"))
 
 
-def chosen_row(event: Mapping[str, Any]) -> int | None:
-    """The position of the row or cell that an event of `st.dataframe` names."""
-    selection = event.get("selection", {})
-    rows: Sequence[int] = selection.get("rows", ())
-    cells: Sequence[tuple[int, str]] = selection.get("cells", ())
-    return rows[0] if rows else cells[0][0] if cells else None
-
-
 # by keyboard ------------------------------------------------------------------------------------------------------
 
 # A grid tells of a cell that a click chose and of one that an arrow key came to in the same way, 150 ms late. So this
@@ -208,7 +200,10 @@ def opening(key: str) -> DeltaGenerator:
 
 def opened_row(event: Mapping[str, Any], key: str) -> int | None:
     """The position of the row that was clicked, or where Enter was pressed; to move through a list opens nothing."""
-    row, opened = chosen_row(event), f"_{key}_opened"
+    selection, opened = event.get("selection", {}), f"_{key}_opened"
+    rows: Sequence[int] = selection.get("rows", ())
+    cells: Sequence[tuple[int, str]] = selection.get("cells", ())
+    row = rows[0] if rows else cells[0][0] if cells else None
     entered = st.session_state.get(_ENTERED) == _mark(key)
     if entered:
         st.session_state[_ENTERED] = None

@@ -50,7 +50,7 @@ def version_range(opened: OpenTable, against: OpenTable | None = None) -> Versio
             picker(key, labels[place], defaults[key], commits[place], names[place])
         if not against:
             st.button("Swap", icon=":material/swap_horiz:", key="swap", on_click=_swap, args=(defaults,))
-    asked = [state.text(key) or defaults[key] for key in (state.FROM, state.TO)]
+    asked = [state.get_str(key) or defaults[key] for key in (state.FROM, state.TO)]
     refs = (opened.ref, second.ref)
     lake, clock = services.lake(), viewer.clock()
     return VersionRange(*(resolve_version(lake, ref, text, clock) for ref, text in zip(refs, asked, strict=True)))
@@ -79,13 +79,13 @@ def offer_others(opened: OpenTable) -> None:
 
 def choose_range(from_version: int | str, to_version: int) -> None:
     """Callback of buttons that lead to another range."""
-    state.put({state.FROM: from_version, state.TO: to_version, state.KEY_OF: None, state.ROWS_PAGE: None})
+    state.set_params({state.FROM: from_version, state.TO: to_version, state.KEY_OF: None, state.ROWS_PAGE: None})
     st.session_state[state.ROWS_WHERE] = ""  # a filter of this comparison would hide rows of the next one unasked
 
 
 def pin_range(from_version: int, to_version: int) -> None:
     """Callback: the same comparison, with its versions in the link."""
-    state.put({state.FROM: from_version, state.TO: to_version})
+    state.set_params({state.FROM: from_version, state.TO: to_version})
 
 
 def pin_names(ref: TableRef) -> Mapping[str, int]:
@@ -99,7 +99,7 @@ def pin_names(ref: TableRef) -> Mapping[str, int]:
 def picker(key: str, label: str, default: str, commits: Mapping[str, Commit], names: Mapping[str, int]) -> None:
     """A version in the URL under `key`. `commits` and pins' `names` are offered; any text that names a version can be
     typed."""
-    chosen, widget = state.text(key) or default, f"pick_{key}"
+    chosen, widget = state.get_str(key) or default, f"pick_{key}"
     offered = [*names, *commits]
     options = offered if chosen in offered else [chosen, *offered]
     st.session_state[widget] = chosen  # links and the back button change the URL behind the widget
@@ -109,7 +109,7 @@ def picker(key: str, label: str, default: str, commits: Mapping[str, Commit], na
         key=widget,
         format_func=lambda version: _label(version, commits, names),
         accept_new_options=True,
-        on_change=lambda: state.put({key: st.session_state[widget]}),
+        on_change=lambda: state.set_params({key: st.session_state[widget]}),
         help=_HELP,
     )
 
@@ -126,5 +126,5 @@ def _label(version: str, commits: Mapping[str, Commit], names: Mapping[str, int]
 
 
 def _swap(defaults: Mapping[str, str]) -> None:
-    first, second = (state.text(key) or defaults[key] for key in (state.FROM, state.TO))
-    state.put({state.FROM: second, state.TO: first})
+    first, second = (state.get_str(key) or defaults[key] for key in (state.FROM, state.TO))
+    state.set_params({state.FROM: second, state.TO: first})

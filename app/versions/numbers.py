@@ -39,7 +39,7 @@ _VALUES = lists.Look(
 
 def numbers(opened: OpenTable, retention: RetentionRuns) -> None:
     """The choice of a number, and the number over versions."""
-    names = [*view.table_numbers(), COLUMN, SQL]
+    names = [*view.TABLE_NUMBERS, COLUMN, SQL]
     chosen = st.segmented_control("Number", names, default="Rows", required=True, key=state.NUMBER, bind="query-params")
     over = st.segmented_control(
         "Over", ["Time", "Versions"], default="Time", required=True, key=state.OVER, bind="query-params"

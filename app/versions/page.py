@@ -35,7 +35,7 @@ _LOG = "_log_seen"
 
 def versions(opened: OpenTable) -> None:
     """Each version, or a number over them; a link that names a number leads there."""
-    default = NUMBERS if state.text(state.NUMBER) or state.text(state.SQL) else "Each version"
+    default = NUMBERS if state.get_str(state.NUMBER) or state.get_str(state.SQL) else "Each version"
     shown = st.segmented_control(
         "Show", ["Each version", NUMBERS], default=default, required=True, key=state.VIEW, bind="query-params"
     )
@@ -48,7 +48,12 @@ def versions(opened: OpenTable) -> None:
             for problem in retention.facts.problems[:3]:  # what the log could not say
                 st.warning(markdown_safe(sentence(problem)), icon=":material/warning:")
             _answers(opened.ref, retention, chosen)
-    dialogs.dialog(_PIN, _pin_dialog, title=_pin_title, width="small")
+    dialogs.dialog(
+        _PIN,
+        _pin_dialog,
+        width="small",
+        title=lambda asked: f"{'Unpin' if asked.pin else 'Pin'} v{asked.version} of {asked.ref.name}?",
+    )
 
 
 def _judged(ref: TableRef) -> RetentionRuns:
@@ -80,7 +85,7 @@ def _strip(ref: TableRef, retention: RetentionRuns) -> int:
 
 def _chosen(ref: TableRef, retention: RetentionRuns) -> int:
     latest = retention.facts.latest
-    asked = state.whole(state.AT)
+    asked = state.get_int(state.AT)
     pinned = state.version()
     newest = (
         latest
@@ -88,14 +93,14 @@ def _chosen(ref: TableRef, retention: RetentionRuns) -> int:
         else retention.facts.spans[-1][1]
     )
     at = next((v for v in (asked, pinned) if v is not None and v <= latest), newest)
-    version_input(ref, at, latest, key="at_input", choose=lambda version: state.put({state.AT: version}))
+    version_input(ref, at, latest, key="at_input", choose=lambda version: state.set_params({state.AT: version}))
     return at
 
 
 def _on_chart() -> None:
     points = st.session_state[_CHART].selection.points
     if points:
-        state.put({state.AT: int(points[0]["customdata"][1])})
+        state.set_params({state.AT: int(points[0]["customdata"][1])})
 
 
 # the chosen version ----------------------------------------------------------------------------------------------
@@ -235,10 +240,6 @@ def _pin_button(ref: TableRef, version: int, pins: Sequence[Pin]) -> None:
     label = "Unpin…" if pin else "Pin…"
     if st.button(label, key="pin", icon=icon, disabled=blocked is not None, help=markdown_safe(effect)):
         dialogs.open_dialog(_PIN, _PinAsked(ref, version, pin))
-
-
-def _pin_title(asked: _PinAsked) -> str:
-    return f"{'Unpin' if asked.pin else 'Pin'} v{asked.version} of {asked.ref.name}?"
 
 
 def _pin_dialog(asked: _PinAsked) -> None:

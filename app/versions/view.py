@@ -214,11 +214,6 @@ TABLE_NUMBERS = {
 }
 
 
-def table_numbers() -> list[str]:
-    """The table's numbers that the timeline knows."""
-    return [name for name, (field, _) in TABLE_NUMBERS.items() if hasattr(VersionTotals, field)]
-
-
 def table_points(totals: Sequence[VersionTotals], name: str) -> list[Point]:
     """One of the table's numbers at each version."""
     field, _ = TABLE_NUMBERS[name]

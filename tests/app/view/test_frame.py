@@ -158,7 +158,7 @@ def test_what_is_no_plain_address_stays_text(value: str) -> None:
 
 ROOT = Path(state.__file__).parents[1]
 KEYS = [value for name, value in vars(state).items() if name.isupper() and isinstance(value, str)]
-TAKES_KEYS = ("text", "texts", "whole", "wholes", "put", "page_link", "table_link", "go")
+TAKES_KEYS = ("get_str", "get_strs", "get_int", "get_ints", "set_params", "page_link", "table_link", "go")
 SCREENS = sorted(
     path
     for folder in ("app", "pages")
@@ -198,8 +198,8 @@ def test_each_key_stands_once_in_the_module_of_keys_and_in_no_other() -> None:
     "line",
     [
         'st.text_input("Search", key="q", bind="query-params")',
-        'state.text("table")',
-        'state.put({"page": None})',
+        'state.get_str("table")',
+        'state.set_params({"page": None})',
         'navigation.go("stream", {"stream": name})',
         'st.query_params["page"] = "2"',
     ],

@@ -8,7 +8,7 @@ import pytest
 
 from app.history import view as history
 from app.history import view as history_figure
-from app.history.view import Known, commits_frame
+from app.history.view import commits_frame
 from app.search.text import commit_facts, commit_text
 from app.summary.view.summary import writers_sentence
 from app.ui.view import theme
@@ -27,7 +27,7 @@ def test_what_a_commit_does_not_say_is_a_dash_and_never_nothing() -> None:
         commit(2, "VACUUM END", files_vacuumed=9),
         commit(1, "VACUUM START", files_to_delete=9, bytes_to_delete=5),
     ]
-    frame = history.commits_frame(vacuums, NOW, history.Known({}, {}))
+    frame = history.commits_frame(vacuums, NOW, {}, {})
     assert frame["Files"].tolist() == ["9 vacuumed", "was to delete 9"]
     assert frame["Bytes"].tolist()[1] == "was to delete 5 B"
     assert history.metrics_facts(vacuums[1].metrics)["Files that it was to delete"] == "9"
@@ -98,7 +98,7 @@ QUERY = "7c1b0a12-0000"
 def test_a_stream_and_its_batch(origin: StreamOrigin, names: dict[str, str], stream: str, batch: str) -> None:
     wrote = replace(commit(1), origin=origin, user="ann")
     assert writer_text(wrote, names) == stream + batch
-    assert commits_frame([wrote], NOW, Known(names))["Who"].tolist() == [stream + batch]
+    assert commits_frame([wrote], NOW, names, {})["Who"].tolist() == [stream + batch]
     assert commit_text(wrote, names).startswith(f"WRITE by stream {stream}{batch}, 2026")
     assert commit_facts(wrote, names)["Stream"] == stream + batch
     assert writers_sentence([wrote], names) == f"Its only commit is by stream {stream}."
