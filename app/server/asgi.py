@@ -11,7 +11,7 @@ import structlog
 import uvicorn
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from streamlit import config
@@ -48,6 +48,12 @@ async def to_overview(request: Request) -> Response:
     return RedirectResponse(f"./?{request.url.query}".removesuffix("?"))
 
 
+async def not_here(_: Request) -> Response:
+    """Opened at /page, Streamlit's client asks there for its server first, and at the root only once that failed. A 404
+    would stand in the browser's console, an answer would make /page the root of all addresses; it cannot use `null`."""
+    return JSONResponse(None, headers={"Cache-Control": "no-cache"})
+
+
 def build_app() -> App:
     """The ASGI application."""
     # Here, after `main` has told Streamlit to be quiet: it warns at each import of a cache that no page runs.
@@ -62,6 +68,8 @@ def build_app() -> App:
         Route("/healthz", metrics.healthz),
         Route("/metrics", metrics.metrics_text),
         Route("/overview", to_overview),
+        Route("/{page}/_stcore/health", not_here),
+        Route("/{page}/_stcore/host-config", not_here),
         script_route(live_figures.SCRIPT),
         script_route(picture.SCRIPT),
         script_route(sql_editor.SCRIPT),

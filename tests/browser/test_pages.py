@@ -1,6 +1,7 @@
 """Every page on the recorded demo, the way people go: by clicks and links, wide and on a phone, shutting nobody out."""
 
 import re
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
@@ -15,6 +16,17 @@ from tests.worlds.store import stream_store
 pytestmark = [pytest.mark.browser]
 
 ORDERS, EVENTS = "silver/silver_orders", "bronze/bronze_events"
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("name", sorted(path.stem for path in (Path(__file__).parents[2] / "pages").glob("*.py")))
+def test_a_deep_link_leaves_the_console_empty(viewer: Viewer, name: str) -> None:
+    said: list[str] = []
+    viewer.page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
+    params = {"stream": "silver_events"} if name == "stream" else {"table": ORDERS}
+    viewer.open(name, **params)
+    expect(viewer.page).to_have_url(re.compile(r":\d+/(\?|$)" if name == "overview" else rf":\d+/{name}\b"))
+    assert said == []
 
 
 def test_lake(viewer: Viewer) -> None:

@@ -49,6 +49,12 @@ def test_the_first_page_is_found_by_its_name(server: Served, query: str) -> None
         assert answer.url == f"{server.url}/{query}" and b"<title>" in answer.read()
 
 
+@pytest.mark.parametrize("asked", ["health", "host-config"])
+def test_a_deep_link_sends_the_client_to_the_root_without_an_error(server: Served, asked: str) -> None:
+    assert got(f"{server.url}/history/_stcore/{asked}") == "null"
+    assert got(f"{server.url}/_stcore/{asked}") not in ("", "null")
+
+
 def test_routes_answer_beside_the_pages(server: Served) -> None:
     def numbers_of_now() -> dict[str, str]:
         lines = got(f"{server.url}/metrics").splitlines()

@@ -217,8 +217,5 @@ class Viewer:
         self.is_awaited = False
 
     def _hear(self, message: ConsoleMessage) -> None:
-        where = message.location.get("url", "")
-        # Opened at /page, Streamlit's client asks /page/_stcore/… first and then the root: not an error of ours.
-        looks_for_its_server = re.search(r"/\w+/_stcore/(health|host-config)$", where) and "404" in message.text
-        if message.type == "error" and not looks_for_its_server:
-            self.complaints.append(f"{message.text} ({where})")
+        if message.type == "error":
+            self.complaints.append(f"{message.text} ({message.location.get('url', '')})")
