@@ -64,10 +64,10 @@ lock: setup ## pin the packages of each requirements*.in anew, with the digests 
 pictures: setup-test ## take the pictures of docs/tour.md from the demo: a quarter of an hour, with Chromium
 	@$(BIN)/python -m tests.browser.pictures
 
-docs: setup ## write docs/settings.md from the settings, and the faults and metrics of docs/operations.md
+docs: setup ## write docs/settings.md from the settings, and the faults of docs/streams.md, the metrics of docs/run.md
 	@$(BIN)/python -m backend.settings_docs > docs/settings.md
-	@$(BIN)/python -m backend.streams.faults < docs/operations.md > docs/operations.md.new && mv docs/operations.md.new docs/operations.md
-	@$(BIN)/python -m backend.metrics < docs/operations.md > docs/operations.md.new && mv docs/operations.md.new docs/operations.md
+	@$(BIN)/python -m backend.streams.faults < docs/streams.md > docs/streams.md.new && mv docs/streams.md.new docs/streams.md
+	@$(BIN)/python -m backend.metrics < docs/run.md > docs/run.md.new && mv docs/run.md.new docs/run.md
 
 clean: ## remove what can be made again; .weir (the demo lake) stays
 	rm -rf .venv *.egg-info pipelines/jars/lib test-results .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache spark-warehouse

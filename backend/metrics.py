@@ -1,6 +1,6 @@
 """Every metric that page and host serve: its name, kind, labels and meaning.
 
-Rule: said here and nowhere else: both endpoints and docs/operations.md take their words from this table. Names follow
+Rule: said here and nowhere else: both endpoints and docs/run.md take their words from this table. Names follow
 the conventions of Prometheus: base units, `_total` for counters, points in time as seconds since 1970.
 """
 
@@ -123,7 +123,7 @@ OF_HOST = tuple(each for each in list(globals().values()) if isinstance(each, De
 
 
 def docs_table() -> str:
-    """Every metric as the table of docs/operations.md."""
+    """Every metric as the table of docs/run.md."""
     lines = ["| metric | labels | kind | of | meaning |", "|---|---|---|---|---|"]
     for server, found in (("page", OF_PAGE), ("host", OF_HOST)):
         for each in found:

@@ -39,7 +39,7 @@ COMMITS, FILES_A_COMMIT, DAYS, TASKS = 20, 4, 4, 4  # of the small batches
 OPTIMIZE_WRITE, AUTO_COMPACT = "delta.autoOptimize.optimizeWrite", "delta.autoOptimize.autoCompact"
 TOPIC, BROKEN, BROKEN_EVERY = "orders", "broken_orders", 1_000
 ORDER = "order_id BIGINT, customer_id STRING, amount_cents BIGINT, status STRING, ordered_at TIMESTAMP"
-# Compiled plans and the JVM's second compiler: what docs/operations.md says of large batches on a local host.
+# Compiled plans and the JVM's second compiler: what docs/streams.md says of large batches on a local host.
 LARGE_BATCHES = {
     "spark.sql.codegen.wholeStage": "true",
     "spark.sql.codegen.factoryMode": "FALLBACK",

@@ -110,9 +110,7 @@ def require_settable(
 def _instead(key: str, allowed: Iterable[str]) -> str:
     """Where such a setting is made, or what else can be set here."""
     if key.startswith(("spark.sql.", "spark.databricks.delta.")):
-        return (
-            "declare it with the stream: spark_conf={…}, and deploy; here one sets pace and sizes (docs/operations.md)"
-        )
+        return "declare it with the stream: spark_conf={…}, and deploy; here one sets pace and sizes (docs/streams.md)"
     if key.startswith("spark."):
         return "it is of the whole Spark: the host is started with it in WEIR_SPARK__CONF"
     return f"one can set {', '.join(allowed)}, and Spark's pace and sizes, such as {SPARK[0]}"

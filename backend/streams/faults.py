@@ -1,6 +1,6 @@
 """The faults that end a stream or keep it from going on: how each is recognised, its cause and its remedy, in words.
 
-Rule: said here and nowhere else: preflight, pages, commands and docs/operations.md take their words from this table.
+Rule: said here and nowhere else: preflight, pages, commands and docs/streams.md take their words from this table.
 A check of a preflight that finds one is made of it, so that its remedy is this one.
 Error classes are Spark 4.2's and Delta 4.4's; where Spark raises a plain Java error, its message is what tells.
 """
@@ -347,7 +347,7 @@ def recognise(failure: StreamFailure) -> tuple[Fault, ...]:
 
 
 def docs_table() -> str:
-    """Every fault as the table of docs/operations.md."""
+    """Every fault as the table of docs/streams.md."""
     lines = ["| fault | recognised by | cause | remedy |", "|---|---|---|---|"]
     for fault in (*TWELVE, *OTHERS_SEEN):
         lines.append(f"| {fault.name} | {_signs(fault)} | {fault.cause} | {fault.remedy} |")

@@ -19,7 +19,7 @@ from app.run.up import demo_services, page_url
 from backend.settings import load_settings
 from tests.worlds.processes import free_port, processes_of, wait_until
 
-OPERATIONS = Path(__file__).parents[3] / "docs" / "operations.md"
+RUN_PAGE = Path(__file__).parents[3] / "docs" / "run.md"
 PAGE = """
     import http.server, os, sys
     class Page(http.server.BaseHTTPRequestHandler):
@@ -281,7 +281,7 @@ def test_the_generator_runs_only_with_the_demo_streams(monkeypatch: pytest.Monke
     assert [service.name for service in through_topics] == ["broker", "topics", "ui", "host", "generator"]
     folder, port = through_topics[0].argv[-2:]
     assert port == "9094"
-    assert f"| `{Path(folder).name}/` |" in OPERATIONS.read_text(), "the folders of WEIR_HOME are listed"
+    assert f"| `{Path(folder).name}/` |" in RUN_PAGE.read_text(), "the folders of WEIR_HOME are listed"
     monkeypatch.setenv("WEIR_HOST__PIPELINES", '["mine.streams"]')
     assert [service.name for service in demo_services(load_settings())] == ["ui", "host"]
     monkeypatch.delenv("WEIR_HOST__PIPELINES")

@@ -294,7 +294,7 @@ def test_behind_a_trusted_proxy_names_and_pages_are_judged_all_the_same(change: 
     assert asked(BEHIND, *(dict(FORWARDED) | change).items(), client="10.9.8.7")[0] == 403, by
 
 
-# behind nginx, as docs/operations.md sets it up -----------------------------------------------------------------------
+# behind nginx, as docs/security.md sets it up -----------------------------------------------------------------------
 
 ANN = "Cookie: login=ann@example.com"
 WEIRS = f"Host: {NGINX_NAME}:HERE"

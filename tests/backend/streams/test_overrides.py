@@ -121,7 +121,7 @@ def test_what_stands_in_the_store_unchecked_is_refused_too() -> None:
 
 
 def test_what_may_be_set_is_documented() -> None:
-    text = (Path(__file__).parents[3] / "docs/operations.md").read_text()
+    text = (Path(__file__).parents[3] / "docs/streams.md").read_text()
     section = text.partition("## Other settings than declared")[2].partition("\n## ")[0]
     assert [key for key in SPARK if key.rpartition(".")[2] not in section] == []
 

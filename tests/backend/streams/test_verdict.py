@@ -340,7 +340,7 @@ def test_no_verdict_goes_back_and_forth(by_stream: Judgements) -> None:
         assert len(changes) <= 4, f"{name}: {changes}"
 
 
-PAGE = Path(__file__).parents[3] / "docs" / "operations.md"
+PAGE = Path(__file__).parents[3] / "docs" / "streams.md"
 
 
 def failure_of(error_class: str, message: str = "") -> StreamFailure:
@@ -387,6 +387,6 @@ def test_every_fault_has_a_cause_a_remedy_and_a_sign() -> None:
 
 def test_the_page_says_what_the_source_says() -> None:
     assert PAGE.read_text() == with_table(PAGE.read_text(), "faults", docs_table()), (
-        "docs/operations.md is old: run `make docs`"
+        "docs/streams.md is old: run `make docs`"
     )
     assert all(fault.remedy in PAGE.read_text() for fault in TWELVE)

@@ -278,8 +278,8 @@ def test_names_and_kinds_are_those_of_the_docs(metrics: HostMetrics) -> None:
 
 
 def test_the_docs_say_what_is_served() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
-    assert page == with_table(page, "metrics", docs_table()), "docs/operations.md is old: run `make docs`"
+    page = (Path(__file__).parents[3] / "docs" / "run.md").read_text()
+    assert page == with_table(page, "metrics", docs_table()), "docs/run.md is old: run `make docs`"
 
 
 def _get(url: str) -> str:

@@ -1,4 +1,4 @@
-"""nginx from Debian's package, with the configuration of docs/operations.md, before a Weir and a stand-in for
+"""nginx from Debian's package, with the configuration of docs/security.md, before a Weir and a stand-in for
 oauth2-proxy: that answers whether a cookie is a login, and whose."""
 
 import re
@@ -13,13 +13,13 @@ from tests.worlds.pages.serving import Answer, answering
 from tests.worlds.processes import end, free_port, listens, wait_until
 from tests.worlds.programs import require
 
-OPERATIONS = Path(__file__).parents[3] / "docs" / "operations.md"
+SECURITY = Path(__file__).parents[3] / "docs" / "security.md"
 NAME = "weir.example.com"
 
 
 def documented(language: str, mark: str) -> str:
-    """The block of docs/operations.md in this language in which the mark stands."""
-    blocks = re.findall(rf"^```{language}\n(.*?)^```", OPERATIONS.read_text(), re.DOTALL | re.MULTILINE)
+    """The block of docs/security.md in this language in which the mark stands."""
+    blocks = re.findall(rf"^```{language}\n(.*?)^```", SECURITY.read_text(), re.DOTALL | re.MULTILINE)
     (block,) = [block for block in blocks if mark in block]
     return str(block)
 
