@@ -363,7 +363,7 @@ def _kept_latencies() -> LatestAnswer[list[tuple[str, LayerLatency]]]:
 
 
 @st.cache_resource(
-    show_spinner=False, max_entries=WINDOWS_KEPT, hash_funcs={Trails: lambda trails: trails.read_at.isoformat()}
+    show_spinner=False, max_entries=WINDOWS_KEPT, hash_funcs={Trails: lambda trails: str(trails.read_at)}
 )
 def _latencies(streams: tuple[str, ...], trails: Trails) -> list[LayerLatency]:
     statuses = [status for status in streams_reading().streams if status.declaration.name in streams]

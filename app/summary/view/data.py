@@ -122,7 +122,7 @@ def _escaped(text: str) -> str:
 
 
 def _clock(moment: datetime) -> str:
-    return moment.replace(tzinfo=None).isoformat(sep=" ")
+    return str(moment.replace(tzinfo=None))
 
 
 _DUCKDB = _Dialect(
@@ -253,7 +253,7 @@ def _literal(value: Literal, dialect: _Dialect) -> str:
         case datetime():
             return dialect.moment(value)
         case date():
-            return f"DATE '{value.isoformat()}'"
+            return f"DATE '{value}'"
         case float():
             return f"CAST('{value!r}' AS DOUBLE)"
         case Decimal():
