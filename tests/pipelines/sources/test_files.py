@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from backend.lake.lake import Lake
 from backend.lake.storage.storage import declared_folder
 from backend.settings import load_settings
 from backend.stream_model.backlog import Backlog
-from backend.stream_model.stream import StreamFailure
 from backend.streams.backlog import BacklogReader
 from backend.streams.faults import FILE_UNREADABLE, recognise
 from backend.streams.preflight_sources import unreadable
@@ -317,12 +316,11 @@ def test_a_file_that_was_cut_off_is_named_and_a_whole_one_in_its_place_goes_on(l
     lake = lake_of(files(str(landing), format="json", schema=ORDER))
     failure = lake.failure_of("bronze_orders")
     assert failure.error_class == "FAILED_READ_FILE.NO_HINT"
-    seen = StreamFailure(*failure, 0, datetime.now(UTC))
-    assert recognise(seen) == (FILE_UNREADABLE,)
+    assert recognise(failure) == (FILE_UNREADABLE,)
     folder = declared_folder(lake.settings, str(landing))
-    assert unreadable(folder, seen) == str(landing / "1 [a].json.gz")
+    assert unreadable(folder, failure) == str(landing / "1 [a].json.gz")
     (landing / "1 [a].json.gz").write_bytes(whole)
-    assert unreadable(folder, seen) == ""
+    assert unreadable(folder, failure) == ""
     lake.process("bronze_orders")
     assert len(rows(lake)) == 3_000
     (landing / "2.json.gz").write_bytes(whole[: len(whole) // 2])
