@@ -159,11 +159,8 @@ def _explanation(prepared: PreparedDiff, summary: DiffSummary, changed: pa.Table
         there = changed.filter(pc.is_valid(changed[side]))
         signs = pc.multiply(there["n"], pa.scalar(sign, pa.int64()))
         sides.append(pa.Table.from_struct_array(there[side]).append_column(SIGN.name, signs))
-    token, all_rows, signed = (
-        CancelToken(),
-        replace(prepared.question, row_limit=0, where=None),
-        pa.concat_tables(sides),
-    )
+    signed, token = pa.concat_tables(sides), CancelToken()
+    all_rows = replace(prepared.question, row_limit=0, where=None)
     _, findings = net_changes(lambda _: signed.to_reader(), summary.pairing, all_rows, token, limits=prepared.limits)
     return explained(prepared, findings, token, reads_apart=False)
 
@@ -190,11 +187,11 @@ def _changes(prepared: PreparedDiff, summary: DiffSummary, gross: FeedCounts | N
         for bucket in sizes
         for row in first[bucket]
     ]
-    common = [
-        CommonChange(pairing.columns[number], row["before"][f"c{number}"], row["after"][f"c{number}"], row["n"])
-        for row in first[COMMON]
-        for number in [int(row["detail"])]
-    ]
+    common = []
+    for row in first[COMMON]:
+        number = int(row["detail"])
+        before, after = (row[side][f"c{number}"] for side in ("before", "after"))
+        common.append(CommonChange(pairing.columns[number], before, after, row["n"]))
     kinds = {field.name: field.type for field in rows.schema.field("after").type}
     net = count_net(summary.buckets, has_key=is_paired, is_filtered=question.where is not None)
     return RowChanges(
@@ -215,7 +212,7 @@ class DiffJobs:
     def __init__(self, settings: Settings, lake: Lake) -> None:
         self._settings, self._lake = settings, lake
         self._results = results_lake(settings)
-        self._asked: Lru[Question, tuple[PreparedDiff, dict[str, VersionDiff]]] = Lru(MOST_CACHED)  # answers by job
+        self._asked: Lru[Question, tuple[PreparedDiff, Lru[str, VersionDiff]]] = Lru(MOST_CACHED)  # answers by job
 
     def request(self, question: Question, *, actor: Actor, reason: str = "") -> JobRequest:
         """The job that would answer; raises as `job_request` does."""
@@ -230,9 +227,7 @@ class DiffJobs:
     def answer(self, question: Question, job: Job) -> VersionDiff:
         """What a finished job found; raises `JobError` when its result is gone."""
         prepared, answers = self._prepare(question)
-        if job.job_id not in answers:
-            answers[job.job_id] = read_answer(self._results, self._settings, prepared, job)
-        return answers[job.job_id]
+        return answers.get_or_make(job.job_id, lambda: read_answer(self._results, self._settings, prepared, job))
 
-    def _prepare(self, question: Question) -> tuple[PreparedDiff, dict[str, VersionDiff]]:
-        return self._asked.get_or_make(question, lambda: (prepare(self._lake, question), {}))
+    def _prepare(self, question: Question) -> tuple[PreparedDiff, Lru[str, VersionDiff]]:
+        return self._asked.get_or_make(question, lambda: (prepare(self._lake, question), Lru(MOST_CACHED)))

@@ -119,16 +119,7 @@ def _plan(lake: Lake, given: DiffInput, question: Question) -> DiffPlan:
             raise DiffError(f"{METHOD_NAMES[question.method]} is not possible: {reason}", hint=hint)
         methods, against = (question.method,), {}
     reads_files, first = methods[0] in BY_FILES, feed.first_covered_version if feed else None
-    hint = ""
-    if methods[0] is DiffMethod.LOG_ONLY and first is not None and first < high:
-        hint = f"the change feed answers from v{first} on: compare v{first} or later, not v{low}"
-    elif methods[0] is DiffMethod.LOG_ONLY and is_too_large:
-        hint = (
-            "compare on the stream host (--on host), or name the method (key_join or multiset) to read them here all "
-            "the same, or raise WEIR_LAKE__DIFF_MAX_BYTES"
-        )
-    elif methods[0] is DiffMethod.LOG_ONLY:
-        hint = "set delta.enableChangeDataFeed = true on the table: changes from then on stay comparable row by row"
+    hint = _hint_for_rows(low, high, first, is_too_large=is_too_large) if methods[0] is DiffMethod.LOG_ONLY else ""
     return DiffPlan(
         methods,
         key,
@@ -140,6 +131,18 @@ def _plan(lake: Lake, given: DiffInput, question: Question) -> DiffPlan:
         given.size_bytes if reads_files else None,
         given.num_rows if reads_files else None,
     )
+
+
+def _hint_for_rows(low: int, high: int, first_covered: int | None, *, is_too_large: bool) -> str:
+    """What lets rows be compared where now the log alone tells; `first_covered`: the first version of the feed."""
+    if first_covered is not None and first_covered < high:
+        return f"the change feed answers from v{first_covered} on: compare v{first_covered} or later, not v{low}"
+    if is_too_large:
+        return (
+            "compare on the stream host (--on host), or name the method (key_join or multiset) to read them here all "
+            "the same, or raise WEIR_LAKE__DIFF_MAX_BYTES"
+        )
+    return "set delta.enableChangeDataFeed = true on the table: changes from then on stay comparable row by row"
 
 
 _LADDER = (

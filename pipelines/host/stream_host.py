@@ -146,9 +146,9 @@ class Fleet:
         if name not in self._started:
             return Live(StreamState.STOPPED)
         query = self._runner.poll(name)
-        return (
-            query if query.failure is None else replace(query, failure=replace(query.failure, failed_at=self._clock()))
-        )
+        if query.failure is None:
+            return query
+        return replace(query, failure=replace(query.failure, failed_at=self._clock()))  # by the store's clock
 
     def _settle(self, name: str) -> None:
         """Takes note of an operation that is done."""
