@@ -1,4 +1,5 @@
-"""What commands ask the control store: streams, hosts and judgements, and a job that they wait for.
+"""`weir jobs|cancel`, and what other commands ask the control store: streams, hosts and judgements, and a job that they
+wait for.
 
 Rule: a store that does not exist is not made by asking for it; an act is the wish of a named person with a reason.
 """
@@ -7,18 +8,21 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
 
 from app import services
-from app.cli.output import say
+from app.cli.options import AsJson, Reason
+from app.cli.output import Shapes, print_json, print_table, say, shaped
 from app.ui.view.words import job_words
 from backend.errors import JobError, JobResultMissingError, StreamNotFoundError
-from backend.jobs.model import JobState, is_orphan, why_no_host
+from backend.format import ago
+from backend.jobs.model import Job, JobProgress, JobRequest, JobState, is_orphan, why_no_host
 from backend.stream_model.stream import HostHeartbeat
 
 if TYPE_CHECKING:
     from backend.expectations.model import Judgement
-    from backend.jobs.model import Job, JobRequest
     from backend.store.store import ControlStore
     from backend.stream_model.backlog import Backlog
     from backend.stream_model.stream import Progress, StreamDeclaration, TopicEnds
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 NO_HOST_HINT = "start the host with `weir up` or `weir host`; WEIR_HOME or WEIR_STORE__URL say where its store is"
 START_HINT = "start one with `weir host`"
+_SHOWN = 50  # jobs
 _POLL_S = 0.25
 _PATIENCE_S = 60.0  # a host that died is started again
 
@@ -101,7 +106,7 @@ def require_host(store: "ControlStore") -> None:
         raise JobError(why, hint=START_HINT)
 
 
-def awaited(store: "ControlStore", job: "Job", *, hint: str) -> "Job":
+def awaited(store: "ControlStore", job: Job, *, hint: str) -> Job:
     """The job once it is over, however it ended; says how far it is, and raises `JobError` when no host is left."""
     printed, stale_s = "", services.settings().host.heartbeat_stale_s
     while not job.state.is_over:
@@ -118,7 +123,7 @@ def awaited(store: "ControlStore", job: "Job", *, hint: str) -> "Job":
     return job
 
 
-def found_on_host(wanted: "JobRequest", verb: str, answer: "Callable[[Job], Answer]") -> "Answer":
+def found_on_host(wanted: JobRequest, verb: str, answer: Callable[[Job], Answer]) -> Answer:
     """What a job that keeps its rows found, whole or by the time it was ended, by `answer`; one whose rows are gone is
     done again. Ctrl-C cancels the job that this command asked for; one that somebody else asked for goes on.
 
@@ -134,7 +139,7 @@ def found_on_host(wanted: "JobRequest", verb: str, answer: "Callable[[Job], Answ
         return answer(_with_rows(store, wanted, verb, instead_of=done.job_id))
 
 
-def _with_rows(store: "ControlStore", wanted: "JobRequest", verb: str, *, instead_of: str | None = None) -> "Job":
+def _with_rows(store: "ControlStore", wanted: JobRequest, verb: str, *, instead_of: str | None = None) -> Job:
     known, asked_at = store.jobs.find(wanted.fingerprint), services.now()
     if known is None or known.state is not JobState.DONE or known.job_id == instead_of:
         require_host(store)
@@ -152,7 +157,7 @@ def _with_rows(store: "ControlStore", wanted: "JobRequest", verb: str, *, instea
         raise KeyboardInterrupt from None
 
 
-def _ended(store: "ControlStore", job: "Job", verb: str) -> "Job":
+def _ended(store: "ControlStore", job: Job, verb: str) -> Job:
     job = awaited(store, job, hint=f"{START_HINT}; the same command finds the job again")
     if job.result_uri is not None:
         return job
@@ -163,7 +168,7 @@ def _ended(store: "ControlStore", job: "Job", verb: str) -> "Job":
     return job
 
 
-def done_on_host(store: "ControlStore", wanted: "JobRequest") -> "Job":
+def done_on_host(store: "ControlStore", wanted: JobRequest) -> Job:
     """The job of this request, once it is done; raises `JobError` where it could not be, or no host is there."""
     require_host(store)
     job = awaited(store, store.jobs.submit(wanted, now=services.now()), hint="`weir jobs` says when it is done")
@@ -171,3 +176,51 @@ def done_on_host(store: "ControlStore", wanted: "JobRequest") -> "Job":
         reason = f"{wanted.subject}: the {wanted.kind} ended: {job.error or job.state.value.lower()}"
         raise JobError(reason, hint=job.hint)
     return job
+
+
+_SHAPES: Shapes = {
+    Job: shaped(
+        without=("fingerprint", "request", "time_limit_s", "progress", "result_uri", "answer"),
+        empty_is_null=("error", "hint", "phase"),
+        phase="progress.phase",
+        tasks="progress",
+    ),
+    JobProgress: shaped(without=("phase",)),
+}
+
+
+def jobs(as_json: AsJson = False) -> None:
+    store = services.existing_store()
+    newest = store.jobs.newest(_SHOWN) if store else []
+    if as_json:
+        print_json(newest, _SHAPES)
+        return
+    if not newest or store is None:
+        say("No jobs: nobody has asked a stream host to compute anything (`weir diff … --on host`).")
+        return
+    hosts = store.hosts(now=services.now())
+    print_table(
+        ("job", "kind", "of", "state", "asked for", "by", "what"),
+        (_row(job, hosts) for job in newest),
+    )
+
+
+def cancel(
+    job: Annotated[str, typer.Argument(help="A job of `weir jobs`.")], reason: Reason, as_json: AsJson = False
+) -> None:
+    """Write the wish; one that is over stays as it is."""
+    asked = required_store().jobs.cancel(job, actor=services.actor(), reason=reason, now=services.now())
+    if as_json:
+        print_json(asked, _SHAPES)
+    elif asked.state.is_over:
+        say(f"{job}: {asked.state.value}")
+    else:
+        say(f"{job}: its host was asked to end it. `weir jobs` shows when it is so.")
+
+
+def _row(job: Job, hosts: list[HostHeartbeat]) -> tuple[str, ...]:
+    now, stale_s = services.now(), services.settings().host.heartbeat_stale_s
+    what = job.error if job.state is JobState.FAILED else job.reason
+    if not job.state.is_over:
+        what = job_words(job, now=now, is_orphan=is_orphan(job, hosts, now=now, stale_s=stale_s))
+    return (job.job_id, job.kind.value, job.subject, job.state.value, ago(job.requested_at, now), job.actor, what)

@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 from app import services
 from app.cli import main
 from app.cli.output import encoded
-from app.cli.tables.lake import SHAPES
+from app.cli.lake import SHAPES
 from backend.errors import TableCorruptError
 from backend.lake.lake import Lake
 from backend.lake.table.schema import columns

@@ -7,9 +7,9 @@ none, and who was left out is said.
 from typing import TYPE_CHECKING, NamedTuple
 
 from app import services
+from app.cli import preflight
 from app.cli.output import Document, Shapes, only, print_json, print_table, say, shaped
 from app.cli.store import is_host_alive, required_store, streams_and_hosts
-from app.cli.streams import preflight
 from app.streams.text import consequence
 from backend.format import things
 from backend.stream_model.overrides import Setting, check_overrides, compare, parse_overrides, shown

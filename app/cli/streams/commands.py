@@ -1,123 +1,20 @@
-"""The commands of `weir` that read and steer streams, and their options.
+"""The commands of `weir` that steer streams, and their options.
 
-Rule: as for tables: a command parses, calls, prints; what is behind it is imported when it runs.
+Rule: a command parses, calls, prints; what is behind it is imported when it runs.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from app.cli.options import ACT, READ, AsJson, ByPanel, DryRun, Reason, TableName
+from app.cli.options import AsJson, DryRun, StreamName
 
 if TYPE_CHECKING:
     from backend.stream_model.stream import Action
 
-app = typer.Typer()
 
-StreamName = Annotated[str, typer.Argument(metavar="NAME", help="Name of a stream.")]
-
-
-@app.command(rich_help_panel=READ)
-def expectations(
-    name: Annotated[str | None, typer.Argument(metavar="[T]", help="Name or URI of one table; none: all.")] = None,
-    as_json: AsJson = False,
-) -> int:
-    """What pipelines and people expect of tables, and what was found. Ends with 1 if one is broken."""
-    from app.cli.streams import expectations
-
-    return expectations.expectations(name, as_json=as_json)
-
-
-@app.command(rich_help_panel=ACT)
-def expect(
-    name: TableName,
-    condition: Annotated[str, typer.Argument(metavar="CONDITION", help="What holds, as for `weir bisect --assert`.")],
-    no_more: Annotated[bool, typer.Option("--no-more", help="Take it back.")] = False,
-    reason: Reason = "",
-    as_json: AsJson = False,
-) -> int:
-    """Expect a condition of a table from now on; hosts judge it, and no pipeline forgets it."""
-    from app.cli.streams import expectations
-
-    return expectations.expect(name, condition, reason, no_more=no_more, as_json=as_json)
-
-
-@app.command(rich_help_panel=READ)
-def streams(as_json: AsJson = False) -> int:
-    """Every stream: desired and observed state, rate, error."""
-    from app.cli.streams import listing
-
-    return listing.everything(as_json=as_json)
-
-
-@app.command(rich_help_panel=READ)
-def stream(name: StreamName, as_json: AsJson = False) -> int:
-    """One stream: how it flows, why it does not, who asked for what."""
-    from app.cli.streams import listing
-
-    return listing.one(name, as_json=as_json)
-
-
-@app.command(rich_help_panel=READ)
-def preflight(name: StreamName, as_json: AsJson = False) -> int:
-    """Whether a stream can go on: checkpoint, sources, sink, owner and disk, with evidence. Ends with 1 if not."""
-    from app.cli.streams import preflight
-
-    return preflight.preflight(name, as_json=as_json)
-
-
-@app.command(rich_help_panel=READ)
-def jobs(as_json: AsJson = False) -> int:
-    """What stream hosts were asked to compute, and what became of it."""
-    from app.cli.streams import jobs
-
-    return jobs.everything(as_json=as_json)
-
-
-pipelines_app = typer.Typer(
-    cls=ByPanel, rich_markup_mode=None, help="Declared pipelines: what is wrong, what feeds what."
-)
-app.add_typer(pipelines_app, name="pipelines", rich_help_panel=READ)
-
-
-@pipelines_app.command(rich_help_panel=READ)
-def check(
-    module: Annotated[str | None, typer.Argument(help="A Python module; else those of `host.pipelines`.")] = None,
-    as_json: AsJson = False,
-) -> int:
-    """All that is wrong with declared streams, with file and line. Starts nothing."""
-    from app.cli.streams import pipelines
-
-    return pipelines.check(module, as_json=as_json)
-
-
-@pipelines_app.command(rich_help_panel=READ)
-def graph(as_json: AsJson = False) -> int:
-    """What feeds what: sources, streams and tables, with states and rows per minute."""
-    from app.cli.streams import pipelines
-
-    return pipelines.graph(as_json=as_json)
-
-
-@pipelines_app.command(rich_help_panel=READ)
-def latency(as_json: AsJson = False) -> int:
-    """How long data takes from where it lands to each layer, by pipeline."""
-    from app.cli.streams import pipelines
-
-    return pipelines.latency(as_json=as_json)
-
-
-@app.command(rich_help_panel=ACT)
-def cancel(
-    job: Annotated[str, typer.Argument(help="A job of `weir jobs`.")], reason: Reason, as_json: AsJson = False
-) -> int:
-    """Ask for a job to end."""
-    from app.cli.streams import jobs
-
-    return jobs.cancel(job, reason, as_json=as_json)
-
-
-def _add_act(action: "Action", does: str) -> None:
+def _act(action: "Action") -> Callable[..., int]:
     """`weir start`, `stop`, `drain` and `restart` take the same."""
 
     def act(
@@ -188,16 +85,12 @@ def _add_act(action: "Action", does: str) -> None:
             return acts.preview(asked, selection, change, as_json=as_json)
         return acts.request(asked, selection, reason or "", change, as_json=as_json)
 
-    app.command(name=action, help=does, rich_help_panel=ACT)(act)
+    return act
 
 
-_add_act("start", "Ask streams to run.")
-_add_act("stop", "Ask streams to stop after their running micro-batch.")
-_add_act("drain", "Ask streams to stop once they have read what is there now.")
-_add_act("restart", "Ask streams to stop and start again.")
+start, stop, drain, restart = _act("start"), _act("stop"), _act("drain"), _act("restart")
 
 
-@app.command(rich_help_panel=ACT)
 def reset(
     name: StreamName,
     level: Annotated[
@@ -215,14 +108,12 @@ def reset(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
-    """Reset a stopped stream, or undo the last reset; says what is read again and what that risks."""
     from app.cli.streams import reset
 
     act = reset.TypedReset(name, reset.level_of(level, begin or ()), tuple(begin or ()), reason, confirm)
     return reset.reset(act, dry_run=dry_run, as_json=as_json)
 
 
-@app.command(rich_help_panel=ACT)
 def requeue(
     name: StreamName,
     where: Annotated[str, typer.Option(help="SQL over a row of the quarantine: which ones; else all.")] = "",
@@ -235,7 +126,6 @@ def requeue(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
-    """Requeue repaired rows of a stopped stream's quarantine, each once; says first which would go."""
     from app.cli.streams import requeue
 
     act = requeue.TypedRequeue(name, where, tuple(repair or ()), reason, confirm)

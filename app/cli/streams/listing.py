@@ -6,6 +6,7 @@ Rule: reads through the control store; a store that does not exist is not made b
 from collections.abc import Iterator
 
 from app import services
+from app.cli.options import AsJson, StreamName
 from app.cli.output import Document, Shapes, fields_of, only, print_json, print_table, say, shaped
 from app.cli.store import NO_HOST_HINT, BacklogLooks, is_host_alive, stream_named, streams_and_hosts
 from backend.format import UNKNOWN, ago, rate_text, things, utc_text, value_text
@@ -24,15 +25,15 @@ from backend.streams.faults import Fault, recognise
 from backend.streams.verdict import StreamStatus
 
 
-def everything(*, as_json: bool) -> int:
+def streams(as_json: AsJson = False) -> None:
     statuses, hosts = streams_and_hosts(BacklogLooks())
     if as_json:
         print_json([_line(status) for status in statuses], SHAPES)
-        return 0
+        return
     if not statuses:
         say("No streams: no host has declared any yet.")
         say(NO_HOST_HINT, style="dim")
-        return 0
+        return
     print_table(
         ("stream", "desired", "state", "verdict", "behind", "last batch", "input", "why"),
         (_row(status) for status in statuses),
@@ -41,16 +42,15 @@ def everything(*, as_json: bool) -> int:
     ours = [status for status in statuses if not status.declaration.is_attached]
     if ours and not is_host_alive(hosts):
         say(f"No host is alive: {things(len(ours), 'stream')} of this lake cannot move.", style="yellow")
-    return 0
 
 
-def one(name: str, *, as_json: bool) -> int:
+def stream(name: StreamName, as_json: AsJson = False) -> None:
     from app.streams.text import pace_text  # with what reads and repairs rows: 0.3 s that a list does not need
 
     status = stream_named(name, streams_and_hosts(BacklogLooks())[0])
     if as_json:
         print_json(_line(status) | _rest(status), SHAPES)
-        return 0
+        return
     declaration, progress, now = status.declaration, status.progress, services.now()
     desired = status.desired.state.value if status.desired else "–"
     say(f"{name} · {status.state.value} · {status.verdict.value}", style="bold")
@@ -77,7 +77,6 @@ def one(name: str, *, as_json: bool) -> int:
     for place, metric in enumerate(observed_metrics(progress)):
         say(f"{'' if place else 'observed':<11} {metric.observation}.{metric.name} {value_text(metric.value)}")
     _say_failures(status)
-    return 0
 
 
 # JSON ------------------------------------------------------------------------------------------------------------

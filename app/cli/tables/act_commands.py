@@ -8,9 +8,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli.options import ACT, VERSION, AsJson, At, DryRun, Reason, TableName
-
-app = typer.Typer()
+from app.cli.options import VERSION, AsJson, At, DryRun, Reason, TableName
 
 IntentFile = Annotated[
     Path | None,
@@ -22,7 +20,6 @@ StopWriters = Annotated[
 Confirm = Annotated[str, typer.Option(metavar="TABLE", help="The table's name once more.")]
 
 
-@app.command(rich_help_panel=ACT)
 def optimize(
     name: TableName,
     partition: Annotated[
@@ -43,7 +40,6 @@ def optimize(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
-    """Merge small files of a table on the stream host; says first which, into how many, and whom that touches."""
     from app.cli.tables import acts
     from backend.maintenance.model import Optimize
 
@@ -52,7 +48,6 @@ def optimize(
     return acts.act(acts.TypedAct(name, reason, intent=intent), asked, dry_run=dry_run, as_json=as_json)
 
 
-@app.command(rich_help_panel=ACT)
 def vacuum(
     name: TableName,
     lite: Annotated[bool, typer.Option("--lite", help="Find the files by the log, not by listing the table.")] = False,
@@ -62,14 +57,12 @@ def vacuum(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
-    """Delete files that no version within the table's retention needs; refused while a stream has yet to read one."""
     from app.cli.tables import acts
     from backend.maintenance.model import Vacuum
 
     return acts.act(acts.TypedAct(name, reason, confirm, intent), Vacuum(lite), dry_run=dry_run, as_json=as_json)
 
 
-@app.command(rich_help_panel=ACT)
 def restore(
     name: TableName,
     to: Annotated[str, typer.Option("--to", metavar="VERSION", help=VERSION)],
@@ -81,14 +74,12 @@ def restore(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
-    """Make a former version the latest again; says first what that undoes, and who reads those rows again."""
     from app.cli.tables import acts
 
     asked = acts.restored(name, to, keeps_properties=keep_properties, stops_writers=stop_writers)
     return acts.act(acts.TypedAct(name, reason, confirm, intent), asked, dry_run=dry_run, as_json=as_json)
 
 
-@app.command(rich_help_panel=ACT)
 def rewind(
     name: TableName,
     to: Annotated[str, typer.Option("--to", metavar="VERSION", help=VERSION)],
@@ -98,15 +89,12 @@ def rewind(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
-    """Bring a table back to a former version, and the stream that writes it to before what it wrote since: its next
-    start runs those batches again. Says first which, and whether their source can still be read."""
     from app.cli.tables import acts
 
     asked = acts.rewound(name, to)
     return acts.act(acts.TypedAct(name, reason, confirm, intent), asked, dry_run=dry_run, as_json=as_json)
 
 
-@app.command(rich_help_panel=ACT)
 def repair(
     name: TableName,
     where: Annotated[str, typer.Option("--where", help="SQL over a row: amount < 0.")],
@@ -124,7 +112,6 @@ def repair(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
-    """Change, replace or delete the rows that a condition lets through; says first how many, and shows a few."""
     from app.cli.tables import acts
 
     source = from_version, from_table
@@ -132,7 +119,6 @@ def repair(
     return acts.act(acts.TypedAct(name, reason, confirm, intent), asked, dry_run=dry_run, as_json=as_json)
 
 
-@app.command(rich_help_panel=ACT)
 def alter(
     name: TableName,
     pairs: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a property.")] = None,
@@ -155,7 +141,6 @@ def alter(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
-    """Change properties, comment, columns and constraints of a table; says first whom that shuts out."""
     from app.cli.tables import acts
 
     given = (add, rename, drop, widen, constraints, drop_constraints)
@@ -163,7 +148,6 @@ def alter(
     return acts.act(acts.TypedAct(name, reason, confirm, intent), asked, dry_run=dry_run, as_json=as_json)
 
 
-@app.command(rich_help_panel=ACT)
 def clone(
     name: TableName,
     target: Annotated[str, typer.Argument(metavar="TARGET", help="A name below the same root, or a URI below a root.")],
@@ -174,14 +158,12 @@ def clone(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
-    """Copy a version of a table to a place where nothing is; says first how much, and who shares its files."""
     from app.cli.tables import acts
 
     asked = acts.cloned(name, target, at, shallow=shallow)
     return acts.act(acts.TypedAct(name, reason, intent=intent), asked, dry_run=dry_run, as_json=as_json)
 
 
-@app.command(rich_help_panel=ACT)
 def drop(
     name: TableName,
     reason: Reason = "",
@@ -190,7 +172,6 @@ def drop(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
-    """Move a table aside, out of everybody's sight; says first who uses it. `weir undrop` brings it back."""
     from app.cli.tables import acts
     from backend.maintenance.model import Drop
 
@@ -200,7 +181,6 @@ def drop(
 DroppedName = Annotated[str, typer.Argument(metavar="T", help="A dropped table, or the job that dropped it.")]
 
 
-@app.command(rich_help_panel=ACT)
 def undrop(
     name: DroppedName,
     reason: Reason = "",
@@ -208,14 +188,12 @@ def undrop(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
-    """Bring a dropped table back to its place, where that is free."""
     from app.cli.tables import acts
     from backend.maintenance.model import Undrop
 
     return acts.act(acts.TypedAct(name, reason, intent=intent), Undrop(name), dry_run=dry_run, as_json=as_json)
 
 
-@app.command(rich_help_panel=ACT)
 def purge(
     name: DroppedName,
     reason: Reason = "",
@@ -224,22 +202,18 @@ def purge(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
-    """Delete a dropped table for good."""
     from app.cli.tables import acts
     from backend.maintenance.model import Purge
 
     return acts.act(acts.TypedAct(name, reason, confirm, intent), Purge(name), dry_run=dry_run, as_json=as_json)
 
 
-@app.command(rich_help_panel=ACT)
 def dropped(as_json: AsJson = False) -> int:
-    """Dropped tables that can be brought back."""
     from app.cli.tables import acts
 
     return acts.dropped(as_json=as_json)
 
 
-@app.command(rich_help_panel=ACT)
 def apply(
     file: Annotated[Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="As --intent wrote it.")],
     approved_by: Annotated[str, typer.Option(metavar="NAME", help="Who reviewed it; kept in the audit trail.")] = "",
@@ -247,45 +221,6 @@ def apply(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
-    """Carry out an act that was written to a file; refused where it would do something else than was reviewed."""
     from app.cli.tables import acts
 
     return acts.apply(file, approved_by=approved_by, confirm=confirm, dry_run=dry_run, as_json=as_json)
-
-
-PinnedVersion = Annotated[str, typer.Argument(metavar="VERSION", help=VERSION)]
-
-
-@app.command(rich_help_panel=ACT)
-def pin(
-    name: TableName,
-    version: PinnedVersion,
-    reason: Reason = "",
-    called: Annotated[str, typer.Option("--name", help="Means this version wherever one is asked.")] = "",
-    until: Annotated[str, typer.Option(metavar="DAY", help="When it ends by itself: 2026-12-31.")] = "",
-    as_json: AsJson = False,
-) -> int:
-    """Keep a version readable: Weir's VACUUM is refused while it would delete a file of it."""
-    from app.cli.tables import versions
-
-    return versions.pin(name, version, reason, called, until, as_json=as_json)
-
-
-@app.command(rich_help_panel=ACT)
-def seen(
-    name: TableName,
-    version: Annotated[int, typer.Argument(metavar="VERSION", min=0, help="Whose notices they are.")],
-    reason: Reason = "",
-) -> int:
-    """Say that somebody looked at what `weir notices` tells of a commit; Overview tells it no more, to anybody."""
-    from app.cli.tables import notices
-
-    return notices.seen(name, version, reason)
-
-
-@app.command(rich_help_panel=ACT)
-def unpin(name: TableName, version: PinnedVersion, reason: Reason = "", as_json: AsJson = False) -> int:
-    """Let a pinned version go; `weir versions T` lists those that are pinned."""
-    from app.cli.tables import versions
-
-    return versions.unpin(name, version, reason, as_json=as_json)

@@ -10,9 +10,9 @@ from datetime import datetime
 from pathlib import Path
 
 from app import services
+from app.cli.lake import opened
 from app.cli.output import Shapes, print_json, print_table, say, shaped
 from app.cli.store import done_on_host, required_store
-from app.cli.tables.lake import opened
 from app.ui.view.acts import preview_lines, result_lines
 from backend.errors import QueryError, SettingsError, StreamRefusedError
 from backend.format import bytes_text, count_text, utc_text

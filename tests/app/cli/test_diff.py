@@ -18,7 +18,7 @@ import pytest
 from deltalake import DeltaTable
 
 from app.cli import INTERRUPTED
-from app.cli.tables.compare import here
+from app.cli.diff import here
 from backend.access import Actor
 from backend.changes.cache import Differences
 from backend.changes.model import DiffMethod, Question, VersionDiff

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.cli.output import encoded
-from app.cli.tables.changes import SHAPES
+from app.cli.diff import SHAPES
 from app.ui.view.explanation import explained
 from backend.changes.answer import compare_rows
 from backend.changes.changed_rows import Pairing, RowBucket

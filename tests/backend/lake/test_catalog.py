@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from app import services
-from app.cli.tables import health
+from app.cli import health
 from backend.errors import StorageError, TableNotFoundError
 from backend.lake.cards import LEAST, MOST_FILES
 from backend.lake.find import FoundTable, LakeFinder, Where
@@ -189,7 +189,7 @@ def many_tables(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("many_tables")
-@pytest.mark.parametrize("reading", [lambda: services.lake().cards(), lambda: health.everything(as_json=False)])
+@pytest.mark.parametrize("reading", [lambda: services.lake().cards(), lambda: health.health()])
 def test_cards_and_the_health_of_all_tables_read_each_log_once(capsys, reading):
     with log_reads() as reads:
         answer = reading()

@@ -5,12 +5,16 @@ Rule: each probe is shown on stderr as it ends, the result alone goes to stdout;
 
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from typing import Annotated
+
+import typer
 
 from app import services
+from app.cli.diff import SHAPES
+from app.cli.history import commit_document
+from app.cli.lake import opened
+from app.cli.options import VERSION, AsJson, TableName
 from app.cli.output import Document, cell, encoded, only, print_json, print_table, say
-from app.cli.tables.changes import SHAPES
-from app.cli.tables.history import commit_document
-from app.cli.tables.lake import opened
 from app.search import text
 from app.ui.view.acts import loss_text, preview_lines
 from app.ui.view.words import sentence
@@ -29,8 +33,17 @@ from backend.search.search import bisect as search
 SHOWN = 20  # commits of a range on a terminal
 
 
-def bisect(name: str, request: BisectRequest, *, as_json: bool) -> int:
-    lake, ref = opened(name)
+def bisect(
+    name: TableName,
+    condition: Annotated[str, typer.Option("--assert", help="SQL that a good version satisfies: amount >= 0.")],
+    good: Annotated[str | None, typer.Option("--good", help=f"{VERSION}. None: the oldest that can be read.")] = None,
+    bad: Annotated[
+        str | None, typer.Option("--bad", help="The same; none: the latest. Older than good: what mended it.")
+    ] = None,
+    check: Annotated[int, typer.Option("--check", min=0, max=50, help="Versions to try beyond, on each side.")] = 2,
+    as_json: AsJson = False,
+) -> None:
+    (lake, ref), request = opened(name), BisectRequest(condition, good, bad, check, services.clock())
     result: Bisection | None = None
     shown = 0
     with closing(search(lake, ref, request)) as steps:
@@ -46,7 +59,6 @@ def bisect(name: str, request: BisectRequest, *, as_json: bool) -> int:
         print_json(document(result) | about.document())
     else:
         _print(result, about)
-    return 0
 
 
 @dataclass(frozen=True, slots=True)

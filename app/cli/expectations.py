@@ -4,11 +4,15 @@ Rule: judges nothing itself; what no living host judges says so.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import typer
 
 from app import services
+from app.cli.lake import opened
+from app.cli.options import AsJson, OneOrAll, Reason, TableName
 from app.cli.output import Document, only, print_json, print_table, say
 from app.cli.store import NO_HOST_HINT, is_host_alive, judgements_and_hosts, required_store
-from app.cli.tables.lake import opened
 from backend.expectations.model import (
     ExpectationKind,
     Judgement,
@@ -26,7 +30,7 @@ from backend.search.condition import check_condition
 _BROKEN = 1
 
 
-def expectations(name: str | None, *, as_json: bool) -> int:
+def expectations(name: OneOrAll = None, as_json: AsJson = False) -> int:
     """All of them, or those on one table; 1 where one is broken."""
     lake, (judgements, hosts) = services.lake(), judgements_and_hosts()
     if name is not None:
@@ -99,7 +103,13 @@ def _row(judgement: Judgement, names: Mapping[str, str], silent: Sequence[Judgem
     )
 
 
-def expect(name: str, condition: str, reason: str, *, no_more: bool, as_json: bool) -> int:
+def expect(
+    name: TableName,
+    condition: Annotated[str, typer.Argument(metavar="CONDITION", help="What holds, as for `weir bisect --assert`.")],
+    no_more: Annotated[bool, typer.Option("--no-more", help="Take it back.")] = False,
+    reason: Reason = "",
+    as_json: AsJson = False,
+) -> None:
     """Keeps or takes back what a person expects; raises `QueryError` for a condition that no host could judge."""
     lake, ref = opened(name)
     store, actor, now = required_store(), services.actor(), services.now()
@@ -111,9 +121,8 @@ def expect(name: str, condition: str, reason: str, *, no_more: bool, as_json: bo
         store.expect_by_hand(expected, actor=actor, reason=reason, now=now)
     if as_json:
         print_json({"table": ref.name, "uri": ref.uri, "expectation": expected.name, "is_expected": not no_more})
-        return 0
+        return
     more = "no more" if no_more else f"from now on; `weir expectations {ref.name}` tells what hosts find"
     say(f"{ref.name}: {expected.condition} is expected {more}.")
     if not no_more and not is_host_alive(store.hosts(now=now)):
         say("No host is alive: it will be judged when one starts (`weir host`).", style="yellow")
-    return 0

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from app import services
+from app.cli.options import AsJson, StreamName
 from app.cli.output import Shapes, only, print_json, say, shaped
 from app.cli.store import required_store
 from app.streams.text import preflight_sentence
@@ -21,7 +22,7 @@ STYLES = {Outcome.OK: "green", Outcome.WARNING: "yellow", Outcome.FAILED: "red",
 SHAPES: Shapes = {Preflight: only("ok", "checks"), Check: shaped("ok")}
 
 
-def preflight(name: str, *, as_json: bool) -> int:
+def preflight(name: StreamName, as_json: AsJson = False) -> int:
     """Ends with 0 when nothing stands against a start, else 1."""
     result = load(required_store(), name)
     if as_json:

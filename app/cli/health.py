@@ -1,24 +1,37 @@
-"""`weir health`: what needs attention, and what one table needs.
+"""`weir health|policies|notices`: what needs attention, what policies do about it, which commits did what none before
+them did; `weir seen T VERSION`.
 
-Rule: judges nothing itself; a store that is not there leaves streams out and says so.
+Rule: judges here and now, by the rules of hosts, and asks nothing of them; a store that is not there leaves streams out
+and says so. A table that cannot be read is named and hides no other.
 """
 
 from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated
+
+import typer
 
 from app import services
+from app.cli.lake import opened
+from app.cli.options import TIME, AsJson, OneOrAll, Reason, TableName
 from app.cli.output import Document, Shapes, only, print_json, print_table, say, shaped, status_line
-from app.cli.store import BacklogLooks, streams_and_hosts
-from app.cli.tables.lake import opened
+from app.cli.store import BacklogLooks, required_store, streams_and_hosts
 from app.health.text import log_sentence, run_text
+from app.ui.view.acts import LABELS, last_run_text, next_run_text
 from backend.errors import LakehouseError
-from backend.format import bytes_text, count_text, things
+from backend.format import bytes_text, count_text, things, utc_text
 from backend.health.attention import attention, group_text, grouped, load_attention
-from backend.health.health import table_health
+from backend.health.health import BACK, table_health
 from backend.health.model import AttentionGroup, AttentionItem, LogHealth, Severity, TableHealth
 from backend.health.rules import gain_in, small_files_text
 from backend.lake.cards import Table
-from backend.lake.model import TableCard, VersionTotals
+from backend.lake.lake import Lake
+from backend.lake.model import TableCard, TableRef, VersionTotals
+from backend.maintenance.policies import PolicyPlan, PolicyPlans
+from backend.search.notice import Notice, notice_text
+from backend.search.notices import NoticeLooks
 from backend.streams.status import query_names
+from backend.times import parse_time
 
 TOLD_EACH = 50  # tables
 _STYLES = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "", Severity.FINE: "green"}
@@ -36,17 +49,28 @@ _SHAPES: Shapes = {
     ),
     VersionTotals: shaped("small_share", without=("num_rows",)),
     LogHealth: shaped("commits_since_checkpoint"),
-}
+    PolicyPlan: only(
+        "kind", "table", "state", "why_not", "next_at",
+        empty_is_null=("why_not", "last_error"),
+        policy="text", uri="ref.uri", figures="previewed.figures", failures="failures", last_job_id="runs.last.job_id",
+        last_state="runs.last.state", last_at="runs.last.requested_at", last_error="runs.last.error",
+    ),
+    Notice: shaped(without=("seen_by", "seen_reason")),  # which the store knows
+}  # fmt: skip
 _OF_ONE_TABLE = ("trend", "trend_truncated")
 
 
-def one(name: str, *, as_json: bool) -> int:
+def health(name: OneOrAll = None, as_json: AsJson = False) -> None:
+    _print_one(name, as_json=as_json) if name else _print_all(as_json=as_json)
+
+
+def _print_one(name: str, *, as_json: bool) -> None:
     lake, ref = opened(name)
     names = query_names(streams_and_hosts()[0])
     health = table_health(lake, ref, now=services.now(), settings=services.settings().health, stream_names=names)
     if as_json:
         print_json(health, _SHAPES)
-        return 0
+        return
     evidence = health.evidence
     say(f"{health.ref.name} · v{health.version}", style="bold")
     say(
@@ -66,10 +90,9 @@ def one(name: str, *, as_json: bool) -> int:
         say()
         say(f"{recommendation.severity}: {recommendation.finding}", style=_STYLES[recommendation.severity])
         say(f"  → {recommendation.next_step}")
-    return 0
 
 
-def everything(*, as_json: bool) -> int:
+def _print_all(*, as_json: bool) -> None:
     """Attention items, then every table; a table that cannot be read is an attention item."""
     streams, settings, store = streams_and_hosts(BacklogLooks())[0], services.settings(), services.existing_store()
     cards, tables = _read(query_names(streams))
@@ -81,16 +104,20 @@ def everything(*, as_json: bool) -> int:
     if as_json:
         shapes = {**_SHAPES, TableHealth: _in_a_list}
         print_json({"attention": items, "attention_groups": groups, "tables": tables}, shapes)
-        return 0
-    _print_attention(groups)
+        return
+    if not groups:
+        say("Nothing needs attention.", style="green")
+    for group in groups:
+        say(group_text(group), style=_STYLES[group.severity])
+        say(f"  → {group.next_step}")
+    say()
     if not tables:
-        return 0
+        return
     print_table(
         ("table", "files", "small", "size", "last optimize", "last vacuum", "most urgent"),
         (_row(health) for health in tables),
         right=("files", "small", "size"),
     )
-    return 0
 
 
 def _in_a_list(health: TableHealth) -> Document:
@@ -127,15 +154,6 @@ def _readable(card: TableCard, names: Mapping[str, str]) -> TableHealth | None:
         return None
 
 
-def _print_attention(groups: tuple[AttentionGroup, ...]) -> None:
-    if not groups:
-        say("Nothing needs attention.", style="green")
-    for group in groups:
-        say(group_text(group), style=_STYLES[group.severity])
-        say(f"  → {group.next_step}")
-    say()
-
-
 def _row(health: TableHealth) -> tuple[str, ...]:
     evidence = health.evidence
     return (
@@ -147,3 +165,77 @@ def _row(health: TableHealth) -> tuple[str, ...]:
         run_text(evidence.last_vacuum, services.now()),
         health.recommendations[0].finding,
     )
+
+
+def policies(as_json: AsJson = False) -> None:
+    settings, now = services.settings(), services.now()
+    plans = PolicyPlans(settings, services.lake()).plans(services.existing_store(), now=now)
+    if as_json:
+        print_json(plans, _SHAPES)
+        return
+    if not plans:
+        say("No policies: `[[policies]]` in weir.toml says what hosts do to tables by themselves.")
+        return
+    print_table(
+        ("table", "act", "last", "next", "why it waits", "policy"),
+        (
+            (
+                plan.table or "–",
+                LABELS[plan.kind],
+                last_run_text(plan, now),
+                next_run_text(plan, now),
+                plan.why_not,
+                plan.text,
+            )
+            for plan in plans
+        ),
+    )
+
+
+def notices(
+    name: Annotated[str | None, typer.Argument(metavar="[T]", help="A table; without it, all of them.")] = None,
+    since: Annotated[str, typer.Option("--since", help=f"Commits not before {TIME}.")] = "7 d",
+    as_json: AsJson = False,
+) -> None:
+    lake, moment = services.lake(), parse_time(since, services.clock())
+    looks, found = _looks(lake), list[Notice]()
+    for ref in lake.tables() if name is None else [opened(name)[1]]:
+        try:
+            found += _judged(looks, ref, moment)
+        except LakehouseError as exc:
+            if name is not None:
+                raise
+            say(f"{ref.name}: cannot be judged: {exc.message}", style="red", to_stderr=True)
+    if as_json:
+        print_json(found, _SHAPES)
+    elif found:
+        print_table(("table", "when", "what", "mended"), map(_notice_row, found))
+    else:
+        say(f"No commit since {utc_text(moment)} did what none before it did.")
+
+
+def _notice_row(notice: Notice) -> tuple[str, ...]:
+    mended = "" if notice.mended_at is None else f"at v{notice.mended_at}"
+    return notice.table, utc_text(notice.committed_at), notice_text(notice), mended
+
+
+def seen(
+    name: TableName,
+    version: Annotated[int, typer.Argument(metavar="VERSION", min=0, help="Whose notices they are.")],
+    reason: Reason = "",
+) -> None:
+    (lake, ref), store, now = opened(name), required_store(), services.now()
+    found = [notice for notice in _judged(_looks(lake), ref, now - BACK) if notice.version == version]
+    told = store.noticed.seen(ref.uri, version, actor=services.actor(), reason=reason, now=now, told=found)
+    for notice in told:
+        say(f"Told no more: {notice_text(notice)}.")
+
+
+def _looks(lake: Lake) -> NoticeLooks:
+    names = query_names(streams_and_hosts(BacklogLooks())[0])
+    return NoticeLooks(lake, lambda: names)
+
+
+def _judged(looks: NoticeLooks, ref: TableRef, since: datetime) -> list[Notice]:
+    now = services.now()
+    return [*looks.look(ref, since, now), *looks.silences(ref, since, now)]

@@ -8,15 +8,15 @@ import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import Annotated
+
+import typer
 
 from app import services
+from app.cli.options import AsJson
 from app.cli.output import only, print_json, print_table, say
 from backend.errors import LakehouseError
 from backend.format import duration_text, utc_text
-
-if TYPE_CHECKING:
-    from backend.streams.latency import LayerLatency
 
 CHECK_LIMIT_S = 300
 _FOUND = 1  # the checker's exit code when it found problems
@@ -27,7 +27,10 @@ class CheckError(LakehouseError):
     """The declared pipelines could not be checked."""
 
 
-def check(module: str | None, *, as_json: bool) -> int:
+def check(
+    module: Annotated[str | None, typer.Argument(help="A Python module; else those of `host.pipelines`.")] = None,
+    as_json: AsJson = False,
+) -> int:
     """All that is wrong with the declared pipelines; 0 when nothing is, 2 when something is."""
     services.settings()  # refuses wrong settings in the usual words
     command = [sys.executable, "-m", "pipelines.declare.check", *([module] if module else [])]
@@ -51,7 +54,7 @@ def check(module: str | None, *, as_json: bool) -> int:
     return 2 if problems else 0
 
 
-def graph(*, as_json: bool) -> int:
+def graph(as_json: AsJson = False) -> None:
     from app.cli.store import streams_and_hosts
     from backend.streams.graph import build_graph
     from backend.streams.status import RecentBatches
@@ -61,10 +64,10 @@ def graph(*, as_json: bool) -> int:
     graph = build_graph(statuses, RecentBatches().read(store, declared, now=now) if store else {}, now=now)
     if as_json:
         print_json(graph)
-        return 0
+        return
     if not graph.nodes:
         say("No streams: no host has declared any yet.")
-        return 0
+        return
     states = {node.name: node.state for node in graph.nodes}
     print_table(
         ("from", "to", "state", "rows/min"),
@@ -79,17 +82,23 @@ def graph(*, as_json: bool) -> int:
         ),
         right=("rows/min",),
     )
-    return 0
 
 
-def latency(*, as_json: bool) -> int:
-    latencies = _latencies()
+def latency(as_json: AsJson = False) -> None:
+    from app.cli.store import streams_and_hosts
+    from backend.streams.backlog import BacklogReader
+    from backend.streams.latency import pipeline_latencies, read_trails
+
+    latencies, store = [], services.existing_store()
+    if store is not None:
+        statuses, reader = streams_and_hosts()[0], BacklogReader(services.settings(), services.lake())
+        latencies = pipeline_latencies(statuses, read_trails(store, reader, statuses, now=store.now()))
     if as_json:
         print_json([{"pipeline": pipeline} | _LATENCY(layer) for pipeline, layer in latencies])
-        return 0
+        return
     if not latencies:
         say("No streams: no host has declared any yet.")
-        return 0
+        return
     print_table(
         ("pipeline", "layer", "latency", "complete until", "slowest"),
         (
@@ -106,20 +115,6 @@ def latency(*, as_json: bool) -> int:
     )
     for name in dict.fromkeys(name for _, layer in latencies for name in layer.unknown):
         say(f"{name}: not known how far it and what feeds it have read", style="dim")
-    return 0
-
-
-def _latencies() -> "list[tuple[str, LayerLatency]]":
-    """Those of each pipeline, in the order of the graph."""
-    from app.cli.store import streams_and_hosts
-    from backend.streams.backlog import BacklogReader
-    from backend.streams.latency import pipeline_latencies, read_trails
-
-    statuses, store = streams_and_hosts()[0], services.existing_store()
-    if store is None:
-        return []
-    reader = BacklogReader(services.settings(), services.lake())
-    return pipeline_latencies(statuses, read_trails(store, reader, statuses, now=store.now()))
 
 
 def _failure(ended: subprocess.CompletedProcess[str]) -> CheckError:

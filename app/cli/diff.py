@@ -1,24 +1,27 @@
-"""`weir diff`: what changed between two versions.
+"""`weir diff`, `weir changes`: what changed between two versions.
 
 Rule: counts are told in words that hold. The exit code is 0 when nothing differs, 10 when something does, 1 when rows
-cannot be compared and nothing else tells.
+cannot be compared and nothing else tells. Ctrl-C ends a comparison here; on a host it cancels the job.
 """
 
-from collections.abc import Collection
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
 
 import typer
 
 from app import services
-from app.changes.text import counts_text, rewritten_text, to_markdown
+from app.changes.text import counts_text, progress_text, rewritten_text, to_markdown
 from app.cli import leave_at_once
-from app.cli.output import Document, Shapes, cell, fail, fields_of, only, print_json, print_table, say
-from app.cli.tables.compare import here, on_host
-from app.cli.tables.export import write_file
-from app.cli.tables.history import commit_document
-from app.cli.tables.lake import opened
+from app.cli.history import commit_document
+from app.cli.lake import opened
+from app.cli.options import VERSION, AsJson, OnHost, TableName
+from app.cli.output import Document, Shapes, cell, fail, fields_of, only, print_json, print_table, say, status_line
+from app.cli.rows import ending_of, write_file
+from app.cli.store import found_on_host
 from app.ui.view.explanation import explained
 from backend.cells import row_cells
 from backend.changes.answer import diff as compare
@@ -28,9 +31,10 @@ from backend.changes.commits import feed_rows
 from backend.changes.compare import Take
 from backend.changes.host_job import DiffJobs
 from backend.changes.key import key_memory, parse_names
-from backend.changes.model import CommitChanges, Question, RowChange, RowKind, Trait, VersionDiff
+from backend.changes.model import CommitChanges, DiffMethod, Question, RowChange, RowKind, Trait, VersionDiff
 from backend.format import bytes_text, count_text, things, utc_text
 from backend.lake.history.history import resolve_version
+from backend.lake.lake import Lake
 from backend.lake.model import Commit, TableRef
 from backend.lake.table.metadata_diff import FieldChange, SchemaDiff
 from backend.lake.table.schema import Column
@@ -38,11 +42,54 @@ from backend.sql.export import FORMATS, encoded
 
 CHANGED = 10  # the exit code when anything differs
 SHOWN = 20  # rows on a terminal
+_SILENT_S = 1.0  # what is over sooner needs no word
 _SIGNS = {RowKind.INSERT: "+", RowKind.UPDATE: "~", RowKind.DELETE: "−"}
 
 
-def diff(question: Question, *, shown: int | None, output: Path | None, as_json: bool) -> int:
-    """Compares and prints. `shown`: so many rows are listed, and read; None: a few, and as many as the settings say."""
+def diff(
+    name: TableName,
+    from_version: Annotated[str, typer.Option("--from", help=f"{VERSION}.")],
+    to_version: Annotated[str, typer.Option("--to", help="The same; the older one shows what going back changes.")],
+    key: Annotated[str | None, typer.Option("--key", help="Columns that name a row: a,b.")] = None,
+    columns: Annotated[str | None, typer.Option("--columns", help="Compare only these: a,b.")] = None,
+    method: Annotated[
+        Literal["change_feed", "row_id", "key_join", "multiset", "log_only"] | None,
+        typer.Option("--method", help="None: the best."),
+    ] = None,
+    where: Annotated[
+        str | None, typer.Option("--where", help="SQL over a row: changes whose row satisfies it before or after.")
+    ] = None,
+    tolerance: Annotated[float, typer.Option("--tolerance", min=0.0, help="Floats this close are the same.")] = 0.0,
+    against: Annotated[str | None, typer.Option("--with", help="Another table, which --to is a version of.")] = None,
+    across_replace: Annotated[
+        bool, typer.Option("--across-replace", help="As two tables where CREATE OR REPLACE lies in between.")
+    ] = False,
+    shown: Annotated[int | None, typer.Option("--rows", min=0, help="Most changed rows to show.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="Write all changed rows (.csv, .json, .parquet) or a summary (.md).")
+    ] = None,
+    on: OnHost = "here",
+    as_json: AsJson = False,
+) -> int:
+    """`shown`: so many rows are listed, and read; None: a few, and as many as the settings say."""
+    limits, (lake, ref) = services.settings().lake, opened(name)
+    other = opened(against)[1] if against else None
+    question = Question(
+        ref,
+        resolve_version(lake, ref, from_version, services.clock()),
+        resolve_version(lake, other or ref, to_version, services.clock()),
+        other,
+        key=parse_names(key) if key else None,
+        remembered_key=None if key else key_memory(services.settings().home).known(ref),
+        columns=parse_names(columns) if columns else None,
+        where=where,
+        tolerance=tolerance,
+        method=DiffMethod(method) if method else None,
+        row_limit=limits.diff_rows if shown is None else shown,
+        max_bytes=limits.diff_max_bytes,
+        on_host=on == "host",
+        across_replace=across_replace,
+    )
     file = None if output is None else _Output(output)
     reads_all = file is not None and shown is None and not question.on_host
     answer = _answer(question, file.take if file and reads_all else None)
@@ -64,11 +111,21 @@ def diff(question: Question, *, shown: int | None, output: Path | None, as_json:
     return 0
 
 
-def raw(name: str, versions: tuple[str, str], *, shown: int | None, output: Path | None, as_json: bool) -> int:
-    """Lists the rows of the change feed; `shown` as for `diff`. A file gets all of them."""
-    form = None if output is None else FORMATS[_ending(output, FORMATS)]
+def changes(
+    name: TableName,
+    from_version: Annotated[str, typer.Option("--from", help=f"The version before the first change: {VERSION}.")],
+    to_version: Annotated[str, typer.Option("--to", help="The version of the last change.")],
+    raw: Annotated[bool, typer.Option("--raw", help="As they are: what is always done; `weir diff` nets them.")] = True,  # noqa: ARG001
+    shown: Annotated[int | None, typer.Option("--rows", min=0, help="Most rows to show.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="Write all rows (.csv, .json, .parquet, .arrow).")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """`shown` as for `diff`; a file gets all of them."""
+    form = None if output is None else FORMATS[ending_of(output, FORMATS)]
     lake, ref = opened(name)
-    low, high = (resolve_version(lake, ref, version, services.clock()) for version in versions)
+    low, high = (resolve_version(lake, ref, version, services.clock()) for version in (from_version, to_version))
     few = services.settings().lake.diff_rows if as_json else SHOWN
     feed = feed_rows(lake, ref, (low, high), limit=few if shown is None else shown)
     rows = row_cells(feed.rows)
@@ -82,47 +139,49 @@ def raw(name: str, versions: tuple[str, str], *, shown: int | None, output: Path
     if output is not None and form is not None:
         written = write_file(output, encoded(lake.changes(ref, low, high), form))
         say(f"{output}: {things(written, 'row')} of the change feed", style="dim", to_stderr=True)
-    return 0
-
-
-def question(
-    table: str,
-    versions: tuple[str, str],
-    *,
-    against: str | None,
-    key: str | None,
-    columns: str | None,
-    rows: int | None,
-    **wanted: Any,
-) -> Question:
-    """`weir diff` as typed; `wanted` are further fields of the question."""
-    limits = services.settings().lake
-    lake, ref = opened(table)
-    other = opened(against)[1] if against else None
-    return Question(
-        ref,
-        resolve_version(lake, ref, versions[0], services.clock()),
-        resolve_version(lake, other or ref, versions[1], services.clock()),
-        other,
-        key=parse_names(key) if key else None,
-        remembered_key=None if key else key_memory(services.settings().home).known(ref),
-        columns=parse_names(columns) if columns else None,
-        row_limit=limits.diff_rows if rows is None else rows,
-        max_bytes=limits.diff_max_bytes,
-        **wanted,
-    )
 
 
 def _answer(question: Question, take: Take | None) -> VersionDiff:
     settings, lake = services.settings(), services.lake()
     if question.on_host:
-        return on_host(DiffJobs(settings, lake), question)
+        jobs = DiffJobs(settings, lake)
+        if (answer := jobs.without_rows(question)) is not None:
+            return answer
+        wanted = jobs.request(question, actor=services.actor(), reason="weir diff")
+        return found_on_host(wanted, "compare", lambda job: jobs.answer(question, job))
     keys = key_memory(settings.home)
     differences = Differences(settings.lake.diff_time_limit_s, partial(compare, take=take), keys.learn)
     try:
         return here(differences, lake, question)
     except KeyboardInterrupt:
         leave_at_once()
+
+
+def here(differences: Differences, lake: Lake, question: Question) -> VersionDiff:
+    """The answer; raises what comparing raises, `KeyboardInterrupt` where it was interrupted."""
+    with _presses() as pressed, ExitStack() as stack:
+        show: Callable[[str], None] | None = None
+        for step in differences.over(lake, question):
+            if step.result is not None:
+                return step.result
+            if pressed:
+                break
+            if show is None and step.elapsed_s > _SILENT_S:
+                show = stack.enter_context(status_line())
+            if show is not None:
+                show(progress_text(step)[1])
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def _presses() -> Iterator[list[int]]:
+    """Ctrl-C as it is pressed meanwhile. It raises nothing: within a lock, that would break the lock."""
+    pressed: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda signum, _: pressed.append(signum))
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 # --json ---------------------------------------------------------------------------------------------------------------
@@ -191,18 +250,11 @@ SHAPES: Shapes = {
 # --output -------------------------------------------------------------------------------------------------------------
 
 
-def _ending(path: Path, allowed: Collection[str]) -> str:
-    ending = path.suffix.lower().removeprefix(".")
-    if ending not in allowed:
-        raise typer.BadParameter(f"{path.name} has an ending other than {', '.join(allowed)}", param_hint="--output")
-    return ending
-
-
 class _Output:
     """The file of `--output`: whole or not there. A format that is none is refused before anything is computed."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._form = path, _ending(path, (*FORMATS, "md"))
+        self._path, self._form = path, ending_of(path, (*FORMATS, "md"))
         self._rows: int | None = None
 
     def take(self, changed: ChangedBatches) -> None:

@@ -3,13 +3,17 @@
 Rule: a broken table is an answer, not a failure; nothing is claimed of files that nobody looked for.
 """
 
+from typing import Annotated
+
+import typer
+
 from app import services
+from app.cli.lake import opened
+from app.cli.options import VERSION, AsJson, Reason, TableName
 from app.cli.output import Document, Shapes, only, print_json, print_table, say
-from app.cli.tables.lake import opened
 from app.versions.text import answer_text, file_words, pin_words, run_words
 from backend.format import ago, utc_text
 from backend.lake.history.history import resolve_version
-from backend.lake.lake import Lake
 from backend.lake.model import Commit, Pin, TableRef
 from backend.lake.retention.answers import Answer, Extension, VersionAnswer, judge_version, missing_words
 from backend.lake.retention.runs import (
@@ -22,18 +26,29 @@ from backend.lake.retention.runs import (
 )
 from backend.times import parse_time
 
+PinnedVersion = Annotated[str, typer.Argument(metavar="VERSION", help=VERSION)]
 
-def versions(name: str, at: str | None, *, check: bool, as_json: bool) -> int:
+
+def versions(
+    name: TableName,
+    at: Annotated[str | None, typer.Option("--at", help=f"One version. {VERSION}.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Look for every data file.")] = False,
+    as_json: AsJson = False,
+) -> None:
     lake, ref = opened(name)
     version = None if at is None else resolve_version(lake, ref, at, services.clock())
     retention = judge(lake.retention_facts(ref), services.now())
     if check and version is None:
-        retention = _looked_for(lake, ref, retention)
+        *_, seen = lake.see_log(ref)
+        retention = with_missing(retention, seen.runs)
     answer = None
     if version is not None:
-        files = _files(lake, ref, version) if check and retention.facts.is_reconstructable(version) else None
+        files = None
+        if check and retention.facts.is_reconstructable(version):
+            *_, files = lake.see_files(ref, version, sample=None)
         answer = judge_version(retention, version, files)
-    pins = _pins(ref)
+    store = services.existing_store()
+    pins = store.pins.of_table(ref) if store else []
     if as_json:
         commits = [] if version is None else lake.history(ref, starting_version=version, ending_version=version)
         print_json(document(ref, retention, answer, next(iter(commits), None)) | {"pins": pins}, _SHAPES)
@@ -41,10 +56,16 @@ def versions(name: str, at: str | None, *, check: bool, as_json: bool) -> int:
         _print(ref, retention, answer)
         for pin in pins:
             say(pin_words(pin, services.now()))
-    return 0
 
 
-def pin(name: str, at: str, reason: str, called: str, until: str, *, as_json: bool) -> int:
+def pin(
+    name: TableName,
+    at: PinnedVersion,
+    reason: Reason = "",
+    called: Annotated[str, typer.Option("--name", help="Means this version wherever one is asked.")] = "",
+    until: Annotated[str, typer.Option(metavar="DAY", help="When it ends by itself: 2026-12-31.")] = "",
+    as_json: AsJson = False,
+) -> None:
     lake, ref = opened(name)
     version = resolve_version(lake, ref, at, services.clock())
     lake.snapshot(ref, version)  # raises where nobody can read it any more
@@ -54,14 +75,13 @@ def pin(name: str, at: str, reason: str, called: str, until: str, *, as_json: bo
     answer = judge_version(judge(lake.retention_facts(ref), services.now()), version)
     if as_json:
         print_json(made, _SHAPES)
-        return 0
+        return
     say(f"{ref.name}: {pin_words(made, services.now())}. Weir's VACUUM is refused while it would delete a file of it.")
     if version != lake.latest_version(ref):
         say(f"time travel: {answer_text(answer.time_travel, None)}; a pin does not change that.", style="dim")
-    return 0
 
 
-def unpin(name: str, at: str, reason: str, *, as_json: bool) -> int:
+def unpin(name: TableName, at: PinnedVersion, reason: Reason = "", as_json: AsJson = False) -> None:
     lake, ref = opened(name)
     version = int(at) if at.isdecimal() else resolve_version(lake, ref, at, services.clock())  # also one that is gone
     gone = services.store().pins.remove(ref, version, actor=services.actor(), reason=reason, now=services.now())
@@ -69,22 +89,6 @@ def unpin(name: str, at: str, reason: str, *, as_json: bool) -> int:
         print_json(gone, _SHAPES)
     else:
         say(f"{ref.name}: v{version} is not pinned any more.")
-    return 0
-
-
-def _pins(ref: TableRef) -> list[Pin]:
-    store = services.existing_store()
-    return store.pins.of_table(ref) if store else []
-
-
-def _looked_for(lake: Lake, ref: TableRef, retention: RetentionRuns) -> RetentionRuns:
-    *_, seen = lake.see_log(ref)
-    return with_missing(retention, seen.runs)
-
-
-def _files(lake: Lake, ref: TableRef, version: int) -> FilesSeen:
-    *_, seen = lake.see_files(ref, version, sample=None)
-    return seen
 
 
 # JSON ------------------------------------------------------------------------------------------------------------

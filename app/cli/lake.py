@@ -3,7 +3,12 @@
 Rule: reads through `Lake` alone; JSON and the human form come from the same value.
 """
 
+from typing import Annotated
+
+import typer
+
 from app import services
+from app.cli.options import AsJson, At, TableName
 from app.cli.output import Document, Shapes, fields_of, only, print_json, print_table, say, shaped
 from backend.format import ago, bytes_text, count_text, utc_text
 from backend.lake.find import MOST_MATCHES, FoundTable, LakeFinder
@@ -51,15 +56,15 @@ def at_version(name: str, version: str | None) -> Snapshot:
     return lake.snapshot(ref, None if version is None else resolve_version(lake, ref, version, services.clock()))
 
 
-def tables(*, as_json: bool) -> int:
+def tables(as_json: AsJson = False) -> None:
     cards = services.lake().cards()
     if as_json:
         print_json(cards, SHAPES)
-        return 0
+        return
     if not cards:
         say(f"No tables under {', '.join(services.settings().roots)}.")
         say("`weir up` makes the demo lake; WEIR_LAKE__ROOTS names other folders.", style="dim")
-        return 0
+        return
     good = [card for card in cards if isinstance(card, TableCard)]
     print_table(
         ("table", "layer", "version", "rows", "files", "size", "small", "last commit"),
@@ -68,17 +73,20 @@ def tables(*, as_json: bool) -> int:
     )
     for bad in (card for card in cards if isinstance(card, UnreadableTable)):
         say(f"{bad.ref.name}: cannot be read: {bad.reason}", style="red")
-    return 0
 
 
-def find(words: str, *, as_json: bool) -> int:
-    hits = LakeFinder().find(services.lake().cards(), words)
+def find(
+    words: Annotated[list[str], typer.Argument(metavar="WORD…", help="Every word must be found in a table.")],
+    as_json: AsJson = False,
+) -> None:
+    typed = " ".join(words)
+    hits = LakeFinder().find(services.lake().cards(), typed)
     if as_json:
         print_json([_hit(hit) for hit in hits])
-        return 0
+        return
     if not hits:
-        say(f"No table holds {words!r} in its name, columns, comments, description, owner or properties.")
-        return 0
+        say(f"No table holds {typed!r} in its name, columns, comments, description, owner or properties.")
+        return
     print_table(
         ("table", "where", "what", ""),
         (
@@ -92,7 +100,6 @@ def find(words: str, *, as_json: bool) -> int:
             for number, match in enumerate(hit.matches()[:MOST_MATCHES])
         ),
     )
-    return 0
 
 
 def _hit(hit: FoundTable) -> Document:
@@ -115,12 +122,12 @@ def _card_row(card: TableCard) -> tuple[str, ...]:
     )
 
 
-def table(name: str, version: str | None, *, as_json: bool) -> int:
-    snapshot = at_version(name, version)
+def table(name: TableName, at: At = None, as_json: AsJson = False) -> None:
+    snapshot = at_version(name, at)
     schema = columns(snapshot.metadata)
     if as_json:
         print_json(_SNAPSHOT(snapshot) | {"schema": schema, "constraints": constraints(snapshot.metadata)}, SHAPES)
-        return 0
+        return
     rows = f"{count_text(snapshot.num_rows)} rows · {count_text(snapshot.num_files)} files"
     say(f"{snapshot.ref.name} · v{snapshot.version} · {utc_text(snapshot.committed_at)}", style="bold")
     say(snapshot.ref.uri)
@@ -132,7 +139,7 @@ def table(name: str, version: str | None, *, as_json: bool) -> int:
     say()
     if not schema:
         say("No columns yet: the schema is empty at this version.")
-        return 0
+        return
     print_table(
         ("column", "type", "null", "comment"),
         (
@@ -145,19 +152,18 @@ def table(name: str, version: str | None, *, as_json: bool) -> int:
             for field in schema
         ),
     )
-    return 0
 
 
-def files(name: str, version: str | None, *, as_json: bool) -> int:
+def files(name: TableName, at: At = None, as_json: AsJson = False) -> None:
     from backend.health.rules import gain_in, small_files_text
     from backend.lake.files.file_sizes import distribute
 
-    snapshot = at_version(name, version)
+    snapshot = at_version(name, at)
     rule, target = services.settings().health, services.lake().target_bytes(snapshot)
     sizes = distribute(snapshot, target, ratio=rule.small_file_ratio, min_files=rule.min_files)
     if as_json:
         print_json({"version": snapshot.version} | _FILES(sizes), SHAPES)
-        return 0
+        return
     say(f"{snapshot.ref.name} · v{snapshot.version}", style="bold")
     small = small_files_text(gain_in(sizes))
     say(f"{count_text(sizes.num_files)} files · {bytes_text(sizes.size_bytes)} · small files: {small}")
@@ -181,4 +187,3 @@ def files(name: str, version: str | None, *, as_json: bool) -> int:
         ),
         right=("from", "to", "files", "bytes"),
     )
-    return 0

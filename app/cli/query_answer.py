@@ -1,4 +1,4 @@
-"""`weir query "SELECT …"`: SQL over the lake, and which versions it read.
+"""The answer of `weir query "SELECT …"`: SQL over the lake, and which versions it read.
 
 Rule: rows go to stdout, what they were read from is said under them (beside a CSV file: on stderr).
 """
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from app import services
 from app.cli.output import Shapes, cell, only, print_json, print_table, say
+from app.cli.store import found_on_host
 from app.query.text import TOOLS, code, cost_text, read_text
 from backend.cells import cells, distinct_names, row_cells
 from backend.errors import QueryError, SavedQueryNotFoundError
@@ -55,7 +56,7 @@ def text_of(statement: str | None, file: Path | None, saved: str | None) -> str:
         raise QueryError(f"{file} cannot be read: {exc}", hint="name a file of UTF-8 text") from exc
 
 
-def query(asked: AskedQuery, *, dry_run: bool, process: "subprocess.Popen[bytes] | None" = None) -> int:
+def answer(asked: AskedQuery, *, dry_run: bool, process: "subprocess.Popen[bytes] | None") -> None:
     """`process`: one that was started for its rows."""
     if process is not None:
         open_ahead()
@@ -67,24 +68,29 @@ def query(asked: AskedQuery, *, dry_run: bool, process: "subprocess.Popen[bytes]
     pins = asked.versions.split(",") if asked.versions else []
     plan = plan_query(world, asked.text, services.clock(), at=asked.at, pins=pins, most_rows=most_rows)
     if dry_run:
-        return _print_plan(plan, asked.form)
+        if asked.form == "json":
+            document = {"tables": plan.reads, "num_files": plan.num_files, "size_bytes": plan.size_bytes}
+            print_json(document, _SHAPES)
+        else:
+            say(cost_text(plan))
+        return
     if tool is not None:
         sys.stdout.write(f"{code(plan, tool)}\n")
-        return 0
+        return
     if asked.is_on_host:
         kept = _on_host(plan)
         first = FirstRows(kept.rows.to_reader(), limit)
-        return _print(first, _taken(first, asked.form), plan, asked.form, kept)
+        _print(first, _taken(first, asked.form), plan, asked.form, kept)
+        return
     if not asked.is_confirmed:
         plan.require_small(settings.lake.query_max_bytes)
     with answered(world, plan, query_limits(settings.lake), services.actor(), process=process) as rows:
         first = FirstRows(rows, limit)
         table = _taken(first, asked.form)
-    return _print(first, table, plan, asked.form)
+    _print(first, table, plan, asked.form)
 
 
 def _on_host(plan: QueryPlan) -> KeptRows:
-    from app.cli.store import found_on_host
     from backend.jobs.results import results_lake
 
     settings = services.settings()
@@ -104,18 +110,17 @@ def _taken(first: FirstRows, form: str) -> pa.Table:
     return schema.empty_table()
 
 
-def _print(first: FirstRows, table: pa.Table, plan: QueryPlan, form: str, kept: KeptRows | None = None) -> int:
+def _print(first: FirstRows, table: pa.Table, plan: QueryPlan, form: str, kept: KeptRows | None = None) -> None:
     """`kept`: of which they are the first, where a host computed them."""
     is_cut = first.is_cut or (kept is not None and kept.is_cut)
     by = kept.by if kept is not None else None
     if form == "json":
         print_json(_document(plan, table, is_cut=is_cut, by=by), _SHAPES)
-        return 0
+        return
     if form == "table":
         _print_rows(table)
     rows = f"{'the first ' if is_cut else ''}{things(first.num_rows, 'row')}{read_text(plan)}"
     say(f"{rows}{f', computed by {by}' if by else ''}", to_stderr=form == "csv")
-    return 0
 
 
 def _document(plan: QueryPlan, table: pa.Table, *, is_cut: bool, by: str | None) -> dict[str, object]:
@@ -135,12 +140,3 @@ def _print_rows(table: pa.Table) -> None:
                and not pa.types.is_temporal(kind) and not pa.types.is_boolean(kind)]  # fmt: skip
     rows = zip(*([cell(value) for value in cells(column)] for column in table.columns), strict=True)
     print_table(names, rows, right=numbers)
-
-
-def _print_plan(plan: QueryPlan, form: str) -> int:
-    if form == "json":
-        document = {"tables": plan.reads, "num_files": plan.num_files, "size_bytes": plan.size_bytes}
-        print_json(document, _SHAPES)
-        return 0
-    say(cost_text(plan))
-    return 0
