@@ -18,9 +18,9 @@ Panels = Mapping[str, Mapping[str, str]]  # by heading: a function `module.comma
 
 pipelines: Panels = {
     "Read": {
-        "pipelines.check": "All that is wrong with declared streams, with file and line. Starts nothing.",
-        "pipelines.graph": "What feeds what: sources, streams and tables, with states and rows per minute.",
-        "pipelines.latency": "How long data takes from where it lands to each layer, by pipeline.",
+        "streams.listing.check": "All that is wrong with declared streams, with file and line. Starts nothing.",
+        "streams.listing.graph": "What feeds what: sources, streams and tables, with states and rows per minute.",
+        "streams.listing.latency": "How long data takes from where it lands to each layer, by pipeline.",
     }
 }
 WEIR: Panels = {
