@@ -12,8 +12,8 @@ from typing import Annotated
 import typer
 
 from app import services
+from app.cli.commands import TIME, AsJson, OneOrAll, Reason, TableName
 from app.cli.lake import opened
-from app.cli.options import TIME, AsJson, OneOrAll, Reason, TableName
 from app.cli.output import Document, Shapes, only, print_json, print_table, say, shaped, status_line
 from app.cli.store import BacklogLooks, required_store, streams_and_hosts
 from app.health.text import log_sentence, run_text

@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from app import services
+from app.cli.commands import TIME, VERSION, AsJson, TableName
 from app.cli.lake import at_version, opened
-from app.cli.options import TIME, VERSION, AsJson, TableName
 from app.cli.output import Document, Shapes, encoded, print_json, print_table, say, shaped
 from app.ui.view.commits import change_text, changes_sentence, changes_text, meaning, staged_sentence
 from backend.format import bytes_text, count_text, utc_text

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from app.cli.options import AsJson, DryRun, StreamName
+from app.cli.commands import AsJson, DryRun, StreamName
 
 if TYPE_CHECKING:
     from backend.stream_model.stream import Action
@@ -56,7 +56,7 @@ def _act(action: "Action") -> Callable[..., int]:
         dry_run: DryRun = False,
         as_json: AsJson = False,
     ) -> int:
-        from app.cli.streams import acts
+        from app.cli import stream_requests as acts
         from backend.streams.acts import Selection
 
         if through and action != "drain":
@@ -108,7 +108,7 @@ def reset(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
-    from app.cli.streams import reset
+    from app.cli import reset
 
     act = reset.TypedReset(name, reset.level_of(level, begin or ()), tuple(begin or ()), reason, confirm)
     return reset.reset(act, dry_run=dry_run, as_json=as_json)
@@ -126,7 +126,7 @@ def requeue(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
-    from app.cli.streams import requeue
+    from app.cli import requeue
 
     act = requeue.TypedRequeue(name, where, tuple(repair or ()), reason, confirm)
     return requeue.requeue(act, dry_run=dry_run, as_json=as_json)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli.options import VERSION, AsJson, At, DryRun, Reason, TableName
+from app.cli.commands import VERSION, AsJson, At, DryRun, Reason, TableName
 
 IntentFile = Annotated[
     Path | None,
@@ -40,7 +40,7 @@ def optimize(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
-    from app.cli.tables import acts
+    from app.cli import act_requests as acts
     from backend.maintenance.model import Optimize
 
     chosen = acts.partition_of(partition or ())
@@ -57,7 +57,7 @@ def vacuum(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
-    from app.cli.tables import acts
+    from app.cli import act_requests as acts
     from backend.maintenance.model import Vacuum
 
     return acts.act(acts.TypedAct(name, reason, confirm, intent), Vacuum(lite), dry_run=dry_run, as_json=as_json)
@@ -74,7 +74,7 @@ def restore(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
-    from app.cli.tables import acts
+    from app.cli import act_requests as acts
 
     asked = acts.restored(name, to, keeps_properties=keep_properties, stops_writers=stop_writers)
     return acts.act(acts.TypedAct(name, reason, confirm, intent), asked, dry_run=dry_run, as_json=as_json)
@@ -89,7 +89,7 @@ def rewind(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
-    from app.cli.tables import acts
+    from app.cli import act_requests as acts
 
     asked = acts.rewound(name, to)
     return acts.act(acts.TypedAct(name, reason, confirm, intent), asked, dry_run=dry_run, as_json=as_json)
@@ -112,7 +112,7 @@ def repair(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
-    from app.cli.tables import acts
+    from app.cli import act_requests as acts
 
     source = from_version, from_table
     asked = acts.repaired(name, where, values or (), source, deletes=delete, stops_writers=stop_writers)
@@ -141,7 +141,7 @@ def alter(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
-    from app.cli.tables import acts
+    from app.cli import act_requests as acts
 
     given = (add, rename, drop, widen, constraints, drop_constraints)
     asked = acts.altered(pairs or (), unset or (), comment, acts.TypedColumns(*(texts or () for texts in given)))
@@ -158,7 +158,7 @@ def clone(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
-    from app.cli.tables import acts
+    from app.cli import act_requests as acts
 
     asked = acts.cloned(name, target, at, shallow=shallow)
     return acts.act(acts.TypedAct(name, reason, intent=intent), asked, dry_run=dry_run, as_json=as_json)
@@ -172,7 +172,7 @@ def drop(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
-    from app.cli.tables import acts
+    from app.cli import act_requests as acts
     from backend.maintenance.model import Drop
 
     return acts.act(acts.TypedAct(name, reason, confirm, intent), Drop(), dry_run=dry_run, as_json=as_json)
@@ -188,7 +188,7 @@ def undrop(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
-    from app.cli.tables import acts
+    from app.cli import act_requests as acts
     from backend.maintenance.model import Undrop
 
     return acts.act(acts.TypedAct(name, reason, intent=intent), Undrop(name), dry_run=dry_run, as_json=as_json)
@@ -202,14 +202,14 @@ def purge(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
-    from app.cli.tables import acts
+    from app.cli import act_requests as acts
     from backend.maintenance.model import Purge
 
     return acts.act(acts.TypedAct(name, reason, confirm, intent), Purge(name), dry_run=dry_run, as_json=as_json)
 
 
 def dropped(as_json: AsJson = False) -> int:
-    from app.cli.tables import acts
+    from app.cli import act_requests as acts
 
     return acts.dropped(as_json=as_json)
 
@@ -221,6 +221,6 @@ def apply(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> int:
-    from app.cli.tables import acts
+    from app.cli import act_requests as acts
 
     return acts.apply(file, approved_by=approved_by, confirm=confirm, dry_run=dry_run, as_json=as_json)

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from app import services
-from app.cli.options import AsJson, StreamName
+from app.cli.commands import AsJson, StreamName
 from app.cli.output import Document, Shapes, fields_of, only, print_json, print_table, say, shaped
 from app.cli.store import NO_HOST_HINT, BacklogLooks, is_host_alive, stream_named, streams_and_hosts
 from backend.errors import LakehouseError
@@ -267,7 +267,7 @@ def check(
         raise CheckError(f"the check took over {CHECK_LIMIT_S} s", hint="look for code that runs on import") from exc
     problems = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
     if ended.returncode not in (0, _FOUND):
-        raise _failure(ended)
+        raise _check_error(ended)
     if as_json:
         print_json({"ok": not problems, "problems": problems})
     elif not problems:
@@ -340,7 +340,7 @@ def latency(as_json: AsJson = False) -> None:
         say(f"{name}: not known how far it and what feeds it have read", style="dim")
 
 
-def _failure(ended: subprocess.CompletedProcess[str]) -> CheckError:
+def _check_error(ended: subprocess.CompletedProcess[str]) -> CheckError:
     lines = ended.stderr.strip().splitlines() or ["it printed nothing"]
     answer = {
         line.split(": ", 1)[0]: line.split(": ", 1)[-1] for line in lines if line.startswith(("error: ", "hint: "))
