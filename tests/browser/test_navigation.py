@@ -124,7 +124,7 @@ def test_arrows_move_enter_opens_and_a_click_still_does(page: Page, tmp_path: Pa
     assert viewer.complaints == []
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_a_tick_moves_no_list_and_two_lead_to_their_changes(viewer: Viewer) -> None:
     viewer.open("history", table=LONG)
     before = viewer.list(COMMITS).bounding_box()
@@ -141,7 +141,7 @@ def test_a_tick_moves_no_list_and_two_lead_to_their_changes(viewer: Viewer) -> N
     assert viewer.list(COMMITS).bounding_box() == before
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_a_click_on_the_line_opens_its_commit(viewer: Viewer) -> None:
     viewer.open("history", table=LONG)
     plot = viewer.page.locator(".st-key-history_chart .nsewdrag").first

@@ -51,9 +51,9 @@ def test_a_stream_is_stopped_and_started_from_its_page(operator: Viewer, weir: W
     assert now[NAME]["state"] == "STOPPED"
     assert now[NAME]["batch_id"] == stopped_at[NAME]
     assert {now[name]["state"] for name in OTHERS} == {"RUNNING"}
-    wait_until(lambda: weir.streams()[NAME]["backlog"]["rows"], "its host saw what waits", pause_s=2)
+    wait_until(lambda: weir.streams()[NAME]["backlog"]["rows"], "its host saw what waits", pause_s=4)
     assert weir.streams()[NAME]["backlog"]["oldest_unread_at"]
-    wait_until(lambda: weir.streams()["gold_events_hourly"]["starved_by"] == NAME, "gold is starved", pause_s=2)
+    wait_until(lambda: weir.streams()["gold_events_hourly"]["starved_by"] == NAME, "gold is starved", pause_s=4)
 
     operator.open("stream", stream=NAME)
     waiting = operator.page.locator(".st-key-flow_figures")
@@ -70,7 +70,7 @@ def test_a_stream_is_stopped_and_started_from_its_page(operator: Viewer, weir: W
     assert after["batch_id"] > before["batch_id"]
     assert len(ids) == len(set(ids))
     flows = ("OK", "IDLE")
-    wait_until(lambda: weir.streams()[NAME]["verdict"] in flows, "it has caught up", pause_s=2)
+    wait_until(lambda: weir.streams()[NAME]["verdict"] in flows, "it has caught up", pause_s=4)
 
 
 def start_over(operator: Viewer, level: str) -> str:
@@ -115,7 +115,7 @@ def test_a_stream_is_started_over_and_that_is_taken_back(operator: Viewer, weir:
     batch = weir.streams()[LAST]["batch_id"]
     operator.ask("Start", "browser test: on again")
     expect(operator.observed("Running")).to_be_visible(timeout=120_000)
-    wait_until(lambda: weir.streams()[LAST]["batch_id"] > batch, "it goes on where it was", pause_s=2)
+    wait_until(lambda: weir.streams()[LAST]["batch_id"] > batch, "it goes on where it was", pause_s=4)
 
 
 @pytest.mark.soak

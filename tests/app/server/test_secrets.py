@@ -11,6 +11,7 @@ import pytest
 
 from app import services
 from app.cli import main
+from tests.worlds.cases import few, some
 from tests.worlds.lake import builders
 from tests.worlds.pages.opened import MAIN, home, open_page
 from tests.worlds.pages.serving import got, served
@@ -39,7 +40,12 @@ STORES = {
 
 
 TELLING = "unescaped @ and /"  # the form that a reader of URLs takes for another
-EVERY_STORE = [pytest.param(name, marks=[] if name == TELLING else pytest.mark.ci) for name in STORES]
+IN_CI = ("query", "no driver")
+EVERY_STORE = [
+    TELLING,
+    *some(0, IN_CI),
+    *few(0, [name for name in STORES if name not in (TELLING, *IN_CI)]),
+]
 
 
 def settings_with(store: str, port: int) -> dict[str, str]:

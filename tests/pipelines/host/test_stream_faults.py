@@ -252,7 +252,7 @@ def test_without_commits_the_last_batch_runs_again_and_changes_nothing(stream: S
     assert stream.ids() == [0, 1, 10, 11, 20, 21]
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_an_older_checkpoint_lets_rows_go_missing_without_a_word(stream: Stream, store: ControlStore) -> None:
     shutil.copytree(stream.checkpoint, stream.home / "older")
     assert stream.run() is None
@@ -280,7 +280,7 @@ def test_another_number_of_sources_is_told_before_spark_refuses_it(stream: Strea
     assert recognise(failure) == (faults.SOURCES_CHANGED,), failure
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_deletes_of_whole_files_are_passed_over_by_the_option_that_the_remedy_names(
     stream: Stream, store: ControlStore
 ) -> None:

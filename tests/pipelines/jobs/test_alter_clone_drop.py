@@ -120,6 +120,7 @@ def test_a_copy_has_the_rows_and_what_was_said_of_them(table: ActTable) -> None:
     assert table.preview(Clone(COPY)).refused == f"{target}: there is a table already"
 
 
+@pytest.mark.soak
 def test_a_shallow_copy_reads_the_files_which_no_vacuum_takes_and_changes_apart(table: ActTable) -> None:
     table.write("a", "b", **{"delta.deletedFileRetentionDuration": "interval 0 seconds"})
     target = str(Path(table.uri).parents[1] / "kept" / "copy")

@@ -311,7 +311,7 @@ def test_what_was_put_aside_goes_back_as_well(numbers: Callable[..., World]) -> 
     assert world.ids(aside) == [-11] and world.ids() == [1, 2, 3, 10, 12, 20, 21]
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_files_are_read_again_each_once(spark: SparkSession, tmp_path: Path) -> None:
     landing = tmp_path / "landing"
     landing.mkdir()
@@ -327,7 +327,7 @@ def test_files_are_read_again_each_once(spark: SparkSession, tmp_path: Path) -> 
     assert world.ids("bronze/bronze_numbers") == [0, 1, 2, 3]
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_a_rewind_killed_after_its_plan_or_at_its_end_does_each_step_once(numbers: Callable[..., World]) -> None:
     world = numbers()
     job, before = world.submit(world.preview(1).act), world.version(NUMBERS)

@@ -302,7 +302,7 @@ def check_history(rows: list[Any], changes: list[Change]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "check"), [(upsert, check_upserted), (history, check_history)], ids=["upsert", "history"]
+    ("make", "check"), [(history, check_history), *soak((upsert, check_upserted))], ids=["history", "upsert"]
 )
 @pytest.mark.parametrize(
     ("deleted", "truncated"),

@@ -165,7 +165,7 @@ def test_a_record_that_ends_a_query_is_named_by_its_place(spark: SparkSession) -
     ("schema", "after", "modes", "why"),
     [
         ("id BIGINT, at TIMESTAMP", {"id": 1, "at": TS}, {}, "does not fit the schema: at timestamp (say times=…?)"),
-        (ORDER, {"status": "paid"}, {"misfit": "fail"}, "neither its row nor its key says whose change it is"),
+        *soak((ORDER, {"status": "paid"}, {"misfit": "fail"}, "neither its row nor its key says whose change it is")),
     ],
     ids=["a unit that nobody declared", "misfit=fail"],
 )
@@ -303,7 +303,7 @@ KIND = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal"}
         (AS_BYTES, {name: {**KIND, "parameters": {"scale": str(scale)}} for name, scale in SCALES.items()}, None),
         pytest.param(AS_VARIABLE, None, None, marks=pytest.mark.ci),
         pytest.param(AS_TEXT, None, "string", marks=pytest.mark.ci),
-        pytest.param(AS_TEXT, {name: {"type": "string"} for name in SCALES}, None, marks=pytest.mark.ci),
+        *soak((AS_TEXT, {name: {"type": "string"} for name in SCALES}, None)),
     ],
     ids=["precise", "precise by the schema", "variable", "string", "string by the schema"],
 )
@@ -317,7 +317,7 @@ def test_a_decimal_is_the_number_that_the_database_holds(
     }
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_a_text_that_may_be_two_numbers_is_neither(spark: SparkSession) -> None:
     schema = "id BIGINT, amount DECIMAL(10,2)"
     rows = inserted(spark, {"id": 1, "amount": "1234"})  # 1234, or the bytes of -2658824 hundredths

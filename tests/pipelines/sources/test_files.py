@@ -29,6 +29,7 @@ from pipelines import files
 from pipelines.sources.records import FITS, TEXT, WHOLE, columns_of, documents, judged, reason
 from pipelines.spark.tables import Analysis
 from pipelines.specs.tables import parse_schema
+from tests.worlds.cases import few, soak
 from tests.worlds.lake.object_store import client, list_keys, make_bucket, server_url, storage_options
 from tests.worlds.processes import kill_hard
 from tests.worlds.spark import declared
@@ -238,7 +239,7 @@ def test_a_document_of_many_lines_and_other_options_of_json(lake_of: LakeOf, lan
     assert rescued(found["ä"]).keys() == {"_corrupt_record"}
 
 
-@pytest.mark.parametrize("format", ["json", pytest.param("csv", marks=pytest.mark.ci)])
+@pytest.mark.parametrize("format", few(1, ["json", "csv"]))
 def test_what_does_not_fit_is_a_dead_letter_or_ends_the_stream_where_that_is_said(
     lake_of: LakeOf, landing: Path, format: Any
 ) -> None:
@@ -276,7 +277,7 @@ def test_files_of_every_age_and_name_are_read(lake_of: LakeOf, tmp_path: Path) -
     )
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_sub_folders_are_partitions_or_stay_unread_whatever_names_are_beside_them(
     lake_of: LakeOf, landing: Path, tmp_path: Path
 ) -> None:
@@ -371,7 +372,7 @@ def test_a_new_column_ends_the_stream_also_one_that_reads_few_columns(
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("schema", [ORDER, None], ids=["declared", "found"])
+@pytest.mark.parametrize("schema", few(1, [ORDER, None]), ids=["declared", "found"])
 def test_new_columns_of_parquet_are_rescued_from_the_next_start_on(
     lake_of: LakeOf, landing: Path, schema: str | None
 ) -> None:
@@ -391,7 +392,7 @@ def test_new_columns_of_parquet_are_rescued_from_the_next_start_on(
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize(("format", "schema"), [("json", None), ("json", ORDER), ("parquet", ORDER)])
+@pytest.mark.parametrize(("format", "schema"), [("json", None), *soak(("json", ORDER), ("parquet", ORDER))])
 def test_an_evolving_stream_takes_new_columns_in_when_it_starts_again(
     lake_of: LakeOf, landing: Path, format: Any, schema: str | None
 ) -> None:
@@ -412,7 +413,7 @@ def test_an_evolving_stream_takes_new_columns_in_when_it_starts_again(
     assert {row["id"]: row["currency"] for row in rows(lake)} == {"a": None, "b": "EUR"}
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_each_folder_of_a_stream_keeps_its_own_columns(lake_of: LakeOf, landing: Path) -> None:
     for name, column in (("shop", "price"), ("shop_web", "clicks")):
         (landing / name).mkdir()

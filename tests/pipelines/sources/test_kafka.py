@@ -581,7 +581,7 @@ def run_as_before(lake: DemoLake, broker: KafkaBroker, topic: str, letters: str 
     writer.trigger(availableNow=True).option("checkpointLocation", str(checkpoint)).start().awaitTermination()
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 @pytest.mark.parametrize("is_ahead", few(1, [True, False]))
 def test_dead_letters_that_a_former_version_read_by_a_query_of_their_own_are_there_once(
     spark: SparkSession, kafka_broker: KafkaBroker, tmp_path: Path, is_ahead: bool

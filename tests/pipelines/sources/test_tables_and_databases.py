@@ -16,6 +16,7 @@ from pipelines import jdbc, kafka, rate, secret, spark_source, table
 from pipelines.declare.pipeline import declaration
 from pipelines.sources.spark import JdbcSource
 from pipelines.spark.tables import Analysis
+from tests.worlds.cases import soak
 from tests.worlds.lake import builders
 from tests.worlds.processes import PATIENCE_S, free_port, wait_until
 from tests.worlds.programs import needs_postgres
@@ -58,7 +59,7 @@ def test_partitions_are_left_out_of_a_source_and_declared_for_a_table(spark: Spa
     assert sorted(row["id"] for row in lake.rows("bronze/bronze_events")) == [1, 3]
 
 
-@pytest.mark.ci
+@pytest.mark.soak
 def test_a_batch_waits_for_as_many_records_as_are_asked_for(
     spark: SparkSession, tmp_path: Path, kafka_broker: KafkaBroker
 ) -> None:
@@ -82,6 +83,7 @@ def test_a_batch_waits_for_as_many_records_as_are_asked_for(
     assert read() == [1, 10]
 
 
+@pytest.mark.soak
 def test_a_format_without_a_source_of_its_own_is_read_once(spark: SparkSession, tmp_path: Path) -> None:
     theirs = str(tmp_path / "theirs")
     spark.range(5).write.orc(theirs)
@@ -160,7 +162,7 @@ def names(lake: DemoLake) -> set[str]:
 
 @pytest.mark.ci
 @needs_postgres
-@pytest.mark.parametrize(("refresh", "is_kept"), [("1 day", True), ("100 milliseconds", False)])
+@pytest.mark.parametrize(("refresh", "is_kept"), [("1 day", True), *soak(("100 milliseconds", False))])
 def test_rows_are_kept_for_as_long_as_is_said(
     spark: SparkSession, tmp_path: Path, server: OwnPostgres, refresh: str, is_kept: bool
 ) -> None:
