@@ -25,8 +25,8 @@ from backend.changes.model import Question
 from backend.errors import LakehouseError
 from backend.expectations.model import Judgement, away
 from backend.expectations.model import not_as_expected as addresses_not_as_expected
+from backend.health.attention import CalmList, grouped
 from backend.health.attention import attention as attention_items
-from backend.health.attention import grouped
 from backend.health.health import (
     JudgedTable,
     LakeJudge,
@@ -141,7 +141,12 @@ def _attention(
         tables, streams.streams, streams.hosts, judgements=streams.judgements, resting=streams.resting,
         notices=notices, webhook_error=streams.webhook_error, now=streams.read_at, settings=services.settings(),
     )  # fmt: skip
-    return grouped(items)
+    return grouped(_calm_list().listed(items, streams.read_at))
+
+
+@once
+def _calm_list() -> CalmList:
+    return CalmList()
 
 
 def hosts_up(streams: StreamsReading) -> int:

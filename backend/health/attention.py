@@ -7,7 +7,7 @@ of small files are one thing to know, not five: a group of many says how many, a
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from backend.expectations.model import ExpectationKind, Judgement, Standing, away, expected_text, found_text, standing
@@ -26,11 +26,16 @@ from backend.streams.verdict import StreamStatus, Verdict, drained_early
 if TYPE_CHECKING:
     from backend.store.store import ControlStore
 
+CALM = timedelta(seconds=60)
 MOST_DETAIL = 60  # characters
 MOST_NAMES, MOST_DETAILS = 4, 3
 MANY = 20  # a few names say nothing of so many
 _URGENCY = {severity: number for number, severity in enumerate(Severity)}
 _ORDER = {cause: number for number, cause in enumerate(Cause)}
+_COMES_AND_GOES = (
+    Cause.SLOW_STREAM, Cause.UNWATCHED_STREAM, Cause.BROKEN_EXPECTATION, Cause.UNKNOWN_EXPECTATION,
+    Cause.SILENT_TABLE, Cause.QUIET_TABLE,
+)  # fmt: skip
 
 
 def load_attention(
@@ -96,7 +101,7 @@ def attention(
     if webhook_error:
         what, step = f"Nobody is told of what needs attention: {webhook_error}.", "It is tried again by itself."
         items.append(AttentionItem(Severity.WARNING, Cause.FAILING_WEBHOOK, "notify.webhook", what, step))
-    return tuple(sorted(items, key=lambda item: (_URGENCY[item.severity], _ORDER[item.cause], item.subject)))
+    return _in_order(items)
 
 
 def _stream_items(streams: Sequence[StreamStatus], *, is_host_alive: bool) -> Iterator[AttentionItem]:
@@ -264,6 +269,33 @@ def _plain(uri: str) -> str:
 
 
 _Words = Callable[[Sequence[AttentionItem]], str]
+
+
+class CalmList:
+    """What needs attention, read again and again, for people: what comes and goes is listed once it has stood for
+    `CALM`, and until it has been away for as long. Whoever begins to read, or reads again after a pause, sees all."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[Cause, str, str], tuple[datetime, datetime, AttentionItem]] = {}  # shown from, last seen
+        self._read_at: datetime | None = None
+
+    def listed(self, items: Sequence[AttentionItem], now: datetime) -> tuple[AttentionItem, ...]:
+        """Of the items of a reading, most urgent first; what is away for the moment keeps its place."""
+        begins = self._read_at is None or now - self._read_at > CALM
+        kept = {} if begins else {key: each for key, each in self._kept.items() if now - each[1] < CALM}
+        self._read_at, self._kept = now, kept
+        for item in items:
+            if item.cause in _COMES_AND_GOES:
+                key = item.cause, item.subject, item.detail
+                stands = begins or (item.since is not None and now - item.since >= CALM)
+                shown_from, *_ = kept.get(key, (now if stands else now + CALM,))
+                kept[key] = shown_from, now, item
+        steady = [item for item in items if item.cause not in _COMES_AND_GOES]
+        return _in_order([*steady, *(item for shown_from, _, item in kept.values() if shown_from <= now)])
+
+
+def _in_order(items: Iterable[AttentionItem]) -> tuple[AttentionItem, ...]:
+    return tuple(sorted(items, key=lambda item: (_URGENCY[item.severity], _ORDER[item.cause], item.subject)))
 
 
 def grouped(items: Sequence[AttentionItem]) -> tuple[AttentionGroup, ...]:

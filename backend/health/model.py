@@ -147,18 +147,19 @@ class TableHealth:
 
 
 class Cause(StrEnum):
-    """Why something needs attention, what stops work first. Its value is a contract with scripts."""
+    """Why something needs attention: what stops work first, then what is wrong with data, then what is late. Its value
+    is a contract with scripts."""
 
     FAILED_STREAM = "failed_stream"
     NO_HOST = "no_host"
     UNREADABLE = "unreadable"
     EXPIRING_STREAM = "expiring_stream"  # retention deletes, or has deleted, what it has not read
+    UNUSUAL_COMMIT = "unusual_commit"  # of a table: it did what none before it did
+    BROKEN_EXPECTATION = "broken_expectation"  # of a table, as a host judged it
     FAILING_WEBHOOK = "failing_webhook"  # nobody is told of all this
     FAILING_STREAM = "failing_stream"
     SLOW_STREAM = "slow_stream"
     UNWATCHED_STREAM = "unwatched_stream"
-    UNUSUAL_COMMIT = "unusual_commit"  # of a table: it did what none before it did
-    BROKEN_EXPECTATION = "broken_expectation"  # of a table, as a host judged it
     SILENT_TABLE = "silent_table"  # no fresh commit although a stream should write it
     RESTING_POLICY = "resting_policy"  # the host acts on the table no more by itself: it failed too often
     SMALL_FILES = "small_files"

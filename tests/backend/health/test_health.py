@@ -11,7 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from backend.errors import StorageError
 from backend.expectations.model import ExpectationKind, Finding, Judgement, State, TableExpectation
-from backend.health.attention import attention, grouped
+from backend.health.attention import CalmList, attention, grouped
 from backend.health.health import SMALL_LAKE, health_judge, table_health
 from backend.health.model import (
     AttentionItem,
@@ -569,6 +569,27 @@ def test_several_broken_expectations_are_one_line_by_tables() -> None:
     other = replace(KEY, uri="/lake/x", table="x")
     (both,) = grouped(judged((KEY, BROKEN), (other, BROKEN), (replace(other, columns=("b",)), BROKEN)))
     assert both.what == "2 tables break 3 table expectations: silver/orders, x."
+
+
+def test_what_comes_and_goes_is_listed_once_it_has_stood_for_a_minute_and_until_it_is_gone_for_one() -> None:
+    slow = AttentionItem(Severity.WARNING, Cause.SLOW_STREAM, "gold", "gold is slow.", "Look.")
+    failed = replace(slow, severity=Severity.CRITICAL, cause=Cause.FAILED_STREAM)
+    calm = CalmList()
+    readings = [
+        ((), 0),
+        ((slow, failed), 5),
+        ((slow,), 64),
+        ((slow,), 65),
+        ((), 100),
+        ((slow,), 110),
+        ((), 169),
+        ((), 170),
+    ]
+    listed = [calm.listed(items, NOW + timedelta(seconds=after_s)) for items, after_s in readings]
+    assert listed == [(), (failed,), (), (slow,), (slow,), (slow,), (slow,), ()]
+    assert calm.listed([slow], NOW + 2 * HOUR) == (slow,), "nobody has read for an hour: it may have stood as long"
+    old = replace(slow, subject="old", since=NOW)
+    assert calm.listed([slow, old], NOW + 2 * HOUR) == (slow, old), "it says itself how long it has stood"
 
 
 JUMP = replace(A_JUMP, uri=REF.uri, table=REF.name, committed_at=NOW - HOUR)
