@@ -22,6 +22,8 @@ class Measure(StrEnum):
     REPEATS = "repeats"  # rows beyond the first of a key
     WHERE = "rows where"  # a condition that no row satisfied, or that none does any more
     WHOLE = "whole numbers"  # their share in a column of fractions
+    DELETED = "deleted rows"  # by one commit
+    UPDATED = "updated rows"
     COLUMN = "column"
     PROPERTY = "property"
     CONSTRAINT = "constraint"

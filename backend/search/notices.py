@@ -4,7 +4,8 @@ Rule: a first load is no step: it needs a past. A value that grows with the rows
 (times, sums of an aggregate) is no finding, however long nothing came. A writer is new where newcomers are rare. A step
 of a table that each commit writes anew is told when it has stood for two minutes: a group of an aggregate that has
 just begun, such as the first rows of an hour, is far from all others and soon like them. A habit of a writer takes five
-commits; what breaks one is told once.
+commits; what breaks one is told once. How many rows a DELETE or UPDATE touches is judged by those of its own writer
+before: a stream touches as many as come, so it is left out.
 """
 
 import re
@@ -17,7 +18,7 @@ from functools import partial
 from itertools import pairwise
 
 from backend.caches import Lru
-from backend.format import cut, duration_text
+from backend.format import cut, duration_text, percent
 from backend.lake.history.history import clauses_text, condition_shape, predicate_text, stream_of
 from backend.lake.history.timeline import rhythm, silences
 from backend.lake.lake import Lake
@@ -51,6 +52,7 @@ _OWN_PROPERTIES = ("delta.columnMapping.maxColumnId", "delta.rowTracking.materia
 _FASTER = 4.0  # a row or a second, than ever before
 _CLOCKS_APART = timedelta(days=2)  # a writer's, its time zone and ours
 _STOOD = timedelta(minutes=2)
+_LEAST_TOUCHED = 0.01  # of the rows, by a statement that was to touch few
 LEAST_COMMITS, MOST_SHAPES = 5, 2
 _IN_TIME = re.compile(r"=(?:19|20)\d\d(?:-?(?:0[1-9]|1[0-2])|(?!\d))")  # a day, a month, a year: written, then finished
 _EVERY_ROW = "every row"
@@ -70,29 +72,33 @@ class Habits:
     _conditions: dict[tuple[str, str], dict[str, tuple[int, str, str]]] = field(default_factory=dict)
     _loads: dict[str, Counter[str]] = field(default_factory=dict)  # how often each writer wrote a partition
     _num_loads: Counter[str] = field(default_factory=Counter)
+    _touched: dict[tuple[str, Measure], deque[int]] = field(default_factory=dict)  # rows, by each of a writer's commits
     _knows_earlier: bool = False
 
-    def see(self, commit: Commit, metadata: Metadata | None) -> Iterator[Seen]:
-        """The habits that this commit breaks."""
-        if not self._knows_earlier and self._needs_earlier(commit, metadata):
+    def see(self, commit: Commit, metadata: Metadata | None, num_rows: int | None) -> Iterator[Seen]:
+        """The habits that this commit breaks. `num_rows`: of the table before it."""
+        if not self._knows_earlier and self._needs_earlier(commit, metadata, num_rows):
             self._knows_earlier = True
             for each in reversed(self.earlier()):
-                list(self._judged(each, metadata))
-        yield from self._judged(commit, metadata)
+                list(self._judged(each, metadata, None))
+        yield from self._judged(commit, metadata, num_rows)
 
     def is_twice(self, partition: str) -> bool:
         """Whether what one writer wrote there a second time still is."""
         return any(counts[partition] > 1 for counts in self._loads.values())
 
-    def _needs_earlier(self, commit: Commit, metadata: Metadata | None) -> bool:
+    def _needs_earlier(self, commit: Commit, metadata: Metadata | None, num_rows: int | None) -> bool:
         """Not for the first condition of a stream, whose recent commits are enough, nor for loads by nobody named."""
+        if any(_is_large(count, num_rows) for _, count in _touched_by(commit)):
+            return True
         shape, shapes = condition_shape(commit), self._conditions.get((writer_of(commit), commit.operation or ""), {})
         is_new = shape is not None and shape not in shapes and bool(commit.origin is None or shapes)
         matters = bool(commit.user or commit.job or commit.metrics.files_removed)
         return is_new or (matters and _is_of_partitions(commit, metadata))
 
-    def _judged(self, commit: Commit, metadata: Metadata | None) -> Iterator[Seen]:
+    def _judged(self, commit: Commit, metadata: Metadata | None, num_rows: int | None) -> Iterator[Seen]:
         yield from self._of_condition(commit)
+        yield from self._of_rows(commit, num_rows)
         if metadata is not None and _is_of_partitions(commit, metadata):
             yield from self._of_partitions(commit, metadata)
 
@@ -109,6 +115,14 @@ class Habits:
             before, after = (usual[0], text) if usual[0] != text else (usual[1], clauses)
             yield Measure.CONDITION, commit.operation or "", f"{cut(before)} ({count:,} times)", cut(after)
         shapes[shape] = shapes.get(shape, (0,))[0] + 1, text, clauses
+
+    def _of_rows(self, commit: Commit, num_rows: int | None) -> Iterator[Seen]:
+        for measure, count in _touched_by(commit):
+            before = self._touched.setdefault((writer_of(commit), measure), deque(maxlen=MOST_BEFORE))
+            if len(before) >= LEAST_COMMITS and _is_large(count, num_rows) and count > _FASTER * max(before):
+                share = f" ({percent(count / num_rows)} of the table)" if num_rows else ""
+                yield measure, "", f"at most {max(before):,} by each before", f"{count:,}{share}"
+            before.append(count)
 
     def _of_partitions(self, commit: Commit, metadata: Metadata) -> Iterator[Seen]:
         physical, types = physical_names(metadata), column_types(metadata.schema_json)
@@ -138,6 +152,22 @@ def writer_of(commit: Commit) -> str:
     job = re.sub(r",? ?\brun [^,]*", "", commit.job or "").strip(", ")
     engine = re.sub(r"[/:]\S*", "", commit.engine or "")
     return ", ".join(part for part in (commit.user, job, engine) if part)
+
+
+def _touched_by(commit: Commit) -> Iterator[tuple[Measure, int]]:
+    """How many rows a statement that somebody wrote deleted or updated, where it says so."""
+    metrics = commit.metrics
+    measure, count = (
+        (Measure.DELETED, metrics.rows_deleted)
+        if commit.operation == "DELETE"
+        else (Measure.UPDATED, metrics.rows_updated)
+    )
+    if commit.operation in ("DELETE", "UPDATE") and commit.origin is None and count is not None:
+        yield measure, count
+
+
+def _is_large(count: int, num_rows: int | None) -> bool:
+    return bool(num_rows) and count >= _LEAST_TOUCHED * (num_rows or 0)
 
 
 def _is_of_partitions(commit: Commit, metadata: Metadata | None) -> bool:
@@ -170,7 +200,8 @@ class TableJudge:
     def see(self, held: Held, commit: Commit | None, streams: Mapping[str, str]) -> Iterator[Notice]:
         """What this version did, and former notices that it mends. `streams`: the names of query ids."""
         firsts = [*self._set_first(held.metadata), *self._wrote_first(commit)]
-        firsts += self._habits.see(commit, held.metadata) if commit else []
+        num_rows = self._past[-1][0].num_rows if self._past else None
+        firsts += self._habits.see(commit, held.metadata, num_rows) if commit else []
         yield from self.stood(commit.committed_at if commit else None)
         for key, (notice, is_mended) in list(self._open.items()):
             if is_mended(held):
@@ -182,12 +213,8 @@ class TableJudge:
         if commit is not None and len(self._past) >= LEAST_BEFORE:
             for first in firsts[:_MOST_OF_A_COMMIT]:
                 notice = self._notice(first, commit, streams)
-                if notice.kind is Measure.TWICE:
-
-                    def is_once(_: Held, place: str = notice.subject) -> bool:
-                        return not self._habits.is_twice(place)
-
-                    self._open[notice.key] = notice, is_once
+                if is_undone := self._undone(notice, num_rows, held):
+                    self._open[notice.key] = notice, is_undone
                 yield notice
         if not (commit is None or commit.may_change_rows if self._past else held.num_rows):
             return
@@ -196,7 +223,8 @@ class TableJudge:
             return
         past = [one for one, _ in self._past]
         told = [each for each in steps(past) if each.column is not None and self._is_told(each)]
-        told += _rows_lost(past)
+        if not any(kind is Measure.DELETED for kind, *_ in firsts):
+            told += _rows_lost(past)
         is_anew = all(_is_anew(before, after) for before, after in pairwise(self._past[-3:]))
         for each in sorted(told, key=lambda each: -each.jump)[:_MOST_OF_A_COMMIT]:
             before, after = (measure_text(each.measure, value) for value in (each.before, each.after))
@@ -207,6 +235,15 @@ class TableJudge:
                 self._young[notice.key] = notice
             else:
                 yield notice
+
+    def _undone(self, notice: Notice, num_rows: int | None, held: Held) -> Callable[[Held], bool] | None:
+        """What tells of a later version that it mends this; None where no version can. `num_rows`: those before."""
+        if notice.kind is Measure.TWICE:
+            return lambda _: not self._habits.is_twice(notice.subject)
+        if notice.kind is Measure.DELETED and num_rows is not None and held.num_rows is not None:
+            half = (num_rows + held.num_rows) / 2
+            return lambda later: later.num_rows is not None and later.num_rows >= half
+        return None
 
     @property
     def is_waiting(self) -> bool:

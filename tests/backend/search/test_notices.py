@@ -406,6 +406,53 @@ def test_a_delete_of_every_row_is_noticed(lake: Lake, table: Path) -> None:
     assert "DELETE on another condition than before: (customer = c 5) (6 times) → every row at v7" in text
 
 
+def touches(table: Path, *counts: int, operation: str = "DELETE", **info: Any) -> HandLog:
+    """A table of 1,000 rows, and how many of them each statement of a nightly job touched."""
+    log = HandLog(table)
+    log.commit(protocol(), metadata({"id": "long"}), add("0.parquet", stats='{"numRecords": 1000}'), commit_info())
+    metric = "numDeletedRows" if operation == "DELETE" else "numUpdatedRows"
+    for number, count in enumerate(counts, 1):
+        rows = 1_000 - (sum(counts[:number]) if operation == "DELETE" else 0)
+        files = remove(f"{number - 1}.parquet"), add(f"{number}.parquet", stats=f'{{"numRecords": {rows}}}')
+        about = {**NIGHTLY, "operationMetrics": {metric: str(count)}, **info}
+        log.commit(commit_info(operation, timestamp=int(NOW.timestamp() * 1_000) + number, **about), *files)
+    return log
+
+
+@pytest.mark.parametrize("operation", ["DELETE", "UPDATE"])
+def test_a_statement_that_touches_far_more_rows_than_its_writer_ever_did_is_noticed(
+    lake: Lake, table: Path, operation: str
+) -> None:
+    touches(table, 3, 2, 3, 3, 1, 3, 160, 3, operation=operation)
+    (notice,) = noticed(lake, table)
+    rows, share = f"{operation.lower().rstrip('e')}ed rows", "16 %"
+    by = notice_text(notice).partition(" at v7, ")[0]
+    assert by == f"{rows} at most 3 by each before → 160 ({share} of the table)", notice
+    assert notice.is_open and notice.kind not in FIRSTS
+
+
+def test_a_large_delete_is_mended_by_what_brings_half_of_its_rows_back(lake: Lake, table: Path) -> None:
+    log = touches(table, *[3] * 6, 700)
+    log.commit(commit_info("RESTORE"), remove("7.parquet"), add("8.parquet", stats='{"numRecords": 982}'))
+    (notice,) = noticed(lake, table)
+    assert (notice.kind, notice.version, notice.mended_at) == (Measure.DELETED, 7, 8)
+
+
+FEW_TOUCHED = {
+    "a small share": {"counts": [0, 0, 0, 0, 0, 0, 9]},
+    "too few before": {"counts": [3, 3, 3, 3, 160]},
+    "as many as before": {"counts": [40, 40, 40, 40, 40, 40, 120]},
+    "nobody counted": {"counts": [3, 3, 3, 3, 3, 3, 160], "operationMetrics": {}},
+}
+
+
+@pytest.mark.parametrize("history", FEW_TOUCHED)
+def test_a_statement_that_may_well_touch_so_many_rows_is_not_noticed(lake: Lake, table: Path, history: str) -> None:
+    about = dict(FEW_TOUCHED[history])
+    touches(table, *about.pop("counts"), **about)  # type: ignore[arg-type]
+    assert noticed(lake, table) == []
+
+
 NO_HABIT = {
     "too few": [("MERGE", "t.id = s.id", NIGHTLY)] * 4,
     "by three": [("MERGE", f"t.key{number % 3} = s.key{number % 3}", NIGHTLY) for number in range(30)],
