@@ -24,6 +24,7 @@ class Measure(StrEnum):
     WHOLE = "whole numbers"  # their share in a column of fractions
     DELETED = "deleted rows"  # by one commit
     UPDATED = "updated rows"
+    COPIED = "rows that are there twice"
     COLUMN = "column"
     PROPERTY = "property"
     CONSTRAINT = "constraint"

@@ -5,7 +5,7 @@ Rule: a first load is no step: it needs a past. A value that grows with the rows
 of a table that each commit writes anew is told when it has stood for two minutes: a group of an aggregate that has
 just begun, such as the first rows of an hour, is far from all others and soon like them. A habit of a writer takes five
 commits; what breaks one is told once. How many rows a DELETE or UPDATE touches is judged by those of its own writer
-before: a stream touches as many as come, so it is left out.
+before: a stream touches as many as come, so it is left out. Copies are told of a table that never had any.
 """
 
 import re
@@ -222,6 +222,12 @@ class TableJudge:
         if commit is None or len(self._past) <= LEAST_BEFORE:
             return
         past = [one for one, _ in self._past]
+        if held.copied and not any(one.copied for one in past[:-1]):
+            share = f" ({percent(held.copied / held.num_rows)} of the table)" if held.num_rows else ""
+            copies = Measure.COPIED, "", "none", f"{held.copied:,}{share}"
+            notice = self._notice(copies, commit, streams)
+            self._open[notice.key] = notice, lambda later: later.copied <= held.copied / 2
+            yield notice
         told = [each for each in steps(past) if each.column is not None and self._is_told(each)]
         if not any(kind is Measure.DELETED for kind, *_ in firsts):
             told += _rows_lost(past)

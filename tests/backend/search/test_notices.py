@@ -616,3 +616,38 @@ def test_a_first_load_of_many_days_counts_for_each(lake: Lake, table: Path) -> N
     load(log, "2026-04-30")
     (text,) = habits_broken(lake, table)
     assert text.startswith("day=2026-04-30 written a second time at v7, ") and text.endswith("each of 35 before once")
+
+
+def invoices(dice: random.Random, number: int) -> dict[str, list[object]]:
+    loaded = [NOW + timedelta(minutes=number)] * 20
+    return {"id": list(range(20 * number, 20 * number + 20)), **orders(dice), "loaded_at": list(loaded)}
+
+
+def test_a_batch_that_is_appended_twice_is_noticed_until_it_is_gone(lake: Lake, table: Path) -> None:
+    """Whatever column says when it was loaded."""
+    dice = random.Random(7)
+    batches = [invoices(dice, number) for number in range(12)]
+    again = {**batches[5], "loaded_at": [NOW + timedelta(days=1)] * 20}
+    write(table, [*batches, again, invoices(dice, 12)])
+    (notice,) = noticed(lake, table)
+    assert notice_text(notice) == "rows that are there twice none → 20 (7.69 % of the table) at v12, WRITE"
+    assert notice.is_open and notice.kind not in FIRSTS
+    DeltaTable(table).delete(f"loaded_at = '{again['loaded_at'][0]}'")
+    (mended,) = noticed(lake, table)
+    assert (mended.key, mended.mended_at) == (notice.key, 14)
+
+
+@pytest.mark.parametrize("rows", ["a snapshot each day", "few different values", "nothing twice"])
+def test_what_is_no_copy_is_not_noticed(lake: Lake, table: Path, rows: str) -> None:
+    dice = random.Random(7)
+    same, written = orders(dice), list[dict[str, list[object]]]()
+    for number in range(14):
+        day: list[object] = [date(2026, 1, 1) + timedelta(days=number)] * 20
+        if rows == "a snapshot each day":
+            written.append({"day": day, "id": list(range(20)), **same})
+        elif rows == "few different values":
+            written.append({"day": day, "status": ["new", "paid"] * 10, "hour": [number % 7] * 20})
+        else:
+            written.append(invoices(dice, number))
+    write(table, written)
+    assert noticed(lake, table) == []
