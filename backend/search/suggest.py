@@ -35,7 +35,7 @@ _LEAST_NULLS, _LEAST_LOSS = 0.01, 0.3
 _LEAST_CLEAN = 5  # versions without a null
 _LEAST_ROWS, _LEAST_SHARE = 20, 0.01  # of the first version, and of them with a value that is gone
 _LEAST_WHOLE, _WHOLE_ABOVE = 0.05, 3.0  # more of all numbers, and so much more often than before
-_MOST_COMPARED, _LEAST_COPIED = 2_000, 10  # files whose statistics are held against each other; rows of one
+_MOST_COMPARED, _LEAST_COPIED = 1_000, 10  # files whose statistics are held against each other; rows of one
 _MOST_TIMES, _MOST_VALUES = 4, 30  # columns; values of one that are held against each other
 
 
