@@ -18,8 +18,8 @@ from deltalake import DeltaTable
 
 from app import services
 from app.cli import main
-from app.cli.output import encoded
 from app.cli.lake import SHAPES
+from app.cli.output import encoded
 from backend.errors import TableCorruptError
 from backend.lake.lake import Lake
 from backend.lake.table.schema import columns

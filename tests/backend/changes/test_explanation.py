@@ -18,8 +18,8 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.cli.output import encoded
 from app.cli.diff import SHAPES
+from app.cli.output import encoded
 from app.ui.view.explanation import explained
 from backend.changes.answer import compare_rows
 from backend.changes.changed_rows import Pairing, RowBucket
