@@ -2,10 +2,12 @@
 
 Rule: what the log tells is on the page before a row is read. Net and gross are labelled each time. Where rows cannot be
 compared, files, commits and metadata still are. What the URL asks for stays visible even where it is not possible; the
-answer then says why.
+answer then says why. On this machine a small comparison starts by itself, once in a session; a larger one waits for a
+button that says how much it reads. An answer that anybody found is shown at once.
 """
 
 import shlex
+import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,10 +15,11 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from app import cache, navigation, services, state, viewer
-from app.changes import comparison, text, view
+from app.changes import text, view
 from app.changes.rows import changed_rows
-from app.errors import boundary
-from app.ui import lists
+from app.errors import boundary, show
+from app.host_answer import HostQuestion
+from app.ui import lists, work
 from app.ui.figures import chart, key_figures
 from app.ui.lake import OpenTable
 from app.ui.table_acts import act_button, way_back
@@ -26,6 +29,7 @@ from app.ui.view.explanation import explained
 from app.ui.view.theme import operation_text
 from app.ui.view.words import markdown_safe, sentence
 from backend.changes.cache import LogPart
+from backend.changes.host_job import COMPUTED, UNEXPLAINED
 from backend.changes.key import key_memory, likely_keys
 from backend.changes.model import DiffMethod, Question, VersionDiff
 from backend.errors import DiffError, LakehouseError
@@ -47,7 +51,7 @@ REWRITES = lists.Look(
     config={"Version": st.column_config.NumberColumn(format="v%d", pinned=True)},
     alt="Commits that only rewrote files",
 )
-HERE, HOST = "Here", "On the stream host"
+HERE, HOST, HOST_LABEL = "Here", "On the stream host", "Compare on the stream host"
 METHOD_LABELS = {
     DiffMethod.CHANGE_FEED: "Change feed",
     DiffMethod.ROW_ID: "Row ids",
@@ -59,6 +63,7 @@ ROWS, FEED, BY_COMMIT, METADATA, FILES, HOW = VIEWS = (
     *("Rows", "Change feed", "Commits", "Schema and properties", "Files", "How it knows"),
 )
 
+SOON_S = 0.15  # a wait that nobody notices, instead of a page that is drawn twice
 MOST_KEYS = 3  # offered to pair rows by
 MOST_CONDITION = 2_000  # characters
 
@@ -87,12 +92,17 @@ def changes(opened: OpenTable) -> None:
 
 def _answer(question: Question, part: LogPart) -> VersionDiff | None:
     """The whole answer to "what changed?"; returns what is known of the rows."""
-    known, offer = (
-        (comparison.known_on_host, comparison.offer_on_host)
-        if question.on_host
-        else (comparison.known_here, comparison.offer_here)
-    )
-    diff = known(question, part)
+    diff, reply, refused = None, None, None
+    if part.plan.method in (DiffMethod.SAME_VERSION, DiffMethod.LOG_ONLY):
+        diff = part.outline
+    elif question.on_host:
+        try:
+            reply = work.host_reply(_host_question(question))
+            diff = reply.answer
+        except DiffError as exc:
+            refused = exc
+    else:
+        diff = _known_here(question, part)
     shown = diff or part.outline
     st.subheader(markdown_safe(text.headline(shown, is_pending=diff is None)), anchor=False)
     _writer(shown)
@@ -102,22 +112,104 @@ def _answer(question: Question, part: LogPart) -> VersionDiff | None:
             help="Show every changed row", on_click=lambda: st.session_state.update({state.ROWS_WHERE: ""}),
         )  # fmt: skip
     slot = st.container(key="work")
-    waits = diff is None and offer(question, part, slot)
+    waits = not question.on_host and diff is None and work.is_asked(_mark(question))
+    with slot:
+        if refused is not None:
+            show(refused)
+        elif diff is None and reply is not None:
+            label = HOST_LABEL if reply.job is None else "Compare again on the stream host"
+            work.show_reply(reply, page="the Changes page", label=label, cost=text.host_cost_text(part))
+        elif diff is None and not waits:
+            _offer(question, part)
     if shown.method is DiffMethod.LOG_ONLY:
         _unavailable(shown)
-        comparison.offer_anyway(part)
-        comparison.offer_host(part, view_of_rows=ROWS)
+        _offer_beyond_limit(part)
     elif shown.method is not DiffMethod.SAME_VERSION:
         if lines := explained(shown.explanation):
             with st.container(border=True, key="explanation"):
                 st.markdown("**What stands out**\n\n" + "\n".join(f"- {markdown_safe(line)}" for line in lines))
         _counts(shown, is_pending=diff is None)
         if question.on_host and diff is not None:
-            comparison.say_who(diff)
+            by = [sentence(why) for why in diff.reasons if why.startswith(COMPUTED) or why == UNEXPLAINED]
+            st.caption(markdown_safe(" ".join((text.METHOD_WORDS[diff.method], *by))))
     _view(part, diff)
     if waits:
-        comparison.compare(question, slot)
+        _compare(question, slot)
     return diff
+
+
+def _host_question(question: Question) -> HostQuestion[VersionDiff]:
+    """Raises `DiffError` for what a host cannot compare."""
+    jobs = cache.diff_jobs()
+    wanted = jobs.request(question, actor=viewer.actor(), reason="asked for on the Changes page")
+    return HostQuestion(wanted, "compare", lambda job: jobs.answer(question, job))
+
+
+def _known_here(question: Question, part: LogPart) -> VersionDiff | None:
+    """The answer, where it is there or comes soon. Where it was asked for, it is computed while the page is drawn."""
+    differences = cache.differences()
+    diff = differences.known(question)
+    if diff is None and work.is_asked(_mark(question), at_once=part.is_small):
+        if (diff := differences.soon(services.lake(), question, SOON_S)) is not None:
+            work.cancel()
+    elif diff is None:
+        differences.abandon(question)  # Cancel, not a page that reruns
+    return diff
+
+
+def _offer(question: Question, part: LogPart) -> None:
+    """The button that starts the comparison, and what became of an ended one."""
+    mark = _mark(question)
+    with st.container(horizontal=True, vertical_alignment="center", key="offer"):
+        st.button(
+            text.start_label(part), key="start", type="primary", icon=":material/difference:",
+            on_click=work.ask, args=(mark,),
+        )  # fmt: skip
+        st.caption(text.offer_text(was_begun=work.was_begun(mark)))
+    if (failure := _failed().get(mark)) is not None:
+        show(failure)
+
+
+def _compare(question: Question, slot: DeltaGenerator) -> None:
+    """Computes the rows and shows the progress in `slot`, then draws the page anew."""
+    mark, differences = _mark(question), cache.differences()
+    _failed().pop(mark, None)
+    try:
+        with slot:
+            last = work.run(lambda: differences.over(services.lake(), question), key="diff", tell=text.progress_text)
+    except LakehouseError as exc:
+        _failed()[mark] = exc  # told where it is offered anew, not below a bar that stands still
+        st.rerun()
+    if last is not None and last.result is not None:
+        st.rerun()
+
+
+def _failed() -> dict[str, LakehouseError]:
+    """The errors by which this session's comparisons ended."""
+    failed: dict[str, LakehouseError] = st.session_state.setdefault("_failed_diffs", {})
+    return failed
+
+
+def _mark(question: Question) -> str:
+    """A short name of the question."""
+    return f"diff {zlib.crc32(repr(question).encode()):08x}"
+
+
+def _offer_beyond_limit(part: LogPart) -> None:
+    """Buttons that read the rows although they are more than the limit, where nothing else prevents it."""
+    methods = [method for method in view.method_choices(part) if method is not DiffMethod.LOG_ONLY]
+    if part.plan.method is not DiffMethod.LOG_ONLY or not methods or part.possible.bytes_to_read is None:
+        return
+    st.button(
+        text.anyway_label(part), key="anyway", icon=":material/difference:", on_click=state.set_params,
+        args=({state.METHOD: methods[0].value},),
+    )  # fmt: skip
+
+    def ask_host() -> None:
+        st.session_state[state.VIEW] = ROWS  # it fell on the commits while there were none
+        work.ask_host()
+
+    work.host_button(HOST_LABEL, key="to_host", on_click=ask_host)
 
 
 def _counts(diff: VersionDiff, *, is_pending: bool) -> None:

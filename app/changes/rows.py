@@ -168,7 +168,7 @@ def every_row(diff: VersionDiff, form: Format) -> bytes:
 # the history of one key over the range, or over its whole life, with the key in the URL -------------------------------
 
 
-_FOUND, _BEGUN = "_key_history", "_key_histories_begun"
+_FOUND = "_key_history"
 _SMALL_VERSIONS, _SMALL_BYTES = 100, 50_000_000  # up to here nobody needs to ask for it
 Versions = tuple[int, int]
 
@@ -223,11 +223,7 @@ def _versions(diff: VersionDiff) -> Versions:
 def _answer(diff: VersionDiff, key: Key, versions: Versions) -> None:
     mark = _mark(diff, key, versions)
     known: dict[str, KeyHistory] = st.session_state.setdefault(_FOUND, {})
-    begun: set[str] = st.session_state.setdefault(_BEGUN, set())
-    if mark not in begun | known.keys() and _is_small(diff, versions):
-        work.ask(mark)
-    if work.is_asked(mark):
-        begun.add(mark)
+    if work.is_asked(mark, at_once=mark not in known and _is_small(diff, versions)):
         ask = whole_life if state.get_str(state.LIFE) else key_history
         last = work.run(lambda: ask(services.lake(), diff.question.ref, versions, key), key="key", tell=_progress)
         if last and last.result is not None:

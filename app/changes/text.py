@@ -16,7 +16,6 @@ from backend.changes.cache import DiffProgress, LogPart
 from backend.changes.model import CommitChanges, DiffMethod, FilesDiff, NetCounts, RowChange, VersionDiff
 from backend.changes.plan import METHOD_NAMES
 from backend.format import bytes_text, count_text, cut, duration_text, percent, signed, signed_bytes, things, utc_text
-from backend.jobs.model import Job, JobState
 from backend.lake.history.history import predicate_text
 from backend.lake.table.metadata_diff import CLUSTERED_BY, PropertyChange, SchemaDiff
 from backend.search.key_history import KeyStep
@@ -263,16 +262,7 @@ def progress_text(step: DiffProgress) -> tuple[float, str]:
     return share, f"{count_text(step.rows_read)} of {count_text(step.rows_total)} rows read · {took}"
 
 
-def ended_words(job: Job) -> str:
-    """Why there is no answer."""
-    if job.state is JobState.CANCELLED:
-        return "Cancelled: no row was compared."
-    if job.state is JobState.FAILED:
-        return f"The stream host could not compare: {job.error}"
-    return f"The result of job {job.job_id} is gone: it was deleted, or lies where this page cannot read it."
-
-
-def cost_words(part: LogPart) -> str:
+def host_cost_text(part: LogPart) -> str:
     """What the job would read."""
     size = part.plan.bytes_to_read
     if size is None:
