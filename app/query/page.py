@@ -117,10 +117,10 @@ def _earlier() -> None:
     queries: dict[tuple[str, str, str | None], str] = st.session_state.get(_EARLIER, {})
     if queries:
         with st.popover("Earlier", icon=":material/history:", key="query_earlier"):
-            for (text, pins, on), said in reversed(queries.items()):
+            for (text, pins, on), caption in reversed(queries.items()):
                 params = {state.QUERY: text, state.VERSIONS: pins or None, state.ON: on}
                 navigation.page_link("query", cut(" ".join(text.split()), 80), params)
-                st.caption(markdown_safe(said))
+                st.caption(markdown_safe(caption))
 
 
 # the answer -----------------------------------------------------------------------------------------------------------

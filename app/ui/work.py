@@ -7,7 +7,7 @@ spinner. A job of a host goes on when its page is left.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
 from types import MappingProxyType
 from typing import Protocol, TypeVar, cast
@@ -29,21 +29,21 @@ class _Closable(Protocol):
     def close(self) -> None: ...
 
 
-def ask(name: str) -> None:
-    """For a button's `on_click`: the next run does this work."""
-    st.session_state[_ASKED] = name
+def ask(question: Hashable) -> None:
+    """For a button's `on_click`: the next run does the work that answers this."""
+    st.session_state[_ASKED] = question
 
 
-def is_asked(name: str, *, at_once: bool = False) -> bool:
+def is_asked(question: Hashable, *, at_once: bool = False) -> bool:
     """Whether this run does it; what is done `at_once` needs no click, once in a session."""
-    if at_once and not was_begun(name):
-        ask(name)
-    return bool(st.session_state.get(_ASKED) == name)
+    if at_once and not was_begun(question):
+        ask(question)
+    return bool(st.session_state.get(_ASKED) == question)
 
 
-def was_begun(name: str) -> bool:
-    """Whether this session did it, or began to."""
-    return name in st.session_state.get(_BEGUN, ())
+def was_begun(question: Hashable) -> bool:
+    """Whether this session did its work, or began to."""
+    return question in st.session_state.get(_BEGUN, ())
 
 
 def cancel() -> None:
@@ -95,20 +95,20 @@ def spinner(words: str, of: str, *, clock: Callable[[], float] = time.monotonic)
 
 
 HOST, HOST_ICON = "host", ":material/dns:"  # as the link says
-_HOST_ASKED = "_asked_host"
+HOST_ASKED = "_asked_host"
 
 
 def ask_host(params: Mapping[str, state.Value] = MappingProxyType({})) -> None:
     """For a button's `on_click`: the link's question, with these `params`, is the host's from now on, and the next run
     asks it."""
-    st.session_state[_HOST_ASKED] = True
+    st.session_state[HOST_ASKED] = True
     state.set_params({state.ON: HOST, **params})
 
 
 def host_reply(question: HostQuestion[Answer]) -> HostReply[Answer]:
     """What a host found, or does; asks it where a click did."""
     reply = question.look(services.existing_store())
-    is_asked = st.session_state.pop(_HOST_ASKED, False)  # this click asks nothing else later
+    is_asked = st.session_state.pop(HOST_ASKED, False)  # this click asks nothing else later
     if is_asked and reply.answer is None and viewer.why_no_job() is None:
         reply = question.reply(question.ask(services.store(), reply, now=services.now()))
     return reply

@@ -12,14 +12,14 @@ from typing import Any
 import typer
 
 from app import services
-from app.changes.text import counts_text, rewritten_text, to_markdown
+from app.changes.text import rewritten_text, to_markdown
 from app.cli import leave_at_once
 from app.cli.output import Document, Shapes, cell, fail, fields_of, only, print_json, print_table, say
 from app.cli.tables.compare import here, on_host
 from app.cli.tables.export import write_file
 from app.cli.tables.history import commit_document
 from app.cli.tables.lake import opened
-from app.ui.view.explanation import explained
+from app.ui.view.explanation import counts_text, explained
 from backend.cells import row_cells
 from backend.changes.answer import diff as compare
 from backend.changes.cache import Differences
