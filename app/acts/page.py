@@ -10,10 +10,10 @@ import streamlit as st
 
 from app import cache, errors, navigation, services, state, viewer
 from app.ui.lists import TWO_LINES_PX, Look, choose, show
-from app.ui.live import follow_job
 from app.ui.table_acts import act_button, act_dialog
 from app.ui.view.acts import LABELS, STATES, act_title, act_words, last_run_text, next_run_text, result_lines
 from app.ui.view.words import job_words, markdown_safe
+from app.ui.work import follow_job
 from backend.format import age_s
 from backend.jobs.model import Job, JobState
 from backend.maintenance.clone_and_drop import dropped_tables

@@ -2,7 +2,8 @@
 
 Rule: what the log tells is on the page before a row is read. Net and gross are labelled each time. Where rows cannot be
 compared, files, commits and metadata still are. What the URL asks for stays visible even where it is not possible; the
-answer then says why.
+answer then says why. On this machine a small comparison starts by itself, once in a session; a larger one waits for a
+button that says how much it reads. An answer that anybody found is shown at once.
 """
 
 import shlex
@@ -13,23 +14,26 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from app import cache, navigation, services, state, viewer
-from app.changes import comparison, text, view
+from app.changes import text, view
 from app.changes.rows import changed_rows
-from app.errors import boundary
-from app.ui import lists
+from app.errors import boundary, show
+from app.host_answer import HostQuestion
+from app.ui import lists, work
 from app.ui.figures import chart, key_figures
 from app.ui.lake import OpenTable
 from app.ui.table_acts import act_button, way_back
-from app.ui.version_range import VersionRange, choose_range, offer_others, pin_range, version_range
+from app.ui.version_range import choose_range, offer_others, pin_range, version_range
 from app.ui.view.commits import writer_text
-from app.ui.view.explanation import explained
+from app.ui.view.explanation import counts_text, explained, gross_text
 from app.ui.view.theme import operation_text
 from app.ui.view.words import markdown_safe, sentence
 from backend.changes.cache import LogPart
+from backend.changes.host_job import COMPUTED, UNEXPLAINED
 from backend.changes.key import key_memory, likely_keys
 from backend.changes.model import DiffMethod, Question, VersionDiff
+from backend.changes.plan import METHOD_NAMES
 from backend.errors import DiffError, LakehouseError
-from backend.format import UNKNOWN, cut, things, utc_text
+from backend.format import UNKNOWN, bytes_text, cut, things, utc_text
 from backend.lake.history.history import example_condition, predicate_text
 from backend.lake.table.schema import column_names
 from backend.maintenance.model import Repair
@@ -47,18 +51,11 @@ REWRITES = lists.Look(
     config={"Version": st.column_config.NumberColumn(format="v%d", pinned=True)},
     alt="Commits that only rewrote files",
 )
-HERE, HOST = "Here", "On the stream host"
-METHOD_LABELS = {
-    DiffMethod.CHANGE_FEED: "Change feed",
-    DiffMethod.ROW_ID: "Row ids",
-    DiffMethod.KEY_JOIN: "Join by key",
-    DiffMethod.MULTISET: "Whole rows",
-    DiffMethod.LOG_ONLY: "Log alone",
-}
-ROWS, FEED, BY_COMMIT, METADATA, FILES, HOW = VIEWS = (
-    *("Rows", "Change feed", "Commits", "Schema and properties", "Files", "How it knows"),
-)
-
+HERE, HOST, HOST_LABEL = "Here", "On the stream host", "Compare on the stream host"
+ROWS, BY_COMMIT = "Rows", "Commits"
+VIEWS = (ROWS, "Change feed", BY_COMMIT, "Schema and properties", "Files", "How it knows")
+FAILED = "_failed_diffs"  # the errors by which this session's comparisons ended
+SOON_S = 0.15  # a wait that nobody notices, instead of a page that is drawn twice
 MOST_KEYS = 3  # offered to pair rows by
 MOST_CONDITION = 2_000  # characters
 
@@ -87,12 +84,18 @@ def changes(opened: OpenTable) -> None:
 
 def _answer(question: Question, part: LogPart) -> VersionDiff | None:
     """The whole answer to "what changed?"; returns what is known of the rows."""
-    known, offer = (
-        (comparison.known_on_host, comparison.offer_on_host)
-        if question.on_host
-        else (comparison.known_here, comparison.offer_here)
-    )
-    diff = known(question, part)
+    diff, reply, refused = None, None, None
+    if part.plan.method in (DiffMethod.SAME_VERSION, DiffMethod.LOG_ONLY):
+        diff = part.outline
+        st.session_state.pop(work.HOST_ASKED, None)  # the click that led here asks nothing else later
+    elif question.on_host:
+        try:
+            reply = work.host_reply(_host_question(question))
+            diff = reply.answer
+        except DiffError as exc:
+            refused = exc
+    else:
+        diff = _known_here(question, part)
     shown = diff or part.outline
     st.subheader(markdown_safe(text.headline(shown, is_pending=diff is None)), anchor=False)
     _writer(shown)
@@ -102,22 +105,100 @@ def _answer(question: Question, part: LogPart) -> VersionDiff | None:
             help="Show every changed row", on_click=lambda: st.session_state.update({state.ROWS_WHERE: ""}),
         )  # fmt: skip
     slot = st.container(key="work")
-    waits = diff is None and offer(question, part, slot)
+    waits = not question.on_host and diff is None and work.is_asked(question)
+    with slot:
+        if refused is not None:
+            show(refused)
+        elif diff is None and reply is not None:
+            label = HOST_LABEL if reply.job is None else "Compare again on the stream host"
+            size = part.plan.bytes_to_read
+            reads = "the changes of the commits in between" if size is None else bytes_text(size)
+            cost = f"Spark reads {reads} there. The rest is known."
+            work.show_reply(reply, page="the Changes page", label=label, cost=cost)
+        elif diff is None and not waits:
+            _offer(question, part)
     if shown.method is DiffMethod.LOG_ONLY:
         _unavailable(shown)
-        comparison.offer_anyway(part)
-        comparison.offer_host(part, view_of_rows=ROWS)
+        _offer_beyond_limit(part)
     elif shown.method is not DiffMethod.SAME_VERSION:
         if lines := explained(shown.explanation):
             with st.container(border=True, key="explanation"):
                 st.markdown("**What stands out**\n\n" + "\n".join(f"- {markdown_safe(line)}" for line in lines))
         _counts(shown, is_pending=diff is None)
         if question.on_host and diff is not None:
-            comparison.say_who(diff)
+            by = [sentence(why) for why in diff.reasons if why.startswith(COMPUTED) or why == UNEXPLAINED]
+            st.caption(markdown_safe(" ".join((text.METHOD_WORDS[diff.method], *by))))
     _view(part, diff)
     if waits:
-        comparison.compare(question, slot)
+        _compare(question, slot)
     return diff
+
+
+def _host_question(question: Question) -> HostQuestion[VersionDiff]:
+    """Raises `DiffError` for what a host cannot compare."""
+    jobs = cache.diff_jobs()
+    wanted = jobs.request(question, actor=viewer.actor(), reason="asked for on the Changes page")
+    return HostQuestion(wanted, "compare", lambda job: jobs.answer(question, job))
+
+
+def _known_here(question: Question, part: LogPart) -> VersionDiff | None:
+    """The answer, where it is there or comes soon. Where it was asked for, it is computed while the page is drawn."""
+    differences = cache.differences()
+    diff = differences.known(question)
+    if diff is None and work.is_asked(question, at_once=part.is_small):
+        if (diff := differences.soon(services.lake(), question, SOON_S)) is not None:
+            work.cancel()
+    elif diff is None:
+        differences.abandon(question)  # Cancel, not a page that reruns
+    return diff
+
+
+def _offer(question: Question, part: LogPart) -> None:
+    """The button that starts the comparison, and what became of an ended one."""
+    size, commits = part.plan.bytes_to_read, part.outline.commits
+    reads = f"the change feed of {things(len(commits), 'commit')}" if size is None else bytes_text(size)
+    with st.container(horizontal=True, vertical_alignment="center", key="offer"):
+        st.button(
+            f"Compare rows: read {reads}", key="start", type="primary", icon=":material/difference:",
+            on_click=work.ask, args=(question,),
+        )  # fmt: skip
+        stopped, new = "Stopped before rows were counted.", "Rows are not compared yet; the rest is known."
+        st.caption(stopped if work.was_begun(question) else new)
+    if (failure := st.session_state.get(FAILED, {}).get(question)) is not None:
+        show(failure)
+
+
+def _compare(question: Question, slot: DeltaGenerator) -> None:
+    """Computes the rows and shows the progress in `slot`, then draws the page anew."""
+    differences = cache.differences()
+    failed: dict[Question, LakehouseError] = st.session_state.setdefault(FAILED, {})
+    failed.pop(question, None)
+    try:
+        with slot:
+            last = work.run(lambda: differences.over(services.lake(), question), key="diff", tell=text.progress_text)
+    except LakehouseError as exc:
+        failed[question] = exc  # told where it is offered anew, not below a bar that stands still
+        st.rerun()
+    if last is not None and last.result is not None:
+        st.rerun()
+
+
+def _offer_beyond_limit(part: LogPart) -> None:
+    """Buttons that read the rows although they are more than the limit, where nothing else prevents it."""
+    methods = [method for method in _methods(part) if method is not DiffMethod.LOG_ONLY]
+    size = part.possible.bytes_to_read
+    if part.plan.method is not DiffMethod.LOG_ONLY or not methods or size is None:
+        return
+    st.button(
+        f"Compare rows all the same: read {bytes_text(size)}", key="anyway", icon=":material/difference:",
+        on_click=state.set_params, args=({state.METHOD: methods[0].value},),
+    )  # fmt: skip
+
+    def ask_host() -> None:
+        st.session_state[state.VIEW] = ROWS  # it fell on the commits while there were none
+        work.ask_host()
+
+    work.host_button(HOST_LABEL, key="to_host", on_click=ask_host)
 
 
 def _counts(diff: VersionDiff, *, is_pending: bool) -> None:
@@ -126,8 +207,8 @@ def _counts(diff: VersionDiff, *, is_pending: bool) -> None:
         _pair_rows(diff)
     if not diff.commits:
         return
-    gross, where = text.gross_text(diff.commits), diff.question.where
-    if not where and gross == text.counts_text(diff.changes.net):
+    gross, where = gross_text(diff.commits), diff.question.where
+    if not where and gross == counts_text(diff.changes.net):
         return
     only = f" of {markdown_safe(text.filter_text(where))}" if where else ""
     all_rows = " of all rows: the filter does not reach it" if where else ""
@@ -163,8 +244,8 @@ def _writer(diff: VersionDiff) -> None:
         st.caption(markdown_safe(f"{operation_text(commit.operation)}{by}{at}{where}"))
 
 
-def _view(part: LogPart, found: VersionDiff | None) -> None:
-    shown = found or part.outline
+def _view(part: LogPart, diff: VersionDiff | None) -> None:
+    shown = diff or part.outline
     with st.container(horizontal=True, vertical_alignment="center", key="views"):
         chosen = st.segmented_control(
             "View", VIEWS, default=ROWS if shown.is_available else BY_COMMIT, required=True, key=state.VIEW,
@@ -176,7 +257,7 @@ def _view(part: LogPart, found: VersionDiff | None) -> None:
             rows = quoted_name(f"{shown.question.ref.name}$changes")
             navigation.query_link(f"SELECT * FROM {rows}({low}, {high})")
         _pin(shown)
-        _summary(shown, is_pending=found is None)
+        _summary(shown, is_pending=diff is None)
     match chosen:
         case "Change feed":
             _feed(shown)
@@ -187,12 +268,12 @@ def _view(part: LogPart, found: VersionDiff | None) -> None:
         case "Files":
             _files(part, shown)
         case "How it knows":
-            _method(part, found)
-        case _ if found is None:
+            _method(part, diff)
+        case _ if diff is None:
             _method(part, None)
             _commits(shown)
         case _:
-            changed_rows(found)
+            changed_rows(diff)
 
 
 def _pin(diff: VersionDiff) -> None:
@@ -225,12 +306,9 @@ def _unavailable(diff: VersionDiff) -> None:
     newest = max(diff.question.from_version, diff.question.to_version)
     if first is not None and first < newest:
         st.button(
-            f"Compare v{first} → v{newest}",
-            key="first_covered",
-            icon=":material/difference:",
-            on_click=choose_range,
+            f"Compare v{first} → v{newest}", key="first_covered", icon=":material/difference:", on_click=choose_range,
             args=(first, newest),
-        )
+        )  # fmt: skip
 
 
 def _feed(diff: VersionDiff) -> None:
@@ -295,12 +373,10 @@ def _commit(diff: VersionDiff, version: int) -> None:
 
 def _metadata(diff: VersionDiff) -> None:
     schema, properties = view.build_schema_frame(diff.log.schema), view.build_property_frame(diff.log.properties)
-    st.markdown("**Schema**" if len(schema) else "**Schema**: the same at both versions.")
-    if len(schema):
-        st.dataframe(schema, hide_index=True, key="schema_diff")
-    st.markdown("**Properties and protocol**" if len(properties) else "**Properties and protocol**: the same.")
-    if len(properties):
-        st.dataframe(properties, hide_index=True, key="property_diff")
+    for title, frame in (("Schema", schema), ("Properties and protocol", properties)):
+        st.markdown(f"**{title}**" if len(frame) else f"**{title}**: the same at both versions.")
+        if len(frame):
+            st.dataframe(frame, hide_index=True, key=f"{title.split()[0].lower()}_diff")
 
 
 def _files(part: LogPart, diff: VersionDiff) -> None:
@@ -312,12 +388,13 @@ def _files(part: LogPart, diff: VersionDiff) -> None:
         lists.show(frame, REWRITES, key="rewrites")
 
 
-def _method(part: LogPart, found: VersionDiff | None) -> None:
-    if found is None:
-        _bullets(text.plan_lines(part))
+def _method(part: LogPart, diff: VersionDiff | None) -> None:
+    if diff is None:
+        plan = part.plan
+        _bullets([f"**{text.METHOD_WORDS[plan.method]}**", text.cost_text(part), *plan.reasons(plan.method)])
         return
-    _bullets([f"**{text.METHOD_WORDS[found.method]}**", *found.reasons])
-    st.markdown(f"{text.exactness_text(found)}  \n{markdown_safe(text.key_text(found))}")
+    _bullets([f"**{text.METHOD_WORDS[diff.method]}**", *diff.reasons])
+    st.markdown(f"{text.exactness_text(diff)}  \n{markdown_safe(text.key_text(diff))}")
 
 
 def _bullets(lines: Sequence[str]) -> None:
@@ -326,13 +403,13 @@ def _bullets(lines: Sequence[str]) -> None:
     st.markdown("\n".join(f"- {markdown_safe(sentence(line))}" for line in lines[1:]))
 
 
-def _what_helps(opened: OpenTable, versions: VersionRange, diff: VersionDiff | None) -> None:
+def _what_helps(opened: OpenTable, versions: tuple[int, int], diff: VersionDiff | None) -> None:
     """Other values for some rows, or the version before as it was. `diff`: what the page knows of the rows."""
     where = str(st.session_state.get(state.ROWS_WHERE) or "").strip()
     act_button(opened.ref, opened.latest_version, Repair(where), key="repair")
-    if (before := min(versions.from_version, versions.to_version)) < opened.latest_version:
-        asked = (before, opened.latest_version) == (versions.from_version, versions.to_version)
-        since = diff if asked and diff is not None and not diff.question.where else None
+    if (before := min(versions)) < opened.latest_version:
+        is_of_latest = versions == (before, opened.latest_version)
+        since = diff if is_of_latest and diff is not None and not diff.question.where else None
         way_back(opened.ref, opened.latest_version, before, since)
 
 
@@ -394,16 +471,20 @@ def _table_picker(opened: OpenTable) -> None:
     )  # fmt: skip
 
 
+def _methods(part: LogPart) -> list[DiffMethod]:
+    """The methods that can be named, best first."""
+    return [method for method in part.possible.methods if method is not DiffMethod.SAME_VERSION]
+
+
 def _asked_method() -> DiffMethod | None:
     """A method that the URL names; anything else is as if it named none."""
-    asked = state.get_str(state.METHOD)
-    return DiffMethod(asked) if asked in {method.value for method in METHOD_LABELS} else None
+    name = state.get_str(state.METHOD)
+    return next((method for method in DiffMethod if method == name != DiffMethod.SAME_VERSION), None)
 
 
 def _show_methods(slot: DeltaGenerator, part: LogPart | None) -> None:
     """The possible methods, and why the others are not possible. Without a plan only the way back to the best one."""
-    asked = _asked_method()
-    choices = list(view.method_choices(part)) if part else []
+    asked, choices = _asked_method(), _methods(part) if part else []
     if asked and asked not in choices:
         choices.append(asked)
 
@@ -414,23 +495,24 @@ def _show_methods(slot: DeltaGenerator, part: LogPart | None) -> None:
     st.session_state["pick_method"] = asked
     with slot:
         st.selectbox(
-            "Method", choices, index=None, key="pick_method", format_func=METHOD_LABELS.__getitem__,
-            placeholder="The best that is possible", on_change=on_change,
+            "Method", choices, index=None, key="pick_method", placeholder="The best that is possible",
+            format_func=lambda method: text.METHOD_WORDS[method].partition(":")[0], on_change=on_change,
         )  # fmt: skip
-        if lines := text.impossible_lines(part) if part else []:
+        against = part.possible.against.items() if part else ()
+        lines = [f"Not by {METHOD_NAMES[method]}: {reason}" for method, reason in against]
+        if lines:
             st.caption("\n".join(f"- {markdown_safe(sentence(line))}" for line in lines))
 
 
 def _asked(
-    opened: OpenTable, against: OpenTable | None, versions: VersionRange, methods: DeltaGenerator
+    opened: OpenTable, against: OpenTable | None, versions: tuple[int, int], methods: DeltaGenerator
 ) -> tuple[Question, LogPart]:
     """What the URL asks for, with what the log tells of it; the widgets must be drawn before. Raises as `log_part`."""
     limits = services.settings().lake
     key = tuple(st.session_state.get(state.KEY) or ()) or None
     question = Question(
         opened.ref,
-        versions.from_version,
-        versions.to_version,
+        *versions,
         key=key,
         remembered_key=None if key else _remembered_key(opened),
         row_limit=limits.diff_rows,

@@ -15,10 +15,8 @@ import streamlit as st
 
 from app import cache, services, state
 from app.changes import text
-from app.changes.text import repeated_texts
 from app.changes.view import (
     PAGE_ROWS,
-    RowTable,
     build_cell_frame,
     build_row_table,
     build_step_table,
@@ -31,7 +29,7 @@ from app.ui.view.words import markdown_safe, sentence
 from backend.changes.answer import diff as compare
 from backend.changes.changed_rows import ChangedBatches, exported, file_of
 from backend.changes.model import DiffMethod, RowChange, RowKind, SetApart, VersionDiff
-from backend.format import UNKNOWN, count_text
+from backend.format import UNKNOWN, count_text, things
 from backend.lake.model import Commit
 from backend.search.key_history import Key, KeyHistory, KeyProgress, key_history, whole_life
 from backend.sql.export import FORMATS, Format
@@ -132,10 +130,10 @@ def _page(found: list[RowChange]) -> list[RowChange]:
 
 def _exports(diff: VersionDiff) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="exports"):
-        here, total = not diff.question.on_host, diff.changes.net.total or MOST_EXPORTED + 1
-        is_whole = not diff.changes.truncated or (here and total <= MOST_EXPORTED)
+        total = diff.changes.net.total or MOST_EXPORTED + 1
+        is_whole = not diff.changes.truncated or (not diff.question.on_host and total <= MOST_EXPORTED)
         cut = "all" if is_whole else f"the first {count_text(len(diff.changes.rows))} of"
-        st.markdown(f"Export {cut} {text.rows_known_text(diff)}:", width="content")
+        st.markdown(f"Export {cut} {things(diff.changes.net.total, 'changed row')}:", width="content")
         for form in (FORMATS["csv"], FORMATS["json"], FORMATS["parquet"]):
             st.download_button(
                 form.label,
@@ -168,7 +166,6 @@ def every_row(diff: VersionDiff, form: Format) -> bytes:
 # the history of one key over the range, or over its whole life, with the key in the URL -------------------------------
 
 
-_FOUND, _BEGUN = "_key_history", "_key_histories_begun"
 _SMALL_VERSIONS, _SMALL_BYTES = 100, 50_000_000  # up to here nobody needs to ask for it
 Versions = tuple[int, int]
 
@@ -184,7 +181,7 @@ def offer_history(diff: VersionDiff, row: RowChange | None) -> None:
 
     def look_up() -> None:
         state.set_params({state.KEY_OF: orjson.dumps(key).decode()})
-        work.ask(_mark(diff, key, _versions(diff)))
+        work.ask(_work(diff, key, _versions(diff)))
 
     st.button(
         f"History of {markdown_safe(_key_text(key))}", key="key_history", icon=":material/history:",
@@ -221,22 +218,18 @@ def _versions(diff: VersionDiff) -> Versions:
 
 
 def _answer(diff: VersionDiff, key: Key, versions: Versions) -> None:
-    mark = _mark(diff, key, versions)
-    known: dict[str, KeyHistory] = st.session_state.setdefault(_FOUND, {})
-    begun: set[str] = st.session_state.setdefault(_BEGUN, set())
-    if mark not in begun | known.keys() and _is_small(diff, versions):
-        work.ask(mark)
-    if work.is_asked(mark):
-        begun.add(mark)
+    asked = _work(diff, key, versions)
+    histories: dict[tuple[object, ...], KeyHistory] = st.session_state.setdefault("_key_histories", {})
+    if work.is_asked(asked, at_once=asked not in histories and _is_small(diff, versions)):
         ask = whole_life if state.get_str(state.LIFE) else key_history
         last = work.run(lambda: ask(services.lake(), diff.question.ref, versions, key), key="key", tell=_progress)
         if last and last.result is not None:
-            known.clear()
-            known[mark] = last.result
-    if mark in known:
-        _show(diff, known[mark])
+            histories.clear()
+            histories[asked] = last.result
+    if asked in histories:
+        _show(diff, histories[asked])
     else:
-        st.button("Look it up", key="key_look", icon=":material/search:", on_click=work.ask, args=(mark,))
+        st.button("Look it up", key="key_look", icon=":material/search:", on_click=work.ask, args=(asked,))
 
 
 def _is_small(diff: VersionDiff, versions: Versions) -> bool:
@@ -246,18 +239,18 @@ def _is_small(diff: VersionDiff, versions: Versions) -> bool:
     )
 
 
-def _show(diff: VersionDiff, found: KeyHistory) -> None:
-    if found.steps:
-        if repeated := repeated_texts(found.steps):
+def _show(diff: VersionDiff, history: KeyHistory) -> None:
+    if history.steps:
+        if repeated := text.repeated_texts(history.steps):
             st.warning(" ".join(sentence(each) for each in repeated), icon=":material/content_copy:")
-        commits = _commits(diff, [step.version for step in found.steps])
-        table: RowTable = build_step_table(diff, found.steps, commits, cache.stream_names())
+        commits = _commits(diff, [step.version for step in history.steps])
+        table = build_step_table(diff, history.steps, commits, cache.stream_names())
         st.dataframe(style(table), hide_index=True, key="key_steps", placeholder=UNKNOWN, alt="Steps of one key")
-    elif found.is_whole:
+    elif history.is_whole:
         st.info("**No commit of this range touched it.**", icon=":material/equal:")
     else:
         st.info("**Not known**: no change was seen, but not every version was.", icon=":material/question_mark:")
-    st.caption(" ".join(markdown_safe(sentence(note)) for note in found.notes))
+    st.caption(" ".join(markdown_safe(sentence(note)) for note in history.notes))
 
 
 def _commits(diff: VersionDiff, versions: Sequence[int]) -> dict[int, Commit]:
@@ -283,18 +276,16 @@ def _close() -> None:
 def _asked_key() -> Key:
     """The key that the URL names; empty where it names none or is no key."""
     try:
-        found = orjson.loads(state.get_str(state.KEY_OF) or "{}")
+        key = orjson.loads(state.get_str(state.KEY_OF) or "{}")
     except orjson.JSONDecodeError:
         return {}
-    is_key = isinstance(found, dict) and all(isinstance(value, str | int | float | bool) for value in found.values())
-    return found if is_key else {}
+    is_key = isinstance(key, dict) and all(isinstance(value, str | int | float | bool) for value in key.values())
+    return key if is_key else {}
 
 
-def _mark(diff: VersionDiff, key: Key, versions: Versions) -> str:
-    what = "life" if state.get_str(state.LIFE) else "key"
-    return f"{what} {diff.question.ref.uri} {versions[0]} {versions[1]} {orjson.dumps(key).decode()}"
+def _work(diff: VersionDiff, key: Key, versions: Versions) -> tuple[object, ...]:
+    return bool(state.get_str(state.LIFE)), diff.question.ref.uri, versions, orjson.dumps(key)
 
 
 def _key_text(key: Key) -> str:
-    parts: Sequence[str] = [f"{name} = {value}" for name, value in key.items()]
-    return ", ".join(parts)[:200]
+    return ", ".join(f"{name} = {value}" for name, value in key.items())[:200]

@@ -11,12 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
 from app.ui.view.commits import writer_text
-from app.ui.view.explanation import explained
+from app.ui.view.explanation import counts_text, explained
 from backend.changes.cache import DiffProgress, LogPart
-from backend.changes.model import CommitChanges, DiffMethod, FilesDiff, NetCounts, RowChange, VersionDiff
-from backend.changes.plan import METHOD_NAMES
+from backend.changes.model import CommitChanges, DiffMethod, FilesDiff, RowChange, VersionDiff
 from backend.format import bytes_text, count_text, cut, duration_text, percent, signed, signed_bytes, things, utc_text
-from backend.jobs.model import Job, JobState
 from backend.lake.history.history import predicate_text
 from backend.lake.table.metadata_diff import CLUSTERED_BY, PropertyChange, SchemaDiff
 from backend.search.key_history import KeyStep
@@ -46,8 +44,8 @@ def headline(diff: VersionDiff, *, is_pending: bool = False) -> str:
     metadata = metadata_texts(diff.log.schema, diff.log.properties)
     if diff.question.against is not None:  # two tables differ, nothing changed
         metadata = [text.replace("unchanged", "the same").replace("changed", "different") for text in metadata]
-    said = "; ".join(part for part in (rows, *metadata, rewritten_text(diff)) if part)
-    return f"{range_text(diff)}: {said}."
+    changes = "; ".join(part for part in (rows, *metadata, rewritten_text(diff)) if part)
+    return f"{range_text(diff)}: {changes}."
 
 
 def filter_text(where: str) -> str:
@@ -57,23 +55,17 @@ def filter_text(where: str) -> str:
     return f"rows that break {rule}" if is_whole else f"rows with {where}"
 
 
-def versions_text(diff: VersionDiff) -> str:
-    asked = diff.question
-    if asked.against is not None:
-        return f"{asked.ref.name} v{asked.from_version} → {asked.against.name} v{asked.to_version}"
-    return f"v{asked.from_version} → v{asked.to_version}"
-
-
 def range_text(diff: VersionDiff) -> str:
     """The two versions, how many commits lie between them and over which time."""
-    if diff.question.against is not None:
-        return versions_text(diff)
+    question = diff.question
+    if question.against is not None:
+        return f"{question.ref.name} v{question.from_version} → {question.against.name} v{question.to_version}"
     commits = things(len(diff.commits), "commit")
     times = [each.commit.committed_at for each in diff.commits if each.commit.committed_at]
     span = f" in {duration_text((max(times) - min(times)).total_seconds())}" if len(times) > 1 else ""
     if diff.is_reverse:
-        return f"Going back from v{diff.question.from_version} to v{diff.question.to_version} undoes {commits}{span}"
-    return f"{versions_text(diff)}, {commits}{span}"
+        return f"Going back from v{question.from_version} to v{question.to_version} undoes {commits}{span}"
+    return f"v{question.from_version} → v{question.to_version}, {commits}{span}"
 
 
 def rows_text(diff: VersionDiff) -> str:
@@ -95,32 +87,6 @@ def changed_share(diff: VersionDiff) -> float | None:
     return changed / (same + changed)
 
 
-def counts_text(counts: NetCounts, *, noun: str = "") -> str:
-    """ "1,204 rows inserted, 310 updated, 12 deleted"."""
-    if counts.inserted is None and counts.updated is None and counts.deleted is None:
-        return "how many rows is unknown"
-    if counts.updated is None and counts.inserted is not None:
-        came, went = f"{_rows(counts.inserted, noun)} inserted", f"{count_text(counts.deleted)} deleted"
-        return f"{came} and {went}, updates among them"
-    first, *rest = ((counts.inserted, "inserted"), (counts.updated, "updated"), (counts.deleted, "deleted"))
-    texts = [f"{_rows(first[0], noun)} {first[1]}", *(f"{_rows(count, '')} {word}" for count, word in rest)]
-    return ", ".join(texts)
-
-
-def gross_text(commits: Iterable[CommitChanges]) -> str:
-    """What the commits did, added up. Where some do not say: the sum of the others, and how many do not."""
-    moved = [each for each in commits if each.commit.may_change_rows]
-    silent = [each for each in moved if None in (each.inserted, each.updated, each.deleted)]
-    names = ("inserted", "updated", "deleted")
-    if not silent:
-        return counts_text(NetCounts(*(sum(getattr(each, name) for each in moved) for name in names)))
-    known = {name: [count for each in moved if (count := getattr(each, name)) is not None] for name in names}
-    words = ", ".join(f"{count_text(sum(counts))} {name}" for name, counts in known.items() if counts)
-    if not words:
-        return "they do not say"
-    return f"at least {words}: {things(len(silent), 'commit')} of {len(moved):,} did not count everything"
-
-
 def gross_source_text(commits: Iterable[CommitChanges]) -> str:
     """Where the counts of commits are from."""
     kinds = {each.is_reported for each in commits}
@@ -130,32 +96,42 @@ def gross_source_text(commits: Iterable[CommitChanges]) -> str:
 
 
 def metadata_texts(schema: SchemaDiff, properties: Sequence[PropertyChange]) -> list[str]:
-    """What changed of schema, properties and protocol, each in a few words; "unchanged" is said too."""
+    """What changed of schema, properties and protocol: "2 columns added, 1 renamed, partitioning changed", "1 property
+    changed"; "unchanged" is said too."""
+    counts = {
+        "added": len(schema.added),
+        "dropped": len(schema.dropped),
+        "renamed": len(schema.renamed),
+        "changed": len({each.path for each in schema.changed}),
+    }
+    parts = [f"{count_text(count)} {word}" for word, count in counts.items() if count]
+    if parts:
+        count, word = next((count, word) for word, count in counts.items() if count)
+        parts[0] = f"{things(count, 'column')} {word}"
+    parts += ["partitioning changed"] if schema.partitioning else []
     clustering = [each for each in properties if each.key == CLUSTERED_BY]
     own = [each for each in properties if not each.key.startswith(_TABLE_ITSELF) and each not in clustering]
-    texts = [schema_text(schema), f"{things(len(own), 'property', 'properties')} changed" if own else ""]
-    if not own:
-        texts[0] = "schema and properties unchanged" if schema.is_empty else texts[0]
-    texts.append("clustering changed" if clustering else "")
-    texts.append("protocol changed" if len(own) + len(clustering) < len(properties) else "")
+    unchanged = "schema unchanged" if own else "schema and properties unchanged"
+    texts = [
+        ", ".join(parts) or unchanged,
+        f"{things(len(own), 'property', 'properties')} changed" if own else "",
+        "clustering changed" if clustering else "",
+        "protocol changed" if len(own) + len(clustering) < len(properties) else "",
+    ]
     return [text for text in texts if text]
 
 
-def schema_text(schema: SchemaDiff) -> str:
-    """ "2 columns added, 1 renamed, partitioning changed"."""
-    if schema.is_empty:
-        return "schema unchanged"
-    named = (
-        (len(schema.added), "added"),
-        (len(schema.dropped), "dropped"),
-        (len(schema.renamed), "renamed"),
-        (len({each.path for each in schema.changed}), "changed"),
-    )
-    parts = [f"{count_text(count)} {word}" for count, word in named if count]
-    if parts:
-        count, word = next((count, word) for count, word in named if count)
-        parts[0] = f"{things(count, 'column')} {word}"
-    return ", ".join([*parts, *(["partitioning changed"] if schema.partitioning else [])])
+def schema_changes(schema: SchemaDiff) -> list[tuple[str, str, str | None, str | None]]:
+    """What differs, of which column, as it was and as it is: ("type changed", "amount", "int", "long"); None: nothing
+    was or is there."""
+    before, after = (", ".join(columns) or "none" for columns in schema.partitioning or ((), ()))
+    return [
+        *(("column added", field.path, None, field.kind) for field in schema.added),
+        *(("column dropped", field.path, field.kind, None) for field in schema.dropped),
+        *(("column renamed", after, before, after) for before, after in schema.renamed),
+        *((f"{each.what} changed", each.path, each.before, each.after) for each in schema.changed),
+        *([("partitioning changed", "", before, after)] if schema.partitioning else []),
+    ]
 
 
 def rewrites(diff: VersionDiff) -> list[CommitChanges]:
@@ -210,12 +186,6 @@ def key_text(diff: VersionDiff) -> str:
 # what comparing rows takes, and how far it is ----------------------------------------------------------------------
 
 
-def plan_lines(part: LogPart) -> list[str]:
-    """How rows will be compared, what is read for it, and why the better ways are not possible."""
-    plan = part.plan
-    return [f"**{METHOD_WORDS[plan.method]}**", cost_text(part), *plan.reasons(plan.method)]
-
-
 def cost_text(part: LogPart) -> str:
     """What comparing rows reads."""
     plan, commits = part.plan, len(part.outline.commits)
@@ -225,29 +195,6 @@ def cost_text(part: LogPart) -> str:
         return "to read: nothing but the log"
     rows = things(plan.rows_to_read, "row") if plan.rows_to_read is not None else "rows unknown"
     return f"to read: {bytes_text(plan.bytes_to_read)} of data files, {rows}"
-
-
-def start_label(part: LogPart) -> str:
-    """The button that starts the comparison, with what it reads."""
-    plan = part.plan
-    if plan.bytes_to_read is not None:
-        return f"Compare rows: read {bytes_text(plan.bytes_to_read)}"
-    return f"Compare rows: read the change feed of {things(len(part.outline.commits), 'commit')}"
-
-
-def offer_text(*, was_begun: bool) -> str:
-    """The words beside the start button: what became of an earlier comparison, or that none began."""
-    return "Stopped before rows were counted." if was_begun else "Rows are not compared yet; the rest is known."
-
-
-def anyway_label(part: LogPart) -> str:
-    """The button that reads more than the limit."""
-    return f"Compare rows all the same: read {bytes_text(part.possible.bytes_to_read)}"
-
-
-def impossible_lines(part: LogPart) -> list[str]:
-    """Why the other methods cannot be chosen."""
-    return [f"Not by {METHOD_NAMES[method]}: {reason}" for method, reason in part.possible.against.items()]
 
 
 def progress_text(step: DiffProgress) -> tuple[float, str]:
@@ -263,43 +210,22 @@ def progress_text(step: DiffProgress) -> tuple[float, str]:
     return share, f"{count_text(step.rows_read)} of {count_text(step.rows_total)} rows read · {took}"
 
 
-def ended_words(job: Job) -> str:
-    """Why there is no answer."""
-    if job.state is JobState.CANCELLED:
-        return "Cancelled: no row was compared."
-    if job.state is JobState.FAILED:
-        return f"The stream host could not compare: {job.error}"
-    return f"The result of job {job.job_id} is gone: it was deleted, or lies where this page cannot read it."
-
-
-def cost_words(part: LogPart) -> str:
-    """What the job would read."""
-    size = part.plan.bytes_to_read
-    if size is None:
-        return "Spark reads the changes of the commits in between there. The rest is known."
-    return f"Spark reads {bytes_text(size)} there. The rest is known."
-
-
 # the rows listed ----------------------------------------------------------------------------------------------------
 
 
-def rows_known_text(diff: VersionDiff) -> str:
-    """ "1,526 changed rows"."""
-    return things(diff.changes.net.total, "changed row")
-
-
-def shown_text(diff: VersionDiff, found: Sequence[RowChange]) -> str:
+def shown_text(diff: VersionDiff, listed: Sequence[RowChange]) -> str:
     """How many rows are listed of how many there are, and what the marks mean."""
     fetched = len(diff.changes.rows)
-    parts = [f"{count_text(len(found))} of {count_text(fetched)} rows listed" if len(found) < fetched else ""]
+    parts = [f"{count_text(len(listed))} of {count_text(fetched)} rows listed" if len(listed) < fetched else ""]
     if diff.changes.truncated:
-        parts.append(f"{count_text(fetched)} were fetched of {rows_known_text(diff)}; the counts above are whole")
-    if any(row.changed for row in found):
+        changed = things(diff.changes.net.total, "changed row")
+        parts.append(f"{count_text(fetched)} were fetched of {changed}; the counts above are whole")
+    if any(row.changed for row in listed):
         parts.append("● marks a changed cell")
-    if diff.question.against is None and any(row.key is not None and row.set_apart is None for row in found):
+    if diff.question.against is None and any(row.key is not None and row.set_apart is None for row in listed):
         parts.append("click a row for the history of its key")
-    said = " · ".join(part for part in parts if part) or f"{things(fetched, 'row')} listed"
-    return said[0].upper() + said[1:]
+    caption = " · ".join(part for part in parts if part) or f"{things(fetched, 'row')} listed"
+    return caption[0].upper() + caption[1:]
 
 
 def repeated_texts(steps: Sequence[KeyStep]) -> list[str]:
@@ -324,12 +250,6 @@ def file_stem(diff: VersionDiff) -> str:
 # parts of sentences --------------------------------------------------------------------------------------------------
 
 
-def _rows(count: int | None, noun: str) -> str:
-    if count is None:
-        return f"unknown {noun}s" if noun else "unknown"
-    return things(count, noun) if noun else count_text(count)
-
-
 def _more_rows_text(files: FilesDiff) -> str:
     return f"their number by statistics: {'unknown' if files.more_rows is None else signed(files.more_rows)}"
 
@@ -347,13 +267,17 @@ _LINE_BREAKS = str.maketrans(dict.fromkeys("\r\n\t\x0b\x0c\x1c\x1d\x1e\x85\u2028
 def to_markdown(diff: VersionDiff, *, is_pending: bool = False, streams: Mapping[str, str] | None = None) -> str:
     """The sentence, counts, at most 20 commits, metadata changes and the method. `is_pending`: rows are not compared
     yet. `streams` names the stream of a query id."""
+    stands_out = explained(diff.explanation)
+    known = [] if is_pending else [exactness_text(diff), escaped(key_text(diff))]
+    reasons = [_escaped_line(cut(reason, 300)) for reason in diff.reasons]
     parts = [
         f"**{escaped(diff.question.ref.name)}** · {escaped(headline(diff, is_pending=is_pending))}",
         *_row_lines(diff, is_pending=is_pending),
-        *_explanation_lines(diff),
+        *(["", "What stands out:", "", *(f"- {_escaped_line(line)}" for line in stands_out)] if stands_out else []),
         *_commit_lines(diff, streams or {}),
         *_metadata_lines(diff),
-        *_method_lines(diff, is_pending=is_pending),
+        *("", f"How it knows: {METHOD_WORDS[diff.method]}", ""),
+        *(f"- {line}" for line in (*known, *reasons)),
     ]
     return "\n".join(parts) + "\n"
 
@@ -377,11 +301,6 @@ def _row_lines(diff: VersionDiff, *, is_pending: bool) -> list[str]:
         "|---|---:|---:|---:|---:|",
         f"| | {cells} |",
     ]
-
-
-def _explanation_lines(diff: VersionDiff) -> list[str]:
-    said = [f"- {_escaped_line(line)}" for line in explained(diff.explanation)]
-    return ["", "What stands out:", "", *said] if said else []
 
 
 def _commit_lines(diff: VersionDiff, streams: Mapping[str, str]) -> list[str]:
@@ -409,34 +328,17 @@ def _commit_line(each: CommitChanges, streams: Mapping[str, str]) -> str:
 
 
 def _metadata_lines(diff: VersionDiff) -> list[str]:
-    schema = diff.log.schema
+    properties = (("", each.key, each.before, each.after) for each in diff.log.properties)
     lines = [
-        *(f"column {_bold(field.path)} added, {escaped(cut(field.kind, MOST_TEXT))}" for field in schema.added),
-        *(f"column {_bold(field.path)} dropped" for field in schema.dropped),
-        *(f"column {_bold(before)} renamed to {_bold(after)}" for before, after in schema.renamed),
-        *(f"{each.what} of {_bold(each.path)}: {_from_to(each.before, each.after)}" for each in schema.changed),
-        *([f"partitioning: {_from_to(*map(_column_names, schema.partitioning))}"] if schema.partitioning else []),
-        *(f"{_bold(each.key)}: {_from_to(each.before, each.after)}" for each in diff.log.properties),
+        f"{what}{' ' if what and name else ''}{_bold(name) if name else ''}: "
+        + " → ".join("none" if side is None else escaped(cut(side, MOST_TEXT)) for side in (before, after))
+        for what, name, before, after in (*schema_changes(diff.log.schema), *properties)
     ]
     if not lines:
         return []
     left = len(lines) - MOST_LINES
     more = [f"- … and {left:,} more"] if left > 0 else []
     return ["", "Schema, properties and protocol:", "", *(f"- {line}" for line in lines[:MOST_LINES]), *more]
-
-
-def _method_lines(diff: VersionDiff, *, is_pending: bool) -> list[str]:
-    known = [] if is_pending else [exactness_text(diff), escaped(key_text(diff))]
-    reasons = [_escaped_line(cut(reason, 300)) for reason in diff.reasons]
-    return ["", f"How it knows: {METHOD_WORDS[diff.method]}", "", *(f"- {line}" for line in (*known, *reasons))]
-
-
-def _from_to(before: str | None, after: str | None) -> str:
-    return " → ".join("none" if text is None else escaped(cut(text, MOST_TEXT)) for text in (before, after))
-
-
-def _column_names(columns: Iterable[str]) -> str:
-    return ", ".join(columns) or "none"
 
 
 def _escaped_line(text: str) -> str:

@@ -15,7 +15,7 @@ import plotly.graph_objects as go
 import pyarrow as pa
 from pandas.io.formats.style import Styler
 
-from app.changes.text import changed_share, rewrites
+from app.changes.text import changed_share, rewrites, schema_changes
 from app.ui.view.commits import writer_text
 from app.ui.view.frames import ages
 from app.ui.view.theme import Mode, categories, operation_text, template_name
@@ -23,7 +23,7 @@ from app.ui.view.words import KeyFigure
 from backend.cells import cells
 from backend.changes.cache import LogPart
 from backend.changes.commits import FEED_COLUMNS
-from backend.changes.model import CommitChanges, DiffMethod, RowChange, RowKind, VersionDiff
+from backend.changes.model import CommitChanges, RowChange, RowKind, VersionDiff
 from backend.format import (
     UNKNOWN,
     bytes_text,
@@ -45,14 +45,13 @@ from backend.sql.values import json_value
 PAGE_ROWS = 200
 MOST_COLUMNS = 60  # of a table side by side; exports have them all
 MOST_CELL = 500  # characters of one value
-KIND_TEXTS = {RowKind.INSERT: "+ insert", RowKind.UPDATE: "≠ update", RowKind.DELETE: "− delete"}
+KINDS = {  # a sign with the word, and how it is coloured
+    RowKind.INSERT: ("+ insert", "background-color: rgba(0, 158, 115, 0.22)"),
+    RowKind.UPDATE: ("≠ update", "background-color: rgba(230, 159, 0, 0.22)"),
+    RowKind.DELETE: ("− delete", "background-color: rgba(213, 94, 0, 0.22)"),
+}
 CHANGED_MARK = "● "
 CHANGED_STYLE = "background-color: rgba(230, 159, 0, 0.28); font-weight: 600"
-KIND_STYLES = {
-    KIND_TEXTS[RowKind.INSERT]: "background-color: rgba(0, 158, 115, 0.22)",
-    KIND_TEXTS[RowKind.UPDATE]: "background-color: rgba(230, 159, 0, 0.22)",
-    KIND_TEXTS[RowKind.DELETE]: "background-color: rgba(213, 94, 0, 0.22)",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +93,21 @@ def build_row_table(diff: VersionDiff, rows: Sequence[RowChange]) -> RowTable:
     once = [name for name in diff.changes.columns if name not in changed and name not in key][
         : MOST_COLUMNS - 2 * len(twice)
     ]
-    data: dict[str, Any] = {"Change": [KIND_TEXTS[row.kind] for row in rows]}
-    for name in key:
-        data[name] = _column(diff, name, [_either(row, name) for row in rows])
-    for name in twice:
-        data[f"{name} · before"] = _column(diff, name, [_cell(row.before, name) for row in rows])
-        data[f"{name} · after"] = _column(diff, name, [_cell(row.after, name) for row in rows])
-    for name in once:
-        data[name] = _column(diff, name, [_either(row, name) for row in rows])
-    data |= _extras(rows)
+    data: dict[str, Any] = {"Change": [KINDS[row.kind][0] for row in rows]}
+    newest = [row.before if row.after is None else row.after for row in rows]
+    sides = {" · before": [row.before for row in rows], " · after": [row.after for row in rows]}
+    columns = [
+        *((name, name, newest) for name in key),
+        *((f"{name}{suffix}", name, values) for name in twice for suffix, values in sides.items()),
+        *((name, name, newest) for name in once),
+    ]
+    for heading, name, side in columns:
+        values = [None if values is None else values.get(name) for values in side]
+        data[heading] = _typed(diff.changes.arrow_schema.field(name).type, values)
+    if any(row.set_apart for row in rows):
+        data["Set apart"] = [row.set_apart.value if row.set_apart else "" for row in rows]
+    if any(row.copies > 1 for row in rows):
+        data["Copies"] = [row.copies for row in rows]
     marks = [
         (at, f"{name} · {side}") for at, row in enumerate(rows) for name in row.changed if name in twice
         for side in ("before", "after")
@@ -143,7 +148,8 @@ def build_feed_frame(rows: pa.Table) -> pd.DataFrame:
 
 def style(table: RowTable) -> Styler:
     """The table with its changed cells coloured and marked, for `st.dataframe`."""
-    styler = table.frame.style.map(lambda text: KIND_STYLES.get(text, ""), subset=["Change"])
+    styles = dict(KINDS.values())
+    styler = table.frame.style.map(lambda text: styles.get(text, ""), subset=["Change"])
     by_column: dict[str, list[int]] = {}
     for at, name in table.changed:
         by_column.setdefault(name, []).append(at)
@@ -164,28 +170,6 @@ def cell_text(value: Any) -> str:
     if isinstance(value, datetime):
         return datetime_text(value)
     return str(value)
-
-
-def _extras(rows: Sequence[RowChange]) -> dict[str, list[Any]]:
-    """Columns that only some diffs need: rows that could not be paired, identical rows."""
-    extras: dict[str, list[Any]] = {}
-    if any(row.set_apart for row in rows):
-        extras["Set apart"] = [row.set_apart.value if row.set_apart else "" for row in rows]
-    if any(row.copies > 1 for row in rows):
-        extras["Copies"] = [row.copies for row in rows]
-    return extras
-
-
-def _either(row: RowChange, name: str) -> Any:
-    return _cell(row.after if row.after is not None else row.before, name)
-
-
-def _cell(side: Any, name: str) -> Any:
-    return None if side is None else side.get(name)
-
-
-def _column(diff: VersionDiff, name: str, values: list[Any]) -> pd.Series:
-    return _typed(diff.changes.arrow_schema.field(name).type, values)
 
 
 def _typed(kind: pa.DataType, values: list[Any]) -> pd.Series:
@@ -218,29 +202,22 @@ GREEN, VERMILLION, BLUE = 2, 4, 0  # places in the palette
 
 def net_figures(diff: VersionDiff, *, is_pending: bool = False) -> list[KeyFigure]:
     """Net rows and files, as key figures; `is_pending`: rows are not compared yet."""
-    files, pending = diff.log.files, "Rows are not compared yet." if is_pending else ""
+    net, files, share = diff.changes.net, diff.log.files, changed_share(diff)
     no_key = "Without a key an update cannot be told from a delete and an insert."
-    updated = "Rows that both states have, with other values" if diff.changes.net.updated is not None else no_key
-    share = changed_share(diff)
+    updated = no_key if net.updated is None else "Rows that both states have, with other values"
+    of = "Not known without all counts" if share is None else "Of all rows of either state"
+    moved = [signed(count) if count else count_text(count) for count in (net.inserted, net.deleted and -net.deleted)]
+    rows = [
+        ("Inserted (net)", moved[0], "Rows that only the second state has"),
+        ("Updated (net)", count_text(net.updated), updated),
+        ("Deleted (net)", moved[1], "Rows that only the first state has"),
+        ("Rows changed", percent(share), of),
+    ]
+    pending = "Rows are not compared yet." if is_pending else ""
+    more, size = f"+{count_text(files.added)} −{count_text(files.removed)}", files.bytes_added - files.bytes_removed
     return [
-        KeyFigure(
-            "Inserted (net)", _moved(diff.changes.net.inserted, 1), pending or "Rows that only the second state has"
-        ),
-        KeyFigure("Updated (net)", count_text(diff.changes.net.updated), pending or updated),
-        KeyFigure(
-            "Deleted (net)", _moved(diff.changes.net.deleted, -1), pending or "Rows that only the first state has"
-        ),
-        KeyFigure(
-            "Rows changed",
-            percent(share),
-            pending or ("Of all rows of either state" if share is not None else "Not known without all counts"),
-        ),
-        KeyFigure(
-            "Files",
-            f"+{count_text(files.added)} −{count_text(files.removed)}",
-            "Data files that only one of the states has",
-            note=signed_bytes(files.bytes_added - files.bytes_removed),
-        ),
+        *(KeyFigure(label, value, pending or meaning) for label, value, meaning in rows),
+        KeyFigure("Files", more, "Data files that only one of the states has", note=signed_bytes(size)),
     ]
 
 
@@ -289,7 +266,7 @@ def build_commit_figure(diff: VersionDiff, *, mode: Mode = "light") -> go.Figure
             marker={"color": colours[colour], "line": {"width": 0}},
             hovertemplate="%{customdata[0]}<br>%{customdata[1]:,} rows " + name + "<extra></extra>",
         )
-    busiest = max(groups, key=lambda group: sum(_changed_rows(each) for each in group))
+    busiest = max(groups, key=lambda g: sum((c.inserted or 0) + (c.updated or 0) + (c.deleted or 0) for c in g))
     title = f"Rows changed per commit (gross): most in {_group_text(busiest)}"
     figure.update_layout(
         template=template_name(mode), title={"text": title}, barmode="relative", height=280, bargap=0.2
@@ -302,15 +279,7 @@ def build_commit_figure(diff: VersionDiff, *, mode: Mode = "light") -> go.Figure
 
 def build_schema_frame(schema: SchemaDiff) -> pd.DataFrame:
     """Columns that differ, one line each."""
-    rows = [
-        *(("column added", each.path, "–", each.kind) for each in schema.added),
-        *(("column dropped", each.path, each.kind, "–") for each in schema.dropped),
-        *(("column renamed", after, before, after) for before, after in schema.renamed),
-        *((f"{each.what} changed", each.path, each.before or "–", each.after or "–") for each in schema.changed),
-    ]
-    if schema.partitioning:
-        before, after = (", ".join(columns) or "none" for columns in schema.partitioning)
-        rows.append(("partitioning changed", "–", before, after))
+    rows = [[cell or "–" for cell in change] for change in schema_changes(schema)]
     return pd.DataFrame(rows, columns=["What", "Column", "Before", "After"])
 
 
@@ -382,18 +351,8 @@ def file_figures(part: LogPart) -> list[KeyFigure]:
     ]
 
 
-def method_choices(part: LogPart) -> tuple[DiffMethod, ...]:
-    """The methods that can be named, best first."""
-    return tuple(method for method in part.possible.methods if method is not DiffMethod.SAME_VERSION)
-
-
 def _less(added: int | None, removed: int | None) -> int | None:
     return None if added is None or removed is None else added - removed
-
-
-def _moved(count: int | None, sign: int) -> str:
-    """A count of rows that came or went, with its sign; nothing moved is a plain 0."""
-    return signed(sign * count) if count else count_text(count)
 
 
 def _group_text(group: Sequence[CommitChanges]) -> str:
@@ -401,7 +360,3 @@ def _group_text(group: Sequence[CommitChanges]) -> str:
     if first.version == last.version:
         return f"v{first.version} {first.operation or ''}".strip()
     return f"v{first.version}–v{last.version}"
-
-
-def _changed_rows(each: CommitChanges) -> int:
-    return (each.inserted or 0) + (each.updated or 0) + (each.deleted or 0)

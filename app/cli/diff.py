@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import typer
 
 from app import services
-from app.changes.text import counts_text, progress_text, rewritten_text, to_markdown
+from app.changes.text import progress_text, rewritten_text, to_markdown
 from app.cli import leave_at_once
 from app.cli.commands import VERSION, AsJson, OnHost, TableName
 from app.cli.history import commit_document
@@ -22,7 +22,7 @@ from app.cli.lake import opened
 from app.cli.output import Document, Shapes, cell, fail, fields_of, only, print_json, print_table, say, status_line
 from app.cli.rows import ending_of, write_file
 from app.cli.store import found_on_host
-from app.ui.view.explanation import explained
+from app.ui.view.explanation import counts_text, explained
 from backend.cells import row_cells
 from backend.changes.answer import diff as compare
 from backend.changes.cache import Differences

@@ -6,6 +6,7 @@ Rule: a store that does not exist is not made by asking for it; an act is the wi
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -15,8 +16,9 @@ import typer
 from app import services
 from app.cli.commands import AsJson, Reason
 from app.cli.output import Shapes, print_json, print_table, say, shaped
+from app.host_answer import HostQuestion
 from app.ui.view.words import job_words
-from backend.errors import JobError, JobResultMissingError, StreamNotFoundError
+from backend.errors import JobError, StreamNotFoundError
 from backend.format import ago
 from backend.jobs.model import Job, JobProgress, JobRequest, JobState, is_orphan, why_no_host
 from backend.stream_model.stream import HostHeartbeat
@@ -124,48 +126,33 @@ def awaited(store: "ControlStore", job: Job, *, hint: str) -> Job:
 
 
 def found_on_host(wanted: JobRequest, verb: str, answer: Callable[[Job], Answer]) -> Answer:
-    """What a job that keeps its rows found, whole or by the time it was ended, by `answer`; one whose rows are gone is
-    done again. Ctrl-C cancels the job that this command asked for; one that somebody else asked for goes on.
+    """What a job that keeps its rows found, by `answer`; one whose rows are gone is done again. Ctrl-C cancels the job
+    that this command asked for; one that somebody else asked for goes on.
 
     Raises `JobError` where it found nothing (it could not `verb`), or nobody does it.
     """
-    store = services.existing_store()
+    store, question = services.existing_store(), HostQuestion(wanted, verb, answer)
     if store is None:
         raise JobError("there is no control store, so no stream host either", hint=START_HINT)
-    done = _with_rows(store, wanted, verb)
-    try:
-        return answer(done)
-    except JobResultMissingError:
-        return answer(_with_rows(store, wanted, verb, instead_of=done.job_id))
-
-
-def _with_rows(store: "ControlStore", wanted: JobRequest, verb: str, *, instead_of: str | None = None) -> Job:
-    known, asked_at = store.jobs.find(wanted.fingerprint), services.now()
-    if known is None or known.state is not JobState.DONE or known.job_id == instead_of:
+    reply = question.look(store)
+    if reply.answer is None:
         require_host(store)
-    job = store.jobs.submit(wanted, now=asked_at, instead_of=instead_of)
-    try:
-        return _ended(store, job, verb)
-    except KeyboardInterrupt:
-        if job.requested_at != asked_at:
-            raise
-        job = store.jobs.cancel(job.job_id, actor=services.actor(), reason="Ctrl-C", now=services.now())
-        say(f"job {job.job_id} is cancelled, Ctrl-C again does not wait", style="dim", to_stderr=True)
-    try:
-        return _ended(store, job, verb)
-    except JobError:
-        raise KeyboardInterrupt from None
-
-
-def _ended(store: "ControlStore", job: Job, verb: str) -> Job:
-    job = awaited(store, job, hint=f"{START_HINT}; the same command finds the job again")
-    if job.result_uri is not None:
-        return job
-    if job.state is JobState.CANCELLED:
-        raise JobError(f"job {job.job_id} was cancelled", hint=f"{verb} again to begin anew")
-    if job.state is JobState.FAILED:
-        raise JobError(f"the stream host could not {verb}: {job.error}", hint=job.hint)
-    return job
+        asked_at, hint = services.now(), f"{START_HINT}; the same command finds the job again"
+        job = question.ask(store, reply, now=asked_at)
+        try:
+            reply = question.reply(awaited(store, job, hint=hint))
+        except KeyboardInterrupt:
+            if job.requested_at != asked_at:
+                raise
+            job = store.jobs.cancel(job.job_id, actor=services.actor(), reason="Ctrl-C", now=services.now())
+            say(f"job {job.job_id} is cancelled, Ctrl-C again does not wait", style="dim", to_stderr=True)
+            with suppress(JobError):
+                reply = question.reply(awaited(store, job, hint=hint))
+            if reply.answer is None:
+                raise
+        if reply.answer is None:
+            raise reply.problem or JobError(f"job {job.job_id} has no answer")
+    return reply.answer
 
 
 def done_on_host(store: "ControlStore", wanted: JobRequest) -> Job:

@@ -126,34 +126,35 @@ def _add(shown: Sequence[Tile], every: Mapping[str, Tile]) -> None:
 
 
 def _put(shown: Sequence[Tile]) -> None:
-    state.set_params({state.TILE: view.tile_links(shown), state.DASHBOARD: None})
+    links = [f"{tile.name}:{tile.width}" for tile in shown]  # as `view.arranged` reads them
+    state.set_params({state.TILE: links, state.DASHBOARD: None})
 
 
 # live -----------------------------------------------------------------------------------------------------------------
 
 
 def _grid(shown: Sequence[Tile]) -> None:
-    known = cache.tiles()
+    tiles_of_all = cache.tiles()
     grid = st.grid(WIDEST, min_column_width=NARROWEST_PX, key="dashboard_tiles")
     look = FigureLook(viewer.mode(), viewer.timezone())
     for number, tile in enumerate(shown):
         with grid.cell(column_span=tile.width), st.container(border=True, key=f"tile_{number}"):
-            _tile(tile, known.state(tile.sql), look, number)
+            _tile(tile, tiles_of_all.state(tile.sql), look, number)
 
 
-def _tile(tile: Tile, known: TileState, look: FigureLook, number: int) -> None:
+def _tile(tile: Tile, tile_state: TileState, look: FigureLook, number: int) -> None:
     """Three parts that are always there, so that each keeps its place."""
-    rows = known.rows
+    rows = tile_state.rows
     with st.container(key=f"tile_chart_{number}"):
         drawn = _drawn(rows, tile, f"tile_figure_{number}", look) if rows else ""
         if isinstance(drawn, LiveChart):
             live_chart(drawn)
         else:
             st.markdown(f"**{markdown_safe(tile.title)}**")
-            st.caption(markdown_safe(drawn) if drawn else "" if known.problem else "Reading …")
+            st.caption(markdown_safe(drawn) if drawn else "" if tile_state.problem else "Reading …")
     with st.container(key=f"tile_problem_{number}"):
-        if known.problem:
-            errors.show(known.problem, meaning="What is shown was read before." if rows else "Nothing was read.")
+        if tile_state.problem:
+            errors.show(tile_state.problem, meaning="What is shown was read before." if rows else "Nothing was read.")
     with st.container(horizontal=True, vertical_alignment="center", key=f"tile_foot_{number}"):
         st.caption(markdown_safe(view.freshness(rows, services.now())) if rows else "–")
         pins = ",".join(rows.pins) if rows else ""

@@ -17,6 +17,7 @@ import pyarrow as pa
 import streamlit as st
 
 from app import cache, errors, navigation, services, state, viewer
+from app.host_answer import HostQuestion
 from app.query import text as words
 from app.query import view
 from app.query.saved import save_button, saved, saved_dialogs
@@ -24,12 +25,10 @@ from app.query.sql_editor import sql_editor
 from app.query.text import TOOLS, code
 from app.ui import figures, lists, work
 from app.ui.export import ExportOffer, export_button
-from app.ui.live import follow_job
 from app.ui.view.words import markdown_safe, sentence
 from backend.cells import distinct_names
-from backend.errors import JobError, JobResultMissingError, QueryError, QueryTooLargeError
+from backend.errors import QueryError, QueryTooLargeError
 from backend.format import bytes_text, cut, duration_text
-from backend.jobs.model import Job, JobRequest, JobState
 from backend.jobs.results import results_lake
 from backend.query.answer import answered, first_rows, job_request, kept_rows, query_limits
 from backend.query.plan import QueryPlan, plan_query
@@ -44,6 +43,7 @@ MOST_DRAWN = 2_000  # of the rows that a host kept
 MOST_CHARACTERS = 20_000  # that fit into a link
 MOST_EARLIER = 20
 POLL_S = 0.2
+HOST_LABEL = "Run on the stream host"
 _EDITOR, _TEXT, _RESULT, _OPENED, _EARLIER = (
     f"query_{part}" for part in ("text", "last", "result", "opened", "earlier")
 )
@@ -84,7 +84,7 @@ def _editor() -> str:
             st.form_submit_button("What it reads", key="query_plan", on_click=_sent)
             why = viewer.why_no_job()
             st.form_submit_button(
-                HOST_LABEL, key="query_host", icon=HOST_ICON, on_click=_run_on_host, disabled=why is not None,
+                HOST_LABEL, key="query_host", icon=work.HOST_ICON, on_click=_run_on_host, disabled=why is not None,
                 help=markdown_safe(sentence(why)) if why else "By Spark, for what is too large for this machine",
             )  # fmt: skip
     return text or ""
@@ -105,7 +105,7 @@ def _run() -> None:
 
 def _run_on_host() -> None:
     _sent()
-    _ask_host()
+    work.ask_host()
 
 
 def _asked(text: str, *, is_confirmed: bool = False) -> str:
@@ -117,10 +117,10 @@ def _earlier() -> None:
     queries: dict[tuple[str, str, str | None], str] = st.session_state.get(_EARLIER, {})
     if queries:
         with st.popover("Earlier", icon=":material/history:", key="query_earlier"):
-            for (text, pins, on), said in reversed(queries.items()):
+            for (text, pins, on), caption in reversed(queries.items()):
                 params = {state.QUERY: text, state.VERSIONS: pins or None, state.ON: on}
                 navigation.page_link("query", cut(" ".join(text.split()), 80), params)
-                st.caption(markdown_safe(said))
+                st.caption(markdown_safe(caption))
 
 
 # the answer -----------------------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def _answer(text: str) -> None:
         return
     pins = state.get_str(state.VERSIONS) or ""
     result: view.Result | None = st.session_state.get(_RESULT)
-    is_on_host = state.get_str(state.ON) == HOST
+    is_on_host = state.get_str(state.ON) == work.HOST
     if result is None or (result.text, result.pins, bool(result.by)) != (text, pins, is_on_host):
         is_known = (text, pins, None) in st.session_state.get(_EARLIER, {})  # anybody may have made the link
         if is_known and not is_on_host and st.session_state.get(_OPENED) != (text, pins):
@@ -158,12 +158,25 @@ def _plan(text: str, pins: str, most_rows: int | None) -> QueryPlan:
 
 
 def _found_on_host(text: str, pins: str) -> view.Result | None:
-    """The result that a stream host kept; None while there is none."""
+    """The result that a stream host kept; None while there is none. Raises `QueryError` for what a host cannot do."""
     with st.spinner("Looking at what it reads …"):
         plan = _plan(text, pins, None)
     state.set_params({state.VERSIONS: ",".join(plan.pins)})  # of the job, whatever is committed while it runs
-    result = _host_result(text, plan)
-    return None if result is None else _kept(result)
+    settings = services.settings()
+    wanted = job_request(
+        plan, actor=viewer.actor(), reason="asked for on the Query page", time_limit_s=settings.jobs.time_limit_s
+    )
+    lake = results_lake(settings)
+    reply = work.host_reply(HostQuestion(wanted, "answer", lambda job: kept_rows(lake, settings, job)))
+    if (kept := reply.answer) is None or (job := reply.job) is None:
+        label = "Run at these versions" if reply.job is None else "Run again at these versions"
+        cost = f"The stream host reads at most {words.cost_text(plan)}."
+        work.show_reply(reply, page="the Query page", label=label, cost=cost)
+        return None
+    rows = kept.rows.rename_columns(distinct_names(kept.rows.column_names))
+    took_s = (job.ended_at - job.started_at).total_seconds() if job.ended_at and job.started_at else 0.0
+    read = words.read_text(plan)
+    return _kept(view.Result(text, ",".join(plan.pins), read, rows, kept.is_cut, took_s, kept.by))
 
 
 def _computed(text: str, pins: str) -> view.Result | None:
@@ -198,7 +211,7 @@ def _computed(text: str, pins: str) -> view.Result | None:
 
 def _kept(result: view.Result) -> view.Result:
     """It stays with its viewer, and its versions stand in the link."""
-    asked, on = (result.text, result.pins), HOST if result.by else None
+    asked, on = (result.text, result.pins), work.HOST if result.by else None
     st.session_state[_RESULT], st.session_state[_TEXT], st.session_state[_OPENED] = result, result.text, asked
     earlier: dict[tuple[str, str, str | None], str] = st.session_state.setdefault(_EARLIER, {})
     earlier.pop((*asked, on), None)
@@ -219,15 +232,12 @@ def _is_small(plan: QueryPlan, text: str) -> bool:
             "the partition, or read it all the same.",
             icon=":material/warning:",
         )
-        confirmed, why = (_asked(text, is_confirmed=True),), viewer.why_no_job()
+        confirmed, pins = (_asked(text, is_confirmed=True),), ",".join(plan.pins)
         with st.container(horizontal=True, vertical_alignment="center", key="query_too_large"):
             st.button(f"Read {bytes_text(plan.size_bytes)}", key="query_confirm", on_click=work.ask, args=confirmed)
-            st.button(
-                HOST_LABEL, key="query_to_host", icon=HOST_ICON, on_click=_ask_host,
-                args=(",".join(plan.pins),), disabled=why is not None,
-            )  # fmt: skip
-            if why:
-                st.caption(f"On the stream host: {markdown_safe(sentence(why))}")
+            work.host_button(
+                HOST_LABEL, key="query_to_host", on_click=lambda: work.ask_host({state.VERSIONS: pins or None})
+            )
         return False
     return True
 
@@ -340,7 +350,7 @@ def _offer(result: view.Result) -> ExportOffer:
             lambda form: _exported(form, lambda _: nullcontext(rows.to_reader())),
             (result.text, result.pins, result.by),
             f"Read{result.read}. There are more: filter or group earlier." if result.is_cut else f"Read{result.read}",
-            lambda _: words.command(result.text, result.pins, HOST),
+            lambda _: words.command(result.text, result.pins, work.HOST),
         )
     lake, time_limit_s = services.settings().lake, services.settings().ui.export_time_limit_s
     limits = replace(query_limits(lake), time_limit_s=time_limit_s)  # a browser takes it slowly
@@ -352,72 +362,3 @@ def _offer(result: view.Result) -> ExportOffer:
         f"Read{result.read}" if result.read else "",
         lambda _: words.command(result.text, result.pins),
     )
-
-
-# by the stream host ---------------------------------------------------------------------------------------------------
-
-
-HOST_LABEL, HOST_ICON, HOST = "Run on the stream host", ":material/dns:", "host"
-_HOST_ASKED = "query_ask_host"
-_NOTE = "The job goes on when you leave this page; its rows are kept for everyone who asks the same."
-
-
-def _ask_host(pins: str = "") -> None:
-    """The statement is the host's from now on, and is run there at once: at `pins`, else at the newest versions."""
-    st.session_state[_HOST_ASKED] = True
-    state.set_params({state.ON: HOST, state.VERSIONS: pins or None})
-
-
-def _host_result(text: str, plan: QueryPlan) -> view.Result | None:
-    """The rows that a job kept; None while there are none, with the job that runs or what begins one on the page.
-
-    Raises `QueryError` for what a host cannot do.
-    """
-    is_new, settings = st.session_state.pop(_HOST_ASKED, False), services.settings()
-    reason, limit_s = "asked for on the Query page", settings.jobs.time_limit_s
-    wanted = job_request(plan, actor=viewer.actor(), reason=reason, time_limit_s=limit_s)
-    store = services.existing_store()
-    job = store.jobs.find(wanted.fingerprint) if store is not None else None
-    if job is not None and not job.state.is_over:
-        follow_job(job.job_id, page="the Query page", note=_NOTE)
-        return None
-    problem: JobError | JobResultMissingError | None = None
-    if job is not None and job.state is JobState.DONE:
-        try:
-            kept = kept_rows(results_lake(settings), settings, job)
-        except (JobError, JobResultMissingError) as exc:
-            problem = exc
-        else:
-            rows = kept.rows.rename_columns(distinct_names(kept.rows.column_names))
-            pins, read = ",".join(plan.pins), words.read_text(plan)
-            took_s = (job.ended_at - job.started_at).total_seconds() if job.ended_at and job.started_at else 0.0
-            return view.Result(text, pins, read, rows, kept.is_cut, took_s, kept.by)
-    _offer_host(wanted, plan, job, problem, is_new=is_new)
-    return None
-
-
-def _offer_host(
-    wanted: JobRequest, plan: QueryPlan, before: Job | None, problem: JobError | JobResultMissingError | None, *,
-    is_new: bool,
-) -> None:  # fmt: skip
-    """`before`: a job of the same request that left no rows, or (`problem`) whose rows cannot be read any more."""
-    why = viewer.why_no_job()
-    if is_new and why is None:
-        gone = before.job_id if before is not None and problem is not None else None
-        services.store().jobs.submit(wanted, now=services.now(), instead_of=gone)
-        st.rerun()
-    if problem is not None:
-        errors.show(problem, meaning="Its rows can be computed again.")
-    elif before is not None and before.state is JobState.CANCELLED:
-        st.caption("Cancelled: no row was kept.")
-    elif before is not None:
-        said = f"The stream host could not answer: {before.error}"
-        lines = (sentence(said), before.hint and sentence(before.hint))
-        st.error("\n\n".join(markdown_safe(line) for line in lines if line), icon=":material/error:")
-    with st.container(horizontal=True, vertical_alignment="center", key="query_host_offer"):
-        st.button(
-            "Run at these versions" if before is None else "Run again at these versions", key="query_start_job",
-            type="primary", icon=HOST_ICON, on_click=_ask_host, args=(",".join(plan.pins),), disabled=why is not None,
-        )  # fmt: skip
-        cost = f"The stream host reads at most {words.cost_text(plan)}."
-        st.caption(markdown_safe(sentence(why) if why else cost))

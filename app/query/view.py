@@ -123,11 +123,6 @@ def arranged(links: Sequence[str], every: Mapping[str, Tile]) -> tuple[list[Tile
     return list(shown.values()), missing
 
 
-def tile_links(shown: Iterable[Tile]) -> list[str]:
-    """As `arranged` reads them."""
-    return [f"{tile.name}:{tile.width}" for tile in shown]
-
-
 def freshness(rows: TileRows, now: datetime) -> str:
     """ "gold_orders v91, 12 s ago": what a tile shows, and since when that is so."""
     texts = []
@@ -171,9 +166,10 @@ class ChartColumns:
 
 def chart_columns(rows: pa.Table) -> ChartColumns:
     """`rows` have each name once."""
-    kinds = {field.name: _plain(field.type) for field in rows.schema}
+    kinds = {field.name: field.type.value_type if pt.is_dictionary(field.type) else field.type for field in rows.schema}
     times = tuple(name for name, kind in kinds.items() if pt.is_timestamp(kind) or pt.is_date(kind))
-    texts = tuple(name for name, kind in kinds.items() if _is_text(kind) or pt.is_boolean(kind))
+    is_text = (pt.is_string, pt.is_large_string, pt.is_string_view, pt.is_boolean)
+    texts = tuple(name for name, kind in kinds.items() if any(test(kind) for test in is_text))
     numbers = tuple(name for name, kind in kinds.items() if is_number(kind))
     return ChartColumns(times, texts, numbers, is_one_row=rows.num_rows == 1)
 
@@ -295,11 +291,3 @@ def _number(value: Any) -> float | None:
 
 def _texts(column: pa.ChunkedArray) -> list[str]:
     return [NULL if (text := cell_text(value)) is None else text for value in cells(column)]
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if pt.is_dictionary(kind) else kind
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind))

@@ -4,7 +4,7 @@ Rule: everything asked is in the URL. A search runs after a click alone: anybody
 search is shown at once. Rows of the commit are compared unasked where that is little work; else a link leads there.
 """
 
-import zlib
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -81,7 +81,7 @@ def form(opened: OpenTable) -> BisectRequest:
 def _find(opened: OpenTable) -> None:
     asked = _asked(str(st.session_state[state.CONDITION]).strip(), int(st.session_state[state.CHECK]))
     if asked.condition:
-        work.ask(_mark(opened, asked))
+        work.ask(_work(opened, asked))
 
 
 def _asked(condition: str, check: int) -> BisectRequest:
@@ -89,20 +89,25 @@ def _asked(condition: str, check: int) -> BisectRequest:
     return BisectRequest(condition, good, bad, check, viewer.clock())
 
 
-def _mark(opened: OpenTable, asked: BisectRequest) -> str:
-    """A short name of what is asked of this table."""
-    parts = (opened.ref.uri, asked.condition, asked.good, asked.bad, asked.check)
-    return f"{zlib.crc32(repr(parts).encode()):08x}"
+def _work(opened: OpenTable, asked: BisectRequest) -> tuple[object, ...]:
+    """What is asked of this table, whenever it is."""
+    return opened.ref.uri, asked.condition, asked.good, asked.bad, asked.check
 
 
 def answer(opened: OpenTable, asked: BisectRequest) -> None:
     """What is known of this search; runs it when asked to."""
     if not asked.condition:
-        st.info(text.empty_text(example_condition(opened.snapshot.metadata, is_good=True)), icon=":material/search:")
+        example = markdown_safe(f"`{example_condition(opened.snapshot.metadata, is_good=True)}`")
+        st.info(
+            f"**Write what a good version satisfies**, for instance {example} (every row) or `count(*) > 0` (the "
+            "version as a whole). Versions between a good and a bad one are then judged, half of what is left each "
+            "time, until the commit is found that broke it.",
+            icon=":material/search:",
+        )
         _suggestions(opened, asked)
         return
     result = cache.bisects().known(services.lake(), opened.ref, asked)
-    if work.is_asked(_mark(opened, asked)):
+    if work.is_asked(_work(opened, asked)):
         try:
             result = _search(opened, asked) or result
         except NothingBrokenError as exc:
@@ -161,10 +166,10 @@ def _result(opened: OpenTable, result: Bisection) -> None:
     with errors.boundary():
         _culprit(opened, result)
         _links(opened, result)
-    warned = text.disagreement(result)
-    for warning in warned:
+    warnings = text.disagreement(result)
+    for warning in warnings:
         st.warning(markdown_safe(sentence(warning)), icon=":material/warning:")
-    lines = [sentence(note) for note in text.notes(result) if note not in warned]
+    lines = [sentence(note) for note in text.notes(result) if note not in warnings]
     st.markdown("\n".join(f"- {markdown_safe(each)}" for each in lines))
     st.caption(markdown_safe(sentence(f"`{text.one_line(result.condition)}`: {text.means_text(result)}")))
     if result.culprit is None:
@@ -175,7 +180,9 @@ def _result(opened: OpenTable, result: Bisection) -> None:
         lists.show(view.example_frame(result.examples), replace(_ROWS, config=right), key="bisect_rows")
     lists.show(view.probe_frame(result.probes, services.now()), PROBES, key="bisect_probes")
     with st.expander("The same in a terminal"):
-        st.code(text.bisect_command(result), language="bash", wrap_lines=True)
+        ends = ("--good", str(result.good), "--bad", str(result.bad))
+        command = shlex.join(["weir", "bisect", result.ref.name, "--assert", result.condition, *ends])
+        st.code(command, language="bash", wrap_lines=True)
 
 
 def _links(opened: OpenTable, result: Bisection) -> None:
@@ -217,25 +224,19 @@ def _culprit(opened: OpenTable, result: Bisection) -> None:
         else:
             st.caption("Its commit is not in the log any more.")
     with changed, st.spinner("Comparing rows …"):
-        _changed(opened, result)
+        diff = _difference(opened.ref, result.culprit - 1, result.culprit)
+        st.markdown(f"**What it changed**: {markdown_safe(text.changed_text(result, diff))}")
+        if diff is not None:
+            where = None if result.is_mended else text.where_broken(result)
+            broken = _difference(opened.ref, result.culprit - 1, result.culprit, where) if where else None
+            causes = text.cause_texts(diff, broken, by_row=bool(result.row_rule))
+            st.markdown("\n".join(f"- {markdown_safe(cause)}" for cause in causes))
     if result.is_mended or result.good_seen >= opened.latest_version:
         st.caption("The latest version satisfies the condition: nothing has to go back.")
     else:
         with st.spinner("Comparing rows …"):
             since = _difference(opened.ref, result.good_seen, opened.latest_version)
         way_back(opened.ref, opened.latest_version, result.good_seen, since)
-
-
-def _changed(opened: OpenTable, result: Bisection) -> None:
-    diff = _difference(opened.ref, result.culprit - 1, result.culprit) if result.culprit else None
-    st.markdown(f"**What it changed**: {markdown_safe(text.changed_text(result, diff))}")
-    if diff is None or result.culprit is None:
-        return
-    where = None if result.is_mended else text.where_broken(result)
-    broken = _difference(opened.ref, result.culprit - 1, result.culprit, where) if where else None
-    st.markdown(
-        "\n".join(f"- {markdown_safe(each)}" for each in text.cause_texts(diff, broken, by_row=bool(result.row_rule)))
-    )
 
 
 def _difference(ref: TableRef, first: int, second: int, where: str | None = None) -> VersionDiff | None:
@@ -266,7 +267,10 @@ def _suggestions(opened: OpenTable, asked: BisectRequest) -> None:
     """What jumped between the two ends, as buttons; and what each column holds there."""
     try:
         with st.spinner("Looking for what jumped …"):
-            key = _key(opened)
+            commits = services.lake().history(opened.ref, limit=CHOICES, ending_version=opened.latest_version)
+            remembered = key_memory(services.settings().home).known(opened.ref)
+            chosen, _ = choose_key(None, opened.snapshot.metadata, commits, remembered)  # as Changes finds it
+            key = chosen.columns if chosen else ()
             held = load_held(cache.held_columns(), services.lake(), opened.ref, _ends(opened, asked), key)
     except LakehouseError:
         return  # the search itself says what is wrong with an end
@@ -292,14 +296,6 @@ def _suggestions(opened: OpenTable, asked: BisectRequest) -> None:
         quantiles = "" if held[-1].quantiles else ", which have no quantiles: the table is not read for them"
         st.caption(f"What the columns hold, v{low} → v{high}, by the log's statistics{quantiles}")
         lists.show(view.held_frame(held), _HELD, key="held")
-
-
-def _key(opened: OpenTable) -> tuple[str, ...]:
-    """The columns that name a row, as Changes finds them; none where nothing says which."""
-    commits = services.lake().history(opened.ref, limit=CHOICES, ending_version=opened.latest_version)
-    known = key_memory(services.settings().home).known(opened.ref)
-    chosen, _ = choose_key(None, opened.snapshot.metadata, commits, known)
-    return chosen.columns if chosen else ()
 
 
 def _ends(opened: OpenTable, asked: BisectRequest) -> tuple[int, int]:

@@ -12,8 +12,7 @@ from dataclasses import replace
 import orjson
 
 from app.ui.view.commits import stream_text
-from app.ui.view.explanation import explained
-from app.ui.view.words import markdown_safe
+from app.ui.view.explanation import counts_text, explained, gross_text
 from backend.changes.model import CommitChanges, VersionDiff
 from backend.format import UNKNOWN, bytes_text, count_text, cut, duration_text, things, utc_text
 from backend.lake.history.history import predicate_text
@@ -198,15 +197,6 @@ def progress_text(step: BisectProgress) -> tuple[float, str]:
     return (done / max(1, done + left + (step.version is not None)) if left is not None else 0.0), " · ".join(words)
 
 
-def empty_text(example: str) -> str:
-    """What the condition is for, where there is none yet; `example` is one on this table's rows."""
-    return (
-        f"**Write what a good version satisfies**, for instance {markdown_safe(f'`{example}`')} (every row) or "
-        "`count(*) > 0` (the version as a whole). Versions between a good and a bad one are then "
-        "judged, half of what is left each time, until the commit is found that broke it."
-    )
-
-
 # the commit that was found --------------------------------------------------------------------------------------------
 
 
@@ -247,24 +237,22 @@ def changed_text(result: Bisection, diff: VersionDiff | None) -> str:
     broken_rows = verdict.violations if verdict else None
     breaks = f"; {things(broken_rows, 'row')} of v{result.bad_seen} break the condition" if broken_rows else ""
     if diff is not None and diff.is_available and diff.changes.net.total is not None:
-        net = diff.changes.net
-        updated = "" if net.updated is None else f", {count_text(net.updated)} updated"
-        counts = f"{count_text(net.inserted)} inserted{updated}, {count_text(net.deleted)} deleted"
-        return f"{things(net.total, 'row')} ({counts}){breaks}."
-    reported = CommitChanges.reported(result.commit) if result.commit else None
-    return f"{_counts(reported)}, as its writer reports{breaks}." if reported else "not known."
+        return f"{things(diff.changes.net.total, 'row')} ({counts_text(diff.changes.net)}){breaks}."
+    if result.commit is None:
+        return "not known."
+    return f"{gross_text([CommitChanges.reported(result.commit)])}, as its writer reports{breaks}."
 
 
 def cause_texts(changed: VersionDiff, broken: VersionDiff | None, *, by_row: bool = True) -> list[str]:
     """What stands out among the rows that the commit changed; and among the `broken` ones what others do not have.
     `by_row`: they break the condition, else they are those that it counts."""
-    said = explained(changed.explanation)
+    sentences = explained(changed.explanation)
     if broken is not None and broken.explanation.trait_columns - changed.explanation.trait_columns:
         whole = {each.column for each in changed.explanation.done if each.rows == each.updates}
         which = "that break it" if by_row else "that it counts"
         more = tuple(each for each in broken.explanation.done if each.column not in whole)  # once is enough
-        said += [f"Of those {which}: {each}" for each in explained(replace(broken.explanation, done=more))]
-    return said
+        sentences += [f"Of those {which}: {each}" for each in explained(replace(broken.explanation, done=more))]
+    return sentences
 
 
 def where_broken(result: Bisection) -> str | None:
@@ -275,15 +263,6 @@ def where_broken(result: Bisection) -> str | None:
     return counted and counted["where"]
 
 
-def _counts(changes: CommitChanges) -> str:
-    """ "2,200 inserted, 40 updated, 0 deleted"; what the writer left out is said."""
-    counts = {name: getattr(changes, name) for name in ("inserted", "updated", "deleted")}
-    words = [f"{count_text(count)} {name}" for name, count in counts.items() if count is not None]
-    if not words:
-        return "how many rows is not said"
-    return f"at least {', '.join(words)}" if len(words) < len(counts) else ", ".join(words)
-
-
 # where to look next --------------------------------------------------------------------------------------------------
 
 
@@ -291,9 +270,3 @@ def diff_command(result: Bisection) -> str:
     """What shows the change itself in a terminal."""
     across = "" if result.older_id is None else " --across-replace"
     return f"weir diff {shlex.quote(result.ref.name)} --from {result.last} --to {result.changed_at}{across}"
-
-
-def bisect_command(result: Bisection) -> str:
-    """The same search in a terminal."""
-    condition = shlex.quote(result.condition)
-    return f"weir bisect {shlex.quote(result.ref.name)} --assert {condition} --good {result.good} --bad {result.bad}"

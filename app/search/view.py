@@ -46,33 +46,25 @@ def probe_frame(probes: Sequence[Probe], now: datetime) -> pd.DataFrame:
 
 def example_frame(examples: Examples) -> pd.DataFrame:
     """Rows that break the condition, every value as text."""
-    return pd.DataFrame(
-        [[_text(row.get(name)) for name in examples.columns] for row in examples.rows], columns=list(examples.columns)
-    )
+    values = ([row.get(name) for name in examples.columns] for row in examples.rows)
+    texts = [[cut("null" if value is None else str(json_value(value)), _MOST_CELL) for value in row] for row in values]
+    return pd.DataFrame(texts, columns=list(examples.columns))
 
 
 def number_columns(examples: Examples) -> list[str]:
     """The columns that stand to the right."""
-    values = {name: [row[name] for row in examples.rows if row.get(name) is not None] for name in examples.columns}
-    return [name for name, known in values.items() if known and all(_is_number(value) for value in known)]
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float | Decimal) and not isinstance(value, bool)
-
-
-def _text(value: object) -> str:
-    return cut("null" if value is None else str(json_value(value)), _MOST_CELL)
+    types = {name: {type(row.get(name)) for row in examples.rows} - {type(None)} for name in examples.columns}
+    return [name for name, kinds in types.items() if kinds and kinds <= {int, float, Decimal}]
 
 
 def held_frame(held: Sequence[Held]) -> pd.DataFrame:
     """One row a column: what it holds at the newest of the versions, "a → b" where the oldest is known to differ."""
     first, last = held[0], held[-1]
-    names = list(last.columns)[:MOST_COLUMNS]
-    rows = [[_both(_cells(first, name)[i], _cells(last, name)[i]) for i in range(len(HEADS))] for name in names]
-    frame = pd.DataFrame(rows, columns=list(HEADS))
-    frame.insert(0, "Column", names)
-    return frame
+    rows = []
+    for name in list(last.columns)[:MOST_COLUMNS]:
+        ends = zip(_cells(first, name), _cells(last, name), strict=True)
+        rows.append([name, *(new if old in (new, UNKNOWN) else f"{old} → {new}" for old, new in ends)])
+    return pd.DataFrame(rows, columns=["Column", *HEADS])
 
 
 def _cells(held: Held, name: str) -> list[str]:
@@ -82,7 +74,3 @@ def _cells(held: Held, name: str) -> list[str]:
     quantiles = [figure_text(value) for value in held.quantiles.get(name, ())] or [UNKNOWN] * len(QUANTILES)
     low, high = (UNKNOWN if end is None else figure_text(end) for end in (column.lowest, column.highest))
     return [low, *quantiles, high, percent(column.null_share)]
-
-
-def _both(first: str, last: str) -> str:
-    return last if first in (last, UNKNOWN) else f"{first} → {last}"

@@ -29,8 +29,8 @@ from app.streams.view.lists import acts, acts_on_all, allowed, build_operation_l
 from app.ui import dialogs
 from app.ui.badges import state_mark
 from app.ui.lists import Look, show
-from app.ui.live import follow_job
 from app.ui.view.words import markdown_safe, sentence
+from app.ui.work import follow_job
 from backend.errors import LakehouseError
 from backend.format import things
 from backend.jobs.model import Job, JobRequest, JobState

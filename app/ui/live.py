@@ -13,12 +13,10 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.runtime.scriptrunner_utils.script_run_context import ThreadState
 
-from app import cache, services, viewer
+from app import cache, services
 from app.errors import boundary
 from app.ui.lake import LakeReading
-from app.ui.view.words import job_share, job_words, markdown_safe
 from backend.errors import LakehouseError
-from backend.jobs.model import Job, is_orphan, why_no_host
 
 LAKE_EVERY_S = 5.0
 ARRIVING_EVERY_S = 1.0  # while tables are still being read
@@ -110,35 +108,3 @@ def reading_progress(reading: LakeReading) -> None:
     slot = st.empty()  # always there: one element less would give those below another identity
     if not reading.is_complete:
         slot.progress(reading.share_read, reading.progress_sentence)
-
-
-def follow_job(job_id: str, *, page: str, every_s: float | None = None, note: str = "") -> None:
-    """How far a job of the stream host is, with Cancel (from this `page`); its end draws the page anew."""
-
-    def cancel() -> None:
-        with boundary():
-            jobs, reason = services.store().jobs, f"cancelled on {page}"
-            jobs.cancel(job_id, actor=viewer.actor(), reason=reason, now=services.now())
-
-    def region() -> None:
-        job = services.store().jobs.get(job_id)
-        if job is None or job.state.is_over:
-            st.rerun(scope="app")
-        with st.container(horizontal=True, vertical_alignment="center", key="job_progress"):
-            st.progress(job_share(job), markdown_safe(_job_line(job)), width="stretch")
-            st.button(
-                "Cancel", key="cancel_job", icon=":material/cancel:", on_click=cancel,
-                disabled=job.cancel_requested or viewer.read_only_reason() is not None,
-            )  # fmt: skip
-        if note:
-            st.caption(note)
-
-    live(region, key="job_live", every_s=every_s)
-
-
-def _job_line(job: Job) -> str:
-    now, stale_s = services.now(), services.settings().host.heartbeat_stale_s
-    hosts = services.store().hosts(now=now)
-    words = job_words(job, now=now, is_orphan=is_orphan(job, hosts, now=now, stale_s=stale_s))
-    why = why_no_host(hosts, now=now, stale_s=stale_s)
-    return f"{words} · {why}" if why else words

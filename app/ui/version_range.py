@@ -5,7 +5,6 @@ the range is the last ten commits.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 
 import streamlit as st
@@ -26,16 +25,9 @@ DAY = timedelta(days=1)
 _HELP = f"A version is {VERSIONS}. Times in this list are UTC."
 
 
-@dataclass(frozen=True, slots=True)
-class VersionRange:
-    """The two versions to compare; `from_version` may be the newer one."""
-
-    from_version: int
-    to_version: int
-
-
-def version_range(opened: OpenTable, against: OpenTable | None = None) -> VersionRange:
-    """Draws the pickers and returns the range; raises what `resolve_version` raises.
+def version_range(opened: OpenTable, against: OpenTable | None = None) -> tuple[int, int]:
+    """Draws the pickers and returns the two versions, of which the first may be the newer one; raises what
+    `resolve_version` raises.
 
     With `against` the second version is one of that table.
     """
@@ -50,10 +42,9 @@ def version_range(opened: OpenTable, against: OpenTable | None = None) -> Versio
             picker(key, labels[place], defaults[key], commits[place], names[place])
         if not against:
             st.button("Swap", icon=":material/swap_horiz:", key="swap", on_click=_swap, args=(defaults,))
-    asked = [state.get_str(key) or defaults[key] for key in (state.FROM, state.TO)]
-    refs = (opened.ref, second.ref)
+    from_text, to_text = (state.get_str(key) or defaults[key] for key in defaults)
     lake, clock = services.lake(), viewer.clock()
-    return VersionRange(*(resolve_version(lake, ref, text, clock) for ref, text in zip(refs, asked, strict=True)))
+    return resolve_version(lake, opened.ref, from_text, clock), resolve_version(lake, second.ref, to_text, clock)
 
 
 def _offered(opened: OpenTable) -> dict[str, Commit]:

@@ -1,15 +1,26 @@
-"""What stands out among changed rows, in sentences: on Changes, on First bad version and in the terminal.
+"""Changed rows in words, for pages and terminal alike: how many they are, and what stands out among them.
 
-Rule: pure, and free of pandas, which the terminal does without. Each sentence has its count, and names what the rows
-are held against.
+Rule: pure, and free of pandas, which the terminal does without. What is not known is said to be unknown. Each sentence
+has its count, and names what the rows are held against.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from backend.changes.model import Alteration, Common, Effect, Explanation, Population, Repeats, RowKind, Trait
-from backend.format import cut, datetime_text, duration_text, percent, things
+from backend.changes.model import (
+    Alteration,
+    CommitChanges,
+    Common,
+    Effect,
+    Explanation,
+    NetCounts,
+    Population,
+    Repeats,
+    RowKind,
+    Trait,
+)
+from backend.format import count_text, cut, datetime_text, duration_text, percent, things
 from backend.lake.model import Commit
 from backend.sql.values import json_value
 
@@ -19,20 +30,50 @@ _MOST_WRITERS = 3
 _MOST_WHOLE = 2  # rows with all of their columns in one sentence
 
 
+def counts_text(counts: NetCounts, *, noun: str = "") -> str:
+    """ "1,204 rows inserted, 310 updated, 12 deleted"."""
+    inserted, updated, deleted = (
+        "unknown" if count is None else count_text(count) for count in (counts.inserted, counts.updated, counts.deleted)
+    )
+    if noun:
+        inserted = f"unknown {noun}s" if counts.inserted is None else things(counts.inserted, noun)
+    if counts.inserted is None and counts.updated is None and counts.deleted is None:
+        return "how many rows is unknown"
+    if counts.updated is None and counts.inserted is not None:
+        return f"{inserted} inserted and {deleted} deleted, updates among them"
+    return f"{inserted} inserted, {updated} updated, {deleted} deleted"
+
+
+def gross_text(commits: Iterable[CommitChanges]) -> str:
+    """What the commits did, added up. Where some do not say: the sum of the others, and how many do not."""
+    moved = [each for each in commits if each.commit.may_change_rows]
+    silent = [each for each in moved if None in (each.inserted, each.updated, each.deleted)]
+    counts = {
+        name: [count for each in moved if (count := getattr(each, name)) is not None]
+        for name in ("inserted", "updated", "deleted")
+    }
+    if not silent:
+        return counts_text(NetCounts(*map(sum, counts.values())))
+    sums = ", ".join(f"{count_text(sum(each))} {name}" for name, each in counts.items() if each)
+    if not sums:
+        return "how many rows is not said"
+    of = f": {things(len(silent), 'commit')} of {len(moved):,} did not count everything" if len(moved) > 1 else ""
+    return f"at least {sums}{of}"
+
+
+# what stands out ------------------------------------------------------------------------------------------------------
+
+
 def explained(found: Explanation) -> list[str]:
     """One sentence for each thing that was done, then what the rows have in common; none where nothing stands out."""
-    return list(_sentences(found))
-
-
-def _sentences(found: Explanation) -> Iterator[str]:
-    if found.repeats is not None and not found.repeats.is_by_chance:
-        yield from _repeats(found.repeats)
+    sentences = [] if found.repeats is None or found.repeats.is_by_chance else [*_repeats(found.repeats)]
+    population = found.population
     for each in found.done:
-        mine = [common for common in found.common if common.done == each]
-        causes = (f" {_common(common, found.population)}" for common in mine if found.population is not None)
-        yield f"`{each.column}` {_done(each)} {_where(each)}.{''.join(causes)}"
-    if found.population is not None:
-        yield from (_common(common, found.population) for common in found.common if common.done is None)
+        causes = [] if population is None else [_common(c, population) for c in found.common if c.done == each]
+        sentences.append(" ".join((f"`{each.column}` {_done(each)} {_where(each)}.", *causes)))
+    if population is not None:
+        sentences += [_common(common, population) for common in found.common if common.done is None]
+    return sentences
 
 
 def _done(each: Alteration) -> str:

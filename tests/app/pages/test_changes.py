@@ -298,7 +298,7 @@ def test_the_link_names_the_method_and_one_that_is_not_possible_is_refused_with_
 ) -> None:
     app = changes(1, 4, method="multiset", view="How it knows")
     assert "Whole rows" in words(app) and "3 rows inserted and 2 deleted, updates among them" in words(app)
-    assert app.selectbox(key="pick_method").options == ["Change feed", "Join by key", "Whole rows", "Log alone"]
+    assert app.selectbox(key="pick_method").options == ["Change data feed", "Join by key", "Whole rows", "Log alone"]
     place(orders_without_feed, "silver/plain")
     app = open_page("changes", table="silver/plain", from_=0, to=3, method="change_feed")
     assert "The change feed is not possible" in words(app)

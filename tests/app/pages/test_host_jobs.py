@@ -121,9 +121,9 @@ def test_what_is_too_large_is_offered_to_the_host_at_the_versions_that_the_page_
 def test_a_link_without_a_job_begins_none_by_itself(query: World) -> None:
     app = query_page(versions="1", on="host")
     assert "The stream host reads at most 2 files" in words(app) and " from silver/orders v1." in words(app)
-    assert app.button(key="query_start_job").label == "Run at these versions" and not app.dataframe
+    assert app.button(key="start_job").label == "Run at these versions" and not app.dataframe
     assert query.store.jobs.unfinished() == []
-    press(app, "query_start_job")
+    press(app, "start_job")
     assert versions_asked(query) == [1]
 
 

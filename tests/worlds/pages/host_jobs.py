@@ -72,7 +72,7 @@ class ChangesOnHost:
     link: ClassVar[dict[str, str]] = {"table": "orders", "from_": "0", "to": "2", "key": "order_id"}
     settings: ClassVar[dict[str, str]] = {"WEIR_LAKE__DIFF_MAX_BYTES": "1"}
     kind, ask, start = "diff", "to_host", "start_job"
-    shown, cancelled = "1 row inserted, 1 updated, 1 deleted", "Cancelled: no row was compared."
+    shown, cancelled = "1 row inserted, 1 updated, 1 deleted", "Cancelled: no row was kept."
 
     @staticmethod
     def answer(world: World, job: Job, *, truncated: bool = False) -> JobEnd:
@@ -104,7 +104,7 @@ class QueryOnHost:
     page, table, build = "query", "silver/orders", staticmethod(builders.orders_table)
     link: ClassVar[dict[str, str]] = {"query": QUERY}
     settings: ClassVar[dict[str, str]] = {}
-    kind, ask, start = "query", "query_host", "query_start_job"
+    kind, ask, start = "query", "query_host", "start_job"
     shown, cancelled = "2 rows from silver/orders v", "Cancelled: no row was kept."
 
     @staticmethod
