@@ -8,7 +8,7 @@ PYTEST ?= -m pytest
 SHARED := -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=5
 PYTHON_MISSING = error: there is no $(PYTHON) on this machine: install Python 3.11 (Debian: apt-get install python3.11 python3.11-venv) or name one with make PYTHON=/path/to/python3.11
 
-.PHONY: help run run-kafka test test-ci test-fast check soak bench setup setup-test lock docs pictures clean
+.PHONY: help run run-kafka test test-ci test-fast check soak bench setup setup-test lock docs pictures texts clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -63,6 +63,9 @@ lock: setup ## pin the packages of each requirements*.in anew, with the digests 
 
 pictures: setup-test ## take the pictures of docs/tour.md from the demo: a quarter of an hour, with Chromium
 	@$(BIN)/python -m tests.browser.pictures
+
+texts: setup ## list every sentence of pages, commands and errors, those of more than twenty words marked
+	@$(BIN)/python -m tests.texts
 
 docs: setup ## write docs/settings.md from the settings, and the faults of docs/streams.md, the metrics of docs/run.md
 	@$(BIN)/python -m backend.settings_docs > docs/settings.md
