@@ -15,10 +15,10 @@ from app.errors import boundary
 from app.ui import lists, work
 from app.ui.figures import chart
 from app.ui.lake import OpenTable
+from app.ui.view.figures import TABLE_SERIES, Point, Series, notes, series_figure, table_points
 from app.ui.view.words import markdown_safe, sentence
 from app.ui.work import spinner
 from app.versions import view
-from app.versions.text import Number, Point
 from backend.errors import LakehouseError, QueryError
 from backend.format import things
 from backend.lake.files.stats import columns_with_stats
@@ -51,12 +51,11 @@ def numbers(opened: OpenTable, retention: RetentionRuns) -> None:
     elif chosen == SQL:
         _sql(opened, retention, totals, by_time=by_time)
     elif totals:
-        points = view.table_points(totals, chosen)
-        _draw(points, totals, view.TABLE_NUMBERS[chosen][1], by_time=by_time)
-        _note(points, len(points), len(points))
+        field = view.TABLE_NUMBERS[chosen]
+        _show(table_points(totals, field), totals, TABLE_SERIES[field], by_time=by_time)
 
 
-def _totals(opened: OpenTable) -> Sequence[VersionTotals]:
+def _totals(opened: OpenTable) -> tuple[VersionTotals, ...]:
     """The timeline's versions; a broken one is said once and hides nothing else."""
     try:
         with spinner("Reading every version …", of=f"timeline {opened.ref.uri}"):
@@ -66,23 +65,10 @@ def _totals(opened: OpenTable) -> Sequence[VersionTotals]:
         return ()
 
 
-def _draw(points: Sequence[Point], totals: Sequence[VersionTotals], number: Number, *, by_time: bool) -> None:
-    if not view.can_be_drawn(points):
-        return
-    figure = view.number_figure(points, totals, number, by_time=by_time, mode=viewer.mode(), zone=viewer.timezone())
-    chart(figure, key="number_chart")
-
-
-def _note(points: Sequence[Point], wanted: int, of: int) -> None:
-    note = view.notes(points, wanted, of)
-    if note:
-        st.caption(markdown_safe(note))
-
-
 # a column --------------------------------------------------------------------------------------------------------
 
 
-def _column(opened: OpenTable, retention: RetentionRuns, totals: Sequence[VersionTotals], *, by_time: bool) -> None:
+def _column(opened: OpenTable, retention: RetentionRuns, totals: tuple[VersionTotals, ...], *, by_time: bool) -> None:
     names = columns_with_stats(opened.snapshot.metadata)
     if not names:
         st.info("**No column that statistics can speak of.**", icon=":material/view_column:")
@@ -101,11 +87,11 @@ def _column(opened: OpenTable, retention: RetentionRuns, totals: Sequence[Versio
                   icon=":material/play_arrow:", on_click=work.ask, args=(name,))  # fmt: skip
     elif len(known) < len(wanted):
         known = _run(lambda: known_of.over(services.lake(), opened.ref, column, wanted), "column") or known
-    number = Number(f"{measure} {column}", column, from_zero=False)
+    series = Series(f"{measure} {column}", column, from_zero=False)
     if measure == "Nulls":
-        number = Number(f"Nulls of {column}", "rows")
+        series = Series(f"Nulls of {column}", "rows")
     values = [replace(v, value=getattr(v.value, MEASURES[measure]) if v.value is not None else None) for v in known]
-    _show(view.value_points(values, totals), totals, number, by_time=by_time,
+    _show(view.value_points(values, totals), totals, series, by_time=by_time,
           chosen=(len(wanted), sum(last - first + 1 for first, last in retention.facts.spans)))  # fmt: skip
     st.caption(
         "From the log's statistics alone: texts may be cut, and deleted rows count until their file is rewritten."
@@ -115,7 +101,7 @@ def _column(opened: OpenTable, retention: RetentionRuns, totals: Sequence[Versio
 # SQL -------------------------------------------------------------------------------------------------------------
 
 
-def _sql(opened: OpenTable, retention: RetentionRuns, totals: Sequence[VersionTotals], *, by_time: bool) -> None:
+def _sql(opened: OpenTable, retention: RetentionRuns, totals: tuple[VersionTotals, ...], *, by_time: bool) -> None:
     latest = retention.facts.latest
     typed = st.text_input(
         "Aggregate", key=state.SQL, bind="query-params", placeholder="sum(amount)", max_chars=2_000,
@@ -143,7 +129,7 @@ def _sql(opened: OpenTable, retention: RetentionRuns, totals: Sequence[VersionTo
         known = _compute(opened, text, wanted) or known
     if known:
         of = sum(max(0, min(last, wanted[-1]) - max(first, wanted[0]) + 1) for first, last in retention.facts.spans)
-        _show(view.value_points(known, totals), totals, Number(text, text, from_zero=False), by_time=by_time,
+        _show(view.value_points(known, totals), totals, Series(text, text, from_zero=False), by_time=by_time,
               chosen=(len(known), of))  # fmt: skip
 
 
@@ -169,16 +155,23 @@ def _run(begin: Callable[[], Iterator[NumbersProgress[Any]]], key: str) -> Seque
 
 
 def _show(
-    points: Sequence[Point],
-    totals: Sequence[VersionTotals],
-    number: Number,
+    points: tuple[Point, ...],
+    totals: tuple[VersionTotals, ...],
+    series: Series,
     *,
     by_time: bool,
-    chosen: tuple[int, int],
+    chosen: tuple[int, int] | None = None,
 ) -> None:
+    """The figure, where the values can be drawn, what it does not show, and of `chosen`, so many of so many versions,
+    the values as a list."""
     if not points:
         return
-    _draw(points, totals, number, by_time=by_time)
-    _note(points, *chosen)
-    with st.expander("Values", expanded=not view.can_be_drawn(points)):
-        lists.show(view.value_frame(points, number), _VALUES, key="values")
+    can_be_drawn = view.can_be_drawn(points)
+    if can_be_drawn:
+        mode, zone = viewer.mode(), viewer.timezone()
+        chart(series_figure(points, totals, series, by_time=by_time, mode=mode, zone=zone), key="number_chart")
+    if note := notes(points, *(chosen or (len(points), len(points)))):
+        st.caption(markdown_safe(note))
+    if chosen:
+        with st.expander("Values", expanded=not can_be_drawn):
+            lists.show(view.value_frame(points, series), _VALUES, key="values")

@@ -4,48 +4,19 @@ Rule: pure; a state is a word and a pattern beside its colour; a version without
 pieces are drawn, and what was drawn together says so.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
-from decimal import Decimal
+from datetime import date
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
 
-from app.ui.view.figures import (
-    MOST_VALUES,
-    count_axis,
-    glyphs,
-    over_versions_figure,
-    step_line,
-    thinned,
-    thinned_sentence,
-    time_range,
-    value_axis,
-    version_axis,
-    wall_clock,
-)
+from app.ui.view.figures import TABLE_SERIES, Point, Series, number_of, version_axis
 from app.ui.view.theme import FIGURES_KEPT, MAX_POINTS, SURFACES, Mode, state_style, template_name
-from app.ui.view.words import figure_safe
-from app.versions.text import (
-    FILE_WORDS,
-    NO,
-    NOT_KNOWN,
-    OFF,
-    YES,
-    Number,
-    Point,
-    exact_text,
-    feed_word,
-    finding,
-    flag_word,
-    strip_finding,
-)
-from backend.format import UNKNOWN, things, utc_text
+from app.versions.text import FILE_WORDS, NO, NOT_KNOWN, OFF, YES, feed_word, flag_word, strip_finding
+from backend.format import utc_text
 from backend.lake.model import VersionTotals
 from backend.lake.retention.runs import DataFiles, RetentionRuns, VersionRun
 from backend.sql.numbers import VersionValue
@@ -204,27 +175,10 @@ def legend_sentence(retention: RetentionRuns) -> str:
 
 # a number over versions ----------------------------------------------------------------------------------------------
 
-TABLE_NUMBERS = {
-    "Rows": ("num_rows", Number("Rows", "rows")),
-    "Size": ("size_bytes", Number("Size", "bytes", is_bytes=True)),
-    "Files": ("num_files", Number("Files", "files")),
-    "Deleted rows": ("deleted_rows", Number("Deleted rows", "rows marked by deletion vectors")),
-    "Small files": ("small_files", Number("Small files", "files")),
-    "Small files' share": ("small_share", Number("Small files' share", "share of files")),
-}
+TABLE_NUMBERS = {series.title: field for field, series in TABLE_SERIES.items()}
 
 
-def table_points(totals: Sequence[VersionTotals], name: str) -> list[Point]:
-    """One of the table's numbers at each version."""
-    field, _ = TABLE_NUMBERS[name]
-    return [
-        Point(t.version, t.committed_at, t.operation, value, None if value is not None else "files lack statistics")
-        for t in totals
-        for value in (getattr(t, field),)
-    ]
-
-
-def value_points(values: Sequence[VersionValue[Any]], totals: Sequence[VersionTotals]) -> list[Point]:
+def value_points(values: Sequence[VersionValue[Any]], totals: Sequence[VersionTotals]) -> tuple[Point, ...]:
     """Computed values with the times and operations of their commits."""
     commits = {t.version: t for t in totals}
     points = []
@@ -232,7 +186,7 @@ def value_points(values: Sequence[VersionValue[Any]], totals: Sequence[VersionTo
         commit = commits.get(number.version)
         at, operation = (commit.committed_at, commit.operation) if commit else (None, None)
         points.append(Point(number.version, at, operation, number.value, number.problem, number.table_id))
-    return points
+    return tuple(points)
 
 
 def can_be_drawn(points: Sequence[Point]) -> bool:
@@ -241,97 +195,18 @@ def can_be_drawn(points: Sequence[Point]) -> bool:
     if not known:
         return False
     moments = [isinstance(value, date) for value in known]
-    return all(moments) or (not any(moments) and all(_number(value) is not None for value in known))
+    return all(moments) or (not any(moments) and all(number_of(value) is not None for value in known))
 
 
-def number_figure(
-    points: Sequence[Point], commits: Sequence[VersionTotals], number: Number, *, by_time: bool, mode: Mode = "light",
-    zone: str | None = None,
-) -> go.Figure:  # fmt: skip
-    """The figure; `commits` are those whose operations are marked. Without times the versions are the axis.
-
-    Built once: not to be changed.
-    """
-    return _number_figure(tuple(points), tuple(commits), number, by_time, mode, zone)
-
-
-@lru_cache(FIGURES_KEPT)
-def _number_figure(
-    points: tuple[Point, ...], commits: tuple[VersionTotals, ...], number: Number, by_time: bool, mode: Mode,
-    zone: str | None,
-) -> go.Figure:  # fmt: skip
-    by_time = by_time and all(point.at for point in points)
-
-    def x_of(version: int, at: datetime | None) -> datetime | int:
-        return wall_clock(at, zone) if by_time and at is not None else version
-
-    shown = [points[index] for index in thinned([_number(point.value) for point in points])]
-    xs, drawn = (
-        [x_of(p.version, p.at) for p in shown],
-        [p.value if isinstance(p.value, date) else _number(p.value) for p in shown],
-    )
-    chart = over_versions_figure(finding(points, number), mode=mode)
-    chart.add_trace(step_line(xs, drawn, [_hover(point, number) for point in shown], name=number.title, mode=mode))
-    low, high = (points[0].version, points[-1].version) if points else (0, 0)
-    inside = [c for c in commits if low <= c.version <= high and (c.committed_at or not by_time)]
-    chart.add_traces(glyphs(inside, lambda commit: x_of(commit.version, commit.committed_at), mode=mode))
-    clock = f"Time ({zone or 'UTC'})" if by_time else "Version"
-    chart.update_layout(xaxis_title_text=clock, yaxis_title_text=figure_safe(number.axis))
-    if points and not any(isinstance(p.value, date) for p in points):
-        values = [_number(point.value) for point in shown]
-        chart.update_layout(yaxis=count_axis(values) if number.from_zero else value_axis(values))
-    if by_time:
-        chart.update_layout(xaxis_range=time_range([wall_clock(p.at, zone) for p in points if p.at]))
-    else:
-        chart.update_layout(xaxis=version_axis(low, high))
-    if number.is_bytes:
-        chart.update_layout(yaxis={"ticksuffix": "B"})
-    return chart
-
-
-def _hover(point: Point, number: Number) -> list[object]:
-    exact = UNKNOWN if point.value is None else exact_text(point.value, number)
-    return [point.version, point.operation or "not named", exact, utc_text(point.at)]
-
-
-def notes(points: Sequence[Point], wanted: int, of: int) -> str:
-    """What the figure does not show: versions not chosen, thinned, without a value and the first reason, or of a table
-    that was replaced since."""
-    sentences = []
-    if wanted < of:
-        sentences.append(f"{wanted:,} of {things(of, 'version')} chosen, evenly spread.")
-    if len(points) > MOST_VALUES:
-        sentences.append(thinned_sentence(things(len(points), "version")))
-    lost = [point for point in points if point.problem]
-    if lost:
-        sentences.append(f"{things(len(lost), 'version')} without a value; v{lost[-1].version}: {lost[-1].problem}.")
-    ids = [(point.version, point.table_id) for point in points if point.table_id]
-    replaced = [version for (_, before), (version, table_id) in pairwise(ids) if before != table_id]
-    if replaced:
-        times = "" if len(replaced) == 1 else f" {len(replaced):,} times, last"
-        sentences.append(f"The table was made anew{times} by v{replaced[-1]}: older values are of another table.")
-    return " ".join(sentences)
-
-
-def value_frame(points: Sequence[Point], number: Number) -> pd.DataFrame:
+def value_frame(points: Sequence[Point], series: Series) -> pd.DataFrame:
     """The values as a list, newest first, every digit."""
     newest = list(reversed(points))
     return pd.DataFrame(
         {
             "Version": [point.version for point in newest],
-            "Value": [None if p.value is None else exact_text(p.value, number) for p in newest],
+            "Value": [None if p.value is None else series.exact(p.value) for p in newest],
             "Why not": [point.problem for point in newest],
             "Committed at": [utc_text(point.at) for point in newest],
             "Operation": [point.operation for point in newest],
         }
     )
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
-        try:
-            number = float(value)
-        except OverflowError:
-            return None
-        return number if math.isfinite(number) else None
-    return value.toordinal() if isinstance(value, date) else None
