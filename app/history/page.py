@@ -291,8 +291,8 @@ def _group(key: str, label: str, occurring: Mapping[str, int]) -> None:
     st.session_state[widget] = chosen  # links and the back button change the URL behind the widget
     st.multiselect(
         label, view.options(occurring, chosen), key=widget, width=220, on_change=on_change,
-        format_func=lambda name: view.option_text(name, occurring), placeholder="any" if occurring else "none occurs",
-        disabled=not occurring and not chosen,
+        format_func=lambda name: f"{name} · {count_text(occurring.get(name, 0))}",
+        placeholder="any" if occurring else "none occurs", disabled=not occurring and not chosen,
     )  # fmt: skip
 
 

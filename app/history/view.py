@@ -192,11 +192,6 @@ def options(counts: Mapping[str, int], chosen: Sequence[str]) -> list[str]:
     return [*counts, *(name for name in chosen if name not in counts)]
 
 
-def option_text(name: str, counts: Mapping[str, int]) -> str:
-    """ "WRITE · 1,204"."""
-    return f"{name} · {count_text(counts.get(name, 0))}"
-
-
 def looked_sentence(num_found: int, look: LookBack, total: int, chosen: HistoryFilter) -> str:
     """ "37 commits fit. The newest 2,000 of 10,000 were looked at"."""
     fits = "commits fit" if num_found != 1 else "commit fits"

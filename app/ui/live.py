@@ -112,6 +112,15 @@ def reading_progress(reading: LakeReading) -> None:
         slot.progress(reading.share_read, reading.progress_sentence)
 
 
+def empty_lake() -> None:
+    """What to do when no root holds a table."""
+    roots = "\n".join(services.settings().roots)
+    st.info("**No Delta tables here yet.** Weir looked under:", icon=":material/database:")
+    st.code(roots, language=None, wrap_lines=True)
+    st.markdown("Fill the lake with the demo pipeline, or point Weir at tables you have:")
+    st.code('weir up\nWEIR_LAKE__ROOTS=\'["/data/lake", "s3://bucket/lake"]\' weir ui', language="bash")
+
+
 def follow_job(job_id: str, *, page: str, every_s: float | None = None, note: str = "") -> None:
     """How far a job of the stream host is, with Cancel (from this `page`); its end draws the page anew."""
 

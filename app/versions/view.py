@@ -49,29 +49,18 @@ _FILES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Track:
-    """One row of the strip."""
-
-    name: str
-    look: Callable[[VersionRun], _Look]
-
-
 _LEGEND = ("green", "blue", "orange", "red", "gray")  # from what is fine to what is not known
 _STATES = {"green": "FINE", "orange": "WARNING", "red": "CRITICAL", "blue": "NOTE", "gray": "UNKNOWN"}
 
 
-def _flag(value: bool | None) -> _Look:
-    return _FLAGS[flag_word(value)]
-
-
-TRACKS = (
-    _Track("In the log", lambda run: _flag(run.listed)),
-    _Track("Can be rebuilt", lambda run: _flag(run.reconstructable)),
-    _Track("Inside retention", lambda run: _flag(run.in_retention)),
-    _Track("Data files", lambda run: _Look(*_FILES[run.data_files], FILE_WORDS[run.data_files])),
-    _Track("Change feed", lambda run: _FLAGS[feed_word(run)]),
-)
+# rows of the strip, and how a run looks in each
+TRACKS: dict[str, Callable[[VersionRun], _Look]] = {
+    "In the log": lambda run: _FLAGS[flag_word(run.listed)],
+    "Can be rebuilt": lambda run: _FLAGS[flag_word(run.reconstructable)],
+    "Inside retention": lambda run: _FLAGS[flag_word(run.in_retention)],
+    "Data files": lambda run: _Look(*_FILES[run.data_files], FILE_WORDS[run.data_files]),
+    "Change feed": lambda run: _FLAGS[feed_word(run)],
+}
 _PIECES = MAX_POINTS // len(TRACKS)  # a track
 
 
@@ -97,7 +86,7 @@ def strip_figure(retention: RetentionRuns, *, chosen: int | None, mode: Mode = "
 @lru_cache(FIGURES_KEPT)
 def _strip_figure(runs: tuple[VersionRun, ...], latest: int, title: str, chosen: int | None, mode: Mode) -> go.Figure:
     chart = go.Figure()
-    pieces = {track.name: track_pieces(runs, track) for track in reversed(TRACKS)}
+    pieces = dict(reversed(track_pieces(runs).items()))
     if all(len(of_track) == 1 for of_track in pieces.values()):
         pieces = {"Can be rebuilt": pieces["Can be rebuilt"]}
     for name, of_track in pieces.items():
@@ -117,32 +106,31 @@ def _strip_figure(runs: tuple[VersionRun, ...], latest: int, title: str, chosen:
     return chart
 
 
-def track_pieces(runs: Sequence[VersionRun], track: _Track) -> list[_Piece]:
-    """The runs of one track, neighbours that look the same joined, binned where there are too many."""
-    pieces: list[_Piece] = []
-    for run in runs:
-        look = track.look(run)
-        if pieces and pieces[-1].look == look:
-            pieces[-1] = _Piece(pieces[-1].first, run.to_version, look)
-        else:
-            pieces.append(_Piece(run.from_version, run.to_version, look))
-    return pieces if len(pieces) <= _PIECES else _binned(pieces)
-
-
-def _binned(pieces: Sequence[_Piece]) -> list[_Piece]:
-    """Neighbours put together; where they differ the piece says that it is mixed."""
-    step = -(-len(pieces) // _PIECES)
-    bins = []
-    for start in range(0, len(pieces), step):
-        group = pieces[start : start + step]
-        same = all(piece.look == group[0].look for piece in group)
-        bins.append(_Piece(group[0].first, group[-1].last, group[0].look if same else _MIXED))
-    return bins
+def track_pieces(runs: Sequence[VersionRun]) -> dict[str, list[_Piece]]:
+    """The runs by track, neighbours that look the same joined. Where there are too many, neighbours are put together,
+    and where those differ the piece says that it is mixed."""
+    tracks: dict[str, list[_Piece]] = {}
+    for name, look_of in TRACKS.items():
+        pieces = tracks[name] = list[_Piece]()
+        for run in runs:
+            look = look_of(run)
+            if pieces and pieces[-1].look == look:
+                pieces[-1] = _Piece(pieces[-1].first, run.to_version, look)
+            else:
+                pieces.append(_Piece(run.from_version, run.to_version, look))
+        step = -(-len(pieces) // _PIECES)
+        if step > 1:
+            groups = [pieces[start : start + step] for start in range(0, len(pieces), step)]
+            tracks[name] = [
+                _Piece(group[0].first, group[-1].last, group[0].look if len({p.look for p in group}) == 1 else _MIXED)
+                for group in groups
+            ]
+    return tracks
 
 
 def is_binned(retention: RetentionRuns) -> bool:
     """Whether the strip shows mixed pieces."""
-    return any(piece.look is _MIXED for track in TRACKS for piece in track_pieces(retention.runs, track))
+    return any(piece.look is _MIXED for pieces in track_pieces(retention.runs).values() for piece in pieces)
 
 
 def _bar(name: str, pieces: Sequence[_Piece], mode: Mode) -> go.Bar:
@@ -165,7 +153,7 @@ def _bar(name: str, pieces: Sequence[_Piece], mode: Mode) -> go.Bar:
 
 def legend_sentence(retention: RetentionRuns) -> str:
     """What colours and patterns on this strip mean, in words."""
-    looks = {piece.look for track in TRACKS for piece in track_pieces(retention.runs, track)}
+    looks = {piece.look for pieces in track_pieces(retention.runs).values() for piece in pieces}
     plain = {"": "filled", "/": "hatched", "\\": "hatched", ".": "dotted", "x": "crossed"}
     colours = {"gray": "grey"}
     ordered = sorted(looks, key=lambda look: (_LEGEND.index(look.colour), look.pattern, look.word))

@@ -402,6 +402,11 @@ def _glyphs_of(
     newest = [slot[-1] for slot in slots]
     style = operation_style(newest[0].operation, mode)
     names = sorted({figure_safe(commit.operation or "not named") for slot in slots for commit in slot})
+    hovers = []
+    for slot in slots:
+        last, at = slot[-1], utc_text(slot[-1].committed_at)
+        many = f"<br>the newest of {len(slot):,} here, from v{slot[0].version} on" if len(slot) > 1 else ""
+        hovers.append([last.version, figure_safe(last.operation or "not named"), f"{at}{many}"])
     return go.Scatter(
         x=[x_of(commit) for commit in newest],
         y=[0.5] * len(newest),
@@ -414,18 +419,9 @@ def _glyphs_of(
             "line": {"color": style.colour, "width": 1},
         },
         name=f"{', '.join(names[:2])}{' …' if len(names) > 2 else ''}" if family != "other" else "other",
-        customdata=[
-            [c.version, figure_safe(c.operation or "not named"), _slot_text(slot)]
-            for c, slot in zip(newest, slots, strict=True)
-        ],
+        customdata=hovers,
         hovertemplate=f"{_HOVER_HEAD}<br>%{{customdata[2]}}<extra></extra>",
     )
-
-
-def _slot_text(slot: Sequence[VersionTotals]) -> str:
-    """When; of several commits also how many they are."""
-    at = utc_text(slot[-1].committed_at)
-    return at if len(slot) == 1 else f"{at}<br>the newest of {len(slot):,} here, from v{slot[0].version} on"
 
 
 def thinned(values: Sequence[float | None], most: int = MOST_VALUES) -> list[int]:
