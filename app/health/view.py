@@ -191,6 +191,7 @@ def _trend_figure(totals: tuple[VersionTotals, ...], title: str, mode: Mode) -> 
         series, points = TABLE_SERIES[field], table_points(totals, field)
         line = step_line(versions, points, series, mode=mode)
         line.update(line_color=colour, line_dash="dot" if field == "small_files" else "solid", showlegend=row == 1)
+        line.mode = "lines" if sum(point.value is not None for point in points) > 1 else "markers"
         figure.add_trace(line, row=row, col=1)
         if field != "small_files":  # it shares the axis of all files
             axis = series.y_axis([point.value for point in points])

@@ -350,6 +350,7 @@ def _version_axis(figure: go.Figure, moments: Sequence[tuple[datetime, int]]) ->
     for moment, version in reversed(moments[:-1]):
         if gap and ticks[-1][0] - moment >= gap:
             ticks.append((moment, version))
+    ticks.reverse()
     xs = [moment for moment, _ in ticks]
     # An axis is drawn only where something lies on it: a line without a value.
     figure.add_trace(go.Scatter(x=xs, y=[None] * len(xs), xaxis="x2", showlegend=False, hoverinfo="skip"))
