@@ -11,6 +11,7 @@ from app.files import view
 from app.ui import figures, lists
 from app.ui.lake import OpenTable
 from app.ui.view.words import markdown_safe
+from backend.format import things
 from backend.lake.files.clustering import clustering_columns, sorted_first
 from backend.lake.files.file_sizes import FileChoice, FileDistribution
 from backend.lake.log.actions import Checksum
@@ -112,15 +113,16 @@ def _counted(opened: OpenTable) -> FileDistribution:
 def _preview(checksum_of_version: Checksum, opened: OpenTable) -> None:
     distribution = view.as_distribution(checksum_of_version, opened.snapshot, services.settings().health)
     figures.key_figures(view.key_figures(distribution)[:2], key="preview_figures", columns=5)
-    figure = view.distribution_figure(distribution, mode=viewer.mode(), title=view.preview_title(checksum_of_version))
-    figures.chart(figure, key="preview_chart")
-    source = view.source_sentence(opened.snapshot.version)
+    title = f"Sizes of {things(checksum_of_version.num_files, 'file')}"
+    figures.chart(view.distribution_figure(distribution, mode=viewer.mode(), title=title), key="preview_chart")
+    source = f"From the checksum that the writer left with v{opened.snapshot.version}."
     st.caption(f"{source} Partitions and small files come with the count of the log …")
 
 
 def _chart(distribution: FileDistribution, health: HealthSettings) -> Bucket | None:
     """The distribution with its rule; returns the bucket that was clicked."""
-    bucket = view.find_bucket(distribution.buckets, state.get_int(state.BUCKET))
+    chosen = state.get_int(state.BUCKET)
+    bucket = next((bucket for bucket in distribution.buckets if bucket.from_bytes == chosen), None)
     figure = view.distribution_figure(distribution, mode=viewer.mode(), selected=bucket.from_bytes if bucket else None)
     figures.chart(figure, key=_CHART, on_select=_on_chart)
     rule = view.rule_sentence(distribution, ratio=health.small_file_ratio)

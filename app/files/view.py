@@ -261,11 +261,6 @@ def files_frame(files: pa.Table) -> pd.DataFrame:
     return frame.drop(columns=empty)
 
 
-def find_bucket(buckets: Sequence[Bucket], from_bytes: int | None) -> Bucket | None:
-    """The bucket that begins at `from_bytes`; None when the version has none such."""
-    return next((bucket for bucket in buckets if bucket.from_bytes == from_bytes), None)
-
-
 def vectors_sentence(distribution: FileDistribution) -> str:
     """ "12 of 40 files have deletion vectors; 1.3 % of all rows are deleted. 2 files … OPTIMIZE would rewrite them"."""
     load = distribution.vectors
@@ -343,14 +338,6 @@ def as_distribution(checksum: Checksum, snapshot: Snapshot, health: HealthSettin
         median_bytes=None,
         files_after_merge=checksum.num_files,
     )
-
-
-def preview_title(checksum: Checksum) -> str:
-    return f"Sizes of {things(checksum.num_files, 'file')}"
-
-
-def source_sentence(version: int) -> str:
-    return f"From the checksum that the writer left with v{version}."
 
 
 def disagreement(checksum: Checksum, counted: FileDistribution, version: int) -> str:

@@ -13,10 +13,9 @@ from app.health import view
 from app.health.text import log_sentence, trend_finding, with_names
 from app.ui.badges import state_mark
 from app.ui.figures import chart, key_figures
-from app.ui.frame import empty_lake
 from app.ui.lake import LakeReading, OpenTable
 from app.ui.lists import Look, choose, paged, show
-from app.ui.live import live, live_lake, reading_progress
+from app.ui.live import empty_lake, live, live_lake, reading_progress
 from app.ui.table_acts import act_button
 from app.ui.view.words import markdown_safe
 from app.ui.work import spinner

@@ -15,7 +15,7 @@ from plotly.subplots import make_subplots
 
 from app.health.text import judgement_text, trend_finding
 from app.ui.lake import Table
-from app.ui.view.figures import SHARE_AXIS, count_axis
+from app.ui.view.figures import TABLE_SERIES, step_line, table_points
 from app.ui.view.theme import (
     FIGURES_KEPT,
     Mode,
@@ -179,36 +179,42 @@ def build_trend_figure(health: TableHealth, *, mode: Mode = "light") -> go.Figur
 
 
 @lru_cache(FIGURES_KEPT)
-def _trend_figure(points: tuple[VersionTotals, ...], title: str, mode: Mode) -> go.Figure:
-    colours = categories(mode)
-    amber = state_style("WARNING", mode).colour
+def _trend_figure(totals: tuple[VersionTotals, ...], title: str, mode: Mode) -> go.Figure:
     figure = make_subplots(rows=3, cols=1, shared_xaxes=True, row_heights=[0.45, 0.2, 0.35], vertical_spacing=0.06)
-    series = (
-        (1, "files", colours[BLUE], [point.num_files for point in points], "%{y:,} files"),
-        (1, "small files", amber, [point.small_files for point in points], "%{y:,} small files"),
-        (2, "small", amber, [point.small_share for point in points], "%{y:.1%} are small"),
-        (3, "bytes", colours[ORANGE], [point.size_bytes for point in points], "%{text}"),
-    )
-    for row, name, colour, values, shown in series:
+    versions, axes = [total.version for total in totals], ("files", "small", "bytes")
+    for row, field, colour in (
+        (1, "num_files", categories(mode)[BLUE]),
+        (1, "small_files", state_style("WARNING", mode).colour),
+        (2, "small_share", state_style("WARNING", mode).colour),
+        (3, "size_bytes", categories(mode)[ORANGE]),
+    ):
+        series, points = TABLE_SERIES[field], table_points(totals, field)
+        line = step_line(versions, points, series, mode=mode)
+        line.update(line_color=colour, line_dash="dot" if field == "small_files" else "solid", showlegend=row == 1)
+        line.mode = "lines" if sum(point.value is not None for point in points) > 1 else "markers"
+        figure.add_trace(line, row=row, col=1)
+        if field != "small_files":  # it shares the axis of all files
+            axis = series.y_axis([point.value for point in points])
+            figure.update_yaxes(title=axes[row - 1], **axis, row=row, col=1)
+    if runs := [total for total in totals if operation_family(total.operation) == "optimize"][-MOST_MARKS:]:
+        look = operation_style("OPTIMIZE", mode)
         figure.add_scatter(
-            x=[point.version for point in points],
-            y=values,
-            name=name,
-            text=[bytes_text(point.size_bytes) for point in points],
-            customdata=[_hover(point) for point in points],
-            line={"color": colour, "width": 2, "shape": "hv", "dash": "dot" if name == "small files" else "solid"},
-            mode="lines" if sum(value is not None for value in values) > 1 else "markers",
-            hovertemplate=f"%{{customdata}}<br>{shown}<extra></extra>",
-            showlegend=row == 1,
-            row=row,
+            x=[run.version for run in runs],
+            y=[run.num_files for run in runs],
+            name=f"{look.glyph} OPTIMIZE",
+            mode="markers",
+            marker={"symbol": look.symbol, "color": look.colour, "size": 10},
+            customdata=[
+                f"v{run.version} {figure_safe(run.operation or '')} · {utc_text(run.committed_at)}" for run in runs
+            ],
+            hovertemplate="%{customdata}<extra>OPTIMIZE</extra>",
+            row=1,
             col=1,
         )
-        if name != "small files":  # it shares the axis of all files
-            axis = SHARE_AXIS if name == "small" else count_axis(values)
-            figure.update_yaxes(title=name, ticksuffix="B" if name == "bytes" else "", **axis, row=row, col=1)
-    _mark_optimize(figure, points, mode)
+        for run in runs:
+            figure.add_vline(x=run.version, line={"color": look.colour, "width": 1, "dash": "dot"})
     figure.update_layout(template=template_name(mode), height=480, title={"text": title})
-    ticks = {"nticks": max(2, min(10, len(points)))}
+    ticks = {"nticks": max(2, min(10, len(totals)))}
     return figure.update_xaxes(title="version", tickformat="d", row=3, col=1, **ticks)
 
 
@@ -230,30 +236,6 @@ def _run_figure(label: str, run: MaintenanceRun | None, now: datetime) -> KeyFig
     if run is None:
         return KeyFigure(label, "–", "Not in the commits that the log still holds.", note="not in the log")
     return KeyFigure(label, ago(run.at, now), f"v{run.version}, {utc_text(run.at)}", note=f"v{run.version}")
-
-
-def _mark_optimize(figure: go.Figure, points: Sequence[VersionTotals], mode: Mode) -> None:
-    runs = [point for point in points if operation_family(point.operation) == "optimize"][-MOST_MARKS:]
-    if not runs:
-        return
-    look = operation_style("OPTIMIZE", mode)
-    figure.add_scatter(
-        x=[point.version for point in runs],
-        y=[point.num_files for point in runs],
-        name=f"{look.glyph} OPTIMIZE",
-        mode="markers",
-        marker={"symbol": look.symbol, "color": look.colour, "size": 10},
-        customdata=[_hover(point) for point in runs],
-        hovertemplate="%{customdata}<extra>OPTIMIZE</extra>",
-        row=1,
-        col=1,
-    )
-    for point in runs:
-        figure.add_vline(x=point.version, line={"color": look.colour, "width": 1, "dash": "dot"})
-
-
-def _hover(point: VersionTotals) -> str:
-    return f"v{point.version} {figure_safe(point.operation or '')} · {utc_text(point.committed_at)}"
 
 
 def _at(run: MaintenanceRun | None) -> datetime | None:

@@ -19,7 +19,7 @@ from app.ui import figures, lists
 from app.ui.lake import OpenTable
 from app.ui.view.acts import act_of
 from app.ui.view.commits import changes_sentence, staged_sentence, stream_text
-from app.ui.view.figures import HEIGHT_PX
+from app.ui.view.figures import HEIGHT_PX, TABLE_SERIES, jump_text, series_figure, table_points
 from app.ui.view.frames import changes_frame
 from app.ui.view.theme import SURFACES, operation_style, operation_text
 from app.ui.view.words import PAGE_ROWS, markdown_safe
@@ -125,7 +125,8 @@ def _chart(opened: OpenTable) -> None:
         timeline = services.lake().timeline(opened.ref)
     name = chosen or "Rows"
     jumps = tuple(unusual_jumps(timeline.totals)) if name == "Rows" else ()
-    figure = view.history_figure(timeline, view.FIGURES[name], jumps=jumps, mode=viewer.mode(), zone=viewer.timezone())
+    points, series = table_points(timeline.totals, view.FIGURES[name]), TABLE_SERIES[view.FIGURES[name]]
+    figure = series_figure(points, timeline.totals, series, jumps=jumps, mode=viewer.mode(), zone=viewer.timezone())
 
     def on_select() -> None:
         points: Sequence[Any] = st.session_state[_CHART].get("selection", {}).get("points", [])
@@ -137,11 +138,11 @@ def _chart(opened: OpenTable) -> None:
         before = jump.version - 1
         with st.container(horizontal=True, vertical_alignment="center", key=f"jump_{jump.version}"):
             operation = markdown_safe(operation_text(jump.operation))
-            st.markdown(f":material/warning: **v{jump.version}** {operation}: {view.jump_text(jump)}.", width="content")
+            st.markdown(f":material/warning: **v{jump.version}** {operation}: {jump_text(jump)}.", width="content")
             params = {state.FROM: before, state.TO: jump.version}
             navigation.table_link(opened.ref.name, f"Changes v{before} → v{jump.version}", params, page="changes")
             navigation.table_link(opened.ref.name, "First bad version", {state.GOOD: before}, page="bisect")
-    if note := view.drawn_sentence(timeline):
+    if note := view.drawn_sentence(timeline, points):
         st.caption(note)
 
 
@@ -290,8 +291,8 @@ def _group(key: str, label: str, occurring: Mapping[str, int]) -> None:
     st.session_state[widget] = chosen  # links and the back button change the URL behind the widget
     st.multiselect(
         label, view.options(occurring, chosen), key=widget, width=220, on_change=on_change,
-        format_func=lambda name: view.option_text(name, occurring), placeholder="any" if occurring else "none occurs",
-        disabled=not occurring and not chosen,
+        format_func=lambda name: f"{name} · {count_text(occurring.get(name, 0))}",
+        placeholder="any" if occurring else "none occurs", disabled=not occurring and not chosen,
     )  # fmt: skip
 
 

@@ -18,9 +18,8 @@ from app.overview import view
 from app.ui import lists
 from app.ui.badges import state_mark
 from app.ui.figures import key_figures
-from app.ui.frame import empty_lake
 from app.ui.lake import Table, lake_totals
-from app.ui.live import reading_progress
+from app.ui.live import empty_lake, reading_progress
 from app.ui.states import by_urgency, summary_sentence
 from app.ui.view.words import markdown_safe, sentence
 from backend.errors import LakehouseError

@@ -11,9 +11,8 @@ from app import cache, navigation, services, state
 from app.errors import boundary
 from app.tables import view
 from app.ui import lists
-from app.ui.frame import empty_lake
 from app.ui.lake import Table
-from app.ui.live import live_lake, reading_progress
+from app.ui.live import empty_lake, live_lake, reading_progress
 from backend.lake.find import FoundTable
 from backend.sql.export import FORMATS
 

@@ -86,36 +86,29 @@ def select(tables: Iterable[Table], query: Query, limits: ListLimits) -> list[Ta
     return sorted(by_name, key=lambda table: (numbers[id(table)] is None, -(numbers[id(table)] or 0)))
 
 
-def is_stale(table: Table, limits: ListLimits) -> bool:
-    age = age_s(table.last_commit_at, limits.now)
-    return age is not None and age > limits.stale_after_s
-
-
 def _fits(table: Table, query: Query, limits: ListLimits) -> bool:
     if query.layers and (table.ref.layer or LAYERS[-1]) not in query.layers:
         return False
-    if query.owners and owner_of(table) not in query.owners:
+    card = table if isinstance(table, TableCard) else None
+    if query.owners and (card is None or card.owner not in query.owners):
         return False
     if query.shown == UNREADABLE:
-        return isinstance(table, UnreadableTable)
+        return card is None
     if query.shown == STALE:
-        return is_stale(table, limits)
+        age = age_s(table.last_commit_at, limits.now)
+        return age is not None and age > limits.stale_after_s
     if query.shown == NOT_AS_EXPECTED:
         return table.ref.uri in limits.unexpected
     if query.shown in (TO_MERGE, SMALL):
-        gain = merge_gain(table) if isinstance(table, TableCard) else None
+        gain = merge_gain(card) if card else None
         is_urgent = gain is not None and gain.merge_severity is Severity.WARNING
         return is_urgent if query.shown == TO_MERGE else gain is not None and gain.small_files_matter
     return True
 
 
-def owner_of(table: Table) -> str | None:
-    return table.owner if isinstance(table, TableCard) else None
-
-
 def owners(tables: Iterable[Table], chosen: Iterable[str] = ()) -> list[str]:
     """Every owner there is, and those chosen even where no table read so far has them."""
-    there = {owner for table in tables if (owner := owner_of(table))}
+    there = {table.owner for table in tables if isinstance(table, TableCard) and table.owner}
     return sorted(there | set(chosen), key=str.casefold)
 
 

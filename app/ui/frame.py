@@ -12,7 +12,7 @@ from app import cache, errors, navigation, services, state, viewer
 from app.ui import lists
 from app.ui.badges import classification_badge, layer_badge, team_badge
 from app.ui.lake import OpenTable
-from app.ui.live import VIEWERS, paced, redrawn
+from app.ui.live import VIEWERS, empty_lake, paced, redrawn
 from app.ui.table_acts import act_dialog
 from app.ui.view.words import HostFreshness, LakeFreshness, folders_and_name, markdown_safe, state_line, version_label
 from app.ui.work import spinner
@@ -251,15 +251,6 @@ def _to_latest() -> None:
 
 
 # nothing to show -------------------------------------------------------------------------------------------------
-
-
-def empty_lake() -> None:
-    """What to do when no root holds a table."""
-    roots = "\n".join(services.settings().roots)
-    st.info("**No Delta tables here yet.** Weir looked under:", icon=":material/database:")
-    st.code(roots, language=None, wrap_lines=True)
-    st.markdown("Fill the lake with the demo pipeline, or point Weir at tables you have:")
-    st.code('weir up\nWEIR_LAKE__ROOTS=\'["/data/lake", "s3://bucket/lake"]\' weir ui', language="bash")
 
 
 def _no_table_chosen(page: str) -> NoReturn:

@@ -108,3 +108,12 @@ def reading_progress(reading: LakeReading) -> None:
     slot = st.empty()  # always there: one element less would give those below another identity
     if not reading.is_complete:
         slot.progress(reading.share_read, reading.progress_sentence)
+
+
+def empty_lake() -> None:
+    """What to do when no root holds a table."""
+    roots = "\n".join(services.settings().roots)
+    st.info("**No Delta tables here yet.** Weir looked under:", icon=":material/database:")
+    st.code(roots, language=None, wrap_lines=True)
+    st.markdown("Fill the lake with the demo pipeline, or point Weir at tables you have:")
+    st.code('weir up\nWEIR_LAKE__ROOTS=\'["/data/lake", "s3://bucket/lake"]\' weir ui', language="bash")

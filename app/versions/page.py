@@ -1,33 +1,48 @@
-"""The versions page: the strip over all versions, what can be done with the chosen one, and which are pinned.
+"""The versions page: the strip over all versions, what can be done with the chosen one, which are pinned, and numbers
+over versions.
 
-Rule: the chosen version is in the URL. Files are looked for on request, and only what was looked at is said. A pin is
-the wish of a named person with a reason; it takes effect at once, no host is needed.
+Rule: what is chosen is in the URL. Files are looked for on request, and only what was looked at is said; what opens
+data files or many versions starts with a click and can be cancelled. A pin is the wish of a named person with a
+reason; it takes effect at once, no host is needed.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import streamlit as st
 
-from app import errors, navigation, services, state, viewer
-from app.ui import dialogs, work
+from app import cache, errors, navigation, services, state, viewer
+from app.ui import dialogs, lists, work
 from app.ui.figures import chart
 from app.ui.frame import version_input
 from app.ui.lake import OpenTable
 from app.ui.table_acts import act_button, way_back
+from app.ui.view.figures import TABLE_SERIES, Point, Series, notes, series_figure, table_points
 from app.ui.view.words import markdown_safe, sentence
 from app.ui.work import spinner
 from app.versions import text, view
-from app.versions.numbers import NUMBERS, numbers
 from app.versions.text import pin_words
+from backend.errors import LakehouseError, QueryError
 from backend.format import ago, moment_help, things
-from backend.lake.model import Pin, TableRef
+from backend.lake.files.stats import columns_with_stats
+from backend.lake.model import Pin, TableRef, VersionTotals
 from backend.lake.retention.answers import Reach, VersionAnswer, judge_version, missing_words
 from backend.lake.retention.file_check import SAMPLE, LogSeen
 from backend.lake.retention.runs import FilesSeen, RetentionRuns, judge, with_missing
 from backend.maintenance.model import Clone
+from backend.sql.numbers import NumbersProgress, VersionValue, spread
 from backend.times import parse_time
 
+NUMBERS, COLUMN, SQL = "Numbers over versions", "One column", "SQL aggregate"
+MEASURES = {"Nulls": "nulls", "Lowest": "lowest", "Highest": "highest"}
+COUNTS = (10, 25, 50, 100, 200)
+AT_ONCE_FILES = 500_000  # versions × files of statistics that are read without a click
+_VALUES = lists.Look(
+    formats={"Version": "exact"},
+    config={"Why not": st.column_config.TextColumn(width="large")},
+    alt="Values, newest version first",
+)
 _CHART = "versions_strip"
 _SEEN = "_files_seen"  # by table, version: what looking found in this session
 _LOG = "_log_seen"
@@ -42,7 +57,7 @@ def versions(opened: OpenTable) -> None:
     with errors.boundary():
         retention = _judged(opened.ref)
         if shown == NUMBERS:
-            numbers(opened, retention)
+            _numbers(opened, retention)
         else:
             chosen = _strip(opened.ref, retention)
             for problem in retention.facts.problems[:3]:  # what the log could not say
@@ -268,3 +283,146 @@ def _boxes() -> None:
     means = "Means this version wherever one is asked, also in SQL: VERSION AS OF 'features-2026-11'"
     st.text_input("Name (optional)", key=_CALLED, placeholder="features-2026-11", help=means)
     st.text_input("Until (optional)", key=_UNTIL, placeholder="2026-12-31", help="The end of that day, UTC")
+
+
+# numbers over versions: the table's own, a column's by statistics, or any SQL aggregate -------------------------------
+
+
+def _numbers(opened: OpenTable, retention: RetentionRuns) -> None:
+    """The choice of a number, and the number over versions."""
+    names = [*view.TABLE_NUMBERS, COLUMN, SQL]
+    chosen = st.segmented_control("Number", names, default="Rows", required=True, key=state.NUMBER, bind="query-params")
+    over = st.segmented_control(
+        "Over", ["Time", "Versions"], default="Time", required=True, key=state.OVER, bind="query-params"
+    )
+    by_time = over == "Time"
+    totals = _totals(opened)
+    if chosen == COLUMN:
+        _column(opened, retention, totals, by_time=by_time)
+    elif chosen == SQL:
+        _sql(opened, retention, totals, by_time=by_time)
+    elif totals:
+        field = view.TABLE_NUMBERS[chosen]
+        _show(table_points(totals, field), totals, TABLE_SERIES[field], by_time=by_time)
+
+
+def _totals(opened: OpenTable) -> tuple[VersionTotals, ...]:
+    """The timeline's versions; a broken one is said once and hides nothing else."""
+    try:
+        with spinner("Reading every version …", of=f"timeline {opened.ref.uri}"):
+            return services.lake().timeline(opened.ref).totals
+    except LakehouseError as exc:
+        st.warning(markdown_safe(sentence(exc.message)), icon=":material/warning:")
+        return ()
+
+
+# a column --------------------------------------------------------------------------------------------------------
+
+
+def _column(opened: OpenTable, retention: RetentionRuns, totals: tuple[VersionTotals, ...], *, by_time: bool) -> None:
+    names = columns_with_stats(opened.snapshot.metadata)
+    if not names:
+        st.info("**No column that statistics can speak of.**", icon=":material/view_column:")
+        return
+    with st.container(horizontal=True, vertical_alignment="bottom", key="column_choice"):
+        column = st.selectbox("Column", names, key=state.COLUMN, bind="query-params")
+        measure = st.segmented_control(
+            "Measure", list(MEASURES), default="Nulls", required=True, key=state.MEASURE, bind="query-params"
+        )
+    wanted, known_of = spread(retention.facts.spans, COUNTS[-1]), cache.column_numbers()
+    known = known_of.known(opened.snapshot, column, wanted)
+    name = f"column_{opened.ref.uri}_{column}"
+    cheap = len(wanted) * opened.snapshot.num_files <= AT_ONCE_FILES
+    if len(known) < len(wanted) and not cheap and not work.is_asked(name):
+        st.button(f"Read the statistics of {things(len(wanted), 'version')}", key="read_column", type="primary",
+                  icon=":material/play_arrow:", on_click=work.ask, args=(name,))  # fmt: skip
+    elif len(known) < len(wanted):
+        known = _compute_values(lambda: known_of.over(services.lake(), opened.ref, column, wanted), "column") or known
+    series = Series(f"{measure} {column}", column, from_zero=False)
+    if measure == "Nulls":
+        series = Series(f"Nulls of {column}", "rows")
+    values = [replace(v, value=getattr(v.value, MEASURES[measure]) if v.value is not None else None) for v in known]
+    _show(view.value_points(values, totals), totals, series, by_time=by_time,
+          chosen=(len(wanted), sum(last - first + 1 for first, last in retention.facts.spans)))  # fmt: skip
+    st.caption(
+        "From the log's statistics alone: texts may be cut, and deleted rows count until their file is rewritten."
+    )
+
+
+# SQL -------------------------------------------------------------------------------------------------------------
+
+
+def _sql(opened: OpenTable, retention: RetentionRuns, totals: tuple[VersionTotals, ...], *, by_time: bool) -> None:
+    latest = retention.facts.latest
+    typed = st.text_input(
+        "Aggregate", key=state.SQL, bind="query-params", placeholder="sum(amount)", max_chars=2_000,
+        help="One SQL aggregate over the rows, such as count(*) FILTER (WHERE status = 'open') or "
+        "count(DISTINCT customer_id). DuckDB's dialect; it sees the table's columns and nothing else.",
+    )  # fmt: skip
+    aggregate = (typed or "").strip()
+    with st.container(horizontal=True, vertical_alignment="bottom", key="sql_versions"):
+        first = st.number_input("From version", 0, latest, 0, key=state.FIRST, bind="query-params", width=150)
+        last = st.number_input("To version", 0, latest, latest, key=state.LAST, bind="query-params", width=150)
+        count = st.selectbox("At most", COUNTS, key=state.POINTS, bind="query-params", width=120)
+        wanted = spread(retention.facts.spans, count, within=(min(first, last), max(first, last)))
+        name = f"sql_{opened.ref.uri}_{aggregate}"
+        label, ready = f"Compute at {things(len(wanted), 'version')}", bool(aggregate and wanted)
+        st.button(label, key="compute", type="primary", icon=":material/play_arrow:", disabled=not ready,
+                  on_click=work.ask, args=(name,))  # fmt: skip
+    if not aggregate:
+        teaching = (
+            "**Write an aggregate**, for instance `count(*)`. Each version's rows are read once, the result is kept."
+        )
+        st.info(teaching, icon=":material/functions:")
+        return
+    known: Sequence[VersionValue[Any]] = cache.aggregates().known(opened.snapshot, aggregate, wanted)
+    if work.is_asked(name):
+        known = _compute(opened, aggregate, wanted) or known
+    if known:
+        of = sum(max(0, min(last, wanted[-1]) - max(first, wanted[0]) + 1) for first, last in retention.facts.spans)
+        _show(view.value_points(known, totals), totals, Series(aggregate, aggregate, from_zero=False), by_time=by_time,
+              chosen=(len(known), of))  # fmt: skip
+
+
+def _compute(opened: OpenTable, aggregate: str, wanted: Sequence[int]) -> Sequence[VersionValue[Any]] | None:
+    try:
+        return _compute_values(lambda: cache.aggregates().over(services.lake(), opened.ref, aggregate, wanted), "sql")
+    except QueryError as exc:
+        with errors.boundary():
+            if exc.position is not None:
+                st.code(f"{aggregate}\n{' ' * exc.position}^", language=None)
+            raise
+    return None
+
+
+def _compute_values(begin: Callable[[], Iterator[NumbersProgress[Any]]], key: str) -> Sequence[VersionValue[Any]]:
+    def tell(step: NumbersProgress[Any]) -> tuple[float, str]:
+        rows = f" · {step.rows_read:,} rows read" if step.rows_read else ""
+        at = "" if step.version is None else f" · now v{step.version}"
+        return len(step.values) / max(1, step.total), f"{len(step.values)} of {things(step.total, 'version')}{at}{rows}"
+
+    last = work.run(begin, key=key, tell=tell)
+    return last.values if last else ()
+
+
+def _show(
+    points: tuple[Point, ...],
+    totals: tuple[VersionTotals, ...],
+    series: Series,
+    *,
+    by_time: bool,
+    chosen: tuple[int, int] | None = None,
+) -> None:
+    """The figure, where the values can be drawn, what it does not show, and of `chosen`, so many of so many versions,
+    the values as a list."""
+    if not points:
+        return
+    can_be_drawn = view.can_be_drawn(points)
+    if can_be_drawn:
+        mode, zone = viewer.mode(), viewer.timezone()
+        chart(series_figure(points, totals, series, by_time=by_time, mode=mode, zone=zone), key="number_chart")
+    if note := notes(points, *(chosen or (len(points), len(points)))):
+        st.caption(markdown_safe(note))
+    if chosen:
+        with st.expander("Values", expanded=not can_be_drawn):
+            lists.show(view.value_frame(points, series), _VALUES, key="values")

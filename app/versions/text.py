@@ -1,24 +1,16 @@
-"""Versions in words, for the page and the terminal: what can be done with one and until when, and a number over some.
+"""Versions in words, for the page and the terminal: what can be done with one and until when.
 
 Rule: pure, and free of pandas and plotly, which the terminal does without; nothing is claimed of files that nobody
 looked for.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal
-from typing import Any
 
 from app.ui.view.words import markdown_safe, sentence
 from backend.format import (
     UNKNOWN,
     ago,
-    bytes_exact,
-    bytes_text,
     clock_text,
-    count_text,
-    datetime_text,
     things,
     utc_text,
 )
@@ -189,62 +181,3 @@ def pin_words(pin: Pin, now: datetime) -> str:
     called, until = f" as {pin.name}" if pin.name else "", f", until {utc_text(pin.until)}" if pin.until else ""
     verb = "is" if pin.holds(now) else "was"
     return f"v{pin.version} {verb} pinned{called} by {pin.actor}, {ago(pin.pinned_at, now)}{until}: {pin.reason}"
-
-
-# a number over versions ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    """What is plotted: its name, the words on the axis, and whether it counts bytes."""
-
-    title: str
-    axis: str
-    is_bytes: bool = False
-    from_zero: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One version's value; `value` None: unknown, and `problem` says why. `table_id`: of the table that lay there then,
-    None where nobody asked."""
-
-    version: int
-    at: datetime | None
-    operation: str | None
-    value: Any
-    problem: str | None = None
-    table_id: str | None = None
-
-
-def finding(points: Sequence[Point], number: Number) -> str:
-    """The figure's title: "Rows grew from 38,200 to 39,404 over 131 versions"."""
-    known = [point for point in points if point.value is not None]
-    if not known:
-        return f"{number.title}: no value at any of {things(len(points), 'version')}" if points else number.title
-    first, last = known[0], known[-1]
-    if len(known) == 1:
-        return f"{number.title}: {value_text(last.value, number)} at v{last.version}"
-    span = f"over {things(len(known), 'version')}, v{first.version} to v{last.version}"
-    if first.value == last.value:
-        verb = "stayed at" if all(p.value == first.value for p in known) else "is again"
-        return f"{number.title} {verb} {value_text(last.value, number)} {span}"
-    return f"{number.title}: {value_text(first.value, number)} to {value_text(last.value, number)} {span}"
-
-
-def value_text(value: Any, number: Number) -> str:
-    """A value as people read it, at most three digits of a long number; a text as it is."""
-    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-        return datetime_text(value) if isinstance(value, datetime) else str(value)
-    if number.is_bytes:
-        return bytes_text(float(value))
-    return count_text(int(value) if isinstance(value, int) else float(value))
-
-
-def exact_text(value: Any, number: Number) -> str:
-    """A value for hovers and lists: every digit."""
-    if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
-        return value_text(value, number)
-    if number.is_bytes:
-        return bytes_exact(int(value))
-    return f"{value:,}"

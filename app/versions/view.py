@@ -4,48 +4,19 @@ Rule: pure; a state is a word and a pattern beside its colour; a version without
 pieces are drawn, and what was drawn together says so.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
-from decimal import Decimal
+from datetime import date
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
 
-from app.ui.view.figures import (
-    MOST_VALUES,
-    count_axis,
-    glyphs,
-    over_versions_figure,
-    step_line,
-    thinned,
-    thinned_sentence,
-    time_range,
-    value_axis,
-    version_axis,
-    wall_clock,
-)
+from app.ui.view.figures import TABLE_SERIES, Point, Series, number_of, version_axis
 from app.ui.view.theme import FIGURES_KEPT, MAX_POINTS, SURFACES, Mode, state_style, template_name
-from app.ui.view.words import figure_safe
-from app.versions.text import (
-    FILE_WORDS,
-    NO,
-    NOT_KNOWN,
-    OFF,
-    YES,
-    Number,
-    Point,
-    exact_text,
-    feed_word,
-    finding,
-    flag_word,
-    strip_finding,
-)
-from backend.format import UNKNOWN, things, utc_text
+from app.versions.text import FILE_WORDS, NO, NOT_KNOWN, OFF, YES, feed_word, flag_word, strip_finding
+from backend.format import utc_text
 from backend.lake.model import VersionTotals
 from backend.lake.retention.runs import DataFiles, RetentionRuns, VersionRun
 from backend.sql.numbers import VersionValue
@@ -78,29 +49,18 @@ _FILES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Track:
-    """One row of the strip."""
-
-    name: str
-    look: Callable[[VersionRun], _Look]
-
-
 _LEGEND = ("green", "blue", "orange", "red", "gray")  # from what is fine to what is not known
 _STATES = {"green": "FINE", "orange": "WARNING", "red": "CRITICAL", "blue": "NOTE", "gray": "UNKNOWN"}
 
 
-def _flag(value: bool | None) -> _Look:
-    return _FLAGS[flag_word(value)]
-
-
-TRACKS = (
-    _Track("In the log", lambda run: _flag(run.listed)),
-    _Track("Can be rebuilt", lambda run: _flag(run.reconstructable)),
-    _Track("Inside retention", lambda run: _flag(run.in_retention)),
-    _Track("Data files", lambda run: _Look(*_FILES[run.data_files], FILE_WORDS[run.data_files])),
-    _Track("Change feed", lambda run: _FLAGS[feed_word(run)]),
-)
+# rows of the strip, and how a run looks in each
+TRACKS: dict[str, Callable[[VersionRun], _Look]] = {
+    "In the log": lambda run: _FLAGS[flag_word(run.listed)],
+    "Can be rebuilt": lambda run: _FLAGS[flag_word(run.reconstructable)],
+    "Inside retention": lambda run: _FLAGS[flag_word(run.in_retention)],
+    "Data files": lambda run: _Look(*_FILES[run.data_files], FILE_WORDS[run.data_files]),
+    "Change feed": lambda run: _FLAGS[feed_word(run)],
+}
 _PIECES = MAX_POINTS // len(TRACKS)  # a track
 
 
@@ -126,7 +86,7 @@ def strip_figure(retention: RetentionRuns, *, chosen: int | None, mode: Mode = "
 @lru_cache(FIGURES_KEPT)
 def _strip_figure(runs: tuple[VersionRun, ...], latest: int, title: str, chosen: int | None, mode: Mode) -> go.Figure:
     chart = go.Figure()
-    pieces = {track.name: track_pieces(runs, track) for track in reversed(TRACKS)}
+    pieces = dict(reversed(track_pieces(runs).items()))
     if all(len(of_track) == 1 for of_track in pieces.values()):
         pieces = {"Can be rebuilt": pieces["Can be rebuilt"]}
     for name, of_track in pieces.items():
@@ -146,32 +106,31 @@ def _strip_figure(runs: tuple[VersionRun, ...], latest: int, title: str, chosen:
     return chart
 
 
-def track_pieces(runs: Sequence[VersionRun], track: _Track) -> list[_Piece]:
-    """The runs of one track, neighbours that look the same joined, binned where there are too many."""
-    pieces: list[_Piece] = []
-    for run in runs:
-        look = track.look(run)
-        if pieces and pieces[-1].look == look:
-            pieces[-1] = _Piece(pieces[-1].first, run.to_version, look)
-        else:
-            pieces.append(_Piece(run.from_version, run.to_version, look))
-    return pieces if len(pieces) <= _PIECES else _binned(pieces)
-
-
-def _binned(pieces: Sequence[_Piece]) -> list[_Piece]:
-    """Neighbours put together; where they differ the piece says that it is mixed."""
-    step = -(-len(pieces) // _PIECES)
-    bins = []
-    for start in range(0, len(pieces), step):
-        group = pieces[start : start + step]
-        same = all(piece.look == group[0].look for piece in group)
-        bins.append(_Piece(group[0].first, group[-1].last, group[0].look if same else _MIXED))
-    return bins
+def track_pieces(runs: Sequence[VersionRun]) -> dict[str, list[_Piece]]:
+    """The runs by track, neighbours that look the same joined. Where there are too many, neighbours are put together,
+    and where those differ the piece says that it is mixed."""
+    tracks: dict[str, list[_Piece]] = {}
+    for name, look_of in TRACKS.items():
+        pieces = tracks[name] = list[_Piece]()
+        for run in runs:
+            look = look_of(run)
+            if pieces and pieces[-1].look == look:
+                pieces[-1] = _Piece(pieces[-1].first, run.to_version, look)
+            else:
+                pieces.append(_Piece(run.from_version, run.to_version, look))
+        step = -(-len(pieces) // _PIECES)
+        if step > 1:
+            groups = [pieces[start : start + step] for start in range(0, len(pieces), step)]
+            tracks[name] = [
+                _Piece(group[0].first, group[-1].last, group[0].look if len({p.look for p in group}) == 1 else _MIXED)
+                for group in groups
+            ]
+    return tracks
 
 
 def is_binned(retention: RetentionRuns) -> bool:
     """Whether the strip shows mixed pieces."""
-    return any(piece.look is _MIXED for track in TRACKS for piece in track_pieces(retention.runs, track))
+    return any(piece.look is _MIXED for pieces in track_pieces(retention.runs).values() for piece in pieces)
 
 
 def _bar(name: str, pieces: Sequence[_Piece], mode: Mode) -> go.Bar:
@@ -194,7 +153,7 @@ def _bar(name: str, pieces: Sequence[_Piece], mode: Mode) -> go.Bar:
 
 def legend_sentence(retention: RetentionRuns) -> str:
     """What colours and patterns on this strip mean, in words."""
-    looks = {piece.look for track in TRACKS for piece in track_pieces(retention.runs, track)}
+    looks = {piece.look for pieces in track_pieces(retention.runs).values() for piece in pieces}
     plain = {"": "filled", "/": "hatched", "\\": "hatched", ".": "dotted", "x": "crossed"}
     colours = {"gray": "grey"}
     ordered = sorted(looks, key=lambda look: (_LEGEND.index(look.colour), look.pattern, look.word))
@@ -204,27 +163,10 @@ def legend_sentence(retention: RetentionRuns) -> str:
 
 # a number over versions ----------------------------------------------------------------------------------------------
 
-TABLE_NUMBERS = {
-    "Rows": ("num_rows", Number("Rows", "rows")),
-    "Size": ("size_bytes", Number("Size", "bytes", is_bytes=True)),
-    "Files": ("num_files", Number("Files", "files")),
-    "Deleted rows": ("deleted_rows", Number("Deleted rows", "rows marked by deletion vectors")),
-    "Small files": ("small_files", Number("Small files", "files")),
-    "Small files' share": ("small_share", Number("Small files' share", "share of files")),
-}
+TABLE_NUMBERS = {series.title: field for field, series in TABLE_SERIES.items()}
 
 
-def table_points(totals: Sequence[VersionTotals], name: str) -> list[Point]:
-    """One of the table's numbers at each version."""
-    field, _ = TABLE_NUMBERS[name]
-    return [
-        Point(t.version, t.committed_at, t.operation, value, None if value is not None else "files lack statistics")
-        for t in totals
-        for value in (getattr(t, field),)
-    ]
-
-
-def value_points(values: Sequence[VersionValue[Any]], totals: Sequence[VersionTotals]) -> list[Point]:
+def value_points(values: Sequence[VersionValue[Any]], totals: Sequence[VersionTotals]) -> tuple[Point, ...]:
     """Computed values with the times and operations of their commits."""
     commits = {t.version: t for t in totals}
     points = []
@@ -232,7 +174,7 @@ def value_points(values: Sequence[VersionValue[Any]], totals: Sequence[VersionTo
         commit = commits.get(number.version)
         at, operation = (commit.committed_at, commit.operation) if commit else (None, None)
         points.append(Point(number.version, at, operation, number.value, number.problem, number.table_id))
-    return points
+    return tuple(points)
 
 
 def can_be_drawn(points: Sequence[Point]) -> bool:
@@ -241,97 +183,18 @@ def can_be_drawn(points: Sequence[Point]) -> bool:
     if not known:
         return False
     moments = [isinstance(value, date) for value in known]
-    return all(moments) or (not any(moments) and all(_number(value) is not None for value in known))
+    return all(moments) or (not any(moments) and all(number_of(value) is not None for value in known))
 
 
-def number_figure(
-    points: Sequence[Point], commits: Sequence[VersionTotals], number: Number, *, by_time: bool, mode: Mode = "light",
-    zone: str | None = None,
-) -> go.Figure:  # fmt: skip
-    """The figure; `commits` are those whose operations are marked. Without times the versions are the axis.
-
-    Built once: not to be changed.
-    """
-    return _number_figure(tuple(points), tuple(commits), number, by_time, mode, zone)
-
-
-@lru_cache(FIGURES_KEPT)
-def _number_figure(
-    points: tuple[Point, ...], commits: tuple[VersionTotals, ...], number: Number, by_time: bool, mode: Mode,
-    zone: str | None,
-) -> go.Figure:  # fmt: skip
-    by_time = by_time and all(point.at for point in points)
-
-    def x_of(version: int, at: datetime | None) -> datetime | int:
-        return wall_clock(at, zone) if by_time and at is not None else version
-
-    shown = [points[index] for index in thinned([_number(point.value) for point in points])]
-    xs, drawn = (
-        [x_of(p.version, p.at) for p in shown],
-        [p.value if isinstance(p.value, date) else _number(p.value) for p in shown],
-    )
-    chart = over_versions_figure(finding(points, number), mode=mode)
-    chart.add_trace(step_line(xs, drawn, [_hover(point, number) for point in shown], name=number.title, mode=mode))
-    low, high = (points[0].version, points[-1].version) if points else (0, 0)
-    inside = [c for c in commits if low <= c.version <= high and (c.committed_at or not by_time)]
-    chart.add_traces(glyphs(inside, lambda commit: x_of(commit.version, commit.committed_at), mode=mode))
-    clock = f"Time ({zone or 'UTC'})" if by_time else "Version"
-    chart.update_layout(xaxis_title_text=clock, yaxis_title_text=figure_safe(number.axis))
-    if points and not any(isinstance(p.value, date) for p in points):
-        values = [_number(point.value) for point in shown]
-        chart.update_layout(yaxis=count_axis(values) if number.from_zero else value_axis(values))
-    if by_time:
-        chart.update_layout(xaxis_range=time_range([wall_clock(p.at, zone) for p in points if p.at]))
-    else:
-        chart.update_layout(xaxis=version_axis(low, high))
-    if number.is_bytes:
-        chart.update_layout(yaxis={"ticksuffix": "B"})
-    return chart
-
-
-def _hover(point: Point, number: Number) -> list[object]:
-    exact = UNKNOWN if point.value is None else exact_text(point.value, number)
-    return [point.version, point.operation or "not named", exact, utc_text(point.at)]
-
-
-def notes(points: Sequence[Point], wanted: int, of: int) -> str:
-    """What the figure does not show: versions not chosen, thinned, without a value and the first reason, or of a table
-    that was replaced since."""
-    sentences = []
-    if wanted < of:
-        sentences.append(f"{wanted:,} of {things(of, 'version')} chosen, evenly spread.")
-    if len(points) > MOST_VALUES:
-        sentences.append(thinned_sentence(things(len(points), "version")))
-    lost = [point for point in points if point.problem]
-    if lost:
-        sentences.append(f"{things(len(lost), 'version')} without a value; v{lost[-1].version}: {lost[-1].problem}.")
-    ids = [(point.version, point.table_id) for point in points if point.table_id]
-    replaced = [version for (_, before), (version, table_id) in pairwise(ids) if before != table_id]
-    if replaced:
-        times = "" if len(replaced) == 1 else f" {len(replaced):,} times, last"
-        sentences.append(f"The table was made anew{times} by v{replaced[-1]}: older values are of another table.")
-    return " ".join(sentences)
-
-
-def value_frame(points: Sequence[Point], number: Number) -> pd.DataFrame:
+def value_frame(points: Sequence[Point], series: Series) -> pd.DataFrame:
     """The values as a list, newest first, every digit."""
     newest = list(reversed(points))
     return pd.DataFrame(
         {
             "Version": [point.version for point in newest],
-            "Value": [None if p.value is None else exact_text(p.value, number) for p in newest],
+            "Value": [None if p.value is None else series.exact(p.value) for p in newest],
             "Why not": [point.problem for point in newest],
             "Committed at": [utc_text(point.at) for point in newest],
             "Operation": [point.operation for point in newest],
         }
     )
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
-        try:
-            number = float(value)
-        except OverflowError:
-            return None
-        return number if math.isfinite(number) else None
-    return value.toordinal() if isinstance(value, date) else None

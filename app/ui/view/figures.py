@@ -4,18 +4,42 @@ Rule: pure; no tick says "800m" of a row, or half a version. At most `MAX_POINTS
 what stands out survives the thinning.
 """
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from functools import cache
-from typing import Any
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from functools import cache, lru_cache
+from itertools import pairwise
+from typing import Any, Literal
 
 import plotly.graph_objects as go
 import plotly.io as pio
 
-from app.ui.view.theme import MAX_POINTS, Mode, categories, operation_family, operation_style, template_name
+from app.ui.view.theme import (
+    FIGURES_KEPT,
+    MAX_POINTS,
+    Mode,
+    categories,
+    operation_family,
+    operation_style,
+    state_style,
+    template_name,
+)
 from app.ui.view.words import figure_safe
-from backend.format import utc_text, zone_of
+from backend.format import (
+    UNKNOWN,
+    bytes_exact,
+    bytes_text,
+    count_text,
+    datetime_text,
+    percent,
+    signed,
+    things,
+    utc_text,
+    zone_of,
+)
+from backend.lake.history.timeline import Jump
 from backend.lake.model import VersionTotals
 
 SHARE_AXIS = {"range": [0, 1.04], "tickvals": [0, 0.5, 1], "ticktext": ["0 %", "50 %", "100 %"]}
@@ -107,54 +131,244 @@ def moment_json(moment: datetime, zone: str | None) -> str:
     return wall_clock(moment, zone).isoformat(" ", "milliseconds")
 
 
-# a step line above, the commits' operations along the bottom ----------------------------------------------------------
+# a number over a table's versions: a step line above, the commits' operations along the bottom ------------------------
 
 
 GLYPH_SLOTS = 60  # of one kind side by side, with room between them on a wide page
 MOST_VALUES = MAX_POINTS // 2
 MOST_MARKED = 60  # values with a mark of their own
+VERSION_TICKS = 6
 HEIGHT_PX = 320
 _HOVER_HEAD = "<b>v%{customdata[0]}</b> · %{customdata[1]}"
 
 X = datetime | int  # where a version stands on the x axis: a time on the viewer's clock, or a version
 
 
-def over_versions_figure(title: str, *, mode: Mode) -> go.Figure:
-    """An empty figure with room for the operations below the line."""
-    figure = go.Figure()
-    return figure.update_layout(
-        template=template_name(mode),
-        height=HEIGHT_PX,
-        title_text=figure_safe(title),
-        showlegend=True,
-        legend={"y": -0.3, "yanchor": "top", "x": 0, "xanchor": "left"},
-        xaxis={"anchor": "y2"},
-        yaxis={"domain": [0.14, 1]},
-        yaxis2={"domain": [0, 0.1], "visible": False, "range": [0, 1], "fixedrange": True},
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A number over versions: its name, the words on its axis, what it counts, and whether its axis begins at zero."""
+
+    title: str
+    axis: str
+    unit: Literal["count", "bytes", "share"] = "count"
+    from_zero: bool = True
+
+    def text(self, value: Any) -> str:
+        """A value as people read it, at most three digits of a long number; a text as it is."""
+        if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+            return datetime_text(value) if isinstance(value, datetime) else str(value)
+        if self.unit == "count":
+            return count_text(value if isinstance(value, int) else float(value))
+        return percent(float(value)) if self.unit == "share" else bytes_text(float(value))
+
+    def exact(self, value: Any) -> str:
+        """A value for hovers and lists: every digit."""
+        if value is None:
+            return UNKNOWN
+        if self.unit == "share" or isinstance(value, bool) or not isinstance(value, int | float | Decimal):
+            return self.text(value)
+        return bytes_exact(int(value)) if self.unit == "bytes" else f"{value:,}"
+
+    def y_axis(self, values: Sequence[float | None]) -> dict[str, Any]:
+        """A `yaxis` for these values."""
+        if self.unit == "share":
+            return SHARE_AXIS
+        scale = count_axis(values) if self.from_zero else value_axis(values)
+        return scale | ({"ticksuffix": "B"} if self.unit == "bytes" else {})
+
+
+TABLE_SERIES = {  # by the field of `VersionTotals`
+    "num_rows": Series("Rows", "rows"),
+    "size_bytes": Series("Size", "bytes", "bytes"),
+    "num_files": Series("Files", "files"),
+    "small_files": Series("Small files", "files"),
+    "small_share": Series("Small files' share", "share of files", "share"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One version's value; `value` None: unknown, and `problem` says why. `table_id`: of the table that lay there then,
+    None where nobody asked."""
+
+    version: int
+    at: datetime | None
+    operation: str | None
+    value: Any
+    problem: str | None = None
+    table_id: str | None = None
+
+
+def table_points(totals: Sequence[VersionTotals], field: str) -> tuple[Point, ...]:
+    """One of the table's own numbers at each version."""
+    values = [(item, getattr(item, field)) for item in totals]
+    return tuple(
+        Point(t.version, t.committed_at, t.operation, value, "files lack statistics" if value is None else None)
+        for t, value in values
     )
 
 
-def step_line(
-    xs: Sequence[X], values: Sequence[object], hovers: Sequence[Sequence[object]], *, name: str, mode: Mode
-) -> go.Scatter:
-    """The line; a hover is version, operation, exact value and time. Each value can be clicked, marked or not."""
+def finding(points: Sequence[Point], series: Series, num_versions: int = 0) -> str:
+    """The figure's title: "Rows grew from 37,000 to 38,200 over 131 versions". Where not each of `num_versions` has a
+    value it names the ends of those that have."""
+    known = [point for point in points if point.value is not None]
+    if not known:
+        count = things(len(points), "version")
+        return f"{series.title}: no value at any of {count}" if points else f"{series.title}: no version to show"
+    first, last = known[0], known[-1]
+    if len(known) == 1:
+        return f"{series.title}: {series.text(last.value)} at v{last.version}"
+    ends = f", v{first.version} to v{last.version}" if len(known) < max(len(points), num_versions) else ""
+    span = f"over {things(len(known), 'version')}{ends}"
+    if all(point.value == first.value for point in known):
+        return f"{series.title} stayed at {series.text(last.value)} {span}"
+    if last.value == first.value:
+        return f"{series.title}: {series.text(last.value)} again {span}"
+    verb = "went"  # a moment, or a number that is none
+    if not isinstance(last.value, date):
+        verb = "grew" if last.value > first.value else "fell" if last.value < first.value else verb
+    return f"{series.title} {verb} from {series.text(first.value)} to {series.text(last.value)} {span}"
+
+
+def notes(points: Sequence[Point], wanted: int, of: int) -> str:
+    """What the figure does not show: versions not chosen, thinned, without a value and the first reason, or of a table
+    that was replaced since."""
+    sentences = []
+    if wanted < of:
+        sentences.append(f"{wanted:,} of {things(of, 'version')} chosen, evenly spread.")
+    if len(points) > MOST_VALUES:
+        every = things(len(points), "version")
+        sentences.append(f"{every} thinned to first, lowest and highest of each stretch.")
+    lost = [point for point in points if point.problem]
+    if lost:
+        sentences.append(f"{things(len(lost), 'version')} without a value; v{lost[-1].version}: {lost[-1].problem}.")
+    ids = [(point.version, point.table_id) for point in points if point.table_id]
+    replaced = [version for (_, before), (version, table_id) in pairwise(ids) if before != table_id]
+    if replaced:
+        times = "" if len(replaced) == 1 else f" {len(replaced):,} times, last"
+        sentences.append(f"The table was made anew{times} by v{replaced[-1]}: older values are of another table.")
+    return " ".join(sentences)
+
+
+@lru_cache(FIGURES_KEPT)
+def series_figure(
+    points: tuple[Point, ...], commits: tuple[VersionTotals, ...], series: Series, *, by_time: bool = True,
+    jumps: tuple[Jump, ...] = (), mode: Mode = "light", zone: str | None = None,
+) -> go.Figure:  # fmt: skip
+    """A step line over time, with versions on a second axis, or over versions where a commit has no time; the
+    operations of `commits` along the bottom, `jumps` marked on the line. Built once: not to be changed."""
+    by_time = by_time and bool(points) and all(point.at for point in points)
+
+    def x_of(version: int, at: datetime | None) -> X:
+        return wall_clock(at, zone) if by_time and at is not None else version
+
+    shown = [points[index] for index in thinned([number_of(point.value) for point in points])]
+    figure = go.Figure(step_line([x_of(point.version, point.at) for point in shown], shown, series, mode=mode))
+    figure.update_layout(
+        template=template_name(mode), height=HEIGHT_PX, margin_t=72, showlegend=True,
+        title_text=figure_safe(finding(points, series, len(commits))),
+        legend={"y": -0.3, "yanchor": "top", "x": 0, "xanchor": "left"},
+        xaxis={"anchor": "y2", "title_text": f"Time ({zone or 'UTC'})"},
+        yaxis={"domain": [0.14, 1], "title_text": figure_safe(series.axis)},
+        yaxis2={"domain": [0, 0.1], "visible": False, "range": [0, 1], "fixedrange": True},
+    )  # fmt: skip
+    low, high = (points[0].version, points[-1].version) if points else (0, 0)
+    inside = [item for item in commits if low <= item.version <= high and (item.committed_at or not by_time)]
+    figure.add_traces(_glyphs(inside, lambda commit: x_of(commit.version, commit.committed_at), mode=mode))
+    marked = {jump.version: jump for jump in jumps}
+    for point in points:
+        if jump := marked.get(point.version):
+            _mark(figure, point, jump, x_of(point.version, point.at), mode=mode)
+    if not any(isinstance(point.value, date) for point in points):
+        figure.update_layout(yaxis=series.y_axis([number_of(point.value) for point in shown]))
+    if by_time:
+        _version_axis(figure, [(wall_clock(p.at, zone), p.version) for p in points if p.at])
+    else:
+        figure.update_layout(xaxis=version_axis(low, high))
+    return figure
+
+
+def number_of(value: Any) -> float | None:
+    """A value as it is drawn; None where it is no finite number. Of a day it is its ordinal."""
+    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except OverflowError:
+            return None
+        return number if math.isfinite(number) else None
+    return value.toordinal() if isinstance(value, date) else None
+
+
+def step_line(xs: Sequence[X], points: Sequence[Point], series: Series, *, mode: Mode) -> go.Scatter:
+    """The line; a hover is version, operation, name and exact value, time. Each value can be clicked, marked or not."""
     return go.Scatter(
         x=list(xs),
-        y=list(values),
+        y=[point.value if isinstance(point.value, date) else number_of(point.value) for point in points],
         mode="lines+markers",
         line={"shape": "hv", "width": 2, "color": categories(mode)[0]},
         marker={"size": 5} if len(xs) <= MOST_MARKED else {"size": 8, "opacity": 0},
-        name=name,
+        name=figure_safe(series.title),
         showlegend=False,
         connectgaps=False,
-        customdata=[[figure_safe(cell) if isinstance(cell, str) else cell for cell in hover] for hover in hovers],
-        hovertemplate=f"{_HOVER_HEAD}<br>%{{customdata[2]}}<br>%{{customdata[3]}}<extra></extra>",
+        customdata=[
+            [p.version, figure_safe(p.operation or "not named"), figure_safe(series.exact(p.value)), utc_text(p.at)]
+            for p in points
+        ],
+        hovertemplate=f"{_HOVER_HEAD}<br>%{{fullData.name}}: %{{customdata[2]}}<br>%{{customdata[3]}}<extra></extra>",
     )
 
 
-def glyphs(
-    commits: Sequence[VersionTotals], x_of: Callable[[VersionTotals], X], *, mode: Mode, edge_px: int = 0
-) -> list[go.Scatter]:
+def _mark(figure: go.Figure, point: Point, jump: Jump, x: X, *, mode: Mode) -> None:
+    """A ring around the version, with its change."""
+    colour = state_style("WARNING", mode).colour
+    figure.add_trace(
+        go.Scatter(
+            x=[x],
+            y=[point.value],
+            mode="markers",
+            marker={"symbol": "circle-open", "size": 15, "color": colour, "line": {"width": 2.5}},
+            showlegend=False,
+            customdata=[[point.version]],
+            hovertemplate=f"<b>v{point.version}</b> · {jump_text(jump)}<extra></extra>",
+        )
+    )
+    figure.add_annotation(
+        x=x, y=point.value, text=f"v{point.version}: {signed(jump.change)}", showarrow=False, xanchor="right",
+        yanchor="bottom", xshift=-10, font={"color": colour},
+    )  # fmt: skip
+
+
+def jump_text(jump: Jump) -> str:
+    """ "+5,000 rows; a commit usually brings +10"."""
+    return f"{signed(jump.change)} rows; a commit usually brings {signed(jump.usual)}"
+
+
+def _version_axis(figure: go.Figure, moments: Sequence[tuple[datetime, int]]) -> None:
+    """A few versions above the figure, so far apart over its time axis that their labels do not overlap."""
+    gap = (moments[-1][0] - moments[0][0]) / VERSION_TICKS
+    ticks = [moments[-1]]
+    for moment, version in reversed(moments[:-1]):
+        if gap and ticks[-1][0] - moment >= gap:
+            ticks.append((moment, version))
+    ticks.reverse()
+    xs = [moment for moment, _ in ticks]
+    # An axis is drawn only where something lies on it: a line without a value.
+    figure.add_trace(go.Scatter(x=xs, y=[None] * len(xs), xaxis="x2", showlegend=False, hoverinfo="skip"))
+    figure.update_layout(
+        xaxis_range=time_range([moment for moment, _ in moments]),
+        xaxis2={
+            "overlaying": "x",
+            "side": "top",
+            "matches": "x",
+            "anchor": "y",
+            "showgrid": False,
+            "tickvals": xs,
+            "ticktext": [f"v{version}" for _, version in ticks],
+        },
+    )
+
+
+def _glyphs(commits: Sequence[VersionTotals], x_of: Callable[[VersionTotals], X], *, mode: Mode) -> list[go.Scatter]:
     """One trace a kind of operation, along the bottom on its own axis, the rarest on top.
 
     Commits of one kind that would lie upon each other are one glyph, the newest of them; its hover counts them.
@@ -164,10 +378,7 @@ def glyphs(
         families.setdefault(operation_family(commit.operation), []).append(commit)
     xs = [x_of(commit) for commit in commits]
     groups = sorted(families.items(), key=lambda item: -len(item[1]))
-    return [
-        _glyphs_of(family, _by_slot(group, x_of, (min(xs), max(xs))), x_of, mode=mode, edge_px=edge_px)
-        for family, group in groups
-    ]
+    return [_glyphs_of(family, _by_slot(group, x_of, (min(xs), max(xs))), x_of, mode=mode) for family, group in groups]
 
 
 def _by_slot(
@@ -187,11 +398,16 @@ def _place(x: X) -> float:
 
 
 def _glyphs_of(
-    family: str, slots: list[list[VersionTotals]], x_of: Callable[[VersionTotals], X], *, mode: Mode, edge_px: int
+    family: str, slots: list[list[VersionTotals]], x_of: Callable[[VersionTotals], X], *, mode: Mode
 ) -> go.Scatter:
     newest = [slot[-1] for slot in slots]
     style = operation_style(newest[0].operation, mode)
     names = sorted({figure_safe(commit.operation or "not named") for slot in slots for commit in slot})
+    hovers = []
+    for slot in slots:
+        last, at = slot[-1], utc_text(slot[-1].committed_at)
+        many = f"<br>the newest of {len(slot):,} here, from v{slot[0].version} on" if len(slot) > 1 else ""
+        hovers.append([last.version, figure_safe(last.operation or "not named"), f"{at}{many}"])
     return go.Scatter(
         x=[x_of(commit) for commit in newest],
         y=[0.5] * len(newest),
@@ -201,21 +417,12 @@ def _glyphs_of(
             "symbol": style.symbol,
             "color": style.colour,
             "size": 10,
-            "line": {"color": style.colour, "width": edge_px},
+            "line": {"color": style.colour, "width": 1},
         },
         name=f"{', '.join(names[:2])}{' …' if len(names) > 2 else ''}" if family != "other" else "other",
-        customdata=[
-            [c.version, figure_safe(c.operation or "not named"), _slot_text(slot)]
-            for c, slot in zip(newest, slots, strict=True)
-        ],
+        customdata=hovers,
         hovertemplate=f"{_HOVER_HEAD}<br>%{{customdata[2]}}<extra></extra>",
     )
-
-
-def _slot_text(slot: Sequence[VersionTotals]) -> str:
-    """When; of several commits also how many they are."""
-    at = utc_text(slot[-1].committed_at)
-    return at if len(slot) == 1 else f"{at}<br>the newest of {len(slot):,} here, from v{slot[0].version} on"
 
 
 def thinned(values: Sequence[float | None], most: int = MOST_VALUES) -> list[int]:
@@ -231,8 +438,3 @@ def thinned(values: Sequence[float | None], most: int = MOST_VALUES) -> list[int
         if known:
             chosen |= {min(known, key=known.__getitem__), max(known, key=known.__getitem__)}
     return sorted(chosen)
-
-
-def thinned_sentence(versions: str) -> str:
-    """What a thinned line leaves out; `versions` says how many there are."""
-    return f"{versions} thinned to first, lowest and highest of each stretch."

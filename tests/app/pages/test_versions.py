@@ -34,7 +34,7 @@ def test_a_young_table_can_be_read_at_every_version(orders: Path) -> None:
     assert "it is the latest version, which is never refused" in words(app).lower()
     assert "TO VERSION AS OF" not in words(app), "the latest needs no restore"
     app.segmented_control(key="view").set_value("Numbers over versions")
-    assert "Rows: 3 to 4 over 4 versions, v0 to v3" in titles(again(app)) and "can be read" not in titles(app)
+    assert "Rows grew from 3 to 4 over 4 versions" in titles(again(app)) and "can be read" not in titles(app)
 
 
 def test_a_link_opens_one_version_with_its_end_the_setting_and_its_changes_since(orders: Path) -> None:
@@ -127,10 +127,10 @@ def test_a_look_that_failed_is_offered_again_and_begins_at_a_click_alone(
 
 
 def test_the_tables_own_numbers_and_a_column_by_statistics(orders: Path) -> None:
-    for number, title in (("Files", "Files: 1 to"), ("Size", "Size: "), ("Small files", "Small")):
+    for number, title in (("Files", "Files grew from 1 to"), ("Size", "Size "), ("Small files", "Small")):
         assert title in titles(open_page("versions", table="orders", number=number, over="Versions"))
     app = open_page("versions", table="orders", number="One column", column="amount", measure="Highest")
-    assert "Highest amount: 30 to 50 over 4 versions" in titles(app)
+    assert "Highest amount grew from 30 to 50 over 4 versions" in titles(app)
     assert frame_with(app, "Value")["Value"].tolist() == ["50.0", "50.0", "50.0", "30.0"]
 
 
@@ -139,10 +139,10 @@ def test_an_aggregate_is_computed_after_a_click_and_kept(orders: Path) -> None:
     app = open_page("versions", table="orders", **link)
     assert "sum(amount)" not in titles(app)
     press(app, "compute")
-    assert "sum(amount): 60 to 145 over 4 versions" in titles(app)
+    assert "sum(amount) grew from 60 to 145 over 4 versions" in titles(app)
     assert "Cancel" not in [button.label for button in app.button]
     assert frame_with(app, "Value")["Value"].tolist() == ["145.0", "155.0", "150.0", "60.0"]
-    assert "sum(amount): 60 to 145" in titles(open_page("versions", table="orders", **link))
+    assert "sum(amount) grew from 60 to 145" in titles(open_page("versions", table="orders", **link))
     app = open_page("versions", table="orders", number="SQL aggregate", sql="max(status)", first=1, last=2)
     press(app, "compute")
     assert frame_with(app, "Value")["Value"].tolist() == ["paid", "new"], "one of text is a list"

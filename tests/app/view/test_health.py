@@ -80,8 +80,8 @@ def test_the_trend_draws_files_and_bytes_of_each_version_marks_optimize_and_is_t
     found = health()
     figure = view.build_trend_figure(found)
     lines = {trace.name: list(trace.y) for trace in figure.data}
-    assert (lines["small files"], lines["small"]) == ([0, 1, 2, 0, 4], [0, 1 / 2, 2 / 3, 0, 4 / 5])
-    assert lines["files"] == [1, 2, 3, 4, 5] and lines["bytes"] == [100, 200, 300, 400, 500]
+    assert (lines["Small files"], lines["Small files' share"]) == ([0, 1, 2, 0, 4], [0, 1 / 2, 2 / 3, 0, 4 / 5])
+    assert lines["Files"] == [1, 2, 3, 4, 5] and lines["Size"] == [100, 200, 300, 400, 500]
     marked = next(trace for trace in figure.data if "OPTIMIZE" in trace.name)
     assert list(marked.x) == [3]
     log = "The log holds 5 versions over 2 h, since 2026-11-20 10:00:00 UTC; it has no checkpoint."

@@ -4,15 +4,16 @@ import re
 from dataclasses import replace
 from datetime import timedelta
 
+import plotly.graph_objects as go
 import pytest
 
 from app.history import view as history
-from app.history import view as history_figure
 from app.history.view import commits_frame
 from app.search.text import commit_facts, commit_text
 from app.summary.view.summary import writers_sentence
 from app.ui.view import theme
 from app.ui.view.commits import last_by_another, writer_text
+from app.ui.view.figures import TABLE_SERIES, VERSION_TICKS, series_figure, table_points
 from backend.lake.model import OperationMetrics, StreamOrigin, Timeline, VersionTotals
 from tests.worlds.lake.made import NOW, commit, totals
 
@@ -33,20 +34,20 @@ def test_what_a_commit_does_not_say_is_a_dash_and_never_nothing() -> None:
     assert history.metrics_facts(vacuums[1].metrics)["Files that it was to delete"] == "9"
 
 
-ROWS = history_figure.FIGURES["Rows"]
-draw = history_figure.history_figure
+def draw(totals: tuple[VersionTotals, ...], field: str = "num_rows") -> go.Figure:
+    return series_figure(table_points(totals, field), totals, TABLE_SERIES[field])
 
 
 def test_the_chart_says_its_finding_and_keeps_to_its_points() -> None:
     timeline = Timeline(totals(9_000), 0)
-    figure = draw(timeline, ROWS)
-    assert sum(len(trace.x) for trace in figure.data) <= theme.MAX_POINTS + history_figure.VERSION_TICKS + 1
+    figure = draw(timeline.totals)
+    assert sum(len(trace.x) for trace in figure.data) <= theme.MAX_POINTS + VERSION_TICKS + 1
     assert figure.layout.title.text == "Rows grew from 10 to 90,000 over 9,000 versions"
-    assert "9,000 versions thinned" in history_figure.drawn_sentence(timeline)
-    line = draw(Timeline(totals(500), 0), ROWS).data[0]
+    assert "9,000 versions thinned" in history.drawn_sentence(timeline, table_points(timeline.totals, "num_rows"))
+    line = draw(totals(500)).data[0]
     assert "markers" in line.mode and len(line.customdata) == 500, "every version can be clicked"
     rare = VersionTotals(5_000, NOW + timedelta(days=1), "OPTIMIZE", 1, 1, 1, 0)
-    glyphs = draw(Timeline((*totals(5_000), rare), 0), history_figure.FIGURES["Files"]).data
+    glyphs = draw((*totals(5_000), rare), "num_files").data
     assert "OPTIMIZE" in {trace.name for trace in glyphs}
 
 
@@ -58,13 +59,18 @@ def test_the_chart_says_its_finding_and_keeps_to_its_points() -> None:
         ((0, 100, 150, None), "Rows grew from 0 to 150 over 3 versions, v0 to v2"),
         ((None, 7, 9, 7), "Rows: 7 again over 3 versions, v1 to v3"),
         ((7, 7), "Rows stayed at 7 over 2 versions"),
-        ((None, None), "Rows: not known, files lack statistics"),
+        ((None, None), "Rows: no value at any of 2 versions"),
     ],
 )
 def test_the_finding_names_the_versions_whose_rows_are_known(counts: tuple[int | None, ...], finding: str) -> None:
     versions = tuple(VersionTotals(v, NOW, "WRITE", 1, 9, count, 0) for v, count in enumerate(counts))
-    assert history_figure.history_finding(versions, ROWS) == finding
-    assert list(draw(Timeline(versions, 0), ROWS).data[0].y) == list(counts), "what is not known is a gap"
+    figure = draw(versions)
+    assert figure.layout.title.text == finding
+    assert list(figure.data[0].y) == list(counts), "what is not known is a gap"
+    lacking = "files lack statistics" in history.drawn_sentence(
+        Timeline(versions, 0), table_points(versions, "num_rows")
+    )
+    assert lacking == (None in counts)
 
 
 def test_the_caption_counts_every_commit() -> None:
@@ -76,8 +82,7 @@ def test_the_caption_counts_every_commit() -> None:
 def test_an_operation_that_is_a_link_is_text_in_the_figure() -> None:
     """Plotly reads tags in names and hovers, and makes an anchor of `<a href=…>`."""
     evil = "<a href='https://evil.example'>WRITE</a>"
-    history = Timeline(tuple(VersionTotals(version, NOW, evil, 1, 9, 10, 0) for version in range(3)), 0)
-    drawn = draw(history, ROWS).to_json()
+    drawn = draw(tuple(VersionTotals(version, NOW, evil, 1, 9, 10, 0) for version in range(3))).to_json()
     assert "evil.example" in drawn and not re.search(r"<a|\\u003ca", drawn)
 
 

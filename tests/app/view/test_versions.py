@@ -1,12 +1,12 @@
 """Versions in words and figures: what can be done with one, the strip over all, and a number over some."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from app.ui.view.figures import thinned
+from app.ui.view.figures import TABLE_SERIES, VERSION_TICKS, Point, finding, notes, series_figure, table_points, thinned
 from app.ui.view.theme import MAX_POINTS
 from app.versions import text, view
 from backend.lake.model import VersionTotals
@@ -59,64 +59,71 @@ def test_a_log_full_of_holes_is_binned_and_says_so() -> None:
 # a number over versions ----------------------------------------------------------------------------------------------
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-ROWS = view.TABLE_NUMBERS["Rows"][1]
+ROWS = TABLE_SERIES["num_rows"]
 
 
-def totals(count: int, *, rows: int | None = 10) -> list[VersionTotals]:
-    return [
+def totals(count: int, *, rows: int | None = 10) -> tuple[VersionTotals, ...]:
+    return tuple(
         VersionTotals(
             version=v, committed_at=START + timedelta(hours=v), operation="OPTIMIZE" if v % 50 == 7 else "WRITE",
             num_files=v, size_bytes=v * 1000, num_rows=None if rows is None else rows + v, small_files=0,
         )
         for v in range(count)
-    ]  # fmt: skip
+    )  # fmt: skip
 
 
-def points(*values: Any) -> list[text.Point]:
+def points(*values: Any) -> tuple[Point, ...]:
     return view.value_points([VersionValue(v, value) for v, value in enumerate(values)], totals(len(values)))
 
 
 @pytest.mark.parametrize(
     ("values", "title"),
     [
-        ([3, 5], "Rows: 3 to 5 over 2 versions, v0 to v1"),
-        ([3, 9, 3], "Rows is again 3 over 3 versions, v0 to v2"),
-        ([3, 3], "Rows stayed at 3 over 2 versions, v0 to v1"),
+        ([3, 5], "Rows grew from 3 to 5 over 2 versions"),
+        ([3, 9, 3], "Rows: 3 again over 3 versions"),
+        ([3, 3, None], "Rows stayed at 3 over 2 versions, v0 to v1"),
         ([None, 7], "Rows: 7 at v1"),
         ([None], "Rows: no value at any of 1 version"),
-        ([Decimal("1204331.5"), 2], "Rows: 1.2 M to 2 over 2 versions, v0 to v1"),
+        ([], "Rows: no version to show"),
+        ([Decimal("1204331.5"), 2], "Rows fell from 1.2 M to 2 over 2 versions"),
+        ([START.date(), date(2026, 2, 1)], "Rows went from 2026-01-01 to 2026-02-01 over 2 versions"),
     ],
 )
 def test_the_title_is_the_finding(values: list[Any], title: str) -> None:
-    assert text.finding(points(*values), ROWS) == title
+    assert finding(points(*values), ROWS) == title
+
+
+def test_of_versions_that_were_chosen_the_ends_are_named() -> None:
+    figure = series_figure(points(1, 2, 3)[1:], totals(20), ROWS)
+    assert figure.layout.title.text == "Rows grew from 2 to 3 over 2 versions, v1 to v2"
 
 
 def test_ten_thousand_versions_are_thinned_and_it_is_said() -> None:
     many = totals(10_000)
-    drawn = view.table_points(many, "Rows")
-    figure = view.number_figure(drawn, many, ROWS, by_time=True, zone="Asia/Tokyo")
-    assert sum(len(trace.x) for trace in figure.data) <= MAX_POINTS
-    assert figure.data[0].customdata[-1][0] == 9_999 and {t.name for t in figure.data[1:]} == {"WRITE", "OPTIMIZE"}
-    assert "10,000 versions thinned" in view.notes(drawn, len(drawn), len(drawn))
+    drawn = table_points(many, "num_rows")
+    figure = series_figure(drawn, many, ROWS, by_time=True, zone="Asia/Tokyo")
+    assert sum(len(trace.x) for trace in figure.data) <= MAX_POINTS + VERSION_TICKS + 1
+    assert figure.data[0].customdata[-1][0] == 9_999 and {t.name for t in figure.data[1:-1]} == {"WRITE", "OPTIMIZE"}
+    assert "10,000 versions thinned" in notes(drawn, len(drawn), len(drawn))
     assert len(figure.to_json()) < 500_000
 
 
 def test_unknown_values_are_gaps_with_a_reason() -> None:
-    unknown = view.table_points(totals(3, rows=None), "Rows")
+    unknown = table_points(totals(3, rows=None), "num_rows")
     assert [p.value for p in unknown] == [None] * 3
-    assert view.notes(unknown, 3, 30) == (
+    assert notes(unknown, 3, 30) == (
         "3 of 30 versions chosen, evenly spread. 3 versions without a value; v2: files lack statistics."
     )
 
 
 def test_big_numbers_keep_every_digit_nothing_infinite_is_drawn_and_marks_are_of_the_chosen_versions() -> None:
     huge = 2**63 + 1
-    figure = view.number_figure(points(huge), totals(1), ROWS, by_time=False)
+    figure = series_figure(points(huge), totals(1), ROWS, by_time=False)
     assert figure.data[0].customdata[0][2] == f"{huge:,}"
     assert view.value_frame(points(huge), ROWS)["Value"].tolist() == [f"{huge:,}"]
-    figure = view.number_figure(points(float("nan"), float("inf"), 1), totals(3), ROWS, by_time=False)
+    figure = series_figure(points(float("nan"), float("inf"), 1), totals(3), ROWS, by_time=False)
     assert list(figure.data[0].y) == [None, None, 1.0]
-    figure = view.number_figure(points(1, 2, 3)[1:], totals(20), ROWS, by_time=False)
+    figure = series_figure(points(1, 2, 3)[1:], totals(20), ROWS, by_time=False)
     assert [x for trace in figure.data[1:] for x in trace.x] == [1, 2]
 
 
