@@ -12,14 +12,7 @@ from backend.lake.history.history import resolve_version
 from backend.lake.lake import Lake
 from backend.lake.model import Commit, Pin, TableRef
 from backend.lake.retention.answers import Answer, Extension, VersionAnswer, judge_version, missing_words
-from backend.lake.retention.runs import (
-    FilesSeen,
-    RetentionRuns,
-    RetentionSetting,
-    VacuumRun,
-    judge,
-    with_missing,
-)
+from backend.lake.retention.runs import FilesSeen, RetentionRuns, RetentionSetting, VacuumRun, judge
 from backend.times import parse_time
 
 
@@ -28,7 +21,8 @@ def versions(name: str, at: str | None, *, check: bool, as_json: bool) -> int:
     version = None if at is None else resolve_version(lake, ref, at, services.clock())
     retention = judge(lake.retention_facts(ref), services.now())
     if check and version is None:
-        retention = _looked_for(lake, ref, retention)
+        *_, seen = lake.see_log(ref)
+        retention = judge(retention.facts, retention.now, seen.runs)
     answer = None
     if version is not None:
         files = _files(lake, ref, version) if check and retention.facts.is_reconstructable(version) else None
@@ -75,11 +69,6 @@ def unpin(name: str, at: str, reason: str, *, as_json: bool) -> int:
 def _pins(ref: TableRef) -> list[Pin]:
     store = services.existing_store()
     return store.pins.of_table(ref) if store else []
-
-
-def _looked_for(lake: Lake, ref: TableRef, retention: RetentionRuns) -> RetentionRuns:
-    *_, seen = lake.see_log(ref)
-    return with_missing(retention, seen.runs)
 
 
 def _files(lake: Lake, ref: TableRef, version: int) -> FilesSeen:
