@@ -248,30 +248,7 @@ def files_at_once() -> int:
 # as a log of these files alone ------------------------------------------------------------------------------------
 
 
-@contextmanager
 def log_subset(
-    storage: Storage,
-    snapshot: Snapshot,
-    files: pa.Table,
-    *,
-    as_of: Snapshot | None = None,
-    numbered: tuple[str, int] | None = None,
-    columns: Sequence[str] | None = None,
-) -> Iterator[str]:
-    """A folder that reads as a table of these files (`model.FILE_COLUMNS`; `num_records` where a reader wants it) of a
-    snapshot; those on an object store are fetched into it.
-
-    `as_of` is the version whose schema they are read with, as Delta reads old files today. `numbered` is a column that
-    the table does not have, and a number: it gives each row its file's number among these, counted from there.
-    `columns` are those that are read, None for all: a shredded variant keeps nobody from the others.
-
-    Raises `DataFileMissingError`, `PathRefusedError` or a `StorageError`.
-    """
-    with files_on_disk(storage, snapshot.ref.uri) as on_disk:
-        yield written(on_disk, snapshot, files, as_of=as_of, numbered=numbered, columns=columns)
-
-
-def written(
     on_disk: FilesOnDisk,
     snapshot: Snapshot,
     files: pa.Table,
@@ -280,7 +257,15 @@ def written(
     numbered: tuple[str, int] | None = None,
     columns: Sequence[str] | None = None,
 ) -> str:
-    """The folder of `log_subset`: that of the files, which are held already."""
+    """A folder that reads as a table of these files (`model.FILE_COLUMNS`; `num_records` where a reader wants it) of a
+    snapshot, as long as they are held; those on an object store are fetched into it.
+
+    `as_of` is the version whose schema they are read with, as Delta reads old files today. `numbered` is a column that
+    the table does not have, and a number: it gives each row its file's number among these, counted from there.
+    `columns` are those that are read, None for all: a shredded variant keeps nobody from the others.
+
+    Raises `DataFileMissingError`, `PathRefusedError` or a `StorageError`.
+    """
     schema = as_of or snapshot
     protocol, metadata = _protocol(schema.protocol), _metadata(schema.metadata)
     if columns is not None:
@@ -295,8 +280,8 @@ def written(
     return str(on_disk.folder)
 
 
-def written_feed(on_disk: FilesOnDisk, snapshot: Snapshot, commits: Sequence[CommitSlice]) -> str:
-    """The same for a reader of the change feed: version 1 is the first of the commits, and each names just the files
+def feed_subset(on_disk: FilesOnDisk, snapshot: Snapshot, commits: Sequence[CommitSlice]) -> str:
+    """A `log_subset` for a reader of the change feed: version 1 is the first of the commits, each with just the files
     that its feed is read from."""
     metadata = {**_metadata(snapshot.metadata), "configuration": {FEED: "true"}}
     on_disk.write_commit(0, [{"protocol": _protocol(snapshot.protocol)}, {"metaData": metadata}])
@@ -457,7 +442,7 @@ def _deleted(on_disk: FilesOnDisk, snapshot: Snapshot, files: pa.Table, paths: S
         some = files.take(pa.array(numbers)).drop_columns(["num_records"]).append_column("num_records", [counts])
         from backend.lake.rows import scan  # late: most files have no deletion vector
 
-        deleted = scan.deleted_positions(written(on_disk, snapshot, some, columns=()), snapshot.ref.uri)
+        deleted = scan.deleted_positions(log_subset(on_disk, snapshot, some, columns=()), snapshot.ref.uri)
         for number in numbers:
             if (gone := deleted.get(paths[number])) is None:
                 raise UnsupportedFeatureError(

@@ -33,7 +33,7 @@ from backend.lake.rows.filters import (
     may_match,
     misread_partitions,
 )
-from backend.lake.rows.log_subset import files_at_once, files_on_disk, log_subset, written_feed
+from backend.lake.rows.log_subset import feed_subset, files_at_once, files_on_disk, log_subset
 from backend.lake.storage.folder import is_remote
 from backend.lake.storage.storage import Storage, TableFiles
 from backend.lake.table.misreadings import goes_by_id, in_old_calendar, misspelled, perhaps_misspelled
@@ -159,9 +159,9 @@ def _read_some(
 
     columns, predicate = what
     with ExitStack() as stack:
+        on_disk = stack.enter_context(files_on_disk(storage, snapshot.ref.uri))
         some = files.select(FILE_COLUMNS)
-        subset = log_subset(storage, snapshot, some, as_of=as_of, numbered=numbered, columns=columns)
-        folder = stack.enter_context(subset)
+        folder = log_subset(on_disk, snapshot, some, as_of=as_of, numbered=numbered, columns=columns)
         reader = scan.scan(folder, snapshot.ref.uri, columns=columns, predicate=predicate)
         return pa.RecordBatchReader.from_batches(reader.schema, _closing(reader, stack.pop_all()))
 
@@ -231,7 +231,7 @@ def read_changes(
     def read(start: int, end: int) -> pa.RecordBatchReader:
         with ExitStack() as stack:
             on_disk = stack.enter_context(files_on_disk(storage, uri, is_for_many=True))
-            folder = written_feed(on_disk, snapshot, commits[start:end])
+            folder = feed_subset(on_disk, snapshot, commits[start:end])
             reader = scan.scan_changes(folder, uri, (1, end - start), columns=columns)
             batches = _closing(reader, stack.pop_all())
             return _committed(batches, reader.schema, moments[start:end], read_first=1, first=first + start)

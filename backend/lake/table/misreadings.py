@@ -26,7 +26,7 @@ import pyarrow.types as pt
 
 from backend.errors import UnsupportedFeatureError
 from backend.lake.model import FileNumbers, Metadata, Snapshot
-from backend.lake.table.schema import read_schema
+from backend.lake.table.schema import PARTS, columns, physical_name, read_schema
 
 OLD_DAYS, OLD_INT96 = b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"
 _VERSION, _ZONE = b"org.apache.spark.version", b"org.apache.spark.timeZone"
@@ -241,12 +241,8 @@ def _names(kind: Any) -> Iterator[str]:
     for field in kind["fields"] if isinstance(kind, Mapping) and kind["type"] == "struct" else ():
         yield physical_name(field)
         yield from _names(field["type"])
-    for inner in ("elementType", "keyType", "valueType") if isinstance(kind, Mapping) else ():
+    for inner in PARTS if isinstance(kind, Mapping) else ():
         yield from _names(kind.get(inner))
-
-
-def physical_name(field: Mapping[str, Any]) -> str:
-    return str((field.get("metadata") or {}).get("delta.columnMapping.physicalName", field["name"]))
 
 
 def goes_by_id(metadata: Metadata) -> bool:
@@ -291,7 +287,6 @@ def _named_by_id(kind: pa.StructType, declared: Any) -> list[tuple[pa.Field, str
     return named
 
 
-_PARTS = ("elementType", "keyType", "valueType")
 _PLAIN = {
     "string": pa.string(), "long": pa.int64(), "integer": pa.int32(), "short": pa.int16(), "byte": pa.int8(),
     "float": pa.float32(), "double": pa.float64(), "boolean": pa.bool_(), "binary": pa.binary(), "date": pa.date32(),
@@ -302,33 +297,18 @@ _PLAIN = {
 @lru_cache(maxsize=256)
 def collections(schema_json: str) -> Mapping[str, Any]:
     """The types of the outermost columns that hold a struct within a map or an array, by the names in files."""
-    stored = _stored(orjson.loads(read_schema(schema_json).json))
-    return {column["name"]: column["type"] for column in stored["fields"] if _holds(column["type"], inside=False)}
-
-
-def _stored(kind: Any) -> Any:
-    """A type with the names that its fields have in files."""
-    if isinstance(kind, str):
-        return kind
-    if kind["type"] == "struct":
-        fields = [{**field, "name": physical_name(field), "type": _stored(field["type"])} for field in kind["fields"]]
-        return {**kind, "fields": fields}
-    return {name: _stored(part) if name in _PARTS else part for name, part in kind.items()}
-
-
-def _holds(kind: Any, *, inside: bool) -> bool:
-    if isinstance(kind, str):
-        return False
-    if kind["type"] == "struct":
-        return inside or any(_holds(field["type"], inside=False) for field in kind["fields"])
-    return any(_holds(kind[part], inside=True) for part in _PARTS if part in kind)
+    readable = read_schema(schema_json).json
+    types = {physical_name(field): field["type"] for field in orjson.loads(readable)["fields"]}
+    inner = columns(Metadata("", readable))
+    held = {column.physical[0] for column in inner if column.in_collection and column.kind == "struct"}
+    return {name: kind for name, kind in types.items() if name in held}
 
 
 def lacks(stored: pa.DataType, kind: Any) -> bool:
     """Whether a column as a file holds it lacks a field of its type."""
     if pt.is_struct(stored) and kind["type"] == "struct":
         types = {field.name.lower(): field.type for field in stored}
-        wanted = {field["name"].lower(): field["type"] for field in kind["fields"]}
+        wanted = {physical_name(field).lower(): field["type"] for field in kind["fields"]}
         return any(name not in types or lacks(types[name], inner) for name, inner in wanted.items())
     if pt.is_map(stored):
         return lacks(stored.key_type, kind["keyType"]) or lacks(stored.item_type, kind["valueType"])
@@ -357,11 +337,12 @@ def _filled(values: pa.Array, kind: Any) -> pa.Array:
         return values
     if pt.is_struct(values.type):
         stored = dict(zip((field.name.lower() for field in values.type), values.flatten(), strict=True))
+        types = {physical_name(field): field["type"] for field in kind["fields"]}
         parts = {
-            field["name"]: _filled(stored[name], field["type"])
-            if (name := field["name"].lower()) in stored
-            else pa.nulls(len(values), _arrow(field["type"]))
-            for field in kind["fields"]
+            name: _filled(stored[name.lower()], inner)
+            if name.lower() in stored
+            else pa.nulls(len(values), _arrow(inner))
+            for name, inner in types.items()
         }
         return pa.StructArray.from_arrays(list(parts.values()), list(parts), mask=values.is_null())
     ends = values.offsets.to_numpy()
@@ -380,7 +361,7 @@ def _arrow(kind: Any) -> pa.DataType:
             return pa.decimal128(*map(int, kind.removeprefix("decimal(").rstrip(")").split(",")))
         return _PLAIN.get(kind, pa.null())
     if kind["type"] == "struct":
-        return pa.struct([(field["name"], _arrow(field["type"])) for field in kind["fields"]])
+        return pa.struct([(physical_name(field), _arrow(field["type"])) for field in kind["fields"]])
     if kind["type"] == "map":
         return pa.map_(_arrow(kind["keyType"]), _arrow(kind["valueType"]))
     return pa.list_(_arrow(kind["elementType"]))

@@ -38,7 +38,7 @@ _READ = frozenset((
     "timestamp_ntz", "void", "variant",
 ))  # fmt: skip
 _READ_STARTS = ("decimal", "interval ")
-_PARTS = ("elementType", "keyType", "valueType")
+PARTS = ("elementType", "keyType", "valueType")  # of a collection's type
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,6 @@ class Column:
     comment: str | None = None
     is_partition: bool = False
     in_collection: bool = False
-    has_children: bool = False
     field_id: int | None = None
     default: str | None = None
     generated_as: str | None = None
@@ -188,7 +187,7 @@ def _readable(kind: Any) -> Any:
         inside = [(item, _readable(item["type"])) for item in kind["fields"]]
         known = all(inner is not None for _, inner in inside)
         return kind | {"fields": [item | {"type": inner} for item, inner in inside]} if known else None
-    parts = {name: _readable(kind[name]) for name in _PARTS if name in kind}
+    parts = {name: _readable(kind[name]) for name in PARTS if name in kind}
     return None if None in parts.values() else kind | parts
 
 
@@ -254,7 +253,6 @@ def _column(item: Mapping[str, Any], parent: _Parent) -> Column:
         physical=(*parent.physical, _text(traits.get("delta.columnMapping.physicalName")) or name),
         comment=_text(traits.get("comment")),
         in_collection=parent.in_collection,
-        has_children=_has_children(kind),
         field_id=_whole(traits.get("delta.columnMapping.id")),
         default=_text(traits.get("CURRENT_DEFAULT")),
         generated_as=_text(traits.get("delta.generationExpression")),
@@ -282,25 +280,13 @@ def _element(name: str, kind: Any, parent: _Parent, *, nullable: bool) -> Iterat
     if isinstance(kind, str) and not parent.with_elements:
         return
     names, physical = (*parent.names, name), (*parent.physical, name)
-    yield Column(
-        ".".join(names), names, simple_type(kind), _kind_word(kind), nullable, physical,
-        in_collection=True, has_children=_has_children(kind),
-    )  # fmt: skip
+    yield Column(".".join(names), names, simple_type(kind), _kind_word(kind), nullable, physical, in_collection=True)
     yield from _inside(kind, parent.below(names, physical, in_collection=True))
 
 
 def _kind_word(kind: Any) -> str:
     kind = stored_type(kind)
     return kind if isinstance(kind, str) else str(kind["type"])
-
-
-def _has_children(kind: Any) -> bool:
-    """Whether `_inside` yields anything below a field of this type."""
-    kind = stored_type(kind)
-    if isinstance(kind, str):
-        return False
-    inner = {"array": ("elementType",), "map": ("keyType", "valueType")}.get(kind["type"], ())
-    return bool(kind.get("fields")) or any(not isinstance(kind[name], str) for name in inner)
 
 
 # traits ----------------------------------------------------------------------------------------------------------
@@ -389,12 +375,14 @@ def physical_names(metadata: Metadata) -> dict[str, str]:
     """Each top-level column's name in files and partition values (differs under column mapping)."""
     try:
         fields = orjson.loads(metadata.schema_json)["fields"]
-        return {
-            str(f["name"]): str((f.get("metadata") or {}).get("delta.columnMapping.physicalName", f["name"]))
-            for f in fields
-        }
+        return {str(field["name"]): physical_name(field) for field in fields}
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
         return {}
+
+
+def physical_name(field: Mapping[str, Any]) -> str:
+    """The name that a field of the schema has in files."""
+    return str((field.get("metadata") or {}).get("delta.columnMapping.physicalName", field["name"]))
 
 
 def has_decimals(metadata: Metadata) -> bool:
