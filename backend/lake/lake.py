@@ -277,9 +277,9 @@ class Lake:
         return sorted((ref for ref, is_one in looks if is_one), key=lambda ref: ref.name)
 
     def target_bytes(self, snapshot: Snapshot) -> TargetSize:
-        from backend.lake.files.file_sizes import target_size
+        from backend.lake.files.file_sizes import target_for
 
-        return target_size(snapshot, self._settings.health)
+        return target_for(snapshot.metadata.configuration, snapshot.size_bytes, self._settings.health)
 
     def cdf_support(self, ref: TableRef, from_version: int, to_version: int) -> ChangeFeedSupport:
         """Whether the change feed covers commits `from_version + 1 … to_version`, and if not from where it does."""
@@ -310,11 +310,9 @@ class Lake:
     def change_counts(self, ref: TableRef, version: int) -> Mapping[str, int]:
         """Rows per change type of one commit, no row read; raises as `changes` does, and `DiffError` where only reading
         can tell."""
-        from backend.lake.history.change_feed import count_changes, require_feed
+        from backend.lake.history.change_feed import count_changes
 
-        log = self._log(ref)
-        require_feed(log, version)
-        return count_changes(self._storage, ref.uri, log.commits([version])[0])
+        return count_changes(self._storage, self._log(ref), version)
 
     def arrivals(self, ref: TableRef, first: int, last: int, *, feed: bool) -> list[Arrival]:
         """What each commit of a range, both ends included, brings to a stream, or to a reader of the change feed; those

@@ -4,9 +4,8 @@ Rule: only a file of the version asked for is opened, where its path was found t
 foreign file is a `TableError` that names it, never an Arrow error.
 """
 
-import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,14 +50,11 @@ class ColumnSize:
 
 @dataclass(frozen=True, slots=True)
 class LoggedFile:
-    """What the log says of the file: a row of `files_schema`, its number in the snapshot's order, its statistics."""
+    """What the log says of the file; `stats` as they are written."""
 
-    index: int
     size_bytes: int
     num_records: int | None
     deleted_rows: int
-    partition: str
-    dv_id: str | None
     stats: str | None
 
 
@@ -74,7 +70,6 @@ class FileFooter:
     num_columns: int
     created_by: str
     format_version: str
-    metadata_bytes: int
     groups: tuple[RowGroup, ...]
     columns: tuple[ColumnSize, ...]
 
@@ -97,15 +92,7 @@ def logged_file(snapshot: Snapshot, path: str) -> LoggedFile:
         stats = snapshot.columns(["stats"])["stats"][index].as_py()
     except KeyError:
         stats = None
-    return LoggedFile(
-        index=index,
-        size_bytes=row["size_bytes"],
-        num_records=row["num_records"],
-        deleted_rows=row["deleted_rows"],
-        partition=row["partition"],
-        dv_id=row["dv_id"],
-        stats=stats,
-    )
+    return LoggedFile(row["size_bytes"], row["num_records"], row["deleted_rows"], stats)
 
 
 def read_footer(storage: Storage, snapshot: Snapshot, path: str) -> FileFooter:
@@ -115,8 +102,8 @@ def read_footer(storage: Storage, snapshot: Snapshot, path: str) -> FileFooter:
     table = snapshot.ref.uri
     with TableFiles(storage, table).open(path) as file, parquet_errors(path, table):
         found = misspelled(file, snapshot.metadata)
-        parquet, schema = found or (pq.ParquetFile(file), None)
-        renamed = {} if schema is None else dict(zip(parquet.schema_arrow.names, schema.names, strict=True))
+        parquet = found.file if found else pq.ParquetFile(file)
+        renamed = dict(zip(parquet.schema_arrow.names, found.schema.names, strict=True)) if found else {}
         return _footer(path, logged, parquet.metadata, snapshot, renamed)
 
 
@@ -134,17 +121,6 @@ def parquet_errors(path: str, table: str) -> Iterator[None]:
         ) from exc
 
 
-def log_statistics(stats: str | None) -> Mapping[str, Any] | None:
-    """The statistics that the log keeps of a file, as they are written; None when absent or not an object."""
-    if stats is None:
-        return None
-    try:
-        statistics = json.loads(stats)
-    except ValueError:
-        return None
-    return statistics if isinstance(statistics, dict) else None
-
-
 def _footer(path: str, logged: LoggedFile, meta: Any, snapshot: Snapshot, renamed: Mapping[str, str]) -> FileFooter:
     groups = []
     for number, group in enumerate(map(meta.row_group, range(min(meta.num_row_groups, MOST_GROUPS)))):
@@ -160,7 +136,6 @@ def _footer(path: str, logged: LoggedFile, meta: Any, snapshot: Snapshot, rename
         num_columns=meta.num_columns,
         created_by=meta.created_by or "",
         format_version=str(meta.format_version),
-        metadata_bytes=meta.serialized_size,
         groups=tuple(groups),
         columns=tuple(_column(meta, number, names) for number in range(min(meta.num_columns, MOST_COLUMNS))),
     )
@@ -190,11 +165,9 @@ def _column(meta: Any, number: int, names: Mapping[str, str]) -> ColumnSize:
 
 def _range(bounds: list[Any]) -> tuple[str | None, str | None]:
     """The lowest and highest value of a column, as text; None where a row group does not say."""
-    try:
+    with suppress(pa.ArrowException, ValueError, OverflowError, TypeError):
         if all(bound.has_min_max for bound in bounds):
             return _shown(min(bound.min for bound in bounds)), _shown(max(bound.max for bound in bounds))
-    except (pa.ArrowException, ValueError, OverflowError, TypeError):
-        return None, None
     return None, None
 
 

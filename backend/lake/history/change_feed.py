@@ -37,6 +37,7 @@ CHANGE_TYPE = "_change_type"
 AT_ONCE = 2  # change files read side by side
 _BATCH_ROWS = 1 << 20
 _OTHER_WAY = "compare by key or whole rows"
+_OFF, _TURN_ON = "the change feed was off at version {}", f"set {FEED}=true to record changes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,33 +57,15 @@ def change_feed_support(log: TableLog, from_version: int, to_version: int) -> Ch
         return ChangeFeedSupport(False, None, f"versions {from_version} to {to_version} are no range of 0 to {latest}")
     enabled = _enabled_from(log, from_version, to_version)
     if enabled is None:
-        return ChangeFeedSupport(
-            False, None, f"the change feed was off at version {to_version}", hint=f"set {FEED}=true to record changes"
-        )
-    beyond = _beyond_reader(log, enabled, to_version)
-    if beyond is not None:
-        version, reason = beyond
-        return ChangeFeedSupport(
-            False,
-            version if version < to_version else None,
-            reason,
-            hint="the engine that writes the table can read it",
-        )
-    first = enabled - 1
-    if from_version >= first:
+        return ChangeFeedSupport(False, None, _OFF.format(to_version), _TURN_ON)
+    if beyond := _beyond_reader(log, enabled, to_version):
+        (first, reason), hint = beyond, "the engine that writes the table can read it"
+    elif from_version >= (first := enabled - 1):
         return ChangeFeedSupport(True, first, "the change feed is on for each commit of the range")
-    return ChangeFeedSupport(
-        False,
-        first if first < to_version else None,
-        f"the change feed does not cover version {first}: it was off, or its commit was cleaned away",
-        hint=f"compare from version {first} on",
-    )
-
-
-def require_feed(log: TableLog, version: int) -> None:
-    """Raise `DiffError` when the feed was off at a commit, `VersionNotFoundError` when it is not there."""
-    if not is_on(log.state(version).metadata.configuration, FEED):
-        raise DiffError(f"the change feed was off at version {version}", hint=f"set {FEED}=true to record changes")
+    else:
+        reason = f"the change feed does not cover version {first}: it was off, or its commit was cleaned away"
+        hint = f"compare from version {first} on"
+    return ChangeFeedSupport(False, first if first < to_version else None, reason, hint)
 
 
 def change_files(commits: Iterable[CommitSlice]) -> list[str]:
@@ -173,10 +156,13 @@ def _enabled_from(log: TableLog, from_version: int, to_version: int) -> int | No
 # rows by change type ---------------------------------------------------------------------------------------------
 
 
-def count_changes(storage: Storage, uri: str, commit: CommitSlice) -> Mapping[str, int]:
-    """Rows per change type of one commit of a table whose feed is on; raises `DataFileMissingError`,
-    `TableCorruptError`, and `DiffError` where rows would have to be looked at."""
-    actions, files = commit.actions, TableFiles(storage, uri)
+def count_changes(storage: Storage, log: TableLog, version: int) -> Mapping[str, int]:
+    """Rows per change type of one commit; raises `VersionNotFoundError`, `DataFileMissingError`, `TableCorruptError`,
+    and `DiffError` where the feed was off, or rows would have to be looked at."""
+    if not is_on(log.state(version).metadata.configuration, FEED):
+        raise DiffError(_OFF.format(version), hint=_TURN_ON)
+    (commit,) = log.commits([version])
+    actions, uri, files = commit.actions, log.ref.uri, TableFiles(storage, log.ref.uri)
     change_files = actions.filter(pc.equal(actions["kind"], int(FileAction.CDC)))["path"].to_pylist()
 
     def counted(path: str) -> Counter[str]:

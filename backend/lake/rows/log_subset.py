@@ -11,10 +11,9 @@ import os
 import re
 import resource
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -37,72 +36,13 @@ from backend.lake.model import FILE_COLUMNS, Metadata, Protocol, Snapshot
 from backend.lake.storage.folder import is_remote
 from backend.lake.storage.local_folder import LocalFolder, real
 from backend.lake.storage.storage import Storage, TableFile, TableFiles
-from backend.lake.table.misreadings import (
-    MISSPELLED,
-    collections,
-    goes_by_id,
-    in_old_calendar,
-    lacks,
-    misspelled,
-    opened,
-    write_filled,
-    write_rebased,
-    write_spelled,
-)
+from backend.lake.table.misreadings import checks
 from backend.lake.table.properties import ROW_FEATURES
 from backend.lake.table.schema import partition_values, physical_names, read_schema, show_partitions
 
 _VECTOR_HEAD = 4  # bytes of the big-endian length before a vector
 _OPEN_FILES = Path("/proc/self/fd")  # where Linux names what this process has open
 _MOST_OPEN, _FILES_AT_ONCE = 1 << 16, 512  # each keeps about a kilobyte of the kernel's memory
-
-
-@dataclass(frozen=True, slots=True)
-class Remedy:
-    """`why` a reader cannot take a file as it is, and what writes a copy that it can: to a path, named in errors."""
-
-    why: str
-    write: Callable[[Path, str], None]
-
-
-Misreading = Callable[[pa.NativeFile], Remedy | None]
-
-
-def _misreadings(metadata: Metadata, *, by_case: bool) -> list[Misreading]:
-    """What readers may get wrong in files of such a table."""
-    misreadings: list[Misreading] = []
-    if '"date"' in metadata.schema_json or '"timestamp"' in metadata.schema_json:
-        misreadings.append(_old_calendar)
-    if by_case and goes_by_id(metadata):  # before whatever goes by names
-        misreadings.append(partial(_misspelled, metadata))
-    if kinds := collections(metadata.schema_json):
-        misreadings.append(partial(_lacking, kinds))
-    return [*misreadings, partial(_misspelled, metadata)] if by_case else misreadings
-
-
-def _old_calendar(source: pa.NativeFile) -> Remedy | None:
-    """Days counted in the calendar before 1582."""
-    if (file := in_old_calendar(source)) is None:
-        return None
-    return Remedy("counts days in the calendar before 1582", partial(write_rebased, file))
-
-
-def _lacking(kinds: Mapping[str, Any], source: pa.NativeFile) -> Remedy | None:
-    """Maps and arrays whose structs got fields since."""
-    file = opened(source)
-    stored = {field.name: field.type for field in file.schema_arrow}
-    lacking = {name: kind for name, kind in kinds.items() if name in stored and lacks(stored[name], kind)}
-    if not lacking:
-        return None
-    return Remedy(f"lacks fields within {', '.join(lacking)}", lambda copy, _: write_filled(file, copy, lacking))
-
-
-def _misspelled(metadata: Metadata, source: pa.NativeFile) -> Remedy | None:
-    """Names in another case or of other columns, for which deltalake (1.6.6, tried) gives nulls or the other column's
-    values, and no error."""
-    if (found := misspelled(source, metadata)) is None:
-        return None
-    return Remedy(f"has {MISSPELLED}", lambda copy, _: write_spelled(*found, copy))
 
 
 class FilesOnDisk:
@@ -161,24 +101,18 @@ class FilesOnDisk:
         beside the table."""
         key = self.path_of(path), by_case
         if key not in self._readable:
-            self._readable[key] = self._copied(path, key[0], _misreadings(metadata, by_case=by_case))
+            local, name = key[0], f"{path} of {self._table}"
+            for check in checks(metadata, name, by_case=by_case):  # each of the copy that the one before made
+                with pa.OSFile(local) as source, parquet_errors(path, self._table):
+                    if (misreading := check(source)) is None:
+                        continue
+                    if self._most_open is not None:
+                        raise UnsupportedFeatureError(f"{name} {misreading.why}")
+                    copy = self.folder / f"{next(self._numbers)}.parquet"
+                    misreading.write(copy)
+                local = str(copy)
+            self._readable[key] = local
         return self._readable[key]
-
-    def _copied(self, path: str, local: str, misreadings: Sequence[Misreading]) -> str:
-        """The file itself where none of these holds; else a copy without the first, of which the others are asked."""
-        name = f"{path} of {self._table}"
-        if not misreadings:
-            return local
-        with pa.OSFile(local) as source, parquet_errors(path, self._table):
-            for number, misread in enumerate(misreadings, 1):
-                if (remedy := misread(source)) is None:
-                    continue
-                if self._most_open is not None:
-                    raise UnsupportedFeatureError(f"{name} {remedy.why}")
-                copy = self.folder / f"{next(self._numbers)}.parquet"
-                remedy.write(copy, name)
-                return self._copied(path, str(copy), misreadings[number:])
-        return local
 
     def _copy(self, path: str, file: TableFile) -> str:
         copy = self.folder / f"{next(self._numbers)}{Path(file.path).suffix}"

@@ -36,7 +36,7 @@ from backend.lake.rows.filters import (
 from backend.lake.rows.log_subset import feed_subset, files_at_once, files_on_disk, log_subset
 from backend.lake.storage.folder import is_remote
 from backend.lake.storage.storage import Storage, TableFiles
-from backend.lake.table.misreadings import goes_by_id, in_old_calendar, misspelled, perhaps_misspelled
+from backend.lake.table.misreadings import goes_by_id, misspelled, old_calendar, perhaps_misspelled
 from backend.lake.table.properties import ROW_FEATURES
 from backend.lake.table.schema import columns as schema_columns
 from backend.lake.table.schema import has_decimals, read_schema
@@ -187,7 +187,7 @@ def _has_misread_files(storage: Storage, snapshot: Snapshot) -> bool:
     def is_misread(path: str) -> bool:
         try:
             with files.open(path) as source, parquet_errors(path, table):
-                return in_old_calendar(source) is not None or misspelled(source, snapshot.metadata) is not None
+                return old_calendar(source, path) is not None or misspelled(source, snapshot.metadata) is not None
         except DataFileMissingError:  # whoever reads it says so; a filter may leave it out
             return False
 
@@ -262,37 +262,32 @@ def find_rows(storage: Storage, snapshot: Snapshot, query: RowQuery) -> RowPage:
     """At most `query.limit` rows of a version; raises `DataFileMissingError` when a data file is gone."""
     if not snapshot.num_files and not schema_columns(snapshot.metadata):  # deltalake opens no table without a schema
         return RowPage(pa.table({}), False, 0, 0, None, None)
-    if is_remote(snapshot.ref.uri) or not snapshot.num_files:
-        return _whole_table(storage, snapshot, query)
-    possible = candidates(snapshot, query.where, few_files=query.few_files)
+    is_whole = is_remote(snapshot.ref.uri) or not snapshot.num_files  # then deltalake opens the table itself
+    possible = np.arange(0) if is_whole else candidates(snapshot, query.where, few_files=query.few_files)
     read = partial(read_files, storage, snapshot, columns=query.columns, where=query.where)
-    batches: list[pa.RecordBatch] = []
+    groups = [None] if is_whole else _batches(snapshot, possible, query)
     patience_s = math.inf  # longer for a search that may open more files
     if query.search_files is not None:
         patience_s = SEARCH_S * max(1.0, query.search_files / SEARCH_FILES)
+    batches: list[pa.RecordBatch] = []
     num_rows, num_read, started = 0, 0, time.monotonic()
-    schema = read(_files_at(snapshot, possible[:0])).schema
-    for numbers in _batches(snapshot, possible, query):
-        num_rows += _take(read(_files_at(snapshot, numbers)), batches, query, query.limit - num_rows)
-        num_read += len(numbers)
+    for numbers in groups:
+        reader = read(None if numbers is None else _files_at(snapshot, numbers))
+        query.check()
+        for batch in reader:
+            query.check()
+            batches.append(batch)
+            num_rows += batch.num_rows
+            if num_rows > query.limit:
+                break
+        num_read += 0 if numbers is None else len(numbers)
         if num_rows > query.limit or time.monotonic() - started > patience_s:
             break
-    rows = pa.Table.from_batches(batches, schema=schema).slice(0, query.limit)
+    rows = pa.Table.from_batches(batches, schema=reader.schema).slice(0, query.limit)
     truncated = num_rows > query.limit or num_read < len(possible)
-    return _page(snapshot, query, rows, truncated=truncated, files_read=(len(possible), num_read))
-
-
-def _take(reader: Iterable[pa.RecordBatch], batches: list[pa.RecordBatch], query: RowQuery, enough: int) -> int:
-    """Batches until there are more rows than `enough`; how many rows they have."""
-    num_rows = 0
-    query.check()
-    for batch in reader:
-        query.check()
-        batches.append(batch)
-        num_rows += batch.num_rows
-        if num_rows > enough:
-            break
-    return num_rows
+    total = rows.num_rows if not truncated else snapshot.num_rows if query.where is None else None
+    read_of = (None, None) if is_whole else (len(possible), num_read)
+    return RowPage(rows, truncated, total, snapshot.num_files, *read_of)
 
 
 def candidates(snapshot: Snapshot, where: RowFilter | None, *, few_files: int = FEW_FILES) -> FileNumbers:
@@ -327,30 +322,9 @@ def _files_at(snapshot: Snapshot, numbers: FileNumbers) -> pa.Table:
     return snapshot.rows_at(numbers, FILE_COLUMNS)
 
 
-def _page(
-    snapshot: Snapshot,
-    query: RowQuery,
-    rows: pa.Table,
-    *,
-    truncated: bool,
-    files_read: tuple[int | None, int | None] = (None, None),
-) -> RowPage:
-    """`files_read`: the candidates, and how many of them were opened."""
-    total = snapshot.num_rows if query.where is None else None
-    return RowPage(rows, truncated, total if truncated else rows.num_rows, snapshot.num_files, *files_read)
-
-
-def _whole_table(storage: Storage, snapshot: Snapshot, query: RowQuery) -> RowPage:
-    """The plain way, for object stores: deltalake opens the table itself."""
-    reader = read_files(storage, snapshot, columns=query.columns, where=query.where)
-    batches: list[pa.RecordBatch] = []
-    num_rows = _take(reader, batches, query, query.limit)
-    rows = pa.Table.from_batches(batches, schema=reader.schema).slice(0, query.limit)
-    return _page(snapshot, query, rows, truncated=num_rows > query.limit)
-
-
 def _batches(snapshot: Snapshot, candidates: FileNumbers, query: RowQuery) -> Iterator[FileNumbers]:
-    """Batches of the candidates: without a filter as many as the limit needs by their row counts, else growing."""
+    """Batches of the candidates: without a filter as many as the limit needs by their row counts, else growing. At
+    least one: without a file there is still a schema."""
     at = 0
     if query.where is None:  # so many that they hold more live rows than the limit; fewer where a count is unknown
         files = snapshot.columns(["num_records", "deleted_rows"])
@@ -359,6 +333,8 @@ def _batches(snapshot: Snapshot, candidates: FileNumbers, query: RowQuery) -> It
         at = min(int(np.searchsorted(live, query.limit, side="right")) + 1, len(live))
         yield candidates[:at]
     bound = len(candidates) if query.search_files is None else min(len(candidates), at + query.search_files)
+    if not bound:
+        yield candidates[:0]
     size = FIRST_FILES
     while at < bound:
         yield candidates[at : min(at + size, bound)]

@@ -25,8 +25,6 @@ from backend.errors import TableCorruptError
 from backend.lake.model import Metadata
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
     import pyarrow as pa
 
 
@@ -410,9 +408,6 @@ def _escape(text: str) -> str:
     return text.replace("%", "%25").replace("/", "%2F")
 
 
-_MOST_COUNTED = 1 << 20  # combinations of values that are counted; more of them are sorted
-
-
 def encode_partitions(maps: pa.Array, names: Sequence[str]) -> pa.DictionaryArray:
     """`encode_partition` of each in a column of map<string, string>, dictionary-encoded."""
     import numpy as np
@@ -428,20 +423,10 @@ def encode_partitions(maps: pa.Array, names: Sequence[str]) -> pa.DictionaryArra
         values = _values(maps, name).dictionary_encode()
         parts = ["" if value is None else encode_value(name, value) for value in (*values.dictionary.to_pylist(), None)]
         own = pc.fill_null(values.indices, len(parts) - 1).to_numpy(zero_copy_only=False)
-        used, codes = _used(codes * len(parts) + own, len(texts) * len(parts))
-        texts = ["/".join(t for t in (texts[at // len(parts)], parts[at % len(parts)]) if t) for at in used.tolist()]
+        used = pa.array(codes * len(parts) + own).dictionary_encode()
+        pairs = ((texts[at // len(parts)], parts[at % len(parts)]) for at in used.dictionary.to_pylist())
+        texts, codes = ["/".join(filter(None, pair)) for pair in pairs], used.indices.to_numpy().astype(np.int64)
     return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(texts, pa.string()))
-
-
-def _used(codes: npt.NDArray[np.int64], count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The codes below `count` that occur, and for each code its position among them."""
-    import numpy as np
-
-    if count > _MOST_COUNTED:
-        used, positions = np.unique(codes, return_inverse=True)
-        return used, positions
-    occurs = np.bincount(codes, minlength=count) > 0
-    return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[codes]
 
 
 def show_partitions(encoded: pa.Array, metadata: Metadata) -> pa.DictionaryArray:
