@@ -6,7 +6,7 @@ foreign file is a `TableError` that names it, never an Arrow error.
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import pyarrow as pa
@@ -78,33 +78,22 @@ class FileFooter:
         return sum(column.compressed_bytes for column in self.columns)
 
 
-def logged_file(snapshot: Snapshot, path: str) -> LoggedFile:
-    """What the log of the version says of a file; raises `DataFileMissingError` when it names no such file."""
-    rows = pc.indices_nonzero(pc.equal(snapshot.columns(["path"])["path"], path))
-    if not len(rows):
+def read_footer(storage: Storage, snapshot: Snapshot, path: str) -> FileFooter:
+    """Row groups, encodings and column sizes of a file of the version; raises `DataFileMissingError`,
+    `PathRefusedError`, `TableCorruptError` or a `StorageError`."""
+    rows = pc.indices_nonzero(pc.equal(snapshot.columns(["path"])["path"], path)).to_pylist()
+    if not rows:
         raise DataFileMissingError(
             f"version {snapshot.version} of {snapshot.ref.name} holds no file {path}",
             hint="it may belong to another version: files come and go with commits",
         )
-    index = int(rows[0].as_py())
-    row = snapshot.rows_at([index]).to_pylist()[0]
-    try:
-        stats = snapshot.columns(["stats"])["stats"][index].as_py()
-    except KeyError:
-        stats = None
-    return LoggedFile(row["size_bytes"], row["num_records"], row["deleted_rows"], stats)
-
-
-def read_footer(storage: Storage, snapshot: Snapshot, path: str) -> FileFooter:
-    """Row groups, encodings and column sizes of a file of the version; raises `DataFileMissingError`,
-    `PathRefusedError`, `TableCorruptError` or a `StorageError`."""
-    logged = logged_file(snapshot, path)
+    (row,) = snapshot.rows_at(rows[:1], [field.name for field in fields(LoggedFile)]).to_pylist()
     table = snapshot.ref.uri
     with TableFiles(storage, table).open(path) as file, parquet_errors(path, table):
         found = misspelled(file, snapshot.metadata)
         parquet = found.file if found else pq.ParquetFile(file)
         renamed = dict(zip(parquet.schema_arrow.names, found.schema.names, strict=True)) if found else {}
-        return _footer(path, logged, parquet.metadata, snapshot, renamed)
+        return _footer(path, LoggedFile(**row), parquet.metadata, snapshot, renamed)
 
 
 @contextmanager

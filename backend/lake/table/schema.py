@@ -207,22 +207,9 @@ def simple_type(kind: Any) -> str:
 # walking ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Parent:
-    """Where a field stands: the names above it, the table's and those in files. `with_elements`: plain ones too."""
-
-    names: tuple[str, ...] = ()
-    physical: tuple[str, ...] = ()
-    in_collection: bool = False
-    with_elements: bool = False
-
-    def below(self, names: tuple[str, ...], physical: tuple[str, ...], *, in_collection: bool = False) -> _Parent:
-        return _Parent(names, physical, self.in_collection or in_collection, self.with_elements)
-
-
 def _top_level(struct: Mapping[str, Any], partitions: frozenset[str], *, with_elements: bool) -> Iterator[Column]:
     paths = {str(item["name"]) for item in struct["fields"]}
-    for column in _struct(struct, _Parent(with_elements=with_elements)):
+    for column in _walked(struct["fields"], None, with_elements=with_elements):
         if column.depth == 0:
             yield replace(column, is_partition=True) if column.path in partitions else column
             continue
@@ -231,16 +218,36 @@ def _top_level(struct: Mapping[str, Any], partitions: frozenset[str], *, with_el
         yield column if path == column.path else replace(column, path=path)
 
 
-def _struct(struct: Mapping[str, Any], parent: _Parent) -> Iterator[Column]:
-    for item in struct["fields"]:
-        column = _column(item, parent)
+def _walked(fields: Iterable[Mapping[str, Any]], above: Column | None, *, with_elements: bool) -> Iterator[Column]:
+    """Fields, each before what is in it. A plain part of an array or map says nothing new beside its column's type."""
+    is_collection = above is not None and above.kind in ("array", "map")
+    for item in fields:
+        if is_collection and not with_elements and isinstance(item["type"], str):
+            continue
+        column = _column(item, above, in_collection=is_collection or (above is not None and above.in_collection))
         yield column
-        yield from _inside(item["type"], parent.below(column.names, column.physical))
+        yield from _walked(_fields_in(stored_type(item["type"])), column, with_elements=with_elements)
 
 
-def _column(item: Mapping[str, Any], parent: _Parent) -> Column:
+def _fields_in(kind: Any) -> Iterable[Mapping[str, Any]]:
+    """The fields of a struct; of an array or map its parts, as fields."""
+    if isinstance(kind, str):
+        return ()
+    if kind["type"] == "struct":
+        fields: Iterable[Mapping[str, Any]] = kind["fields"]
+        return fields
+    if kind["type"] == "array":
+        return ({"name": "element", "type": kind["elementType"], "nullable": kind.get("containsNull", True)},)
+    if kind["type"] == "map":
+        value = {"name": "value", "type": kind["valueType"], "nullable": kind.get("valueContainsNull", True)}
+        return {"name": "key", "type": kind["keyType"], "nullable": False}, value
+    return ()
+
+
+def _column(item: Mapping[str, Any], above: Column | None, *, in_collection: bool) -> Column:
     name, kind, traits = str(item["name"]), item["type"], item.get("metadata") or {}
-    names, collations = (*parent.names, name), traits.get("__COLLATIONS")
+    names, physical = (above.names, above.physical) if above else ((), ())
+    names, collations = (*names, name), traits.get("__COLLATIONS")
     collation = collations.get(name) if isinstance(collations, Mapping) else None
     return Column(
         path=".".join(names),
@@ -248,9 +255,9 @@ def _column(item: Mapping[str, Any], parent: _Parent) -> Column:
         type=simple_type(kind),
         kind=_kind_word(kind),
         nullable=bool(item.get("nullable", True)),
-        physical=(*parent.physical, _text(traits.get("delta.columnMapping.physicalName")) or name),
+        physical=(*physical, _text(traits.get("delta.columnMapping.physicalName")) or name),
         comment=_text(traits.get("comment")),
-        in_collection=parent.in_collection,
+        in_collection=in_collection,
         field_id=_whole(traits.get("delta.columnMapping.id")),
         default=_text(traits.get("CURRENT_DEFAULT")),
         generated_as=_text(traits.get("delta.generationExpression")),
@@ -258,28 +265,6 @@ def _column(item: Mapping[str, Any], parent: _Parent) -> Column:
         widened=tuple(_type_changes(traits.get("delta.typeChanges"))),
         collation=collation.partition(".")[2] if isinstance(collation, str) else None,  # of "spark.UTF8_LCASE"
     )
-
-
-def _inside(kind: Any, parent: _Parent) -> Iterator[Column]:
-    kind = stored_type(kind)
-    if isinstance(kind, str):
-        return
-    if kind["type"] == "struct":
-        yield from _struct(kind, parent)
-    elif kind["type"] == "array":
-        yield from _element("element", kind["elementType"], parent, nullable=bool(kind.get("containsNull", True)))
-    elif kind["type"] == "map":
-        yield from _element("key", kind["keyType"], parent, nullable=False)
-        yield from _element("value", kind["valueType"], parent, nullable=bool(kind.get("valueContainsNull", True)))
-
-
-def _element(name: str, kind: Any, parent: _Parent, *, nullable: bool) -> Iterator[Column]:
-    """The inside of an array or map; a plain element says nothing new beside the column's type."""
-    if isinstance(kind, str) and not parent.with_elements:
-        return
-    names, physical = (*parent.names, name), (*parent.physical, name)
-    yield Column(".".join(names), names, simple_type(kind), _kind_word(kind), nullable, physical, in_collection=True)
-    yield from _inside(kind, parent.below(names, physical, in_collection=True))
 
 
 def _kind_word(kind: Any) -> str:
