@@ -96,7 +96,7 @@ class DocumentedSetting:
 
     @property
     def variable(self) -> str:
-        """Of what is in a list the list's."""
+        """The environment variable; what is inside a list is set with the whole list."""
         return "WEIR_" + self.key.partition("[]")[0].upper().replace(".", "__")
 
 

@@ -325,7 +325,7 @@ def _each(items: Sequence[AttentionItem]) -> str:
 
 
 def _expectations(items: Sequence[AttentionItem], one: str, many: str, rest: str = "") -> str:
-    """Of each table there may be several; those of one are told."""
+    """Expectations of several tables by their names; of one table, each of them."""
     broken = f"{things(len(items), 'table expectation')}{rest}"
     if len({item.subject for item in items}) == 1:
         return f"{one} {broken}: {items[0].subject} ({'; '.join(item.detail for item in items[:MOST_NAMES])})"

@@ -153,7 +153,7 @@ class JudgedTable:
     judged_at_s: float = 0.0
 
     def recommendations(self, now: datetime) -> tuple[Recommendation, ...]:
-        """With the ages of now; empty where the table could not be judged."""
+        """Recommendations with the ages of now; empty where the table could not be judged."""
         return recommend(replace(self.evidence, now=now)) if self.evidence else ()
 
     def holds(self, card: TableCard) -> bool:

@@ -293,7 +293,6 @@ class Lake:
         """Changed rows of commits `from_version + 1 … to_version`, with `_change_type`, `_commit_version` and
         `_commit_timestamp`; raises `DiffError` where the feed does not cover them, `UnsupportedFeatureError` where its
         reader would misread a time or a name."""
-        from backend.lake.history.change_feed import change_files, require_files, require_plain_files
         from backend.lake.rows.rows import read_changes
 
         support = self.cdf_support(ref, from_version, to_version)
@@ -301,11 +300,8 @@ class Lake:
             raise DiffError(support.reason, hint=support.hint)
         snapshot = self.snapshot(ref, to_version)
         log, versions = self._log(ref), range(from_version + 1, to_version + 1)
-        commits = log.commits(versions)
-        paths = change_files(commits)
-        require_files(self._storage, snapshot, paths)
-        require_plain_files(self._storage, snapshot, paths)
-        return read_changes(self._storage, snapshot, commits, log.committed_times(versions), columns=columns)
+        times = log.committed_times(versions)
+        return read_changes(self._storage, snapshot, log.commits(versions), times, columns=columns)
 
     def change_counts(self, ref: TableRef, version: int) -> Mapping[str, int]:
         """Rows per change type of one commit, no row read; raises as `changes` does, and `DiffError` where only reading

@@ -61,8 +61,8 @@ _FILE = "_weir_file"
 def load_preview(
     settings: Settings, lake: Lake, store: ControlStore | None, name: str, arguments: Arguments, *, now: datetime
 ) -> ActPreview:
-    """Of a table by its name or URI, with everyone who uses it. Raises as `preview` does, `TableNotFoundError` and
-    `StoreError`."""
+    """The preview of an act on a table, named or by its URI, with everyone who uses it. Raises as `preview` does,
+    `TableNotFoundError` and `StoreError`."""
     if isinstance(arguments, Undrop | Purge):
         return preview_dropped(settings, arguments)
     ref = lake.find(name)

@@ -139,7 +139,7 @@ class ColumnTotals:
         return (self.kind is StatKind.FLOAT and self.highest == self.highest) or (is_time and not self.highest_is_value)
 
     def plus(self, other: "ColumnTotals") -> "ColumnTotals":
-        """Of these files and of others together."""
+        """Totals of these files and of others together."""
         low, low_exact = _outer(self, other, "lowest")
         high, high_exact = _outer(self, other, "highest")
         return ColumnTotals(
@@ -199,7 +199,7 @@ def _find(metadata: Metadata, names: Sequence[str | tuple[str, ...]]) -> list[Co
 
 
 def _chunks(snapshot: Snapshot, wanted: Sequence[Column], files_at_once: int) -> Iterator[list[ColumnStats]]:
-    """At least one, in the order of the files."""
+    """Statistics of so many files at once, in their order; at least one chunk."""
     files = snapshot.columns(_READ if snapshot.metadata.partition_columns else _READ[:3])
     step = max(1, min(files_at_once, BYTES_AT_ONCE * files.num_rows // (files["stats"].nbytes + 1)))
     chunks = [files.slice(start, step) for start in range(0, max(1, files.num_rows), step)]
@@ -297,7 +297,7 @@ def _outer(a: ColumnTotals, b: ColumnTotals, name: str) -> tuple[Any, bool]:
 
 
 def _order(value: Any, kind: StatKind) -> tuple[int, Any]:
-    """For comparing: NaN is the highest number, a day or moment counts from 1970."""
+    """A key for comparing values: NaN is the highest number, a day or moment counts from 1970."""
     if kind is StatKind.FLOAT and value != value:
         return (1, 0.0)
     if kind in (StatKind.DATE, StatKind.TIMESTAMP, StatKind.TIMESTAMP_NTZ):

@@ -248,7 +248,7 @@ def _within(number: int | None, bits: int) -> int | None:
 
 
 def _moment(value: Any, *, zoned: bool) -> datetime | int | None:
-    """By its number of microseconds where Python's calendar ends."""
+    """A moment; its number of microseconds where Python's calendar ends."""
     if not isinstance(value, str):
         return None
     try:

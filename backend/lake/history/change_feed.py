@@ -68,16 +68,9 @@ def change_feed_support(log: TableLog, from_version: int, to_version: int) -> Ch
     return ChangeFeedSupport(False, first if first < to_version else None, reason, hint)
 
 
-def change_files(commits: Iterable[CommitSlice]) -> list[str]:
-    """The files that the feed of these commits is read from: change files where a commit has them, else its data."""
-    paths: list[str] = []
-    for commit in commits:
-        paths += feed_files(commit.actions)["path"].to_pylist()
-    return paths
-
-
 def feed_files(actions: pa.Table) -> pa.Table:
-    """The files of one commit that its feed is read from, in their order."""
+    """The files of one commit that its feed is read from, in their order: change files where it has any, else its
+    data."""
     if not actions.num_rows:
         return actions
     feed = actions.filter(pc.equal(actions["kind"], int(FileAction.CDC)))
@@ -85,7 +78,7 @@ def feed_files(actions: pa.Table) -> pa.Table:
 
 
 def in_whole_files(files: pa.Table) -> tuple[pa.Table, int]:
-    """Those of a commit's files that come or go as a whole, and the rows that the others gained or lost.
+    """Files of a commit that come or go as a whole, and the rows that its others gained or lost.
 
     A file that the commit both removes and adds has only got another deletion vector.
     """

@@ -305,7 +305,7 @@ class Rhythm:
 
 
 def rhythm(moments: Iterable[datetime | None], now: datetime) -> Rhythm | None:
-    """Of recent commits in any order; None where too few have a time, or where they are one burst."""
+    """The rhythm of recent commits in any order; None where too few have a time, or where they are one burst."""
     times = sorted(moment for moment in moments if moment is not None)
     if len(times) < FEWEST_COMMITS:
         return None
@@ -315,8 +315,8 @@ def rhythm(moments: Iterable[datetime | None], now: datetime) -> Rhythm | None:
 
 
 def silences(moments: Sequence[datetime], now: datetime) -> list[tuple[int, datetime]]:
-    """Of commits' times, oldest first: after which of them it was silent for much longer than ever before, by number,
-    and from when on that was so. More commits before make it fewer, never more."""
+    """The numbers of the commits (by their times, oldest first) after which it was silent for much longer than ever
+    before, and from when on that was so. More commits before make it fewer, never more."""
     gaps = [(after - before).total_seconds() for before, after in pairwise([*moments, now])]
     limits = (max(LEAST_SILENCE_S, LATE_TIMES * longest) for longest in accumulate(gaps, max, initial=0.0))
     return [

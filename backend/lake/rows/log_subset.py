@@ -71,17 +71,16 @@ class FilesOnDisk:
         """The absolute path on this machine of a regular file that is there and may be read."""
         file = self._files.locate(path)
         if file.uri not in self._names:
-            self._names[file.uri] = self._opened(path, file) or self._copy(path, file)
+            try:
+                is_here = isinstance(file.folder, LocalFolder)
+                self._names[file.uri] = self._opened(path, file) if is_here else self._fetched(file)
+            except ObjectMissingError as exc:
+                raise self._files.gone(path) from exc
         return self._names[file.uri]
 
-    def _opened(self, path: str, file: TableFile) -> str | None:
-        """None for a file on an object store."""
-        if not isinstance(file.folder, LocalFolder):
-            return None
-        try:
-            descriptor = file.folder.descriptor(file.path)
-        except ObjectMissingError as exc:
-            raise self._files.gone(path) from exc
+    def _opened(self, path: str, file: TableFile) -> str:
+        assert isinstance(file.folder, LocalFolder)
+        descriptor = file.folder.descriptor(file.path)
         if not self._by_descriptor:
             os.close(descriptor)
             descriptor = len(self._paths)
@@ -96,9 +95,9 @@ class FilesOnDisk:
         return f"{self._link}/{descriptor}"
 
     def rows_of(self, path: str, metadata: Metadata, *, by_case: bool = False) -> str:
-        """The same for a file of rows; of a copy where a reader would get something in it wrong. `by_case`: a reader
-        that tells names apart by case. Raises `UnsupportedFeatureError` among many, whose copies may be more than fit
-        beside the table."""
+        """The path of a file of rows, or of a copy of it where a reader would get something in it wrong. `by_case`: a
+        reader that tells names apart by case. Raises `UnsupportedFeatureError` among many, whose copies may be more
+        than fit beside the table."""
         key = self.path_of(path), by_case
         if key not in self._readable:
             local, name = key[0], f"{path} of {self._table}"
@@ -114,12 +113,9 @@ class FilesOnDisk:
             self._readable[key] = local
         return self._readable[key]
 
-    def _copy(self, path: str, file: TableFile) -> str:
+    def _fetched(self, file: TableFile) -> str:
         copy = self.folder / f"{next(self._numbers)}{Path(file.path).suffix}"
-        try:
-            copy.write_bytes(file.folder.read(file.path))
-        except ObjectMissingError as exc:
-            raise self._files.gone(path) from exc
+        copy.write_bytes(file.folder.read(file.path))
         return str(copy)
 
     def vector_bytes(self, path: str, offset: int) -> int:
@@ -296,7 +292,7 @@ def _metadata(metadata: Metadata) -> Mapping[str, Any]:
 def _without_variants(
     protocol: Mapping[str, Any], metadata: Mapping[str, Any], columns: Sequence[str]
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """The same without shredded variants, which deltalake (1.6.6, tried) refuses, unless one is read."""
+    """Protocol and metadata without shredded variants, which deltalake (1.6.6, tried) refuses, unless one is read."""
     shredded = [name for name in protocol.get("readerFeatures", ()) if name.startswith("variantShredding")]
     schema = orjson.loads(metadata["schemaString"]) if shredded else {"fields": []}
     held = [field["name"] for field in schema["fields"] if b'"variant"' in orjson.dumps(field["type"])]
@@ -309,7 +305,7 @@ def _without_variants(
 
 
 def _numbered(metadata: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """The same with one partition column more."""
+    """Metadata with one partition column more."""
     schema = orjson.loads(metadata["schemaString"])
     known = [int(each.get("metadata", {}).get("delta.columnMapping.id", 0)) for each in schema["fields"]]
     largest = max(known, default=0) + int(metadata["configuration"].get("delta.columnMapping.maxColumnId", 0))

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from backend.caches import Lru
 from backend.errors import DataFileMissingError
 from backend.lake.files.footer import parquet_errors
-from backend.lake.history.change_feed import feed_files
+from backend.lake.history.change_feed import feed_files, require_files, require_plain_files
 from backend.lake.log.commits import CommitSlice
 from backend.lake.model import FILE_COLUMNS, FileNumbers, Snapshot
 from backend.lake.rows.filters import (
@@ -219,9 +219,13 @@ def read_changes(
     columns: Sequence[str] | None = None,
 ) -> pa.RecordBatchReader:
     """The change feed of consecutive commits, the last of which is the snapshot's, as `scan.scan_changes` gives it, but
-    for the commits' own `times`: its reader knows what writers reported."""
+    for the commits' own `times`: its reader knows what writers reported. Raises `DataFileMissingError`, and
+    `UnsupportedFeatureError` where its reader would misread a time or a name."""
     from backend.lake.rows import scan
 
+    paths = [path for commit in commits for path in feed_files(commit.actions)["path"].to_pylist()]
+    require_files(storage, snapshot, paths)
+    require_plain_files(storage, snapshot, paths)
     uri, first = snapshot.ref.uri, snapshot.version - len(commits) + 1
     moments = pa.array([times.get(first + at) for at in range(len(commits))], _COMMITTED)
     if is_remote(uri):
