@@ -18,15 +18,6 @@ from backend.lake.model import Metadata, Protocol
 _PART = re.compile(
     r"([+-]?)\s*(\d+)(?:\.(\d{1,9}))?\s+(week|day|hour|minute|second|millisecond|microsecond)s?(?:\s+|$)"
 )
-_UNITS = {
-    "week": timedelta(weeks=1),
-    "day": timedelta(days=1),
-    "hour": timedelta(hours=1),
-    "minute": timedelta(minutes=1),
-    "second": timedelta(seconds=1),
-    "millisecond": timedelta(milliseconds=1),
-    "microsecond": timedelta(microseconds=1),
-}
 _BYTES = {unit + end: 1024**power for power, unit in enumerate(("", "k", "m", "g", "t")) for end in ("", "b")}
 
 
@@ -55,19 +46,14 @@ def parse_interval(text: str) -> timedelta | None:
         match = _PART.match(rest)
         if match is None or (match[3] and match[4] != "second"):
             return None
-        total += _amount(match)
+        try:
+            amount = timedelta(**{f"{match[4]}s": int(match[2])})
+        except OverflowError:
+            amount = timedelta.max / 4
+        amount += timedelta(microseconds=int((match[3] or "0").ljust(6, "0")[:6]))
+        total += -amount if match[1] == "-" else amount
         rest = rest[match.end() :]
     return total if total >= timedelta() else None
-
-
-def _amount(match: re.Match[str]) -> timedelta:
-    sign = -1 if match[1] == "-" else 1
-    try:
-        whole = int(match[2]) * _UNITS[match[4]]
-    except OverflowError:
-        whole = timedelta.max / 4
-    fraction = timedelta(microseconds=int((match[3] or "0").ljust(6, "0")[:6]))
-    return sign * (whole + fraction)
 
 
 def interval_text(duration: timedelta) -> str:
