@@ -181,8 +181,8 @@ def judge(facts: LogFacts, now: datetime, missing: Sequence[tuple[int, int]] | N
     if missing is None:
         files = _files(facts, versions, retained)
     else:
-        present, gone = map(list(DataFiles).index, (DataFiles.PRESENT, DataFiles.MISSING))
-        files = np.where(_inside(missing, versions) == 1, gone, present).astype(np.int8)
+        present, lost = map(list(DataFiles).index, (DataFiles.PRESENT, DataFiles.MISSING))
+        files = np.where(_inside(missing, versions) == 1, lost, present).astype(np.int8)
     codes = np.stack([listed, spanned, retained, feed, np.where(spanned == 1, files, -1)])
     gone = () if first == 0 else (VersionRun(0, first - 1, False, False, None, None, None),)
     return RetentionRuns(facts, now, (*gone, *_runs(codes, first)))
