@@ -127,8 +127,8 @@ def folder_of(root: str, job_id: str) -> str:
 def dropped_tables(settings: Settings) -> list[DroppedTable]:
     """Tables that can be brought back, newest first; raises `StorageError` where a root cannot be listed."""
     storage = Storage(settings)
-    found = [table for root in storage.roots for table in _dropped_below(storage, root)]
-    return sorted(found, key=lambda table: table.dropped_at, reverse=True)
+    tables = [table for root in storage.roots for table in _dropped_below(storage, root)]
+    return sorted(tables, key=lambda table: table.dropped_at, reverse=True)
 
 
 def find_dropped(settings: Settings, name: str) -> DroppedTable:

@@ -106,8 +106,8 @@ def look_up(snapshot: Snapshot, preferred: Sequence[str] = ()) -> Overlap | None
         return None
     try:
         asked = sorted_first(snapshot, preferred or declared_clustering(snapshot))[:MOST_COLUMNS]
-        found = (overlap(snapshot, column) for column in asked)
-        return next((each for each in found if each.average_files is not None), None)
+        overlaps = (overlap(snapshot, column) for column in asked)
+        return next((of_column for of_column in overlaps if of_column.average_files is not None), None)
     except TableError:
         return None
 

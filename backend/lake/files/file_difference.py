@@ -157,10 +157,10 @@ def _of_state(files: FileSet, rows: Mapping[str, int]) -> pa.Table:
     table = files.take(
         np.array([row for _, row in at], np.int64), [name for name in DIFFERENCE_COLUMNS if name not in _NAMED]
     )
-    said = [key.partition("\x00") for key, _ in at]
+    parts_of_keys = [key.partition("\x00") for key, _ in at]
     named = {
-        "path": pa.array([path for path, _, _ in said], pa.string()),
-        "dv_id": pa.array([dv_id or None for _, _, dv_id in said], pa.string()),
+        "path": pa.array([path for path, _, _ in parts_of_keys], pa.string()),
+        "dv_id": pa.array([dv_id or None for _, _, dv_id in parts_of_keys], pa.string()),
     }
     return pa.table({name: named[name] if name in named else table[name] for name in DIFFERENCE_COLUMNS})
 

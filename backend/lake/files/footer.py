@@ -90,9 +90,9 @@ def read_footer(storage: Storage, snapshot: Snapshot, path: str) -> FileFooter:
     (row,) = snapshot.rows_at(rows[:1], [field.name for field in fields(LoggedFile)]).to_pylist()
     table = snapshot.ref.uri
     with TableFiles(storage, table).open(path) as file, parquet_errors(path, table):
-        found = misspelled(file, snapshot.metadata)
-        parquet = found.file if found else pq.ParquetFile(file)
-        renamed = dict(zip(parquet.schema_arrow.names, found.schema.names, strict=True)) if found else {}
+        misreading = misspelled(file, snapshot.metadata)
+        parquet = misreading.file if misreading else pq.ParquetFile(file)
+        renamed = dict(zip(parquet.schema_arrow.names, misreading.schema.names, strict=True)) if misreading else {}
         return _footer(path, LoggedFile(**row), parquet.metadata, snapshot, renamed)
 
 

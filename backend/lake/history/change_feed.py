@@ -195,7 +195,7 @@ def _types(file: pq.ParquetFile, path: str) -> Counter[str]:
     if CHANGE_TYPE not in file.schema_arrow.names:
         raise TableCorruptError(f"{path} has no column {CHANGE_TYPE}", hint="it is no change file")
     column = next(i for i in range(file.metadata.num_columns) if file.schema.column(i).path == CHANGE_TYPE)
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for number in range(file.metadata.num_row_groups):
         group = file.metadata.row_group(number)
         statistics = group.column(column).statistics
@@ -205,21 +205,21 @@ def _types(file: pq.ParquetFile, path: str) -> Counter[str]:
             and statistics.min == statistics.max
             and statistics.null_count == 0
         ):
-            found[statistics.min] += group.num_rows
+            counts[statistics.min] += group.num_rows
             continue
         for batch in file.iter_batches(_BATCH_ROWS, row_groups=[number], columns=[CHANGE_TYPE], use_threads=False):
-            found += _counted(batch.column(0), path)
-    return found
+            counts += _counted(batch.column(0), path)
+    return counts
 
 
 def _counted(column: pa.DictionaryArray, path: str) -> Counter[str]:
     if column.null_count:
         raise TableCorruptError(f"{path} holds rows without a change type", hint="its writer's feed is not whole")
     counts = np.bincount(column.indices.to_numpy(), minlength=len(column.dictionary))
-    found: Counter[str] = Counter()
+    rows_by_type: Counter[str] = Counter()
     for name, rows in zip(column.dictionary.to_pylist(), counts.tolist(), strict=True):
-        found[name] += rows
-    return +found
+        rows_by_type[name] += rows
+    return +rows_by_type
 
 
 @dataclass(frozen=True, slots=True)

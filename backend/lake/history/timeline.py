@@ -200,8 +200,8 @@ def _moves(base: LogState | None, actions: pa.Table) -> tuple[Numbers, Numbers]:
     names = coded.dictionary.to_pylist()
     in_base = np.zeros((len(after), len(names)), np.int64)
     if base is not None and (places := base.files.find(names)):
-        found = np.array([(code, places[name]) for code, name in enumerate(names) if name in places], np.int64)
-        in_base[:, found[:, 0]] = _described(base.files.take(found[:, 1], _SUMMED[2:]))
+        pairs = np.array([(code, places[name]) for code, name in enumerate(names) if name in places], np.int64)
+        in_base[:, pairs[:, 0]] = _described(base.files.take(pairs[:, 1], _SUMMED[2:]))
     order = np.argsort(codes, kind="stable")
     previous = np.full(len(codes), -1, np.int64)
     is_same = codes[order[1:]] == codes[order[:-1]]

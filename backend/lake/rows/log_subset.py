@@ -307,8 +307,8 @@ def _without_variants(
 def _numbered(metadata: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Metadata with one partition column more."""
     schema = orjson.loads(metadata["schemaString"])
-    known = [int(each.get("metadata", {}).get("delta.columnMapping.id", 0)) for each in schema["fields"]]
-    largest = max(known, default=0) + int(metadata["configuration"].get("delta.columnMapping.maxColumnId", 0))
+    ids = [int(field.get("metadata", {}).get("delta.columnMapping.id", 0)) for field in schema["fields"]]
+    largest = max(ids, default=0) + int(metadata["configuration"].get("delta.columnMapping.maxColumnId", 0))
     mapping = {"delta.columnMapping.id": largest + 1, "delta.columnMapping.physicalName": name}
     schema["fields"].append({"name": name, "type": "integer", "nullable": True, "metadata": mapping})
     return {
@@ -363,7 +363,7 @@ def _deleted(on_disk: FilesOnDisk, snapshot: Snapshot, files: pa.Table, paths: S
     """The positions that deletion vectors mark."""
     marked = pc.indices_nonzero(pc.is_valid(files["dv_id"])).to_pylist()
     at_once = [marked] if len({paths[number] for number in marked}) == len(marked) else [[number] for number in marked]
-    found = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+    positions_by_file = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
     for numbers in at_once if marked else ():  # two vectors of one file go by the same name
         counts = []  # by footers: the vectors' reader wants them, the log may lack them
         for number in numbers:
@@ -378,6 +378,6 @@ def _deleted(on_disk: FilesOnDisk, snapshot: Snapshot, files: pa.Table, paths: S
                 raise UnsupportedFeatureError(
                     f"the deletion vector of {paths[number]} is not told apart", hint="compare by another method"
                 )
-            found.append((np.full(len(gone), number, np.int64), gone))
-    file_numbers, positions = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+            positions_by_file.append((np.full(len(gone), number, np.int64), gone))
+    file_numbers, positions = (np.concatenate(arrays) for arrays in zip(*positions_by_file, strict=True))
     return pa.table({"file": file_numbers, "position": positions})
